@@ -9,32 +9,30 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from axes.handlers.proxy import AxesProxyHandler
 from django.conf import settings
 from django.contrib.auth import SESSION_KEY, authenticate, update_session_auth_hash
 from django.contrib.auth.models import User
 from django.contrib.auth.password_validation import validate_password
-from django.contrib.auth.signals import user_login_failed
 from django.core.exceptions import ValidationError
 from django.db import transaction
 from django.http import HttpRequest
 from django.urls import reverse
 from django.utils import timezone
 
+from accounts.guesses import ONE_TIME_LINK, refuse_guessing
 from accounts.models import OneTimeLink
 from accounts.tokens import digest_of
 from core.audit.entries import audit
-from core.errors import NotFound, UserError, field_error
+from core.errors import NotFound, field_error
 from core.live import ACCOUNTS, publish
 from core.models import AuditEntry
-from core.text import is_storable, storable
+from core.text import storable
 
 __all__ = [
     "INVITATION",
     "RESET",
     "Handout",
     "change_own_password",
-    "count_wrong_link",
     "find_link",
     "hand_out_link",
     "record_lockout",
@@ -43,8 +41,6 @@ __all__ = [
 
 INVITATION = timedelta(days=7)
 RESET = timedelta(days=1)
-#: Under this name django-axes counts links that do not exist, by address of the browser, as it counts wrong passwords.
-_GUESSING = "one-time link"
 
 
 @dataclass(frozen=True)
@@ -81,19 +77,12 @@ def hand_out_link(user: User, valid_for: timedelta, actor: User) -> Handout:
 
 def find_link(request: HttpRequest, number: int, secret: str, *, lock: bool = False) -> OneTimeLink:
     """The link of this address; who tries too many wrong ones must wait."""
-    if not AxesProxyHandler.is_allowed(request, {"username": _GUESSING}):
-        raise UserError("Too many links that do not exist: wait a quarter of an hour.", code="throttled")
+    refuse_guessing(request, ONE_TIME_LINK)
     links = OneTimeLink.objects.select_for_update(of=("self",)) if lock else OneTimeLink.objects.all()
     link = links.select_related("user").filter(pk=number, expires_at__gt=timezone.now(), user__is_active=True).first()
     if link is None or not hmac.compare_digest(link.digest, digest_of(secret)):
         raise NotFound("This link has been used or has expired: ask an administrator for another one.")
     return link
-
-
-def count_wrong_link(request: HttpRequest) -> None:
-    """Outside of the transaction that refused it. django-axes keeps the path; what cannot be stored is no guess."""
-    if is_storable(request.path_info):
-        user_login_failed.send(__name__, credentials={"username": _GUESSING}, request=request)
 
 
 @transaction.atomic

@@ -17,7 +17,8 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 from accounts import actions, devices
 from accounts.authentication import BACKEND
 from accounts.forms import ROLES, SCOPES, DeviceForm, InviteForm, NewPasswordForm, OwnPasswordForm, TokenForm
-from accounts.passwords import Handout, change_own_password, count_wrong_link, find_link, set_password_by_link
+from accounts.guesses import ONE_TIME_LINK, count_wrong_guess
+from accounts.passwords import Handout, change_own_password, find_link, set_password_by_link
 from accounts.queries import find_user, user_row, users
 from accounts.tokens import NewToken, make_token, withdraw_token
 from core.errors import NotFound, UserError
@@ -120,7 +121,7 @@ def one_time_link(request: HttpRequest, link_id: int, secret: str) -> HttpRespon
             messages.success(request, "Your password is set, and you are logged in.")
             return redirect("overview")
     except NotFound as error:
-        count_wrong_link(request)
+        count_wrong_guess(request, ONE_TIME_LINK)
         return render(request, "accounts/link_gone.html", {"sentence": error.message}, status=404)
     except UserError as error:
         if error.code == "throttled":

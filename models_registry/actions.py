@@ -18,12 +18,13 @@ from core.audit.entries import audit
 from core.errors import NotAllowed, field_error
 from core.folders import HASHED_BYTES, folder_facts, is_own
 from core.parameters import Scalar, checked_parameters
+from core.readers import Readers
 from core.registry import delete_named, refuse_foreign, store_version
 from core.roles import may_edit
 from core.sources import Source, new_upload_folder, obtained
 from core.text import checked_name, plural
 from models_registry.code import COMPAT_MODULES, checked_entry_point, found_entry_point, inspect_code
-from models_registry.models import ModelTemplate, Readers, RegisteredModel, RegisteredModelVersion
+from models_registry.models import ModelTemplate, RegisteredModel, RegisteredModelVersion
 from models_registry.settings import checked_settings, told
 
 __all__ = [
@@ -254,7 +255,7 @@ def _readers_of(source: Source | ModelTemplate | RegisteredModelVersion) -> str:
 
 
 def _refuse_own_copies(source: Source) -> None:
-    """A path to what was taken over before would lead past `models_registry.permissions`."""
+    """A path to what was taken over before would lead past `core.readers`."""
     if source.path and is_own(source.path, site.TIDEPOOL_MODEL_ROOTS):
         raise field_error(
             "path", "Code of a model or template lies there already: clone the model, or name its template."

@@ -14,6 +14,7 @@ from rest_framework.response import Response
 from core.errors import field_error
 from core.files_api import SourceInput
 from core.outputs import output_of
+from core.readers import Readers
 from core.rest import (
     PARSERS_WITH_FILES,
     ByReference,
@@ -30,7 +31,7 @@ from core.sources import Source
 from models_registry import actions, queries
 from models_registry.actions import ModelRegistration, TemplateAddition
 from models_registry.code import inspect_code
-from models_registry.models import ModelTemplate, Readers, RegisteredModel, RegisteredModelVersion
+from models_registry.models import ModelTemplate, RegisteredModel, RegisteredModelVersion
 
 __all__ = ["FilesOutput", "urlpatterns"]
 

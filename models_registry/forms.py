@@ -7,9 +7,10 @@ from django import forms
 from django.forms import BoundField
 
 from core.parameters import ParametersField, parameters_as_text
+from core.readers import Readers
 from models_registry.code import CodeFacts
 from models_registry.declared import Argument
-from models_registry.models import ModelTemplate, Readers, RegisteredModelVersion
+from models_registry.models import ModelTemplate, RegisteredModelVersion
 from models_registry.settings import SETTINGS, Setting, own_parameters, told
 
 __all__ = ["LocationForm", "ModelForm", "initial_of"]

@@ -6,17 +6,10 @@ from django.conf import settings
 from django.db import models
 
 from core.models import NamedRow
+from core.readers import Readers
 from models_registry.declared import Declared
 
-__all__ = ["ModelTemplate", "Readers", "RegisteredModel", "RegisteredModelVersion"]
-
-
-class Readers(models.TextChoices):
-    """Audience of the code beside its owner and administrators; see `models_registry.permissions`."""
-
-    EVERYBODY = "everybody", "Everybody"
-    GROUP = "group", "Members of the owner's instance groups"
-    OWNER = "owner", "Only the owner"
+__all__ = ["ModelTemplate", "RegisteredModel", "RegisteredModelVersion"]
 
 
 class ReadRow(NamedRow):

@@ -11,11 +11,11 @@ from typing import IO, Annotated, Any, Literal
 from django.db.models import Count, QuerySet
 
 from core.folders import regular_files
+from core.readers import readable
 from core.registry import with_latest
 from core.roles import Asking
 from core.text import by_reference
 from models_registry.models import ModelTemplate, RegisteredModel, RegisteredModelVersion
-from models_registry.permissions import readable
 
 __all__ = [
     "MAX_FILES",

@@ -12,6 +12,7 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 
 from core.keyset import Order
 from core.pages import carried_out, done, login_user, or_404, page_of
+from core.readers import Readers
 from core.roles import may_edit
 from core.sources import given_source
 from core.text import whole
@@ -20,7 +21,7 @@ from models_registry import actions
 from models_registry.actions import ModelRegistration, TemplateAddition
 from models_registry.code import CodeFacts, inspect_code
 from models_registry.forms import LocationForm, ModelForm, initial_of
-from models_registry.models import ModelTemplate, Readers, RegisteredModel, RegisteredModelVersion
+from models_registry.models import ModelTemplate, RegisteredModel, RegisteredModelVersion
 from models_registry.queries import (
     changed_files,
     changed_values,

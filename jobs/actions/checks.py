@@ -9,6 +9,7 @@ from django.contrib.auth.models import User
 
 from core.errors import UserError
 from core.parameters import checked_parameters, misfits
+from core.readers import readable
 from core.roles import is_cluster_admin
 from core.text import MAX_NAME_LENGTH, by_reference, checked_name, is_storable
 from datasets.models import Dataset, DatasetVersion
@@ -19,7 +20,6 @@ from jobs.options import OPTIONS
 from jobs.queries.groups import usable_groups
 from jobs.tags import MOST_TAGS, parsed_tags
 from models_registry.models import RegisteredModel, RegisteredModelVersion
-from models_registry.permissions import readable
 from models_registry.settings import checked_settings, settings_in
 from workers.executor.curves.pattern import PatternError, compiled
 from workers.queries import capacity, largest_host

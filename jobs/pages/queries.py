@@ -8,13 +8,13 @@ from django.db.models import Count, Q, QuerySet
 
 from core.live import CLUSTER, current_seqs, job_topic
 from core.pages import or_404
+from core.readers import readable
 from core.roles import Asking
 from jobs.insight.cluster import counts_of, host_slots, mean_utilisation
 from jobs.models import Job
 from jobs.queries.jobs import visible_jobs
 from jobs.states import HOLDING, JobState
 from models_registry.models import RegisteredModel
-from models_registry.permissions import readable
 from workers.models import Host
 
 __all__ = ["ActiveJob", "ClusterPage", "cluster_page", "job_or_404", "jobs_using", "models_proposing"]

@@ -8,11 +8,12 @@ from django.contrib.auth.models import User
 from django.test import Client
 
 from core.models import AuditEntry
+from core.readers import Readers
 from core.sources import Source
 from jobs.actions.submission import check_clone
 from jobs.files.folder import job_folder
 from models_registry.actions import ModelRegistration, TemplateAddition, add_template, register, take_script
-from models_registry.models import Readers, RegisteredModel, RegisteredModelVersion
+from models_registry.models import RegisteredModel, RegisteredModelVersion
 from tests.scene import Scene
 
 

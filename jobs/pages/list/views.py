@@ -19,6 +19,7 @@ from core.errors import UserError, field_error
 from core.keyset import KeysetPage
 from core.live import CLUSTER, current_seqs
 from core.pages import PAGE_SIZE, Undo, done, login_user, or_404, say
+from core.readers import readable
 from core.roles import is_cluster_admin
 from core.templatetags.tidepool import figure
 from core.text import plural, whole
@@ -37,7 +38,6 @@ from jobs.queries.listing import ACTIVE, FINISHED, JobFilter, job_page_of, jobs_
 from jobs.states import TERMINAL, JobState
 from jobs.words import trainings
 from models_registry.models import RegisteredModel
-from models_registry.permissions import readable
 
 __all__ = [
     "choose_job_columns",

@@ -20,12 +20,12 @@ from accounts import actions
 from accounts.tokens import make_token
 from alerts.actions import add_channel, add_rule
 from core.models import Upload
+from core.readers import Readers
 from core.roles import Role, viewers
 from jobs.actions.owner import JobChange, change_job
 from jobs.files.folder import job_folder
 from jobs.models import Checkpoint, InstanceGroup, Job, SavedFilter, Validation
 from jobs.models.usage import GpuPrice
-from models_registry.models import Readers
 from tests.factories import (
     DatasetVersionFactory,
     HostFactory,

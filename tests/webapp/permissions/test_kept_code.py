@@ -4,8 +4,9 @@ from dataclasses import replace
 
 import pytest
 
+from core.readers import Readers
 from jobs.models import InstanceGroup
-from models_registry.models import ModelTemplate, Readers, RegisteredModel
+from models_registry.models import ModelTemplate, RegisteredModel
 from tests.permissions import IN, LOGIN, MISSING, REFUSED, ROLES, rule_of
 from tests.webapp.permissions.matrix import LINES, ROUTES, World, outcome
 
