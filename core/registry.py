@@ -20,6 +20,7 @@ Refusal = Callable[[Collection[Any]], str]
 
 class Named(Owned, Protocol):
     pk: Any
+    name: str
     owner: Any
 
     def delete(self) -> Any: ...
@@ -35,7 +36,7 @@ def with_latest(rows: QuerySet[Row], versions: QuerySet[Any], parent: str) -> Qu
     return rows.select_related("owner").prefetch_related(Prefetch("versions", latest, to_attr="latest"))
 
 
-def refuse_foreign(user: User, row: Owned | None, what: str) -> None:
+def refuse_foreign(user: User, row: Named | None, what: str) -> None:
     """Names are taken for good: only the owner and administrators may register more under one."""
     if row is not None and not may_edit(user, row):
         raise NotAllowed(

@@ -64,7 +64,6 @@ Asking = AbstractBaseUser | AnonymousUser
 
 
 class Owned(Protocol):
-    name: str
     owner_id: int
 
 

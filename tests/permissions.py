@@ -6,59 +6,36 @@ looks at what was sent before it looks at who sent it, or another thing than usu
 names the lines that are missing.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
-
 from tidepool.version import VERSION
 
-__all__ = ["ROLES", "RULES", "Outcome", "Rule", "rule_of"]
+from tests.audiences import (
+    ADMINS,
+    CHANGERS,
+    EVERYBODY,
+    GROUP_ADMINS,
+    IN,
+    LOGIN,
+    MISSING,
+    NO_MLFLOW,
+    NO_PUBLIC_REPORTS,
+    NOBODY,
+    NOT_THERE,
+    NOT_THERE_FOR_CHANGERS,
+    ONLY_OWNER_CHANGES,
+    ONLY_OWNER_SEES,
+    OWNER_CHANGES,
+    OWNER_SEES,
+    REFUSED,
+    ROLES,
+    SEEN_OWNER_CHANGES,
+    USERS,
+    Audience,
+    Outcome,
+    Rule,
+)
+from tests.wmla_permissions import WMLA_RULES
 
-#: Alice owns the things that are asked for, Gail administers the instance group of her trainings.
-ROLES = ("nobody", "viewer", "stranger", "owner", "group admin", "cluster admin")
-
-Outcome = str
-#: Let in, which may still end with what does not fit; sent to log in; forbidden; told that there is no such thing.
-IN, LOGIN, REFUSED, MISSING = "in", "log in", "refused", "missing"
-Audience = tuple[Outcome, ...]
-
-#: Without a log-in.
-EVERYBODY: Audience = (IN, IN, IN, IN, IN, IN)
-#: By a password alone, which the matrix does not send.
-NOBODY: Audience = (LOGIN, LOGIN, LOGIN, LOGIN, LOGIN, LOGIN)
-#: What all see, and what concerns only the own account.
-USERS: Audience = (LOGIN, IN, IN, IN, IN, IN)
-#: What makes something of one's own.
-CHANGERS: Audience = (LOGIN, REFUSED, IN, IN, IN, IN)
-#: A training: others must not learn that it is there.
-OWNER_SEES: Audience = (LOGIN, MISSING, MISSING, IN, MISSING, IN)
-OWNER_CHANGES: Audience = (LOGIN, REFUSED, MISSING, IN, MISSING, IN)
-#: A dataset, model or template: all see it, its owner changes it.
-SEEN_OWNER_CHANGES: Audience = (LOGIN, REFUSED, REFUSED, IN, REFUSED, IN)
-#: What is nobody else's business, not even an administrator's: tokens by "me", filters, uploads.
-ONLY_OWNER_SEES: Audience = (LOGIN, MISSING, MISSING, IN, MISSING, MISSING)
-ONLY_OWNER_CHANGES: Audience = (LOGIN, REFUSED, MISSING, IN, MISSING, MISSING)
-#: What WMLA has and is not here: it says so.
-NOT_THERE: Audience = (LOGIN, MISSING, MISSING, MISSING, MISSING, MISSING)
-NOT_THERE_FOR_CHANGERS: Audience = (LOGIN, REFUSED, MISSING, MISSING, MISSING, MISSING)
-#: A training's owner may ask, and is told that this site has no MLflow; for others there is no such training.
-NO_MLFLOW: Audience = (LOGIN, REFUSED, MISSING, REFUSED, MISSING, REFUSED)
-#: Of one instance group.
-GROUP_ADMINS: Audience = (LOGIN, REFUSED, REFUSED, REFUSED, IN, IN)
-#: Of the cluster.
-ADMINS: Audience = (LOGIN, REFUSED, REFUSED, REFUSED, REFUSED, IN)
-
-
-@dataclass(frozen=True)
-class Rule:
-    audience: Audience
-    #: What is sent: a form's fields, or JSON. Here and below, names of values in the matrix's world stand for these.
-    body: Mapping[str, Any] = field(default_factory=dict)
-    #: With such names in braces.
-    query: str = ""
-    #: Parameters of the address other than the usual ones.
-    args: Mapping[str, Any] = field(default_factory=dict)
-
+__all__ = ["IN", "LOGIN", "MISSING", "NOBODY", "REFUSED", "ROLES", "RULES", "Outcome", "Rule", "rule_of"]
 
 RULES: dict[str, Audience | Rule] = {
     # Pages
@@ -206,6 +183,38 @@ RULES: dict[str, Audience | Rule] = {
     "POST user-activate": Rule(ADMINS, args={"user_id": "deactivated user"}),
     "POST user-withdraw": Rule(ADMINS, args={"user_id": "invited user"}),
     "POST user-token-withdraw": ADMINS,
+    # Reports
+    "GET reports:list": USERS,
+    "GET reports:add": Rule(OWNER_SEES, query="jobs={job_id}"),
+    "POST reports:add": Rule(
+        OWNER_CHANGES, query="jobs={job_id}", body={"report": "new", "title": "Tried", "figures": ["table:results"]}
+    ),
+    "GET reports:detail": OWNER_SEES,
+    "GET reports:edit": OWNER_SEES,
+    "POST reports:edit": Rule(OWNER_CHANGES, body={"title": "Tried"}),
+    "POST reports:text-add": Rule(OWNER_CHANGES, body={"text": "Good."}),
+    "POST reports:block-text": Rule(OWNER_CHANGES, body={"text": "Good."}),
+    "POST reports:block-move": Rule(OWNER_CHANGES, body={"place": "0"}),
+    "POST reports:block-remove": OWNER_CHANGES,
+    "POST reports:readers": Rule(OWNER_CHANGES, body={"readers": "everybody"}),
+    "POST reports:share": Rule(OWNER_CHANGES, body={"days": "7"}),
+    "POST reports:link-withdraw": OWNER_CHANGES,
+    "POST reports:delete": OWNER_CHANGES,
+    "GET shared-report": EVERYBODY,
+    # API: reports
+    "GET api:reports": USERS,
+    "POST api:reports": Rule(CHANGERS, body={"title": "Tried"}),
+    "GET api:report-figures": Rule(OWNER_SEES, query="jobs={job_id}"),
+    "GET api:report": OWNER_SEES,
+    "PATCH api:report": Rule(OWNER_CHANGES, body={"title": "Tried"}),
+    "DELETE api:report": OWNER_CHANGES,
+    "GET api:report-blocks": OWNER_SEES,
+    "POST api:report-blocks": Rule(OWNER_CHANGES, body={"text": "Good."}),
+    "PATCH api:report-block": Rule(OWNER_CHANGES, body={"text": "Good."}),
+    "DELETE api:report-block": OWNER_CHANGES,
+    "GET api:report-links": OWNER_SEES,
+    "POST api:report-links": Rule(NO_PUBLIC_REPORTS, body={"days": 7}),
+    "DELETE api:report-link": OWNER_CHANGES,
     # API: alerts
     "GET api:alert-channels": USERS,
     "POST api:alert-channels": CHANGERS,
@@ -282,64 +291,6 @@ RULES: dict[str, Audience | Rule] = {
     "GET api:model-files": USERS,
     "GET api:model-validations": USERS,
     "GET api:model-trainings": USERS,
-    # WMLA: datasets, templates, models and what was trained of them
-    "GET wmla:datasets": USERS,
-    "POST wmla:datasets": CHANGERS,
-    "GET wmla:dataset": USERS,
-    "DELETE wmla:dataset": Rule(SEEN_OWNER_CHANGES, args={"dataset": "unused dataset"}),
-    "PUT wmla:dataset-stop": SEEN_OWNER_CHANGES,
-    "GET wmla:templates": USERS,
-    "POST wmla:templates": CHANGERS,
-    "GET wmla:template": USERS,
-    "PUT wmla:template": SEEN_OWNER_CHANGES,
-    "DELETE wmla:template": Rule(SEEN_OWNER_CHANGES, args={"template": "unused template"}),
-    "GET wmla:template-files": USERS,
-    "GET wmla:template-file": USERS,
-    "GET wmla:models": USERS,
-    "POST wmla:models": CHANGERS,
-    "GET wmla:model": USERS,
-    "PUT wmla:model": SEEN_OWNER_CHANGES,
-    "DELETE wmla:model": Rule(SEEN_OWNER_CHANGES, args={"model": "unused model"}),
-    "GET wmla:model-files": USERS,
-    "GET wmla:model-file": USERS,
-    "GET wmla:model-weights": NOT_THERE,
-    "GET wmla:training-names": USERS,
-    "GET wmla:trainings": USERS,
-    "POST wmla:trainings": CHANGERS,
-    "GET wmla:training": OWNER_SEES,
-    "DELETE wmla:training": OWNER_CHANGES,
-    "PUT wmla:training-stop": OWNER_CHANGES,
-    # It has left none; tests/wmla/registry/test_trainings.py has one that did.
-    "GET wmla:training-weights": NOT_THERE,
-    "GET wmla:validations": USERS,
-    "POST wmla:validations": CHANGERS,
-    "GET wmla:validation": OWNER_SEES,
-    "DELETE wmla:validation": OWNER_CHANGES,
-    "PUT wmla:validation-stop": OWNER_CHANGES,
-    "GET wmla:frameworks": USERS,
-    "GET wmla:frameworks-all": USERS,
-    **{
-        f"{method} wmla:{name}": NOT_THERE if method == "GET" else NOT_THERE_FOR_CHANGERS
-        for name in (
-            *("inferences", "edimodels", "hypersearch", "model-hypersearch"),
-            *("dataset-csvs", "dataset-pictures", "some-model-file", "some-template-file"),
-        )
-        for method in ("GET", "POST", "PUT", "DELETE")
-    },
-    **{
-        f"{method} wmla:weight-upload": Rule(
-            NOT_THERE if method == "GET" else NOT_THERE_FOR_CHANGERS, args={"model": "weightfile"}
-        )
-        for method in ("GET", "POST", "PUT", "DELETE")
-    },
-    # Refused for what it is, before anybody asks whose the model is.
-    "PUT wmla:model-files": CHANGERS,
-    **{
-        f"{method} wmla:certificates": Rule(
-            NOT_THERE if method == "GET" else NOT_THERE_FOR_CHANGERS, args={"tier": "tier1"}
-        )
-        for method in ("GET", "POST", "PUT", "DELETE")
-    },
     # API: machines and groups
     "GET api:hosts": USERS,
     "GET api:host": USERS,
@@ -429,51 +380,7 @@ RULES: dict[str, Audience | Rule] = {
     "GET api:job-checkpoint-download": OWNER_SEES,
     "GET api:job-validations": OWNER_SEES,
     "POST api:job-validations": OWNER_CHANGES,
-    # WMLA: Conductor, the scheduler of deep learning, EGO. Its applications are trainings, its instances groups.
-    "GET wmla:instances": USERS,
-    "POST wmla:instances": ADMINS,
-    "PUT wmla:instance-configuration": GROUP_ADMINS,
-    "PUT wmla:instance-deploy": ADMINS,
-    "PUT wmla:instance-start": ADMINS,
-    "PUT wmla:instance-stop": ADMINS,
-    "GET wmla:applications": USERS,
-    "PUT wmla:application-priority": Rule(OWNER_CHANGES, body={"priority": 6000}),
-    "GET wmla:driver-log": OWNER_SEES,
-    "GET wmla:executor-log": OWNER_SEES,
-    "GET wmla:scheduler-applications": USERS,
-    "PUT wmla:scheduler-stop": OWNER_CHANGES,
-    "GET wmla:scheduler-driver-log": OWNER_SEES,
-    "GET wmla:scheduler-executor-log": OWNER_SEES,
-    "GET wmla:scheduler-instances": USERS,
-    "GET wmla:engine-applications": USERS,
-    "GET wmla:engine-application": OWNER_SEES,
-    "GET wmla:kubernetes-objects": USERS,
-    "GET wmla:resource-plan-tree": USERS,
-    "GET wmla:resource-plan": USERS,
-    "DELETE wmla:resource-plan": ADMINS,
-    "GET wmla:ego-resource-groups": USERS,
-    "GET wmla:ego-resource-group": USERS,
-    "GET wmla:ego-consumers": USERS,
-    "GET wmla:ego-hosts": USERS,
-    # WMLA: who logs on sends a password, and no cookie counts
-    "GET wmla:conductor-logon": NOBODY,
-    "GET wmla:logon": NOBODY,
-    "POST wmla:logon": NOBODY,
-    "GET wmla:validate-auth": NOBODY,
-    "POST wmla:logoff": USERS,
-    # WMLA: trainings
-    "GET wmla:exec-frameworks": USERS,
-    "GET wmla:conf": USERS,
-    "GET wmla:status": USERS,
-    "GET wmla:execs": USERS,
-    "POST wmla:execs": CHANGERS,
-    "DELETE wmla:execs": CHANGERS,
-    "GET wmla:exec": OWNER_SEES,
-    "DELETE wmla:exec": OWNER_CHANGES,
-    "POST wmla:exec-stop": OWNER_CHANGES,
-    "POST wmla:exec-deploy": OWNER_CHANGES,
-    "GET wmla:exec-log": OWNER_SEES,
-    "GET wmla:exec-result": OWNER_SEES,
+    **WMLA_RULES,
 }
 
 

@@ -1,5 +1,6 @@
 """A cluster as people would meet it: two trainings that share eight GPUs, one that waits, others that are over."""
 
+import json
 import math
 import random
 from dataclasses import asdict, dataclass
@@ -19,7 +20,20 @@ from datasets.inspection.inspect import inspect
 from datasets.models import DatasetVersion
 from jobs.files.folder import job_folder
 from jobs.messages import message
-from jobs.models import AllocationPoint, Checkpoint, Job, JobEvent, JobTag, MetricPoint, Note, Rank, Replay, SlotClaim
+from jobs.models import (
+    AllocationPoint,
+    Checkpoint,
+    Job,
+    JobEvent,
+    JobTag,
+    MetricPoint,
+    Note,
+    Rank,
+    Replay,
+    Report,
+    ReportBlock,
+    SlotClaim,
+)
 from jobs.states import JobState, RankState, Reason
 from models_registry.models import RegisteredModelVersion
 from scheduling.plan import PlanReason
@@ -94,6 +108,8 @@ class Scene:
     refused: DatasetVersion
     #: Of the last hour, under goodput: of two trainings one gains.
     replay: Replay
+    #: Alice's, with a block of each kind.
+    report: Report
 
 
 def user_who_can_log_in(name: str, **values: object) -> User:
@@ -141,7 +157,31 @@ def build_scene(now: datetime | None = None) -> Scene:
     return Scene(
         *(alice, first, second, waiting, failed, done, model, dataset, _refused(alice)),
         _replay(alice, done, failed, now),
+        _report(alice, [first, second], now),
     )
+
+
+def _report(owner: User, jobs: list[Job], now: datetime) -> Report:
+    """Add a report as `jobs.reports` freezes one, of few points."""
+    report = Report.objects.create(owner=owner, title="Two learning rates", created_at=now, changed_at=now)
+    points = [[0, 1.0, 2.3, 0], [100, 61.5, 0.4, 1], [200, 120.0, 0.08, 2]]
+    lines = [
+        {"job": job.pk, "label": job.name, "metric": "loss", "every": 1, "points": points[number:]}
+        for number, job in enumerate(jobs)
+    ]
+    chart = {"title": "Loss", "names": ["loss"], "is_stepped": False, "lines": lines}
+    table = {"rows": [["learning-rate", ["0.1", "0.01"], True], ["Steps", ["200", "200"], False]]}
+    sources = [[job.pk, job.name] for job in jobs]
+    blocks = [
+        {"kind": "text", "text": "# What was tried\n\nA lower rate *converges*."},
+        {"kind": "chart", "title": "Loss", "data": chart, "sources": sources},
+        {"kind": "table", "title": "Results", "data": table, "sources": sources},
+        {"kind": "note", "title": f"Note on {jobs[0].name}", "text": NOTE, "sources": sources[:1]},
+    ]
+    for place, block in enumerate(blocks):
+        size_bytes = len(json.dumps(block["data"])) if "data" in block else 0
+        ReportBlock.objects.create(report=report, place=place, added_at=now, size_bytes=size_bytes, **block)
+    return report
 
 
 def _replay(owner: User, done: Job, failed: Job, now: datetime) -> Replay:

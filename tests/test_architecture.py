@@ -36,6 +36,7 @@ JOBS_FLOORS: tuple[tuple[str, ...], ...] = (
     ("control",),
     ("actions",),
     ("insight",),
+    ("reports",),
     ("pages", "api"),
     ("templatetags", "tutorial"),
     ("tasks", "management"),

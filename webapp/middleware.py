@@ -25,8 +25,8 @@ PUBLIC_PATHS = frozenset(
         *("/api/v1/join/", "/api/v1/device/", "/api/v1/device/token/"),
     }
 )
-#: The same by the names of addresses. Who follows a one-time link has no password yet, and pip has none.
-PUBLIC_NAMES = frozenset({"one-time-link", "client-wheel"})
+#: The same by the names of addresses. Who follows a link has no password, or none yet, and pip has none.
+PUBLIC_NAMES = frozenset({"one-time-link", "shared-report", "client-wheel"})
 
 
 _FOREIGN = (

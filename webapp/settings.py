@@ -68,6 +68,9 @@ TIDEPOOL_ALERT_NETWORKS = _environment.networks("TIDEPOOL_ALERT_NETWORKS")
 #: The mail server for alerts, as Apprise writes it; "": no alerts go by e-mail.
 TIDEPOOL_MAIL_URL = _environment.mail_url("TIDEPOOL_MAIL_URL")
 
+#: How many days at most a report may be read by a link without a log-in; 0: none may.
+TIDEPOOL_PUBLIC_REPORT_DAYS = int(min(3650, _environment.number("TIDEPOOL_PUBLIC_REPORT_DAYS", 0, least=0)))
+
 #: The socket on which MLflow's server listens; "": the site has none.
 TIDEPOOL_MLFLOW_SOCKET = _environment.text("TIDEPOOL_MLFLOW_SOCKET", "")
 #: Where trainings reach it, through the site; "": their scripts log nothing there by themselves.

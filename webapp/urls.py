@@ -7,6 +7,7 @@ from core.audit.views import audit
 from jobs.pages.checkpoints import views as checkpoint_views
 from jobs.pages.cluster import views as cluster_views
 from jobs.pages.groups import views as group_views
+from jobs.pages.reports.shared import shared_report
 from jobs.pages.usage import views as usage_views
 from jobs.pages.what_if import views as what_if_views
 from webapp import views
@@ -27,6 +28,8 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("jobs/", include("jobs.pages.urls")),
     path("checkpoints/", checkpoint_views.checkpoints, name="checkpoints"),
     path("checkpoints/<int:checkpoint_id>/keep/", checkpoint_views.checkpoint_keep, name="checkpoint-keep"),
+    path("reports/", include("jobs.pages.reports.urls")),
+    path("shared/<str:secret>/", shared_report, name="shared-report"),
     path("datasets/", include("datasets.urls")),
     path("models/", include("models_registry.urls")),
     path("mlflow-registry/", include("tracking.urls")),

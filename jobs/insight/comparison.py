@@ -26,6 +26,7 @@ from jobs.models import AllocationPoint, Job
 from jobs.queries.metrics import thinned_points
 
 __all__ = [
+    "GPUS",
     "MAX_JOBS",
     "Compared",
     "Line",
@@ -36,6 +37,7 @@ __all__ = [
     "compared_settings",
     "comparison_figures",
     "quantities_of",
+    "titles_of",
 ]
 
 MAX_JOBS = 8
@@ -43,7 +45,7 @@ MAX_JOBS = 8
 _MAX_POINTS = 1200
 #: Scripts may report as many metrics as they like.
 _MAX_QUANTITIES = 12
-_GPUS = "GPUs"
+GPUS = "GPUs"
 #: Title -> the metrics that the figure may show: of each job the first that it has. Those that scripts name follow.
 _ROWS: dict[str, tuple[str, ...]] = {
     "Loss": ("loss",),
@@ -54,7 +56,7 @@ _ROWS: dict[str, tuple[str, ...]] = {
     "Learning rate": ("learning_rate",),
 }
 #: Those that say nothing on a logarithmic axis.
-_LINEAR = {"Accuracy (%)", "Test accuracy (%)", "Samples / s", _GPUS}
+_LINEAR = {"Accuracy (%)", "Test accuracy (%)", "Samples / s", GPUS}
 _DASHES = ("solid", "dash", "dot", "dashdot")
 
 
@@ -135,24 +137,31 @@ def compared_metrics(jobs: Sequence[Job]) -> list[Compared]:
 def quantities_of(jobs: Sequence[Job]) -> list[Quantity]:
     """Return what is drawn: the metrics that these jobs reported, and the GPUs that they had."""
     most = _MAX_POINTS // len(jobs)
-    rows = dict(list(_rows(jobs).items())[: _MAX_QUANTITIES - 1])
+    rows = _rows(jobs)
     metrics = {job.pk: _lines(job, rows, most) for job in jobs}
     drawn = [
         Quantity(title, [metrics[job.pk].get(title, Line(job.pk, job.name)) for job in jobs], names)
         for title, names in rows.items()
     ]
     gpus = [Line(job.pk, job.name, _gpus(job, metrics[job.pk].values())) for job in jobs]
-    return [*drawn, Quantity(_GPUS, gpus, is_stepped=True)]
+    return [*drawn, Quantity(GPUS, gpus, is_stepped=True)]
+
+
+def titles_of(jobs: Sequence[Job]) -> list[str]:
+    """Return the titles of the quantities that one of these jobs has, without reading a point."""
+    reported = {name for job in jobs for name in job.run.final_metrics}
+    has_started = any(job.started_at for job in jobs)
+    return [title for title, names in _rows(jobs).items() if reported.intersection(names)] + [GPUS] * has_started
 
 
 def _rows(jobs: Sequence[Job]) -> dict[str, tuple[str, ...]]:
-    """The quantities by title, the usual ones first."""
+    """The quantities by title, the usual ones first, as many as are drawn."""
     usual = {name for names in _ROWS.values() for name in names}
     rows = dict(_ROWS)
     for name in sorted({name for job in jobs for name in job.run.final_metrics} - usual):
         title = metric_label(name)
         rows[title] = (*rows.get(title, ()), name)
-    return rows
+    return dict(list(rows.items())[: _MAX_QUANTITIES - 1])
 
 
 def _lines(job: Job, rows: Mapping[str, Sequence[str]], most: int) -> dict[str, Line]:

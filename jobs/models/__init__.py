@@ -4,6 +4,7 @@ from jobs.models.jobs import ChosenColumns, InstanceGroup, Job, JobEvent, JobRun
 from jobs.models.labels import JobTag, Note
 from jobs.models.profiles import JobProfile, ThroughputPoint
 from jobs.models.replays import Replay
+from jobs.models.reports import Report, ReportBlock, ShareLink
 from jobs.models.runs import (
     AllocationPoint,
     Checkpoint,
@@ -37,8 +38,11 @@ __all__ = [
     "Note",
     "Rank",
     "Replay",
+    "Report",
+    "ReportBlock",
     "SavedFilter",
     "SchedulerLease",
+    "ShareLink",
     "SlotClaim",
     "SubmissionKey",
     "ThroughputPoint",

@@ -43,7 +43,7 @@ def broker_url() -> Iterator[str]:
 @pytest.fixture(scope="session")
 def site(broker_url: str, django_db_setup: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Address of a web process that uses the test's database and broker."""
-    with web_process(broker_url, tmp_path_factory.mktemp("web") / "log") as address:
+    with web_process(broker_url, tmp_path_factory.mktemp("web") / "log", TIDEPOOL_PUBLIC_REPORT_DAYS="30") as address:
         yield address
 
 

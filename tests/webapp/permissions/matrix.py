@@ -17,14 +17,14 @@ from django.urls import URLPattern, URLResolver, get_resolver, reverse
 from django.utils import timezone
 
 from accounts import actions
-from accounts.tokens import make_token
+from accounts.tokens import digest_of, make_token
 from alerts.actions import add_channel, add_rule
 from core.models import Upload
 from core.readers import Readers
 from core.roles import Role, viewers
 from jobs.actions.owner import JobChange, change_job
 from jobs.files.folder import job_folder
-from jobs.models import Checkpoint, InstanceGroup, Job, SavedFilter, Validation
+from jobs.models import Checkpoint, InstanceGroup, Job, SavedFilter, ShareLink, Validation
 from jobs.models.usage import GpuPrice
 from tests.factories import (
     DatasetVersionFactory,
@@ -193,6 +193,12 @@ def _values(scene: Scene, carol: User) -> dict[str, Any]:
     version = ModelVersion.objects.create(job=scene.first, name="digits", number=1)
     ids, rank = identities(), scene.first.ranks.order_by("rank")[0]
     channel = add_channel(alice, "team", "webhook", "https://example.org/hook").row
+    share = ShareLink.objects.create(
+        report=scene.report,
+        digest=digest_of("shared"),
+        created_at=timezone.now(),
+        expires_at=timezone.now() + timedelta(days=1),
+    )
     saved = SavedFilter.objects.create(owner=alice, name="failed", parameters="state=FAILED")
     return {
         "job_id": scene.first.pk, "job": scene.first.pk, 
@@ -200,6 +206,9 @@ def _values(scene: Scene, carol: User) -> dict[str, Any]:
         "second job": scene.second.pk, "seq": changed.seq, "checkpoint": checkpoint.pk, "filter_id": saved.pk,
         "channel_id": channel.pk, "channel": channel.pk,
         "rule_id": (rule := add_rule(alice, channel.pk, "training_failed")).pk, "rule": rule.pk,
+        "report_id": scene.report.pk, "report": scene.report.pk,
+        "block_id": (text := scene.report.blocks.get(kind="text")).pk, "block": text.pk,
+        "reports link_id": share.pk, "link": share.pk, "shared secret": "shared",
         "dataset_id": scene.dataset.dataset_id, "index": 0,
         "template_id": scene.model.template_id, "model_id": scene.model.model_id,
         "group_id": scene.first.instance_group_id, "upload": upload.pk,

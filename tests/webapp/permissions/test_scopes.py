@@ -29,7 +29,7 @@ _OPEN = [line for line in LINES if rule_of(line).audience[0] == IN]
 _API = [line for line in LINES if ROUTES[line.partition(" ")[2]].is_api and line not in _OPEN]
 #: What any token may do.
 _ITS_OWN = {"GET api:me", "GET api:my-current-token", "DELETE api:my-current-token"}
-#: Whoever may change something of theirs may do it with `submit`, but for tokens and alerts; filters
+#: Whoever may change something of theirs may do it with `submit`, but for tokens, alerts and reports; filters
 #: of the list are theirs, too.
 _MAKERS = (CHANGERS, OWNER_CHANGES, SEEN_OWNER_CHANGES, ONLY_OWNER_CHANGES)
 _NOT_BY_SUBMIT = {"POST api:token", "POST api:my-tokens"}
@@ -56,7 +56,9 @@ def _opens(scope: str, line: str) -> bool:
     if method == "GET":
         return True
     by_submit = (
-        rule_of(line).audience in _MAKERS and not name.startswith(("wmla:", "api:alert")) and line not in _NOT_BY_SUBMIT
+        rule_of(line).audience in _MAKERS
+        and not name.startswith(("wmla:", "api:alert", "api:report"))
+        and line not in _NOT_BY_SUBMIT
     )
     return scope == "submit" and (by_submit or line in _BY_SUBMIT)
 
