@@ -7,6 +7,7 @@ from playwright.sync_api import Page, expect
 
 from core import live
 from jobs.actions import JobChange, cancel, change_job
+from jobs.actions.tags import change_tags, parsed_tag_change
 from jobs.models import Job
 from jobs.states import JobState
 from tests.factories import JobFactory
@@ -87,6 +88,17 @@ def test_filters_as_one_types_and_keeps_the_address(page: Page, scene: Scene) ->
     expect(page.locator("#jobs .job-name a")).to_have_count(5)
     page.get_by_role("link", name="Show all").click()
     expect(page.locator("#jobs .job-name a")).to_have_count(5)
+
+
+def test_no_column_that_shows_by_itself_is_cut_off(page: Page, scene: Scene) -> None:
+    for job in (scene.first, scene.waiting):
+        change_tags(job.pk, parsed_tag_change(add=["baseline", "sweep-2026-11", "third"]), "alice")
+    open_list(page)
+    row = page.locator(f"#job-{scene.first.pk}")
+    expect(row.get_by_role("link", name="All tags: baseline, sweep-2026-11, third")).to_have_text("+2")
+    expect(row.get_by_role("link", name="sweep-2026-11", exact=True)).to_be_hidden()
+    for cells in ("#jobs", f"#job-{scene.first.pk} .row-tags"):
+        assert page.locator(cells).evaluate("each => each.scrollWidth <= each.parentElement.clientWidth"), cells
 
 
 def test_twenty_five_jobs_fit_into_a_window_and_all_that_fit_are_chosen(page: Page, scene: Scene) -> None:

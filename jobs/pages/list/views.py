@@ -366,14 +366,14 @@ def _head(sort: str, first: str, then: str) -> dict[str, str]:
 
 
 def _empty_columns(jobs: list[Job]) -> str:
-    """Return the columns that are empty in every row of this page."""
+    """Return the columns that are empty in every row of this page; also *Ended* where not all of them are over."""
     filled = {
         **{column: column in USUAL for column in FACTS},
         "place": any(getattr(job, "place", None) for job in jobs),
         "duration": any(job.started_at for job in jobs),
         "slots": any(job.run.slots for job in jobs),
         "progress": any(job.run.progress is not None for job in jobs),
-        "ended": any(job.finished_at for job in jobs),
+        "ended": all(job.finished_at for job in jobs),
         "tags": any(job.tags.all() for job in jobs),
         "owner": len({job.owner_id for job in jobs}) > 1,
         "group": len({job.instance_group_id for job in jobs}) > 1,
