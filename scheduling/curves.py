@@ -3,7 +3,7 @@
 A job is offered 1, 2, 4 ... GPUs within a host, then whole hosts: so few jobs share a host, and hardly one shares it
 with a job on several (`scheduling.spread` keeps those apart). Only the least that a job asks for, what it has already,
 and for one job what is left over may be parts of several hosts. It is offered nothing beyond its knee, the least size
-with 97 % of the best speed-up, and at most four times as many GPUs as it has been measured on. Without a profile it is
+with 99 % of the best speed-up, and at most four times as many GPUs as it has been measured on. Without a profile it is
 taken to be twice as fast on two GPUs.
 """
 
