@@ -1,5 +1,6 @@
 """Processes off any cluster that form one group by an address: none joins it later, and none may die."""
 
+import atexit
 import socket
 from datetime import timedelta
 
@@ -39,6 +40,8 @@ def meet(address: str, port: int, rank: int, size: int, device: torch.device) ->
         device=device,
         timeout_seconds=PATIENCE_SECONDS,
     )
+    # Its threads must be over before the interpreter is: else that aborts, now and then.
+    atexit.register(group.drop, at_once=True)
     return group, store
 
 
