@@ -1,5 +1,6 @@
 """Tests of the packing of functions, and of the refusals of what cannot be sent."""
 
+import io
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -75,6 +76,13 @@ def test_it_names_what_cannot_be_sent(tmp_path: Path) -> None:
             packed(taking, (lines,))
         with pytest.raises(TypeError, match=r"^Cannot send `taking` with value=, an open file"):
             packed(taking, (), {"value": lines})
+
+
+def test_a_file_that_is_read_is_not_sent_as_a_copy(tmp_path: Path) -> None:
+    (tmp_path / "lines.txt").write_text("one")
+    with (tmp_path / "lines.txt").open() as lines, pytest.raises(TypeError, match="it refers to `lines`, an open file"):
+        packed(lambda: lines.read())
+    assert cloudpickle.loads(packed(len, (io.StringIO("in memory"),)).content)[1][0].read() == "in memory"
 
 
 def test_it_names_what_is_too_large(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -51,7 +51,7 @@ def packed(function: Callable[..., Any], arguments: Sequence[Any] = (), keywords
     name = getattr(function, "__name__", type(function).__name__)
     with _own_modules_by_value():
         try:
-            content = cloudpickle.dumps((function, tuple(arguments), dict(keywords)))
+            content = _dumps((function, tuple(arguments), dict(keywords)))
         except Exception as error:  # whatever an object's own way of being pickled raises
             raise TypeError(_why_not(name, function, arguments, keywords, error)) from None
         if len(content) > MAX_CALL_BYTES:
@@ -64,6 +64,21 @@ def packed(function: Callable[..., Any], arguments: Sequence[Any] = (), keywords
         sources=_sources(function),
     )
     return Call(content, facts)
+
+
+class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
+    """cloudpickle's, which would send a file that is open for reading as a copy of its text."""
+
+    def reducer_override(self, value: Any) -> Any:
+        if isinstance(value, io.IOBase) and not isinstance(value, io.StringIO | io.BytesIO):
+            raise TypeError("an open file cannot be sent")
+        return super().reducer_override(value)
+
+
+def _dumps(value: Any) -> bytes:
+    content = io.BytesIO()
+    _Pickler(content).dump(value)
+    return content.getvalue()
 
 
 @contextmanager
@@ -180,7 +195,7 @@ def _given(arguments: Sequence[Any], keywords: Mapping[str, Any]) -> Iterator[tu
 
 def _problem(value: Any) -> Exception | None:
     try:
-        cloudpickle.dumps(value)
+        _dumps(value)
     except Exception as error:
         return error
     return None
@@ -198,7 +213,7 @@ def _advice(value: Any) -> str:
 
 def _too_large(name: str, size: int, function: Any, arguments: Sequence[Any], keywords: Mapping[str, Any]) -> str:
     parts = [(f"`{word}`", value) for word, value in _parts(function)] + list(_given(arguments, keywords))
-    sizes = [(len(cloudpickle.dumps(value)), place, value) for place, value in parts]
+    sizes = [(len(_dumps(value)), place, value) for place, value in parts]
     most = max(sizes, key=lambda each: each[0], default=None)
     largest = f", most of it {most[1]} ({_kind(most[2])})" if most else ""
     return (
