@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 import zipfile
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -34,6 +35,7 @@ def test_anybody_can_download_it_and_it_is_whole(client: Client) -> None:
     required = re.findall(r"^Requires-Dist: (.*)$", metadata, re.MULTILINE)
     names = {re.split("[<>=]", line)[0] for line in required if "extra" not in line}
     assert names == {"click", "cloudpickle", "rich"}
+    assert f"cloudpickle=={version('cloudpickle')}" in required, "that of the ranks"
 
 
 def test_it_is_fetched_once(client: Client) -> None:
