@@ -22,7 +22,7 @@ __all__ = ["urlpatterns"]
 
 
 class SearchOutput(serializers.Serializer[Any]):
-    results = output_of(Hit, kind=serializers.ChoiceField(["job", "dataset", "model"]))(many=True)
+    results = output_of(Hit, kind=serializers.ChoiceField(["job", "dataset", "model", "report"]))(many=True)
 
 
 class Search(GenericAPIView[Any]):

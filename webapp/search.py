@@ -1,4 +1,4 @@
-"""The search of the palette: jobs, datasets and models by a part of their name, as far as the user may see them."""
+"""The search of the palette: jobs, datasets, models and reports by a part of their name, as far as one may see them."""
 
 from dataclasses import dataclass
 from typing import Annotated
@@ -7,7 +7,9 @@ from django.contrib.auth.models import User
 from django.db.models import Q
 from django.urls import reverse
 
+from core.readers import readable
 from datasets.queries import datasets
+from jobs.models import Report
 from jobs.queries.jobs import visible_jobs
 from models_registry.queries import models
 
@@ -20,7 +22,7 @@ MAX_LETTERS = 100
 
 @dataclass(frozen=True)
 class Hit:
-    #: "job", "dataset" or "model".
+    #: "job", "dataset", "model" or "report".
     kind: str
     id: int
     name: str
@@ -46,4 +48,7 @@ def find(user: User, text: str) -> list[Hit]:
             Hit(kind, row.pk, row.name, f"Owner {row.owner.username}", reverse(f"{kind}s:detail", args=[row.pk]))
             for row in rows.filter(wanted).order_by("-id")[:HITS]
         ]
+    for report in readable(Report.objects.filter(title__icontains=text), user).select_related("owner")[:HITS]:
+        address = reverse("reports:detail", args=[report.pk])
+        hits.append(Hit("report", report.pk, report.title, f"Owner {report.owner.username}", address))
     return hits

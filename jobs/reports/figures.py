@@ -118,7 +118,7 @@ def _summary(jobs: Sequence[Job], gpus: Quantity | None) -> list[Compared]:
         "Started": lambda job: f"{job.started_at:%Y-%m-%d %H:%M} UTC" if job.started_at else "–",
         "Time taken": lambda job: time_taken(taken[job.pk]),
         "Steps": lambda job: str(job.run.step),
-        "Epochs": lambda job: str(job.run.epoch),
+        "Epoch": lambda job: str(job.run.epoch),
         "Most GPUs at once": lambda job: f"{most.get(job.pk, 0):g}",
         "GPU-hours of training": lambda job: f"{hours.get(job.pk, 0):.2f}",
     }

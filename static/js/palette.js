@@ -1,4 +1,4 @@
-// Ctrl-K: go to a page, a job, a dataset or a model by its name, or do what the page can do. A combobox with a list
+// Ctrl-K: go to a page, a job, a dataset, a model or a report by its name, or do what the page can do. A combobox with a list
 // (https://www.w3.org/WAI/ARIA/apg/patterns/combobox/): the focus stays in the field, arrows move the chosen option.
 
 import { element } from "./dom.js";
@@ -11,7 +11,7 @@ const told = document.getElementById("palette-told");
 
 //: What the page itself offers, in this order; what is found by its name comes before.
 const GROUP_ORDER = ["On this page", "Go to", "Do"];
-const GROUPS = { job: "Jobs", dataset: "Datasets", model: "Models" };
+const GROUPS = { job: "Jobs", dataset: "Datasets", model: "Models", report: "Reports" };
 
 let options = [];
 let chosen = -1;

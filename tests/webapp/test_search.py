@@ -5,6 +5,7 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from rest_framework.test import APIClient
 
+from jobs.reports.actions import make_report, set_readers
 from tests.factories import DatasetVersionFactory, JobFactory, RegisteredModelVersionFactory
 
 pytestmark = pytest.mark.django_db
@@ -26,6 +27,15 @@ def test_finds_each_kind_by_a_part_of_its_name(alice, alice_api):
 
     assert found(alice_api, "TIDE") == [("job", "high tide"), ("dataset", "tide-tables"), ("model", "Tide-CNN")]
     assert alice_api.get("/api/v1/search/?q=high").json()["results"][0]["address"] == f"/jobs/{job.pk}/"
+
+
+def test_a_report_is_found_by_who_may_read_it(alice, alice_api, bob_api, carol_api):
+    report = make_report(alice, "High tides")
+
+    assert found(alice_api, "tide") == found(carol_api, "tide") == [("report", "High tides")]
+    assert found(bob_api, "tide") == []
+    set_readers(alice, report.pk, "everybody")
+    assert found(bob_api, "tide") == [("report", "High tides")]
 
 
 def test_a_job_is_found_by_its_number(alice, alice_api):
