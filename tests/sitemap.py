@@ -94,6 +94,7 @@ NOT_PAGES = {
     "reports:share": "takes a form, shows a link once",
     "reports:link-withdraw": "takes a form",
     "reports:delete": "takes a form",
+    "checkpoint-version": "takes a form",
     "datasets:live": "JSON",
     "datasets:delete": "takes a form",
     "datasets:version-delete": "takes a form",

@@ -3,10 +3,11 @@
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from core.roles import Asking
 from datasets.models import DatasetVersion
-from jobs.models import Job
+from jobs.models import Job, TrainedVersion
 from jobs.queries.jobs import visible_jobs
 from models_registry.models import RegisteredModel
 from tracking.models import ModelVersion
@@ -26,6 +27,8 @@ class Step:
     #: "accuracy 0.953", of what it reported last.
     result: str
     versions: Sequence[ModelVersion]
+    #: Versions of models here that were made of its checkpoints.
+    trained: Sequence[TrainedVersion] = ()
 
 
 @dataclass(frozen=True)
@@ -61,17 +64,26 @@ def lineage_of(user: Asking, model: RegisteredModel) -> Lineage:
     versions: dict[int, list[ModelVersion]] = defaultdict(list)
     for version in ModelVersion.objects.filter(job__in=newest).order_by("name", "number"):
         versions[version.job_id].append(version)
+    trained: dict[int, list[TrainedVersion]] = defaultdict(list)
+    rows = TrainedVersion.objects.filter(checkpoint__job__in=newest).select_related("version__model", "checkpoint")
+    for made in rows.order_by("pk"):
+        trained[made.checkpoint.job_id].append(made)
     more = jobs.count() - len(newest) if len(newest) == MAX_TRAININGS else 0
-    return Lineage(drawn(newest, versions), more)
+    return Lineage(drawn(newest, versions, trained), more)
 
 
-def drawn(jobs: Iterable[Job], versions: Mapping[int, Sequence[ModelVersion]]) -> list[Source]:
+def drawn(
+    jobs: Iterable[Job],
+    versions: Mapping[int, Sequence[ModelVersion]],
+    trained: Mapping[int, Sequence[TrainedVersion]] = MappingProxyType({}),
+) -> list[Source]:
     """By dataset version, each with its newest training on top."""
     steps: dict[int | None, list[Step]] = defaultdict(list)
     datasets: dict[int | None, DatasetVersion | None] = {}
     for job in jobs:
         datasets[job.dataset_id] = job.dataset
-        steps[job.dataset_id].append(Step(job, _result_of(job.run.final_metrics), versions.get(job.pk, ())))
+        result, of_job = _result_of(job.run.final_metrics), (versions.get(job.pk, ()), trained.get(job.pk, ()))
+        steps[job.dataset_id].append(Step(job, result, *of_job))
     return [Source(datasets[key], rows) for key, rows in steps.items()]
 
 

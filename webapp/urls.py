@@ -27,6 +27,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("cluster/trace.json", cluster_views.cluster_trace_json, name="cluster-trace"),
     path("jobs/", include("jobs.pages.urls")),
     path("checkpoints/", checkpoint_views.checkpoints, name="checkpoints"),
+    path("checkpoints/<int:checkpoint_id>/version/", checkpoint_views.checkpoint_version, name="checkpoint-version"),
     path("checkpoints/<int:checkpoint_id>/keep/", checkpoint_views.checkpoint_keep, name="checkpoint-keep"),
     path("reports/", include("jobs.pages.reports.urls")),
     path("shared/<str:secret>/", shared_report, name="shared-report"),

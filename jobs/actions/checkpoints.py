@@ -6,7 +6,7 @@ from core.audit.entries import Audited, audit_all
 from core.errors import Conflict
 from jobs.control.checkpoints import keep, release
 from jobs.control.transition import lock_job
-from jobs.models import Checkpoint
+from jobs.models import Checkpoint, TrainedVersion
 
 __all__ = ["MOST_KEPT", "change_kept"]
 
@@ -29,11 +29,18 @@ def change_kept(checkpoint: Checkpoint, kept: bool, actor: str) -> Checkpoint | 
         _refuse(row)
         keep(job, row)
     else:
+        _refuse_weights_of_a_version(row)
         release(job, row)
     if actor != job.owner.get_username():
         name = f"{job.name}, step {row.step}"
         audit_all(actor, "changed", "checkpoint", [Audited(row.pk, name, {"kept": not kept}, {"kept": kept})])
     return job.checkpoints.filter(pk=row.pk).first()
+
+
+def _refuse_weights_of_a_version(checkpoint: Checkpoint) -> None:
+    made = TrainedVersion.objects.filter(checkpoint=checkpoint).select_related("version__model").first()
+    if made is not None:
+        raise Conflict(f"It stays: its weights are those of {made.version}.")
 
 
 def _refuse(checkpoint: Checkpoint) -> None:

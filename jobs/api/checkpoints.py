@@ -10,12 +10,13 @@ from rest_framework.response import Response
 
 from core.rest import Filters, Pages, StrictSerializer, found, keyset_answer, page_size_of, signed_in, validated
 from jobs.actions.checkpoints import change_kept
+from jobs.actions.versions import make_version
 from jobs.api.serializers import CheckpointOutput
 from jobs.api.views import JobView
 from jobs.models import Checkpoint
 from jobs.queries.checkpoints import CheckpointFilter, checkpoint_page, totals
 
-__all__ = ["CheckpointList", "CheckpointTotals", "JobCheckpoint"]
+__all__ = ["CheckpointList", "CheckpointTotals", "JobCheckpoint", "JobCheckpointVersion"]
 
 
 class ListedCheckpoint(CheckpointOutput):
@@ -76,3 +77,29 @@ class JobCheckpoint(JobView):
         row = found(Checkpoint.objects.filter(job=self.get_object(), pk=checkpoint).first(), "checkpoint")
         now = change_kept(row, kept, signed_in(request).get_username())
         return Response(CheckpointOutput(now).data) if now else Response(status=204)
+
+
+class VersionInput(StrictSerializer):
+    name = serializers.CharField(
+        default="", allow_blank=True, max_length=10_000, trim_whitespace=False,
+        help_text="Of the model, a new one or one of yours; absent: the training's model with -trained behind it.",
+    )  # fmt: skip
+
+
+class TrainedVersionOutput(serializers.Serializer[Any]):
+    model = serializers.IntegerField(source="version.model_id")
+    name = serializers.CharField(source="version.model.name")
+    number = serializers.IntegerField(source="version.number")
+    job = serializers.IntegerField(source="checkpoint.job_id", help_text="The training whose weights it has.")
+    checkpoint = serializers.IntegerField(source="checkpoint_id", help_text="It is kept from now on.")
+    step = serializers.IntegerField(source="checkpoint.step")
+    sha256 = serializers.CharField(source="checkpoint.sha256")
+
+
+class JobCheckpointVersion(JobView):
+    @extend_schema(request=VersionInput, responses={201: TrainedVersionOutput})
+    def post(self, request: Request, job: int, checkpoint: int) -> Response:
+        """Make a version of a model of it: the training's code and parameters, and this checkpoint's weights."""
+        name = validated(VersionInput, request.data)["name"]
+        row = found(Checkpoint.objects.filter(job=self.get_object(), pk=checkpoint).first(), "checkpoint")
+        return Response(TrainedVersionOutput(make_version(row, signed_in(request), name)).data, status=201)

@@ -208,6 +208,13 @@ class MetricOutput(serializers.Serializer[Any]):
 
 
 class CheckpointOutput(serializers.ModelSerializer[Checkpoint]):
+    versions: serializers.Field[Any, Any, Any, Any] = serializers.StringRelatedField(
+        many=True, read_only=True, help_text="Those that have its weights."
+    )
+
     class Meta:
         model = Checkpoint
-        fields = ["id", "attempt", "step", "epoch", "path", "size_bytes", "sha256", "problem", "kept", "created_at"]
+        fields = [
+            *("id", "attempt", "step", "epoch", "path", "size_bytes", "sha256", "problem", "kept", "created_at"),
+            "versions",
+        ]

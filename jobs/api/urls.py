@@ -66,6 +66,11 @@ urlpatterns = [
     path("checkpoints/totals/", checkpoints.CheckpointTotals.as_view(), name="checkpoint-totals"),
     path("jobs/<int:job>/checkpoints/<int:checkpoint>/", checkpoints.JobCheckpoint.as_view(), name="job-checkpoint"),
     path(
+        "jobs/<int:job>/checkpoints/<int:checkpoint>/version/",
+        checkpoints.JobCheckpointVersion.as_view(),
+        name="job-checkpoint-version",
+    ),
+    path(
         "jobs/<int:job>/checkpoints/<int:checkpoint>/download/",
         views.JobCheckpointDownload.as_view(),
         name="job-checkpoint-download",

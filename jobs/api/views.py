@@ -248,7 +248,7 @@ class JobCheckpoints(JobView, ListAPIView[Any]):
     queryset = Checkpoint.objects.none()
 
     def get_queryset(self) -> Any:
-        return Checkpoint.objects.filter(job=self.get_object())
+        return Checkpoint.objects.filter(job=self.get_object()).prefetch_related("versions__version__model")
 
 
 class JobCheckpointDownload(JobView):

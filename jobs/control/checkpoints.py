@@ -116,6 +116,7 @@ def keep(job: Job, checkpoint: Checkpoint) -> None:
     top, name = job_folder(job).path, f"{KEPT}/{checkpoint.path}"
     target = top / name
     target.parent.mkdir(parents=True, exist_ok=True)
+    shutil.rmtree(target, ignore_errors=True)  # of a try that was not committed
     try:
         link_checkpoint(top, checkpoint.path, target)
     except OSError as error:

@@ -1165,6 +1165,26 @@ class Migration(migrations.Migration):
             },
         ),
         migrations.CreateModel(
+            name="TrainedVersion",
+            fields=[
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                (
+                    "checkpoint",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.PROTECT, related_name="versions", to="jobs.checkpoint"
+                    ),
+                ),
+                (
+                    "version",
+                    models.OneToOneField(
+                        on_delete=django.db.models.deletion.CASCADE,
+                        related_name="trained",
+                        to="models_registry.registeredmodelversion",
+                    ),
+                ),
+            ],
+        ),
+        migrations.CreateModel(
             name="UnstoredEntry",
             fields=[
                 ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),

@@ -15,6 +15,7 @@ from jobs.models.runs import (
     SchedulerLease,
     SlotClaim,
     SubmissionKey,
+    TrainedVersion,
     UnstoredEntry,
     Validation,
 )
@@ -46,6 +47,7 @@ __all__ = [
     "SlotClaim",
     "SubmissionKey",
     "ThroughputPoint",
+    "TrainedVersion",
     "UnstoredEntry",
     "UsageBucket",
     "UsageMark",

@@ -9,6 +9,7 @@ from django.db.models import Q
 from jobs.messages import text_of
 from jobs.models.jobs import Job
 from jobs.states import GenerationState, RankState, Reason, choices
+from models_registry.models import RegisteredModelVersion
 from scheduling.plan import PlanReason
 from workers.models import Slot
 
@@ -22,6 +23,7 @@ __all__ = [
     "SchedulerLease",
     "SlotClaim",
     "SubmissionKey",
+    "TrainedVersion",
     "UnstoredEntry",
     "Validation",
 ]
@@ -242,6 +244,16 @@ class Checkpoint(models.Model):
         ordering = ["job", "-step"]
         constraints = [models.UniqueConstraint(fields=["job", "attempt", "step"], name="checkpoint_once")]
         indexes = [models.Index(fields=["-created_at", "-id"], name="checkpoint_by_time")]
+
+
+class TrainedVersion(models.Model):
+    """A version of a model that was made of a checkpoint, whose weights are the version's: the checkpoint stays."""
+
+    version = models.OneToOneField(RegisteredModelVersion, on_delete=models.CASCADE, related_name="trained")
+    checkpoint = models.ForeignKey(Checkpoint, on_delete=models.PROTECT, related_name="versions")
+
+    def __str__(self) -> str:
+        return str(self.version)
 
 
 class Validation(models.Model):

@@ -46,6 +46,7 @@ class CheckpointFilter(ListFilter):
 def visible_checkpoints(user: Asking) -> QuerySet[Checkpoint]:
     """Those of one's own jobs; for staff, of everybody's. With what a list shows already joined."""
     rows = Checkpoint.objects.select_related("job__owner", "job__run", "job__model__model", "job__dataset__dataset")
+    rows = rows.prefetch_related("versions__version__model")
     if is_cluster_admin(user):
         return rows
     return rows.filter(job__owner_id=user.pk) if user.pk else rows.none()
@@ -66,7 +67,9 @@ def checkpoint_page(
 
 def totals(user: Asking) -> list[dict[str, Any]]:
     """Each user's checkpoints, `{owner, count, size_bytes, kept_bytes}`, who has most of them first."""
-    rows = visible_checkpoints(user).select_related(None).order_by().values("job__owner__username")
+    rows = (
+        visible_checkpoints(user).select_related(None).prefetch_related(None).order_by().values("job__owner__username")
+    )
     kept = Sum("size_bytes", filter=Q(kept=True), default=0)
     found = rows.annotate(count=Count("pk"), total=Sum("size_bytes"), kept_bytes=kept)
     return [

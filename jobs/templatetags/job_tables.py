@@ -8,8 +8,9 @@ from jobs.files.validation_runs import ClassScore, class_scores, validation_of, 
 from jobs.insight.line import short_start
 from jobs.models import Job
 from jobs.pages.queries import jobs_using, models_proposing
+from jobs.queries.checkpoints import visible_checkpoints
 from jobs.queries.jobs import validation_problem, validations_of_job, validations_of_model
-from models_registry.models import RegisteredModel
+from models_registry.models import RegisteredModel, RegisteredModelVersion
 
 register = template.Library()
 
@@ -56,6 +57,14 @@ def confusion(matrix: list[list[int]]) -> dict[str, Any]:
         for score, row in zip(scores, matrix, strict=True)
     ]
     return {"scores": scores, "rows": rows}
+
+
+@register.inclusion_tag("jobs/checkpoints/_weights.html", takes_context=True)
+def weights_of(context: dict[str, Any], version: RegisteredModelVersion) -> dict[str, Any]:
+    """The checkpoint that a version of a model was made of, for who sees its training."""
+    user = context["request"].user
+    point = visible_checkpoints(user).filter(versions__version=version).first()
+    return {"point": point, "version": version, "looks_only": context.get("looks_only")}
 
 
 register.filter("short_start", short_start)

@@ -156,6 +156,7 @@ class TestOne:
         assert tidepool("results", "get", job, tmp_path / "out", "scores.csv")[0] == 0
         assert (tmp_path / "out" / "scores.csv").exists()
         assert '"step": 600,' in tidepool("checkpoints", job, "--json")[1]
+        assert tidepool("checkpoints", job, "--as", "best")[0] == 2
         assert tidepool("checkpoints", logged_in.waiting.pk, "--json")[1].strip() == "[]"
 
 

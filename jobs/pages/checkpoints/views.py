@@ -5,6 +5,7 @@ from typing import Any
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
+from django.urls import reverse
 from django.utils.http import url_has_allowed_host_and_scheme
 from django.views.decorators.http import require_POST, require_safe
 
@@ -12,10 +13,11 @@ from core.errors import UserError
 from core.keyset import KeysetPage
 from core.pages import PAGE_SIZE, login_user, or_404
 from jobs.actions.checkpoints import change_kept
+from jobs.actions.versions import make_version
 from jobs.models import Checkpoint
 from jobs.queries.checkpoints import CheckpointFilter, checkpoint_page, totals, visible_checkpoints
 
-__all__ = ["checkpoint_keep", "checkpoints"]
+__all__ = ["checkpoint_keep", "checkpoint_version", "checkpoints"]
 
 _LABELS = {"job": "Training", "owner": "Owner", "model": "Model", "kept": "Kept", "metric": "Metric"}
 _KEPT = (("", "All"), ("yes", "Kept"), ("no", "Not kept"))
@@ -64,9 +66,27 @@ def checkpoint_keep(request: HttpRequest, checkpoint_id: int) -> HttpResponse:
         messages.error(request, error.message)
     else:
         messages.success(request, _said(row, kept, is_gone=now is None))
+    return _back(request)
+
+
+def _back(request: HttpRequest) -> HttpResponse:
     target = request.POST.get("next", "")
     is_ours = url_has_allowed_host_and_scheme(target, allowed_hosts=None)
     return redirect(target if is_ours and target else "checkpoints")
+
+
+@require_POST
+def checkpoint_version(request: HttpRequest, checkpoint_id: int) -> HttpResponse:
+    """Make a version of a model of it. Afterwards comes that model's page."""
+    user = login_user(request)
+    row = or_404(visible_checkpoints(user).filter(pk=checkpoint_id).first())
+    try:
+        made = make_version(row, user)
+    except UserError as error:
+        messages.error(request, error.message)
+        return _back(request)
+    messages.success(request, f"{made} is made: its weights are those of step {row.step} of {row.job.name}.")
+    return redirect(f"{reverse('models:detail', args=[made.version.model_id])}#versions")
 
 
 def _said(row: Checkpoint, kept: bool, *, is_gone: bool) -> str:

@@ -60,22 +60,40 @@ def get(context: Context, job: int, folder: Path, paths: tuple[str, ...], quiet:
 @job_argument
 @click.option("--keep", type=click.IntRange(min=1), metavar="ID", help="Keep this one, however many newer there are.")
 @click.option("--let-go", type=click.IntRange(min=1), metavar="ID", help="Let it go with the oldest ones again.")
+@click.option("--make-version", type=click.IntRange(min=1), metavar="ID", help="Make a version of a model of this one.")
+@click.option("--as", "name", default="", metavar="MODEL", help="The model that gets the version; may be new.")
 @listing_options
 @click.pass_obj
-def checkpoints(context: Context, job: int, keep: int | None, let_go: int | None, as_json: bool, quiet: bool) -> None:
-    """List the checkpoints of a training, after those are kept or let go that are named.
+def checkpoints(
+    context: Context,
+    job: int,
+    keep: int | None,
+    let_go: int | None,
+    make_version: int | None,
+    name: str,
+    as_json: bool,
+    quiet: bool,
+) -> None:
+    """List the checkpoints of a training, after those are kept, let go or made versions of that are named.
 
     \b
     tidepool checkpoints 412
     tidepool checkpoints 412 --keep 77
+    tidepool checkpoints 412 --make-version 77 --as digits-best
     tidepool submit --model digits-cnn --dataset digits --option checkpoint=$(tidepool checkpoints -q 412 | head -1)
     """
+    if name and make_version is None:
+        raise click.UsageError("--as names the model of --make-version: give both.")
     training = context.client.job(job)
     for number, kept in ((keep, True), (let_go, False)):
         if number is not None:
             training.keep_checkpoint(number, kept)
+    if make_version is not None:
+        made = training.make_version(make_version, name)
+        if not (as_json or quiet):
+            click.echo(f"{made} is made: its weights are those of checkpoint {make_version}.", err=True)
     points = training.checkpoints()
-    heads = ("ID", "ATTEMPT", "STEP", "EPOCH", "SIZE", "AT", "KEPT", "PROBLEM")
+    heads = ("ID", "ATTEMPT", "STEP", "EPOCH", "SIZE", "AT", "KEPT", "VERSIONS", "PROBLEM")
     show_rows(points, as_json, quiet, lambda point: point.id, heads, _point, right=(0, 1, 2, 3, 4),
               none="It has none yet.")  # fmt: skip
 
@@ -87,5 +105,6 @@ def _point(point: Checkpoint) -> tuple[Any, ...]:
         size(point.size_bytes),
         f"{point.created_at:%Y-%m-%d %H:%M:%S}",
         "kept" if point.kept else "",
+        ", ".join(point.versions),
         point.problem,
     )

@@ -167,6 +167,8 @@ class Checkpoint:
     created_at: datetime
     #: It stays, however many newer ones there are.
     kept: bool = False
+    #: Versions of models that have its weights, such as "digits-cnn-trained v2".
+    versions: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)

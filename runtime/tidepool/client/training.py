@@ -268,6 +268,14 @@ class Job:
         """Let it stay, however many newer ones there are; kept=False: let it go with the oldest ones again."""
         self._connection.json("PATCH", self._path(f"checkpoints/{checkpoint}/"), json={"kept": kept})
 
+    def make_version(self, checkpoint: int, name: str = "") -> str:
+        """Make a version of a model of a checkpoint, with its weights and the training's code; it is kept from then on.
+
+        name: of the model; "": that of the training's model with -trained behind it. Returns "digits-cnn-trained v2".
+        """
+        made = self._connection.json("POST", self._path(f"checkpoints/{checkpoint}/version/"), json={"name": name})
+        return f"{made['name']} v{made['number']}"
+
     def files(self) -> list[ResultFile]:
         """List files that each attempt has written, in RESULT_DIR, LOG_DIR and the working folder."""
         return [of(ResultFile, row) for row in self._connection.rows(self._path("files/"))]

@@ -23,7 +23,7 @@ from core.models import Upload
 from core.readers import Readers
 from core.roles import Role, viewers
 from jobs.actions.owner import JobChange, change_job
-from jobs.files.folder import job_folder
+from jobs.files.folder import CHECKPOINT_FILES, job_folder
 from jobs.models import Checkpoint, InstanceGroup, Job, SavedFilter, ShareLink, Validation
 from jobs.models.usage import GpuPrice
 from tests.factories import (
@@ -153,7 +153,8 @@ def _write_files(job: Job) -> None:
     (log / "stdout").write_text("loss 0.1\n")
     (current / "metrics.jsonl").write_text("{}\n")
     (current / "checkpoint" / "step-1").mkdir()
-    (current / "checkpoint" / "step-1" / "state.json").write_text("{}")
+    for part in CHECKPOINT_FILES:
+        (current / "checkpoint" / "step-1" / part).write_text("{}")
     folder.code.mkdir(parents=True)
     (folder.code / "main.py").write_text("x = 1\n")
 

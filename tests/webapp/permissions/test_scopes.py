@@ -34,8 +34,8 @@ _ITS_OWN = {"GET api:me", "GET api:my-current-token", "DELETE api:my-current-tok
 _MAKERS = (CHANGERS, OWNER_CHANGES, SEEN_OWNER_CHANGES, ONLY_OWNER_CHANGES)
 _NOT_BY_SUBMIT = {"POST api:token", "POST api:my-tokens"}
 _BY_SUBMIT = {"POST api:job-filters", "DELETE api:job-filter"}
-#: Make other trainings than the one that a token of scope `job:N` opens.
-_MAKE_OTHERS = {"POST api:job-clone", "POST api:job-validations"}
+#: Make other trainings, or models, than the one training that a token of scope `job:N` opens.
+_MAKE_OTHERS = {"POST api:job-clone", "POST api:job-validations", "POST api:job-checkpoint-version"}
 
 
 @pytest.fixture

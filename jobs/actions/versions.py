@@ -1,0 +1,49 @@
+"""Versions of models that are made of checkpoints: the training's code and parameters, and the checkpoint's weights."""
+
+from django.contrib.auth.models import User
+from django.db import transaction
+
+from core.errors import Conflict
+from jobs.actions.checkpoints import change_kept
+from jobs.control.transition import lock_job
+from jobs.models import Checkpoint, Job, TrainedVersion
+from models_registry.actions import ModelRegistration, register
+from models_registry.models import RegisteredModel
+
+__all__ = ["make_version", "usual_name"]
+
+
+def usual_name(job: Job, user: User) -> str:
+    """Of the model that gets the version. Not the training's own: whose newest version is its newest code."""
+    name = f"{job.model.model.name}-trained"
+    is_foreign = RegisteredModel.objects.filter(name=name).exclude(owner=user).exists()
+    return f"{name}-{user.get_username()}" if is_foreign else name
+
+
+@transaction.atomic
+def make_version(checkpoint: Checkpoint, user: User, name: str = "") -> TrainedVersion:
+    """Register the next version of a model of the user's, and keep the checkpoint for as long as that is there.
+
+    name: of the model, which may be new; "": the usual one. Raises UserError, Conflict.
+    """
+    job = lock_job(checkpoint.job_id)
+    name = name or usual_name(job, user)
+    made = TrainedVersion.objects.filter(checkpoint=checkpoint, version__model__name=name).first()
+    if made is not None:
+        raise Conflict(f"It is {made.version} already.")
+    trained, known = job.model, RegisteredModel.objects.filter(name=name).first()
+    registration = ModelRegistration(
+        name=name,
+        source=trained,
+        framework=trained.framework,
+        engine=trained.engine,
+        default_dataset=job.dataset_name or trained.default_dataset,
+        settings=trained.settings,
+        parameters={**trained.parameters, **job.parameters},
+        compat=trained.compat,
+        description=known.description if known else f"Trained by training {job.pk}.",
+    )
+    version = register(user, registration)
+    # At last: the link that it makes for the checkpoint's files is not undone with the transaction.
+    row = change_kept(checkpoint, True, user.get_username())
+    return TrainedVersion.objects.create(version=version, checkpoint=row)
