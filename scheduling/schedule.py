@@ -60,6 +60,14 @@ class CycleResult:
         decision, placed = next(group for group in self.groups if job in group[1])
         return _line(decision, placed, job, explain(decision, placed, self.others(decision), [job])[job])
 
+    def reasons(self) -> dict[int, Explanation]:
+        """The reason for what each job of the snapshot gets."""
+        return {
+            job: reason
+            for decision, placed in self.groups
+            for job, reason in explain(decision, placed, self.others(decision), placed).items()
+        }
+
     def others(self, decision: Decision) -> OtherGroups:
         """Facts about other groups for the group's sentences: what comes from them."""
         classes, group = self.index.classes, decision.pool.group
@@ -75,10 +83,8 @@ class CycleResult:
 def schedule(snapshot: Snapshot) -> Plan:
     result = decided(snapshot)
     # 4. What it says to each job.
-    lines: list[JobPlan] = []
-    for decision, placed in result.groups:
-        reasons = explain(decision, placed, result.others(decision), placed)
-        lines += [_line(decision, placed, job, reasons[job]) for job in placed]
+    reasons = result.reasons()
+    lines = [_line(decision, placed, job, reasons[job]) for decision, placed in result.groups for job in placed]
     return Plan(jobs=tuple(sorted(lines, key=_BY_JOB)), groups=tuple(sorted(_group_plans(result))))
 
 

@@ -197,6 +197,9 @@ def _replay(owner: User, done: Job, failed: Job, now: datetime) -> Replay:
         steps = [(job, (start + timedelta(minutes=at)).timestamp(), 60 * lasts, gpus) for job, at, lasts, gpus in ends]
         return [{"job": job, "steps": [[at, gpus], [at + lasts, 0]]} for job, at, lasts, gpus in steps]
 
+    began = (start + timedelta(minutes=5)).timestamp()
+    alone = message("maximum", target=4, capacity=8, max_slots=4, missing=0)
+    moments = {"held": [[began, done.pk, 4]], "notes": [[began, done.pk, 4, alone]]}
     counts = {"trainings": 5, "counted": 2, "unfinished": 3, "withdrawn": 0, "unmeasured": 1, "gpus": 8}
     series = {"recorded": bands(14, 13, 20), "same": bands(14, 13, 20), "other": bands(11, 16, 20)}
     result = {
@@ -207,6 +210,14 @@ def _replay(owner: User, done: Job, failed: Job, now: datetime) -> Replay:
         "errors": {"average": 0.017, "gpus": 0.041, "per_job": 0.022},
         "is_good": True,
         "is_too_large": False,
+        "groups": {
+            "sig-elastic": {
+                "counted": 2,
+                "recorded": figures(810, 120) | {"idle_gpu_hours": None},
+                "same": [figures(824, 118) | {"idle_gpu_hours": None}],
+                "other": [figures(700, 30) | {"idle_gpu_hours": None}, figures(760, 31) | {"idle_gpu_hours": None}],
+            }
+        },
         "series": series,
         "cpu_seconds": 1.2,
     }
@@ -223,6 +234,7 @@ def _replay(owner: User, done: Job, failed: Job, now: datetime) -> Replay:
             [done.pk, True, True, 840.0, 2.0, 850.0, 850.0, 2.0, 660.0, 700.0, 2.0],
             [failed.pk, True, False, 780.0, 120.0, 798.0, 798.0, 118.0, 900.0, 990.0, 30.0],
         ],
+        moments=dict.fromkeys(("recorded", "same", "other"), moments),
     )
 
 

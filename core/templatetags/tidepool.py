@@ -35,6 +35,12 @@ def moment(at: datetime | None, empty: str = "never") -> SafeString | str:
     return format_html('<time datetime="{}" title="{}" data-relative>{}</time>', iso(at), exact, words)
 
 
+@register.simple_tag
+def exact(at: datetime) -> SafeString:
+    """A moment in UTC, which the browser shows in the viewer's zone, and names it."""
+    return format_html('<time datetime="{}" data-exact>{}</time>', iso(at), at.strftime("%Y-%m-%d %H:%M:%S UTC"))
+
+
 @register.filter
 def lasting(since: str | None) -> str:
     """Render the time since a moment in JSON: "3 min 5 s"."""

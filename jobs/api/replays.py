@@ -1,4 +1,7 @@
-"""`/api/v1/replays/`: the cluster's past, played again under other rules. For administrators of the cluster."""
+"""`/api/v1/replays/`: the cluster's past, played again under other rules.
+
+Administrators of the cluster ask, and see all; others see figures of the instance groups that they may use.
+"""
 
 from collections.abc import Iterator
 from typing import Any
@@ -15,15 +18,16 @@ from rest_framework.views import APIView
 from core.downloads import Cell, csv_chunks, file_response
 from core.outputs import output_of
 from core.rest import Pages, StrictSerializer, signed_in, validated
-from core.roles import require_cluster_admin
+from core.roles import is_cluster_admin, require_cluster_admin
 from jobs.actions.replays import ReplaySpec, ask_for_replay, remove_replay
 from jobs.insight.replay import JOB_COLUMNS
+from jobs.insight.replay_sight import PLAYS, Moment, Seen, as_seen, moments_seen, seen_jobs
 from jobs.insight.replay_words import limits, sentence
-from jobs.models import Job, Replay
+from jobs.models import Replay
 from jobs.queries.replays import find_replay, replays
 from scheduling.replay.outcome import Figures
 
-__all__ = ["ReplayDetail", "ReplayJobs", "ReplayList"]
+__all__ = ["ReplayDetail", "ReplayJobs", "ReplayList", "ReplayMoment"]
 
 
 class ReplayInput(StrictSerializer):
@@ -64,21 +68,43 @@ class SeriesOutput(serializers.Serializer[Any]):
     other = BandOutput(many=True, required=False)
 
 
-class ResultOutput(serializers.Serializer[Any]):
-    trainings = serializers.IntegerField()
+class GroupFiguresOutput(serializers.Serializer[Any]):
     counted = serializers.IntegerField(help_text="Came to their own end within the window: averages are of these.")
-    unfinished = serializers.IntegerField()
-    withdrawn = serializers.IntegerField()
-    unmeasured = serializers.IntegerField()
-    gpus = serializers.IntegerField(help_text="The most that the pool had.")
     recorded = FiguresOutput()
     same = FiguresOutput(many=True, help_text="Replayed under the rules as they were; two for a range.")
     other = FiguresOutput(many=True, help_text="Under those that were asked for.")
+
+
+class ResultOutput(serializers.Serializer[Any]):
+    """Fields that may be missing are of the whole cluster, for administrators."""
+
+    trainings = serializers.IntegerField(required=False)
+    counted = serializers.IntegerField(
+        required=False, help_text="Came to their own end within the window: averages are of these."
+    )
+    unfinished = serializers.IntegerField(required=False)
+    withdrawn = serializers.IntegerField(required=False)
+    unmeasured = serializers.IntegerField(required=False)
+    gpus = serializers.IntegerField(help_text="The most that the pool had.")
+    recorded = FiguresOutput(required=False)
+    same = FiguresOutput(many=True, required=False, help_text="Replayed under the rules as they were; two for a range.")
+    other = FiguresOutput(many=True, required=False, help_text="Under those that were asked for.")
+    groups = serializers.DictField(
+        child=GroupFiguresOutput(), help_text="Instance group -> its figures, of those that you may use."
+    )
     errors = ErrorsOutput()  # type: ignore[assignment]
     is_good = serializers.BooleanField(help_text="The errors are up to 5, 10 and 10 %.")
     is_too_large = serializers.BooleanField(help_text="One is beyond 15 %: compare nothing.")
-    series = SeriesOutput()
+    series = SeriesOutput(required=False)
     cpu_seconds = serializers.FloatField()
+
+
+class MomentQuery(StrictSerializer):
+    at = serializers.DateTimeField(help_text="Within the replay's window.")
+    play = serializers.ChoiceField(PLAYS, default="same", help_text="other: as it was asked for.")
+
+
+MomentOutput = output_of(Moment)
 
 
 class ReplayRow(serializers.ModelSerializer[Replay]):
@@ -115,8 +141,11 @@ class ReplayList(ListAPIView[Replay]):
     pagination_class = Pages
 
     def get_queryset(self) -> Any:
-        require_cluster_admin(self.request.user)
         return replays()
+
+    def paginate_queryset(self, queryset: Any) -> Any:
+        rows = super().paginate_queryset(queryset)
+        return None if rows is None else [as_seen(replay, self.request.user) for replay in rows]
 
     @extend_schema(request=ReplayInput, responses={202: ReplayOutput})
     def post(self, request: Request) -> Response:
@@ -130,8 +159,7 @@ class ReplayDetail(APIView):
     @extend_schema(responses=ReplayOutput)
     def get(self, request: Request, replay: int) -> Response:
         """Return its progress, and its result."""
-        require_cluster_admin(request.user)
-        return Response(ReplayOutput(find_replay(replay)).data)
+        return Response(ReplayOutput(as_seen(find_replay(replay), request.user)).data)
 
     @extend_schema(responses={204: OpenApiResponse(description="It is cancelled, and removed.")})
     def delete(self, request: Request, replay: int) -> Response:
@@ -142,10 +170,21 @@ class ReplayDetail(APIView):
 class ReplayJobs(APIView):
     @extend_schema(responses={(200, "text/csv"): OpenApiTypes.STR})
     def get(self, request: Request, replay: int) -> StreamingHttpResponse:
-        """Each training's times, as recorded and as replayed, as a file."""
-        require_cluster_admin(request.user)
+        """Each training's times, as recorded and as replayed, as a file. Others' have no number and no name."""
         found = find_replay(replay)
-        names = dict(Job.objects.filter(pk__in=[row[0] for row in found.jobs]).values_list("pk", "name"))
-        rows: Iterator[list[Cell]] = ([row[0], names.get(row[0], ""), *row[1:]] for row in found.jobs)
+        seen = seen_jobs(request.user, [row[0] for row in found.jobs])
+        if is_cluster_admin(request.user):  # a training may be gone by now
+            seen = {row[0]: Seen("", shown=True) for row in found.jobs} | seen
+        told = ((seen[row[0]], row) for row in found.jobs if row[0] in seen)
+        rows: Iterator[list[Cell]] = ([row[0] if one.shown else "", one.name, *row[1:]] for one, row in told)
         head = (JOB_COLUMNS[0], "name", *JOB_COLUMNS[1:])
         return file_response(request, csv_chunks(head, rows), f"replay-{replay}.csv", "text/csv; charset=utf-8")
+
+
+class ReplayMoment(APIView):
+    @extend_schema(parameters=[MomentQuery], responses=MomentOutput(many=True))
+    def get(self, request: Request, replay: int) -> Response:
+        """What each training had at a moment of the replay, and why. Others' are without number and reason."""
+        found, asked = find_replay(replay), validated(MomentQuery, request.query_params)
+        moments = moments_seen(found, asked["play"], asked["at"], signed_in(request))
+        return Response(MomentOutput([moment for moment, _ in moments], many=True).data)

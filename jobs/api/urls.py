@@ -86,6 +86,7 @@ urlpatterns = [
     path("fair-share/", cluster.FairShare.as_view(), name="fair-share"),
     path("replays/", replays.ReplayList.as_view(), name="replays"),
     path("replays/<int:replay>/", replays.ReplayDetail.as_view(), name="replay"),
+    path("replays/<int:replay>/moment/", replays.ReplayMoment.as_view(), name="replay-moment"),
     path("replays/<int:replay>/jobs.csv", replays.ReplayJobs.as_view(), name="replay-jobs"),
     path("reports/", reports.ReportList.as_view(), name="reports"),
     path("reports/figures/", reports.ReportFigures.as_view(), name="report-figures"),

@@ -49,8 +49,9 @@ def give_back(claim: Claim) -> None:
     _write(claim, state=_State.WAITING, claim="", claimed_until=None, progress=0)
 
 
-def finish(claim: Claim, result: dict[str, Any], jobs: list[list[Any]]) -> None:
-    _write(claim, state=_State.DONE, claim="", claimed_until=None, progress=1, result=result, jobs=jobs)
+def finish(claim: Claim, **columns: Any) -> None:
+    """columns: `result`, `jobs` and `moments`."""
+    _write(claim, state=_State.DONE, claim="", claimed_until=None, progress=1, **columns)
 
 
 def fail(claim: Claim, problem: str) -> None:

@@ -37,8 +37,9 @@ _AT_ONCE = 0.5
 _ELASTIC = RegisteredModelVersion.Engine.ELASTIC
 _ASKED = {Reason.SUSPENDED_BY_USER, Reason.RESUMED_BY_USER, Reason.TIME_LIMIT, *UNDOABLE.values()}
 _JOB = (
-    "pk", "instance_group__name", "priority", "submitted_at", "min_slots", "max_slots", "model__engine", "max_seconds",
-    "state", "started_at", "finished_at", "run__progress", "model_id", "model__model_id",
+    "pk", "name", "owner_id", "instance_group__name", "priority", "submitted_at", "min_slots", "max_slots",
+    "model__engine", "max_seconds", "state", "started_at", "finished_at", "run__progress", "model_id",
+    "model__model_id",
 )  # fmt: skip
 
 
@@ -108,8 +109,9 @@ class _Past:
 
     def __init__(self, rows: _Rows, start: float, end: float, now: float, *row: Any) -> None:
         (
-            self.pk, self.group, self.priority, self._submitted, self.min_slots, self.max_slots, engine,
-            self.max_seconds, self.state, self._started, self._finished, self._progress, self._version, self._model,
+            self.pk, self.name, self.owner, self.group, self.priority, self._submitted, self.min_slots, self.max_slots,
+            engine, self.max_seconds, self.state, self._started, self._finished, self._progress, self._version,
+            self._model,
         ) = row  # fmt: skip
         self.rows, self.start, self.end, self.now = rows, start, end, now
         self.elastic = engine == _ELASTIC
@@ -146,6 +148,8 @@ class _Past:
             known=self._known(),
             costs=_costs([self], usual),
             held=tuple(_heights(self.claims)),
+            name=self.name,
+            owner=self.owner,
         )
 
     def _ended_itself(self) -> bool:

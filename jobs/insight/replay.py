@@ -5,7 +5,7 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from itertools import pairwise
 from time import process_time
-from typing import Any
+from typing import Any, NamedTuple
 
 import psutil
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
@@ -16,9 +16,11 @@ from jobs.insight.trace import MAX_BANDS, MAX_STEPS, Change, means, summed
 from jobs.models import Replay
 from scheduling.replay import outcome
 from scheduling.replay.history import Alternative, History, Played, Scaling, play
+from scheduling.replay.notes import Notes
 from scheduling.replay.outcome import Fate
+from scheduling.schedule import CycleResult
 
-__all__ = ["JOB_COLUMNS", "TooMuch", "replayed"]
+__all__ = ["JOB_COLUMNS", "Found", "TooMuch", "replayed"]
 
 #: Of a row of `Replay.jobs`. Seconds; `_low` and `_high` where an unmeasured training was played both ways. None: it
 #: did not start, or was not over when the play ended.
@@ -28,6 +30,8 @@ JOB_COLUMNS = (
 )  # fmt: skip
 _MOST_CPU_SECONDS = 120.0
 _MOST_BYTES = 1024**3
+#: Reasons that are kept of each play, and changes of size of all that is shown.
+_MOST_NOTES, _MOST_CHANGES = 20_000, 100_000
 #: Of the work, reading rows.
 _READING = 0.1
 
@@ -35,17 +39,25 @@ _READING = 0.1
 _Held = Mapping[int, Sequence[tuple[float, int]]]
 
 
+class Found(NamedTuple):
+    """Columns of a `Replay` that is done."""
+
+    result: dict[str, Any]
+    jobs: list[list[Any]]
+    moments: dict[str, Any]
+
+
 class TooMuch(Exception):
     """It needs more time or memory than a replay may have; the message is a sentence."""
 
 
-def replayed(replay: Replay, now: datetime, tell: Callable[[float], None]) -> tuple[dict[str, Any], list[list[Any]]]:
-    """Return `Replay.result` and `Replay.jobs`. `tell` is called with the progress, often, and may raise."""
+def replayed(replay: Replay, now: datetime, tell: Callable[[float], None]) -> Found:
+    """Play it. `tell` is called with the progress, often, and may raise."""
     with threadpool_limits(1):  # threads cost a fit of seven numbers several times what they give it
         return _replayed(replay, now, tell)
 
 
-def _replayed(replay: Replay, now: datetime, tell: Callable[[float], None]) -> tuple[dict[str, Any], list[list[Any]]]:
+def _replayed(replay: Replay, now: datetime, tell: Callable[[float], None]) -> Found:
     began = process_time()
     history = recorded(replay.start, replay.end, now)
     tell(_READING)
@@ -54,14 +66,21 @@ def _replayed(replay: Replay, now: datetime, tell: Callable[[float], None]) -> t
         alternatives.append(Alternative(**replay.alternative))
     ways = _ways(history)
     plays: list[list[Played]] = []
+    notes = [Notes(history.end, _MOST_NOTES) for _ in alternatives]
     for number, alternative in enumerate(alternatives):
         plays.append([])
         for place, way in enumerate(ways):
             done = number * len(ways) + place
             tick = _ticking(history, done, len(alternatives) * len(ways), tell, began)
-            plays[-1].append(play(history, alternative, way, clock=process_time, tick=tick))
+            told = _nobody if place else notes[number].tell
+            plays[-1].append(play(history, alternative, way, clock=process_time, tick=tick, told=told))
     result = _result(history, plays) | {"cpu_seconds": round(process_time() - began, 2)}
-    return result, list(_rows(history, [[outcome.fates(one) for one in same] for same in plays]))
+    rows = list(_rows(history, [[outcome.fates(one) for one in same] for same in plays]))
+    return Found(result, rows, _moments(history, [same[0] for same in plays], notes))
+
+
+def _nobody(at: float, result: CycleResult | None) -> None:
+    """Of two ways to play, the first one says why."""
 
 
 def _ways(history: History) -> list[Scaling]:
@@ -112,7 +131,34 @@ def _result(history: History, plays: Sequence[Sequence[Played]]) -> dict[str, An
         "errors": worst._asdict(),
         "is_good": worst.is_good,
         "is_too_large": worst.is_too_large,
+        "groups": {group: _of_group(history, plays, group) for group in sorted({job.group for job in jobs})},
         "series": {name: _series(one, shown, history) for name, one in zip(names, held, strict=False)},
+    }
+
+
+def _of_group(history: History, plays: Sequence[Sequence[Played]], group: str) -> dict[str, Any]:
+    return {
+        "counted": sum(job.is_counted for job in history.jobs if job.group == group),
+        "recorded": asdict(outcome.recorded(history, plays[0][0].alone, group)),
+        "same": [asdict(outcome.played(history, one, group)) for one in plays[0]],
+        "other": [asdict(outcome.played(history, one, group)) for same in plays[1:] for one in same],
+    }
+
+
+def _moments(history: History, plays: Sequence[Played], notes: Sequence[Notes]) -> dict[str, Any]:
+    """Return `Replay.moments`; {}: there were too many changes."""
+    held = [[(at, job.id, slots) for job in history.jobs for at, slots in job.held], *(one.held for one in plays)]
+    within = [sorted(change for change in changes if change[0] <= history.end) for changes in held]
+    if any(one.is_full for one in notes) or sum(map(len, within)) > _MOST_CHANGES:
+        return {}
+    recorded, *replayed = ([[round(at, 3), job, slots] for at, job, slots in changes] for changes in within)
+    parts = zip(("same", "other"), replayed, notes, strict=False)
+    return {
+        "recorded": {"held": recorded},
+        **{
+            name: {"held": changes, "notes": [[round(note.at, 3), *note[1:]] for note in told.noted]}
+            for name, changes, told in parts
+        },
     }
 
 

@@ -830,6 +830,7 @@ class Migration(migrations.Migration):
                 ("claimed_until", models.DateTimeField(null=True)),
                 ("result", models.JSONField(default=dict)),
                 ("jobs", models.JSONField(default=list)),
+                ("moments", models.JSONField(default=dict)),
                 (
                     "owner",
                     models.ForeignKey(

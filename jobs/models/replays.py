@@ -31,10 +31,14 @@ class Replay(models.Model):
     #: Who plays it, and until when that holds: then another one begins anew.
     claim = models.CharField(max_length=32, blank=True, default="")
     claimed_until = models.DateTimeField(null=True)
-    #: `jobs.insight.replay.Result`; {} until it is done.
+    #: Figures, errors and charts, as `ResultOutput` of the API lists them; {} until it is done.
     result = models.JSONField(default=dict)
     #: A row for each training: see `jobs.insight.replay.JOB_COLUMNS`.
     jobs = models.JSONField(default=list)
+    #: What each training had over the window, and why: "recorded", "same" and "other", each with `held`, a list of
+    #: [Unix seconds, job, GPUs], and the latter two with `notes`, [Unix seconds, job, GPUs that it shall have, params
+    #: of the sentence or null]; each holds from then on. {}: there were too many.
+    moments = models.JSONField(default=dict)
 
     class Meta:
         ordering = ["-id"]

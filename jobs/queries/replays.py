@@ -16,8 +16,8 @@ def jobs_between(start: datetime, end: datetime) -> QuerySet[Job]:
 
 
 def replays() -> QuerySet[Replay]:
-    """The newest first, without their rows of trainings, which may be many."""
-    return Replay.objects.select_related("owner").defer("jobs").order_by("-id")
+    """The newest first, without what they have of each training, which may be much."""
+    return Replay.objects.select_related("owner").defer("jobs", "moments").order_by("-id")
 
 
 def find_replay(number: int) -> Replay:

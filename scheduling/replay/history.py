@@ -20,6 +20,7 @@ from scheduling.replay.measuring import Measured
 from scheduling.replay.physics import Physics
 from scheduling.replay.profiles import Placement, StepTime
 from scheduling.replay.world import Change, Costs, Held, JobChange, Pool, Replayed, Rules, World
+from scheduling.schedule import CycleResult
 from scheduling.snapshot import GroupView, SlotRef, SlotView
 
 __all__ = [
@@ -98,6 +99,9 @@ class RecordedJob:
     costs: Costs | None = None
     #: From these moments on it held so many GPUs.
     held: tuple[tuple[float, int], ...] = ()
+    #: For sentences only.
+    name: str = ""
+    owner: int | None = None
 
     @property
     def is_counted(self) -> bool:
@@ -240,8 +244,9 @@ def play(
     *,
     clock: Callable[[], float],
     tick: Callable[[float], None],
+    told: Callable[[float, CycleResult | None], None] = lambda at, result: None,
 ) -> Played:
-    """Play the window and what of it was not over then. `clock` and `tick` as of `World`."""
+    """Play the window and what of it was not over then. `clock`, `tick` and `told` as of `World`."""
     pool_of = _pools(history, alternative.gpus)
     slots = pool_of(history.slots)
     there = {slot.ref for slot in slots}
@@ -255,6 +260,7 @@ def play(
         changes=[(at, _change(change, alternative, pool_of)) for at, change in history.changes],
         until=history.end + _LONGER * (history.end - history.start) + _AT_LEAST,
         tick=tick,
+        told=told,
     )
     world.play(jobs)
     hosts = _hosts(history.largest_pool)
@@ -348,6 +354,8 @@ def _replayed(
         physics=physics,
         measured=measured,
         group=job.group,
+        name=job.name,
+        owner=job.owner,
         priority=job.priority,
         max_seconds=job.max_seconds,
         costs=costs,

@@ -49,7 +49,7 @@ class Figures:
     p99: float
     longest_wait: Annotated[float, "Seconds from submission to the first GPU."]
     gpu_hours: Annotated[float, "Held within the window."]
-    idle_gpu_hours: float
+    idle_gpu_hours: Annotated[float | None, "null: of an instance group, which has no GPUs of its own."]
     worst_slowdown: Annotated[float, "Completion time over that with all GPUs that it asks for."]
 
 
@@ -77,13 +77,14 @@ class Fate(NamedTuple):
     seconds: float | None
 
 
-def recorded(history: History, alone: Mapping[int, float]) -> Figures:
+def recorded(history: History, alone: Mapping[int, float], group: str | None = None) -> Figures:
+    """group: only its trainings."""
     fates = [_recorded_fate(job) for job in history.jobs]
-    return _figures(history, fates, [job.held for job in history.jobs], alone)
+    return _figures(history, fates, [job.held for job in history.jobs], alone, group)
 
 
-def played(history: History, play: Played) -> Figures:
-    return _figures(history, fates(play), held_by_job(play).values(), play.alone)
+def played(history: History, play: Played, group: str | None = None) -> Figures:
+    return _figures(history, fates(play), held_by_job(play).values(), play.alone, group)
 
 
 def fates(play: Played) -> list[Fate]:
@@ -124,13 +125,20 @@ def held_by_job(play: Played) -> dict[int, list[tuple[float, int]]]:
     return found
 
 
-def _figures(history: History, found: Sequence[Fate], held: Iterable[Steps], alone: Mapping[int, float]) -> Figures:
-    counted = [fate for job, fate in zip(history.jobs, found, strict=True) if job.is_counted]
+def _figures(
+    history: History, found: Sequence[Fate], held: Iterable[Steps], alone: Mapping[int, float], group: str | None
+) -> Figures:
+    own = [
+        (job, fate, steps)
+        for job, fate, steps in zip(history.jobs, found, held, strict=True)
+        if group in (None, job.group)
+    ]
+    counted = [fate for job, fate, _ in own if job.is_counted]
     times = [fate.seconds for fate in counted if fate.seconds is not None]
     submitted = {job.id: job.submitted_at for job in history.jobs}
     waits = [fate.started_at - submitted[fate.job] for fate in counted if fate.started_at is not None]
     slowdowns = [fate.seconds / alone[fate.job] for fate in counted if fate.seconds is not None and fate.job in alone]
-    used, has = _area(summed(held), history.start, history.end), _capacity(history)
+    used = _area(summed(steps for _, _, steps in own), history.start, history.end)
     return Figures(
         jobs=len(times),
         unfinished=len(counted) - len(times),
@@ -139,7 +147,7 @@ def _figures(history: History, found: Sequence[Fate], held: Iterable[Steps], alo
         p99=float(np.percentile(times, 99)) if times else 0.0,
         longest_wait=max(waits, default=0.0),
         gpu_hours=used / 3600,
-        idle_gpu_hours=max(0.0, has - used) / 3600,
+        idle_gpu_hours=None if group is not None else max(0.0, _capacity(history) - used) / 3600,
         worst_slowdown=max(slowdowns, default=0.0),
     )
 

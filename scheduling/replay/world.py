@@ -18,7 +18,7 @@ from scheduling.policies import SETTLED_SECONDS
 from scheduling.replay.measuring import Measured
 from scheduling.replay.physics import Physics
 from scheduling.replay.profiles import Placement
-from scheduling.schedule import decided
+from scheduling.schedule import CycleResult, decided
 from scheduling.snapshot import GroupView, JobView, SlotRef, SlotView, Snapshot
 
 __all__ = ["Change", "Costs", "Held", "JobChange", "Pool", "Replayed", "Rules", "World"]
@@ -93,6 +93,9 @@ class Replayed:
     measured: Measured
     #: "": the world's only one.
     group: str = ""
+    #: For sentences only.
+    name: str = ""
+    owner: int | None = None
     priority: int = 5000
     #: As long as it may hold slots from a start on. None: without limit.
     max_seconds: float | None = None
@@ -140,6 +143,8 @@ class World:
     until: float = inf
     #: Called with the moment of each event: may raise to end the play.
     tick: Callable[[float], None] = lambda now: None
+    #: Called with what each cycle of the scheduler decided; None: nobody was there.
+    told: Callable[[float, CycleResult | None], None] = lambda at, result: None
     #: Wherever it changed, in order of time.
     held: list[Held] = field(default_factory=list)
     cycles: list[float] = field(default_factory=list)
@@ -367,11 +372,14 @@ class World:
         for job in list(self._active.values()):
             self._catch_up(job)
         if not self._active:
+            self.told(self.now, None)
             return
         snapshot = self._snapshot()
         began = self.clock()
-        placed = decided(snapshot).placed
+        result = decided(snapshot)
+        placed = result.placed
         self.cycles.append(self.clock() - began)
+        self.told(self.now, result)
         self._next_cycle = None
         if self._shared_at is None or self.now >= self._shared_at + SETTLED_SECONDS:
             self._shared_at = self.now
@@ -403,7 +411,8 @@ class World:
         costs, limit = self._costs(job), job.max_seconds
         return JobView(
             id=job.id,
-            name="",
+            name=job.name,
+            owner=job.owner,
             group=self._group(job).name,
             state="RUNNING" if job.slots else "PENDING",
             priority=job.priority,

@@ -30,6 +30,7 @@ export function refreshTimes(root = document) {
     if (time.textContent !== words) time.textContent = words;
     time.title = exactTime(new Date(time.dateTime));
   }
+  for (const time of root.querySelectorAll("time[data-exact]")) time.textContent = exactTime(new Date(time.dateTime));
 }
 
 function openRow(event) {

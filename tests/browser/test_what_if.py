@@ -1,16 +1,31 @@
 """The page "What if": an administrator asks, sees how far it is, and what came of it, in all four looks."""
 
 import os
+import re
 import threading
+from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
+from zoneinfo import ZoneInfo
 
 import pytest
-from playwright.sync_api import BrowserContext, Page, expect
+from playwright.sync_api import Browser, BrowserContext, Page, expect
 
 from jobs.management.commands.run_replays import Player
 from jobs.models import Replay
-from tests.browser.conftest import listen, log_in
+from tests.browser.conftest import PATIENCE_MS, listen, log_in
 from tests.scene import Scene, user_who_can_log_in
+
+#: Of the browser: neither UTC nor with whole hours' difference to it.
+ZONE = "Asia/Kolkata"
+
+
+@pytest.fixture
+def context(browser: Browser, site: str) -> Iterator[BrowserContext]:
+    context = browser.new_context(base_url=site, viewport={"width": 1440, "height": 900}, timezone_id=ZONE)
+    context.set_default_timeout(PATIENCE_MS)
+    yield context
+    context.close()
 
 
 @pytest.fixture(autouse=True)
@@ -42,8 +57,30 @@ def test_a_question_is_asked_played_and_answered(page: Page, scene: Scene) -> No
     Player(threading.Event()).turn()
     expect(page.locator("#text")).to_contain_text("off in the average completion time")
     expect(page.locator(".main-svg").first).to_be_visible()
+    middle = replay.start + (replay.end - replay.start) / 2
+    page.get_by_label("At", exact=True).fill(middle.astimezone(ZoneInfo(ZONE)).strftime("%Y-%m-%dT%H:%M:%S"))
+    page.get_by_role("button", name="Show the moment").click()
+    table = page.get_by_role("region", name="Who had what at a moment, and why")
+    expect(table.get_by_role("row").nth(1)).to_contain_text("T")
+    expect(page.get_by_label("At", exact=True)).to_have_value(
+        re.compile(middle.astimezone(ZoneInfo(ZONE)).strftime("%Y-%m-%dT%H:%M"))
+    )
     page.get_by_role("button", name="Remove replay").click()
     expect(page.get_by_role("link", name="Replay", exact=False)).to_have_count(1)
+
+
+def test_times_are_typed_and_shown_in_the_viewers_zone(page: Page, scene: Scene) -> None:
+    page.goto("/what-if/")
+    start = scene.replay.start.astimezone(ZoneInfo(ZONE))
+    page.get_by_label("Time").select_option("From, until")
+    expect(page.get_by_text("In your time.").first).to_be_visible()
+    for label, at in (("From", start), ("Until", scene.replay.end.astimezone(ZoneInfo(ZONE)))):
+        page.get_by_label(label).fill(at.strftime("%Y-%m-%dT%H:%M"))
+    page.get_by_role("button", name="Play it again").click()
+    expect(page.locator("#going")).to_be_visible()
+    asked = Replay.objects.exclude(pk=scene.replay.pk).get()
+    assert asked.start == start.replace(second=0, microsecond=0)
+    expect(page.locator("time[data-exact]").first).to_contain_text(f"{start:%M}:00")
 
 
 @pytest.mark.parametrize("width", [1440, 390])
@@ -52,7 +89,9 @@ def test_it_shows_recorded_above_replayed(page: Page, scene: Scene, tmp_path: Pa
     page.set_viewport_size({"width": width, "height": 900})
     page.emulate_media(color_scheme=theme)  # type: ignore[arg-type]
     folder = Path(os.environ.get("TIDEPOOL_PICTURES", tmp_path))
-    for name, address in (("what-if", "/what-if/"), ("replay", f"/what-if/{scene.replay.pk}/")):
+    moment = (scene.replay.start + timedelta(minutes=10)).strftime("%Y-%m-%dT%H:%M:%SZ")
+    replayed = f"/what-if/{scene.replay.pk}/?at={moment}&play=other"
+    for name, address in (("what-if", "/what-if/"), ("replay", replayed)):
         page.goto(address)
         for canvas in page.locator(".chart-canvas").all():
             expect(canvas.locator(".main-svg").first).to_be_visible()
@@ -62,3 +101,5 @@ def test_it_shows_recorded_above_replayed(page: Page, scene: Scene, tmp_path: Pa
     expect(gains.get_by_role("row").nth(1)).to_contain_text(f"T{scene.done.pk}")
     losses = page.get_by_role("region", name="Who loses most")
     expect(losses.get_by_role("row").nth(1)).to_contain_text("−2 min 27 s")
+    why = page.get_by_role("region", name="Who had what at a moment, and why")
+    expect(why.get_by_role("row").nth(1)).to_contain_text("the most it asks for is 4")

@@ -60,7 +60,7 @@ class Player:
 
     def _play(self, claim: Claim) -> None:
         try:
-            result, jobs = replayed(claim.replay, timezone.now(), lambda part: self._tell(claim, part))
+            found = replayed(claim.replay, timezone.now(), lambda part: self._tell(claim, part))
         except TooMuch as error:
             fail(claim, str(error))
         except (_Stopped, ClaimLost):
@@ -70,8 +70,10 @@ class Player:
             logger.exception("replay=%s failed", claim.replay.pk)
             fail(claim, "The replay made a mistake, which is in the log of the process that plays: tell its makers.")
         else:
-            finish(claim, result, jobs)
-            logger.info("replay=%s trainings=%s cpu=%s s", claim.replay.pk, len(jobs), result["cpu_seconds"])
+            finish(claim, **found._asdict())
+            logger.info(
+                "replay=%s trainings=%s cpu=%s s", claim.replay.pk, len(found.jobs), found.result["cpu_seconds"]
+            )
 
     def _tell(self, claim: Claim, part: float) -> None:
         still_alive()

@@ -1,23 +1,38 @@
 """The form that asks what would have been: a window, and what shall be otherwise in it."""
 
 from collections.abc import Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from django import forms
 from django.utils import timezone
 
+from core.time import parsed_moment
 from jobs.actions.groups import PRESETS
 from jobs.actions.replays import ReplaySpec
-from jobs.models import InstanceGroup
+from jobs.models import InstanceGroup, Replay
 
-__all__ = ["WhatIfForm"]
+__all__ = ["MomentForm", "WhatIfForm"]
 
 _OWN = "own"
 _WINDOWS = {"1h": timedelta(hours=1), "24h": timedelta(days=1), "7d": timedelta(days=7)}
 _POLICY, _QUOTA = "policy-", "quota-"
 _AS_IT_WAS = "As it was"
-_TIME = {"type": "datetime-local"}
+#: A browser with scripts shows and sends the viewer's own time, and says so.
+_ZONE = "In UTC."
+
+
+class _Moment(forms.DateTimeInput):
+    """Shows what was sent in UTC, which scripts put into the viewer's zone."""
+
+    input_type = "datetime-local"
+
+    def format_value(self, value: Any) -> str | None:
+        try:
+            at: datetime | None = parsed_moment(value) if isinstance(value, str) else value
+        except (ValueError, OverflowError):
+            return None
+        return at.strftime("%Y-%m-%dT%H:%M:%S") if at else None
 
 
 def _preset_terms(name: str) -> Mapping[str, Any]:
@@ -42,12 +57,8 @@ class WhatIfForm(forms.Form):
         label="Time",
         choices=[("1h", "Last hour"), ("24h", "Last 24 hours"), ("7d", "Last 7 days"), (_OWN, "From, until")],
     )
-    start = forms.DateTimeField(
-        label="From", required=False, widget=forms.DateTimeInput(attrs=_TIME), help_text="In UTC."
-    )
-    end = forms.DateTimeField(
-        label="Until", required=False, widget=forms.DateTimeInput(attrs=_TIME), help_text="In UTC."
-    )
+    start = forms.DateTimeField(label="From", required=False, widget=_Moment, help_text=_ZONE)
+    end = forms.DateTimeField(label="Until", required=False, widget=_Moment, help_text=_ZONE)
     gpus = forms.IntegerField(
         label="GPUs of the pool", required=False, min_value=1,
         help_text="Empty: as it was. Fewer lack the last ones; more are on hosts like the largest.",
@@ -86,7 +97,7 @@ class WhatIfForm(forms.Form):
         given, end = self.cleaned_data, timezone.now()
         start: datetime = end - _WINDOWS.get(given["window"], timedelta())
         if given["window"] == _OWN:
-            start, end = (given[name].replace(tzinfo=UTC) for name in ("start", "end"))
+            start, end = given["start"], given["end"]
         groups: dict[str, dict[str, Any]] = {}
         for group in self.group_rows:
             rules: dict[str, Any] = {}
@@ -97,3 +108,15 @@ class WhatIfForm(forms.Form):
             if rules:
                 groups[str(group.pk)] = rules
         return ReplaySpec(start, end, groups, given["gpus"], given["restart_seconds"])
+
+
+class MomentForm(forms.Form):
+    """A moment of a replay. What it asks for is checked by who answers."""
+
+    at = forms.DateTimeField(label="At", widget=_Moment(attrs={"step": "1"}), help_text=_ZONE)
+    play = forms.ChoiceField(label="In the replay", choices=[("other", "As asked"), ("same", "The rules as they were")])
+
+    def __init__(self, replay: Replay, data: Any = None) -> None:
+        super().__init__(data)
+        if "other" not in replay.moments:
+            self.fields["play"].choices = [("same", "The rules as they were")]  # type: ignore[attr-defined]

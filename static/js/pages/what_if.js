@@ -1,10 +1,21 @@
-// A replay: how far it is while it is played, then two charts over the same time, recorded above replayed.
+// Asks for replays, and shows one: how far it is while it is played, then two charts over the same time, recorded above
+// replayed, and moments of it.
 
 import { TideChart } from "../charts.js";
-import { readJson } from "../figure.js";
+import { localTime, readJson } from "../figure.js";
 import { fetchJson } from "../live.js";
 
 const ASK_MS = 1_000;
+
+//: Times are typed and shown in the viewer's zone, and sent as moments.
+for (const field of document.querySelectorAll('input[type="datetime-local"]')) {
+  if (field.defaultValue) field.value = localTime(Date.parse(`${field.defaultValue}Z`)).slice(0, 19);
+  document.getElementById(`${field.id}_helptext`).textContent = "In your time.";
+  field.form.addEventListener("formdata", ({ formData }) => {
+    const typed = formData.get(field.name);
+    if (typed) formData.set(field.name, new Date(typed).toISOString());
+  });
+}
 
 const going = document.getElementById("going");
 

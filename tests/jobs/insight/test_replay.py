@@ -12,6 +12,7 @@ from core.models import AuditEntry
 from jobs.actions.replays import ReplaySpec, ask_for_replay
 from jobs.insight.history import recorded
 from jobs.insight.replay import JOB_COLUMNS, replayed
+from jobs.insight.replay_sight import at_moment
 from jobs.messages import message
 from jobs.models import (
     AllocationPoint,
@@ -91,7 +92,7 @@ def test_a_replay_of_the_same_rules_is_close_and_of_others_tells_who_gains(group
     first, second = trained(group, 0, 0, 600), trained(group, 10, 606, 60)
     for job in (first, second):
         profiled(job)
-    result, rows = replayed(
+    result, rows, moments = replayed(
         asked_for(groups={"all": {"policy": "fairshare", "preemption": True}}), END, lambda part: None
     )
     assert result["is_good"]
@@ -103,6 +104,16 @@ def test_a_replay_of_the_same_rules_is_close_and_of_others_tells_who_gains(group
     assert by_job[second.pk]["other_high"] < 100 < by_job[second.pk]["same_low"]
     assert by_job[first.pk]["other_low"] == pytest.approx(606, rel=0.05)
     assert [band["job"] for band in result["series"]["other"]] == [first.pk, second.pk]
+    assert result["groups"]["all"]["other"][0]["average"] == result["other"][0]["average"]
+    assert result["groups"]["all"]["other"][0]["idle_gpu_hours"] is None
+    replay = Replay(start=START, end=END, result=result, jobs=rows, moments=moments)
+    under_fifo, shared = (at_moment(replay, "same", at(300)), at_moment(replay, "other", at(300)))
+    assert under_fifo is not None
+    assert [(one.job, one.recorded, one.replayed) for one in under_fifo] == [(first.pk, 4, 4), (second.pk, 0, 0)]
+    assert "waits" in under_fifo[1].text.lower() or "line" in under_fifo[1].text.lower()
+    assert shared is not None
+    assert [one.job for one in shared] == [first.pk], "the second one is over"
+    assert at_moment(replay, "other", at(-1)) == []
 
 
 def adapting(job: Job, steps: int) -> None:
