@@ -2,6 +2,7 @@
 
 import itertools
 import math
+import re
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -138,6 +139,21 @@ def test_two_models_train_in_one_loop() -> None:
             for optimizer in optimizers:
                 optimizer.step()
     assert all(not net.weight.equal(old) for net, old in zip((first, second), before, strict=True))
+
+
+def test_the_snippet_of_the_documentation_trains() -> None:
+    text = (Path(__file__).parents[3] / "docs" / "user" / "adaptdl.md").read_text()
+    [code] = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    net = torch.nn.Linear(4, 1)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    names = {
+        "torch": torch, "dataset": data(130), "model": net, "optimizer": optimizer, "loss_fn": mse_loss,
+        "scheduler": torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.9),
+    }  # fmt: skip
+    before = net.weight.clone()
+    exec(compile(code, "adaptdl.md", "exec"), names)
+    assert not net.weight.equal(before)
+    assert (adl.finished_epochs(), names["scheduler"].last_epoch) == (30, 30)
 
 
 # --- a batch that adapts ---
