@@ -71,9 +71,13 @@ def test_charts_follow_what_is_chosen(page: Page, scene: Scene, complaints: list
     assert complaints == []
 
 
+DRAWN = "document.querySelector('.report .chart-canvas .main-svg').getBoundingClientRect().width"
+
+
 def test_on_paper_are_the_report_and_no_buttons(page: Page, scene: Scene) -> None:
     page.goto(f"/reports/{scene.report.pk}/")
     wait_for_charts(page)
+    page.set_viewport_size({"width": 718, "height": 1015})  # A4 without its margins
     page.emulate_media(media="print")
     for hidden in (".rail", ".topbar", ".page-actions", ".sharing", ".chart-choices"):
         expect(page.locator(hidden).first).to_be_hidden()
@@ -81,5 +85,10 @@ def test_on_paper_are_the_report_and_no_buttons(page: Page, scene: Scene) -> Non
     page.evaluate("theme => document.documentElement.dataset.bsTheme = theme", "dark")
     page.evaluate("window.dispatchEvent(new Event('beforeprint'))")
     expect(page.locator("html")).to_have_attribute("data-bs-theme", "light")
+    assert page.evaluate(DRAWN) < 660
+    take_picture(page, "report", "on paper narrow")
     page.evaluate("window.dispatchEvent(new Event('afterprint'))")
     expect(page.locator("html")).to_have_attribute("data-bs-theme", "dark")
+    page.emulate_media(media="screen")
+    page.set_viewport_size({"width": 1440, "height": 900})
+    page.wait_for_function(f"() => {DRAWN} > 900")

@@ -71,6 +71,8 @@ class Frozen extends Figure {
     const axis = this.axis();
     layout.dragmode = BY_FINGER.matches ? false : choices.drag;
     layout.uirevision = "kept";
+    //: Plotly follows a width a moment later, and paper does not wait.
+    if (isPrinting()) layout.width = this.canvas.clientWidth;
     Object.assign(layout.xaxis, { title: { text: TITLES[axis] }, fixedrange: BY_FINGER.matches, uirevision: axis });
     layout.xaxis.unifiedhovertitle = { text: READOUTS[axis] };
     const type = this.isLog ? "log" : "linear";
@@ -114,19 +116,24 @@ function startCharts(figures) {
   drawAll();
 }
 
-//: Paper is light, and as wide as the printer says: the charts are drawn for it, and then as they were.
+function isPrinting() {
+  return document.documentElement.classList.contains("is-printing");
+}
+
+//: Paper is light and narrow: the charts are drawn for it, and then as they were.
 function startPrinting() {
   const root = document.documentElement;
   let before = "";
-  const show = (theme) => {
+  const show = (theme, onPaper) => {
     root.dataset.bsTheme = theme;
+    root.classList.toggle("is-printing", onPaper);
     for (const chart of charts) chart.draw();
   };
   window.addEventListener("beforeprint", () => {
     before = root.dataset.bsTheme;
-    show("light");
+    show("light", true);
   });
-  window.addEventListener("afterprint", () => show(before));
+  window.addEventListener("afterprint", () => show(before, false));
   for (const button of document.querySelectorAll("[data-print]")) {
     button.hidden = false;
     button.addEventListener("click", () => window.print());
