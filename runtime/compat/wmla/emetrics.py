@@ -4,10 +4,10 @@ import json
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, Self, TextIO
 
 from _wmla.log_file import LogFile
-from tidepool.env import result_folder
+from tidepool.env import log_folder, result_folder
 
 __all__ = ["EMetrics"]
 
@@ -28,6 +28,15 @@ class EMetrics(LogFile):
         super().__init__(subId, f)
         self.rIndex = 1
         self.test_history: list[dict[str, Any]] = []
+
+    @classmethod
+    def open(cls, subId: str | None = None) -> Self:
+        """Open the file. That of a tuner's run lies in a folder of its own, and curves are read outside of it."""
+        made = super().open(subId)
+        usual = log_folder() / cls.name
+        if subId and not usual.exists():
+            usual.hardlink_to(log_folder() / subId / cls.name)
+        return made
 
     def record(self, group: str, iteration: int, values: Mapping[str, Any]) -> None:
         """Write the metrics of an iteration. values: by name."""

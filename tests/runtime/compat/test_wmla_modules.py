@@ -95,6 +95,15 @@ def test_emetrics_of_a_tuner_leaves_the_list_that_it_reads(log: Path) -> None:
     assert json.loads((log / "hpo-1" / "evaluation-metrics.txt").read_text().split("\n")[0])["meta"]["subid"] == "hpo-1"
 
 
+def test_emetrics_of_a_tuner_reaches_the_curves_too(log: Path) -> None:
+    """Curves are read from the folder for logs itself."""
+    for _ in range(2):
+        with EMetrics.open("3") as metrics:
+            metrics.record(EMetrics.TRAIN_GROUP, 1, {"loss": 0.5})
+    assert (log / "evaluation-metrics.txt").read_text() == (log / "3" / "evaluation-metrics.txt").read_text()
+    assert len((log / "evaluation-metrics.txt").read_text().splitlines()) == 2
+
+
 def test_monitor_prints_what_charts_are_made_of(log: Path, capsys: pytest.CaptureFixture[str]) -> None:
     monitor = PytorchMonitor()
     outputs, target = torch.eye(4), torch.tensor([0, 1, 2, 0])
