@@ -18,17 +18,17 @@ __all__ = [
     "frozen_chart",
     "frozen_table",
     "gpu_hours",
+    "pattern_of",
     "thawed_chart",
     "thawed_table",
     "time_taken",
 ]
 
-_LEFT_OUT = "(left out: {})"
 #: Absolute, from somebody's home, from the present folder, of a network or of Windows. Addresses of the web are none.
 PATH = re.compile(
     r"""
     file:/+[^\s"',]+
-    | (?<![\w/.]) (?: (?:~[\w.-]*|\.{1,2})?/[\w.@+-][^\s"',;:)\]]* | \\\\[^\s"',]+ | [A-Za-z]:[\\/][^\s"',]* )
+    | (?<![^\W_]) (?<![/.]) (?: (?:~[\w.-]*|\.{1,2})?/[\w.@+-][^\s"',;:)\]]* | \\\\[^\s"',]+ | [A-Za-z]:[\\/][^\s"',]* )
     """,
     re.VERBOSE,
 )
@@ -73,21 +73,23 @@ def thawed_chart(data: dict[str, Any]) -> Quantity:
 def frozen_table(lines: Sequence[Compared], hosts: Collection[str]) -> dict[str, Any]:
     """Freeze the lines, differences first. hosts: names that are left out of its words, as paths are."""
     ordered = sorted(lines, key=lambda line: not line.differs)
-    rows = [
-        [_discreet(one.name, hosts), [_discreet(value, hosts) for value in one.values], one.differs] for one in ordered
-    ]
-    return {"rows": rows}
+    names = pattern_of(hosts)
+
+    def discreet(text: str) -> str:
+        return names.sub("(left out: a host)", PATH.sub("(left out: a path)", text))
+
+    return {"rows": [[discreet(one.name), [discreet(value) for value in one.values], one.differs] for one in ordered]}
+
+
+def pattern_of(hosts: Collection[str]) -> re.Pattern[str]:
+    """Return what matches each of the names, in any case, where no letter or digit stands beside it."""
+    longest_first = sorted(hosts, key=len, reverse=True)
+    words = "|".join(map(re.escape, longest_first)) or "(?!)"
+    return re.compile(rf"(?<![^\W_])(?:{words})(?![^\W_])", re.IGNORECASE)
 
 
 def thawed_table(data: dict[str, Any]) -> list[TableRow]:
     return [TableRow(*row) for row in data["rows"]]
-
-
-def _discreet(text: str, hosts: Collection[str]) -> str:
-    text = PATH.sub(_LEFT_OUT.format("a path"), text)
-    for host in sorted(hosts, key=len, reverse=True):
-        text = re.sub(rf"(?<![\w-]){re.escape(host)}(?![\w-])", _LEFT_OUT.format("a host"), text, flags=re.IGNORECASE)
-    return text
 
 
 def gpu_hours(line: Line, seconds: float) -> float:

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from core.text import shown_text
-from jobs.reports.frozen import PATH
+from jobs.reports.frozen import PATH, pattern_of
 
 __all__ = ["Named", "named_in", "sentence_of"]
 
@@ -27,14 +27,13 @@ class Named:
 
 def named_in(texts: Iterable[str], users: Collection[str], hosts: Collection[str]) -> list[Named]:
     """Return what the texts name, each once, in this order: users, hosts, paths. Upper and lower case are the same."""
-    given = {"user": {name.casefold() for name in users}, "host": {name.casefold() for name in hosts}}
+    # Of users there may be thousands: each word is looked up.
+    known, of_hosts = {name.casefold() for name in users}, pattern_of(hosts)
     found: dict[str, dict[str, None]] = {"user": {}, "host": {}, "path": {}}
     for text in texts:
+        found["user"] |= dict.fromkeys(word for word in _words(text) if word.casefold() in known)
+        found["host"] |= dict.fromkeys(of_hosts.findall(text))
         found["path"] |= dict.fromkeys(PATH.findall(text))
-        for word in _words(text):
-            for kind, names in given.items():
-                if word.casefold() in names:
-                    found[kind].setdefault(word)
     return [Named(kind, shown_text(text)) for kind, words in found.items() for text in words]
 
 

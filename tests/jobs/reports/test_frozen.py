@@ -48,7 +48,9 @@ def test_what_differs_comes_first_and_is_marked_though_it_is_left_out() -> None:
         ("\\\\server\\share", "(left out: a path)"),
         ("GPU-1.internal:8080", "(left out: a host):8080"),
         ("gpu-1", "gpu-1"),
-        ("gpu-1.internal-2", "gpu-1.internal-2"),
+        ("gpu-1.internal_0", "(left out: a host)_0"),
+        ("gpu-1.internal2", "gpu-1.internal2"),
+        ("run_/srv/x", "run_(left out: a path)"),
         ("loss/train 1/2", "loss/train 1/2"),
         ("https://example.org/a/b", "https://example.org/a/b"),
         ("Adam", "Adam"),
@@ -66,7 +68,7 @@ def test_gpu_hours_are_those_of_training() -> None:
 
 
 def test_what_texts_name() -> None:
-    texts = ["Bob's run on gpu-1, see [it](/jobs/12/).", "adam, ada-net and ADA.", "bobby"]
+    texts = ["Bob's run on gpu-1_0, see [it](/jobs/12/).", "adam, ada-net and ADA.", "bobby"]
     named = named_in(texts, {"bob", "ada", "o.k"}, {"gpu-1"})
     assert named == [
         Named("user", "Bob"),

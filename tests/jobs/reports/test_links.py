@@ -147,7 +147,9 @@ OTHERS = ("xjob-of-otto", "xjob-of-ines")
 places = st.sampled_from([*HOSTS, *PATHS])
 wrapped = st.builds(
     str.format,
-    st.sampled_from(["{}", "--at={}", "{}:8080", "[{}]", "a {} b", "'{}',", "x={},y={}", "see {}.", "({})"]),
+    st.sampled_from(
+        ["{}", "--at={}", "{}:8080", "[{}]", "a {} b", "'{}',", "x={},y={}", "see {}.", "({})", "x_{}_0", "{}-a"]
+    ),
     places,
     places,
 )
