@@ -173,6 +173,17 @@ class TestSubmit:
         assert Job.objects.get(pk=int(tidepool("submit", "-q", script)[1])).autolog == "on"
         assert tidepool("submit", script, "--tag", "two words")[0] == 2
 
+    def test_who_waits_is_told_how_it_ended(
+        self, logged_in: Scene, tidepool: Call, script: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        failed = logged_in.failed.pk
+        monkeypatch.setattr("tidepool.client.api.Client.send", lambda self, *_, **__: self.job(failed))
+        code, out, said = tidepool("submit", script, "--wait")
+        assert (code, out) == (1, "")
+        assert "FileNotFoundError" in said
+        assert f"Training {failed} failed" in said
+        assert tidepool("submit", script, "--wait", "-q")[:2] == (1, f"{failed}\n")
+
     def test_says_first_how_much_is_sent(self, logged_in: Scene, tidepool: Call, script: Path) -> None:
         _, out, said = tidepool("submit", script)
         assert out == ""

@@ -10,7 +10,7 @@ from tidepool.client.errors import Unreachable
 from tidepool.client.rows import JobInfo
 from tidepool.client.training import Job
 
-__all__ = ["follow"]
+__all__ = ["follow", "told_end"]
 
 
 def follow(
@@ -57,10 +57,11 @@ def _follow(job: Job, grep: str, **which: Any) -> int:
         place = (line.attempt, line.member)
         if grep in line.text:
             click.echo(line.text)
-    return _said(job)
+    return told_end(job)
 
 
-def _said(job: Job) -> int:
+def told_end(job: Job) -> int:
+    """Say how it has ended, and why; the exit code is the training's."""
     info = job.info
     if info.state == "SUCCEEDED":
         figures = ", ".join(f"{name} {value:.4g}" for name, value in info.final_metrics.items() if value is not None)

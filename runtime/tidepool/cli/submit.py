@@ -10,7 +10,7 @@ import click
 
 from tidepool.cli.completion import names_of
 from tidepool.cli.context import Context, Exit, facts, json_option, show_json
-from tidepool.cli.follow import follow
+from tidepool.cli.follow import follow, told_end
 from tidepool.cli.texts import size
 from tidepool.client.api import Client, Submission
 from tidepool.client.errors import InvalidRequest
@@ -110,6 +110,8 @@ def _submit(client: Client, given: dict[str, Any], *, wait: bool = False, then_f
     if not (wait or then_follow):
         return Exit.DONE
     info = job.wait(check=False)
+    if tell:
+        return told_end(job)
     if as_json:
         show_json(info)
     return Exit.DONE if info.state == "SUCCEEDED" else Exit.JOB_FAILED
