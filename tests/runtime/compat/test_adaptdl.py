@@ -69,8 +69,12 @@ def alike(final: dict[str, Any], expected: dict[str, Any]) -> bool:
 
 @pytest.mark.parametrize(
     ("arguments", "death"),
-    [(["--never-zero"], "reduce@a.1.2:9"), (["--by-range"], "step-result@a.0.1:9"), ([], "sum-result@a.1.2:2")],
-    ids=["in a sum of gradients", "without epochs, after a step", "in a sum of statistics"],
+    [
+        (["--never-zero"], "reduce@a.1.2:9"),
+        (["--by-range"], "step-result@a.0.1:9"),
+        (["--scaler"], "sum-result@a.1.2:2"),
+    ],
+    ids=["in a sum of gradients", "without epochs, after a step", "with a scaler, in a sum of statistics"],
 )
 def test_deaths_and_resizes_cost_nothing(
     make_lab: MakeLab, expected: tuple[dict[str, Any], list[str]], arguments: list[str], death: str
