@@ -45,5 +45,5 @@ def make_version(checkpoint: Checkpoint, user: User, name: str = "") -> TrainedV
     )
     version = register(user, registration)
     # At last: the link that it makes for the checkpoint's files is not undone with the transaction.
-    row = change_kept(checkpoint, True, user.get_username())
-    return TrainedVersion.objects.create(version=version, checkpoint=row)
+    change_kept(checkpoint, True, user.get_username())
+    return TrainedVersion.objects.create(version=version, checkpoint=checkpoint)
