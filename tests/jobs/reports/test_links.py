@@ -160,7 +160,7 @@ parameters = st.dictionaries(
 )
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(given_parameters=parameters)
 def test_a_shared_page_names_no_other_job_user_host_or_path(
     scene: Scene, allowed: Any, given_parameters: dict[str, Any]
