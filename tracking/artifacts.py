@@ -100,10 +100,12 @@ class Writing:
         self._target = folder / place.parts[-1]
         self._aside = folder / f"{_OURS}{uuid.uuid4().hex}"
         descriptor = os.open(self._aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
-        self._stream = os.fdopen(descriptor, "wb")
+        self._stream = os.fdopen(descriptor, "wb", buffering=0)
 
-    def write(self, piece: bytes) -> None:
-        self._stream.write(piece)
+    def write(self, piece: bytes | bytearray) -> None:
+        left = memoryview(piece)
+        while left:
+            left = left[self._stream.write(left) :]
 
     def finish(self) -> None:
         self._stream.close()

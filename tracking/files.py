@@ -139,17 +139,27 @@ class Files:
         await self._exchange.answer_json({})
 
     async def _copy(self, writing: Writing, most: int) -> None:
-        """Pieces are gathered: one comes in 64 kB, and a thread costs more than writing that."""
+        """Pieces are gathered: one comes in 64 kB, and a thread costs more than writing that.
+
+        The next ones come while the disk takes those before.
+        """
         size, gathered, has_more = 0, bytearray(), True
-        while has_more:
-            piece, has_more = await self._exchange.piece()
-            size += len(piece)
-            if size > most:
-                raise Answered(413, f"A file may have at most {most} bytes.")
-            gathered += piece
-            if len(gathered) >= _PIECE_BYTES or not has_more:
-                await asyncio.to_thread(writing.write, bytes(gathered))
-                gathered.clear()
+        under_way: asyncio.Future[None] | None = None
+        try:
+            while has_more:
+                piece, has_more = await self._exchange.piece()
+                size += len(piece)
+                if size > most:
+                    raise Answered(413, f"A file may have at most {most} bytes.")
+                gathered += piece
+                if len(gathered) >= _PIECE_BYTES or not has_more:
+                    if under_way is not None:
+                        await under_way
+                    under_way = asyncio.ensure_future(asyncio.to_thread(writing.write, gathered))
+                    gathered = bytearray()
+        finally:
+            if under_way is not None:
+                await under_way
 
     async def _remove(self, place: Place) -> None:
         if len(place.parts) < 4:  # experiment, run, "artifacts", and something in it
