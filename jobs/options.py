@@ -42,6 +42,8 @@ class Option:
     absent: str = ""
     #: First value on the Train page, where that is not the default.
     initial: int | None = None
+    #: Only a script with a session uses it: the Train page hides it for others.
+    is_of_sessions: bool = False
     #: Whether `LaunchSpec` has a field of this name.
     is_launched: bool = False
     #: Filled in by `OPTIONS` from the field of `Options`.
@@ -137,6 +139,7 @@ class Options:
         "A script with a session may ask for a batch that adapts to the noise of its gradients. Others never do.",
         default=Job.Adaptive.SCRIPT,
         label="May change the batch size",
+        is_of_sessions=True,
         choices=(
             (Job.Adaptive.SCRIPT, "If its script asks for it"),
             (Job.Adaptive.OFF, "No: each step has as many samples as at the start"),
@@ -185,6 +188,7 @@ class Options:
         "So much training is lost at most if every GPU fails at once. 0: none at all.",
         default=None,
         label="A checkpoint at least every",
+        is_of_sessions=True,
         unit="seconds",
         absent="as the script says, or 60.",
         is_launched=True,
@@ -194,6 +198,7 @@ class Options:
         "The newest ones stay.",
         default=None,
         label="Checkpoints that are kept",
+        is_of_sessions=True,
         least=1,
         most=1000,
         absent="as the script says, or 2.",

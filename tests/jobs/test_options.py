@@ -66,6 +66,14 @@ def test_the_train_page_asks_for_the_option(option: Option) -> None:
     assert option.help in str(field.help_text)
 
 
+@pytest.mark.django_db
+def test_the_train_page_hides_of_plain_scripts_only_what_needs_a_session() -> None:
+    shown = {option.name: option.is_of_sessions for _, option in TrainForm(groups=[], versions={}).more_options}
+    assert {name for name, is_of_sessions in shown.items() if not is_of_sessions} == {
+        *("max_seconds", "autolog", "placement", "log_pattern"),
+    }
+
+
 @pytest.fixture
 def job(submit: Submit) -> Job:
     return submit(**OTHERS)

@@ -105,9 +105,9 @@ class TrainForm(forms.Form):
             field.initial = groups[0].pk
 
     @property
-    def more_options(self) -> list[tuple[forms.BoundField, str]]:
-        """The options that have no place of their own on the page, with their units."""
-        return [(self[option.name], option.unit) for option in ON_PAGE if option.name not in _PLACED]
+    def more_options(self) -> list[tuple[forms.BoundField, Option]]:
+        """The options that have no place of their own on the page."""
+        return [(self[option.name], option) for option in ON_PAGE if option.name not in _PLACED]
 
     @property
     def has_more_errors(self) -> bool:
