@@ -20,6 +20,7 @@ __all__ = [
     "get_visible_job",
     "held_before",
     "known_tags",
+    "own_tags",
     "rank_list",
     "undoable_changes",
     "unknown_job",
@@ -47,8 +48,14 @@ def get_visible_job(user: Asking, job_id: int) -> Job:
 
 def known_tags(user: Asking) -> QuerySet[JobTag, str]:
     """Every tag of the jobs that the user may see, once."""
-    tags = JobTag.objects.order_by("name").values_list("name", flat=True).distinct()
-    return tags if is_cluster_admin(user) else tags.filter(job__owner_id=user.pk)
+    if not is_cluster_admin(user):
+        return own_tags(user)
+    return JobTag.objects.order_by("name").values_list("name", flat=True).distinct()
+
+
+def own_tags(user: Asking) -> QuerySet[JobTag, str]:
+    """Every tag of the user's own jobs, once."""
+    return JobTag.objects.filter(job__owner_id=user.pk).order_by("name").values_list("name", flat=True).distinct()
 
 
 def unknown_job(job_id: int) -> NotFound:

@@ -33,7 +33,7 @@ from jobs.pages.queries import job_or_404
 from jobs.pages.train.fields import parameter_fields
 from jobs.pages.train.forms import ON_PAGE, ChangeForm, TrainForm
 from jobs.queries.groups import usable_groups
-from jobs.queries.jobs import known_tags, visible_jobs
+from jobs.queries.jobs import own_tags, visible_jobs
 from models_registry.actions import take_script
 from models_registry.code import EntryPointWanted
 from models_registry.models import RegisteredModelVersion
@@ -83,7 +83,7 @@ def train(request: HttpRequest) -> HttpResponse:
         "clone": opened.clone,
         "choices": choices,
         "typed_parameters": form.typed_parameters,
-        "known_tags": known_tags(request.user)[:_MOST_TAGS],
+        "known_tags": own_tags(request.user)[:_MOST_TAGS],
         "weights_suffixes": ",".join(WEIGHTS_SUFFIXES),
         "code_suffixes": ",".join((".py", *ARCHIVE_SUFFIXES)),
         "max_bytes": settings.TIDEPOOL_UPLOAD_MAX_BYTES,
