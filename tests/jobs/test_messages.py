@@ -197,6 +197,17 @@ SAMPLES: dict[str, tuple[dict[str, Any], str]] = {
         {"why": "step_seconds is nan"},
         "How long its steps take is not recorded any more: step_seconds is nan. The training goes on.",
     ),
+    "report_set_aside": (
+        {"host": "gpu-1", "kind": "metric", "number": 7, "error": "DataError: value too long"},
+        "Something that gpu-1 reported cannot be stored and is set aside (metric, number 7): DataError: value "
+        "too long. What it reports besides is stored. Administrators see all of it on Hosts.",
+    ),
+    "report_lost": (
+        {"host": "gpu-1", "kind": "exited", "number": 7, "error": "DataError: value too long"},
+        "What gpu-1 reported of its processes cannot be stored (exited, number 7: DataError: value too long), so "
+        "nobody knows what has become of it. Its files and checkpoints stay: clone it, or continue from a checkpoint, "
+        "once an administrator has seen to it.",
+    ),
     "batch_refused": (
         {"kind": "A100", "samples": 64, "limit": 32},
         "A micro-batch of 64 samples does not fit into the memory of A100: from its next start on it computes at most "

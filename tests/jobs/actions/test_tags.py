@@ -130,7 +130,7 @@ def test_the_list_shows_tags_and_suggests_only_those_that_one_may_see(
 ) -> None:
     JobTag.objects.create(job=scene.done, name="baseline")
     page = alices.get("/jobs/?search=tag:baseline").content.decode()
-    assert '<a class="tag" href="/jobs/?search=tag%3Abaseline&amp;tag=baseline">baseline</a>' in page
+    assert 'href="/jobs/?search=tag%3Abaseline&amp;tag=baseline">baseline</a>' in page
     assert "baseline" not in bobs.get("/jobs/").content.decode()
     assert "baseline paper" not in alices.get("/api/v1/jobs/export/").getvalue().decode()
     assert ",baseline," in alices.get("/api/v1/jobs/export/?tag=baseline").getvalue().decode()

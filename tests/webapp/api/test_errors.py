@@ -73,6 +73,7 @@ WRITES = {
     ],
     "/api/v1/gpu-prices/": ["gpu_model", "valid_from", "per_hour"],
     "/api/v1/replays/": ["start", "end", "groups", "gpus", "restart_seconds"],
+    "/api/v1/reports/": ["title", "readers"],
     "/api/v1/users/": ["username", "role"],
     "/api/v1/device/": ["machine", "scope"],
     "/api/v1/scripts/": ["path", "file", "entry_point"],
@@ -135,6 +136,7 @@ def _good(address: str, submission: dict[str, Any], home) -> dict[str, Any]:
         "/api/v1/instance-groups/": {"name": "new", "resource_group": "ComputeHostsGPU"},
         "/api/v1/gpu-prices/": {"gpu_model": "NVIDIA H200", "valid_from": "2026-01-01", "per_hour": "2.50"},
         "/api/v1/replays/": {"start": "2026-03-01T00:00:00Z", "end": "2026-03-02T00:00:00Z"},
+        "/api/v1/reports/": {"title": "Two learning rates"},
         "/api/v1/users/": {"username": "erin"},
         "/api/v1/device/": {"machine": "erin's laptop"},
         "/api/v1/scripts/": {"path": str(home / "models/cnn"), "entry_point": "main.py"},
@@ -323,6 +325,9 @@ def test_every_address_that_takes_a_body_is_in_the_table():
         "test",
         "notes",
         "tags",
+        "version",
+        "blocks",
+        "links",
     }
 
 
