@@ -64,8 +64,8 @@ def told_end(job: Job) -> int:
     """Say how it has ended, and why; the exit code is the training's."""
     info = job.info
     if info.state == "SUCCEEDED":
-        figures = ", ".join(f"{name} {value:.4g}" for name, value in info.final_metrics.items() if value is not None)
-        click.echo(f"Training {job.id} succeeded.{f' {figures}' if figures else ''}", err=True)
+        # Without its figures: what a script printed last may still be on its way.
+        click.echo(f"Training {job.id} succeeded.", err=True)
         return Exit.DONE
     error = info.error or {}
     if traceback := error.get("traceback"):
