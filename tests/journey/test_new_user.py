@@ -16,7 +16,7 @@ from tests.journey.running_stack import RunningStack
 from tests.test_architecture import ROOT
 from tests.waiting import wait_until
 
-pytestmark = [pytest.mark.journey, pytest.mark.long, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.journey, pytest.mark.timeout(900)]
 
 DOCUMENTS = ROOT / "docs" / "user"
 #: The site, and the trainings, of the documents' examples.
