@@ -22,8 +22,6 @@ DOCUMENTS = ROOT / "docs" / "user"
 #: The site, and the trainings, of the documents' examples.
 _SITE, _JOB = "https://gpus.example.org", re.compile(r"\b41[23]\b")
 _COMMANDS_ALONE = frozenset({"ps", "top", "queue", "gpus"})
-#: Processor time, so that other processes do not count.
-_IMPORT_SECONDS = 0.05
 
 #: Of as many processes as it is given; one that loads torch would tell no more of the documents.
 TRAIN = """
@@ -78,13 +76,10 @@ def done(newcomer: Newcomer) -> str:
 
 
 def test_the_wheel_alone_loads_next_to_nothing(newcomer: Newcomer) -> None:
-    code = (
-        "import sys, time; before = set(sys.modules); begun = time.process_time(); import tidepool; "
-        "print(time.process_time() - begun, *(set(sys.modules) - before))"
-    )
-    found = [newcomer.says(f'python -c "{code}"').stdout.split() for _ in range(3)]
-    assert min(float(seconds) for seconds, *_ in found) < _IMPORT_SECONDS
-    assert {name.partition(".")[0] for _, *names in found for name in names} <= {"tidepool", "importlib", "warnings"}
+    code = "import sys; before = set(sys.modules); import tidepool; print(*(set(sys.modules) - before))"
+    loaded = newcomer.says(f'python -c "{code}"').stdout.split()
+    assert "tidepool" in loaded
+    assert {name.partition(".")[0] for name in loaded} <= {"tidepool", "importlib", "warnings"}
     assert "tidepool run train.py" in newcomer.says("tidepool --help").stdout
     assert newcomer.says("tidepool --version").stdout.strip() == f"tidepool {VERSION}"
 
