@@ -3,7 +3,7 @@
 from django.conf import settings
 from django.http.request import split_domain_port, validate_host
 
-__all__ = ["is_own_origin"]
+__all__ = ["is_own_origin", "own_origin"]
 
 
 def is_own_origin(origin: str, host: str, *, is_tls: bool) -> bool:
@@ -13,6 +13,11 @@ def is_own_origin(origin: str, host: str, *, is_tls: bool) -> bool:
     """
     if origin in settings.TIDEPOOL_ORIGINS:
         return True
+    return origin == own_origin(host, is_tls=is_tls)
+
+
+def own_origin(host: str, *, is_tls: bool) -> str | None:
+    """The site's origin for who names it so in `Host`, such as https://gpus.example.org; None: no such name."""
     scheme = "https" if settings.TIDEPOOL_HTTPS or is_tls else "http"
     domain, _ = split_domain_port(host)
-    return bool(domain) and validate_host(domain, settings.ALLOWED_HOSTS) and origin == f"{scheme}://{host}"
+    return f"{scheme}://{host}" if domain and validate_host(domain, settings.ALLOWED_HOSTS) else None

@@ -116,13 +116,16 @@ def _user_of_the_site(request: ASGIRequest) -> User | AnonymousUser:
     return found if isinstance(found, User) else AnonymousUser()
 
 
-async def address_with_ticket(scope: dict[str, Any]) -> str:
-    """Where a browser that is logged in to the site goes on to MLflow's own host name."""
+async def address_with_ticket(scope: dict[str, Any], browser: str) -> str:
+    """Where a browser that is logged in to the site goes on to MLflow's own host name, which keeps a secret in it.
+
+    browser: the secret's digest.
+    """
 
     def make() -> str:
         request = ASGIRequest(scope, BytesIO())
         _user_of_the_site(request)
-        return ticket_address(request)
+        return ticket_address(request, browser)
 
     address: str = await database_sync_to_async(make, thread_sensitive=False)()
     return address

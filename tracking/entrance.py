@@ -1,33 +1,50 @@
 """MLflow's pages on a host name of their own (`TIDEPOOL_MLFLOW_ORIGIN`), so that its scripts never run on the site's.
 
-A browser that is logged in to the site is sent there with a ticket: good once, for a minute. There it becomes a cookie
-of that host name, which is a row of its own in the table of sessions: no log-in anywhere, and over with the session
-that it came from.
+A browser that is logged in to the site is sent there and back before it is let in: that name gives it a secret, and
+the site makes a ticket for this secret's digest alone, good once and for a minute. So an address with a ticket opens
+nothing in another browser. There the ticket becomes a cookie of that host name, which is a row of its own in the table
+of sessions: no log-in anywhere, and over with the session that it came from.
 """
 
 import hashlib
 import hmac
+import re
 import secrets
 import time
 from importlib import import_module
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import urlsplit
 
 from django.conf import settings
 from django.contrib.auth import get_user
 from django.contrib.auth.models import AnonymousUser, User
 from django.contrib.sessions.backends.base import SessionBase
+from django.core import signing
 from django.core.handlers.asgi import ASGIRequest
 
 from tracking.launch import PREFIX
 
-__all__ = ["COOKIE", "ENTER", "enter", "entered_user", "is_at_mlflow_host", "ticket_address"]
+__all__ = [
+    "BROWSER",
+    "COOKIE",
+    "ENTER",
+    "TICKET_SECONDS",
+    "ask_address",
+    "enter",
+    "entered_user",
+    "is_at_mlflow_host",
+    "secret_of_browser",
+    "ticket_address",
+]
 
 COOKIE = "tidepool_mlflow"
 ENTER = f"{PREFIX}/enter"
-_TICKET_SECONDS = 60
-#: In the row: the session that it came from; until it is entered, the ticket's digest and its end.
-_OF, _TICKET, _UNTIL = "mlflow_of", "mlflow_ticket", "mlflow_until"
+#: Of a browser at that name, until it is let in.
+BROWSER = "tidepool_mlflow_browser"
+TICKET_SECONDS = 60
+#: In the row: the session that it came from; until it is entered, the digests of ticket and browser, and its end.
+_OF, _TICKET, _BROWSER, _UNTIL = "mlflow_of", "mlflow_ticket", "mlflow_browser", "mlflow_until"
+_SALT = "tracking.entrance"
 
 
 def is_at_mlflow_host(headers: dict[bytes, bytes]) -> bool:
@@ -36,23 +53,53 @@ def is_at_mlflow_host(headers: dict[bytes, bytes]) -> bool:
     return bool(own) and headers.get(b"host", b"").decode("latin-1").lower() == own
 
 
-def ticket_address(request: ASGIRequest) -> str:
-    """Where a browser with this session goes on. What stands behind # in its address stays there."""
+def ask_address(site: str) -> str:
+    """Where a browser goes for the secret of that name. site: where it comes back to, such as https://gpus.example.org."""
+    return f"{settings.TIDEPOOL_MLFLOW_ORIGIN}{ENTER}?site={signing.dumps(site, salt=_SALT)}"
+
+
+def secret_of_browser(site: str, former: str) -> tuple[str, str] | None:
+    """What the browser keeps at that name, and where it goes on; None: the site has not sent it.
+
+    site: as `ask_address` gives it. former: what it keeps already, so that two of its pages may ask at once.
+    """
+    try:
+        origin = signing.loads(site, salt=_SALT, max_age=TICKET_SECONDS)
+    except signing.BadSignature:
+        return None
+    secret = former if re.fullmatch(r"[\w-]{43}", former, re.ASCII) else secrets.token_urlsafe(32)
+    return secret, f"{origin}{PREFIX}/?browser={_digest(secret)}"
+
+
+def ticket_address(request: ASGIRequest, browser: str) -> str:
+    """Where a browser with this session goes on. What stands behind # in its address stays there.
+
+    browser: the digest of the secret that it keeps at that name.
+    """
     assert isinstance(request.session, SessionBase)
     ticket, row = secrets.token_urlsafe(32), _session(None)
-    row.update({_OF: request.session.session_key, _TICKET: _digest(ticket), _UNTIL: time.time() + _TICKET_SECONDS})
+    row.update({_OF: request.session.session_key, _TICKET: _digest(ticket), _BROWSER: browser})
+    row[_UNTIL] = time.time() + TICKET_SECONDS
     row.set_expiry(request.session.get_expiry_age())
     row.create()
     return f"{settings.TIDEPOOL_MLFLOW_ORIGIN}{ENTER}?ticket={row.session_key}.{ticket}"
 
 
-def enter(query: bytes) -> str | None:
-    """Take a ticket: the value of the cookie that it becomes; None: it is none, is too old, or was taken before."""
-    key, _, ticket = parse_qs(query.decode("latin-1")).get("ticket", [""])[0].partition(".")
+def enter(ticket: str, secret: str) -> str | None:
+    """Take a ticket: the value of the cookie that it becomes.
+
+    None: it is none, is too old, was made for another browser, or was shown before, by whichever browser.
+    """
+    key, _, rest = ticket.partition(".")
     row = _session(key)
-    digest, until = row.pop(_TICKET, ""), row.pop(_UNTIL, 0.0)
-    if not hmac.compare_digest(digest, _digest(ticket)) or time.time() > until:
+    if not hmac.compare_digest(row.get(_TICKET, ""), _digest(rest)):
         return None
+    browser, until = row.get(_BROWSER, ""), row.get(_UNTIL, 0.0)
+    if not hmac.compare_digest(browser, _digest(secret)) or time.time() > until:
+        row.delete()
+        return None
+    for name in (_TICKET, _BROWSER, _UNTIL):
+        del row[name]
     row.cycle_key()  # under which nobody else knows it; the former one is gone
     return row.session_key
 

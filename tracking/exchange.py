@@ -5,7 +5,9 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 from urllib.parse import parse_qs
 
-__all__ = ["Answered", "Exchange", "Receive", "Scope", "Send", "TooLarge", "error_of"]
+from django.http import parse_cookie
+
+__all__ = ["Answered", "Exchange", "Header", "Receive", "Scope", "Send", "TooLarge", "error_of"]
 
 Scope = dict[str, Any]
 Receive = Callable[[], Awaitable[Any]]
@@ -66,6 +68,10 @@ class Exchange:
         """A value of the address; "": it is not there, or more than once."""
         values = parse_qs(self.scope["query_string"].decode("latin-1")).get(name, [])
         return values[0] if len(values) == 1 else ""
+
+    def cookie(self, name: str) -> str:
+        """A cookie that the browser sent; "": it did not."""
+        return parse_cookie(self.headers.get(b"cookie", b"").decode("latin-1")).get(name, "")
 
     async def body(self) -> bytes:
         """All of it. Raises TooLarge; Answered where it ends before its end."""

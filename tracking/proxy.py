@@ -6,6 +6,7 @@ user, and nobody else: headers of that kind that a client sends do not pass.
 
 import json
 import logging
+import re
 from asyncio import get_running_loop
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -16,11 +17,20 @@ from channels.db import database_sync_to_async
 from django.conf import settings
 from django.urls import reverse
 
-from core.origins import is_own_origin
+from core.origins import is_own_origin, own_origin
 from tracking import calls, job_calls
 from tracking.callers import Caller, Unknown, address_with_ticket, caller_of
-from tracking.entrance import COOKIE, ENTER, enter, is_at_mlflow_host
-from tracking.exchange import Answered, Exchange, Receive, Scope, Send, error_of
+from tracking.entrance import (
+    BROWSER,
+    COOKIE,
+    ENTER,
+    TICKET_SECONDS,
+    ask_address,
+    enter,
+    is_at_mlflow_host,
+    secret_of_browser,
+)
+from tracking.exchange import Answered, Exchange, Header, Receive, Scope, Send, error_of
 from tracking.files import Files
 from tracking.launch import PREFIX
 from tracking.upstream import identity
@@ -71,7 +81,7 @@ class TrackingProxy:
             await self._enter(exchange)
             return
         if exchange.path == PREFIX or (is_there and exchange.path == "/"):
-            await exchange.answer(302, b"", b"text/plain", (b"location", f"{PREFIX}/".encode()))
+            await _redirect(exchange, f"{PREFIX}/")
             return
         if not exchange.path.startswith(f"{PREFIX}/"):
             raise Answered(404, "This name shows MLflow alone: Tidepool itself has another one.")
@@ -107,7 +117,7 @@ class TrackingProxy:
         """Redirect to the log-in, where somebody opens a page."""
         if _is_page(exchange) and not is_at_mlflow_host(exchange.headers):
             target = f"{reverse(settings.LOGIN_URL)}?next={quote(exchange.path)}"
-            await exchange.answer(302, b"", b"text/plain", (b"location", target.encode()))
+            await _redirect(exchange, target)
             return
         raise Answered(401, sentence)
 
@@ -115,17 +125,29 @@ class TrackingProxy:
         """None of MLflow's scripts runs on the site's own host name, where it could do all that its reader may."""
         if not _is_page(exchange):
             raise Answered(403, f"MLflow's pages are at {settings.TIDEPOOL_MLFLOW_ORIGIN}{PREFIX}/.")
-        target = await address_with_ticket(exchange.scope)
-        await exchange.answer(302, b"", b"text/plain", (b"location", target.encode()))
+        browser = exchange.question("browser")
+        if re.fullmatch("[0-9a-f]{64}", browser):
+            await _redirect(exchange, await address_with_ticket(exchange.scope, browser))
+            return
+        host, is_tls = _host_of(exchange)
+        site = own_origin(host, is_tls=is_tls)
+        if site is None:
+            raise Answered(400, "The site is not known by the name that this request was sent to.")
+        await _redirect(exchange, ask_address(site))
 
     async def _enter(self, exchange: Exchange) -> None:
-        value = await database_sync_to_async(enter, thread_sensitive=False)(exchange.scope["query_string"])
+        """Give a browser a secret and send it back to the site, or let it in with a ticket for this secret."""
+        secret = exchange.cookie(BROWSER)
+        if asked := secret_of_browser(exchange.question("site"), secret):
+            await _redirect(exchange, asked[1], _cookie(BROWSER, asked[0], f"{ENTER}; Max-Age={TICKET_SECONDS}"))
+            return
+        value = await database_sync_to_async(enter, thread_sensitive=False)(exchange.question("ticket"), secret)
         if exchange.method != "GET" or value is None:
-            raise Answered(403, "This address was good once, for a minute: open MLflow from Tidepool's pages again.")
-        cookie = f"{COOKIE}={value}; Path={PREFIX}; HttpOnly; SameSite=Lax"
-        secure = "; Secure" if settings.TIDEPOOL_MLFLOW_ORIGIN.startswith("https:") else ""
-        headers = (b"location", f"{PREFIX}/".encode()), (b"set-cookie", f"{cookie}{secure}".encode())
-        await exchange.answer(302, b"", b"text/plain", *headers)
+            raise Answered(
+                403,
+                "This address was good once, for a minute and one browser: open MLflow from Tidepool's pages again.",
+            )
+        await _redirect(exchange, f"{PREFIX}/", _cookie(COOKIE, value, PREFIX))
 
     async def _pass_on(self, exchange: Exchange, caller: Caller, body: bytes) -> None:
         headers = [(name, value) for name, value in exchange.headers.items() if name in _ASKED]
@@ -173,6 +195,21 @@ def _is_page(exchange: Exchange) -> bool:
     return exchange.path == f"{PREFIX}/" and b"text/html" in exchange.headers.get(b"accept", b"")
 
 
+def _host_of(exchange: Exchange) -> tuple[str, bool]:
+    """The host name and port that a request was sent to, and whether by TLS."""
+    return exchange.headers.get(b"host", b"").decode("latin-1"), exchange.scope.get("scheme") == "https"
+
+
+def _cookie(name: str, value: str, path: str) -> Header:
+    """A cookie of MLflow's host name. path: and what else is to follow it."""
+    secure = "; Secure" if settings.TIDEPOOL_MLFLOW_ORIGIN.startswith("https:") else ""
+    return b"set-cookie", f"{name}={value}; Path={path}; HttpOnly; SameSite=Lax{secure}".encode()
+
+
+async def _redirect(exchange: Exchange, target: str, *more: Header) -> None:
+    await exchange.answer(302, b"", b"text/plain", (b"location", target.encode()), *more)
+
+
 def _refuse_foreign(exchange: Exchange, caller: Caller) -> None:
     """Refuse requests from pages of another site: the browser adds the session."""
     origin = exchange.headers.get(b"origin")
@@ -181,8 +218,8 @@ def _refuse_foreign(exchange: Exchange, caller: Caller) -> None:
     if is_at_mlflow_host(exchange.headers):
         is_own = origin.decode("latin-1") == settings.TIDEPOOL_MLFLOW_ORIGIN
     else:
-        host = exchange.headers.get(b"host", b"").decode("latin-1")
-        is_own = is_own_origin(origin.decode("latin-1"), host, is_tls=exchange.scope.get("scheme") == "https")
+        host, is_tls = _host_of(exchange)
+        is_own = is_own_origin(origin.decode("latin-1"), host, is_tls=is_tls)
     if not is_own:
         raise Answered(403, "This was sent by another site's page.")
 

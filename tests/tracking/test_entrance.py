@@ -40,12 +40,23 @@ def cookie_of(browser):
     return {"Cookie": f"tidepool_session={browser.cookies['tidepool_session'].value}"}
 
 
-async def entered(site, there, browser):
-    """The address with the ticket, and the answer to it."""
+async def address_of(site, there, browser):
+    """The address with the ticket, for the browser that `there` stands for."""
     sent = await site.get("/mlflow/", headers={**cookie_of(browser), **PAGE})
     assert sent.status_code == 302
-    address = sent.headers["location"]
-    assert address.startswith("http://mlflow.example.org:8000/mlflow/enter?ticket=")
+    assert sent.headers["location"].startswith("http://mlflow.example.org:8000/mlflow/enter?site=")
+    back = await there.get(sent.headers["location"])
+    assert "HttpOnly; SameSite=Lax" in back.headers["set-cookie"]
+    assert back.headers["location"].startswith("http://testserver/mlflow/?browser=")
+    assert there.cookies["tidepool_mlflow_browser"] not in back.headers["location"]
+    ticket = await site.get(back.headers["location"], headers={**cookie_of(browser), **PAGE})
+    assert ticket.headers["location"].startswith("http://mlflow.example.org:8000/mlflow/enter?ticket=")
+    return ticket.headers["location"]
+
+
+async def entered(site, there, browser):
+    """The address with the ticket, and the answer to it."""
+    address = await address_of(site, there, browser)
     return address, await there.get(address)
 
 
@@ -55,12 +66,11 @@ async def test_a_ticket_becomes_a_cookie_of_that_name_alone(open_site, browser, 
     assert (answer.status_code, answer.headers["location"]) == (302, "/mlflow/")
     assert "HttpOnly; SameSite=Lax" in answer.headers["set-cookie"]
     assert "tidepool_session" not in answer.headers["set-cookie"]
-    there.cookies = answer.cookies
     assert (await there.get("/mlflow/", headers=PAGE)).status_code == 200
     assert (await there.get(f"{API}experiments/search")).status_code == 200
     assert mlflow.headers[-1]["x-tidepool-user"] == "alice"
     value = answer.cookies["tidepool_mlflow"]
-    there.cookies.clear()
+    there.cookies.delete("tidepool_mlflow")
     assert (await there.get(address)).status_code == 403, "it was good once"
     stolen = {"Cookie": f"tidepool_session={value}"}
     assert (await site.get(f"{API}experiments/search", headers=stolen)).status_code == 401, (
@@ -72,25 +82,56 @@ async def test_a_ticket_becomes_a_cookie_of_that_name_alone(open_site, browser, 
 async def test_it_is_over_with_the_session_that_it_came_from(open_site, browser, monkeypatch):
     monkeypatch.setattr("tracking.callers._KNOWN_SECONDS", 0.0)
     site, there = open_site
-    _, answer = await entered(site, there, browser)
-    there.cookies = answer.cookies
+    await entered(site, there, browser)
     assert (await there.get(f"{API}experiments/search")).status_code == 200
     await sync_to_async(browser.logout)()
     assert (await there.get(f"{API}experiments/search")).status_code == 401
 
 
+async def test_a_stolen_ticket_opens_nothing_in_another_browser_and_is_gone(open_site, browser):
+    site, there = open_site
+    address = await address_of(site, there, browser)
+    own = f"tidepool_mlflow_browser={there.cookies['tidepool_mlflow_browser']}"
+    there.cookies.clear()
+    assert (await there.get(address)).status_code == 403, "a browser without a secret"
+    assert (await there.get(address, headers={"Cookie": own})).status_code == 403, "it was shown before"
+    address = await address_of(site, there, browser)
+    there.cookies.clear()
+    other = {"Cookie": f"tidepool_mlflow_browser={'x' * 43}"}
+    assert (await there.get(address, headers=other)).status_code == 403, "a browser with another one"
+    assert (await there.get(f"{API}experiments/search")).status_code == 401
+
+
+async def test_two_pages_that_ask_at_once_are_both_let_in(open_site, browser):
+    site, there = open_site
+    addresses = [await address_of(site, there, browser) for _ in range(2)]
+    assert [(await there.get(each)).status_code for each in addresses] == [302, 302]
+
+
+async def test_that_name_sends_no_browser_but_to_the_site_that_sent_it(open_site, browser, monkeypatch):
+    site, there = open_site
+    for wrong in ("", "https://elsewhere.example", "Imh0dHA6Ly90ZXN0c2VydmVyIg:1u:forged"):
+        assert (await there.get(f"/mlflow/enter?site={wrong}")).status_code == 403
+    named = {**cookie_of(browser), **PAGE, "Host": "elsewhere.example"}
+    assert (await site.get("/mlflow/", headers=named)).status_code == 400
+    address = (await site.get("/mlflow/", headers={**cookie_of(browser), **PAGE})).headers["location"]
+    monkeypatch.setattr("tracking.entrance.TICKET_SECONDS", -1)
+    assert (await there.get(address)).status_code == 403
+    assert not there.cookies
+
+
 async def test_a_ticket_that_was_not_taken_opens_nothing_and_gets_old(open_site, browser, monkeypatch):
     site, there = open_site
-    address = (await site.get("/mlflow/", headers={**cookie_of(browser), **PAGE})).headers["location"]
-    key = urlsplit(address).query.removeprefix("ticket=").partition(".")[0]
+    key = urlsplit(await address_of(site, there, browser)).query.removeprefix("ticket=").partition(".")[0]
     forged = {"Cookie": f"tidepool_mlflow={key}"}
     assert (await there.get(f"{API}experiments/search", headers=forged)).status_code == 401
     for wrong in (f"{key}.x", f"{cookie_of(browser)['Cookie'].partition('=')[2]}.x", "", "."):
         assert (await there.get(f"/mlflow/enter?ticket={wrong}")).status_code == 403
-    monkeypatch.setattr("tracking.entrance._TICKET_SECONDS", -1)
-    address = (await site.get("/mlflow/", headers={**cookie_of(browser), **PAGE})).headers["location"]
+    monkeypatch.setattr("tracking.entrance.time.time", lambda: 0.0)
+    address = await address_of(site, there, browser)
+    monkeypatch.setattr("tracking.entrance.time.time", lambda: 61.0)
     assert (await there.get(address)).status_code == 403
-    assert await Session.objects.acount() == 3
+    assert await Session.objects.acount() == 2
 
 
 async def test_a_session_of_the_site_opens_nothing_of_mlflow_there(open_site, browser, mlflow, alice):
@@ -110,8 +151,7 @@ async def test_that_name_shows_mlflow_and_nothing_else(open_site, browser):
     for path in ("/jobs/", "/api/v1/jobs/", "/login/", "/healthz"):
         assert (await there.get(path)).status_code == 404
         assert (await site.get(path)).status_code == 299
-    _, answer = await entered(site, there, browser)
-    there.cookies = answer.cookies
+    await entered(site, there, browser)
     for origin, status in (("http://mlflow.example.org:8000", 200), ("http://testserver", 403), ("null", 403)):
         made = await there.post(f"{API}experiments/create", headers={"Origin": origin}, json={"name": "a"})
         assert made.status_code == status
