@@ -8,6 +8,7 @@ process.
 from typing import Any
 
 import httpx
+from channels.db import database_sync_to_async
 
 from tracking import stand_in
 from tracking.callers import Caller
@@ -15,6 +16,7 @@ from tracking.calls import run_of
 from tracking.exchange import Answered, Exchange
 from tracking.family import PARENT, Asks, is_model_of_job, is_run_of_job, run_of_job
 from tracking.models import TrackedRun
+from tracking.runs import note_own_metrics
 
 __all__ = ["answer"]
 
@@ -70,11 +72,22 @@ async def _answer(exchange: Exchange, caller: Caller, call: str, values: dict[st
     elif asked in _ABOUT_A_RUN:
         question = _question(exchange) if exchange.method == "GET" else values
         await _refuse_others(caller, run_of(question), ask)
+        if run_of(question) == run.run_id and call in ("runs/log-metric", "runs/log-batch"):
+            await _note_metrics(run, question)
         await exchange.answer_json(*await _passed(exchange, caller, question, ask))
     elif call.partition("/")[0] == "logged-models":
         await exchange.answer_json(*await _model(exchange, run, caller, call, values, ask))
     else:
         raise Answered(403, _REFUSED)
+
+
+async def _note_metrics(run: TrackedRun, values: dict[str, Any]) -> None:
+    """Note which metrics the script logs itself, before they are sent: the mirror sends none of that name."""
+    batch = values.get("metrics")
+    metrics = batch if isinstance(batch, list) else [values]
+    names = {str(each["key"]) for each in metrics if isinstance(each, dict) and each.get("key")}
+    if names - set(run.own_metrics):
+        run.own_metrics = await database_sync_to_async(note_own_metrics, thread_sensitive=False)(run.pk, names)
 
 
 async def _refuse_others(caller: Caller, run: str | None, ask: Asks) -> None:

@@ -6,8 +6,9 @@ nothing; what was sent and not noted is sent again as it was, and MLflow keeps o
 
 import logging
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime, timedelta
+from itertools import takewhile
 from typing import Any
 
 from django.db.models import Max
@@ -33,6 +34,8 @@ _READINGS_EVERY = timedelta(seconds=10)
 _REGISTRY_EVERY = timedelta(seconds=15)
 #: Reports of a host that was away may come after a job's end.
 _LATE = timedelta(minutes=1)
+#: What a plain script prints may also come from itself, by MLflow's client, which sends it within some seconds.
+_OWN_FIRST = timedelta(seconds=15)
 _MISSING = "RESOURCE_DOES_NOT_EXIST"
 _RELATED = ("owner", "run", "model__model", "dataset__dataset", "instance_group")
 _STATUS = {
@@ -56,13 +59,16 @@ def status_of(state: str) -> str:
     return _STATUS.get(JobState(state), "RUNNING")
 
 
-def metrics_of(points: Iterable[MetricPoint], sent_steps: dict[str, int]) -> list[Metric]:
+def metrics_of(points: Iterable[MetricPoint], sent_steps: dict[str, int], own: Collection[str] = ()) -> list[Metric]:
     """The points as MLflow takes them, but for steps that were sent before a restart made them again.
 
-    sent_steps: name -> highest step that was sent; brought up to date.
+    sent_steps: name -> highest step that was sent; brought up to date. own: names that the script logs to MLflow
+    itself: it would be there twice.
     """
     metrics = []
     for point in points:
+        if metric_key(point.name) in own:
+            continue
         if point.step > sent_steps.get(point.name, -1):
             sent_steps[point.name] = point.step
             metrics.append(_metric(point.name, point.value, point.at, point.step))
@@ -94,7 +100,11 @@ class Mirror:
         has_readings = self._read_at is None or now - self._read_at >= _READINGS_EVERY
         if has_readings:
             self._read_at = now
-        for run in TrackedRun.objects.filter(is_done=False).select_related("job__owner", "job__run").order_by("pk"):
+        for run in (
+            TrackedRun.objects.filter(is_done=False)
+            .select_related("job__owner", "job__run", "job__model")
+            .order_by("pk")
+        ):
             try:
                 has_more |= self._send(run, now, has_readings=has_readings)
             except Refused as error:
@@ -142,7 +152,7 @@ class Mirror:
         return len(kept) == _KEPT_PER_TURN
 
     def _send(self, run: TrackedRun, now: datetime, *, has_readings: bool) -> bool:
-        has_more = self._send_points(run)
+        has_more = self._send_points(run, now)
         self._send_allocation(run)
         if has_readings and run.job.finished_at is None:
             self._log(run, self._new_readings(run.job))
@@ -152,14 +162,15 @@ class Mirror:
                 self._note(run, is_done=True)
         return has_more
 
-    def _send_points(self, run: TrackedRun) -> bool:
+    def _send_points(self, run: TrackedRun, now: datetime) -> bool:
+        is_to_wait = not run.job.elastic and run.job.finished_at is None
         for _ in range(_BATCHES):
             rows = MetricPoint.objects.filter(job=run.job_id, pk__gt=run.sent_point).order_by("pk")
-            points = list(rows[:_BATCH])
+            points = list(takewhile(lambda point: not is_to_wait or point.at <= now - _OWN_FIRST, rows[:_BATCH]))
             if not points:
                 return False
             steps = dict(run.sent_steps)
-            self._log(run, metrics_of(points, steps))
+            self._log(run, metrics_of(points, steps, run.own_metrics))
             self._note(run, sent_point=points[-1].pk, sent_steps=steps)
             if len(points) < _BATCH:
                 return False

@@ -20,6 +20,8 @@ class TrackedRun(models.Model):
     sent_allocation = models.PositiveBigIntegerField(default=0)
     #: Name of a metric -> highest step that was sent: what a restart makes again is not sent again.
     sent_steps = models.JSONField(default=dict)
+    #: Names of metrics that its script logs to MLflow itself: what the site reads of them elsewhere is not sent.
+    own_metrics = models.JSONField(default=list)
     #: MLflow's word for the state that was sent last; "": none.
     sent_status = models.CharField(max_length=16, blank=True, default="")
     #: All is sent: the job is over.

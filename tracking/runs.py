@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from django.db import transaction
 from django.urls import reverse
 
 from jobs.models import Job
@@ -9,12 +10,14 @@ from tracking.access import experiment_name
 from tracking.models import TrackedRun
 from tracking.upstream import MlflowServer, Refused
 
-__all__ = ["ensure_run", "metric_key", "run_path"]
+__all__ = ["ensure_run", "metric_key", "note_own_metrics", "run_path"]
 
 _MISSING = "RESOURCE_DOES_NOT_EXIST"
 _EXISTS = "RESOURCE_ALREADY_EXISTS"
 #: What MLflow takes of a parameter's value.
 _MAX_VALUE = 6000
+#: Names of metrics that are noted of a script.
+_MOST_NAMES = 1000
 #: The training's options that say what comes of it. Not its environment: that may hold what others shall not read.
 _OPTIONS = ("min_slots", "max_slots", "exactness", "virtual_ranks", "adaptive", "effective_batch_size", "seed")
 
@@ -101,6 +104,17 @@ def _parameters(job: Job) -> dict[str, str]:
         }
     named = {**{f"tidepool/{name}": value for name, value in ours.items()}, **own}
     return {metric_key(name): str(value) for name, value in named.items() if str(value)}
+
+
+def note_own_metrics(job: int, names: set[str]) -> list[str]:
+    """Note that the job's script logs these itself; all that are noted of it."""
+    with transaction.atomic():
+        run = TrackedRun.objects.select_for_update().filter(job=job).first()
+        if run is None:  # MLflow has lost it: the mirror makes it again
+            return []
+        run.own_metrics = sorted({*run.own_metrics, *names})[:_MOST_NAMES]
+        run.save(update_fields=["own_metrics"])
+    return list(run.own_metrics)
 
 
 def metric_key(name: str) -> str:

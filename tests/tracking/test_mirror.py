@@ -11,6 +11,7 @@ from tests.factories import DatasetVersionFactory, JobFactory, set_job
 from tests.jobs.conftest import cluster, code, given, group, submit
 from tracking.mirror import Mirror, status_of
 from tracking.models import TrackedRun
+from tracking.runs import note_own_metrics
 from tracking.upstream import Away, MlflowServer
 
 __all__ = ["cluster", "code", "given", "group", "submit"]
@@ -117,6 +118,24 @@ def test_what_is_read_of_a_plain_scripts_files_arrives(mirror, mlflow, cluster, 
     cluster.report()
     mirror.turn(timezone.now())
     assert (sent(mlflow, job, "lr"), sent(mlflow, job, "accuracy")) == ([7], [45])
+
+
+def test_what_a_plain_script_logs_itself_is_not_sent_a_second_time(mirror, mlflow):
+    job = JobFactory(model__engine="single")
+    begun = timezone.now()
+    mirror.turn(begun)
+    log(job, 1, 2)
+    log(job, 1, name="speed")
+    mirror.turn(begun + timedelta(seconds=5))
+    assert sent(mlflow, job) == sent(mlflow, job, "speed") == [], "its own client may be about to send it"
+    note_own_metrics(job.pk, {"loss"})
+    mirror.turn(begun + timedelta(seconds=20))
+    assert (sent(mlflow, job), sent(mlflow, job, "speed")) == ([], [1])
+    log(job, 3)
+    log(job, 2, name="speed")
+    set_job(job, state=JobState.SUCCEEDED, finished_at=begun + timedelta(seconds=21))
+    mirror.turn(begun + timedelta(seconds=21))
+    assert (sent(mlflow, job), sent(mlflow, job, "speed")) == ([], [1, 2]), "nothing is waited for after the end"
 
 
 def test_nothing_is_lost_while_mlflow_is_away(mirror, mlflow):

@@ -15,7 +15,7 @@ from jobs.states import JobState
 from tests.factories import JobFactory, UserFactory, set_job
 from tracking.access import token_of
 from tracking.mirror import Mirror
-from tracking.models import UnsentCall
+from tracking.models import TrackedRun, UnsentCall
 from tracking.proxy import TrackingProxy
 from tracking.runs import ensure_run
 from tracking.upstream import MlflowServer
@@ -177,6 +177,24 @@ async def test_whatever_a_script_begins_is_the_run_of_its_training(site, mlflow,
     assert (kept["status"], kept["tags"]["mine"], len(mlflow.runs)) == ("RUNNING", "1", 1)
 
 
+async def test_which_metrics_a_script_logs_itself_is_noted(site, mlflow, alice):
+    job, run, headers = await arunning(alice, mlflow)
+    metric = {"value": 1.0, "timestamp": 1, "step": 0}
+    batch = {"run_id": run.run_id, "metrics": [{"key": name, **metric} for name in ("loss", "f1", "loss")]}
+    for _ in range(2):
+        assert (await site.post(f"{API}runs/log-batch", headers=headers, json=batch)).status_code == 200
+    tags = [{"key": "mlflow.parentRunId", "value": run.run_id}]
+    made = await site.post(f"{API}runs/create", headers=headers, json={"experiment_id": "0", "tags": tags})
+    child = made.json()["run"]["info"]["run_id"]
+    for call, values in (
+        ("log-metric", {"run_id": run.run_id, "key": "speed", **metric}),
+        ("log-parameter", {"run_id": run.run_id, "key": "epochs", "value": "3"}),
+        ("log-metric", {"run_id": child, "key": "of the child", **metric}),
+    ):
+        await site.post(f"{API}runs/{call}", headers=headers, json=values)
+    assert (await TrackedRun.objects.aget(job=job)).own_metrics == ["f1", "loss", "speed"]
+
+
 async def test_a_child_that_a_script_asks_for_is_its_own_too(site, mlflow, alice):
     _, run, headers = await arunning(alice, mlflow)
     tags = [{"key": "mlflow.parentRunId", "value": run.run_id}]
@@ -236,4 +254,5 @@ async def test_what_a_script_logs_while_mlflow_is_away_arrives_later(site, mlflo
     mlflow.is_away = False
     await sync_to_async(Mirror(MlflowServer(mlflow.transport)).turn)(timezone.now())
     assert mlflow.run_of(job.pk)["metrics"] == [metric]
+    assert (await TrackedRun.objects.aget(job=job)).own_metrics == ["f1"], "noted, though MLflow was away"
     assert await UnsentCall.objects.acount() == 0

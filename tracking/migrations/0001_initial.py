@@ -42,6 +42,7 @@ class Migration(migrations.Migration):
                 ("sent_point", models.PositiveBigIntegerField(default=0)),
                 ("sent_allocation", models.PositiveBigIntegerField(default=0)),
                 ("sent_steps", models.JSONField(default=dict)),
+                ("own_metrics", models.JSONField(default=list)),
                 ("sent_status", models.CharField(blank=True, default="", max_length=16)),
                 ("is_done", models.BooleanField(default=False)),
             ],
