@@ -62,6 +62,8 @@ class _Table:
         self._within = within_reach(self._claimants.values(), self._sizes)
         self._decisions: dict[str, Decision] = {}
         self._rooms: dict[str, int] = {}
+        #: Group -> jobs that wait for another one's reservation, whatever their group has.
+        self._held_back: dict[str, frozenset[int]] = {}
         #: Slots of one group may be those that a job of fixed size of another one stands on.
         self._may_displace = len(self._sizes) > 1 and any(
             not job.elastic and job.id in pool.held for pool in self._pools.values() for job in pool.jobs
@@ -176,10 +178,13 @@ class _Table:
                 ):
                     later.add(demand.id)
             if later:
-                decision = decide(
-                    self._pools[other], self._rooms[other], beside_others=True, held_back=frozenset(later)
-                )
-            self._decisions[other] = replace(decision, shared_reservation=reservation)
+                self._held_back[other] = frozenset(later)
+        if self._held_back:
+            # Who is behind them in their group's line may use what was lent because they could not.
+            self._rooms, self._decisions = {}, {}
+            self._share_out()
+        for other in near:
+            self._decisions[other] = replace(self._decisions[other], shared_reservation=reservation)
 
     def _reaches_same(self, name: str, other: str) -> bool:
         reach = self._index.open_to(self._pools[name].group)
@@ -214,7 +219,7 @@ class _Table:
                 # Nobody moves, so nothing changes.
                 self._decisions[name] = replace(before, pool=within)
                 continue
-            decision = decide(within, self._rooms[name], beside_others=True, held_back=before.held_back)
+            decision = self._decide(within, self._rooms[name])
             self._decisions[name] = replace(
                 decision, above_part=before.above_part, shared_reservation=before.shared_reservation
             )
@@ -234,7 +239,11 @@ class _Table:
         for name, room in rooms.items():
             if self._rooms.get(name) != room:
                 self._rooms[name] = room
-                self._decisions[name] = decide(self._pools[name], room, beside_others=True)
+                self._decisions[name] = self._decide(self._pools[name], room)
+
+    def _decide(self, pool: Pool, room: int) -> Decision:
+        held_back = self._held_back.get(pool.group.name, frozenset())
+        return decide(pool, room, beside_others=True, held_back=held_back)
 
     def _respect_what_is_kept(self) -> None:
         """Each pass of the loop finds at least one more group that keeps more than its part."""
@@ -311,7 +320,7 @@ class _Table:
         if room > self._rooms[name] and self._may_displace:
             room = max(self._rooms[name], self._in_place(name, room))
         if room > self._rooms[name]:
-            tried = decide(self._pools[name], room, beside_others=True)
+            tried = self._decide(self._pools[name], room)
             if tried.used > self._decisions[name].used:
                 self._rooms[name], self._decisions[name] = room, tried
                 self._taken.ask({name: self._taken_by(name)})

@@ -276,6 +276,26 @@ def test_who_was_started_so_gives_it_back_to_a_quota() -> None:
     assert (len(cluster.held(1)), len(cluster.held(2))) == (0, 8)
 
 
+def test_who_is_behind_one_that_it_holds_back_uses_what_was_lent_for_that_reason() -> None:
+    """T3 cannot start on a's last GPU, which T5 of c borrows meanwhile. T1's reservation holds T3 back and lets T8
+    start, which is over in time: the GPU is for it, not for both."""
+    groups = group(name="a", rg="r1", preemption=False), group("fifo", name="c", rg="r3", preemption=False)
+    offers = {"h1": ("r1", "r3"), "h2": ("r3",)}
+    there = tuple(replace(slot, resource_groups=offers[slot.ref.host]) for slot in slots(4, 4))
+    jobs = (
+        fixed(1, 7, group="c", submitted_at=LONG_AGO),
+        fixed(3, 4, group="a", submitted_at=LONG_AGO + 1),
+        running(job(5, group="c", submitted_at=LONG_AGO + 2, ends_at=NOW + 900)),
+        fixed(6, 6, group="c", submitted_at=LONG_AGO + 3),
+        running(job(7, group="a", most=3, submitted_at=LONG_AGO + 4)),
+        job(8, group="a", most=3, submitted_at=LONG_AGO + 5, lasts=500.0),
+    )
+    snapshot = Snapshot(NOW, groups, hold(there, {"h1:0-2": 7, "h2:0-2": 5}), jobs)
+    plan = schedule(snapshot)
+    check_plan(snapshot, plan)
+    assert {number: line.target for number, line in lines(plan).items()} == {1: 0, 3: 0, 5: 4, 6: 0, 7: 3, 8: 1}
+
+
 @pytest.mark.parametrize("seed", range(40))
 def test_everybody_of_two_groups_comes_to_its_end(seed: int) -> None:
     """Gangs above their group's part among others, some of which nobody knows the end of."""
