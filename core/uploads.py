@@ -8,7 +8,8 @@ import fcntl
 import os
 import secrets
 import shutil
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import IO
@@ -18,6 +19,8 @@ from django.contrib.auth.models import User
 
 from core.errors import Conflict, NotFound, field_error
 from core.models import Upload
+from core.sources import Source
+from core.sources import Upload as Content
 from core.text import checked_name
 
 __all__ = [
@@ -33,6 +36,7 @@ __all__ = [
     "finished_file",
     "prune",
     "received",
+    "taken",
 ]
 
 #: As much as clients should send at once, and the most that one piece may have.
@@ -122,6 +126,15 @@ def finished_file(upload: Upload) -> Path:
     if (here := received(upload)) != upload.size_bytes:
         raise Conflict(f"{here:,} of {upload.size_bytes:,} bytes of {upload.name} are here: send the rest first.")
     return file_of(upload)
+
+
+@contextmanager
+def taken(owner: User, upload_id: int) -> Iterator[Source]:
+    """A finished upload as a source of files; gone once the body has ended well. Raises NotFound, Conflict."""
+    upload = find_upload(owner, upload_id)
+    with finished_file(upload).open("rb") as content:
+        yield Source(upload=Content(upload.name, content))
+    discard(upload)
 
 
 def discard(upload: Upload) -> None:

@@ -11,6 +11,7 @@ from rest_framework.generics import GenericAPIView, ListAPIView, RetrieveAPIView
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from core import uploads
 from core.errors import field_error
 from core.files_api import SourceInput
 from core.outputs import output_of
@@ -79,6 +80,9 @@ class TemplateOutput(serializers.ModelSerializer[ModelTemplate]):
 
 class ModelInput(_FilesInput):
     name = serializers.CharField(max_length=10_000, trim_whitespace=False)
+    upload = serializers.IntegerField(
+        default=None, allow_null=True, min_value=1, help_text="Id of a finished upload; instead of `path` and `file`."
+    )
     template = ReferenceField(default=None, allow_null=True, help_text="Whose code it takes; instead of path or file.")
     framework = serializers.CharField(max_length=64, default=RegisteredModelVersion.Framework.PYTORCH)
     engine = serializers.ChoiceField(
@@ -116,6 +120,8 @@ class ModelInput(_FilesInput):
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
         values = super().validate(attrs)
         template, dataset = values.pop("template"), values.pop("dataset")
+        if values["upload"] is not None and (template is not None or values["source"] != Source()):
+            raise field_error("upload", "An upload is all that it is made of: leave path, file and template out.")
         if template is not None:
             if values["source"] != Source() or values["entry_point"]:
                 raise field_error(
@@ -271,7 +277,11 @@ class ModelList(ListAPIView[RegisteredModel]):
     @extend_schema(request=ModelInput, responses={201: RegisteredOutput})
     def post(self, request: Request) -> Response:
         values = validated(ModelInput, request.data, user=signed_in(request))
-        return _registered(request, ModelRegistration(**values))
+        upload = values.pop("upload")
+        if upload is None:
+            return _registered(request, ModelRegistration(**values))
+        with uploads.taken(signed_in(request), upload) as source:
+            return _registered(request, ModelRegistration(**{**values, "source": source}))
 
 
 class ScriptInput(_FilesInput):

@@ -23,7 +23,9 @@ from tidepool.client.rows import LogLine, Reason
 from accounts.models import ApiToken, DeviceGrant
 from accounts.tokens import make_token
 from jobs.models import Job
+from models_registry.models import RegisteredModel
 from tests.client.conftest import URL, Call, over_wsgi
+from tests.jobs.actions.test_checkpoints import publish
 from tests.jobs.api.test_stream import begin, end
 from tests.scene import Scene
 from tests.test_architecture import ROOT
@@ -158,6 +160,23 @@ class TestOne:
         assert '"step": 600,' in tidepool("checkpoints", job, "--json")[1]
         assert tidepool("checkpoints", job, "--as", "best")[0] == 2
         assert tidepool("checkpoints", logged_in.waiting.pk, "--json")[1].strip() == "[]"
+
+    def test_a_version_of_a_checkpoint(self, logged_in: Scene, tidepool: Call) -> None:
+        job, point = logged_in.done, publish(logged_in.done, 900)
+        code, out, said = tidepool("checkpoints", job.pk, "--make-version", point.pk, "--as", "digits-best")
+        assert code == 0
+        assert f"digits-best v1 is made: its weights are those of checkpoint {point.pk}." in said
+        [line] = [line for line in out.splitlines() if line.split()[0] == str(point.pk)]
+        assert "kept" in line
+        assert "digits-best v1" in line
+        code, out, said = tidepool("checkpoints", job.pk, "--make-version", point.pk, "--json")
+        assert (code, said) == (0, "")
+        [row] = [row for row in json.loads(out) if row["id"] == point.pk]
+        assert row["versions"] == ["digits-best v1", f"{job.model.model.name}-trained v1"]
+        made = RegisteredModel.objects.get(name="digits-best").versions.get()
+        assert (made.digest, made.trained.checkpoint) == (job.model.digest, point)
+        assert tidepool("checkpoints", job.pk, "--make-version", point.pk, "--as", "digits-best")[0] == 5
+        assert tidepool("checkpoints", job.pk, "--keep", point.pk + 1)[0] == 4
 
 
 class TestSubmit:

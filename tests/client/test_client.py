@@ -197,13 +197,15 @@ class _Cut(Exception):
     pass
 
 
-def test_a_dataset_goes_on_behind_what_an_earlier_program_has_sent(
-    alices: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("what", ["dataset", "model"])
+def test_an_upload_goes_on_behind_what_an_earlier_program_has_sent(
+    alices: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
 ) -> None:
     monkeypatch.setattr(uploads, "CHUNK_BYTES", 10)
     folder = tmp_path / "numbers"
     folder.mkdir()
-    (folder / "a.csv").write_text("a,b\n" + "1,2\n" * 10)
+    file = folder / ("a.csv" if what == "dataset" else "main.py")
+    file.write_text("a,b\n" + "1,2\n" * 10)
 
     def add(cut_at: int | None = None) -> list[int]:
         seen: list[int] = []
@@ -213,20 +215,23 @@ def test_a_dataset_goes_on_behind_what_an_earlier_program_has_sent(
             if cut_at is not None and done >= cut_at:
                 raise _Cut
 
-        alices.add_dataset("numbers", folder, progress=watch)
+        if what == "dataset":
+            alices.add_dataset("numbers", folder, progress=watch)
+        else:
+            alices.add_model("numbers", folder, engine="single", progress=watch)
         return seen
 
     with pytest.raises(_Cut):
         add(cut_at=20)
     seen = add()
     assert seen[0] == 20, "it begins where the other one ended"
-    assert alices.dataset("numbers").latest["number"] == 1
+    assert getattr(alices, what)("numbers").latest["number"] == 1
     assert not Upload.objects.exists()
     assert add()[0] == 10, "what was registered is sent anew"
 
     with pytest.raises(_Cut):
         add(cut_at=20)
-    (folder / "a.csv").write_text("a,b\n" + "1,3\n" * 10)
+    file.write_text("a,b\n" + "1,3\n" * 10)
     assert add()[0] == 10, "other files are sent from their beginning"
 
 

@@ -1,5 +1,7 @@
 """datasets and models."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from typing import Any
 
@@ -10,6 +12,7 @@ from tidepool.cli.context import Context, facts, json_option, listing_options, s
 from tidepool.cli.progress import bar
 from tidepool.cli.texts import size
 from tidepool.client.rows import Dataset, Model
+from tidepool.client.training import Progress
 
 __all__ = ["datasets", "models"]
 
@@ -67,19 +70,26 @@ def add_dataset(
 
     A local one is sent in pieces. After a cut, or Ctrl-C, the same command goes on behind those that are there.
     """
-    try:
-        with bar(name, is_shown=path is not None and not as_json) as progress:
-            row = context.client.add_dataset(
-                name, path, server_path=server_path, kind=kind, description=description, progress=progress
-            )
-    except KeyboardInterrupt:
-        if path is not None:
-            click.echo("What was sent stays for two days: the same command goes on behind it.", err=True)
-        raise
+    with _sending(name, is_shown=not as_json, is_local=path is not None) as progress:
+        row = context.client.add_dataset(
+            name, path, server_path=server_path, kind=kind, description=description, progress=progress
+        )
     if as_json:
         show_json(row)
     else:
         click.echo(f"Dataset {row.name}, version {row.latest['number']}: {row.latest['state']}", err=True)
+
+
+@contextmanager
+def _sending(name: str, *, is_shown: bool, is_local: bool = True) -> Iterator[Progress | None]:
+    """A bar for what is sent in pieces, and a word to who stops it."""
+    try:
+        with bar(name, is_shown=is_shown and is_local) as progress:
+            yield progress
+    except KeyboardInterrupt:
+        if is_local:
+            click.echo("What was sent stays for two days: the same command goes on behind it.", err=True)
+        raise
 
 
 @datasets.command("rm")
@@ -143,9 +153,14 @@ def add_model(
     context: Context, name: str, path: str, engine: str, entry_point: str | None, dataset: str | None,
     description: str, as_json: bool,
 ) -> None:  # fmt: skip
-    """Add a model, or the next version of one of yours, from a script or folder."""
+    """Add a model, or the next version of one of yours, from a script or folder.
+
+    It is sent in pieces. After a cut, or Ctrl-C, the same command goes on behind those that are there.
+    """
     given = {"engine": engine, "entry_point": entry_point, "dataset": dataset, "description": description}
-    row = context.client.add_model(name, path, **{name: value for name, value in given.items() if value})
+    with _sending(name, is_shown=not as_json) as progress:
+        values = {name: value for name, value in given.items() if value}
+        row = context.client.add_model(name, path, progress=progress, **values)
     if as_json:
         show_json(row)
     else:

@@ -263,17 +263,20 @@ class Client:
     def model(self, reference: str | int) -> Model:
         return of(Model, self.connection.get(f"models/{reference}/"))
 
-    def add_model(self, name: str, path: str | Path, **given: Any) -> Model:
-        """Register a model, or the next version of one's own. given: `engine, entry_point, dataset, description …`."""
-        from tidepool.client.pack import archived, package
+    def add_model(self, name: str, path: str | Path, *, progress: Progress | None = None, **given: Any) -> Model:
+        """Register a model, or the next version of one's own. given: `engine, entry_point, dataset, description …`.
+
+        It is sent as a dataset is.
+        """
+        from tidepool.client.pack import package
+        from tidepool.client.uploads import uploaded
 
         code = package(path)
         data = {"name": name, **given}
         if code.entry_point:
             data.setdefault("entry_point", code.entry_point)
-        with archived(code) as archive:
-            files = {"file": (f"{code.name}.zip", archive, "application/zip")}
-            return of(Model, self.connection.json("POST", "models/", files=files, data=data))
+        with uploaded(self.connection, code, progress) as number:
+            return of(Model, self.connection.json("POST", "models/", json={**data, "upload": number}))
 
     def delete_model(self, reference: str | int) -> None:
         self.connection.json("DELETE", f"models/{reference}/")

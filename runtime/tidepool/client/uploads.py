@@ -38,13 +38,13 @@ _KEPT_SECONDS = 2 * 24 * 3600
 
 
 @contextmanager
-def uploaded(connection: Connection, path: Path, progress: Progress | None = None) -> Iterator[int]:
-    """Send a file or a folder, and yield the number of the finished upload, for the request that takes it.
+def uploaded(connection: Connection, what: Path | Package, progress: Progress | None = None) -> Iterator[int]:
+    """Send a file, a folder or a package, and yield the number of the finished upload, for the request that takes it.
 
     Where that request, or the sending, fails, what is there stays for another try of the same.
     """
-    with _as_one_file(path) as (name, file, size):
-        key = _key_of(connection.url, path)
+    with _as_one_file(what) as (name, file, size):
+        key = _key_of(connection.url, what)
         try:
             number = _sent(connection, name, file, size, key, progress)
         except InvalidRequest:
@@ -120,10 +120,13 @@ def _give_up(connection: Connection, key: str) -> None:
         _remember(key, None)
 
 
-def _key_of(url: str, path: Path) -> str:
-    """Equal for the same files at the same site; for a folder, as this Python packs it."""
-    top = path.resolve()
-    files = [top] if top.is_file() else _files_below(top)
+def _key_of(url: str, what: Path | Package) -> str:
+    """Equal for the same files at the same site; for what is packed, as this Python packs it."""
+    top = (what.folder if isinstance(what, Package) else what).resolve()
+    if isinstance(what, Package):
+        files = [top / file for file in what.files]
+    else:
+        files = [top] if top.is_file() else _files_below(top)
     facts = [(str(file.relative_to(top)), file.stat().st_size, file.stat().st_mtime_ns) for file in files]
     packer = "" if top.is_file() else f"{platform.python_version()} {zlib.ZLIB_RUNTIME_VERSION}"
     return hashlib.sha256(json.dumps([url, str(top), facts, packer]).encode()).hexdigest()
@@ -168,8 +171,12 @@ def _remember(key: str, number: int | None) -> None:
 
 
 @contextmanager
-def _as_one_file(path: Path) -> Iterator[tuple[str, IO[bytes], int]]:
-    """Name, content and size of what is sent: the file, or the folder packed."""
+def _as_one_file(path: Path | Package) -> Iterator[tuple[str, IO[bytes], int]]:
+    """Name, content and size of what is sent: the file, or the folder or package packed."""
+    if isinstance(path, Package):
+        with _packed(path, path.name) as sent:
+            yield sent
+        return
     if not path.exists():
         raise InvalidRequest(f"There is no {path}: check the path.")
     if path.is_file():
@@ -180,9 +187,14 @@ def _as_one_file(path: Path) -> Iterator[tuple[str, IO[bytes], int]]:
         return
     files = tuple(file.relative_to(path) for file in _files_below(path))
     total = sum((path / file).stat().st_size for file in files)
-    with archived(Package(path, files, total, "all of it", "")) as archive:
-        size = archive.seek(0, 2)
-        yield f"{path.resolve().name}.zip", archive, size
+    with _packed(Package(path, files, total, "all of it", ""), path.resolve().name) as sent:
+        yield sent
+
+
+@contextmanager
+def _packed(code: Package, name: str) -> Iterator[tuple[str, IO[bytes], int]]:
+    with archived(code) as archive:
+        yield f"{name}.zip", archive, archive.seek(0, 2)
 
 
 def _files_below(folder: Path) -> list[Path]:

@@ -47,6 +47,7 @@ WRITES = {
         "compat",
         "description",
         "file",
+        "upload",
     ],
     "/api/v1/jobs/": [
         "name",
