@@ -6,8 +6,11 @@ import json
 import os
 import re
 import shutil
+import socket
 import stat
 import subprocess
+import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -159,7 +162,24 @@ def test_what_the_services_call_exists(service):
 def test_health_checks_import_the_standard_library_alone():
     tree = ast.parse((ROOT / "docker/health.py").read_text())
     imported = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
-    assert imported == {"argparse", "sys", "time", "urllib.error", "urllib.request"}
+    assert imported == {"argparse", "socket", "sys", "time", "urllib.error", "urllib.request"}
+
+
+def test_mlflow_is_healthy_while_it_listens():
+    """Not while the site answers: it does so without MLflow, and to the name `web` it says 400."""
+    with tempfile.TemporaryDirectory(prefix="tidepool-") as folder, socket.socket(socket.AF_UNIX) as server:
+        given = {**GIVEN, "TIDEPOOL_MLFLOW_SOCKET": f"{folder}/s"}
+        _, _, *check = load(COMPOSE, given)["services"]["mlflow"]["healthcheck"]["test"]
+
+        def healthy():
+            return subprocess.run([sys.executable, *check], cwd=ROOT, check=False).returncode == 0
+
+        assert not healthy()
+        server.bind(f"{folder}/s")
+        server.listen()
+        assert healthy()
+        server.close()
+        assert not healthy(), "what is left is a file"
 
 
 def prepared(tmp_path: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
