@@ -1,4 +1,4 @@
-"""MLflow beside the whole stack: killed while a script logs, and one run through a stop and a resumption."""
+"""MLflow beside the whole stack: killed while a script logs, one run through a resumption, frameworks' own logging."""
 
 import os
 import shutil
@@ -12,6 +12,7 @@ import pytest
 
 from tests.journey.running_stack import RunningStack
 from tests.journey.training import MODELS, Training, register_recorder
+from tests.missing import leave_out
 from tests.tracking.clients import CLIENTS, client_packages, server_installed
 from tests.waiting import wait_until
 
@@ -19,6 +20,13 @@ pytestmark = [pytest.mark.journey, pytest.mark.long, pytest.mark.timeout(900)]
 
 CALLS = 1_000
 API = "/mlflow/api/2.0/mlflow/"
+#: A metric of each that autologging alone gives, and a parameter of the framework's; what it installs for that.
+FRAMEWORKS = {
+    "scikit-learn": ("training_accuracy_score", "C", "scikit-learn pandas"),
+    "xgboost": ("train-logloss", "num_boost_round", "scikit-learn pandas xgboost"),
+    "lightning": ("train_loss", "epochs", "lightning"),
+    "transformers": ("loss", "num_train_epochs", "transformers accelerate"),
+}
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -110,3 +118,77 @@ def test_a_training_that_is_stopped_and_resumed_is_one_run_without_a_step_twice(
     wait_until(lambda: max(history(mlflow, run["info"]["run_id"], "loss"), default=0) == last, "all steps arrive")
     steps = history(mlflow, run["info"]["run_id"], "loss")
     assert len(steps) == len(set(steps))
+
+
+@pytest.fixture(scope="module")
+def frameworks(stack: RunningStack) -> str:
+    """The name of a model that trains by the framework that its parameter says."""
+    name = "mlflow-frameworks"
+    shutil.copytree(MODELS / name, stack.home / "models" / name)
+    model = {"name": name, "path": name, "entry_point": "train.py", "engine": "single", "framework": "PyTorch"}
+    with stack.api() as api:
+        assert api.post("models/", json=model).status_code == 201
+    return name
+
+
+def train_by(stack: RunningStack, model: str, framework: str, **asked: Any) -> int:
+    """The training's number, once it has succeeded."""
+    requirements = "\n".join(["mlflow-skinny==3.13.*", *FRAMEWORKS[framework][2].split()])
+    with stack.api() as api:
+        options = {"name": framework, "model": model, "instance_group": "sig-elastic", "max_slots": 1}
+        answer = api.post("jobs/", json={**options, "requirements": requirements, **asked})
+        assert answer.status_code == 201, answer.text
+        job = int(answer.json()["id"])
+        address = f"jobs/{job}/"
+        wait_until(lambda: api.get(address).json()["finished_at"], f"{framework} ends", seconds=600)
+        ended = api.get(address).json()
+    if ended["state"] != "SUCCEEDED" and "could not be installed" in str(ended):
+        leave_out(f"{framework} cannot be installed here")
+    assert ended["state"] == "SUCCEEDED", ended
+    return job
+
+
+def data_of(mlflow: httpx.Client, job: int) -> tuple[str, dict[str, str], set[str]]:
+    """The id of the job's only run, once it is over there, its parameters, and the names of its metrics."""
+    wait_until(lambda: run_of(mlflow, job)["info"]["status"] == "FINISHED", "the run ends")
+    run = run_of(mlflow, job)
+    params = {each["key"]: each["value"] for each in run["data"]["params"]}
+    return run["info"]["run_id"], params, {each["key"] for each in run["data"].get("metrics", [])}
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_a_framework_logs_to_the_run_of_its_training_and_nothing_twice(
+    stack: RunningStack, mlflow: httpx.Client, frameworks: str, framework: str
+) -> None:
+    metric, parameter, _ = FRAMEWORKS[framework]
+    given = {"framework": framework, "log-model": int(framework == "scikit-learn")}
+    run, params, metrics = data_of(mlflow, train_by(stack, frameworks, framework, parameters=given))
+    assert params["framework"] == framework
+    assert parameter in params
+    assert metric in metrics
+    # transformers itself sends its last epoch twice.
+    for name in {name for name in metrics if not name.startswith("cluster/")} - {"epoch"}:
+        steps = history(mlflow, run, name)
+        assert len(steps) == len(set(steps)), f"{name} is there twice: {steps}"
+    if framework == "scikit-learn":
+        question = {"experiment_ids": [run_experiment(mlflow, run)], "filter": f"source_run_id = '{run}'"}
+        models = mlflow.post("logged-models/search", json=question).raise_for_status().json()["models"]
+        assert [each["info"]["name"] for each in models] == ["model"]
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_a_framework_logs_nothing_where_autologging_is_off(
+    stack: RunningStack, mlflow: httpx.Client, frameworks: str, framework: str
+) -> None:
+    given = {"framework": framework}
+    job = train_by(stack, frameworks, framework, parameters=given, autolog="off")
+    _, params, metrics = data_of(mlflow, job)
+    assert {name for name in params if not name.startswith("tidepool/")} == {"framework"}
+    with stack.api() as api:
+        read = {metric["name"] for metric in api.get(f"jobs/{job}/metrics/").json()["results"]}
+    own = {name for name in metrics if not name.startswith(("cluster/", "system/"))}
+    assert own == read, "what its log says, and no more"
+
+
+def run_experiment(mlflow: httpx.Client, run: str) -> str:
+    return str(mlflow.get("runs/get", params={"run_id": run}).json()["run"]["info"]["experiment_id"])
