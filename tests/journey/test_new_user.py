@@ -100,13 +100,19 @@ def test_cli_md_submits_a_file(newcomer: Newcomer) -> None:
 
 def test_cli_md_looks_and_fetches(newcomer: Newcomer, done: str) -> None:
     elastic = newcomer.says("tidepool submit -q --model digits-cnn --dataset digits --set epochs=200").stdout.strip()
+    kept = newcomer.says("tidepool submit -q --model digits-cnn --dataset digits --set epochs=1").stdout.strip()
+    newcomer.says(f"tidepool logs -f {kept}")
+    point = newcomer.says(f"tidepool checkpoints -q {kept} | head -1").stdout.strip()
     commands = [cell for cell in first_cells("cli.md") if " " in cell or cell in _COMMANDS_ALONE]
     assert len(commands) > 12
     for command in commands:
         is_change = command.split()[0] in ("scale", "priority", "undo")
-        if command != "admin hosts":
-            # It exits by 4 for a package that ranks have not, such as timm, and for a checkpoint that is not there.
-            codes = (0, 4) if command.startswith("env ") or "--keep" in command else (0,)
+        if command == "checkpoints 412 --keep 77":
+            said = newcomer.says(f"tidepool checkpoints {kept} --keep {point}").stdout
+            assert [line for line in said.splitlines() if line.split()[0] == point and "kept" in line.split()]
+        elif command != "admin hosts":
+            # It exits by 4 for a package that ranks have not, such as timm.
+            codes = (4,) if command.startswith("env ") else (0,)
             newcomer.says(f"tidepool {_JOB.sub(elastic if is_change else done, command)}", codes=codes)
     assert list((newcomer.work / "out").rglob("scores.csv"))
     newcomer.says(f"tidepool cancel {elastic}")
