@@ -1,6 +1,7 @@
 """`/mlflow/`: who comes in, what passes, and what a user or the token of a training may do there."""
 
 import json
+import sys
 
 import httpx
 import pytest
@@ -175,6 +176,22 @@ async def test_whatever_a_script_begins_is_the_run_of_its_training(site, mlflow,
     kept = mlflow.run_of(job.pk)
     assert [metric["key"] for metric in kept["metrics"]] == ["f1"]
     assert (kept["status"], kept["tags"]["mine"], len(mlflow.runs)) == ("RUNNING", "1", 1)
+
+
+async def test_a_call_searches_no_module(settings, tmp_path, alice, monkeypatch):
+    searched = []
+
+    class Watch:
+        def find_spec(self, name, path=None, target=None):
+            searched.append(name)
+
+    settings.TIDEPOOL_MLFLOW_SOCKET = str(tmp_path / "nobody")
+    site = httpx.AsyncClient(transport=httpx.ASGITransport(TrackingProxy(below)), base_url="http://testserver")
+    headers = await aof_user(alice)
+    assert (await site.get(f"{API}experiments/search", headers=headers)).status_code == 503
+    monkeypatch.setattr(sys, "meta_path", [Watch(), *sys.meta_path])
+    assert (await site.get(f"{API}experiments/search", headers=headers)).status_code == 503
+    assert searched == []
 
 
 async def test_which_metrics_a_script_logs_itself_is_noted(site, mlflow, alice):
