@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import chain, pairwise
-from statistics import median
+from statistics import fmean, median
 from typing import Any, NamedTuple
 
 from django.db.models import Avg, F, Max, Min, QuerySet
@@ -29,7 +29,7 @@ from scheduling.snapshot import SlotRef
 __all__ = ["recorded"]
 
 #: Seconds, where no training of the window tells any.
-_USUAL = Costs(start=5.0, pause=1.0, join=3.0, release=2.0, end=1.0)
+_USUAL = Costs(start=5.0, pause=1.0, join=3.0, release=2.0, end=1.0, free=1.0)
 #: Parts of a training's steps in which the noise of its gradients counts as the same.
 _PHASES = 32
 #: Claims within so many seconds of an attempt's first are its start.
@@ -144,21 +144,23 @@ class _Past:
             is_held_back=self._was_held_back(),
             started_at=self._started and self._started.timestamp(),
             ended_at=self.finished_at,
-            progress=1.0 if self._ended_itself() else self._progress,
+            progress=1.0 if self.ended_itself else self._progress,
             known=self._known(),
-            costs=_costs([self], usual),
+            # A script that never said that it trains: its start is part of its spans.
+            costs=_costs([self], usual if self._tells_sizes() else replace(usual, start=0.0)),
             held=tuple(_heights(self.claims)),
             name=self.name,
             owner=self.owner,
         )
 
-    def _ended_itself(self) -> bool:
+    @property
+    def ended_itself(self) -> bool:
         return self.state in (JobState.SUCCEEDED, JobState.FAILED) and bool(self.spans)
 
     def _outcome(self) -> Outcome:
-        if self.finished_at is None or (self.finished_at > self.end and self._ended_itself()):
+        if self.finished_at is None or (self.finished_at > self.end and self.ended_itself):
             return "unfinished"
-        return "over" if self._ended_itself() else "withdrawn"
+        return "over" if self.ended_itself else "withdrawn"
 
     def _known(self) -> Known | None:
         """Return the measures of the training; else of another one of its model."""
@@ -207,14 +209,17 @@ class _Past:
         for at, verb in self._asked():
             if at >= self.start:
                 yield at, JobChange(self.pk, "resume" if verb == "resume" else "hold")
-        if self.finished_at is not None and not self._ended_itself():
+        if self.finished_at is not None and not self.ended_itself:
             yield max(self.start, self.finished_at), JobChange(self.pk, "withdraw")
+
+    def _tells_sizes(self) -> bool:
+        return any(point.slots for point in self.points)
 
     def _spans(self) -> Iterator[_Span]:
         """Return when it trained, and where."""
         points = self.points
         over = self.finished_at or self.now
-        if not any(point.slots for point in points):
+        if not self._tells_sizes():
             yield from self._held_spans(over)
         for point, after in pairwise([*points, _Point(over, 0, 0, 0, 0.0)]):
             if point.slots:
@@ -225,7 +230,7 @@ class _Past:
         """Return the spans of a script that never said that it trains: whole attempts, from first claim to last end."""
         for attempt in sorted({claim.attempt for claim in self.claims}):
             claims = [claim for claim in self.claims if claim.attempt == attempt]
-            ends = [over if claim.released_at is None else claim.released_at for claim in claims]
+            ends = [over if claim.released_at is None else min(over, claim.released_at) for claim in claims]
             yield _Span(
                 min(claim.claimed_at for claim in claims), max(ends), _hosts(claim.ref for claim in claims), 0.0
             )
@@ -386,19 +391,27 @@ def _costs(pasts: Iterable[_Past], usual: Costs) -> Costs:
 
 def _told(past: _Past) -> Iterator[tuple[str, float]]:
     first_claims: dict[int, float] = {}
+    starts: dict[int, list[float]] = defaultdict(list)
     for claim in past.claims:
         first = first_claims.setdefault(claim.attempt, claim.claimed_at)
-        if claim.trains_from is not None and claim.claimed_at > first + _AT_ONCE:
-            yield "join", claim.trains_from - claim.claimed_at
-    for before, point in pairwise([_Point(0.0, 0, 0, 0, 0.0), *past.points]):
-        if point.slots and point.attempt != before.attempt and point.attempt in first_claims:
-            yield "start", point.at - first_claims[point.attempt]
-        elif point.slots and before.slots:
-            yield "pause", point.pause
+        if claim.trains_from is not None:
+            seconds = claim.trains_from - claim.claimed_at
+            if claim.claimed_at > first + _AT_ONCE:
+                yield "join", seconds
+            else:
+                starts[claim.attempt].append(seconds)
+    # The first ranks train before the others are there.
+    yield from (("start", fmean(seconds)) for seconds in starts.values())
+    yield from (("pause", point.pause) for before, point in pairwise(past.points) if before.slots and point.slots)
     if past.spans:
         last = past.spans[-1].end
+        over = past.finished_at if past.ended_itself else None
         for claim in past.claims:
-            if claim.vacating_at is not None and claim.released_at is not None and claim.vacating_at < last:
+            if claim.released_at is None:
+                continue
+            if claim.vacating_at is not None and claim.vacating_at < last:
                 yield "release", claim.released_at - claim.vacating_at
-        if past.finished_at is not None:
-            yield "end", past.finished_at - last
+            elif over is not None and claim.attempt == past.claims[-1].attempt:
+                yield "free", claim.released_at - over
+        if over is not None:
+            yield "end", over - last

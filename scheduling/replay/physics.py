@@ -76,9 +76,9 @@ class Physics:
         return seconds
 
     def place(self, placement: Placement, pause: float) -> None:
-        """Give it these GPUs from now on, after a pause in seconds; none: it waits."""
+        """Give it these GPUs from now on, after a pause in seconds and what is left of the last; none: it waits."""
         self.resizes += bool(self.placement and placement)
-        self.placement, self.pause = placement, pause if placement else 0.0
+        self.placement, self.pause = placement, max(self.pause, pause) if placement else 0.0
         if placement:
             self.batch = self.tune(self)
 

@@ -35,13 +35,14 @@ Kind = Literal["comes", "epoch", "switch", "free", "measured", "cycle", "change"
 class Costs:
     """Seconds. `pause`: all GPUs of a training idle at a change; `join`: until new ranks of a running one are ready,
     while the others train on; `release`: from an order to give a GPU back until it is free, None: as long as `pause`;
-    `end`: from its last step until it is over and its GPUs are free."""
+    `end`: from its last step until it is over; `free`: from then until its GPUs are free."""
 
     start: float
     pause: float
     join: float = 0.0
     release: float | None = None
     end: float = 0.0
+    free: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -334,8 +335,8 @@ class World:
 
     def _end(self, job: Replayed, at: float) -> None:
         """End it after its last step, at `at`."""
-        left = max(0.0, at + self._costs(job).end - self.now)
         job.ended_at = at + self._costs(job).end
+        left = max(0.0, job.ended_at + self._costs(job).free - self.now)
         slots, job.slots, job.joining = job.slots, (), frozenset()
         self._active.pop(job.id)
         self._leaving = {ref: holder for ref, holder in self._leaving.items() if holder != job.id}
@@ -362,7 +363,7 @@ class World:
         job.version += 1
         job.physics.place(_placement(ref for ref in job.slots if ref not in job.joining), pause)
         if job.physics.placement:
-            self._at(self.now + pause + MEASURED_AFTER, "measured", job)
+            self._at(self.now + job.physics.pause + MEASURED_AFTER, "measured", job)
             self._expect(job)
 
     # --- what is decided -------------------------------------------------------------------------------------------

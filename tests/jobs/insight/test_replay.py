@@ -194,6 +194,35 @@ def test_who_was_there_before_and_who_is_not_over_yet(group: InstanceGroup) -> N
     assert past.costs.end == 1.0
 
 
+def test_what_a_start_and_an_end_cost_is_what_was_recorded(group: InstanceGroup) -> None:
+    """Both unlike the figures that count where nothing is recorded."""
+    job = trained(group, 0, 0, 600)
+    AllocationPoint.objects.filter(job=job, slots=4).update(at=at(2))
+    late = SlotClaim.objects.filter(job=job, slot__index__gte=2)
+    SlotClaim.objects.filter(job=job).update(trains_from=at(2), vacating_at=at(606), released_at=at(610))
+    late.update(trains_from=at(10))
+    costs = recorded(START, END, END).costs
+    assert (costs.start, costs.end, costs.free) == (6.0, 1.0, 4.0)  # of a start the mean of its ranks
+
+
+def test_the_end_of_a_training_that_somebody_cancelled_tells_nothing_of_ends(group: InstanceGroup) -> None:
+    gone = trained(group, 0, 0, 60, state=JobState.CANCELLED)
+    Job.objects.filter(pk=gone.pk).update(finished_at=at(900))
+    trained(group, 100, 100, 60)
+    assert recorded(START, END, END).costs.end == 1.0
+
+
+def test_a_script_that_never_said_that_it_trains_takes_as_long_as_it_held_gpus(group: InstanceGroup) -> None:
+    silent, other = trained(group, 0, 0, 600), trained(group, 700, 700, 60)
+    AllocationPoint.objects.filter(job=silent, slots=4).delete()
+    SlotClaim.objects.filter(job=silent).update(trains_from=None, released_at=at(609))
+    SlotClaim.objects.filter(job=other).update(released_at=at(700 + 66 + 3))
+    result, rows, _ = replayed(asked_for(), END, lambda part: None)
+    by_job = {row[0]: dict(zip(JOB_COLUMNS, row, strict=True)) for row in rows}
+    assert by_job[silent.pk]["same_low"] == by_job[silent.pk]["recorded_seconds"] == 606
+    assert max(result["errors"].values()) < 1e-6
+
+
 def test_as_many_queries_for_many_as_for_few(group: InstanceGroup) -> None:
     trained(group, 0, 0, 60)
     with CaptureQueriesContext(

@@ -1,6 +1,7 @@
 """The clock of events, with trainings whose every figure can be worked out by hand."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 from tidepool.goodput.model import Bounds
@@ -68,6 +69,26 @@ def test_who_grows_trains_on_until_new_ranks_are_ready(training: Callable[..., R
     # The second is over after 130 s; the first pauses only ten seconds later, for its larger group.
     assert first.completion_seconds == pytest.approx(START + 200 + PAUSE)
     assert first.physics.lost == pytest.approx(2 * START + 2 * 10 + 4 * PAUSE)
+
+
+@pytest.mark.parametrize("join", [0.0, 5.0])
+def test_more_gpus_during_a_start_do_not_shorten_it(training: Callable[..., Replayed], join: float) -> None:
+    first, second = training(1, 0.0, most=2), training(2, 220.0)
+    world_of(join=join).play([first, second])
+    assert first.ended_at == START + 200
+    # The second begins on two GPUs and gets two more after ten seconds.
+    assert second.completion_seconds == pytest.approx(START + 200)
+
+
+def test_gpus_of_who_is_over_are_free_once_its_ranks_are_gone(training: Callable[..., Replayed]) -> None:
+    first, second = training(1, 0.0), training(2, 10.0)
+    world = world_of("fifo")
+    world.costs = replace(world.costs, end=2.0, free=3.0)
+    world.groups = (replace(world.groups[0], preemption=False),)
+    world.play([first, second])
+    assert first.ended_at == START + 200 + 2
+    assert second.started_at == START + 200 + 2 + 3
+    assert [(held.at, held.slots) for held in world.held if held.job == 1][-1] == (second.started_at, 0)
 
 
 class Off:
