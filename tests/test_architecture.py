@@ -329,3 +329,9 @@ def test_every_test_folder_is_a_package() -> None:
     """Otherwise tests/datasets would shadow the app of that name."""
     folders = {file.parent for file in (ROOT / "tests").rglob("test_*.py")}
     assert [relative(folder) for folder in sorted(folders) if not (folder / "__init__.py").exists()] == []
+
+
+def test_importing_all_pages_does_not_load_what_fits_curves() -> None:
+    """Each process of the web would wait for it, and keep it."""
+    code = "import django; django.setup(); import webapp.urls, sys; sys.exit('scipy' in sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60, cwd=ROOT)

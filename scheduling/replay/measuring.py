@@ -12,7 +12,6 @@ from statistics import median
 from typing import Protocol
 
 from tidepool.goodput.curve import best
-from tidepool.goodput.fit import fit
 from tidepool.goodput.model import Bounds, NoiseScale, Point, Size, ThroughputParameters
 
 from scheduling.replay.physics import Physics, fixed_batch
@@ -131,4 +130,6 @@ def _is_near(known: int, micro: int) -> bool:
 
 @lru_cache(maxsize=4096)
 def _fitted(points: tuple[Point, ...], start: ThroughputParameters | None) -> ThroughputParameters:
+    from tidepool.goodput.fit import fit  # scipy: for who replays, not for who imports a page
+
     return fit(points, start).parameters

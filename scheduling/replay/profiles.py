@@ -13,7 +13,6 @@ from math import inf
 from operator import itemgetter
 
 import numpy as np
-from scipy.interpolate import LinearNDInterpolator
 
 __all__ = ["Application", "Batch", "Placement", "StepTime", "application"]
 
@@ -121,6 +120,8 @@ class _StepTimes:
         shapes: Mapping[tuple[int, int, int], tuple[float, float]],
         placements: Mapping[Placement, np.ndarray],
     ) -> None:
+        from scipy.interpolate import LinearNDInterpolator  # for who replays, as in measuring.py
+
         self._placements = placements
         self._between = LinearNDInterpolator(np.array(list(shapes), float), np.array(list(shapes.values())))
         self._known: dict[tuple[Placement, int], StepTime] = {}

@@ -71,8 +71,8 @@ class StackSpecs:
         return self._spec("control", celery_command("webapp.celery", *queue))
 
     def command(self, name: str, *arguments: str) -> ChildSpec:
-        """A command of manage.py."""
-        return self._spec(name, [sys.executable, "manage.py", *arguments])
+        """A command of manage.py. `up` is one, too, and has made Django's checks already: each loads all pages."""
+        return self._spec(name, [sys.executable, "manage.py", *arguments, "--skip-checks"])
 
     def executor(self, host: str, slots: int, lifeline: int) -> ChildSpec:
         """Has no database: whoever runs a rank on it finds none either."""
