@@ -104,7 +104,8 @@ def _tables(jobs: Sequence[Job], keys: Sequence[str], gpus: Quantity | None) -> 
         _SETTINGS: lambda: compared_settings(jobs),
     }
     hosts = list(Host.objects.values_list("name", flat=True)) if keys else []
-    return [Frozen(Kind.TABLE, _TABLES[key], jobs, frozen_table(lines[key](), hosts)) for key in keys]
+    metrics = {line.name for line in compared_metrics(jobs)} if keys else set()
+    return [Frozen(Kind.TABLE, _TABLES[key], jobs, frozen_table(lines[key](), hosts, metrics)) for key in keys]
 
 
 def _summary(jobs: Sequence[Job], gpus: Quantity | None) -> list[Compared]:

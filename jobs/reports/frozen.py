@@ -13,11 +13,11 @@ from core.time import duration
 from jobs.insight.comparison import Compared, Line, Point, Quantity
 
 __all__ = [
-    "PATH",
     "TableRow",
     "frozen_chart",
     "frozen_table",
     "gpu_hours",
+    "paths_in",
     "pattern_of",
     "thawed_chart",
     "thawed_table",
@@ -25,13 +25,19 @@ __all__ = [
 ]
 
 #: Absolute, from somebody's home, from the present folder, of a network or of Windows. Addresses of the web are none.
-PATH = re.compile(
+_PATH = re.compile(
     r"""
     file:/+[^\s"',]+
     | (?<![^\W_]) (?<![/.]) (?: (?:~[\w.-]*|\.{1,2})?/[\w.@+-][^\s"',;:)\]]* | \\\\[^\s"',]+ | [A-Za-z]:[\\/][^\s"',]* )
     """,
     re.VERBOSE,
 )
+#: A path from a folder that is not said, or the name of a metric (loss/train) or a model (org/model), or a fraction.
+_SLASHED = re.compile(r"(?<![\w/.~:\\@+-])[\w@+-][\w.@+-]*/(?:[\w.@+-]+/)*[\w.@+-]*")
+_FILE_ENDING = re.compile(r"\.[A-Za-z]\w{0,9}$")
+#: Ends the names of parameters whose values are paths.
+_OF_PATHS = re.compile(r"(?:dir|directory|directories|path|folder|root|file)s?$", re.IGNORECASE)
+_LEFT_OUT = "(left out: a path)"
 _HOUR = 3600.0
 
 
@@ -70,15 +76,40 @@ def thawed_chart(data: dict[str, Any]) -> Quantity:
     return Quantity(data["title"], lines, data["names"], is_stepped=data["is_stepped"])
 
 
-def frozen_table(lines: Sequence[Compared], hosts: Collection[str]) -> dict[str, Any]:
-    """Freeze the lines, differences first. hosts: names that are left out of its words, as paths are."""
+def frozen_table(lines: Sequence[Compared], hosts: Collection[str], metrics: Collection[str] = ()) -> dict[str, Any]:
+    """Freeze the lines, differences first. hosts: names that are left out of its words, as paths are.
+
+    metrics: names that are no paths, though they look like one.
+    """
     ordered = sorted(lines, key=lambda line: not line.differs)
     names = pattern_of(hosts)
 
     def discreet(text: str) -> str:
-        return names.sub("(left out: a host)", PATH.sub("(left out: a path)", text))
+        return names.sub("(left out: a host)", _PATH.sub(_LEFT_OUT, text))
 
-    return {"rows": [[discreet(one.name), [discreet(value) for value in one.values], one.differs] for one in ordered]}
+    def row_of(line: Compared) -> list[Any]:
+        are_paths = bool(_OF_PATHS.search(line.name))
+
+        def shown(found: re.Match[str]) -> str:
+            return _LEFT_OUT if are_paths or _is_relative_path(found[0], metrics) else found[0]
+
+        # A row's own name is that of a metric or a parameter.
+        return [discreet(line.name), [_SLASHED.sub(shown, discreet(text)) for text in line.values], line.differs]
+
+    return {"rows": [row_of(line) for line in ordered]}
+
+
+def _is_relative_path(slashed: str, metrics: Collection[str]) -> bool:
+    """Of three parts, with a slash or a file's ending at its end; neither a number nor the name of a metric."""
+    parts = slashed.rstrip("/").split("/")
+    looks_like_one = len(parts) > 2 or slashed.endswith("/") or bool(_FILE_ENDING.search(slashed))
+    return looks_like_one and slashed not in metrics and not all(part.isdigit() for part in parts)
+
+
+def paths_in(text: str, metrics: Collection[str] = ()) -> list[str]:
+    """Return the paths that a text names. metrics: as of `frozen_table`."""
+    others = _SLASHED.findall(_PATH.sub(" ", text))
+    return [*_PATH.findall(text), *(one for one in others if _is_relative_path(one, metrics))]
 
 
 def pattern_of(hosts: Collection[str]) -> re.Pattern[str]:

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from core.text import shown_text
-from jobs.reports.frozen import PATH, pattern_of
+from jobs.reports.frozen import paths_in, pattern_of
 
 __all__ = ["Named", "named_in", "sentence_of"]
 
@@ -25,15 +25,20 @@ class Named:
     text: str
 
 
-def named_in(texts: Iterable[str], users: Collection[str], hosts: Collection[str]) -> list[Named]:
-    """Return what the texts name, each once, in this order: users, hosts, paths. Upper and lower case are the same."""
+def named_in(
+    texts: Iterable[str], users: Collection[str], hosts: Collection[str], metrics: Collection[str] = ()
+) -> list[Named]:
+    """Return what the texts name, each once, in this order: users, hosts, paths. Upper and lower case are the same.
+
+    metrics: names that are no paths, though they look like one.
+    """
     # Of users there may be thousands: each word is looked up.
     known, of_hosts = {name.casefold() for name in users}, pattern_of(hosts)
     found: dict[str, dict[str, None]] = {"user": {}, "host": {}, "path": {}}
     for text in texts:
         found["user"] |= dict.fromkeys(word for word in _words(text) if word.casefold() in known)
         found["host"] |= dict.fromkeys(of_hosts.findall(text))
-        found["path"] |= dict.fromkeys(PATH.findall(text))
+        found["path"] |= dict.fromkeys(paths_in(text, metrics))
     return [Named(kind, shown_text(text)) for kind, words in found.items() for text in words]
 
 

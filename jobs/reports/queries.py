@@ -60,8 +60,17 @@ def sources_seen(user: Asking, blocks: Iterable[ReportBlock]) -> set[int]:
 def named_of(report: Report, blocks: Iterable[ReportBlock]) -> list[Named]:
     """Return which other users, hosts and paths a reader of a public link would see named."""
     users = User.objects.exclude(pk=report.owner_id).values_list("username", flat=True)
-    hosts = Host.objects.values_list("name", flat=True)
-    return named_in([report.title, *_texts(blocks)], set(users), set(hosts))
+    hosts, rows = Host.objects.values_list("name", flat=True), list(blocks)
+    return named_in([report.title, *_texts(rows)], set(users), set(hosts), set(_metrics(rows)))
+
+
+def _metrics(blocks: Iterable[ReportBlock]) -> Iterable[str]:
+    """Names of metrics and parameters of the charts and tables."""
+    for block in blocks:
+        if block.data:
+            yield block.title
+        yield from (name for name, _, _ in block.data.get("rows", ()))
+        yield from block.data.get("names", ())
 
 
 def _texts(blocks: Iterable[ReportBlock]) -> Iterable[str]:

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jobs.insight.comparison import Compared, Line, Point, Quantity
-from jobs.reports.frozen import PATH, frozen_chart, frozen_table, gpu_hours, thawed_chart, thawed_table
+from jobs.reports.frozen import frozen_chart, frozen_table, gpu_hours, paths_in, thawed_chart, thawed_table
 from jobs.reports.names import Named, named_in, sentence_of
 
 values = st.one_of(st.none(), st.floats(allow_nan=False, allow_infinity=False))
@@ -54,11 +54,30 @@ def test_what_differs_comes_first_and_is_marked_though_it_is_left_out() -> None:
         ("loss/train 1/2", "loss/train 1/2"),
         ("https://example.org/a/b", "https://example.org/a/b"),
         ("Adam", "Adam"),
+        ("data/imagenet/train", "(left out: a path)"),
+        ("--data=data/train.csv,1", "--data=(left out: a path),1"),
+        ("outputs/", "(left out: a path)"),
+        ("data/../secret", "(left out: a path)"),
+        ("val/loss/mean", "val/loss/mean"),
+        ("org/model-1.5", "org/model-1.5"),
+        ("24/12/2026", "24/12/2026"),
+        ("https://example.org/a/b.html", "https://example.org/a/b.html"),
     ],
 )
 def test_paths_and_hosts_are_left_out_of_tables(text: str, shown: str) -> None:
-    [row] = thawed_table(frozen_table([Compared("name", [text])], ["gpu-1.internal"]))
+    [row] = thawed_table(frozen_table([Compared("name", [text])], ["gpu-1.internal"], {"val/loss/mean"}))
     assert row.values == [shown]
+
+
+@pytest.mark.parametrize("name", ["data-dir", "output_path", "checkpoint.folder", "trainFile", "roots"])
+def test_the_name_of_a_parameter_says_that_its_value_is_a_path(name: str) -> None:
+    [row] = thawed_table(frozen_table([Compared(name, ["data/train", "digits"])], []))
+    assert row.values == ["(left out: a path)", "digits"]
+
+
+def test_the_name_of_a_metric_stays() -> None:
+    [row] = thawed_table(frozen_table([Compared("val/loss/mean", ["0.5"])], []))
+    assert (row.name, row.values) == ("val/loss/mean", ["0.5"])
 
 
 def test_gpu_hours_are_those_of_training() -> None:
@@ -77,11 +96,14 @@ def test_what_texts_name() -> None:
         Named("host", "gpu-1"),
         Named("path", "/jobs/12/"),
     ]
+    relative = named_in(["either/or, data/a/b and val/loss/mean"], set(), set(), {"val/loss/mean"})
+    assert relative == [Named("path", "data/a/b")]
     assert sentence_of(named[:2]) == "user Bob, user ada"
     assert sentence_of([Named("user", str(number)) for number in range(12)]).endswith("user 9 and 2 more")
 
 
 @given(st.text())
 def test_no_text_is_too_strange(text: str) -> None:
-    assert PATH.sub("", PATH.sub("", text)) is not None
+    assert paths_in(text) is not None
+    frozen_table([Compared(text, [text])], {"host"})
     named_in([text], {"bob"}, {"host"})
