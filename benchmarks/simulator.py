@@ -21,12 +21,12 @@ from pathlib import Path
 from time import process_time
 from typing import Any
 
-from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 from tidepool.goodput.model import Bounds
 
 from benchmarks.anchors import BASELINES, PUBLISHED, check, played
 from benchmarks.errors import Errors
 from benchmarks.trace_files import GPUS_PER_HOST, HOSTS, ONE_GPU, Submission, applications, trace, traces
+from core.process import fitting_alone
 from scheduling.replay.measuring import Measured, bounds_of
 from scheduling.replay.physics import Physics
 from scheduling.replay.report import Figures, figures
@@ -44,7 +44,7 @@ SPREAD, ERROR = 2.0, 0.2
 
 def main() -> None:
     options = _arguments()
-    with threadpool_limits(1):  # threads cost a fit of seven numbers a hundred times what they give it
+    with fitting_alone():
         _play(options)
 
 

@@ -8,9 +8,9 @@ from time import process_time
 from typing import Any, NamedTuple
 
 import psutil
-from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from core.charts import Step
+from core.process import fitting_alone
 from jobs.insight.history import recorded
 from jobs.insight.trace import MAX_BANDS, MAX_STEPS, Change, means, summed
 from jobs.models import Replay
@@ -53,7 +53,7 @@ class TooMuch(Exception):
 
 def replayed(replay: Replay, now: datetime, tell: Callable[[float], None]) -> Found:
     """Play it. `tell` is called with the progress, often, and may raise."""
-    with threadpool_limits(1):  # threads cost a fit of seven numbers several times what they give it
+    with fitting_alone():
         return _replayed(replay, now, tell)
 
 
