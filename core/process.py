@@ -60,7 +60,7 @@ def take_turns(stop: threading.Event, turn: Callable[[], bool], *, pause_seconds
 
 @contextmanager
 def fitting_alone() -> Iterator[None]:
-    """Fit without threads in this process: they cost a fit of seven numbers a hundred times what they give it."""
+    """Fit without threads in this process: a fit of seven numbers costs ten times as much on two threads."""
     import tidepool.goodput.fit  # noqa: F401, only libraries that are loaded already are limited
 
     with threadpool_limits(1):

@@ -13,6 +13,7 @@ from tidepool.goodput.model import Point, ThroughputParameters
 from tidepool.profiles import why_batch_refused, why_refused
 from tidepool.protocol import to_json
 
+from core.process import fitting_alone
 from jobs.control.transition import Why, change, record
 from jobs.messages import message
 from jobs.models import AllocationPoint, Job, JobProfile, SlotClaim, ThroughputPoint
@@ -114,7 +115,8 @@ def _fitted(points: list[Point], before: dict[str, float] | None) -> dict[str, A
     """Parameters of these points; None where no parameters describe them."""
     from tidepool.goodput.fit import fit  # scipy: in the process that fits, and no other
 
-    found = fit(points, ThroughputParameters(**before) if before else None)
+    with fitting_alone():
+        found = fit(points, ThroughputParameters(**before) if before else None)
     return asdict(found.parameters) if found.is_trusted else None
 
 
