@@ -15,7 +15,8 @@ from typing import Any, Literal
 import redis
 from django.core.serializers.json import DjangoJSONEncoder
 from django.db import transaction
-from django.db.models import F
+from django.db.models import CharField, F, OuterRef, Subquery, Value
+from django.db.models.functions import Cast, Coalesce, Concat
 
 from core.broker import connect
 from core.models import Topic
@@ -35,6 +36,7 @@ __all__ = [
     "job_topic",
     "jobs_topic_of",
     "merge",
+    "newest_of_job",
     "publish",
     "publish_all",
     "without_nan",
@@ -73,13 +75,16 @@ class Event:
     data: dict[str, Any]
 
 
+_OF_JOB = "job."
+
+
 def job_topic(job: int) -> str:
-    return f"job.{job}"
+    return f"{_OF_JOB}{job}"
 
 
 def job_of_topic(topic: str) -> int | None:
     """The number of the job that the topic is about."""
-    number = topic.removeprefix("job.")
+    number = topic.removeprefix(_OF_JOB)
     is_job = number.isascii() and number.isdecimal() and len(number) < 19 and topic == job_topic(int(number))
     return int(number) if is_job else None
 
@@ -124,6 +129,12 @@ def current_seqs(topics: Iterable[str]) -> dict[str, int]:
     topics = list(topics)
     found = dict(Topic.objects.filter(name__in=topics).values_list("name", "seq"))
     return {topic: found.get(topic, 0) for topic in topics}
+
+
+def newest_of_job() -> Coalesce:
+    """The newest number of each job's topic, as a column of a query of jobs."""
+    topic = Topic.objects.filter(name=Concat(Value(_OF_JOB), Cast(OuterRef("pk"), CharField())))
+    return Coalesce(Subquery(topic.values("seq")), 0)
 
 
 def merge(topic: str, old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from django_filters import CharFilter
 
 from core.filters import ListFilter, MomentFilter, TextFilter, choice_filter, within
 from core.keyset import KeysetPage, Order, every_row, keyset_page
-from core.live import JOBS, jobs_topic_of
+from core.live import JOBS, jobs_topic_of, newest_of_job
 from core.roles import Asking, is_cluster_admin
 from core.text import whole
 from core.time import parsed_moment
@@ -153,8 +153,13 @@ def jobs_topic(user: Asking) -> str:
 
 
 def job_page_of(user: Asking, wanted: JobFilter, given: Mapping[str, str], size: int) -> KeysetPage[Job]:
-    """The page of the list that `after` or `before` in an address asks for."""
-    return keyset_page(_listed(user), wanted.order, given, size, keys=list_keys(user, wanted))
+    """The page of the list that `after` or `before` in an address asks for.
+
+    Rows have `seq`, the number of their live topic's newest event, read by the same question as the rest of the row.
+    """
+    return keyset_page(
+        _listed(user).annotate(seq=newest_of_job()), wanted.order, given, size, keys=list_keys(user, wanted)
+    )
 
 
 def all_pages(user: Asking, wanted: JobFilter) -> Iterator[Job]:

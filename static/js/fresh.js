@@ -42,8 +42,8 @@ export function renewer(part, calm = CALM_MS) {
   };
 }
 
-//: Rows of a part say by `data-topic` and `data-seq` which topics they show beside the cluster's.
-export function followRows(part, renew) {
+//: Rows of a part say by `data-topic` and `data-seq` which topics they show beside the cluster's; `isShown`, what of their news.
+export function followRows(part, renew, isShown = (news) => news.reason) {
   const followed = new Set();
   const follow = () => {
     const rows = new Map([...part.querySelectorAll("[data-topic]")].map(({ dataset }) => [dataset.topic, Number(dataset.seq)]));
@@ -53,7 +53,7 @@ export function followRows(part, renew) {
     }
     for (const [name, seq] of [...rows].filter(([name]) => !followed.has(name))) {
       followed.add(name);
-      live.watch({ name, seq, url: `/live/${name}.json`, onState: (_, news) => news.reason && renew(isUrgent(news)) });
+      live.watch({ name, seq, url: `/live/${name}.json`, onState: (_, news) => isShown(news) && renew(isUrgent(news)) });
     }
   };
   part.addEventListener("htmx:afterSwap", follow);

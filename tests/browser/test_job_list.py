@@ -3,13 +3,15 @@
 import re
 
 import pytest
+from django.db import transaction
 from playwright.sync_api import Page, expect
 
 from core import live
 from jobs.actions import JobChange, cancel, change_job
 from jobs.actions.tags import change_tags, parsed_tag_change
+from jobs.control.transition import Why, change, lock_job
 from jobs.models import Job
-from jobs.states import JobState
+from jobs.states import JobState, Reason
 from tests.factories import JobFactory
 from tests.scene import Scene
 
@@ -63,6 +65,21 @@ def test_a_change_of_priority_is_shown_where_it_now_belongs(page: Page, scene: S
     change_job(scene.waiting.pk, JobChange(priority=9000), "alice")
 
     expect(page.locator("#jobs .job-name a")).to_have_text(["T2 digits-cnn", "digits-wide", "T1 digits-cnn"])
+
+
+def test_a_reason_and_a_metric_are_those_of_now(page: Page, scene: Scene) -> None:
+    """Both change without any change of state, GPUs or priority."""
+    open_list(page, "?columns=reason,metric:loss")
+    row = page.locator(f"#job-{scene.first.pk}")
+    expect(row.locator(".why")).not_to_have_text("The training is complete.")
+
+    with transaction.atomic():
+        change(lock_job(scene.first.pk), Why(Reason.COMPLETED, {"message": "complete"}, "executor"))
+    expect(row.locator(".why")).to_have_text("The training is complete.")
+    with transaction.atomic():
+        change(lock_job(scene.first.pk), final_metrics={"loss": 0.0625})
+    expect(row.locator(".extra")).to_have_text("0.0625")
+    assert page.evaluate("window.isSamePage")
 
 
 def test_filters_as_one_types_and_keeps_the_address(page: Page, scene: Scene) -> None:

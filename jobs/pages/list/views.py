@@ -315,6 +315,7 @@ def _results(request: HttpRequest, user: User) -> dict[str, Any]:
         "heads": {column: _head(wanted.sorted_as, *sorts) for column, sorts in _HEADS.items()},
         "without": without,
         "extra": extra,
+        "has_metrics": any(column.kind == "metric" for column in extra),
         "choices": _column_choices(wanted, page.rows, without),
     }
 

@@ -2,7 +2,7 @@
 
 import { setField, showProgress, showState } from "../dom.js";
 import { readJson } from "../figure.js";
-import { refresh, refresher } from "../fresh.js";
+import { followRows, refresh, refresher } from "../fresh.js";
 import { isUrgent, live } from "../live.js";
 import { duration } from "../words.js";
 import "./list/bulk.js";
@@ -14,6 +14,9 @@ const results = document.getElementById("results");
 const refreshNow = refresher(results, SOON_MS);
 //: Pages that hear of the same change do not ask at the same moment.
 const refreshSoon = () => setTimeout(refreshNow, Math.random() * SPREAD_MS);
+//: Metrics that were chosen as columns change with every step.
+const METRICS_MS = 2_000;
+const measureSoon = refresher(results, METRICS_MS);
 const COUNTS_MS = 3_000;
 const countSoon = refresher(document.getElementById("states"), COUNTS_MS);
 
@@ -61,6 +64,13 @@ for (const { name, seq } of readJson("live-jobs").topics) {
     onSnapshot: () => refresh(results),
   });
 }
+
+//: Why a training has so many GPUs changes with others, too.
+followRows(
+  results,
+  (isUrgent) => (isUrgent ? refreshSoon() : measureSoon()),
+  (news) => news.reason || (news.final_metrics && results.querySelector("#jobs[data-metrics]")),
+);
 
 // --- Dates are days of the viewer: the address says their moments, so that it means the same to everybody -----------
 
