@@ -1,10 +1,12 @@
 """AdaptDL's scripts on a cluster: through resizes, deaths and a halt they compute what one process computes alone."""
 
+import shutil
 import signal
 import socket
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +30,13 @@ DEATH = {"TIDEPOOL_FAULT": "reduce@a.1.2:12:kill"}
 MakeLab = Callable[..., Lab]
 
 
+@pytest.fixture
+def make_lab(make_lab: MakeLab, tmp_path: Path) -> MakeLab:
+    """Labs whose code is a copy: what is written into the share path lies beside it."""
+    code = shutil.copytree(SCRIPT.parent, tmp_path / "code", ignore=shutil.ignore_patterns("__pycache__"))
+    return partial(make_lab, code_folder=str(code))
+
+
 @pytest.fixture(scope="module")
 def expected(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], list[str]]:
     """Weights and what is printed, of the script run by plain python."""
@@ -43,7 +52,7 @@ def job(make_lab: MakeLab, arguments: list[str], **options: Any) -> Lab:
 
 
 def example(make_lab: MakeLab, script: str, arguments: list[str], **options: Any) -> Lab:
-    fixed = {"code_folder": str(SCRIPT.parent), "compat": ["adaptdl"], "seed": 0}
+    fixed = {"compat": ["adaptdl"], "seed": 0}
     return make_lab(script, arguments=arguments, **fixed, **options)
 
 
@@ -153,7 +162,7 @@ def test_processes_that_meet_by_an_address_stop_together_and_go_on(
     assert_same([begun, *told[0].splitlines(), *rest.splitlines()], lines)
 
 
-def test_recommendations_whose_batch_grows_do_so_alike_on_all_replicas(make_lab: MakeLab) -> None:
+def test_recommendations_whose_batch_grows_do_so_alike_on_all_replicas(make_lab: MakeLab, tmp_path: Path) -> None:
     """As AdaptDL's example of recommendations trains, with its options for batches."""
     # Larger batches make fewer steps: each takes longer, so that the third replica comes before the end.
     arguments = ["--autoscale-bsz", "--gradient-accumulation", "--step-seconds", "0.4"]
@@ -171,5 +180,5 @@ def test_recommendations_whose_batch_grows_do_so_alike_on_all_replicas(make_lab:
     pairs = 5 * 127  # ratings, each with four that are wrong
     worth = sum(record["gain"] for record in steps)
     assert worth == pytest.approx(6 * pairs / 64, abs=steps[-1]["gain"]), "an epoch is as much progress"
-    assert (lab.folder.parent / "models" / "best.pth").exists()
+    assert (tmp_path / "code/models/best.pth").exists(), "in the share path: a result, whatever attempt wrote it"
     assert (lab.folder / "model/train/model_epoch_final.pth").exists()
