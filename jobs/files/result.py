@@ -5,7 +5,7 @@ import re
 import time
 import zipfile
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from itertools import chain, islice
@@ -133,6 +133,8 @@ class ResultFile:
     shown_path: str
     size_bytes: int
     modified_at: datetime
+    #: Of LOG_DIR, of which each rank has its own: the folder of the rank.
+    member: str = ""
 
 
 def result_files(job: Job) -> list[ResultFile]:
@@ -151,7 +153,8 @@ def _results(job: Job, attempt: int) -> Iterator[ResultFile]:
             folder, _, below = name.partition("/")
             is_log = folder == "log" and "/" in below
             place, shown = ("LOG_DIR", below.partition("/")[2]) if is_log else ("RESULT_DIR", name)
-            yield _result(source.name_of(name), attempt, place, shown, status)
+            member = below.partition("/")[0] if is_log else ""
+            yield replace(_result(source.name_of(name), attempt, place, shown, status), member=member)
 
 
 def _written_beside(job: Job) -> Iterator[ResultFile]:

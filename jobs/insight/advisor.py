@@ -12,6 +12,7 @@ from itertools import pairwise
 from statistics import median
 from typing import Annotated, Literal
 
+from core.text import plural
 from jobs.insight.curves import HELD_OUT, chart_metrics, held_out_part
 from jobs.models import AllocationPoint, Job
 from jobs.queries.metrics import Curve, Sample, thinned_points
@@ -83,7 +84,8 @@ def job_advice(job: Job, curves: Mapping[str, Curve] | None = None) -> JobAdvice
     elif count == 0:
         summary = "It reports no loss, so there is nothing to judge."
     elif count < MIN_STEPS:
-        summary = f"{count} steps are too few to judge: the advisor begins after {MIN_STEPS}."
+        few = plural(count, "{count} step is too few", "{count} steps are too few")
+        summary = f"{few} to judge: the advisor begins after {MIN_STEPS}."
     else:
         summary = f"Nothing stands out in the {count} values of the loss looked at."
     return JobAdvice(summary, found)

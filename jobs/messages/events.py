@@ -59,6 +59,20 @@ def _processes(count: int, several: str = "have", one: str = "has") -> str:
     return plural(count, "{count} process {verb}", "{count} processes {verb}", verb=one if count == 1 else several)
 
 
+def _copies(params: Params) -> str:
+    count, ended = params["live"] + params["ended"], params["ended"]
+    over = f", and {_of_them(ended)} ended with exit code 0" if ended else ""
+    return (
+        f"Its {count} processes have formed no process group within a minute: as far as can be seen they are {count} "
+        f"copies of the script, each of which does all the work{over}. Call torch.distributed.init_process_group, or "
+        "train it on 1 GPU."
+    )
+
+
+def _of_them(count: int) -> str:
+    return plural(count, "{count} of them has", "{count} of them have")
+
+
 def _limit_near(params: Params) -> str:
     limit, left = duration(params["max_seconds"]), duration(params["seconds"])
     return f"It has held GPUs for nearly as long as it may ({limit}): in {left} {_stops_at_limit(params)}."
@@ -170,11 +184,7 @@ OF_EVENTS: dict[str, str | Callable[[Params], str]] = {
     "rank_stuck": "The rank {member_id} on {host} is killed: {why}. The others train on.",
     "rank_failed": _rank_failed,
     "no_progress": "{text}",
-    "copies": lambda params: (
-        f"Its {params['live']} processes have formed no process group within a minute: as far as can be seen they are "
-        f"{params['live']} copies of the script, each of which does all the work. Call "
-        "torch.distributed.init_process_group, or train it on 1 GPU."
-    ),
+    "copies": _copies,
     "ranks_stay": lambda params: (
         f"{_processes(params['ended'])} ended with exit code 0, and {_processes(params['live'], 'stay', 'stays')}. "
         f"What is left {params['minutes']:g} minutes after the first end is told to end, and killed. Are its results "

@@ -2,7 +2,7 @@
 
 import { Choices } from "./choices.js";
 import { asText, Figure, localTime, mayName, placeEnds, seenOn, themeColour } from "./figure.js";
-import { addPoint, asLine, constantRange, epochsOf, nearest, notOnLogAxis, smoothed } from "./lines.js";
+import { addPoint, asLine, constantRange, epochsOf, modeOf, nearest, notOnLogAxis, smoothed } from "./lines.js";
 import { atMostEvery, fetchJson } from "./live.js";
 import { clock, pauseInWords, wrapped } from "./words.js";
 
@@ -260,6 +260,7 @@ export class MetricsChart extends Figure {
     return {
       ...trace,
       uid: trace.meta.metric,
+      mode: modeOf(trace, points),
       x: points.map(this.place),
       y: this.valuesOf(line),
       customdata: undefined,

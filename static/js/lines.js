@@ -10,6 +10,11 @@ export function asLine(trace, most = MAX_POINTS) {
   return { trace, points, every: trace.meta.every, most, skipped: 0 };
 }
 
+//: One point alone makes no line.
+export function modeOf(trace, points) {
+  return points.length === 1 ? "lines+markers" : trace.mode;
+}
+
 //: Of `every` values that come one is kept; the newest is shown whatever it is. False if it is known.
 export function addPoint(line, { step, value, at, epoch }) {
   const last = line.points.at(-1)?.step ?? -1;

@@ -3,11 +3,15 @@
 from pathlib import Path
 
 import pytest
+from django.db import transaction
 from django.utils import timezone
 from playwright.sync_api import Page, expect
 
 from core import live
+from jobs.control.ending import finish
+from jobs.control.transition import Why, lock_job
 from jobs.models import AllocationPoint, Job, MetricPoint
+from jobs.states import JobState, Reason
 from tests.browser.test_live_pages import make_steps, wait_for_step
 from tests.factories import set_job
 from tests.scene import Scene, report_every_step
@@ -48,6 +52,19 @@ def test_curves_stand_one_above_the_other_on_the_same_steps(page: Page, job: Job
         ["samples_per_second", "y3"],
         ["learning_rate", "y4"],
     ]
+
+
+def test_one_point_alone_is_seen_and_what_is_over_is_grey(page: Page, scene: Scene) -> None:
+    job = scene.first
+    MetricPoint.objects.filter(job=job, step__gt=MetricPoint.objects.filter(job=job, name="loss").first().step).delete()
+    MetricPoint.objects.filter(job=job).exclude(name="loss").delete()
+    page.goto(f"/jobs/{job.pk}/")
+    expect(page.locator("[data-chart=metrics] .scatterlayer .point")).to_have_count(1)
+    expect(page.locator("#advice")).to_contain_text("1 step is too few to judge")
+    expect(page.locator("h1 .mark.over")).to_have_count(0)
+    with transaction.atomic():
+        finish([lock_job(job.pk)], JobState.SUCCEEDED, Why(Reason.COMPLETED, {"message": "complete"}, "executor"))
+    expect(page.locator("h1 .mark.over")).to_be_visible()
 
 
 def test_a_long_curve_is_thinned_out_and_says_so(page: Page, job: Job) -> None:

@@ -121,7 +121,7 @@ def test_the_tutorial_takes_thirty_clicks(
     check_all()
 
     page.get_by_role("link", name="Train", exact=True).click()
-    page.get_by_label("Or a folder or a .py file on the server").fill("resnet-cifar")
+    page.get_by_label("Or a path on the server").fill("resnet-cifar")
     page.keyboard.press("Enter")
     expect(page.locator("#code [data-field=said]")).to_contain_text("elastic-main.py is version 1")
     choose(page.locator("#id_dataset"), "cifar")

@@ -4,17 +4,20 @@ import re
 import shutil
 from collections.abc import Iterator
 from dataclasses import asdict
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 from django.conf import settings as django_settings
+from django.db import transaction
 from django.utils import timezone
 from playwright.sync_api import Page, Route, expect
 from tidepool.goodput.model import ThroughputParameters
 
 from jobs import actions
 from jobs.control.journals import store_steps
+from jobs.control.transition import Why, lock_job, record
 from jobs.files.folder import job_folder
 from jobs.messages import message
 from jobs.models import InstanceGroup, Job, JobProfile, MetricPoint, Rank, SlotClaim, Validation
@@ -270,6 +273,17 @@ def test_ranks_say_what_their_gpus_do_and_the_end_is_foreseen(page: Page, scene:
     expect(row.locator("[data-label=Busy]")).to_have_text("42 %")
     expect(row.locator("[data-label=Memory]")).to_have_text("222 MB")
     expect(page.locator("[data-field=eta]")).to_contain_text("left")
+
+
+def test_a_notice_appears_while_one_looks(page: Page, scene: Scene) -> None:
+    open_job(page, scene.first)
+    expect(page.locator("#notice")).to_be_hidden()
+    with transaction.atomic():
+        set_job(scene.first, max_seconds=3600, ends_at=timezone.now() + timedelta(seconds=50), warned=True)
+        told = message("limit_near", max_seconds=3600, seconds=50, grace=None)
+        record(lock_job(scene.first.pk), Why(Reason.TIME_LIMIT, told, "scheduler"))
+
+    expect(page.locator("#notice")).to_contain_text("It has held GPUs for nearly as long as it may (3600 s)")
 
 
 def test_a_validation_shows_how_many_samples_are_measured(page: Page, scene: Scene) -> None:

@@ -5,7 +5,7 @@ import { Choices } from "../choices.js";
 import { Figure, mayName, placeEnds, readJson, seenOn, themeColour } from "../figure.js";
 import { refresher } from "../fresh.js";
 import { keyOf, showLegend } from "../legend.js";
-import { addPoint, asLine, constantRange, epochsOf, notOnLogAxis, smoothed } from "../lines.js";
+import { addPoint, asLine, constantRange, epochsOf, modeOf, notOnLogAxis, smoothed } from "../lines.js";
 import { atMostEvery, fetchJson, live } from "../live.js";
 import { isOver } from "../words.js";
 
@@ -160,6 +160,7 @@ class Comparison extends Figure {
       const raw = points.map(({ value }) => value);
       const look = {
         ...trace,
+        mode: modeOf(trace, points),
         x: points.map(places.get(trace.meta.job)),
         customdata: undefined,
         line: { ...trace.line, color: seenOn(ground, trace.line.color) },

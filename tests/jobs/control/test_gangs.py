@@ -139,7 +139,7 @@ def test_copies_are_told_about_and_live(cluster: Cluster, job: Job, alice_client
     later()
     assert (told(job), fresh(job).state) == (["copies"], JobState.RUNNING)
     notice = gang_notice(fresh(job)).text
-    assert notice
+    assert "4 copies of the script, each of which does all the work, and 1 of them has ended with exit code 0" in notice
     assert notice in alice_client.get(f"/jobs/{job.pk}/").content.decode()
     assert notice in alice_client.get(f"/jobs/{job.pk}/notice/").content.decode()
 

@@ -52,12 +52,12 @@ def test_its_owner_is_told_once_before(job: Job, alice_client: Client) -> None:
     at(job, 101)
     assert told(job) == []
     page = f"/jobs/{job.pk}/notice/"
-    assert " hidden " in alice_client.get(page).content.decode()
+    assert " hidden>" in alice_client.get(page).content.decode()
     at(job, 100)
     at(job, 50)
     assert (told(job), fresh(job).state) == (["limit_near"], JobState.RUNNING)
     shown = alice_client.get(page).content.decode()
-    assert " hidden " not in shown
+    assert " hidden>" not in shown
     assert f"({LIMIT} s): it stops" in shown
 
 

@@ -56,6 +56,8 @@ def test_everything_that_the_run_wrote_is_listed(run: Job) -> None:
         ("working folder", "notes.txt"),
         ("working folder", "out/weights.bin"),
     }
+    [log] = [file for file in result_files(run) if file.place == "LOG_DIR"]
+    assert log.member == "h.0.1.h", "two ranks may write files of the same name"
 
 
 def test_a_submitted_file_that_the_run_has_changed_is_its_own(run: Job) -> None:

@@ -21,6 +21,7 @@ export function start(page, root) {
     showState(state) {
       shown = state;
       showState(root, state.state);
+      root.querySelector("h1 .mark").classList.toggle("over", isOver(state.state));
       for (const element of root.querySelectorAll("[data-when]")) {
         element.hidden = !element.dataset.when.split(" ").includes(state.state);
       }
