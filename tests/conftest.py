@@ -1,5 +1,6 @@
 """Fixtures for every test: a throw-away home, and a cast. Alice owns things, Bob must not see them, Carol is staff."""
 
+import gc
 import os
 import shutil
 from collections.abc import Iterator
@@ -46,6 +47,18 @@ os.environ["DJANGO_SETTINGS_MODULE"] = "webapp.settings"
 #: Whole stacks and process trees, a minute each: what begins early keeps nobody waiting at the end. None uses the
 #: database, whose tests keep the order of pytest-django: those that empty it come last.
 _FIRST = ("journey/", "runtime/", *(f"workers/executor/test_{name}.py" for name in ("executor", "coordinator_care")))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """Let the garbage collector leave alone what stays to the end: to go over it again and again takes seconds."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.collect()
+        gc.freeze()
+        gc.enable()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
