@@ -18,7 +18,6 @@ from workers.executor.environments.requirements import RequirementsError, checke
 __all__ = ["find_requirements", "missing_modules", "missing_words"]
 
 _MAX_BYTES = 256 * 1024
-_installed = cache(installed)
 
 
 def find_requirements(problems: Problems, given: object, folder: Path, entry_point: str) -> str:
@@ -27,7 +26,7 @@ def find_requirements(problems: Problems, given: object, folder: Path, entry_poi
         if not isinstance(given, str):
             raise RequirementsError("Give the requirements as a text, one per line, such as timm>=1.0.")
         lines = checked(given) if given.strip() else _of_folder(folder, entry_point)
-        if conflict := conflict_with(lines, _installed()):
+        if conflict := conflict_with(lines, installed()):
             raise RequirementsError(conflict)
     except RequirementsError as error:
         problems.add("requirements", str(error))
@@ -39,8 +38,7 @@ def missing_modules(folder: Path, entry_point: str, requirements: str) -> list[s
     """Modules that the script imports and that the cluster lacks; none where it requires what may have them."""
     if requirements:
         return []
-    there = {*packages_distributions(), *sys.stdlib_module_names, "tidepool", *_compat_modules()}
-    return sorted(imported_modules(folder, entry_point) - there)
+    return sorted(imported_modules(folder, entry_point) - _importable())
 
 
 def missing_words(modules: list[str]) -> str:
@@ -53,8 +51,11 @@ def missing_words(modules: list[str]) -> str:
     )
 
 
-def _compat_modules() -> set[str]:
-    return {module for modules in COMPAT_MODULES.values() for module in modules}
+@cache
+def _importable() -> frozenset[str]:
+    """Looked up once: it takes longer than the rest of a preview."""
+    compat = {module for modules in COMPAT_MODULES.values() for module in modules}
+    return frozenset({*packages_distributions(), *sys.stdlib_module_names, "tidepool", *compat})
 
 
 def _of_folder(folder: Path, entry_point: str) -> list[str]:

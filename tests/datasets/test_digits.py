@@ -1,12 +1,13 @@
 from pathlib import Path
 
 import numpy as np
-from sklearn.datasets import load_digits
 
 from datasets.digits import write_digits
 
 
 def test_holds_each_of_scikit_learns_images_once(tmp_path: Path) -> None:
+    from sklearn.datasets import load_digits  # a second of processor time for each process that collects tests
+
     write_digits(tmp_path)
 
     parts = [np.load(tmp_path / f"{name}.npz") for name in ("train", "test")]

@@ -49,12 +49,12 @@ class Environments:
     """Environments of jobs: asked by the supervisor's thread, which never waits; builds in threads of its own."""
 
     def __init__(
-        self, folder: Path, environment: Mapping[str, str], there: Callable[[], dict[str, str]] = installed
+        self, folder: Path, environment: Mapping[str, str], there: Callable[[], Mapping[str, str]] = installed
     ) -> None:
         self._folder = folder
         self._environment = {**environment, "UV_CACHE_DIR": str(folder / "cache")}
         self._installed = there
-        self._there: dict[str, str] | None = None
+        self._there: Mapping[str, str] | None = None
         self._guard = threading.Lock()
         self._answers: dict[JobKey, Ready | Failed] = {}
         self._wanted: set[JobKey] = set()

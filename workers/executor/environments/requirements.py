@@ -5,6 +5,7 @@ import json
 import re
 import tomllib
 from collections.abc import Iterable, Mapping
+from functools import cache
 from importlib.metadata import distributions
 from typing import Any, Final
 
@@ -74,8 +75,9 @@ def of_script(source: str, python: str) -> list[str] | None:
     return checked("\n".join(names))
 
 
-def installed() -> dict[str, str]:
-    """Versions of what this process can import, by name."""
+@cache
+def installed() -> Mapping[str, str]:
+    """Versions of what this process can import, by name; looked up once."""
     return {canonicalize_name(each.name): each.version for each in distributions() if each.name}
 
 
