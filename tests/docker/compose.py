@@ -14,7 +14,7 @@ COMPOSE = ROOT / "docker-compose.yml"
 EXECUTOR = ROOT / "docker/executor.yml"
 DOCKERFILE = ROOT / "docker/Dockerfile"
 
-_VARIABLE = re.compile(r"\$(?:(?P<escaped>\$)|\{(?P<name>\w+)(?:(?P<kind>:-|:\?)(?P<rest>[^}]*))?\})")
+_VARIABLE = re.compile(r"\$(?:(?P<escaped>\$)|\{(?P<name>\w+)(?:(?P<kind>:-|:\?|:\+)(?P<rest>[^}]*))?\})")
 
 
 class Missing(ValueError):
@@ -42,6 +42,8 @@ def _text(match: re.Match[str], variables: Mapping[str, str]) -> str:
     if match["escaped"]:
         return "$"
     given = variables.get(match["name"], "")
+    if match["kind"] == ":+":
+        return match["rest"] if given else ""
     if given or match["kind"] is None:
         return given
     if match["kind"] == ":?":

@@ -30,6 +30,9 @@ GIVEN = {
     "TIDEPOOL_URL": "https://gpus.example.org",
 }
 FILES = [COMPOSE, EXECUTOR]
+#: Where the settings look for MLflow's server, from the checkout.
+MLFLOW_VENV = ".venv-mlflow"
+MLFLOW_PAGE = ROOT / "docs/operator/mlflow.md"
 SERVICES = [(file, name) for file in FILES for name in load(file, GIVEN)["services"]]
 #: They end by themselves.
 ONCE = {"setup"}
@@ -163,6 +166,27 @@ def test_health_checks_import_the_standard_library_alone():
     tree = ast.parse((ROOT / "docker/health.py").read_text())
     imported = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
     assert imported == {"argparse", "socket", "sys", "time", "urllib.error", "urllib.request"}
+
+
+@pytest.mark.parametrize(("socket_path", "built"), [("", ""), ("/home/tidepool/pool/run/mlflow/server.sock", "1")])
+def test_the_image_has_mlflow_where_the_site_does(socket_path, built):
+    services = load(COMPOSE, {**GIVEN, "TIDEPOOL_MLFLOW_SOCKET": socket_path})["services"]
+    assert {each["build"]["args"]["MLFLOW"] for each in services.values() if each["image"] == "tidepool"} == {built}
+    assert f'[ -z "$MLFLOW" ] || {{ python -m venv {MLFLOW_VENV} ' in DOCKERFILE.read_text()
+
+
+def test_what_the_operator_is_told_starts_mlflow_beside_everything_else():
+    """`--profile` would replace the profiles of .env."""
+    block = re.compile(r"^```sh\nCOMPOSE_PROFILES=([\w,]+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+    told = block.search(MLFLOW_PAGE.read_text())
+    assert told is not None
+    services = load(COMPOSE, GIVEN)["services"]
+    profiles = {name: set(each.get("profiles", [])) for name, each in services.items()}
+    assert {name for name, of in profiles.items() if of == {"mlflow"}} == {"mlflow", "mirror"}
+    started = {name for name, of in profiles.items() if not of or of & set(told[1].split(","))}
+    assert started == set(services) - {"executor-virtual"}
+    set_there = {line.split("=")[0] for line in told[2].splitlines()}
+    assert set_there <= variables_of(COMPOSE)
 
 
 def test_mlflow_is_healthy_while_it_listens():
