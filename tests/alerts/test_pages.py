@@ -1,10 +1,12 @@
 """The page of alerts and its API: one's own channels and rules, which nobody else sees."""
 
+import re
 from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
 from django.test import Client
+from django.utils import timezone
 from rest_framework.test import APIClient
 
 from alerts.actions import add_channel, add_rule
@@ -87,6 +89,19 @@ def test_by_rest(alice_api: APIClient, bob_api: APIClient, settings: Any) -> Non
     assert (unseen.status_code, list(unseen.json()["fields"])) == (400, ["group"])
 
 
+def test_where_rows_are_stacked_each_cell_of_a_message_is_one_thing(alice: User, alice_client: Client) -> None:
+    """Its parts stand beside each other otherwise, as narrow as letters."""
+    channel, now = add_channel(alice, **WEBHOOK).row, timezone.now()
+    told = {"created_at": now, "next_try_at": now, "tries": 2, "problem": "No answer."}
+    Delivery.objects.create(channel=channel, **told)
+    page = alice_client.get("/alerts/").content.decode()
+    for label in ("What", "State"):
+        cell = re.search(f'<td data-label="{label}">(.*?)</td>', page)
+        assert cell is not None
+        assert re.fullmatch("<div>.*</div>", cell[1])
+    assert "Tried 2 times, again" in page
+
+
 def test_no_more_than_three_tests_at_once(alice: User, alice_api: APIClient) -> None:
     address = f"/api/v1/alerts/channels/{add_channel(alice, **WEBHOOK).row.pk}/test/"
     assert [alice_api.post(address).status_code for _ in range(4)] == [202, 202, 202, 429]
@@ -105,8 +120,6 @@ def test_the_page_asks_the_same_number_of_questions_however_much_there_is(
 
 def test_a_turn_without_rules_asks_little(db: None, django_assert_max_num_queries: Any) -> None:
     """Most sites have none: the process must cost next to nothing there."""
-    from django.utils import timezone
-
     loop = AlertLoop()
     loop.turn(timezone.now())
     with django_assert_max_num_queries(5):
