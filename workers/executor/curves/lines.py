@@ -39,6 +39,8 @@ _PAIR = expression(
     r"([A-Za-z][\w@./]*(?:[ _-][A-Za-z][\w@./]*){0,2})\s*(?:[:=]+\s*|\s)(" + _NUMBER + r")"
     r"(?:\s*/\s*(\d+)\s*\((\d+)%\))?(%?)(?:[\s,;|)\]}]|\.?$|\.\s)"
 )
+#: Without a sign between name and number, the words of both would be one name: `loss nan lr 0.1`.
+_SPACED_NAN = expression(r"(\w)\s+([-+]?(?:nan|NaN|NAN|inf|Inf|INF))\b")
 _SPLIT = expression(r"(?i)^\W*(test|testing|val|valid|validation|eval|evaluation|train|training)\b")
 _METRIC_WORD = expression(
     r"(?i)(?:^|[_\W])(?:\w*loss|acc|accuracy|acc@\d+|top\d|err|error|f1|auc|roc_auc|auroc|ppl|perplexity|lr|learning_rate"
@@ -279,7 +281,8 @@ def _pairs(text: str, *, is_counted: bool) -> dict[str, float | None]:
     split = _SPLIT.search(text)
     prefix = _SPLITS.get(split.group(1).lower(), "") if split else ""
     found: dict[str, float | None] = {}
-    for name, value, total, percent, sign in _PAIR.findall(f"{text} ")[:_MAX_PAIRS]:
+    signed = _SPACED_NAN.sub(r"\1=\2", text)
+    for name, value, total, percent, sign in _PAIR.findall(f"{signed} ")[:_MAX_PAIRS]:
         words = _name_of(name)
         is_metric = bool(words) and _METRIC_WORD.search(words) is not None
         if not {words, words.rpartition("_")[2]}.isdisjoint(_NO_METRICS) or not (

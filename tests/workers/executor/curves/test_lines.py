@@ -47,6 +47,8 @@ def read(*lines: str, pattern: str = "", reader: LineReader | None = None) -> li
         ("step 1,000: train loss 4.2, val loss 4.3", 1000, 0, {"train_loss": 4.2, "val_loss": 4.3}),
         ("iter 110: loss 2.3, time 10ms, mfu 3", 110, 0, {"loss": 2.3}),
         ("\x1b[32mepoch 4\x1b[0m loss nan", 4, 4, {"loss": None}),
+        ("step 4 loss nan lr 0.1", 4, 0, {"loss": None, "lr": 0.1}),
+        ("step 4 loss -inf val loss NaN acc 0.5", 4, 0, {"loss": None, "val_loss": None, "acc": 0.5}),
         ("1/9\b\b\b2/9 loss: 0.5", 2, 0, {"loss": 0.5}),
     ],
 )
