@@ -28,6 +28,8 @@ WHEEL = f"tidepool_runtime-{VERSION}-py3-none-any"
 _BUILD = "import sys; from setuptools import build_meta; print(build_meta.build_wheel(sys.argv[1]))"
 _LEFT_OUT = shutil.ignore_patterns("__pycache__", "*.egg-info", "build", "compat")
 _BUILD_SECONDS = 120
+#: The version that ranks have.
+_MLFLOW_CLIENT = '"mlflow-skinny==3.13.*"'
 #: A moment that a zip file can hold, so that the same files are the same wheel.
 _SOURCE_DATE = "1577836800"
 
@@ -78,6 +80,7 @@ def connect(request: HttpRequest) -> HttpResponse:
         "site": site,
         "install": f"pip install {site}{reverse('client-wheel', args=[WHEEL])}",
         "has_mlflow": bool(settings.TIDEPOOL_MLFLOW_SOCKET),
+        "mlflow_client": _MLFLOW_CLIENT,
         "login": f"tidepool login {site}",
         "version": VERSION,
     }

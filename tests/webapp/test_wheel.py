@@ -1,5 +1,6 @@
 """The site hands out its own client, which works where nothing but the wheel is installed."""
 
+import html
 import io
 import re
 import subprocess
@@ -7,12 +8,14 @@ import sys
 import zipfile
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import pytest
 from django.test import Client
 from tidepool.version import VERSION, VERSION_HEADER
 
 from tests.scene import Scene
+from tests.tracking.clients import CLIENTS
 from webapp.wheel import WHEEL
 
 pytestmark = pytest.mark.django_db
@@ -51,6 +54,14 @@ def test_the_page_shows_the_lines_with_the_sites_address(alices: Client) -> None
     page = alices.get("/account/connect/")
     assert page.context["install"] == f"pip install http://testserver{ADDRESS}"
     assert page.context["login"] == "tidepool login http://testserver"
+
+
+def test_with_mlflow_the_page_has_the_lines_for_its_client(alices: Client, settings: Any) -> None:
+    assert b"login --mlflow" not in alices.get("/account/connect/").content
+    settings.TIDEPOOL_MLFLOW_SOCKET = "/nowhere/server.sock"
+    page = html.unescape(alices.get("/account/connect/").content.decode())
+    installed = f'pip install "mlflow-skinny=={CLIENTS[0].rpartition(".")[0]}.*"'
+    assert f'{installed}\neval "$(tidepool login --mlflow)"' in page
 
 
 def test_the_wheel_alone_is_enough(client: Client, tmp_path: Path) -> None:
