@@ -78,7 +78,7 @@ def waits(now: datetime, asked: Sequence[Rule]) -> list[Happening]:
 
 
 def idle(now: datetime, asked: Sequence[Rule]) -> list[Happening]:
-    """Trainings none of whose GPUs does anything, as far as the hosts tell. Virtual GPUs tell nothing."""
+    """Trainings none of whose GPUs does anything, as far as the hosts tell."""
     jobs = _concerned(asked, Job.objects.filter(state=JobState.RUNNING)).in_bulk()
     claims = SlotClaim.objects.open().filter(job__in=jobs).order_by()
     by_job: dict[int, list[tuple[datetime | None, datetime | None]]] = defaultdict(list)

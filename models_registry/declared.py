@@ -4,7 +4,8 @@ import difflib
 import json
 import math
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections import deque
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, Self
 
@@ -13,6 +14,11 @@ from core.parameters import Scalar
 __all__ = ["LONG_NAME", "Argument", "Declared", "Takes"]
 
 LONG_NAME = re.compile(r"--[A-Za-z][A-Za-z0-9_.-]{0,63}")
+#: No value of the option before it, as a negative number is.
+_OPTION = re.compile(r"-(?![\d.])")
+
+#: Whole numbers up to this are the same in every JSON.
+_MAX_WHOLE = 2**53
 
 #: What follows a `--name`: a value; nothing (a flag); nothing, with `--no-name` for false; several words.
 Takes = Literal["value", "flag", "switch", "words"]
@@ -96,6 +102,31 @@ class Declared:
         """The parameters as the script takes them: `--name value`, and `--name` alone for a flag that is on."""
         return [word for name, value in parameters.items() for word in self._words(name, value)]
 
+    def values_in(self, words: Sequence[str]) -> dict[str, Scalar]:
+        """Read parameters from words as a script is given them, by their declared names; others are left out."""
+        rest = deque(words[: list(words).index("--")] if "--" in words else words)
+        found: dict[str, Scalar] = {}
+        while rest:
+            option, has_value, value = rest.popleft().partition("=")
+            if not LONG_NAME.fullmatch(option):
+                continue
+            argument, is_on = self._declared(option[2:])
+            name = argument.name if argument is not None else option[2:]
+            if has_value:
+                found[name] = _scalar(value)
+            elif (argument is not None and argument.is_boolean) or not rest or _OPTION.match(rest[0]):
+                found[name] = is_on
+            elif argument is not None and argument.takes == "words":
+                found[name] = " ".join(_until_option(rest))
+            else:
+                found[name] = _scalar(rest.popleft())
+        return found
+
+    def _declared(self, name: str) -> tuple[Argument | None, bool]:
+        """The argument, and False for the `--no-name` of a switch."""
+        switches = {f"no-{each.name}": each for each in self.arguments if each.takes == "switch"}
+        return (switches[name], False) if name in switches else (self.find(name), True)
+
     def _takes_option(self, name: str) -> bool:
         if "help".startswith(name) or self.find(name) is not None:
             return True
@@ -129,6 +160,23 @@ class Declared:
         if argument is not None and argument.takes == "words" and isinstance(value, str):
             return [f"--{name}", *value.split()]
         return [f"--{name}", str(value).lower() if isinstance(value, bool) else str(value)]
+
+
+def _scalar(text: str) -> Scalar:
+    """Return the number that a word is, or the word."""
+    try:
+        number = float(text)
+    except ValueError:
+        return text
+    if not math.isfinite(number):
+        return text
+    is_whole = text.lstrip("+-").isdecimal() and abs(number) <= _MAX_WHOLE
+    return int(text) if is_whole else number
+
+
+def _until_option(words: deque[str]) -> Iterator[str]:
+    while words and not _OPTION.match(words[0]):
+        yield words.popleft()
 
 
 def _tuple(choices: Sequence[Any] | None) -> tuple[Any, ...] | None:

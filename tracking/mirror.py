@@ -191,7 +191,7 @@ class Mirror:
         self._note(run, sent_allocation=points[-1].pk)
 
     def _new_readings(self, job: Job) -> list[Metric]:
-        """Return new readings of the job's GPUs. Virtual ones report none."""
+        """Return new readings of the job's GPUs."""
         slots = SlotClaim.objects.open().filter(job=job).values("slot")
         metrics = []
         for reading in GpuReading.objects.filter(slot__in=slots).select_related("slot__host"):

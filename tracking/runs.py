@@ -88,7 +88,7 @@ def _make(server: MlflowServer, user: str, experiment: str, job: Job) -> str:
 
 def _parameters(job: Job) -> dict[str, str]:
     """The script's own by their names; Tidepool's below `tidepool/`."""
-    own: dict[str, Any] = {**job.model.parameters, **job.parameters}
+    own = job.told_parameters
     ours: dict[str, Any] = {
         "model": job.model.model.name,
         "model_version": job.model.number,

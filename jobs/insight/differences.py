@@ -66,7 +66,7 @@ class Axis:
 def settings_of(jobs: Sequence[Job]) -> list[Column]:
     """Return the settings, then every parameter that one of them has."""
     settings = [Column("setting", name, [value(job) for job in jobs]) for name, value in _SETTINGS.items()]
-    return settings + _union("setting", [{**job.model.parameters, **job.parameters} for job in jobs])
+    return settings + _union("setting", [job.told_parameters for job in jobs])
 
 
 def results_of(jobs: Sequence[Job]) -> list[Column]:

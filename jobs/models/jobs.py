@@ -6,6 +6,7 @@ from django.db import models
 from django.db.models import F, Q
 from tidepool.endings import error_words
 
+from core.parameters import Scalar
 from datasets.models import DatasetVersion
 from jobs.messages import text_of, tried
 from jobs.states import TERMINAL, JobState, Reason, choices
@@ -267,6 +268,12 @@ class Job(models.Model):
     @property
     def error_words(self) -> str:
         return error_words(self.error) if self.error else ""
+
+    @property
+    def told_parameters(self) -> dict[str, Scalar]:
+        """Parameters as its script is told them: the model's, the training's, and those among its arguments."""
+        parameters = {**self.model.parameters, **self.parameters}
+        return {**parameters, **self.model.declared.values_in(self.arguments)} if self.arguments else parameters
 
     @property
     def dataset_name(self) -> str:

@@ -97,16 +97,12 @@ def extra_columns(keys: Iterable[str]) -> list[ExtraColumn]:
 def names_of(jobs: Sequence[Job]) -> list[ExtraColumn]:
     """Return the metrics and parameters that any of these jobs has."""
     metrics = sorted({name for job in jobs for name in job.run.final_metrics})
-    parameters = sorted({name for job in jobs for name in _parameters(job)})
+    parameters = sorted({name for job in jobs for name in job.told_parameters})
     keys = [*(f"metric:{name}" for name in metrics), *(f"parameter:{name}" for name in parameters)]
     return extra_columns(key for key in keys if "," not in key and len(key) <= _LONGEST)
 
 
 def value_of(job: Job, column: ExtraColumn) -> Any:
     """Return the newest value of a metric, or a parameter; None where the job has none. The rows read have both."""
-    values = job.run.final_metrics if column.kind == "metric" else _parameters(job)
+    values = job.run.final_metrics if column.kind == "metric" else job.told_parameters
     return values.get(column.label)
-
-
-def _parameters(job: Job) -> dict[str, Any]:
-    return {**job.model.parameters, **job.parameters}

@@ -197,6 +197,42 @@ def test_words_at_which_a_script_would_end(declared: Declared) -> None:
     assert declared.unknown_words(["--a word of --text"]) == []
 
 
+@pytest.mark.parametrize(
+    ("words", "values"),
+    [
+        ("--lr 0.1 --epochs=3", {"lr": 0.1, "epochs": 3}),
+        ("--lr -1e-3 --shift -.5", {"lr": -0.001, "shift": -0.5}),
+        (
+            "--lr nan --name 9e999 --id 99999999999999999999",
+            {"lr": "nan", "name": "9e999", "id": 1e20},
+        ),
+        ("--amp data --lr 1", {"amp": True, "lr": 1}),
+        ("--no-cache --cache", {"cache": True}),
+        ("--cache --no-cache", {"cache": False}),
+        ("--sizes 8 16 32 --lr 1", {"sizes": "8 16 32", "lr": 1}),
+        ("--rate 0.2 --batch_si 4", {"lr": 0.2, "batch_size": 4}),
+        ("--fast --slow", {"fast": True, "slow": True}),
+        ("in.txt -v 3 --lr 1 -- --lr 2", {"lr": 1}),
+        ("--text=a=b --empty=", {"text": "a=b", "empty": ""}),
+        ("", {}),
+    ],
+)
+def test_words_are_read_as_the_parameters_that_they_are(words: str, values: dict[str, object]) -> None:
+    declared = Declared(
+        (
+            Argument("lr", is_number=True, aliases=("rate",)),
+            Argument("amp", takes="flag"),
+            Argument("cache", takes="switch"),
+            Argument("sizes", takes="words"),
+            Argument("batch_size"),
+        )
+    )
+    assert declared.values_in(words.split()) == values
+    assert {name: type(value) for name, value in declared.values_in(words.split()).items()} == {
+        name: type(value) for name, value in values.items()
+    }
+
+
 def test_booleans_are_flags_and_several_values_words(declared: Declared) -> None:
     given = {"hidden": 8, "amp": True, "shuffle": False, "layers": "1 2 3", "other": True}
     words = ["--hidden", "8", "--amp", "--no-shuffle", "--layers", "1", "2", "3", "--other", "true"]

@@ -37,13 +37,17 @@ def sent(mlflow, job, name="loss"):
 
 def test_a_job_is_a_run_with_its_parameters_and_digests(mirror, mlflow):
     job = JobFactory(
-        parameters={"epochs": 3}, environment={"SECRET": "x"}, dataset=DatasetVersionFactory(digest="d" * 64)
+        parameters={"epochs": 3},
+        arguments=["--lr", "0.1"],
+        environment={"SECRET": "x"},
+        dataset=DatasetVersionFactory(digest="d" * 64),
     )
     mirror.turn(timezone.now())
     run = mlflow.run_of(job.pk)
     assert mlflow.experiments == {"1": (f"/Users/{job.owner.username}/{job.model.model.name}", job.owner.username)}
     assert run["params"].items() >= {
         ("epochs", "3"),
+        ("lr", "0.1"),
         ("tidepool/dataset_sha256", "d" * 64),
         ("tidepool/code_sha256", job.model.digest),
         ("tidepool/max_slots", str(job.max_slots)),

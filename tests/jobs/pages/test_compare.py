@@ -77,7 +77,8 @@ def test_values_stand_at_their_step_and_their_time(scene: Scene) -> None:
 
 
 def test_what_differs_is_marked(scene: Scene, alices: Client) -> None:
-    Job.objects.filter(pk=scene.second.pk).update(parameters={"epochs": 20, "lr": 0.01, "note": "<b>"})
+    words = ["--lr", "0.01"]  # a parameter, too: tidepool run train.py -- --lr 0.01
+    Job.objects.filter(pk=scene.second.pk).update(parameters={"epochs": 20, "note": "<b>"}, arguments=words)
     scene.second.refresh_from_db()
 
     lines = {line.name: line for line in compared_settings([scene.first, scene.second])}

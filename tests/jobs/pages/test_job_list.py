@@ -214,7 +214,7 @@ def test_columns_without_a_word_are_hidden(scene: Scene, alices: Client) -> None
 
 
 def test_any_metric_and_any_parameter_is_a_column(scene: Scene, alices: Client) -> None:
-    Job.objects.filter(pk=scene.first.pk).update(parameters={"lr": 0.01, "wide": True})
+    Job.objects.filter(pk=scene.first.pk).update(parameters={"wide": True}, arguments=["--lr=0.01"])
     set_job(scene.first, final_metrics={"loss": 0.25, "accuracy": 97.5})
 
     page = alices.get("/jobs/?columns=reason&columns=metric:loss&columns=parameter:lr").content.decode()
