@@ -15,7 +15,17 @@ from scheduling.one_host import too_large_for_hosts
 from scheduling.policies import Demand, by_priority, by_submission
 from scheduling.snapshot import GroupView, JobView, SlotRef, Snapshot
 
-__all__ = ["ByJob", "Left", "Pool", "SlotIndex", "confined", "index_slots", "shape_of", "sharing_groups"]
+__all__ = [
+    "ByJob",
+    "Left",
+    "Pool",
+    "SlotIndex",
+    "confined",
+    "index_slots",
+    "kind_of_most",
+    "shape_of",
+    "sharing_groups",
+]
 
 _BY_REF = attrgetter("ref")
 _BY_ID = attrgetter("id")
@@ -236,10 +246,15 @@ def _too_large_for_hosts(index: SlotIndex, group: GroupView) -> dict[int, int]:
 
 def shape_of(snapshot: Snapshot, resource_group: str) -> Shape:
     offered = [slot for slot in snapshot.slots if slot.claimable and resource_group in slot.resource_groups]
-    kinds = Counter(slot.device for slot in offered)
-    kind = min(kinds, key=lambda kind: (-kinds[kind], kind), default="")
     slots_of = Counter(slot.ref.host for slot in offered)
+    kind = kind_of_most(slot.device for slot in offered)
     return Shape(tuple(sorted(slots_of.values(), reverse=True)), kind, slots_of)
+
+
+def kind_of_most(devices: Iterable[str]) -> str:
+    """The kind of GPU that most of these are."""
+    kinds = Counter(devices)
+    return min(kinds, key=lambda kind: (-kinds[kind], kind), default="")
 
 
 def _kept_in_place(

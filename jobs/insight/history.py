@@ -5,7 +5,7 @@ groups and the pool are in `past_pool`.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import chain, pairwise
@@ -22,6 +22,7 @@ from jobs.models import AllocationPoint, Generation, Job, JobEvent, JobProfile, 
 from jobs.queries.replays import jobs_between
 from jobs.states import UNDOABLE, JobState, Reason
 from models_registry.models import RegisteredModelVersion
+from scheduling.pool import kind_of_most
 from scheduling.replay.history import History, Known, Outcome, RecordedJob, Segment
 from scheduling.replay.world import Change, Costs, JobChange
 from scheduling.snapshot import SlotRef
@@ -50,6 +51,8 @@ class _Claim(NamedTuple):
     vacating_at: float | None
     released_at: float | None
     trains_from: float | None
+    #: Of GPU.
+    kind: str
 
 
 class _Point(NamedTuple):
@@ -65,6 +68,7 @@ class _Span(NamedTuple):
     end: float
     placement: tuple[int, ...]
     pause: float
+    kind: str
 
 
 @dataclass(frozen=True)
@@ -75,8 +79,8 @@ class _Rows:
     points: Mapping[int, Sequence[_Point]]
     #: What people asked of it, in order.
     events: Mapping[int, Sequence[JobEvent]]
-    #: (job, attempt, generation) -> ranks on each host.
-    placements: Mapping[tuple[int, int, int], tuple[int, ...]]
+    #: (job, attempt, generation) -> what its ranks have.
+    members: Mapping[tuple[int, int, int], Sequence[SlotRef]]
     #: Of jobs, of versions of models, and of models.
     known: tuple[Mapping[int, Known], Mapping[int, Known], Mapping[int, Known]]
 
@@ -138,7 +142,7 @@ class _Past:
             elastic=self.elastic,
             max_seconds=asked.get("max_seconds", self.max_seconds),
             outcome=self._outcome(),
-            segments=tuple(Segment(max(0.0, span.end - span.start), span.placement, span.pause) for span in spans),
+            segments=tuple(Segment(max(0.0, span.end - span.start), *span[2:]) for span in spans),
             before=sum(span.end <= self.start for span in spans),
             slots=tuple(sorted(claim.ref for claim in self.claims if self._was_held(claim))),
             is_held_back=self._was_held_back(),
@@ -223,17 +227,23 @@ class _Past:
             yield from self._held_spans(over)
         for point, after in pairwise([*points, _Point(over, 0, 0, 0, 0.0)]):
             if point.slots:
-                placement = self.rows.placements.get((self.pk, point.attempt, point.generation), (point.slots,))
-                yield _Span(point.at, max(point.at, after.at), placement, point.pause)
+                refs = self.rows.members.get((self.pk, point.attempt, point.generation), ())
+                placement, kind = _hosts(refs) or (point.slots,), self._kind(point.attempt, refs)
+                yield _Span(point.at, max(point.at, after.at), placement, point.pause, kind)
+
+    def _kind(self, attempt: int, refs: Collection[SlotRef]) -> str:
+        """Of what it held there; of all that it held in the attempt, where nobody knows which of them it trained on."""
+        held = [claim for claim in self.claims if claim.attempt == attempt]
+        return kind_of_most(claim.kind for claim in held if not refs or claim.ref in refs)
 
     def _held_spans(self, over: float) -> Iterator[_Span]:
         """Return the spans of a script that never said that it trains: whole attempts, from first claim to last end."""
         for attempt in sorted({claim.attempt for claim in self.claims}):
             claims = [claim for claim in self.claims if claim.attempt == attempt]
             ends = [over if claim.released_at is None else min(over, claim.released_at) for claim in claims]
-            yield _Span(
-                min(claim.claimed_at for claim in claims), max(ends), _hosts(claim.ref for claim in claims), 0.0
-            )
+            refs = [claim.ref for claim in claims]
+            began = min(claim.claimed_at for claim in claims)
+            yield _Span(began, max(ends), _hosts(refs), 0.0, self._kind(attempt, refs))
 
 
 def _cut(spans: Iterable[_Span], at: float) -> Iterator[_Span]:
@@ -275,8 +285,8 @@ def _rows(jobs: QuerySet[Job]) -> _Rows:
         claims=_claims(numbers),
         points=_points(numbers),
         events=_by_job(JobEvent.objects.filter(job__in=numbers, reason__in=_ASKED).order_by("job", "seq")),
-        placements={
-            (job, attempt, number): _hosts(SlotRef(member["host"], member["slot"]) for member in members)
+        members={
+            (job, attempt, number): [SlotRef(member["host"], member["slot"]) for member in members]
             for job, attempt, number, members in Generation.objects.filter(job__in=numbers)
             .order_by()
             .values_list("job", "attempt", "number", "members")
@@ -297,10 +307,10 @@ def _claims(numbers: Any) -> dict[int, list[_Claim]]:
     found: dict[int, list[_Claim]] = defaultdict(list)
     names = ("job", "slot__host__name", "slot__index", "attempt")
     times = ("claimed_at", "vacating_at", "released_at", "trains_from")
-    rows = SlotClaim.objects.filter(job__in=numbers).order_by("pk").values_list(*names, *times)
-    for job, host, index, attempt, claimed, *others in rows.iterator(chunk_size=5000):
+    rows = SlotClaim.objects.filter(job__in=numbers).order_by("pk").values_list("gpu_model", *names, *times)
+    for kind, job, host, index, attempt, claimed, *others in rows.iterator(chunk_size=5000):
         vacating, released, trains = (at and at.timestamp() for at in others)
-        found[job].append(_Claim(SlotRef(host, index), attempt, claimed.timestamp(), vacating, released, trains))
+        found[job].append(_Claim(SlotRef(host, index), attempt, claimed.timestamp(), vacating, released, trains, kind))
     return found
 
 
@@ -329,13 +339,18 @@ def _all_known(jobs: QuerySet[Job]) -> tuple[dict[int, Known], dict[int, Known],
     ):
         if not parameters:
             continue
-        kind = max(sorted(parameters), key=lambda kind: len(points[job, kind]))
+        fitted = {
+            kind: (tuple(points[job, kind]), ThroughputParameters(**each)) for kind, each in sorted(parameters.items())
+        }
+        most = max(fitted, key=lambda kind: len(fitted[kind][0]))
         adapted = from_json(AdaptedBatch, told) if told is not None else None
         by_job[job] = Known(
             bounds=bounds_of(adapted) if adapted is not None else Bounds(batch),
-            parameters=ThroughputParameters(**parameters[kind]),
-            points=tuple(points[job, kind]),
+            parameters=fitted[most][1],
+            points=fitted[most][0],
             noise=noise_of(adapted) if adapted is not None else None,
+            kind=most,
+            others={kind: each for kind, each in fitted.items() if kind != most},
         )
         by_version[version] = by_model[model] = job
     wanted = {*by_version.values(), *by_model.values(), *jobs.filter(pk__in=by_job).values_list("pk", flat=True)}

@@ -180,7 +180,8 @@ def limits(replay: Replay) -> list[str]:
             f"{_were(missing)} not over four windows later in one of the replays, and left out of its averages."
         )
     said.append(
-        "Not played: work lost with hosts, changes of resource groups, draining hosts, and how kinds of GPU differ."
+        "Not played: work lost with hosts, changes of resource groups, draining hosts, and how much faster or slower a "
+        "training is on kinds of GPU on which it was never measured."
     )
     return said
 

@@ -16,6 +16,7 @@ from typing import Any, Literal
 from tidepool.goodput.model import Bounds, NoiseScale, Point, Size, ThroughputParameters
 from tidepool.goodput.model import gain as gain_of
 
+from scheduling.pool import kind_of_most
 from scheduling.replay.measuring import Measured
 from scheduling.replay.physics import Physics
 from scheduling.replay.profiles import Placement, StepTime
@@ -56,6 +57,8 @@ class Segment:
     seconds: float
     placement: Placement
     pause: float = 0.0
+    #: Of GPU: what most of its ranks had.
+    kind: str = ""
 
 
 @dataclass(frozen=True)
@@ -63,12 +66,19 @@ class Known:
     """Measures of a training, or of an earlier one of its model."""
 
     bounds: Bounds
+    #: On the kind of GPU that it was measured on most. They hold on kinds on which it never was.
     parameters: ThroughputParameters
     points: tuple[Point, ...] = ()
     noise: NoiseScale | None = None
     #: Noise from a progress on, in steps at the batch that it was submitted with, in order: as it was measured there,
     #: whatever the batch and the hour were. The first one holds from the beginning; where there is none, `noise` does.
     phases: tuple[tuple[float, NoiseScale], ...] = ()
+    kind: str = ""
+    #: Points and parameters of other kinds.
+    others: Mapping[str, tuple[tuple[Point, ...], ThroughputParameters]] = field(default_factory=dict)
+
+    def on(self, kind: str) -> tuple[tuple[Point, ...], ThroughputParameters]:
+        return self.others.get(kind, (self.points, self.parameters))
 
 
 @dataclass(frozen=True)
@@ -198,25 +208,27 @@ class Recording:
         return min(bisect_right(self.epoch_ends, progress), len(self.epoch_ends) - 1)
 
     @cached_property
-    def step_times(self) -> Callable[[Placement, int], StepTime]:
-        seen: dict[tuple[Size, int], StepTime] = {}
+    def _seen(self) -> dict[tuple[str, Size, int], StepTime]:
+        return {}
 
+    def times_on(self, kind: str) -> Callable[[Placement, int], StepTime]:
         def found(placement: Placement, micro: int) -> StepTime:
-            size = Size(len(placement), sum(placement))
-            if (size, micro) not in seen:
-                seen[size, micro] = self._step_time(size, micro)
-            return seen[size, micro]
+            asked = kind, Size(len(placement), sum(placement)), micro
+            if asked not in self._seen:
+                self._seen[asked] = self._step_time(*asked)
+            return self._seen[asked]
 
         return found
 
-    def _step_time(self, size: Size, micro: int) -> StepTime:
+    def _step_time(self, kind: str, size: Size, micro: int) -> StepTime:
         if self.known is None:
             return StepTime(1.0 if self.scaling == "none" else 1.0 / size.ranks, 0.0)
-        compute, step = _fitted(self.known.parameters, size, micro)
-        here = [point for point in self.known.points if point.size == size]
+        points, parameters = self.known.on(kind)
+        compute, step = _fitted(parameters, size, micro)
+        here = [point for point in points if point.size == size]
         if here:
             nearest = min(here, key=lambda point: abs(point.micro_batch - micro))
-            measured = _fitted(self.known.parameters, size, nearest.micro_batch)
+            measured = _fitted(parameters, size, nearest.micro_batch)
             compute *= nearest.compute_seconds / measured[0]
             step *= nearest.step_seconds / measured[1]
         return StepTime(max(compute, step), max(0.0, step - compute))
@@ -263,8 +275,10 @@ def play(
         told=told,
     )
     world.play(jobs)
-    hosts = _hosts(history.largest_pool)
-    alone = {job.id: _alone_seconds(job, hosts) for job in jobs if job.physics.application.epoch_ends[-1] < _ENDLESS}
+    hosts, kind = _hosts(history.largest_pool), kind_of_most(slot.device for slot in history.largest_pool)
+    alone = {
+        job.id: _alone_seconds(job, hosts, kind) for job in jobs if job.physics.application.epoch_ends[-1] < _ENDLESS
+    }
     return Played(tuple(jobs), tuple(world.held), len(world.cycles), alone)
 
 
@@ -273,7 +287,7 @@ def _hosts(pool: Iterable[SlotView]) -> list[int]:
     return sorted(Counter(slot.ref.host for slot in pool).values(), reverse=True)
 
 
-def _alone_seconds(job: Replayed, hosts: Sequence[int]) -> float:
+def _alone_seconds(job: Replayed, hosts: Sequence[int], kind: str) -> float:
     left, placement = job.max_slots, list[int]()
     for slots in hosts:
         if left > 0:
@@ -284,7 +298,7 @@ def _alone_seconds(job: Replayed, hosts: Sequence[int]) -> float:
     measured = Measured(job.measured.bounds)
     _tell(measured, recording.known)
     physics = Physics(recording, measured.choose)
-    physics.place(tuple(placement), 0.0)
+    physics.place(tuple(placement), 0.0, kind)
     assert job.costs is not None
     return job.costs.start + physics.seconds_to_end() + job.costs.end
 
@@ -383,6 +397,7 @@ def _tell(measured: Measured, known: Known | None) -> None:
     """What was measured in the end, it knows from now on."""
     if known is not None:
         measured.points, measured.parameters = known.points, known.parameters
+        measured.kind, measured.others = known.kind, dict(known.others)
 
 
 def _work(job: RecordedJob, scaling: Scaling) -> tuple[float, float]:
@@ -394,7 +409,7 @@ def _work(job: RecordedJob, scaling: Scaling) -> tuple[float, float]:
     for number, segment in enumerate(job.segments):
         if number == job.before:
             before = physics.progress
-        physics.place(segment.placement, segment.pause)
+        physics.place(segment.placement, segment.pause, segment.kind)
         physics.advance(segment.seconds)
     if job.before >= len(job.segments):
         before = physics.progress

@@ -50,8 +50,11 @@ class Measured:
 
     bounds: Bounds
     errors: Errors | None = None
+    #: Of the kind of GPU that it trains on, and those of other kinds.
+    kind: str = ""
     points: tuple[Point, ...] = ()
     parameters: ThroughputParameters | None = None
+    others: dict[str, tuple[tuple[Point, ...], ThroughputParameters | None]] = field(default_factory=dict)
     noise: NoiseScale | None = None
     #: False: its script measures nothing.
     tells: bool = True
@@ -64,18 +67,26 @@ class Measured:
         """Record measures at the present batch."""
         if not self.tells:
             return
+        self.turn_to(physics.kind)
         application, placement, batch = physics.application, physics.placement, physics.batch
         size = Size(len(placement), physics.ranks)
         if self.errors is None and any(
             point.size == size and _is_near(point.micro_batch, batch.micro) for point in self.points
         ):
             return
-        times = application.step_times(placement, batch.micro)
+        times = application.times_on(physics.kind)(placement, batch.micro)
         compute = self._seen(max(times.step - times.sync, 1e-6) * physics.pace)
         point = self._point(size, batch.micro, compute, max(compute, self._seen(times.step * physics.pace)))
         others = (one for one in self.points if (one.size, one.micro_batch) != (size, batch.micro))
         self.points = (*others, point)[-MOST_POINTS:]
         self.parameters = _fitted(self.points, self.parameters)
+
+    def turn_to(self, kind: str) -> None:
+        """Train on this kind of GPU: what was measured on another says nothing of it."""
+        if kind != self.kind:
+            self.others[self.kind] = self.points, self.parameters
+            self.points, self.parameters = self.others.pop(kind, ((), None))
+            self.kind = kind
 
     def _point(self, size: Size, micro: int, compute: float, step: float) -> Point:
         """Of all looks that are remembered of a shape; the same one where there are no errors."""
@@ -89,6 +100,7 @@ class Measured:
 
     def choose(self, physics: Physics) -> Batch:
         """Choose the best batch by what is known, as rank 0 does; before that, the one that it was submitted with."""
+        self.turn_to(physics.kind)
         if self.parameters is None or not self.bounds.is_adaptive:
             return self._unknown(physics)
         noise = physics.application.noise(physics.batch.samples(physics.ranks), physics.epoch)
@@ -107,19 +119,21 @@ class Measured:
         return fixed_batch(physics.application, max(self.bounds.batch_size, least), physics.ranks)
 
     def view(self, physics: Physics, *, pause_seconds: float, start_seconds: float) -> ProfileView | None:
-        if self.parameters is None:
+        told = {**self.others, self.kind: (self.points, self.parameters)}
+        parameters = {kind: known for kind, (_, known) in told.items() if known is not None}
+        if not parameters:
             return None
         return ProfileView(
             bounds=self.bounds,
-            parameters={"": self.parameters},
+            parameters=parameters,
             noise=self.noise,
-            largest_ranks=max((point.ranks for point in self.points), default=1),
+            largest_ranks=max((point.ranks for points, _ in told.values() for point in points), default=1),
             remaining_steps=max(0.0, physics.application.epoch_ends[-1] - physics.progress)
             if self.knows_its_end
             else None,
             pause_seconds=pause_seconds,
             start_seconds=start_seconds,
-            points=len(self.points),
+            points=sum(len(points) for points, _ in told.values()),
         )
 
 

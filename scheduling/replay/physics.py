@@ -28,8 +28,10 @@ class Trained(Protocol):
     def micro_bounds(self) -> tuple[int, int]: ...
     @property
     def epoch_ends(self) -> Sequence[float]: ...
-    @property
-    def step_times(self) -> Callable[[Placement, int], StepTime]: ...
+    def times_on(self, kind: str) -> Callable[[Placement, int], StepTime]:
+        """Return the times of steps on a kind of GPU."""
+        ...
+
     def noise(self, batch: float, epoch: int) -> tuple[float, float]: ...
     def gain(self, batch: float, epoch: int) -> float: ...
 
@@ -41,6 +43,8 @@ class Physics:
     application: Trained
     tune: Tuner
     placement: Placement = ()
+    #: Of GPU: what most of them are.
+    kind: str = ""
     batch: Batch = field(default_factory=lambda: Batch(1))
     #: Epochs that are over, and progress.
     epoch: int = 0
@@ -63,7 +67,7 @@ class Physics:
     def rate(self) -> float:
         """Progress per second."""
         application, batch = self.application, self.batch
-        seconds = application.step_times(self.placement, batch.micro).of(batch)
+        seconds = application.times_on(self.kind)(self.placement, batch.micro).of(batch)
         return application.gain(batch.samples(self.ranks), self.epoch) / (seconds * self.pace)
 
     def seconds_to_end(self) -> float:
@@ -75,11 +79,12 @@ class Physics:
             seconds += needed
         return seconds
 
-    def place(self, placement: Placement, pause: float) -> None:
+    def place(self, placement: Placement, pause: float, kind: str = "") -> None:
         """Give it these GPUs from now on, after a pause in seconds and what is left of the last; none: it waits."""
         self.resizes += bool(self.placement and placement)
         self.placement, self.pause = placement, max(self.pause, pause) if placement else 0.0
         if placement:
+            self.kind = kind
             self.batch = self.tune(self)
 
     def advance(self, seconds: float, *, whole_seconds: bool = False) -> None:

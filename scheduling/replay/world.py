@@ -15,6 +15,7 @@ from typing import Literal, NamedTuple
 
 from scheduling.placement import Placed
 from scheduling.policies import SETTLED_SECONDS
+from scheduling.pool import kind_of_most
 from scheduling.replay.measuring import Measured
 from scheduling.replay.physics import Physics
 from scheduling.replay.profiles import Placement
@@ -152,6 +153,7 @@ class World:
     _jobs: dict[int, Replayed] = field(default_factory=dict)
     _active: dict[int, Replayed] = field(default_factory=dict)
     _leaving: dict[SlotRef, int] = field(default_factory=dict)
+    _devices: dict[SlotRef, str] = field(default_factory=dict)
     _events: list[tuple[float, int, Kind, int, int]] = field(default_factory=list)
     _count: int = 0
     #: When the last division was made, and whether something has happened since on which the next one depends.
@@ -161,6 +163,7 @@ class World:
     def play(self, jobs: Sequence[Replayed]) -> None:
         """Play until all are over. Raises RuntimeError if some never are, unless `until` says when it is enough."""
         self._jobs = {job.id: job for job in jobs}
+        self._devices = _devices(self.slots)
         for job in jobs:
             self._at(job.submitted_at if job.comes_at is None else job.comes_at, "comes", job)
         for number, (at, _) in enumerate(self.changes):
@@ -244,6 +247,7 @@ class World:
                 self.groups = change.groups
             case Pool():
                 self.slots = change.slots
+                self._devices = _devices(self.slots)
                 self._leave_lost_slots()
             case JobChange():
                 self._ask(self._jobs[change.job], change)
@@ -361,7 +365,8 @@ class World:
     def _train_on(self, job: Replayed, pause: float) -> None:
         """Train on with the GPUs that it has and that are ready."""
         job.version += 1
-        job.physics.place(_placement(ref for ref in job.slots if ref not in job.joining), pause)
+        refs = [ref for ref in job.slots if ref not in job.joining]
+        job.physics.place(_placement(refs), pause, kind_of_most(self._devices.get(ref, "") for ref in refs))
         if job.physics.placement:
             self._at(self.now + job.physics.pause + MEASURED_AFTER, "measured", job)
             self._expect(job)
@@ -462,6 +467,10 @@ class World:
         else:
             self._train_on(job, self._costs(job).pause)
         self._at(self.now + self._costs(job).join, "switch", job)
+
+
+def _devices(slots: Iterable[SlotView]) -> dict[SlotRef, str]:
+    return {slot.ref: slot.device for slot in slots}
 
 
 def _placement(refs: Iterable[SlotRef]) -> Placement:

@@ -84,6 +84,24 @@ def profiled(job: Job) -> None:
     )  # fmt: skip
 
 
+def test_measures_and_sizes_are_of_a_kind_of_gpu(group: InstanceGroup) -> None:
+    """One query, whatever kinds there are."""
+    job = trained(group, 0, 0, 600)
+    profiled(job)
+    [profile] = JobProfile.objects.all()
+    slower = {**profile.parameters["virtual"], "compute_base": 2.0}
+    JobProfile.objects.update(parameters={**profile.parameters, "old": slower})
+    Slot.objects.update(device_model="virtual")
+    SlotClaim.objects.update(gpu_model="old")
+    [found] = recorded(START, END, END).jobs
+    assert [segment.kind for segment in found.segments] == ["old"]
+    assert found.known is not None
+    assert (found.known.kind, list(found.known.others)) == ("virtual", ["old"])
+    assert found.known.on("old")[1].compute_base == 2.0
+    result, _, _ = replayed(asked_for(), END, lambda part: None)
+    assert result["same"][0]["average"] == pytest.approx(6 + 600 * 1.1 / 2.1, rel=0.02)
+
+
 def asked_for(**values: Any) -> Replay:
     return ask_for_replay(ReplaySpec(START, END, **values), UserFactory(is_staff=True))
 

@@ -72,6 +72,48 @@ def test_half_the_gpus_take_twice_as_long_where_more_help() -> None:
     assert ends(again(past, gpus=8))[1] == pytest.approx(106.0)  # it asks for four
 
 
+#: On "slow" a step takes a second on four GPUs, on "fast" half of that.
+KINDS = Known(
+    Bounds(400),
+    PERFECT,
+    (Point(1, 4, 100, 1.0, 1.0, 50),),
+    kind="slow",
+    others={"fast": ((Point(1, 4, 100, 0.5, 0.5, 50),), replace(PERFECT, compute_per_sample=0.005))},
+)
+
+
+def of_kind(kind: str, count: int = 4) -> tuple[SlotView, ...]:
+    return tuple(replace(slot, device=kind) for slot in slots(count))
+
+
+@pytest.mark.parametrize(("recorded_on", "seconds"), [("slow", 50.0), ("fast", 100.0), ("unknown", 50.0)])
+def test_speeds_are_those_of_the_kind_of_gpu(recorded_on: str, seconds: float) -> None:
+    """A kind on which it was never measured counts as the one on which it was measured most."""
+    past = history(
+        job(1, 100.0, known=KINDS, segments=(Segment(100.0, (4,), kind=recorded_on),)), slots=of_kind("fast")
+    )
+    found = again(past)
+    assert ends(found)[1] == pytest.approx(seconds + 6, rel=1e-3)
+    assert found.alone[1] == pytest.approx(seconds + 6, rel=1e-3)
+    learnt = found.jobs[0].measured.view(found.jobs[0].physics, pause_seconds=1.0, start_seconds=1.0)
+    assert learnt is not None
+    assert list(learnt.parameters) == ["fast"]
+
+
+def test_a_training_that_changes_hosts_goes_on_at_their_speed() -> None:
+    """And keeps what it has measured on the former ones."""
+    past = history(
+        job(1, 100.0, known=KINDS, segments=(Segment(100.0, (4,), kind="slow"),)),
+        slots=of_kind("slow"),
+        changes=((55.0, Pool(tuple(replace(slot, ref=SlotRef("b", slot.ref.index)) for slot in of_kind("fast")))),),
+    )
+    found = again(past)
+    assert ends(found)[1] == pytest.approx(55 + 5 + 25 + 1, abs=3.0)
+    learnt = found.jobs[0].measured.view(found.jobs[0].physics, pause_seconds=1.0, start_seconds=1.0)
+    assert learnt is not None
+    assert sorted(learnt.parameters) == ["fast", "slow"]
+
+
 #: Each step takes a second, whatever its batch.
 FLAT = ThroughputParameters(1.0, 0.0, 1e-8, 1e-8, 1e-8, 1e-8, 1.0)
 #: At first a step of more samples is worth no more; from the twentieth on it is worth what its samples are.
