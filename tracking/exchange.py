@@ -111,5 +111,9 @@ class Exchange:
         await self.answer(status, json.dumps(values).encode())
 
     async def refuse(self, status: int, sentence: str) -> None:
+        """As MLflow's clients read it, or as a person does whose browser opens a page."""
         more = [(b"www-authenticate", b'Bearer realm="mlflow"')] if status == 401 else []
+        if b"text/html" in self.headers.get(b"accept", b""):
+            await self.answer(status, sentence.encode(), b"text/plain; charset=utf-8", *more)
+            return
         await self.answer(status, json.dumps(error_of(status, sentence)).encode(), b"application/json", *more)

@@ -1,5 +1,6 @@
 """Reach of a training's token: its own run, that run's children, and their models and files."""
 
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
@@ -21,22 +22,28 @@ _GET_RUN, _GET_MODEL = "2.0/mlflow/runs/get", "2.0/mlflow/logged-models/"
 #: Sends a call to MLflow on behalf of a caller: (caller, method, path below `/mlflow/api/`, values) -> status, JSON.
 Asks = Callable[[Caller, str, str, dict[str, Any]], Awaitable[tuple[int, Any]]]
 
-#: What never changes: job -> its run, and (job, run or model) that belong together.
-_runs: dict[int, TrackedRun] = {}
+#: A run that MLflow has lost is made again, under another id.
+_KNOWN_SECONDS = 30.0
+#: Job -> until when its run is known, and that; (job, run or model) that belong together, which never changes.
+_runs: dict[int, tuple[float, TrackedRun]] = {}
 _related: set[tuple[int, str]] = set()
 _MOST = 10_000
 
 
 async def run_of_job(job: int) -> TrackedRun:
     """The training's run, made now if it is the first to ask. Raises Answered where MLflow does not answer."""
-    if job not in _runs:
-        if len(_runs) > _MOST:
-            _runs.clear()
-        try:
-            _runs[job] = await database_sync_to_async(_ensured, thread_sensitive=False)(job)
-        except (Away, Refused) as error:
-            raise Answered(503, str(error)) from None
-    return _runs[job]
+    now = time.monotonic()
+    until, known = _runs.get(job, (now, None))
+    if known is not None and until > now:
+        return known
+    if len(_runs) > _MOST:
+        _runs.clear()
+    try:
+        run: TrackedRun = await database_sync_to_async(_ensured, thread_sensitive=False)(job)
+    except (Away, Refused) as error:
+        raise Answered(503, str(error)) from None
+    _runs[job] = now + _KNOWN_SECONDS, run
+    return run
 
 
 def _ensured(job: int) -> TrackedRun:

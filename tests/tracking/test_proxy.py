@@ -14,6 +14,7 @@ from accounts.tokens import create_token, make_token
 from core.roles import VIEWERS
 from jobs.states import JobState
 from tests.factories import JobFactory, UserFactory, set_job
+from tracking import family
 from tracking.access import token_of
 from tracking.mirror import Mirror
 from tracking.models import TrackedRun, UnsentCall
@@ -132,6 +133,32 @@ async def test_mlflow_away_is_said(site, mlflow, alice):
     mlflow.is_away = True
     answer = await site.get(f"{API}experiments/search", headers=await aof_user(alice))
     assert (answer.status_code, answer.json()["error_code"]) == (503, "INTERNAL_ERROR")
+
+
+async def test_who_opens_a_page_reads_a_sentence(site, mlflow, alice):
+    mlflow.is_away = True
+    headers = {**await aof_user(alice), "Accept": "text/html,*/*"}
+    answer = await site.get("/mlflow/", headers=headers)
+    assert (answer.status_code, answer.headers["content-type"]) == (503, "text/plain; charset=utf-8")
+    assert answer.text.startswith("MLflow does not answer at the moment.")
+
+
+async def test_a_run_that_was_made_again_is_the_trainings_from_then_on(site, mlflow, alice, monkeypatch):
+    monkeypatch.setattr(family, "_KNOWN_SECONDS", 0.0)
+    job, run, headers = await arunning(alice, mlflow)
+
+    async def begun():
+        return (await site.post(f"{API}runs/create", headers=headers, json={})).json()["run"]["info"]["run_id"]
+
+    def lost_and_made():
+        mlflow.runs[run.run_id]["tags"].clear()  # nobody finds it any more
+        TrackedRun.objects.all().delete()
+        return ensure_run(MlflowServer(mlflow.transport), job).run_id
+
+    assert await begun() == run.run_id
+    again = await sync_to_async(lost_and_made)()
+    assert again != run.run_id
+    assert await begun() == again
 
 
 async def test_files_go_past_mlflow_and_are_their_owners(site, mlflow, alice):
