@@ -7,7 +7,8 @@ with 99 % of the best speed-up, and at most four times as many GPUs as it has be
 taken to be twice as fast on two GPUs.
 """
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import accumulate
@@ -27,6 +28,7 @@ __all__ = [
     "Shape",
     "batch_of",
     "kind_of",
+    "kind_of_most",
     "prospect_of",
     "size_on",
     "sizes_within",
@@ -140,6 +142,12 @@ def _parameters(profile: ProfileView | None, kind: str) -> ThroughputParameters 
     """Return the parameters for this kind of GPU, else for the first measured: the shapes are much the same."""
     found = None if profile is None else kind_of(profile, kind)
     return None if profile is None or found is None else profile.parameters[found]
+
+
+def kind_of_most(devices: Iterable[str]) -> str:
+    """The kind of GPU that most of these are."""
+    kinds = Counter(devices)
+    return min(kinds, key=lambda kind: (-kinds[kind], kind), default="")
 
 
 def kind_of(profile: ProfileView, kind: str) -> str | None:

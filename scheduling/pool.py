@@ -9,23 +9,13 @@ from itertools import chain, groupby
 from operator import attrgetter
 from typing import Any, TypeVar
 
-from scheduling.curves import Shape, prospect_of
+from scheduling.curves import Shape, kind_of_most, prospect_of
 from scheduling.entitlement import SlotClass
 from scheduling.one_host import too_large_for_hosts
 from scheduling.policies import Demand, by_priority, by_submission
 from scheduling.snapshot import GroupView, JobView, SlotRef, Snapshot
 
-__all__ = [
-    "ByJob",
-    "Left",
-    "Pool",
-    "SlotIndex",
-    "confined",
-    "index_slots",
-    "kind_of_most",
-    "shape_of",
-    "sharing_groups",
-]
+__all__ = ["ByJob", "Left", "Pool", "SlotIndex", "confined", "index_slots", "shape_of", "sharing_groups"]
 
 _BY_REF = attrgetter("ref")
 _BY_ID = attrgetter("id")
@@ -249,12 +239,6 @@ def shape_of(snapshot: Snapshot, resource_group: str) -> Shape:
     slots_of = Counter(slot.ref.host for slot in offered)
     kind = kind_of_most(slot.device for slot in offered)
     return Shape(tuple(sorted(slots_of.values(), reverse=True)), kind, slots_of)
-
-
-def kind_of_most(devices: Iterable[str]) -> str:
-    """The kind of GPU that most of these are."""
-    kinds = Counter(devices)
-    return min(kinds, key=lambda kind: (-kinds[kind], kind), default="")
 
 
 def _kept_in_place(

@@ -22,7 +22,7 @@ from jobs.models import AllocationPoint, Generation, Job, JobEvent, JobProfile, 
 from jobs.queries.replays import jobs_between
 from jobs.states import UNDOABLE, JobState, Reason
 from models_registry.models import RegisteredModelVersion
-from scheduling.pool import kind_of_most
+from scheduling.curves import kind_of_most
 from scheduling.replay.history import History, Known, Outcome, RecordedJob, Segment
 from scheduling.replay.world import Change, Costs, JobChange
 from scheduling.snapshot import SlotRef

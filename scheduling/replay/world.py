@@ -13,9 +13,9 @@ from itertools import groupby
 from math import inf, nextafter
 from typing import Literal, NamedTuple
 
+from scheduling.curves import kind_of_most
 from scheduling.placement import Placed
 from scheduling.policies import SETTLED_SECONDS
-from scheduling.pool import kind_of_most
 from scheduling.replay.measuring import Measured
 from scheduling.replay.physics import Physics
 from scheduling.replay.profiles import Placement
