@@ -45,6 +45,12 @@ def test_a_script_goes_with_what_it_imports(folder: Path) -> None:
     assert package(folder / "train.py").entry_point == "train.py"
 
 
+def test_a_script_goes_with_its_requirements(folder: Path) -> None:
+    (folder / "requirements.txt").write_text("timm")
+    assert "requirements.txt" in _names(folder / "train.py")
+    assert _names(folder / "other.py") == {"other.py", "requirements.txt"}
+
+
 def test_a_folder_goes_without_what_nobody_means(folder: Path) -> None:
     assert _names(folder) == {
         *("train.py", "helper.py", "deeper.py", "other.py"),

@@ -56,9 +56,9 @@ def _with_settings(command: Any) -> Any:
 def run(context: Context, **given: Any) -> int:
     """Submit a script, a folder or a model, and follow its log to its end.
 
-    Of a script's folder the files are sent that git knows; without git the script and the modules beside it that it
-    imports. Words after -- are the script's. The exit code is 0 if the training succeeded, 1 if not. Ctrl-C asks
-    whether to cancel it or to leave it running.
+    Of a script's folder the files are sent that git knows; without git the script, the modules beside it that it
+    imports, and a requirements.txt. Words after -- are the script's. The exit code is 0 if the training succeeded, 1 if
+    not. Ctrl-C asks whether to cancel it or to leave it running.
 
     \b
     tidepool run train.py

@@ -22,6 +22,8 @@ __all__ = ["MAX_BYTES", "Package", "archived", "package", "write_zip"]
 MAX_BYTES = 256 * 1024**2
 _LEFT_OUT = frozenset({"__pycache__", "node_modules", "venv", "env", "site-packages"})
 _SUFFIXES_LEFT_OUT = (".pyc", ".pyo", ".egg-info")
+#: As the site reads it beside a script.
+_REQUIREMENTS = "requirements.txt"
 _SAY_NOTHING = frozenset({"train", "main", "run", "__main__", "script", "finetune"})
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 
@@ -61,7 +63,7 @@ def package(path: str | Path) -> Package:
     if known is not None and (not entry_point or Path(entry_point) in known):
         files, chosen_by = known, "what git knows"
     elif entry_point:
-        files, chosen_by = _imported(folder, entry_point), "the script and what it imports beside it"
+        files, chosen_by = _imported(folder, entry_point), "the script, and what it imports and requires beside it"
     else:
         files, chosen_by = sorted(_all_below(folder)), "all but hidden files and environments"
     return _checked(Package(folder, tuple(files), _bytes_of(folder, files), chosen_by, entry_point))
@@ -135,9 +137,9 @@ def _is_meant(name: str) -> bool:
 
 
 def _imported(folder: Path, script: str) -> list[Path]:
-    """The script, and the modules and packages beside it that it imports, and those import."""
+    """The script, the modules and packages beside it that it imports, and those import, and its requirements.txt."""
     found: set[Path] = set()
-    waiting = [Path(script)]
+    waiting = [Path(script), Path(_REQUIREMENTS)]
     while waiting:
         file = waiting.pop()
         if file in found or not _is_sent(folder / file):
