@@ -48,6 +48,8 @@ if find_spec("sniffio") is None:
 
 Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 
+#: Pages of the site that descriptions of runs lead to.
+_OF_A_TRAINING = re.compile(r"/jobs/[1-9][0-9]{0,17}/")
 #: Passed on, and nothing else.
 _ASKED = (b"accept", b"accept-encoding", b"content-type", b"user-agent", b"if-none-match", b"if-modified-since")
 _NOT_ANSWERED = frozenset({b"connection", b"date", b"server", b"set-cookie", b"transfer-encoding", b"www-authenticate"})
@@ -91,6 +93,9 @@ class TrackingProxy:
             await _redirect(exchange, f"{PREFIX}/")
             return
         if not exchange.path.startswith(f"{PREFIX}/"):
+            if _OF_A_TRAINING.fullmatch(exchange.path):
+                await _redirect(exchange, f"{_site()}{exchange.path}")
+                return
             raise Answered(404, "This name shows MLflow alone: Tidepool itself has another one.")
         try:
             caller = await caller_of(exchange.scope)
@@ -200,6 +205,11 @@ class TrackingProxy:
 
 def _is_page(exchange: Exchange) -> bool:
     return exchange.path == f"{PREFIX}/" and b"text/html" in exchange.headers.get(b"accept", b"")
+
+
+def _site() -> str:
+    """Where people reach the site; else where trainings do."""
+    return str(settings.TIDEPOOL_SITE_URL or settings.TIDEPOOL_MLFLOW_URL.removesuffix(PREFIX))
 
 
 def _host_of(exchange: Exchange) -> tuple[str, bool]:

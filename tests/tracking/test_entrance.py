@@ -155,3 +155,16 @@ async def test_that_name_shows_mlflow_and_nothing_else(open_site, browser):
     for origin, status in (("http://mlflow.example.org:8000", 200), ("http://testserver", 403), ("null", 403)):
         made = await there.post(f"{API}experiments/create", headers={"Origin": origin}, json={"name": "a"})
         assert made.status_code == status
+
+
+@pytest.mark.parametrize(
+    ("site_url", "leads_to"),
+    [("https://gpus.example.org", "https://gpus.example.org/jobs/412/"), ("", "http://127.0.0.1:8000/jobs/412/")],
+)
+async def test_the_link_of_a_run_leads_back_to_its_training(open_site, settings, site_url, leads_to):
+    settings.TIDEPOOL_SITE_URL = site_url
+    _, there = open_site
+    answer = await there.get("/jobs/412/")
+    assert (answer.status_code, answer.headers["location"]) == (302, leads_to)
+    for elsewhere in ("/jobs/412/delete/", "/jobs/", "//evil.example.org/jobs/1/", "/jobs/0/"):
+        assert (await there.get(f"http://mlflow.example.org:8000{elsewhere}")).status_code == 404
