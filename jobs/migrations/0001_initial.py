@@ -19,6 +19,411 @@ class Migration(migrations.Migration):
 
     operations = [
         migrations.CreateModel(
+            name="UsageName",
+            fields=[
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("name", models.CharField(max_length=128, unique=True)),
+            ],
+        ),
+        migrations.CreateModel(
+            name="ChosenColumns",
+            fields=[
+                (
+                    "owner",
+                    models.OneToOneField(
+                        on_delete=django.db.models.deletion.CASCADE,
+                        primary_key=True,
+                        related_name="job_columns",
+                        serialize=False,
+                        to=settings.AUTH_USER_MODEL,
+                    ),
+                ),
+                ("columns", models.CharField(max_length=2000)),
+            ],
+            options={
+                "constraints": [
+                    models.CheckConstraint(
+                        condition=models.Q(("columns", ""), _negated=True), name="chosen_columns_are_some"
+                    )
+                ],
+            },
+        ),
+        migrations.CreateModel(
+            name="GpuPrice",
+            fields=[
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("gpu_model", models.CharField(max_length=128)),
+                ("valid_from", models.DateField()),
+                ("per_hour", models.DecimalField(decimal_places=4, max_digits=12)),
+            ],
+            options={
+                "ordering": ["gpu_model", "valid_from"],
+                "constraints": [
+                    models.UniqueConstraint(fields=("gpu_model", "valid_from"), name="gpu_price_once_per_day"),
+                    models.CheckConstraint(condition=models.Q(("per_hour__gte", 0)), name="gpu_price_not_negative"),
+                ],
+            },
+        ),
+        migrations.CreateModel(
+            name="InstanceGroup",
+            fields=[
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("name", models.CharField(max_length=64, unique=True)),
+                ("description", models.CharField(blank=True, default="", max_length=200)),
+                ("template", models.CharField(blank=True, default="", max_length=64)),
+                (
+                    "state",
+                    models.CharField(
+                        choices=[("REGISTERED", "Registered"), ("STARTED", "Started"), ("STOPPED", "Stopped")],
+                        default="STARTED",
+                        max_length=16,
+                    ),
+                ),
+                ("revision", models.PositiveIntegerField(default=1)),
+                (
+                    "policy",
+                    models.CharField(
+                        choices=[
+                            ("fifo", "Fifo"),
+                            ("priority", "Priority"),
+                            ("fairshare", "Fairshare"),
+                            ("goodput", "Goodput"),
+                        ],
+                        default="fairshare",
+                        max_length=16,
+                    ),
+                ),
+                (
+                    "aim",
+                    models.CharField(
+                        choices=[("soon", "Soon"), ("even", "Even"), ("used", "Used")], default="soon", max_length=16
+                    ),
+                ),
+                ("preemption", models.BooleanField(default=False)),
+                ("reclaim_grace_seconds", models.PositiveIntegerField(default=10)),
+                ("minimum_run_seconds", models.PositiveIntegerField(default=0)),
+                ("default_priority", models.PositiveIntegerField(default=5000)),
+                ("lowest_priority", models.PositiveIntegerField(default=1)),
+                ("highest_priority", models.PositiveIntegerField(default=10000)),
+                ("quota", models.PositiveIntegerField(blank=True, null=True)),
+                ("weight", models.PositiveIntegerField(default=1)),
+                ("borrows", models.BooleanField(default=True)),
+                ("lends", models.BooleanField(default=True)),
+                ("execution_user", models.CharField(blank=True, default="", max_length=64)),
+                ("deployment_directory", models.CharField(blank=True, default="", max_length=4096)),
+                ("created_at", models.DateTimeField(auto_now_add=True)),
+                (
+                    "admins",
+                    models.ManyToManyField(blank=True, related_name="administered_groups", to=settings.AUTH_USER_MODEL),
+                ),
+                (
+                    "members",
+                    models.ManyToManyField(blank=True, related_name="instance_groups", to=settings.AUTH_USER_MODEL),
+                ),
+                (
+                    "resource_group",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.PROTECT,
+                        related_name="instance_groups",
+                        to="workers.resourcegroup",
+                    ),
+                ),
+            ],
+            options={
+                "ordering": ["name"],
+                "constraints": [
+                    models.CheckConstraint(
+                        condition=models.Q(("weight__gte", 1), ("quota__isnull", False), _connector="OR"),
+                        name="instance_group_weight",
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(
+                            ("lowest_priority__gte", 1),
+                            ("default_priority__gte", models.F("lowest_priority")),
+                            ("highest_priority__gte", models.F("default_priority")),
+                            ("highest_priority__lte", 10000),
+                        ),
+                        name="instance_group_priorities_in_order",
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(("state__in", ["REGISTERED", "STARTED", "STOPPED"])),
+                        name="instance_group_state",
+                    ),
+                ],
+            },
+        ),
+        migrations.CreateModel(
+            name="Replay",
+            fields=[
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("created_at", models.DateTimeField()),
+                ("start", models.DateTimeField()),
+                ("end", models.DateTimeField()),
+                ("alternative", models.JSONField(default=dict)),
+                (
+                    "state",
+                    models.CharField(
+                        choices=[
+                            ("WAITING", "Waiting"),
+                            ("RUNNING", "Running"),
+                            ("DONE", "Done"),
+                            ("FAILED", "Failed"),
+                        ],
+                        default="WAITING",
+                        max_length=16,
+                    ),
+                ),
+                ("progress", models.FloatField(default=0)),
+                ("problem", models.TextField(blank=True, default="")),
+                ("claim", models.CharField(blank=True, default="", max_length=32)),
+                ("claimed_until", models.DateTimeField(null=True)),
+                ("result", models.JSONField(default=dict)),
+                ("jobs", models.JSONField(default=list)),
+                ("moments", models.JSONField(default=dict)),
+                (
+                    "owner",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE, related_name="replays", to=settings.AUTH_USER_MODEL
+                    ),
+                ),
+            ],
+            options={
+                "ordering": ["-id"],
+                "indexes": [
+                    models.Index(
+                        condition=models.Q(("state__in", ("WAITING", "RUNNING"))), fields=["id"], name="replay_not_done"
+                    )
+                ],
+                "constraints": [
+                    models.CheckConstraint(
+                        condition=models.Q(("end__gt", models.F("start"))), name="replay_window_in_order"
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(("state__in", ("WAITING", "RUNNING", "DONE", "FAILED"))), name="replay_state"
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(
+                            models.Q(("state", "FAILED"), _negated=True),
+                            models.Q(("problem", ""), _negated=True),
+                            _connector="OR",
+                        ),
+                        name="replay_failed_says_why",
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(
+                            models.Q(("state", "RUNNING"), models.Q(("claim", ""), _negated=True)),
+                            models.Q(models.Q(("state", "RUNNING"), _negated=True), ("claim", "")),
+                            _connector="OR",
+                        ),
+                        name="replay_claimed_while_played",
+                    ),
+                ],
+            },
+        ),
+        migrations.CreateModel(
+            name="Report",
+            fields=[
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("title", models.CharField(max_length=200)),
+                (
+                    "readers",
+                    models.CharField(
+                        choices=[
+                            ("everybody", "Everybody"),
+                            ("group", "Members of the owner's instance groups"),
+                            ("owner", "Only the owner"),
+                        ],
+                        default="owner",
+                        max_length=16,
+                    ),
+                ),
+                ("created_at", models.DateTimeField()),
+                ("changed_at", models.DateTimeField()),
+                (
+                    "owner",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE, related_name="reports", to=settings.AUTH_USER_MODEL
+                    ),
+                ),
+            ],
+            options={
+                "ordering": ["-id"],
+                "constraints": [
+                    models.CheckConstraint(condition=models.Q(("title", ""), _negated=True), name="report_has_a_title"),
+                    models.CheckConstraint(
+                        condition=models.Q(("readers__in", ["everybody", "group", "owner"])), name="report_readers"
+                    ),
+                ],
+            },
+        ),
+        migrations.CreateModel(
+            name="ReportBlock",
+            fields=[
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("place", models.PositiveIntegerField()),
+                (
+                    "kind",
+                    models.CharField(
+                        choices=[("text", "Text"), ("chart", "Chart"), ("table", "Table"), ("note", "Note")],
+                        max_length=8,
+                    ),
+                ),
+                ("title", models.CharField(blank=True, default="", max_length=255)),
+                ("text", models.TextField(blank=True, default="")),
+                ("edits", models.PositiveIntegerField(default=0)),
+                ("data", models.JSONField(default=dict)),
+                ("size_bytes", models.PositiveIntegerField(default=0)),
+                ("sources", models.JSONField(default=list)),
+                ("added_at", models.DateTimeField()),
+                (
+                    "report",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE, related_name="blocks", to="jobs.report"
+                    ),
+                ),
+            ],
+            options={
+                "ordering": ["report", "place"],
+                "constraints": [
+                    models.UniqueConstraint(fields=("report", "place"), name="report_block_place"),
+                    models.CheckConstraint(
+                        condition=models.Q(("kind__in", ("text", "chart", "table", "note"))), name="report_block_kind"
+                    ),
+                    models.CheckConstraint(condition=models.Q(("size_bytes__lte", 524288)), name="report_block_size"),
+                    models.CheckConstraint(
+                        condition=models.Q(
+                            models.Q(("kind__in", ("text", "note")), ("size_bytes", 0)),
+                            models.Q(
+                                ("kind__in", ("chart", "table")), ("edits", 0), ("size_bytes__gt", 0), ("text", "")
+                            ),
+                            _connector="OR",
+                        ),
+                        name="report_block_has_text_or_data",
+                    ),
+                ],
+            },
+        ),
+        migrations.CreateModel(
+            name="ShareLink",
+            fields=[
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("digest", models.CharField(max_length=64, unique=True)),
+                ("created_at", models.DateTimeField()),
+                ("expires_at", models.DateTimeField()),
+                ("withdrawn_at", models.DateTimeField(blank=True, null=True)),
+                ("uses", models.PositiveIntegerField(default=0)),
+                ("last_used_at", models.DateTimeField(blank=True, null=True)),
+                (
+                    "report",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE, related_name="links", to="jobs.report"
+                    ),
+                ),
+            ],
+            options={
+                "ordering": ["-id"],
+                "constraints": [
+                    models.CheckConstraint(
+                        condition=models.Q(("expires_at__gt", models.F("created_at"))), name="share_link_ends_later"
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(
+                            models.Q(("last_used_at", None), ("uses", 0)),
+                            models.Q(("last_used_at__isnull", False), ("uses__gt", 0)),
+                            _connector="OR",
+                        ),
+                        name="share_link_used_iff_counted",
+                    ),
+                ],
+            },
+        ),
+        migrations.CreateModel(
+            name="SavedFilter",
+            fields=[
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("name", models.CharField(max_length=64)),
+                ("parameters", models.CharField(max_length=2000)),
+                ("created_at", models.DateTimeField(auto_now_add=True)),
+                (
+                    "owner",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE,
+                        related_name="job_filters",
+                        to=settings.AUTH_USER_MODEL,
+                    ),
+                ),
+            ],
+            options={
+                "ordering": ["owner", "name"],
+                "constraints": [models.UniqueConstraint(fields=("owner", "name"), name="saved_filter_named_once")],
+            },
+        ),
+        migrations.CreateModel(
+            name="SchedulerLease",
+            fields=[
+                ("id", models.PositiveSmallIntegerField(default=1, primary_key=True, serialize=False)),
+                ("epoch", models.PositiveBigIntegerField(default=0)),
+                ("holder", models.CharField(blank=True, default="", max_length=255)),
+                ("expires_at", models.DateTimeField(null=True)),
+                ("decided_at", models.DateTimeField(null=True)),
+                ("cycles", models.PositiveBigIntegerField(default=0)),
+                ("cycles_seconds", models.FloatField(default=0)),
+            ],
+            options={
+                "constraints": [
+                    models.CheckConstraint(condition=models.Q(("id", 1)), name="scheduler_lease_single_row")
+                ],
+            },
+        ),
+        migrations.CreateModel(
+            name="UsageMark",
+            fields=[
+                ("id", models.PositiveSmallIntegerField(default=1, primary_key=True, serialize=False)),
+                ("from_hour", models.PositiveIntegerField()),
+                ("hours_from", models.PositiveIntegerField()),
+                ("until_hour", models.PositiveIntegerField()),
+            ],
+            options={
+                "constraints": [models.CheckConstraint(condition=models.Q(("id", 1)), name="usage_mark_single_row")],
+            },
+        ),
+        migrations.CreateModel(
+            name="UsageBucket",
+            fields=[
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("hours", models.PositiveSmallIntegerField()),
+                ("start_hour", models.PositiveIntegerField()),
+                (
+                    "dimension",
+                    models.PositiveSmallIntegerField(
+                        choices=[(1, "User"), (2, "Group"), (3, "Job"), (4, "Host"), (5, "Gpu Model"), (6, "Capacity")]
+                    ),
+                ),
+                ("subject", models.PositiveBigIntegerField()),
+                ("held_ms", models.PositiveBigIntegerField()),
+                ("busy_ms", models.PositiveBigIntegerField(default=0)),
+                ("idle_ms", models.PositiveBigIntegerField(default=0)),
+                ("training_ms", models.PositiveBigIntegerField(default=0)),
+                (
+                    "gpu_model",
+                    models.ForeignKey(
+                        db_index=False,
+                        on_delete=django.db.models.deletion.PROTECT,
+                        related_name="+",
+                        to="jobs.usagename",
+                    ),
+                ),
+            ],
+            options={
+                "constraints": [
+                    models.UniqueConstraint(
+                        fields=("hours", "dimension", "start_hour", "subject", "gpu_model"), name="usage_bucket_once"
+                    ),
+                    models.CheckConstraint(condition=models.Q(("hours__in", (1, 24))), name="usage_bucket_hour_or_day"),
+                ],
+            },
+        ),
+        migrations.CreateModel(
             name="Checkpoint",
             fields=[
                 ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
@@ -198,6 +603,33 @@ class Migration(migrations.Migration):
                         to="jobs.job",
                     ),
                 ),
+                (
+                    "instance_group",
+                    models.ForeignKey(
+                        db_index=False,
+                        on_delete=django.db.models.deletion.PROTECT,
+                        related_name="jobs",
+                        to="jobs.instancegroup",
+                    ),
+                ),
+                (
+                    "model",
+                    models.ForeignKey(
+                        db_index=False,
+                        on_delete=django.db.models.deletion.PROTECT,
+                        related_name="jobs",
+                        to="models_registry.registeredmodelversion",
+                    ),
+                ),
+                (
+                    "owner",
+                    models.ForeignKey(
+                        db_index=False,
+                        on_delete=django.db.models.deletion.PROTECT,
+                        related_name="jobs",
+                        to=settings.AUTH_USER_MODEL,
+                    ),
+                ),
             ],
             options={
                 "ordering": ["-id"],
@@ -245,138 +677,143 @@ class Migration(migrations.Migration):
                         name="job_finished_iff_terminal",
                     ),
                 ],
-            },
-        ),
-        migrations.CreateModel(
-            name="UsageName",
-            fields=[
-                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
-                ("name", models.CharField(max_length=128, unique=True)),
-            ],
-        ),
-        migrations.CreateModel(
-            name="ChosenColumns",
-            fields=[
-                (
-                    "owner",
-                    models.OneToOneField(
-                        on_delete=django.db.models.deletion.CASCADE,
-                        primary_key=True,
-                        related_name="job_columns",
-                        serialize=False,
-                        to=settings.AUTH_USER_MODEL,
-                    ),
-                ),
-                ("columns", models.CharField(max_length=2000)),
-            ],
-            options={
-                "constraints": [
-                    models.CheckConstraint(
-                        condition=models.Q(("columns", ""), _negated=True), name="chosen_columns_are_some"
-                    )
-                ],
-            },
-        ),
-        migrations.CreateModel(
-            name="GpuPrice",
-            fields=[
-                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
-                ("gpu_model", models.CharField(max_length=128)),
-                ("valid_from", models.DateField()),
-                ("per_hour", models.DecimalField(decimal_places=4, max_digits=12)),
-            ],
-            options={
-                "ordering": ["gpu_model", "valid_from"],
-                "constraints": [
-                    models.UniqueConstraint(fields=("gpu_model", "valid_from"), name="gpu_price_once_per_day"),
-                    models.CheckConstraint(condition=models.Q(("per_hour__gte", 0)), name="gpu_price_not_negative"),
-                ],
-            },
-        ),
-        migrations.CreateModel(
-            name="InstanceGroup",
-            fields=[
-                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
-                ("name", models.CharField(max_length=64, unique=True)),
-                ("description", models.CharField(blank=True, default="", max_length=200)),
-                ("template", models.CharField(blank=True, default="", max_length=64)),
-                (
-                    "state",
-                    models.CharField(
-                        choices=[("REGISTERED", "Registered"), ("STARTED", "Started"), ("STOPPED", "Stopped")],
-                        default="STARTED",
-                        max_length=16,
-                    ),
-                ),
-                ("revision", models.PositiveIntegerField(default=1)),
-                (
-                    "policy",
-                    models.CharField(
-                        choices=[
-                            ("fifo", "Fifo"),
-                            ("priority", "Priority"),
-                            ("fairshare", "Fairshare"),
-                            ("goodput", "Goodput"),
+                "indexes": [
+                    models.Index(
+                        fields=[
+                            "-submitted_at",
+                            "-id",
+                            "owner",
+                            "state",
+                            "model",
+                            "dataset",
+                            "instance_group",
+                            "finished_at",
+                            "name_folded",
+                            "priority",
                         ],
-                        default="fairshare",
-                        max_length=16,
+                        name="job_by_submission",
                     ),
-                ),
-                (
-                    "aim",
-                    models.CharField(
-                        choices=[("soon", "Soon"), ("even", "Even"), ("used", "Used")], default="soon", max_length=16
+                    models.Index(
+                        fields=[
+                            "owner",
+                            "-submitted_at",
+                            "-id",
+                            "state",
+                            "model",
+                            "dataset",
+                            "instance_group",
+                            "finished_at",
+                            "name_folded",
+                            "priority",
+                        ],
+                        name="job_by_owner",
                     ),
-                ),
-                ("preemption", models.BooleanField(default=False)),
-                ("reclaim_grace_seconds", models.PositiveIntegerField(default=10)),
-                ("minimum_run_seconds", models.PositiveIntegerField(default=0)),
-                ("default_priority", models.PositiveIntegerField(default=5000)),
-                ("lowest_priority", models.PositiveIntegerField(default=1)),
-                ("highest_priority", models.PositiveIntegerField(default=10000)),
-                ("quota", models.PositiveIntegerField(blank=True, null=True)),
-                ("weight", models.PositiveIntegerField(default=1)),
-                ("borrows", models.BooleanField(default=True)),
-                ("lends", models.BooleanField(default=True)),
-                ("execution_user", models.CharField(blank=True, default="", max_length=64)),
-                ("deployment_directory", models.CharField(blank=True, default="", max_length=4096)),
-                ("created_at", models.DateTimeField(auto_now_add=True)),
-                (
-                    "admins",
-                    models.ManyToManyField(blank=True, related_name="administered_groups", to=settings.AUTH_USER_MODEL),
-                ),
-                (
-                    "members",
-                    models.ManyToManyField(blank=True, related_name="instance_groups", to=settings.AUTH_USER_MODEL),
-                ),
-                (
-                    "resource_group",
-                    models.ForeignKey(
-                        on_delete=django.db.models.deletion.PROTECT,
-                        related_name="instance_groups",
-                        to="workers.resourcegroup",
+                    models.Index(
+                        fields=[
+                            "state",
+                            "-submitted_at",
+                            "-id",
+                            "owner",
+                            "model",
+                            "dataset",
+                            "instance_group",
+                            "finished_at",
+                            "name_folded",
+                            "priority",
+                        ],
+                        name="job_by_state",
                     ),
-                ),
-            ],
-            options={
-                "ordering": ["name"],
-                "constraints": [
-                    models.CheckConstraint(
-                        condition=models.Q(("weight__gte", 1), ("quota__isnull", False), _connector="OR"),
-                        name="instance_group_weight",
+                    models.Index(
+                        fields=[
+                            "model",
+                            "-submitted_at",
+                            "-id",
+                            "owner",
+                            "state",
+                            "dataset",
+                            "instance_group",
+                            "finished_at",
+                            "name_folded",
+                            "priority",
+                        ],
+                        name="job_by_model",
                     ),
-                    models.CheckConstraint(
-                        condition=models.Q(
-                            ("lowest_priority__gte", 1),
-                            ("default_priority__gte", models.F("lowest_priority")),
-                            ("highest_priority__gte", models.F("default_priority")),
-                            ("highest_priority__lte", 10000),
-                        ),
-                        name="instance_group_priorities_in_order",
+                    models.Index(
+                        fields=[
+                            "dataset",
+                            "-submitted_at",
+                            "-id",
+                            "owner",
+                            "state",
+                            "model",
+                            "instance_group",
+                            "finished_at",
+                            "name_folded",
+                            "priority",
+                        ],
+                        name="job_by_dataset",
                     ),
-                    models.CheckConstraint(
-                        condition=models.Q(("state__in", ["REGISTERED", "STARTED", "STOPPED"])),
-                        name="instance_group_state",
+                    models.Index(
+                        fields=[
+                            "name_folded",
+                            "id",
+                            "owner",
+                            "state",
+                            "model",
+                            "dataset",
+                            "instance_group",
+                            "submitted_at",
+                            "finished_at",
+                            "priority",
+                        ],
+                        name="job_by_name",
+                    ),
+                    models.Index(
+                        fields=[
+                            "-priority",
+                            "-id",
+                            "owner",
+                            "state",
+                            "model",
+                            "dataset",
+                            "instance_group",
+                            "submitted_at",
+                            "finished_at",
+                            "name_folded",
+                        ],
+                        name="job_by_priority",
+                    ),
+                    models.Index(
+                        condition=models.Q(("finished_at__isnull", False)),
+                        fields=[
+                            "-finished_at",
+                            "-id",
+                            "owner",
+                            "state",
+                            "model",
+                            "dataset",
+                            "instance_group",
+                            "submitted_at",
+                            "name_folded",
+                            "priority",
+                        ],
+                        name="job_by_end",
+                    ),
+                    models.Index(
+                        condition=models.Q(("finished_at__isnull", True)),
+                        fields=[
+                            "-submitted_at",
+                            "-id",
+                            "owner",
+                            "state",
+                            "model",
+                            "dataset",
+                            "instance_group",
+                            "finished_at",
+                            "name_folded",
+                            "priority",
+                        ],
+                        name="job_not_over",
                     ),
                 ],
             },
@@ -420,36 +857,6 @@ class Migration(migrations.Migration):
                 ("curve_sources", models.JSONField(default=dict)),
                 ("error", models.JSONField(default=dict)),
             ],
-        ),
-        migrations.AddField(
-            model_name="job",
-            name="instance_group",
-            field=models.ForeignKey(
-                db_index=False,
-                on_delete=django.db.models.deletion.PROTECT,
-                related_name="jobs",
-                to="jobs.instancegroup",
-            ),
-        ),
-        migrations.AddField(
-            model_name="job",
-            name="model",
-            field=models.ForeignKey(
-                db_index=False,
-                on_delete=django.db.models.deletion.PROTECT,
-                related_name="jobs",
-                to="models_registry.registeredmodelversion",
-            ),
-        ),
-        migrations.AddField(
-            model_name="job",
-            name="owner",
-            field=models.ForeignKey(
-                db_index=False,
-                on_delete=django.db.models.deletion.PROTECT,
-                related_name="jobs",
-                to=settings.AUTH_USER_MODEL,
-            ),
         ),
         migrations.CreateModel(
             name="Generation",
@@ -499,13 +906,6 @@ class Migration(migrations.Migration):
                     ),
                 ],
             },
-        ),
-        migrations.AddField(
-            model_name="checkpoint",
-            name="job",
-            field=models.ForeignKey(
-                on_delete=django.db.models.deletion.CASCADE, related_name="checkpoints", to="jobs.job"
-            ),
         ),
         migrations.CreateModel(
             name="AllocationPoint",
@@ -804,249 +1204,6 @@ class Migration(migrations.Migration):
             },
         ),
         migrations.CreateModel(
-            name="Replay",
-            fields=[
-                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
-                ("created_at", models.DateTimeField()),
-                ("start", models.DateTimeField()),
-                ("end", models.DateTimeField()),
-                ("alternative", models.JSONField(default=dict)),
-                (
-                    "state",
-                    models.CharField(
-                        choices=[
-                            ("WAITING", "Waiting"),
-                            ("RUNNING", "Running"),
-                            ("DONE", "Done"),
-                            ("FAILED", "Failed"),
-                        ],
-                        default="WAITING",
-                        max_length=16,
-                    ),
-                ),
-                ("progress", models.FloatField(default=0)),
-                ("problem", models.TextField(blank=True, default="")),
-                ("claim", models.CharField(blank=True, default="", max_length=32)),
-                ("claimed_until", models.DateTimeField(null=True)),
-                ("result", models.JSONField(default=dict)),
-                ("jobs", models.JSONField(default=list)),
-                ("moments", models.JSONField(default=dict)),
-                (
-                    "owner",
-                    models.ForeignKey(
-                        on_delete=django.db.models.deletion.CASCADE, related_name="replays", to=settings.AUTH_USER_MODEL
-                    ),
-                ),
-            ],
-            options={
-                "ordering": ["-id"],
-                "indexes": [
-                    models.Index(
-                        condition=models.Q(("state__in", ("WAITING", "RUNNING"))), fields=["id"], name="replay_not_done"
-                    )
-                ],
-                "constraints": [
-                    models.CheckConstraint(
-                        condition=models.Q(("end__gt", models.F("start"))), name="replay_window_in_order"
-                    ),
-                    models.CheckConstraint(
-                        condition=models.Q(("state__in", ("WAITING", "RUNNING", "DONE", "FAILED"))), name="replay_state"
-                    ),
-                    models.CheckConstraint(
-                        condition=models.Q(
-                            models.Q(("state", "FAILED"), _negated=True),
-                            models.Q(("problem", ""), _negated=True),
-                            _connector="OR",
-                        ),
-                        name="replay_failed_says_why",
-                    ),
-                    models.CheckConstraint(
-                        condition=models.Q(
-                            models.Q(("state", "RUNNING"), models.Q(("claim", ""), _negated=True)),
-                            models.Q(models.Q(("state", "RUNNING"), _negated=True), ("claim", "")),
-                            _connector="OR",
-                        ),
-                        name="replay_claimed_while_played",
-                    ),
-                ],
-            },
-        ),
-        migrations.CreateModel(
-            name="Report",
-            fields=[
-                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
-                ("title", models.CharField(max_length=200)),
-                (
-                    "readers",
-                    models.CharField(
-                        choices=[
-                            ("everybody", "Everybody"),
-                            ("group", "Members of the owner's instance groups"),
-                            ("owner", "Only the owner"),
-                        ],
-                        default="owner",
-                        max_length=16,
-                    ),
-                ),
-                ("created_at", models.DateTimeField()),
-                ("changed_at", models.DateTimeField()),
-                (
-                    "owner",
-                    models.ForeignKey(
-                        on_delete=django.db.models.deletion.CASCADE, related_name="reports", to=settings.AUTH_USER_MODEL
-                    ),
-                ),
-            ],
-            options={
-                "ordering": ["-id"],
-            },
-        ),
-        migrations.CreateModel(
-            name="ReportBlock",
-            fields=[
-                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
-                ("place", models.PositiveIntegerField()),
-                (
-                    "kind",
-                    models.CharField(
-                        choices=[("text", "Text"), ("chart", "Chart"), ("table", "Table"), ("note", "Note")],
-                        max_length=8,
-                    ),
-                ),
-                ("title", models.CharField(blank=True, default="", max_length=255)),
-                ("text", models.TextField(blank=True, default="")),
-                ("edits", models.PositiveIntegerField(default=0)),
-                ("data", models.JSONField(default=dict)),
-                ("size_bytes", models.PositiveIntegerField(default=0)),
-                ("sources", models.JSONField(default=list)),
-                ("added_at", models.DateTimeField()),
-                (
-                    "report",
-                    models.ForeignKey(
-                        on_delete=django.db.models.deletion.CASCADE, related_name="blocks", to="jobs.report"
-                    ),
-                ),
-            ],
-            options={
-                "ordering": ["report", "place"],
-            },
-        ),
-        migrations.CreateModel(
-            name="ShareLink",
-            fields=[
-                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
-                ("digest", models.CharField(max_length=64, unique=True)),
-                ("created_at", models.DateTimeField()),
-                ("expires_at", models.DateTimeField()),
-                ("withdrawn_at", models.DateTimeField(blank=True, null=True)),
-                ("uses", models.PositiveIntegerField(default=0)),
-                ("last_used_at", models.DateTimeField(blank=True, null=True)),
-                (
-                    "report",
-                    models.ForeignKey(
-                        on_delete=django.db.models.deletion.CASCADE, related_name="links", to="jobs.report"
-                    ),
-                ),
-            ],
-            options={
-                "ordering": ["-id"],
-            },
-        ),
-        migrations.AddConstraint(
-            model_name="report",
-            constraint=models.CheckConstraint(
-                condition=models.Q(("title", ""), _negated=True), name="report_has_a_title"
-            ),
-        ),
-        migrations.AddConstraint(
-            model_name="report",
-            constraint=models.CheckConstraint(
-                condition=models.Q(("readers__in", ["everybody", "group", "owner"])), name="report_readers"
-            ),
-        ),
-        migrations.AddConstraint(
-            model_name="reportblock",
-            constraint=models.UniqueConstraint(fields=("report", "place"), name="report_block_place"),
-        ),
-        migrations.AddConstraint(
-            model_name="reportblock",
-            constraint=models.CheckConstraint(
-                condition=models.Q(("kind__in", ("text", "chart", "table", "note"))), name="report_block_kind"
-            ),
-        ),
-        migrations.AddConstraint(
-            model_name="reportblock",
-            constraint=models.CheckConstraint(
-                condition=models.Q(("size_bytes__lte", 524288)), name="report_block_size"
-            ),
-        ),
-        migrations.AddConstraint(
-            model_name="reportblock",
-            constraint=models.CheckConstraint(
-                condition=models.Q(
-                    models.Q(("kind__in", ("text", "note")), ("size_bytes", 0)),
-                    models.Q(("kind__in", ("chart", "table")), ("edits", 0), ("size_bytes__gt", 0), ("text", "")),
-                    _connector="OR",
-                ),
-                name="report_block_has_text_or_data",
-            ),
-        ),
-        migrations.AddConstraint(
-            model_name="sharelink",
-            constraint=models.CheckConstraint(
-                condition=models.Q(("expires_at__gt", models.F("created_at"))), name="share_link_ends_later"
-            ),
-        ),
-        migrations.AddConstraint(
-            model_name="sharelink",
-            constraint=models.CheckConstraint(
-                condition=models.Q(
-                    models.Q(("last_used_at", None), ("uses", 0)),
-                    models.Q(("last_used_at__isnull", False), ("uses__gt", 0)),
-                    _connector="OR",
-                ),
-                name="share_link_used_iff_counted",
-            ),
-        ),
-        migrations.CreateModel(
-            name="SavedFilter",
-            fields=[
-                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
-                ("name", models.CharField(max_length=64)),
-                ("parameters", models.CharField(max_length=2000)),
-                ("created_at", models.DateTimeField(auto_now_add=True)),
-                (
-                    "owner",
-                    models.ForeignKey(
-                        on_delete=django.db.models.deletion.CASCADE,
-                        related_name="job_filters",
-                        to=settings.AUTH_USER_MODEL,
-                    ),
-                ),
-            ],
-            options={
-                "ordering": ["owner", "name"],
-                "constraints": [models.UniqueConstraint(fields=("owner", "name"), name="saved_filter_named_once")],
-            },
-        ),
-        migrations.CreateModel(
-            name="SchedulerLease",
-            fields=[
-                ("id", models.PositiveSmallIntegerField(default=1, primary_key=True, serialize=False)),
-                ("epoch", models.PositiveBigIntegerField(default=0)),
-                ("holder", models.CharField(blank=True, default="", max_length=255)),
-                ("expires_at", models.DateTimeField(null=True)),
-                ("decided_at", models.DateTimeField(null=True)),
-                ("cycles", models.PositiveBigIntegerField(default=0)),
-                ("cycles_seconds", models.FloatField(default=0)),
-            ],
-            options={
-                "constraints": [
-                    models.CheckConstraint(condition=models.Q(("id", 1)), name="scheduler_lease_single_row")
-                ],
-            },
-        ),
-        migrations.CreateModel(
             name="SlotClaim",
             fields=[
                 ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
@@ -1215,54 +1372,6 @@ class Migration(migrations.Migration):
             },
         ),
         migrations.CreateModel(
-            name="UsageMark",
-            fields=[
-                ("id", models.PositiveSmallIntegerField(default=1, primary_key=True, serialize=False)),
-                ("from_hour", models.PositiveIntegerField()),
-                ("hours_from", models.PositiveIntegerField()),
-                ("until_hour", models.PositiveIntegerField()),
-            ],
-            options={
-                "constraints": [models.CheckConstraint(condition=models.Q(("id", 1)), name="usage_mark_single_row")],
-            },
-        ),
-        migrations.CreateModel(
-            name="UsageBucket",
-            fields=[
-                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
-                ("hours", models.PositiveSmallIntegerField()),
-                ("start_hour", models.PositiveIntegerField()),
-                (
-                    "dimension",
-                    models.PositiveSmallIntegerField(
-                        choices=[(1, "User"), (2, "Group"), (3, "Job"), (4, "Host"), (5, "Gpu Model"), (6, "Capacity")]
-                    ),
-                ),
-                ("subject", models.PositiveBigIntegerField()),
-                ("held_ms", models.PositiveBigIntegerField()),
-                ("busy_ms", models.PositiveBigIntegerField(default=0)),
-                ("idle_ms", models.PositiveBigIntegerField(default=0)),
-                ("training_ms", models.PositiveBigIntegerField(default=0)),
-                (
-                    "gpu_model",
-                    models.ForeignKey(
-                        db_index=False,
-                        on_delete=django.db.models.deletion.PROTECT,
-                        related_name="+",
-                        to="jobs.usagename",
-                    ),
-                ),
-            ],
-            options={
-                "constraints": [
-                    models.UniqueConstraint(
-                        fields=("hours", "dimension", "start_hour", "subject", "gpu_model"), name="usage_bucket_once"
-                    ),
-                    models.CheckConstraint(condition=models.Q(("hours__in", (1, 24))), name="usage_bucket_hour_or_day"),
-                ],
-            },
-        ),
-        migrations.CreateModel(
             name="Validation",
             fields=[
                 ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
@@ -1292,168 +1401,11 @@ class Migration(migrations.Migration):
                 "ordering": ["-job_id"],
             },
         ),
-        migrations.AddIndex(
-            model_name="job",
-            index=models.Index(
-                fields=[
-                    "-submitted_at",
-                    "-id",
-                    "owner",
-                    "state",
-                    "model",
-                    "dataset",
-                    "instance_group",
-                    "finished_at",
-                    "name_folded",
-                    "priority",
-                ],
-                name="job_by_submission",
-            ),
-        ),
-        migrations.AddIndex(
-            model_name="job",
-            index=models.Index(
-                fields=[
-                    "owner",
-                    "-submitted_at",
-                    "-id",
-                    "state",
-                    "model",
-                    "dataset",
-                    "instance_group",
-                    "finished_at",
-                    "name_folded",
-                    "priority",
-                ],
-                name="job_by_owner",
-            ),
-        ),
-        migrations.AddIndex(
-            model_name="job",
-            index=models.Index(
-                fields=[
-                    "state",
-                    "-submitted_at",
-                    "-id",
-                    "owner",
-                    "model",
-                    "dataset",
-                    "instance_group",
-                    "finished_at",
-                    "name_folded",
-                    "priority",
-                ],
-                name="job_by_state",
-            ),
-        ),
-        migrations.AddIndex(
-            model_name="job",
-            index=models.Index(
-                fields=[
-                    "model",
-                    "-submitted_at",
-                    "-id",
-                    "owner",
-                    "state",
-                    "dataset",
-                    "instance_group",
-                    "finished_at",
-                    "name_folded",
-                    "priority",
-                ],
-                name="job_by_model",
-            ),
-        ),
-        migrations.AddIndex(
-            model_name="job",
-            index=models.Index(
-                fields=[
-                    "dataset",
-                    "-submitted_at",
-                    "-id",
-                    "owner",
-                    "state",
-                    "model",
-                    "instance_group",
-                    "finished_at",
-                    "name_folded",
-                    "priority",
-                ],
-                name="job_by_dataset",
-            ),
-        ),
-        migrations.AddIndex(
-            model_name="job",
-            index=models.Index(
-                fields=[
-                    "name_folded",
-                    "id",
-                    "owner",
-                    "state",
-                    "model",
-                    "dataset",
-                    "instance_group",
-                    "submitted_at",
-                    "finished_at",
-                    "priority",
-                ],
-                name="job_by_name",
-            ),
-        ),
-        migrations.AddIndex(
-            model_name="job",
-            index=models.Index(
-                fields=[
-                    "-priority",
-                    "-id",
-                    "owner",
-                    "state",
-                    "model",
-                    "dataset",
-                    "instance_group",
-                    "submitted_at",
-                    "finished_at",
-                    "name_folded",
-                ],
-                name="job_by_priority",
-            ),
-        ),
-        migrations.AddIndex(
-            model_name="job",
-            index=models.Index(
-                condition=models.Q(("finished_at__isnull", False)),
-                fields=[
-                    "-finished_at",
-                    "-id",
-                    "owner",
-                    "state",
-                    "model",
-                    "dataset",
-                    "instance_group",
-                    "submitted_at",
-                    "name_folded",
-                    "priority",
-                ],
-                name="job_by_end",
-            ),
-        ),
-        migrations.AddIndex(
-            model_name="job",
-            index=models.Index(
-                condition=models.Q(("finished_at__isnull", True)),
-                fields=[
-                    "-submitted_at",
-                    "-id",
-                    "owner",
-                    "state",
-                    "model",
-                    "dataset",
-                    "instance_group",
-                    "finished_at",
-                    "name_folded",
-                    "priority",
-                ],
-                name="job_not_over",
+        migrations.AddField(
+            model_name="checkpoint",
+            name="job",
+            field=models.ForeignKey(
+                on_delete=django.db.models.deletion.CASCADE, related_name="checkpoints", to="jobs.job"
             ),
         ),
         migrations.AddConstraint(
