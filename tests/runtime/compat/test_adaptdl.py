@@ -42,7 +42,7 @@ def expected(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], 
     """Weights and what is printed, of the script run by plain python."""
     out = tmp_path_factory.mktemp("alone") / "alone.pth"
     environment = {**OFF_CLUSTER, "PYTHONPATH": MODULES}
-    command = [sys.executable, SCRIPT, *ARGUMENTS, "--out", str(out)]
+    command = [sys.executable, str(SCRIPT), *ARGUMENTS, "--out", str(out)]
     ran = subprocess.run(command, check=True, env=environment, timeout=300, capture_output=True, text=True)
     return torch.load(out, weights_only=True), ran.stdout.splitlines()
 
@@ -136,7 +136,7 @@ def test_processes_that_meet_by_an_address_stop_together_and_go_on(
     port = free_port()
 
     def replicas(count: int, *arguments: str) -> list[subprocess.Popen[str]]:
-        command = [sys.executable, SCRIPT, *ARGUMENTS, *arguments, "--out", str(tmp_path / "together.pth")]
+        command = [sys.executable, str(SCRIPT), *ARGUMENTS, *arguments, "--out", str(tmp_path / "together.pth")]
         common = {**OFF_CLUSTER, "PYTHONPATH": MODULES, "ADAPTDL_CHECKPOINT_PATH": str(tmp_path / "checkpoint")}
         places = {"ADAPTDL_MASTER_PORT": str(port), "ADAPTDL_NUM_REPLICAS": str(count)}
         return [

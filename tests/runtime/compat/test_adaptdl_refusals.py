@@ -111,3 +111,5 @@ def test_what_is_not_here_says_what_to_do_instead() -> None:
         from adaptdl.torch import _metrics  # noqa: F401
     with pytest.raises(ImportError, match="take an AdaptiveDataLoader"):
         from adaptdl.torch.data import AdaptiveDataLoaderMixin  # noqa: F401
+    with pytest.raises(ImportError, match="call its autoscale_batch_size"):
+        from adaptdl.torch import AdaptDLTorchTrainer  # noqa: F401

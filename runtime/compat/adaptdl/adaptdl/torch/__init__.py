@@ -1,5 +1,7 @@
 """`adaptdl.torch`: AdaptDL's training API on Tidepool's runtime. See docs/user/adaptdl.md."""
 
+from typing import Any
+
 import torch
 
 from adaptdl import checkpoint, collective, env
@@ -41,3 +43,13 @@ def init_process_group(
     device = torch.device("cuda" if backend == "nccl" else "cpu")
     collective.connect(address, port, rank, world_size, device)
     stand_in()
+
+
+def __getattr__(name: str) -> Any:
+    """Refuse, as a missing name is refused, the API of before AdaptDL's release, which its documentation still shows."""
+    if name == "AdaptDLTorchTrainer":
+        raise ImportError(
+            "adaptdl.torch.AdaptDLTorchTrainer is not here, as it is in no release of AdaptDL: take an "
+            "AdaptiveDataLoader, call its autoscale_batch_size, and take an AdaptiveDataParallel"
+        )
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
