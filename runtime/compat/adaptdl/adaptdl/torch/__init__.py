@@ -46,7 +46,7 @@ def init_process_group(
 
 
 def __getattr__(name: str) -> Any:
-    """Refuse, as a missing name is refused, the API of before AdaptDL's release, which its documentation still shows."""
+    """Refuse, as a missing name is refused, the API that is in no release, which AdaptDL's documentation shows."""
     if name == "AdaptDLTorchTrainer":
         raise ImportError(
             "adaptdl.torch.AdaptDLTorchTrainer is not here, as it is in no release of AdaptDL: take an "
