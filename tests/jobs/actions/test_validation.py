@@ -13,7 +13,7 @@ from jobs.actions import ValidationRequest
 from jobs.control.dispatch import build_sync
 from jobs.control.outcome import MAX_FRUITLESS_STARTS
 from jobs.files.folder import job_folder
-from jobs.files.validation_runs import class_scores, parsed_result, why_not_validated
+from jobs.files.validation_runs import class_scores, keep_result, parsed_result, why_not_validated
 from jobs.insight.eta import time_left
 from jobs.models import Job, Validation
 from jobs.pages.train.views import beginnings
@@ -121,13 +121,20 @@ def test_one_that_is_killed_while_it_measures_is_not_started_for_ever(
         )
 
 
-@pytest.mark.parametrize("written", [None, "{", "[]", json.dumps({**RESULT, "accuracy": 101}), "[" * 100_000])
-def test_what_cannot_be_used_is_left_out_and_said(
-    cluster: Cluster, trained: Job, alice: User, written: str | None
-) -> None:
-    validation = _measured(cluster, actions.validate(trained, ValidationRequest(), alice).job, written)
+def test_what_cannot_be_used_is_left_out_and_said(cluster: Cluster, trained: Job, alice: User) -> None:
+    validation = _measured(cluster, actions.validate(trained, ValidationRequest(), alice).job, None)
     assert (validation.job.state, validation.result) == (JobState.SUCCEEDED, {})
     assert "left no result" in str(validation_problem(validation))
+    file = job_folder(validation.job).attempt(1) / "validation.json"
+    for written in ("{", "[]", json.dumps({**RESULT, "accuracy": 101}), "[" * 100_000):
+        file.write_text(written)
+        keep_result(validation.job)
+        validation.refresh_from_db()
+        assert validation.result == {}
+    file.write_text(json.dumps(RESULT))
+    keep_result(validation.job)
+    validation.refresh_from_db()
+    assert validation.result == RESULT
 
 
 def test_a_link_in_place_of_the_result_is_not_followed(
