@@ -100,14 +100,15 @@ def tide_figure(
     pool: bool,
     held: Sequence[Step] = (),
     capacities: Sequence[Step] | None = None,
+    limit: str = "Most that it may have",
 ) -> dict[str, Any]:
-    """GPUs over time. `pool`: bands are stacked and what is free is hatched; else one job under its limit.
+    """GPUs over time. `pool`: what no band has is free, and hatched; else one job, or a group's, under its limit.
 
     held: how many were held; what no band has of them changed hands.
 
     capacities: the capacity as it was, where that is known; without them the line is that of now.
     """
-    label = "GPUs in the pool" if pool else "Most that it may have"
+    label = "GPUs in the pool" if pool else limit
     traces = [
         _changing_trace(held),
         *([_free_trace()] if pool else []),

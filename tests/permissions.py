@@ -148,6 +148,7 @@ RULES: dict[str, Audience | Rule] = {
     "GET groups:list": USERS,
     "GET groups:detail": USERS,
     "GET groups:deployment": USERS,
+    "GET groups:trace": USERS,
     "GET groups:new": ADMINS,
     "POST groups:new": ADMINS,
     "POST groups:parameters": CHANGERS,

@@ -140,6 +140,7 @@ NOT_PAGES = {
     "hosts:act": "takes a form",
     "hosts:join-withdraw": "takes a form",
     "groups:parameters": "JSON",
+    "groups:trace": "JSON",
     "groups:change-preview": "JSON",
     "groups:undo": "takes a form",
     "groups:act": "takes a form",

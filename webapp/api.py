@@ -3,7 +3,7 @@
 from typing import Any
 
 from django.urls import URLPattern, URLResolver, include, path, re_path
-from drf_spectacular.renderers import OpenApiJsonRenderer
+from drf_spectacular.renderers import OpenApiJsonRenderer, OpenApiJsonRenderer2
 from drf_spectacular.utils import OpenApiParameter, extend_schema
 from drf_spectacular.views import SpectacularAPIView
 from rest_framework import serializers
@@ -40,7 +40,8 @@ class Search(GenericAPIView[Any]):
 class Schema(SpectacularAPIView):
     """This API's own description."""
 
-    renderer_classes = [OpenApiJsonRenderer]
+    #: Its own media type, and plain JSON for clients that ask for no other.
+    renderer_classes = [OpenApiJsonRenderer, OpenApiJsonRenderer2]
 
 
 @extend_schema(exclude=True)

@@ -4,13 +4,15 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from typing import Any
 
 from django.db.models import F
 
 from core.charts import Band, Step
 from core.roles import Asking, is_cluster_admin
 from jobs.messages import text_of
-from jobs.models import AllocationPoint
+from jobs.models import AllocationPoint, InstanceGroup
+from jobs.queries.groups import deployment
 from jobs.queries.jobs import held_before, visible_jobs
 from jobs.usage.claims import first_held
 from jobs.usage.holding import held_since
@@ -48,7 +50,7 @@ class Trace:
     end: datetime
     #: GPUs of the hosts that are there now.
     capacity: int
-    #: The same as it was: from the start, or from where history begins.
+    #: The same as it was: from the start, or from where history begins. Not known of an instance group.
     capacities: Sequence[Step]
     #: GPUs that were held, by `jobs.usage.holding`; what no band has of them changed hands.
     held: Sequence[Step]
@@ -62,13 +64,17 @@ class Trace:
     mean_seconds: float | None
 
 
-def cluster_trace(user: Asking, end: datetime, minutes: int) -> Trace:
-    """Eight queries, whatever the cluster did."""
+def cluster_trace(user: Asking, end: datetime, minutes: int, group: InstanceGroup | None = None) -> Trace:
+    """Eight queries, whatever the cluster did.
+
+    group: what its trainings had, of the GPUs that its resource group offers.
+    """
     start = end - timedelta(minutes=minutes)
-    changes = _changes(start)
+    of_group = {} if group is None else {"job__instance_group": group}
+    changes = _changes(start, of_group)
     if len(changes) == MAX_CHANGES:
         start = changes[0].at
-    had = [Change(*row) for row in held_before(start).values_list("job_id", "at", "slots")]
+    had = [Change(*row) for row in held_before(start).filter(**of_group).values_list("job_id", "at", "slots")]
     by_job: dict[int, list[Change]] = defaultdict(list)
     for change in [*had, *changes]:
         by_job[change.job].append(change)
@@ -85,15 +91,18 @@ def cluster_trace(user: Asking, end: datetime, minutes: int) -> Trace:
         rest = summed([by_job[job] for job in others])
         bands.append(Band(0, f"{len(others)} smaller trainings", _steps(rest, False)))
     mean_seconds = None
-    held = held_since(start, MAX_CHANGES)
+    held = held_since(start, MAX_CHANGES, of_group)
     if max(len(changes), len(held)) > MAX_STEPS:
         mean_seconds = (end - start).total_seconds() / BUCKETS
         held = means(held, start, end)
         bands = [Band(band.job, band.label, means(band.steps, start, end)) for band in bands]
     readable = [change if change.job in labels else replace(change, text="") for change in newest]
-    present = Slot.objects.filter(index__lt=F("host__ngpus")).exclude(host__state=Host.State.OFFLINE)
-    capacities = _capacities(start)
-    return Trace(start, end, present.count(), capacities, held, bands, readable, labels, len(changes), mean_seconds)
+    if group is None:
+        present = Slot.objects.filter(index__lt=F("host__ngpus")).exclude(host__state=Host.State.OFFLINE)
+        capacity, capacities = present.count(), _capacities(start)
+    else:
+        capacity, capacities = deployment(group.resource_group).slots, []
+    return Trace(start, end, capacity, capacities, held, bands, readable, labels, len(changes), mean_seconds)
 
 
 def window_to_see(end: datetime) -> int:
@@ -145,9 +154,9 @@ def means(steps: Sequence[Step], start: datetime, end: datetime, buckets: int = 
     return found
 
 
-def _changes(start: datetime) -> list[Change]:
+def _changes(start: datetime, of_group: Mapping[str, Any]) -> list[Change]:
     """The oldest first; only the newest have a text, because no more are shown one by one."""
-    points = AllocationPoint.objects.filter(at__gte=start).order_by("-at", "-id")
+    points = AllocationPoint.objects.filter(at__gte=start, **of_group).order_by("-at", "-id")
     rows = points.values_list("pk", "job_id", "at", "slots", "pause_ms")[:MAX_CHANGES]
     reasons = dict(points.values_list("pk", "reason_params")[:MAX_STEPS])
     changes = [Change(job, at, slots, text_of(reasons.get(pk, {})), pause_ms) for pk, job, at, slots, pause_ms in rows]

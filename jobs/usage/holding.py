@@ -7,8 +7,9 @@ changing hands, and the pool = held + what is free.
 *idle* is measured, and says something else of what is held: for how long its utilisation has been below 5 %.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import datetime
+from typing import Any
 
 from core.charts import Step
 from jobs.models import SlotClaim
@@ -24,11 +25,13 @@ def trains(claim: SlotClaim) -> bool:
     return claim.trains_from is not None and claim.trained_until is None
 
 
-def held_since(start: datetime, most: int) -> list[Step]:
-    """The number of held GPUs from `start` on, or from where the newest `most` claims begin."""
+def held_since(start: datetime, most: int, of_jobs: Mapping[str, Any] = {}) -> list[Step]:
+    """The number of held GPUs from `start` on, or from where the newest `most` claims begin; `of_jobs`: a condition."""
     times = ("claimed_at", "released_at")
-    open_claims = list(SlotClaim.objects.open().order_by().values_list(*times))
-    ended = SlotClaim.objects.filter(released_at__gt=start).order_by("-released_at").values_list(*times)[:most]
+    open_claims = list(SlotClaim.objects.open().filter(**of_jobs).order_by().values_list(*times))
+    ended = (
+        SlotClaim.objects.filter(released_at__gt=start, **of_jobs).order_by("-released_at").values_list(*times)[:most]
+    )
     return heights([*open_claims, *ended], start)
 
 

@@ -54,20 +54,23 @@ class Trace extends TideChart {
     this.panel.querySelector(".chart-note").textContent = note;
   }
 
+  //: The API has all changes of the pool; of a group the browser writes what it draws.
   saveCsv() {
+    if (this.panel.dataset.source) return super.saveCsv();
     location.assign(`/api/v1/cluster/trace.csv?minutes=${this.windowMs / 60_000}`);
   }
 }
 
 //: The trace in `panel`, from the figure that the page came with. Answers with what has the server make a newer one.
-function startTrace(panel) {
+export function startTrace(panel) {
   const minutes = readJson("minutes");
   const trace = new Trace(panel, readJson(`figure-${panel.dataset.chart}`), { windowMs: minutes * 60_000 });
+  const source = panel.dataset.source ?? "/cluster/trace.json";
   let asked = 0;
 
   async function ask() {
     const number = ++asked;
-    const figure = await fetchJson(`/cluster/trace.json?minutes=${trace.windowMs / 60_000}`);
+    const figure = await fetchJson(`${source}?minutes=${trace.windowMs / 60_000}`);
     if (number === asked) trace.take(figure);
   }
 

@@ -138,6 +138,17 @@ def test_lists_and_pages_follow_what_others_do(admin: Page, carol: User, scene: 
     assert complaints == []
 
 
+def test_a_group_draws_what_its_trainings_had(admin: Page, scene: Scene, complaints: list[str]) -> None:
+    admin.goto(f"/instance-groups/{scene.first.instance_group_id}/")
+    chart = admin.locator("[data-chart=group]")
+    expect(chart.locator(".chart-legend")).to_contain_text("T1 digits-cnn")
+    expect(chart.locator(".chart-legend")).to_contain_text("GPUs of its resource group: 8")
+    expect(chart.locator(".chart-legend")).not_to_contain_text("Free")
+    with admin.expect_response(lambda response: response.url.endswith("/trace.json?minutes=60")):
+        chart.get_by_role("button", name="1 h").click()
+    assert complaints == []
+
+
 @pytest.mark.parametrize("width", [1440, 390])
 def test_fair_shares_follow_a_changed_quota(
     page: Page, carol: User, scene: Scene, complaints: list[str], width: int

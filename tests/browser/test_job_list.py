@@ -82,6 +82,22 @@ def test_a_reason_and_a_metric_are_those_of_now(page: Page, scene: Scene) -> Non
     assert page.evaluate("window.isSamePage")
 
 
+def test_a_card_on_a_phone_has_five_lines(page: Page, scene: Scene) -> None:
+    page.set_viewport_size({"width": 390, "height": 844})
+    open_list(page)
+    lines = page.locator("#jobs tbody tr").evaluate_all(
+        """rows => rows.map(({ cells }) =>
+            [...cells].filter((cell) => !cell.matches(".choose") && cell.checkVisibility()).length)"""
+    )
+    assert max(lines) <= 5
+    waiting = page.locator(f"#job-{scene.waiting.pk}")
+    expect(waiting.locator(".place")).to_be_visible()
+    expect(waiting.locator("[data-column=slots]")).to_be_hidden()
+    expect(waiting.get_by_role("checkbox")).to_be_in_viewport()
+    open_list(page, "?columns=model,priority,duration,owner,reason,submitted")
+    expect(page.locator("#jobs tbody tr").first.locator("[data-column=owner]")).to_be_visible()
+
+
 def test_filters_as_one_types_and_keeps_the_address(page: Page, scene: Scene) -> None:
     open_list(page, "?columns=reason,duration,metric:loss")
     page.get_by_label("Name or number").press_sequentially("resume")

@@ -12,10 +12,19 @@ from core.time import iso
 from jobs.insight.cluster import STATUSES, cluster_live
 from jobs.insight.trace import WINDOWS, Trace, cluster_trace
 
-__all__ = ["COLUMNS", "cluster", "cluster_now", "cluster_trace_json", "trace_figure"]
+__all__ = [
+    "COLUMNS",
+    "FIRST_WINDOW",
+    "cluster",
+    "cluster_now",
+    "cluster_trace_json",
+    "group_figure",
+    "minutes_of",
+    "trace_figure",
+]
 
 COLUMNS = ("Time", "Job", "GPUs", "Why", "Pause (ms)")
-_FIRST_WINDOW = 15
+FIRST_WINDOW = 15
 #: Held is training and changing hands together; of those that train, some are idle.
 _COUNTED = {"held": "held", "training": "training", "vacating": STATUSES["vacating"], "idle": STATUSES["idle"]}
 _COUNTED |= {status: STATUSES[status] for status in ("free", "draining", "offline")}
@@ -27,9 +36,9 @@ def cluster(request: HttpRequest) -> HttpResponse:
         "section": "cluster",
         "crumbs": [("Cluster", None)],
         **_now(request),
-        "figure": trace_figure(cluster_trace(request.user, timezone.now(), _FIRST_WINDOW)),
+        "figure": trace_figure(cluster_trace(request.user, timezone.now(), FIRST_WINDOW)),
         "windows": WINDOWS,
-        "minutes": _FIRST_WINDOW,
+        "minutes": FIRST_WINDOW,
         "columns": COLUMNS,
     }
     return render(request, "jobs/cluster/page.html", context)
@@ -44,7 +53,7 @@ def cluster_now(request: HttpRequest) -> HttpResponse:
 @require_safe
 def cluster_trace_json(request: HttpRequest) -> JsonResponse:
     """Return the figure of another window, or a newer one of the same."""
-    return JsonResponse(trace_figure(cluster_trace(request.user, timezone.now(), _minutes(request))))
+    return JsonResponse(trace_figure(cluster_trace(request.user, timezone.now(), minutes_of(request))))
 
 
 def _now(request: HttpRequest) -> dict[str, Any]:
@@ -56,8 +65,8 @@ def _now(request: HttpRequest) -> dict[str, Any]:
     return {"seq": live["seq"], "hosts": live["hosts"], "counts": counts, "width": range(width)}
 
 
-def _minutes(request: HttpRequest) -> int:
-    asked = request.GET.get("minutes", str(_FIRST_WINDOW))
+def minutes_of(request: HttpRequest) -> int:
+    asked = request.GET.get("minutes", str(FIRST_WINDOW))
     if asked not in {str(minutes) for _, minutes in WINDOWS}:
         raise Http404
     return int(asked)
@@ -65,7 +74,16 @@ def _minutes(request: HttpRequest) -> int:
 
 def trace_figure(trace: Trace) -> dict[str, Any]:
     """Return the figure that Overview and Cluster draw."""
-    figure = tide_figure(trace.bands, trace.capacity, pool=True, held=trace.held, capacities=trace.capacities)
+    return _figure(trace, pool=True, capacities=trace.capacities)
+
+
+def group_figure(trace: Trace) -> dict[str, Any]:
+    """Return the figure of an instance group: what it does not have is not free, others may have it."""
+    return _figure(trace, pool=False, limit="GPUs of its resource group")
+
+
+def _figure(trace: Trace, **look: Any) -> dict[str, Any]:
+    figure = tide_figure(trace.bands, trace.capacity, held=trace.held, **look)
     figure["layout"]["meta"] |= {
         "mean_seconds": trace.mean_seconds,
         "count": trace.count,

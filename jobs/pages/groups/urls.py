@@ -9,6 +9,7 @@ urlpatterns = [
     path("parameters.json", form_views.read_parameters, name="parameters"),
     path("<int:group_id>/", views.group_detail, name="detail"),
     path("<int:group_id>/deployment/", views.group_deployment, name="deployment"),
+    path("<int:group_id>/trace.json", views.group_trace, name="trace"),
     path("<int:group_id>/change/", form_views.group_change, name="change"),
     path("<int:group_id>/change/preview/", form_views.group_change_preview, name="change-preview"),
     path("<int:group_id>/undo/", form_views.group_undo, name="undo"),

@@ -1,11 +1,13 @@
 """Pages of the instance groups: the list, one of them, and how they share GPUs."""
 
 from collections.abc import Callable
+from typing import Any
 
 from django.contrib import messages
 from django.contrib.auth.models import User
-from django.http import Http404, HttpRequest, HttpResponse
+from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import redirect, render
+from django.utils import timezone
 from django.views.decorators.http import require_POST, require_safe
 
 from core.errors import NotFound
@@ -14,12 +16,23 @@ from core.live import CLUSTER, GROUPS, current_seqs
 from core.pages import done, login_user, page_of
 from jobs.actions.groups import delete_instance_group, find_preset, start_instance_group, stop_instance_group
 from jobs.insight.fair_share import fair_share_page
+from jobs.insight.trace import WINDOWS, cluster_trace
 from jobs.models import InstanceGroup
+from jobs.pages.cluster.views import COLUMNS, FIRST_WINDOW, group_figure, minutes_of
 from jobs.queries.group_parameters import of_field
 from jobs.queries.group_terms import TERMS, in_words, terms_of
 from jobs.queries.groups import changeable_terms, deployment, get_visible_group, groups_now, newest_jobs, visible_groups
 
-__all__ = ["LIST_CRUMB", "fair_share", "group_act", "group_deployment", "group_detail", "group_list", "group_of"]
+__all__ = [
+    "LIST_CRUMB",
+    "fair_share",
+    "group_act",
+    "group_deployment",
+    "group_detail",
+    "group_list",
+    "group_of",
+    "group_trace",
+]
 
 LIST_CRUMB = ("Instance groups", "/instance-groups/")
 #: What lists and pages of groups listen to.
@@ -52,7 +65,7 @@ def group_detail(request: HttpRequest, group_id: int) -> HttpResponse:
     seqs = current_seqs(_TOPICS)
     group = group_of(request, group_id)
     [now] = groups_now([group])
-    context = {
+    context: dict[str, Any] = {
         "section": "groups",
         "crumbs": [LIST_CRUMB, (group.name, None)],
         "tabs": _TABS,
@@ -68,7 +81,17 @@ def group_detail(request: HttpRequest, group_id: int) -> HttpResponse:
         "jobs": newest_jobs(request.user, group),
         "sharing": _sharing(group),
     }
+    if "HX-Request" not in request.headers:  # the parts that are asked for anew have no chart
+        figure = group_figure(cluster_trace(request.user, timezone.now(), FIRST_WINDOW, group))
+        context |= {"figure": figure, "windows": WINDOWS, "minutes": FIRST_WINDOW, "columns": COLUMNS}
     return render(request, "jobs/groups/detail.html", context)
+
+
+@require_safe
+def group_trace(request: HttpRequest, group_id: int) -> JsonResponse:
+    """Return the figure of another window, or a newer one of the same."""
+    group = group_of(request, group_id)
+    return JsonResponse(group_figure(cluster_trace(request.user, timezone.now(), minutes_of(request), group)))
 
 
 @require_safe

@@ -3,9 +3,25 @@
 import { readJson } from "../figure.js";
 import { renewer } from "../fresh.js";
 import { isUrgent, live } from "../live.js";
+import { startTrace } from "../pool.js";
 
 const renew = renewer(document.getElementById("now"));
+//: Of one group: what its trainings had.
+const panel = document.querySelector('[data-chart="group"]');
+const trace = panel && startTrace(panel);
+
 for (const [name, seq] of Object.entries(readJson("live-groups"))) {
-  live.watch({ name, seq, onState: (_, news) => renew(isUrgent(news)), onAppend: () => renew(true) });
+  live.watch({
+    name,
+    seq,
+    onState: (_, news) => {
+      renew(isUrgent(news));
+      if (isUrgent(news)) trace?.askSoon();
+    },
+    onAppend: () => {
+      renew(true);
+      trace?.askSoon();
+    },
+  });
 }
 document.documentElement.dataset.ready = "yes";

@@ -11,10 +11,10 @@ from django.test.utils import CaptureQueriesContext
 from core.charts import Step
 from jobs.insight.trace import BUCKETS, MAX_BANDS, MAX_STEPS, Change, all_changes, cluster_trace, means, summed
 from jobs.messages import message
-from jobs.models import AllocationPoint, Job
+from jobs.models import AllocationPoint, Job, SlotClaim
 from scheduling.plan import PlanReason
 from tests.factories import HostFactory, JobFactory, host_with_slots
-from workers.models import CapacityPoint
+from workers.models import CapacityPoint, Slot
 
 END = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 
@@ -81,6 +81,18 @@ def test_a_window_begins_with_what_each_job_had_then(alice: User) -> None:
     assert (trace.capacity, trace.count, trace.mean_seconds) == (8, 1, None)
     assert {band.job: [step.slots for step in band.steps] for band in trace.bands} == {early.pk: [4], late.pk: [3]}
     assert over.pk not in {band.job for band in trace.bands}
+
+
+def test_a_group_has_what_its_own_trainings_had(alice: User) -> None:
+    host = host_with_slots("host", 8)
+    mine, other = job_with(alice, [(90, 2), (20, 3)]), job_with(alice, [(30, 4)])
+    for job, slot in zip((mine, other, other), Slot.objects.filter(host=host), strict=False):
+        SlotClaim.objects.create(slot=slot, job=job, attempt=1, claimed_at=at(40))
+
+    trace = cluster_trace(alice, END, 60, mine.instance_group)
+
+    assert {band.job: [step.slots for step in band.steps] for band in trace.bands} == {mine.pk: [2, 3]}
+    assert (trace.count, [step.slots for step in trace.held]) == (1, [0, 1])
 
 
 def offered(name: str, points: list[tuple[float, int]]) -> None:

@@ -17,6 +17,7 @@ def test_it_builds_without_warnings(tmp_path):
 
 def test_it_is_served_and_names_every_endpoint(alice_api):
     schema = alice_api.get("/api/v1/schema/").json()
+    assert alice_api.get("/api/v1/schema/", HTTP_ACCEPT="application/json").json() == schema
     paths = set(schema["paths"])
     assert {
         "/api/v1/me/",
