@@ -5,7 +5,8 @@
 The stack runs as `manage.py up` starts it, in a home of its own, and is warm: one training went before. The client is
 the command line in processes of its own, as a shell starts it. Competitors: an empty Python for what only has to start,
 and the same script without a cluster for what has to come to its first line. Beside `TorchDistributor.run` of an empty
-function stands pyspark's in local mode, where `--pyspark` names a Python that has pyspark and torch.
+function stands pyspark's in local mode, where `--pyspark` names a Python that has pyspark and torch. What MLflow costs
+`benchmarks.tracking` measures.
 """
 
 import json
