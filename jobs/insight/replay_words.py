@@ -170,9 +170,9 @@ def limits(replay: Replay) -> list[str]:
             "them twice as fast, and as if more GPUs did not help."
         )
     if found.get("unfinished"):
-        said.append(f"{_were(found['unfinished'])} not over at the window's end, and count in GPUs only.")
+        said.append(f"{_were(found['unfinished'])} not over at the window's end, counted in GPUs only.")
     if found.get("withdrawn"):
-        said.append(f"{_were(found['withdrawn'])} cancelled, and end at the same moment here.")
+        said.append(f"{_were(found['withdrawn'])} cancelled, here at the same moment.")
     figures = [found] if "same" in found else found["groups"].values()
     missing = max((one["unfinished"] for part in figures for one in (*part["same"], *part["other"])), default=0)
     if missing:
