@@ -201,7 +201,8 @@ def _store_entry(job: Job, entry: protocol.Entry, host: str) -> None:
             _tell(job, Reason.HALTED, "halted", step=entry.step)
             end_halt(job)
         case protocol.Finished():
-            change(job, completed_attempt=job.run.attempt)
+            # Steps name the epoch that they belong to, from 0; now all of them are done.
+            change(job, completed_attempt=job.run.attempt, epoch=max(job.run.epoch, entry.epoch))
             key = "trained" if validation_of(job) is None else "measured"
             _tell(job, Reason.COMPLETED, key, step=entry.step, epoch=entry.epoch)
 
@@ -270,8 +271,9 @@ def store_steps(job: Job, records: Sequence[dict[str, Any]]) -> None:
     _store_points(job, list(points.values()))
     change(
         job,
-        step=max(job.run.step, last.step),  # its ranks may have ended, and told more, before this was stored
-        epoch=last.epoch,
+        # Its ranks may have ended, and told more, before this was stored.
+        step=max(job.run.step, last.step),
+        epoch=max(job.run.epoch, last.epoch),
         progress=_progress(job, last.progress),
         final_metrics={**job.run.final_metrics, **_newest(points.values())},
         # A run that validates begins anew after a loss, however much it had measured.

@@ -105,7 +105,7 @@ def test_doubled_and_shuffled_reports_store_each_fact_once(cluster: Cluster, sub
 
     done = Job.objects.get(pk=job.pk)
     assert done.state == JobState.SUCCEEDED
-    assert (done.run.step, done.run.final_metrics) == (5, {"loss": 0.2})
+    assert (done.run.step, done.run.epoch, done.run.final_metrics) == (5, 1, {"loss": 0.2})
     assert Rank.objects.filter(job=job, state=RankState.EXITED).count() == 8
     assert Rank.objects.filter(job=job).count() == 8
     generation = Generation.objects.get(job=job)
