@@ -12,6 +12,7 @@ from jobs.insight.previews import preview_change
 from jobs.models import Job, JobEvent
 from tests.factories import RegisteredModelVersionFactory
 from tests.scene import Scene
+from tests.waiting import wait_until
 
 
 @pytest.fixture(autouse=True)
@@ -47,6 +48,32 @@ def test_train_with_a_preview(page: Page, scene: Scene) -> None:
     page.get_by_role("heading", level=1, name=re.compile("digits-cnn-")).wait_for()
     job = Job.objects.latest("pk")
     assert (job.priority, job.max_slots, job.parameters) == (9999, 4, {"epochs": 3})
+
+
+#: What the form asks, in order: `answers[0](told)` answers it, unless nobody waits for that any more.
+HOLD = """
+    const { fetch } = window;
+    window.answers = [];
+    window.fetch = (url, options) => String(url).endsWith("/new/preview/")
+        ? new Promise((resolve, reject) => {
+            options.signal.addEventListener("abort", () => reject(options.signal.reason));
+            answers.push((told) => resolve(new Response(JSON.stringify(told))));
+        })
+        : fetch(url, options);
+"""
+
+
+def test_an_answer_about_what_was_filled_in_before_is_not_shown(page: Page, scene: Scene) -> None:
+    page.add_init_script(HOLD)
+    page.goto("/jobs/new/")
+    wait_until(lambda: page.evaluate("answers.length") == 1)
+    page.get_by_label("Name of the training").fill("second")
+    page.evaluate("answers[0]({ errors: { name: ['There is one of that name.'] }, preview: null, awaited: [] })")
+    wait_until(lambda: page.evaluate("answers.length") == 2)
+
+    expect(page.locator("#id_name_error")).to_have_count(0)
+    page.evaluate("answers[1]({ errors: { name: ['That is no name.'] }, preview: null, awaited: [] })")
+    expect(page.locator("#id_name_error")).to_have_text("That is no name.")
 
 
 def test_nothing_is_wrong_before_anything_is_filled_in(page: Page, scene: Scene) -> None:
