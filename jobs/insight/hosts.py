@@ -1,7 +1,10 @@
 """Contents of the page of the hosts: machines, their GPUs with their holders, and the question before a drain."""
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
+from datetime import datetime
+from itertools import pairwise
+from operator import mul
 from typing import Any
 
 from django.contrib.auth.models import User
@@ -11,13 +14,27 @@ from core.text import plural
 from jobs.control.snapshots import snapshot
 from jobs.insight.cluster import STATUSES, cluster_live
 from jobs.models import Job
+from jobs.usage.intervals import DAY, HOUR, to_ms
+from jobs.usage.query import Asked
+from jobs.usage.window import Window
 from jobs.words import gpus
 from scheduling.preview import Move, moves, without_host
 from workers.actions import refuse_removal
 from workers.models import Host, ResourceGroup, Slot
 from workers.queries import hosts
 
-__all__ = ["HostPanel", "HostQuestion", "SlotRow", "becomes", "host_panels", "idle_slots", "question"]
+__all__ = [
+    "HostDay",
+    "HostPanel",
+    "HostQuestion",
+    "HourBar",
+    "SlotRow",
+    "becomes",
+    "host_panels",
+    "idle_slots",
+    "last_day",
+    "question",
+]
 
 #: Of more trainings that leave slots, only the number is said.
 _MOST_NAMED = 12
@@ -35,9 +52,28 @@ class SlotRow:
 
 
 @dataclass(frozen=True)
+class HourBar:
+    """Hour of a host's last day: how many of its GPUs trainings held on average."""
+
+    hours_ago: int
+    gpus: float
+    #: Of all that it has.
+    percent: float
+
+
+@dataclass(frozen=True)
+class HostDay:
+    #: The oldest hour first; the last one is not over.
+    bars: list[HourBar]
+    #: Mean number of GPUs that trainings held in all of it.
+    gpus: float
+
+
+@dataclass(frozen=True)
 class HostPanel:
     host: Host
     rows: list[SlotRow]
+    day: HostDay
 
 
 @dataclass(frozen=True)
@@ -53,12 +89,34 @@ class HostQuestion:
 
 def host_panels(user: User) -> list[HostPanel]:
     uses = {slot["key"]: slot for host in cluster_live(user)["hosts"] for slot in host["slots"]}
-    panels = []
-    for host in hosts().order_by("name"):
+    panels, found = [], list(hosts().order_by("name"))
+    days = last_day(found, timezone.now())
+    for host in found:
         slots = [(slot, uses.get(f"{host.name}:{slot.index}")) for slot in host.slots.all()]
         # There is no use of a GPU that it does not have any more.
-        panels.append(HostPanel(host, [SlotRow(slot, use) for slot, use in slots if use]))
+        panels.append(HostPanel(host, [SlotRow(slot, use) for slot, use in slots if use], days[host.name]))
     return panels
+
+
+def last_day(of_hosts: Iterable[Host], now: datetime) -> dict[str, HostDay]:
+    """Host -> this hour and the 23 before it."""
+    until = to_ms(now)
+    start = until // HOUR * HOUR - DAY + HOUR
+    counts: dict[int | str, int] = {host.name: host.ngpus for host in of_hosts}
+    timeline = Window.read(Asked(start, until, "host", HOUR, ""), until).timeline(dict.fromkeys(counts, ""))
+    lengths = [(end - begin) / (until - start) for begin, end in pairwise(timeline.edges)]
+    return {
+        str(band.key): HostDay(_bars(band.gpus, counts[band.key]), sum(map(mul, band.gpus, lengths)))
+        for band in timeline.bands
+        if band.key is not None
+    }
+
+
+def _bars(held: Sequence[float], count: int) -> list[HourBar]:
+    last = len(held) - 1
+    return [
+        HourBar(last - place, mean, min(100.0, 100 * mean / count) if count else 0.0) for place, mean in enumerate(held)
+    ]
 
 
 def idle_slots(panels: Iterable[HostPanel]) -> list[SlotRow]:
