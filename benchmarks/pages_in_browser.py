@@ -145,10 +145,10 @@ def visit(context: Any, *, alone: bool) -> dict[str, float]:
     if not alone:
         page.wait_for_selector("[data-chart=gpus] .main-svg")
     loaded = dict(page.evaluate(LOADED))
-    # Browsers ask for it when they like: it counts, whether that was already or not.
+    # Browsers ask for it when they like: it counts, whether that was already or not, unless the page has it in itself.
     icon = page.locator("link[rel=icon]").evaluate("(link) => link.href")
     seen = {
-        "requests": float(len(loaded.keys() | {icon})),
+        "requests": float(len({name for name in loaded.keys() | {icon} if not name.startswith("data:")})),
         "bytes": sum(loaded.values()) / 1000,
         "first paint": page.evaluate(FIRST_PAINT),
     }
