@@ -82,6 +82,11 @@ class _Case:
         self.away = away + self.placed.makes_room
         self.is_fair_share = pool.group.policy == "fairshare"
         self.is_goodput = pool.group.policy == "goodput"
+        #: The most that it asks for, whatever of that it is offered.
+        self.most = demand.max_slots if demand.prospect is None else self.me.max_slots
+        reservation = summary.decision.reservation
+        #: The rule by which it starts before the first that waits, or "".
+        self.filling = reservation.filling.get(demand.id, "") if reservation else ""
 
     @property
     def moving_off(self) -> list[str]:
@@ -95,20 +100,12 @@ class _Case:
         return served.without(self.demand, self.mine) if self.demand.id in self.decision.shares else served
 
     @property
-    def kept_together(self) -> int:
-        """Slots of all jobs of the group that get any: more than the capacity only while no job may be stopped."""
-        return self.summary.served.slots
-
-    @property
     def first_other(self) -> Demand | None:
         """The other job with slots that is served first."""
-        return next((demand for demand in self.summary.first_served if demand.id != self.demand.id), None)
-
-    @property
-    def filling(self) -> str:
-        """The rule by which it starts before the first that waits, or ""."""
-        reservation = self.decision.reservation
-        return reservation.filling.get(self.demand.id, "") if reservation else ""
+        for demand in self.summary.first_served:
+            if demand.id != self.demand.id:
+                return demand
+        return None
 
     @property
     def first_waiting(self) -> Demand | None:
@@ -120,11 +117,6 @@ class _Case:
     def preemption(self) -> bool:
         """Return whether this group's policy may take slots from running jobs."""
         return self.decision.pool.group.preemption and self.decision.pool.group.policy != "fifo"
-
-    @property
-    def most(self) -> int:
-        """The most that it asks for, whatever of that it is offered."""
-        return self.me.max_slots if self.demand.prospect is not None else self.demand.max_slots
 
     @property
     def goodput_limit(self) -> str:
@@ -155,23 +147,23 @@ class _Case:
 
 
 def _share(case: _Case) -> Explanation:
-    placed, demand, moving_off = case.placed, case.demand, case.moving_off
+    placed, demand, moving_off, missing = case.placed, case.demand, case.moving_off, case.placed.missing
     message, figures = _rule(case)
     params: Params = {
         "message": message,
         "target": placed.target,
-        "capacity": max(case.decision.capacity, case.kept_together),
+        "capacity": case.summary.capacity,
         "before": case.before,
         "claimed": len(placed.claim),
-        "missing": placed.missing,
+        "missing": missing,
         "priority": case.me.priority,
         "min_slots": demand.min_slots,
         "max_slots": case.most,
         **figures,
     }
-    if rule := case.filling:
+    if case.filling:
         assert case.first_waiting is not None
-        params |= {"before_whom": case.labelled(case.first_waiting), "fills": rule}
+        params |= {"before_whom": case.labelled(case.first_waiting), "fills": case.filling}
     if demand.id in case.decision.above_part and (entitlement := case.decision.entitlement):
         params["above_part"] = floor(entitlement.deserved)
     if placed.target < demand.max_slots:
@@ -180,7 +172,7 @@ def _share(case: _Case) -> Explanation:
         params["moving_off"] = moving_off
     if placed.leaving:
         params["leaving"] = sorted({ref.host for ref in placed.leaving})
-    if placed.missing:
+    if missing:
         params |= _givers(case)
     return Explanation(_code(case, moving_off), params)
 
@@ -217,7 +209,7 @@ _Rule = tuple[str, Params]
 
 def _rule(case: _Case) -> _Rule:
     """The first rule that holds, with its figures."""
-    if case.kept_together > case.decision.capacity:
+    if case.summary.capacity > case.decision.capacity:
         return "protected", {"minimum_run_seconds": case.decision.pool.group.minimum_run_seconds}
     if case.goodput_limit:
         return _limit_rule(case)

@@ -180,7 +180,9 @@ class Flow(Generic[Asker, Place]):
     def _steps_of(self, asker: Asker) -> list[Step[Asker, Place]]:
         if asker not in self._steps:
             users = self._users
-            self._steps[asker] = [(other, place) for place in self._reach[asker] for other in users[place]]
+            self._steps[asker] = [
+                (other, place) for place in self._reach[asker] for other in users[place] if other != asker
+            ]
         return self._steps[asker]
 
     def _measure(self) -> None:

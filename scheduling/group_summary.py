@@ -61,6 +61,11 @@ class GroupSummary:
     places: Mapping[int, int]
 
     @cached_property
+    def capacity(self) -> int:
+        """Slots that its jobs share: more than the policy may divide only while no job may be stopped."""
+        return max(self.decision.capacity, self.served.slots)
+
+    @cached_property
     def firm(self) -> Mapping[int, int]:
         """Priority -> slots of all jobs of this priority or a higher one, where they are served by priority, and the
         least of protected ones below it."""

@@ -73,9 +73,12 @@ def place(decision: Decision, sites: Sites) -> dict[int, Placed]:
     for demand in served:
         job, site = demand.id, sites.kept_for.get(demand.id, ())
         starts = bool(site) and len(site) == targets[job]
-        placed[job] = _leave(pool, demand, targets[job], kept=kept[job], claim=site if starts else claims.get(job, ()))
-        placed[job].makes_room = tuple(sorted(sites.moving.get(job, ())))
-        placed[job].kept_for = () if starts else site
+        found = _leave(pool, demand, targets[job], kept=kept[job], claim=site if starts else claims.get(job, ()))
+        if moving := sites.moving.get(job):
+            found.makes_room = tuple(sorted(moving))
+        if not starts:
+            found.kept_for = site
+        placed[job] = found
     _mark_by_reservation(decision, placed)
     return placed
 
@@ -149,9 +152,10 @@ def handed_over(held: ByJob, placed: Mapping[int, Placed]) -> dict[int, list[Slo
     """Job -> what it vacates of the slots in service that it holds, in order. Only jobs that vacate any."""
     found = {}
     for job, slots in placed.items():
-        in_service = set(held.get(job, ())) if slots.vacate else ()
-        if refs := [ref for ref in slots.vacate if ref in in_service]:
-            found[job] = refs
+        if slots.vacate and (in_service := held.get(job)):
+            still_held = set(in_service)
+            if refs := [ref for ref in slots.vacate if ref in still_held]:
+                found[job] = refs
     return found
 
 

@@ -21,7 +21,7 @@ from scheduling.division import divide
 from scheduling.explain import explain
 from scheduling.group_summary import OtherGroups
 from scheduling.placement import Placed, find_all_sites, handed_over, place
-from scheduling.plan import BatchPlan, Explanation, GroupPlan, JobPlan, Plan
+from scheduling.plan import Explanation, GroupPlan, JobPlan, Plan
 from scheduling.pool import Left, Pool, SlotIndex, index_slots
 from scheduling.reserved import reserved_slots
 from scheduling.snapshot import JobView, SlotRef, Snapshot
@@ -128,29 +128,16 @@ def _has_its_part(decision: Decision) -> bool:
 
 
 def _line(decision: Decision, found: Mapping[int, Placed], job: int, reason: Explanation) -> JobPlan:
-    placed, reservation = found[job], decision.reservation
-    return JobPlan(
-        job=job,
-        target=placed.target,
-        slots=placed.kept + placed.claim,
-        claim=placed.claim,
-        vacate=placed.vacate,
-        preempt=placed.preempt,
-        reason=reason,
-        gives_way_to=placed.gives_way_to,
-        above_part=placed.above_part,
-        reserved=reserved_slots(decision, found)
-        if reservation and reservation.job == job and not placed.preempt
-        else (),
-        batch=_batch(decision, job, placed.target),
-    )
-
-
-def _batch(decision: Decision, job: int, target: int) -> BatchPlan | None:
-    shape = decision.pool.shape
-    if shape is None or not target:
-        return None
-    return batch_of(decision.pool.views[job], shape, target)
+    placed, reservation, shape = found[job], decision.reservation, decision.pool.shape
+    line = JobPlan(
+        job, placed.target, placed.kept + placed.claim, placed.claim, placed.vacate, placed.preempt, reason,
+        placed.gives_way_to, placed.above_part,
+    )  # fmt: skip
+    if reservation and reservation.job == job and not placed.preempt:
+        line.reserved = reserved_slots(decision, found)
+    if shape is not None and placed.target:
+        line.batch = batch_of(decision.pool.views[job], shape, placed.target)
+    return line
 
 
 def _counted_on(pool: Pool, placed: Mapping[int, Placed]) -> set[SlotRef]:
@@ -158,7 +145,7 @@ def _counted_on(pool: Pool, placed: Mapping[int, Placed]) -> set[SlotRef]:
 
     What the group's own jobs give back is reserved first, because nobody else could use it in this cycle.
     """
-    claimed = {ref for job in placed.values() for ref in job.claim + job.kept_for}
+    claimed = set(chain.from_iterable(job.claim + job.kept_for for job in placed.values()))
     # Who needs one host waits for slots there, and for no others.
     wait_there = {job.id for job in pool.jobs if job.one_host}
     missing = sum(slots.missing + len(slots.leaving) for job, slots in placed.items() if job not in wait_there)
