@@ -379,14 +379,19 @@ class Left:
         self._coming = {offered: dict(coming) for offered, coming in index.coming.items()}
         self._index = replace(index, free=self._free, coming=self._coming)
 
-    def take(self, group: GroupView, slots: Set[SlotRef]) -> None:
+    def take(self, group: GroupView, slots: Sequence[SlotRef]) -> None:
         """The group counts on these."""
-        hosts = {ref.host for ref in slots}
+        taken = defaultdict[str, list[SlotRef]](list)
+        for ref in slots:
+            taken[ref.host].append(ref)
         for offered in self._index.open_to(group):
             if free := self._free.get(offered):
-                _take_out(free, free.keys() & hosts, slots)
+                for host in free.keys() & taken.keys():
+                    _take_out(free, host, taken[host])
             if coming := self._coming.get(offered):
-                _take_out(coming, set(coming), slots)
+                everything = frozenset(slots)
+                for job in list(coming):
+                    _take_out(coming, job, everything)
 
     def pool(self, pool: Pool) -> Pool:
         """The same pool with what is left, as far as that is allotted to it."""
@@ -475,15 +480,16 @@ def _joined(parts: Sequence[Mapping[Key, Refs]]) -> Mapping[Key, Refs]:
 def _less(slots: Mapping[Key, Refs], where: Set[Key], taken: Set[SlotRef]) -> dict[Key, Refs]:
     """`slots` without those of `taken`, which are at these keys."""
     left = dict(slots)
-    _take_out(left, where & left.keys(), taken)
+    for key in where & left.keys():
+        _take_out(left, key, taken)
     return left
 
 
-def _take_out(slots: dict[Key, Refs], where: Iterable[Key], taken: Set[SlotRef]) -> None:
-    """Leave out those of `taken`, which are at these keys of `slots`."""
-    for key in where:
-        left = tuple([ref for ref in slots[key] if ref not in taken])
-        if left:
-            slots[key] = left
-        else:
-            del slots[key]
+def _take_out(slots: dict[Key, Refs], key: Key, taken: Collection[SlotRef]) -> None:
+    """Leave out those of `taken` at this key of `slots`."""
+    # Most often all of a host.
+    left = () if list(slots[key]) == taken else tuple([ref for ref in slots[key] if ref not in taken])
+    if left:
+        slots[key] = left
+    else:
+        del slots[key]

@@ -140,21 +140,22 @@ def _line(decision: Decision, found: Mapping[int, Placed], job: int, reason: Exp
     return line
 
 
-def _counted_on(pool: Pool, placed: Mapping[int, Placed]) -> set[SlotRef]:
+def _counted_on(pool: Pool, placed: Mapping[int, Placed]) -> list[SlotRef]:
     """Slots that later groups must leave alone: claimed now, or reserved for targets that are not reached yet.
 
     What the group's own jobs give back is reserved first, because nobody else could use it in this cycle.
     """
-    claimed = set(chain.from_iterable(job.claim + job.kept_for for job in placed.values()))
+    counted_on = list(chain.from_iterable(job.claim + job.kept_for for job in placed.values()))
     # Who needs one host waits for slots there, and for no others.
     wait_there = {job.id for job in pool.jobs if job.one_host}
     missing = sum(slots.missing + len(slots.leaving) for job, slots in placed.items() if job not in wait_there)
     if not missing:
-        return claimed
+        return counted_on
+    claimed = set(counted_on)
     own = {job.id for job in pool.jobs}
     vacated = handed_over(pool.held, placed)
     returning = [ref for job in sorted(vacated) for ref in vacated[job]]
     holders = sorted(pool.coming, key=lambda holder: (holder not in own, holder))
     coming = (ref for holder in holders for ref in pool.coming[holder])
     unclaimed = (ref for refs in pool.free.values() for ref in refs if ref not in claimed)
-    return claimed.union(islice(chain(returning, coming, unclaimed), missing))
+    return counted_on + list(islice(chain(returning, coming, unclaimed), missing))
