@@ -260,27 +260,28 @@ def _faster(prospect: Prospect, before: int, after: int) -> int:
 
 
 def _fair_share_rule(case: _Case) -> _Rule:
-    others, first, division = case.others, case.first_other, case.decision.division
-    assert first is not None
+    others, division = case.others, case.decision.division
     assert division is not None
     if others.at_maximum == others.jobs:
         return "others_maximum", _counted(case)
     if case.demand.id not in division.by_priority:
         return _floor(case)
     sharing = len(division.by_priority) - 1
-    if not sharing:
-        return _floor_of_others(case, first)
-    if others.jobs == 1:
-        return "compared", {"others": [case.labelled(first)]}
+    if not sharing or others.jobs == 1:
+        first = case.first_other
+        assert first is not None
+        return ("compared", {"others": [case.labelled(first)]}) if sharing else _floor_of_others(case, first)
     figures = {"sharing_count": sharing, "shared": division.shared, "total_priority": division.priority}
     return "by_priority", {**figures, **_counted(case)}
 
 
 def _counted(case: _Case) -> Params:
     """Count the others and what they get together; names the other one, if it is one."""
-    others, first = case.others, case.first_other
-    figures = {"others_count": others.jobs, "others_slots": others.slots}
-    return {**figures, "others": [case.labelled(first)]} if first and others.jobs == 1 else figures
+    others = case.others
+    figures: Params = {"others_count": others.jobs, "others_slots": others.slots}
+    if others.jobs == 1 and (first := case.first_other):
+        figures["others"] = [case.labelled(first)]
+    return figures
 
 
 def _floor(case: _Case) -> _Rule:

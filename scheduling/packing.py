@@ -154,10 +154,10 @@ class SlotsByHost:
         left = min(count, self._count)
         while left > 0:
             host = self._best_host(left)
-            taken = self._slots[host][:left]
+            there = self._slots[host]
             self._remove(host, left)
-            chosen += taken
-            left -= len(taken)
+            chosen += there[:left]
+            left -= len(there)
         return chosen
 
     @property
@@ -194,9 +194,10 @@ class SlotsByHost:
     def _remove(self, host: str, count: int) -> None:
         before = self._slots[host]
         self._slots[host] = after = before[count:]
-        self._count -= len(before) - len(after)
-        if not after:
+        size = len(after)
+        self._count -= len(before) - size
+        if not size:
             return
-        if len(after) not in self._hosts:
-            insort(self._sizes, len(after))
-        heappush(self._hosts[len(after)], host)
+        if size not in self._hosts:
+            insort(self._sizes, size)
+        heappush(self._hosts[size], host)

@@ -307,7 +307,7 @@ def _shelved(snapshot: Snapshot, groups: Iterable[GroupView], relevant: SlotClas
     for (holder, names, claimable, vacating), there in groupby(sorted(snapshot.slots, key=_BY_REF), key=_BY_USE):
         if names not in class_of:
             class_of[names] = relevant.intersection(names)
-        refs, offered = list(map(_BY_REF, there)), class_of[names] if claimable else _NOWHERE
+        refs, offered = tuple(map(_BY_REF, there)), class_of[names] if claimable else _NOWHERE
         shelves.runs.append((refs[0], offered))
         group = group_of.get(holder)
         if holder is None:
@@ -331,8 +331,8 @@ def _shelved(snapshot: Snapshot, groups: Iterable[GroupView], relevant: SlotClas
     return shelves
 
 
-def _shelve_free(free: dict[str, Refs], refs: Sequence[SlotRef]) -> None:
-    rows = [(refs[0].host, refs)] if refs[0].host == refs[-1].host else groupby(refs, key=_BY_HOST)
+def _shelve_free(free: dict[str, Refs], refs: Refs) -> None:
+    rows = ((refs[0].host, refs),) if refs[0].host == refs[-1].host else groupby(refs, key=_BY_HOST)
     for host, there in rows:
         free[host] = free.get(host, ()) + tuple(there)
 
