@@ -1,7 +1,11 @@
 """Tests of parts that every page shares: questions before a loss, working buttons, and short messages."""
 
-from playwright.sync_api import Page, expect
+from itertools import pairwise
 
+import pytest
+from playwright.sync_api import Locator, Page, ViewportSize, expect
+
+from core.roles import viewers
 from jobs.models import Job
 from jobs.states import JobState
 from tests.scene import Scene
@@ -76,3 +80,64 @@ def test_an_undo_that_fails_says_so_until_it_is_closed(page: Page) -> None:
     toast.get_by_role("button", name="Close this message").click()
 
     expect(toast).to_be_hidden()
+
+
+#: Scrolled and measured at once: a page may still grow.
+AT_THE_END = """() => {
+    scrollTo({ top: document.documentElement.scrollHeight, behavior: 'instant' });
+    const [main, bar] = ['#main', '.thumb-bar'].map((each) => document.querySelector(each).getBoundingClientRect());
+    return [main.bottom, bar.top, bar.bottom];
+}"""
+PHONE: ViewportSize = {"width": 390, "height": 844}
+
+
+def box(place: Locator) -> dict[str, float]:
+    found: dict[str, float] = place.evaluate("place => place.getBoundingClientRect().toJSON()")
+    return found
+
+
+def test_a_thumb_reaches_the_most_used_pages_of_a_phone(page: Page, scene: Scene) -> None:
+    bar = page.get_by_role("navigation", name="Most used")
+    page.goto("/")
+    expect(bar).to_be_hidden()
+    page.set_viewport_size(PHONE)
+    expect(bar.get_by_role("link")).to_have_text(["Overview", "Jobs", "Train"])
+    links = [box(link) for link in bar.get_by_role("link").all()]
+    assert all(
+        link["top"] >= 744 and link["bottom"] <= 844 and min(link["width"], link["height"]) >= 44 for link in links
+    )
+    assert all(one["right"] <= other["left"] for one, other in pairwise(links))
+    for name, address in {"Overview": "/", "Train": "/jobs/new/", "Jobs": "/jobs/"}.items():
+        bar.get_by_role("link", name=name).click()
+        page.wait_for_url(f"**{address}")
+        expect(bar.locator("[aria-current=page]")).to_have_text(name)
+    page.emulate_media(media="print")
+    expect(bar).to_be_hidden()
+
+
+def test_the_bar_for_the_thumb_covers_nothing(page: Page, scene: Scene) -> None:
+    page.set_viewport_size(PHONE)
+    bar = page.get_by_role("navigation", name="Most used")
+    for address in ("/", "/jobs/", f"/jobs/{scene.first.pk}/", "/account/"):
+        page.goto(address)
+        assert box(bar)["bottom"] == 844, address
+        end_of_main, top_of_bar, end_of_bar = page.evaluate(AT_THE_END)
+        assert end_of_main < top_of_bar + 1, address
+        assert end_of_bar == pytest.approx(844, abs=1), address
+    page.evaluate(TOAST % "{ undo: async () => '3 trainings go on.' }")
+    expect(page.get_by_role("button", name="Undo")).to_be_visible()
+    assert box(page.locator(".toast-line"))["bottom"] < box(bar)["top"]
+    page.goto("/jobs/")
+    page.locator("#jobs tbody .choose input").first.check()
+    assert box(page.locator("#bulk"))["bottom"] <= box(bar)["top"]
+
+
+def test_who_only_looks_has_no_train_within_the_thumbs_reach(page: Page, scene: Scene) -> None:
+    scene.alice.groups.add(viewers())
+    page.set_viewport_size(PHONE)
+    bar = page.get_by_role("navigation", name="Most used")
+    page.goto("/")
+    expect(bar.get_by_role("link")).to_have_text(["Overview", "Jobs"])
+    page.context.clear_cookies()
+    page.goto("/login/")
+    expect(bar).to_have_count(0)
