@@ -384,14 +384,14 @@ class Left:
         taken = defaultdict[str, list[SlotRef]](list)
         for ref in slots:
             taken[ref.host].append(ref)
+        everything = frozenset(slots) if self._coming else frozenset()
         for offered in self._index.open_to(group):
             if free := self._free.get(offered):
                 for host in free.keys() & taken.keys():
                     _take_out(free, host, taken[host])
-            if coming := self._coming.get(offered):
-                everything = frozenset(slots)
-                for job in list(coming):
-                    _take_out(coming, job, everything)
+            coming = self._coming.get(offered, {})
+            for job in list(coming):
+                _take_out(coming, job, everything)
 
     def pool(self, pool: Pool) -> Pool:
         """The same pool with what is left, as far as that is allotted to it."""

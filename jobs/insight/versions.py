@@ -45,6 +45,7 @@ class VersionResults:
     """All by the same metric."""
 
     metric: str
+    #: In percent, as all accuracies that are stored.
     is_accuracy: bool
     #: Those that have trainings, the newest first.
     versions: Sequence[VersionResult]
@@ -52,11 +53,6 @@ class VersionResults:
     @property
     def label(self) -> str:
         return metric_label(self.metric)
-
-    @property
-    def most(self) -> int:
-        """The accuracy of no mistake: scripts report percent, or a part of one."""
-        return 100 if any((one.value or 0) > 1 for one in self.versions) else 1
 
 
 def results_by_version(user: Asking, model: RegisteredModel) -> VersionResults | None:

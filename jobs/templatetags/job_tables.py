@@ -80,12 +80,6 @@ register.filter("short_start", short_start)
 
 
 @register.filter
-def short(value: float) -> str:
-    """Write the number with four digits that count."""
-    return f"{value:.4g}"
-
-
-@register.filter
 def unlocalized(value: float) -> str:
     """Write the number as markup wants it."""
     return f"{value:.3f}"
