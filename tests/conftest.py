@@ -35,6 +35,9 @@ hypothesis.settings.register_profile(
 hypothesis.settings.register_profile("exploring", print_blob=True, max_examples=500)
 hypothesis.settings.load_profile("fixed")
 
+# Another environment that is active in the shell says nothing of this one, and IPython warns of it.
+os.environ.pop("VIRTUAL_ENV", None)
+
 # Django's own permissions, which Tidepool has no use for, would be made anew whenever a test has emptied the database.
 post_migrate.disconnect(dispatch_uid="django.contrib.auth.management.create_permissions")
 post_migrate.disconnect(create_contenttypes)

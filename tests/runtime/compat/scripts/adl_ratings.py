@@ -85,6 +85,8 @@ optimizer = torch.optim.Adam(network.parameters(), lr=0.003)
 network = adl.AdaptiveDataParallel(network, optimizer, find_unused_parameters=True)
 
 best = -1.0
+#: A replica that comes at an epoch's end makes no step in it.
+told = None
 for epoch in adl.remaining_epochs_until(options.epochs):
     network.train()
     train_loader.dataset.draw()
@@ -101,7 +103,7 @@ for epoch in adl.remaining_epochs_until(options.epochs):
     stats["HR"] += rate
     stats["replicas"] += 1.0
     with stats.synchronized():
-        print("epoch", epoch, *told, stats["replicas"], f"{stats['HR'] / stats['replicas']:.4f}", flush=True)
+        print("epoch", epoch, told, stats["replicas"], f"{stats['HR'] / stats['replicas']:.4f}", flush=True)
     if rate > best:
         best = rate
         if adaptdl.env.replica_rank() == 0:
