@@ -1,5 +1,8 @@
 """Value of GPUs to a job, from the profile that its ranks measured: the speed-ups that policy goodput divides by.
 
+Where there are several kinds of GPU, speed-ups are against one GPU of the first kind. On a kind on which a job was not
+measured it is taken to be as much faster or slower as those that were measured on both, and else as fast.
+
 A job is offered 1, 2, 4 ... GPUs within a host, then whole hosts: so few jobs share a host, and hardly one shares it
 with a job on several (`scheduling.spread` keeps those apart). Only the least that a job asks for, what it has already,
 and for one job what is left over may be parts of several hosts. It is offered nothing beyond its knee, the least size
@@ -9,9 +12,10 @@ taken to be twice as fast on two GPUs.
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import accumulate
+from statistics import median
 from typing import Literal
 
 from tidepool.goodput.curve import Best, best, curve
@@ -30,8 +34,10 @@ __all__ = [
     "kind_of",
     "kind_of_most",
     "prospect_of",
+    "prospects_of",
     "size_on",
     "sizes_within",
+    "worths_of",
 ]
 
 #: Part of the best speed-up from which more GPUs are not worth while; who has more keeps them up to the second one.
@@ -40,6 +46,10 @@ KNEE, KNEE_KEPT = 0.99, 0.995
 BEYOND_MEASURED = 4
 #: A GPU of several never does more than this, in GPUs that work alone: a profile that says so is wrong.
 _MOST_PER_GPU = 1.1
+#: A kind of GPU is never worth more or less to a job, by its own profile, than so many times what it is to others.
+_MOST_APART = 4.0
+#: What one GPU does is looked up on a host of so many: some bounds allow none alone.
+_FEW = 8
 _REMEMBERED = 8192
 
 #: Why a job gets no more than `Prospect.most`.
@@ -48,11 +58,10 @@ Limit = Literal["maximum", "knee", "profile", "hosts"]
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """The hosts of a resource group."""
+    """The hosts of a resource group that have one kind of GPU."""
 
     #: How many slots each of them offers, the largest first.
     hosts: tuple[int, ...]
-    #: The kind of GPU that most of the slots are.
     kind: str = ""
     #: The same as `hosts`, by name.
     slots_of: Mapping[str, int] = field(default_factory=dict, compare=False)
@@ -93,8 +102,9 @@ def sizes_within(shape: Shape, least: int, most: int) -> tuple[int, ...]:
     return tuple(sorted(found | {least} if is_part else found | {least, most}))
 
 
-def prospect_of(job: JobView, shape: Shape, held: int) -> Prospect:
-    """`held`: slots that it holds now."""
+def prospect_of(job: JobView, shape: Shape, held: int, worth: float = 1.0) -> Prospect:
+    """`held`: slots that it holds now, of this kind. `worth`: of a GPU of this kind, in those that speed-ups are
+    against."""
     profile = job.profile
     parameters = _parameters(profile, shape.kind)
     measured = profile.largest_ranks if profile is not None and parameters is not None else 0
@@ -111,7 +121,7 @@ def prospect_of(job: JobView, shape: Shape, held: int) -> Prospect:
     if profile is not None and profile.remaining_steps is not None and at_one:
         remaining = profile.remaining_steps / at_one
     return Prospect(
-        speedups=speedups,
+        speedups=speedups if worth == 1.0 else tuple(round(speed * worth, 9) for speed in speedups),
         sizes=tuple(size for size in sizes if size <= most),
         most=most,
         limit=limit,
@@ -121,6 +131,52 @@ def prospect_of(job: JobView, shape: Shape, held: int) -> Prospect:
         pause_seconds=1.0 if profile is None else profile.pause_seconds,
         start_seconds=0.0 if profile is None else profile.start_seconds,
     )
+
+
+def prospects_of(
+    job: JobView, shapes: Sequence[Shape], held: Mapping[str, int], worths: Mapping[str, float]
+) -> dict[str, Prospect]:
+    """Kind of GPU -> its value to the job. `held`: slots that it holds now of each kind. `worths`: see `worths_of`."""
+    first, known = shapes[0].kind, _at_one(job.profile)
+    own = {
+        kind: min(max(known[kind] / known[first], worth / _MOST_APART), worth * _MOST_APART)
+        for kind, worth in worths.items()
+        if kind != first and kind in known and first in known
+    }
+    worths = {**worths, **own}
+    remaining = None
+    if known and job.profile is not None and job.profile.remaining_steps is not None:
+        kind = first if first in known else min(known)
+        remaining = job.profile.remaining_steps / known[kind] * worths.get(kind, 1.0)
+    return {
+        shape.kind: replace(
+            prospect_of(job, shape, held.get(shape.kind, 0), worths[shape.kind]), remaining_seconds=remaining
+        )
+        for shape in shapes
+    }
+
+
+def worths_of(jobs: Iterable[JobView], shapes: Sequence[Shape]) -> dict[str, float]:
+    """Kind of GPU -> what one is worth to most jobs, in GPUs of the first kind: the median over those that were
+    measured on both, 1 where none was."""
+    first = shapes[0].kind
+    found: dict[str, list[float]] = {shape.kind: [] for shape in shapes}
+    for job in jobs:
+        known = _at_one(job.profile)
+        for kind in found.keys() & known.keys() if first in known else ():
+            found[kind].append(known[kind] / known[first])
+    return {kind: median(ratios) if ratios else 1.0 for kind, ratios in found.items()}
+
+
+def _at_one(profile: ProfileView | None) -> dict[str, float]:
+    """Kind of GPU that it was measured on -> goodput on one of them."""
+    if profile is None:
+        return {}
+    goodputs = {
+        kind: _speedups(parameters, profile.bounds, profile.noise, (_FEW,), _FEW)[1]
+        for kind, parameters in profile.parameters.items()
+    }
+    return {kind: goodput for kind, goodput in goodputs.items() if goodput > 0}
 
 
 def batch_of(job: JobView, shape: Shape, slots: int) -> BatchPlan | None:

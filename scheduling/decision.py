@@ -9,9 +9,10 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
 from scheduling.backfill import Reservation
+from scheduling.demand import Demand
 from scheduling.entitlement import GroupEntitlement
 from scheduling.goodput import GoodputDivision
-from scheduling.policies import Demand, FairDivision, fair_shares, served, to_stop
+from scheduling.policies import FairDivision, fair_shares, served, to_stop
 from scheduling.pool import Pool
 from scheduling.snapshot import GroupView
 
@@ -101,9 +102,13 @@ def _decide_without(
     if beside_others:
         demands, reclaimed = _reclaim(group, demands, capacity, evicted)
         line = _with_stopped(pool, line, demands, reclaimed - evicted)
-    shares = served(group, line, capacity, now=pool.at)
+    # Beside others a group is first told how many slots it has, and then which.
+    rooms = None if beside_others and pool.allotted is None else pool.rooms(pinned)
+    shares = served(group, line, capacity, now=pool.at, rooms=rooms)
     if not reclaimed.isdisjoint(shares.slots):
-        line, shares = demands, served(group, demands, capacity, now=pool.at)
+        line, shares = demands, served(group, demands, capacity, now=pool.at, rooms=rooms)
+    if shares.goodput is not None and (kinds := shares.goodput.kinds):
+        line = [one.on(kinds[one.id], shares.slots[one.id]) if one.id in kinds else one for one in line]
     return Decision(
         pool=pool,
         room=room,

@@ -23,10 +23,11 @@ from functools import cached_property
 
 from scheduling.backfill import Spoken, reserve
 from scheduling.decision import Decision, decide
+from scheduling.demand import Demand
 from scheduling.entitlement import Claimant, GroupEntitlement, SlotClass, deserved, whole, within_reach
 from scheduling.flow import Flow, flow
-from scheduling.policies import Demand
 from scheduling.pool import Pool, SlotIndex, confined, sharing_groups
+from scheduling.shelves import kind_of_class
 from scheduling.snapshot import GroupView, SlotRef
 
 __all__ = ["WAITED_SECONDS", "divide"]
@@ -201,7 +202,10 @@ class _Table:
             name: frozenset(pool.held) - self._decisions[name].shares.keys() - self._decisions[name].pinned
             for name, pool in self._pools.items()
         }
-        held = {name: self._held_by_others(name, ending) for name, ending in stopped.items()}
+        held = {
+            name: self._held_by_others(name, ending) if self._index.kinds is None else self._kept_in(name)
+            for name, ending in stopped.items()
+        }
         fixed = {name: self._index.classes_of(_staying(decision)) for name, decision in self._decisions.items()}
         taken = sum(fixed.values(), Counter[SlotClass]())
         beside_fixed = flow(
@@ -213,16 +217,60 @@ class _Table:
         without_stops = {name: Counter(beside_fixed.at(name)) + fixed[name] for name in asked}
         found = flow(asked, self._reach(), self._sizes, without_stops) if self._may_displace else beside_fixed
         for name, pool in self._pools.items():
-            within = confined(self._index, pool, found.at(name), stopped[name])
+            kept = held[name] if self._index.kinds is not None else None
+            within = confined(self._index, pool, found.at(name), stopped[name], kept)
             before = self._decisions[name]
             if not within.displaced and before.room == self._rooms[name]:
                 # Nobody moves, so nothing changes.
                 self._decisions[name] = replace(before, pool=within)
-                continue
-            decision = self._decide(within, self._rooms[name])
-            self._decisions[name] = replace(
-                decision, above_part=before.above_part, shared_reservation=before.shared_reservation
-            )
+            else:
+                self._decisions[name] = self._decide_again(within, self._rooms[name])
+        if self._index.kinds is not None:
+            self._choose_kinds(found, held, stopped)
+
+    def _choose_kinds(
+        self,
+        found: Flow[str, SlotClass],
+        held: Mapping[str, Mapping[SlotClass, int]],
+        stopped: Mapping[str, frozenset[int]],
+    ) -> None:
+        """One group after the other may take another kind of GPU, of what nobody was given. What a group leaves because
+        it is of the wrong kind for it, others may have."""
+        nobodys, unused = Counter(self._sizes), 0
+        for name in self._pools:
+            nobodys.subtract(found.at(name))
+        choosing = [name for name, pool in self._pools.items() if pool.kinds is not None]
+        for name in choosing:
+            own = Counter(found.at(name))
+            self._take_kinds(name, own, nobodys, held[name], stopped[name], self._rooms[name])
+            unused += max(0, own.total() - self._decisions[name].used)
+        for name in choosing if unused else ():
+            before = self._decisions[name]
+            room = min(before.used + unused, self._claimants[name].most)
+            if room > before.room:
+                own = _of_classes(before, found.at(name), before.pool.allotted or {})
+                self._take_kinds(name, own, nobodys, held[name], stopped[name], room)
+                unused -= max(0, self._decisions[name].used - before.used)
+
+    def _take_kinds(
+        self,
+        name: str,
+        own: Counter[SlotClass],
+        nobodys: Counter[SlotClass],
+        held: Mapping[SlotClass, int],
+        stopped: frozenset[int],
+        room: int,
+    ) -> None:
+        """Decide again, with what is its own and nobody's; the rest is nobody's afterwards."""
+        pool = self._pools[name]
+        allotted = {one: own[one] + nobodys[one] for one in self._index.open_to(pool.group)}
+        self._decisions[name] = self._decide_again(confined(self._index, pool, allotted, stopped, held), room)
+        nobodys.update(own)
+        nobodys.subtract(_of_classes(self._decisions[name], own, allotted))
+
+    def _decide_again(self, within: Pool, room: int) -> Decision:
+        before, decision = self._decisions[within.group.name], self._decide(within, room)
+        return replace(decision, above_part=before.above_part, shared_reservation=before.shared_reservation)
 
     def _held_by_others(self, name: str, jobs: frozenset[int]) -> Mapping[SlotClass, int]:
         """Return slots of each class that the group holds beside these jobs."""
@@ -231,6 +279,16 @@ class _Table:
             return held
         refs = [ref for job in jobs for ref in self._pools[name].held[job]]
         return Counter(held) - self._index.classes_of(refs)
+
+    def _kept_in(self, name: str) -> Mapping[SlotClass, int]:
+        """Return slots of each class that the group's jobs hold and keep: who shrinks keeps the kind it has most of."""
+        pool, decision, found = self._pools[name], self._decisions[name], Counter[SlotClass]()
+        for job, refs in pool.held.items():
+            left = decision.shares.get(job, len(refs) if job in decision.pinned else 0)
+            for one, count in self._index.classes_of(refs).most_common():
+                found[one] += (kept := min(count, left))
+                left -= kept
+        return found
 
     def _total(self, pool: Pool) -> int:
         return sum(self._sizes.get(offered, 0) for offered in self._index.open_to(pool.group))
@@ -400,6 +458,25 @@ def _staying(decision: Decision) -> list[SlotRef]:
     pool = decision.pool
     fixed = {job.id for job in pool.jobs if not job.elastic}
     return [ref for job in fixed & (decision.shares.keys() | decision.pinned) for ref in pool.held.get(job, ())]
+
+
+def _of_classes(
+    decision: Decision, own: Mapping[SlotClass, int], allotted: Mapping[SlotClass, int]
+) -> Counter[SlotClass]:
+    """Slots of each class that a group has once everything has changed hands: of its own part first."""
+    kinds = decision.goodput.kinds if decision.goodput is not None else {}
+    wanted, of_any = Counter[str](), decision.used - sum(decision.shares[job] for job in kinds)
+    for job, kind in kinds.items():
+        wanted[kind] += decision.shares[job]
+    found = Counter[SlotClass]()
+    for room in (own, {one: allotted[one] - own.get(one, 0) for one in allotted}):
+        for one, count in room.items():
+            found[one] += (taken := min(count, wanted[kind_of_class(one)]))
+            wanted[kind_of_class(one)] -= taken
+    for one, count in allotted.items():
+        found[one] += (taken := min(count - found[one], of_any))
+        of_any -= taken
+    return found
 
 
 def _claimant(pool: Pool, total: int) -> Claimant:

@@ -12,10 +12,10 @@ from typing import Any
 from scheduling.backfill import Reservation
 from scheduling.curves import KNEE, Prospect
 from scheduling.decision import Decision, gives_way
+from scheduling.demand import Demand
 from scheduling.group_summary import GroupSummary, OtherGroups, Served, summarize
 from scheduling.placement import Placed
 from scheduling.plan import Explanation, PlanReason
-from scheduling.policies import Demand
 from scheduling.pool import Pool
 from scheduling.reserved import reserved_slots
 from scheduling.snapshot import JobView
@@ -82,6 +82,8 @@ class _Case:
         self.away = away + self.placed.makes_room
         self.is_fair_share = pool.group.policy == "fairshare"
         self.is_goodput = pool.group.policy == "goodput"
+        #: Kind of GPU that it shall train on, where there are several.
+        self.kind = self.placed.kind
         #: The most that it asks for, whatever of that it is offered.
         self.most = demand.max_slots if demand.prospect is None else self.me.max_slots
         reservation = summary.decision.reservation
@@ -92,6 +94,14 @@ class _Case:
     def moving_off(self) -> list[str]:
         """Hosts that take nothing new, or that another job needs, and that it leaves in this cycle."""
         return sorted({ref.host for ref in set(self.away).intersection(self.placed.vacate)}) if self.away else []
+
+    @property
+    def moves_from(self) -> str | None:
+        """The kind of GPU that it gives up, where it shall train on another."""
+        if self.kind is None or not self.placed.vacate:
+            return None
+        held = self.demand.held_on
+        return max((kind for kind in held if kind != self.kind), key=lambda kind: (held[kind], kind), default=None)
 
     @property
     def others(self) -> Served:
@@ -168,6 +178,8 @@ def _share(case: _Case) -> Explanation:
         params["above_part"] = floor(entitlement.deserved)
     if placed.target < demand.max_slots:
         params |= case.summary.entitlement
+    if case.kind is not None:
+        params |= _kind_figures(case, case.kind)
     if moving_off:
         params["moving_off"] = moving_off
     if placed.leaving:
@@ -175,6 +187,25 @@ def _share(case: _Case) -> Explanation:
     if missing:
         params |= _givers(case)
     return Explanation(_code(case, moving_off), params)
+
+
+def _kind_figures(case: _Case, kind: str) -> Params:
+    """Return how much faster or slower it is there than on as many of the kind that it moves from, or else of the one
+    that would suit it best of the others; and whether it was measured on both."""
+    target, prospects, profile = case.placed.target, case.demand.prospects, case.me.profile
+    moves_from = case.moves_from
+    other = moves_from
+    if other is None:
+        other = max((one for one in prospects if one != kind), key=lambda one: (prospects[one].speedup(target), one))
+    faster = round((prospects[kind].speedup(target) / prospects[other].speedup(target) - 1) * 100)
+    is_measured = profile is not None and {kind, other} <= profile.parameters.keys()
+    return {
+        "kind": kind,
+        "other_kind": other,
+        "kind_faster": faster,
+        "moves_to_kind": moves_from is not None,
+        "kind_assumed": not is_measured,
+    }
 
 
 _CODES_OF_LIMITS = {"knee": PlanReason.AT_ITS_KNEE, "profile": PlanReason.PROFILING}
@@ -188,6 +219,8 @@ def _code(case: _Case, moving_off: list[str]) -> PlanReason:
         return PlanReason.LIMIT_CHANGED
     if moving_off:
         return PlanReason.REBALANCED
+    if case.moves_from is not None:
+        return PlanReason.MOVED_FOR_GOODPUT
     if target == before and (code := _CODES_OF_LIMITS.get(case.goodput_limit)):
         return code
     entitlement = case.decision.entitlement
@@ -243,7 +276,8 @@ def _goodput_figures(case: _Case) -> Params:
     assert division is not None
     after = next((size for size in prospect.sizes if size > target), prospect.most)
     figures: Params = {"next": after, "faster": _faster(prospect, target, after)}
-    step = next((one for one in division.last if one.job != case.demand.id), None)
+    on_kind = case.kind or ""
+    step = next((one for one in division.last if one.job != case.demand.id and one.kind == on_kind), None)
     if step is not None:
         other = case.decision.demands[case.summary.places[step.job]]
         assert other.prospect is not None

@@ -49,6 +49,7 @@ class GroupShare:
     #: Under policy goodput: what a further slot would be worth, and the part that may be missing to the best division;
     #: see `scheduling.goodput.GoodputDivision`. None: another policy, or no job.
     price: float | None
+    prices: Mapping[str, float]
     gap: float | None
 
 
@@ -193,6 +194,7 @@ def _sharing_pool(snapshot: Snapshot, counts: _Counts, groups: Sequence[GroupVie
                 borrowed=borrowed[group.name],
                 lent=lent[group.name],
                 price=division.price if division else None,
+                prices=division.prices if division else {},
                 gap=division.gap if division else None,
             )
         )

@@ -10,7 +10,8 @@ from itertools import islice
 from math import ceil, inf
 
 from scheduling.decision import Decision
-from scheduling.policies import Demand, shares_of
+from scheduling.demand import Demand
+from scheduling.policies import shares_of
 from scheduling.snapshot import JobView, Snapshot
 
 __all__ = ["Forecast", "Place", "Span", "Work", "forecast", "informed", "places"]

@@ -12,7 +12,8 @@ Of a division that is not better than what the jobs have, nothing is made: on a 
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from heapq import heapify, heappop, heappush, nsmallest
 from itertools import pairwise
 from typing import NamedTuple
@@ -20,14 +21,28 @@ from typing import NamedTuple
 from scheduling.curves import Prospect
 from scheduling.snapshot import Aim
 
-__all__ = ["BONUS", "Bid", "GoodputDivision", "Segment", "Step", "bid_weight", "goodput_division", "hull"]
+__all__ = [
+    "BETTER",
+    "BONUS",
+    "Bid",
+    "Division",
+    "GoodputDivision",
+    "Segment",
+    "Step",
+    "bid_weight",
+    "goodput_division",
+    "greedy",
+    "hull",
+    "last_steps",
+    "total_value",
+]
 
 #: What staying is worth beside the cost of a change.
 BONUS = 0.1
 #: A change that takes so long costs everything.
 _COST_SECONDS, _LEAST_WORTH = 300.0, 0.05
 #: Where a division counts as better.
-_BETTER = 1e-9
+BETTER = 1e-9
 _YOUNG_SECONDS = 30.0
 _NORMAL_PRIORITY = 5000
 _POWER: Mapping[Aim, float] = {"soon": 0.5, "even": -1.0, "used": -0.5}
@@ -53,9 +68,11 @@ class Step(NamedTuple):
     job: int
     before: int
     after: int
+    #: Kind of GPU; "" where there is one alone.
+    kind: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Bid:
     """One job that takes part."""
 
@@ -70,6 +87,8 @@ class Bid:
     has: int | None
     #: None: it gets its floor and no more.
     prospect: Prospect | None
+    #: Kind of GPU that it bids for; "" where there is one alone.
+    kind: str = ""
 
     def utility(self, slots: int) -> float:
         if self.prospect is None or not slots:
@@ -83,6 +102,18 @@ class Bid:
             return 1.0
         cost = prospect.pause_seconds + max(0, slots - self.has) * prospect.start_seconds / slots
         return max(_LEAST_WORTH, 1.0 - BONUS - cost / _COST_SECONDS)
+
+    @cached_property
+    def corners(self) -> list[tuple[int, float]]:
+        """Sizes and their utilities on its upper concave hull, from its floor on, as far as it rises."""
+        points: list[tuple[int, float]] = []
+        for size in self.sizes:
+            point = (size, self.utility(size))
+            while len(points) > 1 and _slope(points[-2], points[-1]) < _slope(points[-1], point):
+                points.pop()
+            points.append(point)
+        rising = next((end for end in range(1, len(points)) if _rounded_slope(*points[end - 1 : end + 1]) <= 0), None)
+        return points[:rising]
 
     @property
     def sizes(self) -> list[int]:
@@ -105,8 +136,20 @@ class GoodputDivision:
     value: float
     #: It is what the jobs have already.
     at_rest: bool = False
-    #: Of two jobs that have more than their floors: what the last step up of each is worth least for.
-    last: tuple["Step", ...] = ()
+    #: Of two jobs on each kind that have more than their floors: what the last step up of each is worth least for.
+    last: tuple[Step, ...] = ()
+    #: Where there are several kinds of GPU: the one that each job shall train on, but for those that have to train on
+    #: several at once; and what a further slot of each would be worth.
+    kinds: Mapping[int, str] = field(default_factory=dict)
+    prices: Mapping[str, float] = field(default_factory=dict)
+
+
+class Division(NamedTuple):
+    """Slots of each job, the gap, and the price of a slot of each kind."""
+
+    shares: dict[int, int]
+    gap: float
+    prices: dict[str, float]
 
 
 def bid_weight(aim: Aim, priority: int, gpu_seconds: float, remaining_seconds: float | None) -> tuple[float, float]:
@@ -119,26 +162,27 @@ def bid_weight(aim: Aim, priority: int, gpu_seconds: float, remaining_seconds: f
 def goodput_division(bids: Sequence[Bid], capacity: int) -> GoodputDivision:
     """`bids` in the order in which they are served. Floors are given even where they do not fit: nobody is stopped."""
     floors = {bid.id: bid.floor for bid in bids}
-    shares, gap, price = _greedy(bids, capacity - sum(floors.values()))
-    value = _value(bids, shares)
+    shares, gap, prices = greedy(bids, capacity - sum(floors.values()))
+    price, value = prices.get("", 0.0), total_value(bids, shares)
     has = _what_they_have(bids, capacity)
-    if has is not None and (kept := _value(bids, has)) >= value - _BETTER * abs(value):
-        return GoodputDivision(has, floors, gap, price, kept, at_rest=True, last=_last_steps(bids, has))
-    return GoodputDivision(shares, floors, gap, price, value, last=_last_steps(bids, shares))
+    if has is not None and (kept := total_value(bids, has)) >= value - BETTER * abs(value):
+        return GoodputDivision(has, floors, gap, price, kept, at_rest=True, last=last_steps(bids, has))
+    return GoodputDivision(shares, floors, gap, price, value, last=last_steps(bids, shares))
 
 
-def _last_steps(bids: Iterable[Bid], shares: Mapping[int, int]) -> tuple[Step, ...]:
-    found = []
+def last_steps(bids: Iterable[Bid], shares: Mapping[int, int]) -> tuple[Step, ...]:
+    """See `GoodputDivision.last`."""
+    found: dict[str, list[tuple[float, int, Step]]] = {}
     for order, bid in enumerate(bids):
         after = shares[bid.id]
         if bid.prospect is not None and after > bid.floor:
             before = max(size for size in bid.sizes if size < after)
             worth = (bid.utility(after) - bid.utility(before)) / (after - before)
-            found.append((round(worth, 12), order, Step(bid.id, before, after)))
-    return tuple(step for _, _, step in nsmallest(2, found))
+            found.setdefault(bid.kind, []).append((round(worth, 12), order, Step(bid.id, before, after, bid.kind)))
+    return tuple(step for steps in found.values() for _, _, step in nsmallest(2, steps))
 
 
-def _value(bids: Iterable[Bid], shares: Mapping[int, int]) -> float:
+def total_value(bids: Iterable[Bid], shares: Mapping[int, int]) -> float:
     return sum(bid.utility(shares[bid.id]) for bid in bids)
 
 
@@ -152,38 +196,42 @@ def _what_they_have(bids: Iterable[Bid], capacity: int) -> dict[int, int] | None
     return has if sum(has.values()) <= capacity else None
 
 
-def _greedy(bids: Sequence[Bid], spare: int) -> tuple[dict[int, int], float, float]:
-    """Slots of each job, the gap and the price."""
+def greedy(bids: Sequence[Bid], spare: int, rooms: Mapping[str, int] | None = None) -> Division:
+    """Give `spare` slots beyond the floors, of each kind no more than `rooms` says. With several kinds the gap is that
+    of the division with these kinds chosen, if it can be told."""
     shares = {bid.id: bid.floor for bid in bids}
+    left = dict(rooms) if rooms is not None else {"": spare}
     hulls = [list(hull(order, bid)) for order, bid in enumerate(bids)]
     heap = [segments[0] for segments in hulls if segments]
     heapify(heap)
-    gained, bound, price = 0.0, None, 0.0
+    gained, bound, prices = 0.0, None, dict[str, float]()
     cut: list[Bid] = []
     while heap:
         segment = heappop(heap)
         bid = bids[segment.order]
-        if segment.more > spare:
+        if segment.more > min(spare, left[bid.kind]):
+            prices.setdefault(bid.kind, -segment.cost)
             if bound is None:
-                bound, price = gained - segment.cost * max(0, spare), -segment.cost
+                bound = gained - segment.cost * max(0, spare)
             cut.append(bid)
             continue
         shares[bid.id] = segment.slots + segment.more
         spare -= segment.more
+        left[bid.kind] -= segment.more
         gained -= segment.cost * segment.more
         if segment.place + 1 < len(hulls[segment.order]):
             heappush(heap, hulls[segment.order][segment.place + 1])
     has_parts = False
     for bid in cut:
         # One alone may have parts of several hosts: two would disturb each other where they meet.
-        more = _odd_size(bid, shares[bid.id], spare, within_host=has_parts)
+        more = _odd_size(bid, shares[bid.id], min(spare, left[bid.kind]), within_host=has_parts)
         has_parts = has_parts or (more > 0 and shares[bid.id] + more > _host(bid))
         gained += bid.utility(shares[bid.id] + more) - bid.utility(shares[bid.id])
         shares[bid.id] += more
         spare -= more
-    if bound is None or bound <= 0:
-        return shares, 0.0, price
-    return shares, max(0.0, (bound - gained) / bound), price
+        left[bid.kind] -= more
+    gap = max(0.0, (bound - gained) / bound) if bound is not None and bound > 0 else 0.0
+    return Division(shares, gap, prices)
 
 
 def _odd_size(bid: Bid, slots: int, spare: int, *, within_host: bool) -> int:
@@ -199,18 +247,13 @@ def _host(bid: Bid) -> int:
 
 
 def hull(order: int, bid: Bid) -> Iterator[Segment]:
-    """Segments of the upper concave hull of its utility, from its floor on, as far as it rises."""
-    points: list[tuple[int, float]] = []
-    for size in bid.sizes:
-        point = (size, bid.utility(size))
-        while len(points) > 1 and _slope(points[-2], points[-1]) < _slope(points[-1], point):
-            points.pop()
-        points.append(point)
-    for place, (before, after) in enumerate(pairwise(points)):
-        slope = round(_slope(before, after), 12)
-        if slope <= 0:
-            break
-        yield Segment(-slope, place, order, before[0], after[0] - before[0])
+    """Segments between the corners of its hull."""
+    for place, (before, after) in enumerate(pairwise(bid.corners)):
+        yield Segment(-_rounded_slope(before, after), place, order, before[0], after[0] - before[0])
+
+
+def _rounded_slope(before: tuple[int, float], after: tuple[int, float]) -> float:
+    return round(_slope(before, after), 12)
 
 
 def _slope(before: tuple[int, float], after: tuple[int, float]) -> float:

@@ -7,8 +7,8 @@ from itertools import chain
 from typing import NamedTuple
 
 from scheduling.decision import Decision
+from scheduling.demand import Demand
 from scheduling.placement import Placed, handed_over
-from scheduling.policies import Demand
 from scheduling.snapshot import JobView
 
 __all__ = ["GroupSummary", "OtherGroups", "Served", "summarize"]

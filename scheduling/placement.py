@@ -1,15 +1,16 @@
 """Choice of slots: a job on as few hosts as possible, and hosts left whole for others. Ties by (host, index)."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from itertools import chain
 from operator import itemgetter
 
 from scheduling.decision import Decision
+from scheduling.demand import Demand
 from scheduling.one_host import Sites, find_sites
 from scheduling.packing import SlotsByHost, by_host, pack
-from scheduling.policies import Demand
-from scheduling.pool import ByJob, Pool, SlotIndex
+from scheduling.pool import Pool, SlotIndex
+from scheduling.shelves import ByJob
 from scheduling.snapshot import JobView, SlotRef
 from scheduling.spread import spread
 
@@ -35,6 +36,8 @@ class Placed:
     gives_way_to: int | None = None
     #: It starts now by a reservation, on more than its group's part.
     above_part: bool = False
+    #: Kind of GPU that it shall train on. None: there is one alone, or nobody cares which.
+    kind: str | None = None
 
     @property
     def missing(self) -> int:
@@ -49,7 +52,8 @@ class Placed:
 
 def place(decision: Decision, sites: Sites) -> dict[int, Placed]:
     """Slots for every job of the group, in the order in which they are served."""
-    pool = _beside(decision.pool, sites)
+    kinds = decision.goodput.kinds if decision.goodput is not None else {}
+    pool = _on_kinds(_beside(decision.pool, sites), kinds)
     placed: dict[int, Placed] = {}
     for job in (*sorted(decision.pinned), *sorted(decision.reclaimed | decision.closed | decision.held_back)):
         slots, stays = tuple(sorted(pool.held.get(job, ()) + pool.away.get(job, ()))), job in decision.pinned
@@ -57,19 +61,18 @@ def place(decision: Decision, sites: Sites) -> dict[int, Placed]:
     served = [demand for demand in decision.demands if demand.id not in placed]
     targets = {demand.id: decision.shares.get(demand.id, 0) for demand in served}
     kept = {demand.id: choose_kept(pool.held.get(demand.id, ()), targets[demand.id]) for demand in served}
-    wanted, spare = dict[int, int](), pool.free_count
-    for demand in served:
-        if pool.views[demand.id].one_host:
-            continue
-        count = min(targets[demand.id] - len(kept[demand.id]), spare)
-        if count > 0 and (demand.running or count >= demand.min_slots):
-            wanted[demand.id] = count
-            spare -= count
-    if pool.shape is None:
-        claims = pack(wanted, kept, SlotsByHost(pool.free))
-    else:
-        staying = kept | {job: placed[job].kept for job in decision.pinned}
-        claims = spread(wanted, staying, pool.free, pool.shape.slots_of)
+    claiming = [demand for demand in served if not pool.views[demand.id].one_host]
+    claims: dict[int, list[SlotRef]] = {}
+    staying = kept | {job: placed[job].kept for job in decision.pinned}
+    for shape in pool.shapes:
+        on_kind = claiming if pool.kinds is None else [one for one in claiming if kinds.get(one.id) == shape.kind]
+        free = pool.free if pool.kinds is None else _of_kind(pool, shape.kind)
+        claims |= spread(_wanted(on_kind, targets, kept, free), staying, free, shape.slots_of)
+    if pool.kinds is not None or not pool.shapes:
+        # Rather on another kind than not at all.
+        left = [one for one in claiming if one.id not in kinds or not (one.running or claims.get(one.id))]
+        free = _less(pool.free, chain.from_iterable(claims.values()))
+        claims |= pack(_wanted(left, targets, kept, free), kept, SlotsByHost(free))
     for demand in served:
         job, site = demand.id, sites.kept_for.get(demand.id, ())
         starts = bool(site) and len(site) == targets[job]
@@ -78,9 +81,40 @@ def place(decision: Decision, sites: Sites) -> dict[int, Placed]:
             found.makes_room = tuple(sorted(moving))
         if not starts:
             found.kept_for = site
+        found.kind = kinds.get(job)
         placed[job] = found
     _mark_by_reservation(decision, placed)
     return placed
+
+
+def _wanted(
+    demands: Iterable[Demand],
+    targets: Mapping[int, int],
+    kept: Mapping[int, tuple[SlotRef, ...]],
+    free: Mapping[str, tuple[SlotRef, ...]],
+) -> dict[int, int]:
+    """Job -> how many free slots it claims now, in this order."""
+    wanted, spare = dict[int, int](), sum(map(len, free.values()))
+    for demand in demands:
+        count = min(targets[demand.id] - len(kept[demand.id]), spare)
+        if count > 0 and (demand.running or count >= demand.min_slots):
+            wanted[demand.id] = count
+            spare -= count
+    return wanted
+
+
+def _of_kind(pool: Pool, kind: str) -> dict[str, tuple[SlotRef, ...]]:
+    """Free slots of this kind of GPU."""
+    assert pool.kinds is not None
+    left = {host: tuple(ref for ref in refs if pool.kinds[ref] == kind) for host, refs in pool.free.items()}
+    return {host: refs for host, refs in left.items() if refs}
+
+
+def _less(free: Mapping[str, tuple[SlotRef, ...]], claimed: Iterable[SlotRef]) -> Mapping[str, tuple[SlotRef, ...]]:
+    if not (taken := set(claimed)):
+        return free
+    left = {host: tuple(ref for ref in refs if ref not in taken) for host, refs in free.items()}
+    return {host: refs for host, refs in left.items() if refs}
 
 
 def find_all_sites(index: SlotIndex, decisions: Sequence[Decision]) -> Sites:
@@ -119,13 +153,29 @@ def _beside(pool: Pool, sites: Sites) -> Pool:
     """The same without the free slots that are kept for jobs that need one host; who leaves one is away there."""
     if not sites.kept_for:
         return pool
-    kept, held, away = sites.kept, dict(pool.held), dict(pool.away)
-    free = {host: tuple(ref for ref in refs if ref not in kept) for host, refs in pool.free.items()}
-    for job in sites.moving.keys() & held.keys():
-        moving = sites.moving[job]
-        held[job] = tuple(ref for ref in held[job] if ref not in moving)
-        away[job] = tuple(sorted(moving.union(away.get(job, ()))))
-    return replace(pool, free={host: refs for host, refs in free.items() if refs}, held=held, away=away)
+    moving = {job: sites.moving[job] for job in sites.moving.keys() & pool.held.keys()}
+    return _leaving(replace(pool, free=_less(pool.free, sites.kept)), moving)
+
+
+def _on_kinds(pool: Pool, kinds: Mapping[int, str]) -> Pool:
+    """The same, in which who shall train on one kind of GPU is away on slots of others."""
+    if pool.kinds is None:
+        return pool
+    moving = {}
+    for job, kind in kinds.items():
+        if others := frozenset(ref for ref in pool.held.get(job, ()) if pool.kinds[ref] != kind):
+            moving[job] = others
+    displaced = {job: len(refs) for job, refs in moving.items()}
+    return replace(_leaving(pool, moving), displaced={**displaced, **pool.displaced})
+
+
+def _leaving(pool: Pool, moving: Mapping[int, Set[SlotRef]]) -> Pool:
+    """The same, in which these jobs are away on these slots of theirs."""
+    held, away = dict(pool.held), dict(pool.away)
+    for job, refs in moving.items():
+        held[job] = tuple(ref for ref in held[job] if ref not in refs)
+        away[job] = tuple(sorted({*refs, *away.get(job, ())}))
+    return replace(pool, held=held, away=away)
 
 
 def _mark_by_reservation(decision: Decision, placed: Mapping[int, Placed]) -> None:

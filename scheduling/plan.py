@@ -1,5 +1,6 @@
 """The scheduler's whole output: one line per job, with the reason for it."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, NamedTuple
@@ -28,6 +29,7 @@ class PlanReason(StrEnum):
     UNCHANGED = "UNCHANGED"
     LIMIT_CHANGED = "LIMIT_CHANGED"
     GREW_FOR_GOODPUT = "GREW_FOR_GOODPUT"
+    MOVED_FOR_GOODPUT = "MOVED_FOR_GOODPUT"
     SHRUNK_FOR_GOODPUT = "SHRUNK_FOR_GOODPUT"
     AT_ITS_KNEE = "AT_ITS_KNEE"
     PROFILING = "PROFILING"
@@ -60,6 +62,8 @@ class GroupPlan(NamedTuple):
     gap: float
     #: What a further slot would be worth.
     price: float
+    #: Where there are several kinds of GPU: of each; `price` is then the highest.
+    prices: Mapping[str, float] = {}
 
 
 @dataclass(slots=True)
@@ -84,6 +88,8 @@ class JobPlan:
     reserved: tuple[SlotRef, ...] = ()
     #: Of a job with a profile, on its target.
     batch: BatchPlan | None = None
+    #: Kind of GPU that it shall train on. None: there is one alone, or nobody cares which.
+    kind: str | None = None
 
 
 @dataclass(frozen=True)

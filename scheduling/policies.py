@@ -9,24 +9,22 @@ Jobs wait in order: a waiting job is passed over only if it could not start even
 a reservation, and who is behind it may start before it where that delays nothing; see `scheduling.backfill`.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, groupby
 from operator import attrgetter
 
 from scheduling.backfill import Reservation, Rule, Spoken, reserve
-from scheduling.curves import Prospect
+from scheduling.demand import Demand, cheapest_first
 from scheduling.goodput import Bid, GoodputDivision, bid_weight, goodput_division
-from scheduling.snapshot import GroupView, JobView
+from scheduling.kinds import Offer, division_of_kinds
+from scheduling.snapshot import GroupView
 
 __all__ = [
     "SETTLED_SECONDS",
-    "Demand",
     "FairDivision",
     "Shares",
-    "by_priority",
-    "by_submission",
-    "cheapest_first",
     "fair_division",
     "fair_shares",
     "served",
@@ -37,66 +35,7 @@ __all__ = [
 #: Under policy goodput, so long targets are kept while nothing happens.
 SETTLED_SECONDS = 10.0
 
-_ID, _SUBMITTED_AT, _PRIORITY = attrgetter("id"), attrgetter("submitted_at"), attrgetter("priority")
-
-
-@dataclass(slots=True)  # not frozen, like others of which there are very many: that makes one eight times as slowly
-class Demand:
-    """Demand of one job for its group's slots."""
-
-    id: int
-    priority: int
-    submitted_at: float
-    #: A job that is not elastic has min_slots == max_slots.
-    min_slots: int
-    max_slots: int
-    #: It holds slots that it has not been told to give back.
-    running: bool
-    #: How many of those are in service. 0 unless running.
-    held: int = 0
-    #: It has not run for its group's minimum run time yet: it may be shrunk, not stopped.
-    protected: bool = False
-    #: What its group leaves it of what it holds, where other groups take something back. None: all.
-    limit: int | None = None
-    #: See `scheduling.snapshot.JobView`.
-    lasts: float | None = None
-    ends_at: float | None = None
-    gives_way_to: int | None = None
-    #: It may be stopped again for who is before it in line: it is elastic, and its group stops nobody too early.
-    may_give_way: bool = False
-    #: GPU-seconds of work since its last checkpoint, which are lost if it is stopped.
-    loses: float = 0.0
-    #: False: stopped, it begins from nothing.
-    continues: bool = True
-    #: Under policy goodput: what GPUs are worth to an elastic job (`max_slots` is then the most that it is offered),
-    #: GPU-seconds that it has used, and what it shall have by the plan before.
-    prospect: Prospect | None = None
-    gpu_seconds: float = 0.0
-    target: int | None = None
-
-    @property
-    def kept(self) -> int:
-        """Slots that it keeps if no job of its group takes any: its own maximum may have been lowered below what
-        it holds, or its group gives something back."""
-        kept = min(self.held, self.max_slots)
-        return kept if self.limit is None else min(kept, self.limit)
-
-    @property
-    def least(self) -> int:
-        """The least that it trains on, if it runs: what it holds may be below its minimum."""
-        return min(self.kept, self.min_slots)
-
-    def waiting_again(self, view: JobView) -> "Demand":
-        """Once it is stopped."""
-        least = view.min_slots if view.elastic else view.max_slots
-        return replace(
-            self, min_slots=least, max_slots=max(least, self.max_slots), running=False, held=0, protected=False,
-            limit=None, ends_at=None, gives_way_to=None,
-        )  # fmt: skip
-
-    def ends(self, now: float) -> float | None:
-        """Return until when it holds slots at the most, if it runs or starts now."""
-        return self.ends_at if self.running or self.lasts is None else now + self.lasts
+_PRIORITY = attrgetter("priority")
 
 
 @dataclass(frozen=True)
@@ -111,22 +50,6 @@ class Shares:
     division: "FairDivision | None" = None
     #: How goodput divides.
     goodput: GoodputDivision | None = None
-
-
-def by_priority(demands: Iterable[Demand]) -> list[Demand]:
-    """Sort by priority; of equals first who has asked for longer, then by id."""
-    return sorted(by_submission(demands), key=_PRIORITY, reverse=True)
-
-
-def by_submission(demands: Iterable[Demand]) -> list[Demand]:
-    return sorted(sorted(demands, key=_ID), key=_SUBMITTED_AT)
-
-
-def cheapest_first(demands: Sequence[Demand]) -> list[Demand]:
-    """In the order in which they are stopped where some have to be: first who can go on from a checkpoint, of these who
-    loses least since it, of equals the last of `demands`, which are in the order in which they are served."""
-    last_first = demands[::-1]
-    return sorted(last_first, key=lambda demand: (not demand.continues, demand.loses))
 
 
 def to_stop(group: GroupView, demands: Sequence[Demand], excess: int) -> frozenset[int]:
@@ -156,14 +79,22 @@ def shares_of(group: GroupView, demands: Iterable[Demand], capacity: int, *, now
     return served(group, demands, capacity, now=now).slots
 
 
-def served(group: GroupView, demands: Iterable[Demand], capacity: int, *, now: float = 0.0) -> Shares:
-    """The same, and what the first that waits is to have."""
+def served(
+    group: GroupView,
+    demands: Iterable[Demand],
+    capacity: int,
+    *,
+    now: float = 0.0,
+    rooms: Mapping[str, int] | None = None,
+) -> Shares:
+    """The same, and what the first that waits is to have. `rooms`: under policy goodput, how many slots of each kind of
+    GPU there are; None: all are of one kind."""
     demands = tuple(demands)
     if group.policy == "fairshare":
         division = fair_division(demands, capacity, preemption=group.preemption, now=now)
         return Shares(division.shares, division.reservation, division)
     if group.policy == "goodput":
-        return _by_goodput(group, demands, capacity, now)
+        return _by_goodput(group, demands, capacity, now, rooms)
     if group.policy == "priority" and group.preemption:
         return _by_priority_with_preemption(demands, capacity, now)
     # First come (by submission or priority), first served: nobody is ever shrunk or stopped.
@@ -411,14 +342,21 @@ def _rule_of_filling(demand: Demand, reservation: Reservation, idle: int, now: f
 # --- goodput ---------------------------------------------------------------------------------------------------------
 
 
-def _by_goodput(group: GroupView, demands: Sequence[Demand], capacity: int, now: float) -> Shares:
+def _by_goodput(
+    group: GroupView, demands: Sequence[Demand], capacity: int, now: float, rooms: Mapping[str, int] | None
+) -> Shares:
     """The least of each job as under fair share; what is beyond it where it is worth most."""
     least, reservation = _floors(demands, capacity, preemption=group.preemption, now=now)
     most = _most(demands, least, reservation, preemption=group.preemption)
     part = [demand for demand in demands if demand.id in least]
-    if (settled := _settled(group, part, least, most, capacity, now)) is not None:
-        return Shares(settled, reservation, goodput=GoodputDivision(settled, least, 0.0, 0.0, 0.0, at_rest=True))
-    division = goodput_division([_bid(group, demand, least, most) for demand in part], capacity)
+    if (settled := _settled(group, part, least, most, capacity, now, rooms)) is not None:
+        return Shares(settled.shares, reservation, goodput=settled)
+    if rooms is None:
+        division = goodput_division([_bid(group, demand, least, most) for demand in part], capacity)
+    else:
+        before = {demand.id: demand.target_kind for demand in part if demand.target_kind is not None}
+        offers = [_offer(group, demand, least, most) for demand in part]
+        division = division_of_kinds(offers, rooms, capacity, before)
     return Shares(division.shares, reservation, goodput=division)
 
 
@@ -431,6 +369,27 @@ def _bid(group: GroupView, demand: Demand, least: Mapping[int, int], most: Mappi
     return Bid(demand.id, weight, power, floor, max(floor, most[demand.id]), has, prospect)
 
 
+def _offer(group: GroupView, demand: Demand, least: Mapping[int, int], most: Mapping[int, int]) -> Offer:
+    """Where nothing is taken from who runs, it stays on the kind that it has."""
+    bid, has = _bid(group, demand, least, most), {kind: count for kind, count in demand.held_on.items() if count}
+    if not demand.prospects:
+        return Offer({}, bid, has)
+    stays = has.keys() if demand.running and not group.preemption else ()
+    bids = {
+        kind: replace(
+            bid,
+            kind=kind,
+            prospect=prospect,
+            most=max(bid.floor, min(bid.most, prospect.most)),
+            has=has.get(kind, 0) if demand.running else None,
+        )
+        for kind, prospect in demand.prospects.items()
+        if not stays or (len(stays) == 1 and kind in stays)
+    }
+    slowest = min(demand.prospects.values(), key=lambda prospect: prospect.speedup(1))
+    return Offer(bids, replace(bid, prospect=slowest), has)
+
+
 def _settled(
     group: GroupView,
     part: Sequence[Demand],
@@ -438,7 +397,8 @@ def _settled(
     most: Mapping[int, int],
     capacity: int,
     now: float,
-) -> dict[int, int] | None:
+    rooms: Mapping[str, int] | None,
+) -> GoodputDivision | None:
     """The targets of the plan before, where nothing has happened since that they depend on. None: decide anew."""
     if group.shared_at is None or now >= group.shared_at + SETTLED_SECONDS:
         return None
@@ -446,4 +406,12 @@ def _settled(
     is_possible = all(least[job] <= target <= max(least[job], most[job]) for job, target in targets.items())
     if len(targets) < len(part) or not is_possible or sum(targets.values()) > capacity:
         return None
-    return targets
+    kinds: dict[int, str] = {}
+    if rooms is not None:
+        kinds = {one.id: kind for one in part if (kind := one.target_kind) is not None and kind in one.prospects}
+        wanted = Counter[str]()
+        for job, kind in kinds.items():
+            wanted[kind] += targets[job]
+        if any(count > rooms.get(kind, 0) for kind, count in wanted.items()):
+            return None
+    return GoodputDivision(targets, least, 0.0, 0.0, 0.0, at_rest=True, kinds=kinds)

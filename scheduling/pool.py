@@ -1,34 +1,35 @@
 """The slots of a snapshot as its instance groups see them."""
 
-from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import chain, groupby
+from itertools import chain
 from operator import attrgetter
 from typing import Any, TypeVar
 
-from scheduling.curves import Shape, kind_of_most, prospect_of
+from scheduling.curves import Prospect, Shape, prospect_of, prospects_of, worths_of
+from scheduling.demand import Demand, by_priority, by_submission
 from scheduling.entitlement import SlotClass
 from scheduling.one_host import too_large_for_hosts
-from scheduling.policies import Demand, by_priority, by_submission
+from scheduling.shelves import ByJob, Refs, SlotClasses, kind_of_class, shelved, slot_class
 from scheduling.snapshot import GroupView, JobView, SlotRef, Snapshot
 
-__all__ = ["ByJob", "Left", "Pool", "SlotIndex", "confined", "index_slots", "shape_of", "sharing_groups"]
+__all__ = [
+    "Left",
+    "Pool",
+    "SlotIndex",
+    "confined",
+    "index_slots",
+    "shapes_of",
+    "sharing_groups",
+]
 
-_BY_REF = attrgetter("ref")
 _BY_ID = attrgetter("id")
 _BY_NAME = attrgetter("name")
-_BY_HOST = attrgetter("host")
-_BY_USE = attrgetter("held_by", "resource_groups", "claimable", "vacating")
-_NOWHERE: SlotClass = frozenset()
 
 Key = TypeVar("Key", int, str)
 
-Refs = tuple[SlotRef, ...]
-#: Job -> slots, in order of (host, index).
-ByJob = Mapping[int, Refs]
 #: Host -> slots, both in order.
 ByHost = Mapping[str, Refs]
 
@@ -59,8 +60,10 @@ class Pool:
     too_large_for_hosts: Mapping[int, int] = field(default_factory=dict)
     #: The moment of the snapshot, in Unix seconds.
     at: float = 0.0
-    #: Its hosts, where its policy asks for them.
-    shape: Shape | None = None
+    #: Its hosts of each kind of GPU, that of most slots first; empty where its policy does not ask for them.
+    shapes: tuple[Shape, ...] = ()
+    #: Slot -> kind of GPU. None: it has to do with one kind at most.
+    kinds: Mapping[SlotRef, str] | None = None
 
     @property
     def capacity(self) -> int:
@@ -86,6 +89,26 @@ class Pool:
         in_order = by_submission if self.group.policy == "fifo" else by_priority
         return tuple(in_order(self._demand(job) for job in self.jobs))
 
+    def kind_counts(self, refs: Iterable[SlotRef]) -> dict[str, int]:
+        assert self.kinds is not None
+        return Counter(map(self.kinds.__getitem__, refs))
+
+    def rooms(self, pinned: Collection[int]) -> dict[str, int] | None:
+        """Kind of GPU -> how many slots of it there are beside those of `pinned` jobs. None: there is one kind."""
+        if self.kinds is None:
+            return None
+        rooms = Counter({shape.kind: sum(shape.hosts) for shape in self.shapes})
+        if self.allotted is not None:
+            rooms = Counter(dict.fromkeys(rooms, 0))
+            for offered, count in self.allotted.items():
+                rooms[kind_of_class(offered)] += count
+        rooms.subtract(self.kind_counts(ref for job in pinned for ref in self.held.get(job, ())))
+        return {kind: max(0, count) for kind, count in rooms.items()}
+
+    @cached_property
+    def worths(self) -> dict[str, float]:
+        return worths_of(self.jobs, self.shapes)
+
     def _demand(self, job: JobView) -> Demand:
         held, away = self.held.get(job.id, ()), self.away.get(job.id, ())
         running = bool(held or away)
@@ -94,9 +117,15 @@ class Pool:
             least = most = kept if running else job.max_slots
         elif job.id in self.displaced:
             kept += self.displaced[job.id]
-        prospect = None
-        if self.shape is not None and job.elastic:
-            prospect = prospect_of(job, self.shape, kept)
+        prospect, prospects, held_on = None, dict[str, Prospect](), dict[str, int]()
+        if self.kinds is not None:
+            held_on = self.kind_counts(held)
+        if self.shapes and job.elastic:
+            if self.kinds is None:
+                prospect = prospect_of(job, self.shapes[0], kept)
+            else:
+                prospects = prospects_of(job, self.shapes, held_on, self.worths)
+                prospect = max(prospects.values(), key=lambda one: one.most)
             # Where nothing shrinks, neither does who has more than its knee.
             most = max(least, prospect.most, 0 if self.group.preemption else min(kept, most))
         is_protected, may_give_way = job.id in self.protected, job.elastic and not self.group.minimum_run_seconds
@@ -104,6 +133,7 @@ class Pool:
             job.id, job.priority, job.submitted_at, least, most, running, kept, is_protected,
             None, job.lasts, job.ends_at, job.gives_way_to, may_give_way,
             job.loses(len(held) + len(away), self.at), job.continues, prospect, job.gpu_seconds, job.target,
+            prospects, held_on, job.target_kind,
         )  # fmt: skip
 
 
@@ -123,14 +153,16 @@ class SlotIndex:
     sizes: Mapping[SlotClass, int]
     #: Of each slot in service; of one that a job keeps in place, its own resource group alone. None where there is one
     #: class alone.
-    classes: "SlotClasses | None"
+    classes: SlotClasses | None
     members: Mapping[str, tuple[JobView, ...]]
     #: Group -> how many slots of each class its jobs hold.
     held_in: Mapping[str, Mapping[SlotClass, int]]
     #: Resource group -> classes of its slots.
     offers: Mapping[str, Sequence[SlotClass]]
     #: Resource group -> its hosts; only of groups under policy goodput.
-    shapes: Mapping[str, Shape]
+    shapes: Mapping[str, tuple[Shape, ...]]
+    #: See `Pool`.
+    kinds: Mapping[SlotRef, str] | None
     #: Group -> see `Pool`.
     too_large_for_hosts: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
 
@@ -144,7 +176,7 @@ class SlotIndex:
     def pool(self, group: GroupView) -> Pool:
         """A holder that is not among the snapshot's jobs is ending: what it holds is coming, to every group that may
         use it; so is what a job has been told to give back."""
-        open_to = self.open_to(group)
+        open_to, shapes = self.open_to(group), self.shapes.get(group.resource_group, ())
         return Pool(
             at=self.snapshot.at,
             group=group,
@@ -155,7 +187,8 @@ class SlotIndex:
             coming=_joined([self.coming[offered] for offered in open_to if offered in self.coming]),
             protected=self._protected(group),
             too_large_for_hosts=self.too_large_for_hosts.get(group.name, {}),
-            shape=self.shapes[group.resource_group] if group.policy == "goodput" else None,
+            shapes=shapes if group.policy == "goodput" else (),
+            kinds=self.kinds if group.policy == "goodput" and len(shapes) > 1 else None,
         )
 
     def movable_for(self, group: GroupView, jobs: Iterable[JobView]) -> Iterator[tuple[int, SlotRef]]:
@@ -185,8 +218,15 @@ def index_slots(snapshot: Snapshot) -> SlotIndex:
     counted = (one for one in snapshot.groups if one.name in members or (one.quota and one.keeps_quota))
     groups = tuple(sorted(counted, key=_BY_NAME))
     relevant = frozenset(group.resource_group for group in groups)
-    shelves = _shelved(snapshot, groups, relevant)
-    kept = _kept_in_place(snapshot, groups, shelves.held)
+    shapes = {
+        name: shapes_of(snapshot, name)
+        for name in sorted({group.resource_group for group in groups if group.policy == "goodput"})
+    }
+    kinds = None
+    if any(len(found) > 1 for found in shapes.values()):
+        kinds = {slot.ref: slot.device for slot in snapshot.slots}
+    shelves = shelved(snapshot, groups, relevant, kinds)
+    kept = _kept_in_place(snapshot, groups, shelves.held, kinds)
     found = sorted({*shelves.classes, *kept.values()}, key=sorted)
     classes = SlotClasses(shelves.runs, kept) if len(found) > 1 else None
     free, coming = dict(shelves.free), dict(shelves.coming)
@@ -215,10 +255,8 @@ def index_slots(snapshot: Snapshot) -> SlotIndex:
         members={group.name: tuple(members[group.name]) for group in groups},
         held_in=held_in,
         offers=offers,
-        shapes={
-            name: shape_of(snapshot, name)
-            for name in sorted({group.resource_group for group in groups if group.policy == "goodput"})
-        },
+        shapes=shapes,
+        kinds=kinds,
     )
     return replace(index, too_large_for_hosts={group.name: _too_large_for_hosts(index, group) for group in groups})
 
@@ -234,22 +272,28 @@ def _too_large_for_hosts(index: SlotIndex, group: GroupView) -> dict[int, int]:
     return too_large_for_hosts(waiting, chain(*pool.free.values(), *pool.coming.values(), movable))
 
 
-def shape_of(snapshot: Snapshot, resource_group: str) -> Shape:
+def shapes_of(snapshot: Snapshot, resource_group: str) -> tuple[Shape, ...]:
+    """The hosts of each kind of GPU: first of the kind that most slots are; one without hosts if there are none."""
     offered = [slot for slot in snapshot.slots if slot.claimable and resource_group in slot.resource_groups]
-    slots_of = Counter(slot.ref.host for slot in offered)
-    kind = kind_of_most(slot.device for slot in offered)
-    return Shape(tuple(sorted(slots_of.values(), reverse=True)), kind, slots_of)
+    hosts_of: dict[str, Counter[str]] = defaultdict(Counter)
+    for (kind, host), count in Counter((slot.device, slot.ref.host) for slot in offered).items():
+        hosts_of[kind][host] = count
+    found = [Shape(tuple(sorted(hosts.values(), reverse=True)), kind, hosts) for kind, hosts in hosts_of.items()]
+    return tuple(sorted(found, key=lambda shape: (-sum(shape.hosts), shape.kind))) or (Shape(()),)
 
 
 def _kept_in_place(
-    snapshot: Snapshot, groups: Iterable[GroupView], held: Mapping[str, ByJob]
+    snapshot: Snapshot,
+    groups: Iterable[GroupView],
+    held: Mapping[str, ByJob],
+    kinds: Mapping[SlotRef, str] | None,
 ) -> dict[SlotRef, SlotClass]:
     """Slots of jobs of fixed size that are still protected: they neither move nor stop, so only their own resource
     group can count on them, whoever else offers them."""
     since = {group.name: snapshot.at - group.minimum_run_seconds for group in groups if group.minimum_run_seconds}
     home_of = {group.name: frozenset({group.resource_group}) for group in groups}
     return {
-        ref: home_of[job.group]
+        ref: slot_class(home_of[job.group], [] if kinds is None else [kinds[ref]])
         for job in snapshot.jobs
         if job.group in since and not job.elastic and _is_protected(job, since[job.group])
         for ref in held.get(job.group, {}).get(job.id, ())
@@ -260,81 +304,11 @@ def _is_protected(job: JobView, since: float) -> bool:
     return job.started_at is not None and job.started_at > since
 
 
-def _by_class(slots: ByJob, classes: "SlotClasses | None", found: Iterable[SlotClass]) -> dict[SlotClass, int]:
+def _by_class(slots: ByJob, classes: SlotClasses | None, found: Iterable[SlotClass]) -> dict[SlotClass, int]:
     """Number of these slots of each class. `classes` is None where only one is found."""
     if classes is None:
         return {offered: _count(slots) for offered in found}
     return Counter(map(classes.__getitem__, chain.from_iterable(slots.values())))
-
-
-class SlotClasses:
-    """The class of each slot in service. Found where it is asked for: there are very many slots."""
-
-    def __init__(self, runs: Sequence[tuple[SlotRef, SlotClass]], kept: Mapping[SlotRef, SlotClass]) -> None:
-        """`runs`: the first slot of each row of one class, in order. `kept`: slots that are of another one."""
-        self._starts = [first for first, _ in runs]
-        self._offered = [offered for _, offered in runs]
-        self._kept = kept
-
-    def __getitem__(self, ref: SlotRef) -> SlotClass:
-        return self._kept.get(ref) or self._offered[bisect_right(self._starts, ref) - 1]
-
-
-@dataclass
-class _Shelves:
-    """See `SlotIndex`."""
-
-    free: dict[SlotClass, dict[str, Refs]] = field(default_factory=lambda: defaultdict(dict))
-    held: dict[str, dict[int, Refs]] = field(default_factory=lambda: defaultdict(dict))
-    away: dict[str, dict[int, Refs]] = field(default_factory=lambda: defaultdict(dict))
-    coming: dict[SlotClass, dict[int, Refs]] = field(default_factory=lambda: defaultdict(dict))
-    held_in: dict[str, Counter[SlotClass]] = field(default_factory=lambda: defaultdict(Counter))
-    #: See `SlotClasses`.
-    runs: list[tuple[SlotRef, SlotClass]] = field(default_factory=list)
-    #: All that there are.
-    classes: set[SlotClass] = field(default_factory=set)
-
-
-def _shelved(snapshot: Snapshot, groups: Iterable[GroupView], relevant: SlotClass) -> _Shelves:
-    """`relevant`: resource groups of the groups that count."""
-    # Very many slots come by here: what can be found out once for a row of them is not asked for each.
-    shelves = _Shelves()
-    home_of = {group.name: group.resource_group for group in groups}
-    group_of = {job.id: job.group for job in snapshot.jobs if job.state != "PENDING"}
-    held, away = defaultdict[int, list[SlotRef]](list), defaultdict[int, list[SlotRef]](list)
-    coming = defaultdict[SlotClass, dict[int, list[SlotRef]]](lambda: defaultdict(list))
-    class_of: dict[tuple[str, ...], SlotClass] = {}
-    for (holder, names, claimable, vacating), there in groupby(sorted(snapshot.slots, key=_BY_REF), key=_BY_USE):
-        if names not in class_of:
-            class_of[names] = relevant.intersection(names)
-        refs, offered = tuple(map(_BY_REF, there)), class_of[names] if claimable else _NOWHERE
-        shelves.runs.append((refs[0], offered))
-        group = group_of.get(holder)
-        if holder is None:
-            if offered:
-                _shelve_free(shelves.free[offered], refs)
-        elif group is None or vacating:
-            if offered:
-                coming[offered][holder] += refs
-        elif home_of[group] in offered:
-            held[holder] += refs
-            shelves.held_in[group][offered] += len(refs)
-        else:
-            away[holder] += refs
-    for holder in sorted(held):
-        shelves.held[group_of[holder]][holder] = tuple(held[holder])
-    for holder in sorted(away):
-        shelves.away[group_of[holder]][holder] = tuple(away[holder])
-    for offered, ending in coming.items():
-        shelves.coming[offered] = {holder: tuple(ending[holder]) for holder in sorted(ending)}
-    shelves.classes.update(class_of.values())
-    return shelves
-
-
-def _shelve_free(free: dict[str, Refs], refs: Refs) -> None:
-    rows = ((refs[0].host, refs),) if refs[0].host == refs[-1].host else groupby(refs, key=_BY_HOST)
-    for host, there in rows:
-        free[host] = free.get(host, ()) + tuple(there)
 
 
 def sharing_groups(groups: Iterable[GroupView], offers: Collection[SlotClass]) -> Iterator[tuple[GroupView, ...]]:
@@ -348,14 +322,20 @@ def sharing_groups(groups: Iterable[GroupView], offers: Collection[SlotClass]) -
         left = [group for group in left if group.resource_group not in names]
 
 
-def confined(index: SlotIndex, pool: Pool, allotted: Mapping[SlotClass, int], stopped: frozenset[int]) -> Pool:
+def confined(
+    index: SlotIndex,
+    pool: Pool,
+    allotted: Mapping[SlotClass, int],
+    stopped: frozenset[int],
+    kept: Mapping[SlotClass, int] | None = None,
+) -> Pool:
     """The group's pool, beside what is free or coming, with no more slots of any class than are allotted to it; what is
     held beyond that is to be left.
 
-    `stopped`: see `Pool`.
+    `stopped`: see `Pool`. `kept`: slots that its jobs hold and keep; None: all that those hold which are not stopped.
     """
-    staying = Counter(index.held_in.get(pool.group.name, {}))
-    if ending := {job: pool.held[job] for job in stopped & pool.held.keys()}:
+    staying = Counter(index.held_in.get(pool.group.name, {}) if kept is None else kept)
+    if ending := {job: pool.held[job] for job in stopped & pool.held.keys() if kept is None}:
         staying -= Counter(_by_class(ending, index.classes, allotted))
     pool = replace(pool, allotted=allotted, stopped=stopped)
     displaced = _displaced(pool, staying - Counter(allotted), index.classes, stopped)

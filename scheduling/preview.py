@@ -4,15 +4,15 @@ The change may be a new job, other values of a job, other rules of a group, or s
 out of a group.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import Any
 
-from scheduling.curves import batch_of
+from scheduling.curves import Shape, batch_of
 from scheduling.decision import Decision
 from scheduling.placement import Placed
 from scheduling.plan import Explanation, JobPlan
-from scheduling.pool import shape_of
+from scheduling.pool import shapes_of
 from scheduling.schedule import decided
 from scheduling.snapshot import GroupView, JobView, SlotRef, SlotView, Snapshot
 
@@ -46,6 +46,9 @@ class Fate:
     after: int
     #: It runs, and is stopped to continue later.
     stops: bool
+    #: The kinds of GPU that it has, where there are several.
+    kind_before: str | None = None
+    kind_after: str | None = None
 
 
 @dataclass(frozen=True)
@@ -102,7 +105,9 @@ def preview(without: Snapshot, with_it: Snapshot, job: int) -> Preview:
 def _fates(before: Mapping[int, Placed], after: Mapping[int, Placed]) -> Iterator[Fate]:
     for job in sorted(before.keys() & after.keys()):
         if before[job].target != after[job].target:
-            yield Fate(job, before[job].target, after[job].target, after[job].preempt)
+            yield Fate(
+                job, before[job].target, after[job].target, after[job].preempt, before[job].kind, after[job].kind
+            )
 
 
 def after_cycle(snapshot: Snapshot, placed: Mapping[int, Placed | JobPlan]) -> Snapshot:
@@ -126,7 +131,11 @@ def _slot_after(slot: SlotView, known: set[int], claims: dict[SlotRef, int], vac
 
 
 def _job_after(view: JobView, placed: Placed | JobPlan | None, now: float) -> JobView:
-    if placed is None or not (placed.preempt or placed.claim):
+    if placed is None:
+        return view
+    if view.target_kind != placed.kind:
+        view = replace(view, target_kind=placed.kind)
+    if not (placed.preempt or placed.claim):
         return view
     if placed.preempt:
         return replace(view, state="PENDING", ends_at=None, gives_way_to=None, above_part=False)
@@ -175,19 +184,24 @@ def speeds(without: Snapshot, with_it: Snapshot, fates: Iterable[Fate]) -> dict[
     """Return the speeds of the jobs that were measured."""
     views = {view.id: view for view in without.jobs if view.profile is not None}
     shapes = [
-        {group.name: shape_of(snapshot, group.resource_group) for group in snapshot.groups}
+        {group.name: shapes_of(snapshot, group.resource_group) for group in snapshot.groups}
         for snapshot in (without, with_it)
     ]
     found = {}
     for fate in fates:
         if (view := views.get(fate.job)) is None:
             continue
-        before, after = (shape[view.group] for shape in shapes)
+        kinds = fate.kind_before, fate.kind_after
+        before, after = (_of_kind(there[view.group], kind) for there, kind in zip(shapes, kinds, strict=True))
         counts = ((before, fate.before), (after, fate.after), (before, 1))
         plans = [batch_of(view, shape, count) for shape, count in counts]
         if plans[-1] is not None and plans[-1].goodput:
             found[fate.job] = Speed(*(plan.goodput if plan is not None else 0.0 for plan in plans))
     return found
+
+
+def _of_kind(shapes: Sequence[Shape], kind: str | None) -> Shape:
+    return next((shape for shape in shapes if shape.kind == kind), shapes[0])
 
 
 @dataclass(frozen=True)

@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Literal
 
+from scheduling.demand import Demand
 from scheduling.explain import label
 from scheduling.plan import JobPlan
-from scheduling.policies import Demand
 from scheduling.preview import with_changes
 from scheduling.schedule import decided
 from scheduling.snapshot import JobView, Snapshot

@@ -4,8 +4,8 @@ from collections.abc import Iterator, Mapping
 from itertools import chain, islice
 
 from scheduling.decision import Decision, gives_way
+from scheduling.demand import Demand
 from scheduling.placement import Placed
-from scheduling.policies import Demand
 from scheduling.snapshot import SlotRef
 
 __all__ = ["reserved_slots"]

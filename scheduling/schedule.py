@@ -91,7 +91,7 @@ def schedule(snapshot: Snapshot) -> Plan:
 def _group_plans(result: CycleResult) -> Iterator[GroupPlan]:
     for decision, _ in result.groups:
         if division := decision.goodput:
-            yield GroupPlan(decision.pool.group.name, division.gap, division.price)
+            yield GroupPlan(decision.pool.group.name, division.gap, division.price, division.prices)
 
 
 def decided(snapshot: Snapshot) -> CycleResult:
@@ -128,14 +128,16 @@ def _has_its_part(decision: Decision) -> bool:
 
 
 def _line(decision: Decision, found: Mapping[int, Placed], job: int, reason: Explanation) -> JobPlan:
-    placed, reservation, shape = found[job], decision.reservation, decision.pool.shape
+    placed, reservation = found[job], decision.reservation
     line = JobPlan(
         job, placed.target, placed.kept + placed.claim, placed.claim, placed.vacate, placed.preempt, reason,
-        placed.gives_way_to, placed.above_part,
+        placed.gives_way_to, placed.above_part, kind=placed.kind,
     )  # fmt: skip
     if reservation and reservation.job == job and not placed.preempt:
         line.reserved = reserved_slots(decision, found)
-    if shape is not None and placed.target:
+    shapes = decision.pool.shapes
+    if shapes and placed.target:
+        shape = next((shape for shape in shapes if shape.kind == placed.kind), shapes[0])
         line.batch = batch_of(decision.pool.views[job], shape, placed.target)
     return line
 

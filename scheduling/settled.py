@@ -30,7 +30,7 @@ def settled(seen: Snapshot, before: Settled | None) -> tuple[Snapshot, Settled |
 
 
 def _digest(seen: Snapshot) -> int:
-    slots = Counter((slot.ref.host, slot.resource_groups, slot.claimable) for slot in seen.slots)
+    slots = Counter((slot.ref.host, slot.resource_groups, slot.claimable, slot.device) for slot in seen.slots)
     return hash((seen.groups, frozenset(slots.items()), tuple(map(_asked, seen.jobs))))
 
 

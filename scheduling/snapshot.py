@@ -136,6 +136,8 @@ class JobView:
     continues: bool = field(default=True, compare=False)
     #: Slots that it shall have by the plan before. None: nobody says so.
     target: int | None = None
+    #: The kind of GPU of these, where there are several. None: nobody says so.
+    target_kind: str | None = None
     #: GPU-seconds that it has used so far. Counted by us, not by the job.
     gpu_seconds: float = 0.0
     profile: ProfileView | None = None

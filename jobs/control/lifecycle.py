@@ -56,6 +56,7 @@ def start(
     target: int,
     why: Why,
     *,
+    kind: str = "",
     gives_way_to: int | None = None,
     above_part: bool = False,
 ) -> None:
@@ -82,6 +83,7 @@ def start(
         generation=0,
         slots=0,
         target_slots=target,
+        target_kind=kind,
         target_revision=job.run.target_revision + 1,
         first_max_slots=job.run.first_max_slots or job.max_slots,
         lead_host=claims[0].slot.host.name,
@@ -102,14 +104,14 @@ def start(
 
 
 @transaction.atomic
-def resize(job: Job, claim: Sequence[Slot], vacate: Sequence[Slot], target: int, why: Why) -> None:
+def resize(job: Job, claim: Sequence[Slot], vacate: Sequence[Slot], target: int, why: Why, *, kind: str = "") -> None:
     """Give a STARTING or RUNNING job other slots; its ranks follow live. Raises ClaimLost."""
     _claim_slots(job, claim, job.run.attempt)
     held = open_claims(job)
     leaving = {slot.pk for slot in vacate}
     revisions = raise_revisions(hosts_of(held))
     _vacate_claims([held_claim for held_claim in held if held_claim.slot_id in leaving], revisions)
-    change(job, why, target_slots=target, target_revision=job.run.target_revision + 1)
+    change(job, why, target_slots=target, target_kind=kind, target_revision=job.run.target_revision + 1)
     record(job, why)
 
 

@@ -18,9 +18,9 @@ from scheduling.snapshot import JobView, ProfileView
 __all__ = ["profile_of", "with_measures"]
 
 _COLUMNS = (
-    "pk", "run__target_slots", "run__step", "run__progress", "profile__batch_size", "profile__parameters",
-    "profile__largest_ranks", "profile__pause_seconds", "profile__points", "profile__revision", "profile__adapted",
-    "profile__worth", "profile__most_micro_batch",
+    "pk", "run__target_slots", "run__target_kind", "run__step", "run__progress", "profile__batch_size",
+    "profile__parameters", "profile__largest_ranks", "profile__pause_seconds", "profile__points", "profile__revision",
+    "profile__adapted", "profile__worth", "profile__most_micro_batch",
 )  # fmt: skip
 
 
@@ -45,7 +45,7 @@ def with_measures(
 
 def profile_of(job: int) -> ProfileView | None:
     """Return the profile of one job, which may be over; None: nothing was measured."""
-    _, _, step, progress, *row = Job.objects.order_by().values_list(*_COLUMNS).get(pk=job)
+    _, _, _, step, progress, *row = Job.objects.order_by().values_list(*_COLUMNS).get(pk=job)
     return _profile(step, progress, *row) if row[0] is not None else None
 
 
@@ -56,9 +56,12 @@ def _used_before(jobs: Any) -> defaultdict[int, timedelta]:
     return defaultdict(timedelta, rows.values("job").annotate(held=Sum(held)).values_list("job", "held"))
 
 
-def _measured(view: JobView, used: timedelta, target: int, step: int, progress: float | None, *row: Any) -> JobView:
+def _measured(
+    view: JobView, used: timedelta, target: int, kind: str, step: int, progress: float | None, *row: Any
+) -> JobView:
     profile = _profile(step, progress, *row) if row[0] is not None else None
-    return replace(view, target=target, gpu_seconds=used.total_seconds(), profile=profile)
+    seconds = used.total_seconds()
+    return replace(view, target=target, target_kind=kind or None, gpu_seconds=seconds, profile=profile)
 
 
 def _profile(

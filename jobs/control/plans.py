@@ -159,7 +159,7 @@ def _changing(plan: Plan) -> list[JobPlan]:
 
 def _is_carried_out(line: JobPlan, job: Job) -> bool:
     moves = line.claim or line.vacate or line.preempt
-    return not moves and job.run.target_slots == line.target and not _explains_anew(line, job)
+    return not moves and not _targets(line, job) and not _explains_anew(line, job)
 
 
 def _explains_anew(line: JobPlan, job: Job) -> bool:
@@ -177,7 +177,13 @@ def _moves_nothing(job: Job, line: JobPlan, claim: Sequence[Slot], vacate: Seque
 
 def _news(line: JobPlan, job: Job) -> dict[str, Any]:
     columns = _why(line).columns if _explains_anew(line, job) else {}
-    return columns if job.run.target_slots == line.target else {**columns, "target_slots": line.target}
+    return columns | _targets(line, job)
+
+
+def _targets(line: JobPlan, job: Job) -> dict[str, Any]:
+    """What the job shall have by the line, as far as that is new."""
+    wanted = {"target_slots": line.target, "target_kind": line.kind or ""}
+    return {column: value for column, value in wanted.items() if getattr(job.run, column) != value}
 
 
 def _move(job: Job, line: JobPlan, claim: Sequence[Slot], vacate: Sequence[Slot]) -> bool:
@@ -185,13 +191,16 @@ def _move(job: Job, line: JobPlan, claim: Sequence[Slot], vacate: Sequence[Slot]
     if job.state == JobState.PENDING:
         if SlotClaim.objects.open().filter(job=job).exists():
             return False  # processes of its former life are still ending
-        start(job, claim, line.target, _why(line), gives_way_to=line.gives_way_to, above_part=line.above_part)
+        start(
+            job, claim, line.target, _why(line),
+            kind=line.kind or "", gives_way_to=line.gives_way_to, above_part=line.above_part,
+        )  # fmt: skip
     elif job.state not in TRAINING:
         return False
     elif line.preempt:
         preempt(job, _why(line))
     else:
-        resize(job, claim, vacate, line.target, _why(line))
+        resize(job, claim, vacate, line.target, _why(line), kind=line.kind or "")
     return True
 
 

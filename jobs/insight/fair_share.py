@@ -44,6 +44,7 @@ class GroupLine:
     #: Of all slots of its pool, for bars.
     total: int
     price: Annotated[float | None, "Under policy goodput: what a further GPU would be worth, in weighted utility."]
+    prices: Annotated[Mapping[str, float], "The same of each kind of GPU, where there are several."]
     gap: Annotated[float | None, "Under policy goodput: the part that is missing to the best division at most."]
 
     @property
@@ -54,7 +55,9 @@ class GroupLine:
         best = f"at most {100 * self.gap:.1f} % below the best one" if self.gap >= 0.0005 else "the best one"
         if not self.price:
             return f"{self.name}: each training has all the GPUs that it is offered; a further one would do nothing."
-        worth = f"a further GPU would be worth {self.price:.3g} (weighted speed-up) to its trainings in this turn"
+        each = [f"{price:.3g} on {kind or 'GPUs of no known kind'}" for kind, price in sorted(self.prices.items())]
+        price = ", ".join(each) if each else f"{self.price:.3g}"
+        worth = f"a further GPU would be worth {price} (weighted speed-up) to its trainings in this turn"
         return f"{self.name}: {worth}, and the division of those that it has is {best}."
 
     @property
@@ -154,6 +157,7 @@ def _group_line(share: GroupShare, total: int, seen: _Seen) -> GroupLine:
         lent=share.lent,
         total=total,
         price=share.price,
+        prices=share.prices,
         gap=share.gap,
     )
 

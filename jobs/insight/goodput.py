@@ -20,8 +20,19 @@ from jobs.models import Job, ThroughputPoint
 from jobs.queries.goodput import BatchNow, batch_now
 from jobs.states import ACTIVE
 from jobs.words import gpus
-from scheduling.curves import BEYOND_MEASURED, KNEE, Limit, Prospect, Shape, batch_of, kind_of, prospect_of, size_on
-from scheduling.pool import shape_of
+from scheduling.curves import (
+    BEYOND_MEASURED,
+    KNEE,
+    Limit,
+    Prospect,
+    Shape,
+    batch_of,
+    kind_of,
+    kind_of_most,
+    prospect_of,
+    size_on,
+)
+from scheduling.pool import shapes_of
 from scheduling.snapshot import JobView, ProfileView
 
 __all__ = [
@@ -89,7 +100,10 @@ def goodput_outlook(job: Job) -> Outlook:
     if profile is None:
         return Outlook(_why_not_yet(job))
     seen = snapshot(timezone.now())
-    held = sum(slot.held_by == job.pk and not slot.vacating for slot in seen.slots)
+    holding = [slot.device for slot in seen.slots if slot.held_by == job.pk and not slot.vacating]
+    held, kind = len(holding), kind_of_most(holding)
+    shapes = shapes_of(seen, job.instance_group.resource_group.name)
+    shape = next((shape for shape in shapes if shape.kind == kind), shapes[0])
     view = JobView(
         id=job.pk,
         name=job.name,
@@ -101,7 +115,7 @@ def goodput_outlook(job: Job) -> Outlook:
         max_slots=job.max_slots,
         profile=profile,
     )
-    found = outlook_of(view, shape_of(seen, job.instance_group.resource_group.name), held, job.throughput.all())
+    found = outlook_of(view, shape, held, job.throughput.all())
     return replace(found, batch_now=batch_now(job) if held else None)
 
 

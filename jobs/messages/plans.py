@@ -45,6 +45,8 @@ def _share(rule: str | Callable[[Params], str]) -> Callable[[Params], str]:
             parts.append(f"its group's part is {params['above_part']}, and it has waited for as much as it needs")
         if "group_room" in params:
             parts.append(_group(params))
+        if "kind" in params:
+            parts.append(_kind(params))
         if hosts := params.get("moving_off"):
             parts.append(f"moves off {listed(hosts, 'hosts')}")
         if hosts := params.get("leaving"):
@@ -54,6 +56,9 @@ def _share(rule: str | Callable[[Params], str]) -> Callable[[Params], str]:
 
     return sentence
 
+
+#: GPUs that no driver has named.
+_NO_KIND = "GPUs of no known kind"
 
 #: By which rule it starts before the first in line -> what that means for both.
 _FILLS = {
@@ -72,6 +77,14 @@ def _group(params: Params) -> str:
         f"its group has {params['group_room']} of {gpus(params['group_total'])}, "
         f"by {' and '.join(terms)}{limited}{less}"
     )
+
+
+def _kind(params: Params) -> str:
+    faster, other = params["kind_faster"], params["other_kind"] or _NO_KIND
+    compared = f"{abs(faster)} % {'faster' if faster > 0 else 'slower'} than" if faster else "as fast as"
+    assumed = ", as is assumed" if params["kind_assumed"] else ""
+    verb = "it moves to" if params["moves_to_kind"] else "it is on"
+    return f"{verb} {params['kind'] or _NO_KIND}, where it is {compared} on as many {other}{assumed}"
 
 
 def _missing(params: Params, of: str) -> list[str]:

@@ -305,6 +305,8 @@ class JobRun(models.Model):
     target_revision = models.PositiveIntegerField(default=0)
     #: How many slots it shall have, by the latest plan.
     target_slots = models.PositiveIntegerField(default=0)
+    #: Of which kind of GPU these are, where it matters; "": of any.
+    target_kind = models.CharField(max_length=128, blank=True, default="")
     #: World size now, as its ranks reported; 0 unless it trains.
     slots = models.PositiveIntegerField(default=0)
     #: Active generation within the attempt; 0: none yet.

@@ -115,6 +115,7 @@ class Replayed:
     gives_way_to: int | None = None
     above_part: bool = False
     target: int | None = None
+    target_kind: str | None = None
     #: Until when it has been played.
     played_to: float = 0.0
     #: Of its present state: events of an earlier one are dropped. So are epochs' ends that are no longer expected.
@@ -432,12 +433,13 @@ class World:
             gives_way_to=job.gives_way_to,
             above_part=job.above_part,
             target=job.target,
+            target_kind=job.target_kind,
             gpu_seconds=job.gpu_seconds,
             profile=job.measured.view(job.physics, pause_seconds=costs.pause, start_seconds=costs.join),
         )
 
     def _carry_out(self, job: Replayed, placed: Placed) -> None:
-        job.target = placed.target
+        job.target, job.target_kind = placed.target, placed.kind
         if not placed.claim and not placed.vacate:
             return
         costs, starts = self._costs(job), not job.slots

@@ -11,6 +11,7 @@ STRANGER = {**OTHER, "who": "stranger"}
 del STRANGER["name"]
 SHARE = {"target": 3, "capacity": 8, "missing": 0, "priority": 5000, "min_slots": 1, "max_slots": 8}
 GROUP = {"group_room": 2, "group_total": 8, "group_weight": 1, "group_quota": 2, "group_deserved": 2.5}
+KIND = {"kind": "A100", "other_kind": "T4", "moves_to_kind": False, "kind_assumed": False}
 GIVERS = {"givers": [{"job": 2, "name": "T2", "slots": 1}], "givers_count": 1, "givers_slots": 1}
 BY = {"by": "alice"}
 END = {"host": "a", "code": 1, "signal": None, "error": "ValueError: bad"}
@@ -56,10 +57,25 @@ SAMPLES: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "kept_of_other": ({**SHARE, "floor": 5, "others": [OTHER]}, "3 of 8 GPUs: T2 keeps 5, as preemption is off."),
     "goodput": (
-        {**SHARE, "next": 4, "faster": 12, "other_more": 1, "other_faster": 41, "others": [OTHER]},
-        "3 of 8 GPUs: 4 would make it 12 % faster, and the last 1 GPU of T2 make that one 41 % faster.",
+        {
+            **SHARE,
+            **KIND,
+            "kind_faster": -20,
+            "moves_to_kind": True,
+            "kind_assumed": True,
+            "next": 4,
+            "faster": 12,
+            "other_more": 1,
+            "other_faster": 41,
+            "others": [OTHER],
+        },
+        "3 of 8 GPUs: 4 would make it 12 % faster, and the last 1 GPU of T2 make that one 41 % faster; "
+        "it moves to A100, where it is 20 % slower than on as many T4, as is assumed.",
     ),
-    "knee": ({**SHARE, "least_gain": 5}, "3 of 8 GPUs: more would make it at most 5 % faster."),
+    "knee": (
+        {**SHARE, **KIND, "kind_faster": 0, "least_gain": 5},
+        "3 of 8 GPUs: more would make it at most 5 % faster; it is on A100, where it is as fast as on as many T4.",
+    ),
     "whole_hosts": ({**SHARE, "host": 4}, "3 of 8 GPUs: beyond the 4 of a host it is offered whole hosts."),
     "measured_on": (
         {**SHARE, "measured": 2},

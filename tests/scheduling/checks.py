@@ -16,6 +16,7 @@ def check_plan(snapshot: Snapshot, plan: Plan) -> None:
         if line.job not in staying:
             _check_limits(snapshot, view, line)
         _check_no_move_without_cause(snapshot, plan, view, line)
+        _check_kind(snapshot, view, line)
         assert not line.preempt or _may_stop(snapshot, plan, view, line)
         assert group_of(snapshot, view).started or held(snapshot, view) or not line.target
     _check_capacity(snapshot, plan)
@@ -77,6 +78,16 @@ def _check_slots(snapshot: Snapshot, job: JobView, line: JobPlan) -> None:
     assert not job.one_host or len({ref.host for ref in line.slots}) <= 1
 
 
+def _check_kind(snapshot: Snapshot, job: JobView, line: JobPlan) -> None:
+    """Check that who shall be on one kind of GPU takes no other, but to start."""
+    if line.kind is None:
+        return
+    assert job.elastic
+    assert group_of(snapshot, job).policy == "goodput"
+    kinds = {slot.ref: slot.device for slot in snapshot.slots}
+    assert job.state == "PENDING" or all(kinds[ref] == line.kind for ref in line.claim)
+
+
 def _check_limits(snapshot: Snapshot, job: JobView, line: JobPlan) -> None:
     assert line.target <= job.max_slots
     assert line.target >= job.min_slots or (line.target == 0 and (job.state == "PENDING" or line.preempt))
@@ -91,6 +102,9 @@ def _for_one_host(snapshot: Snapshot, plan: Plan) -> bool:
 
 def _check_no_move_without_cause(snapshot: Snapshot, plan: Plan, job: JobView, line: JobPlan) -> None:
     good, away = held(snapshot, job, in_service=True), held(snapshot, job, in_service=False)
+    if line.kind is not None:
+        of_others = {slot.ref for slot in snapshot.slots if slot.device != line.kind}
+        good, away = good - of_others, away | (good & of_others)
     from_good = set(line.vacate) & good
     assert len(from_good) >= max(0, len(good) - line.target)
     # Only for a group that can go nowhere else, or for who needs one host, does one leave slots that it could keep.
@@ -157,8 +171,10 @@ def _check_nothing_idle(snapshot: Snapshot, plan: Plan) -> None:
         asked = sum(line.target if line.job in behind else most(snapshot, job_of(snapshot, line)) for line in served)
         assert sum(line.target for line in served) == min(len(usable), asked)
     claimed = {ref for line in plan.jobs for ref in line.claim}
-    if {slot.ref for slot in usable if slot.held_by is None} - claimed and not _for_one_host(snapshot, plan):
-        assert all(len(line.slots) == line.target for line in served if line.slots)
+    idle = [slot for slot in usable if slot.held_by is None and slot.ref not in claimed]
+    for line in served if not _for_one_host(snapshot, plan) else ():
+        if any(line.kind in (None, slot.device) for slot in idle) and line.slots:
+            assert len(line.slots) == line.target
 
 
 def _behind_who_waits(snapshot: Snapshot, plan: Plan, room: int) -> set[int]:

@@ -43,13 +43,16 @@ def _groups(draw: st.DrawFn, most: int) -> tuple[GroupView, ...]:
 @st.composite
 def _slots(draw: st.DrawFn, group_of: dict[int, GroupView]) -> tuple[SlotView, ...]:
     slots = []
+    kinds = draw(st.sampled_from([("",), ("",), ("A", "B"), ("A", "B", "C")]))
     for host in range(1, draw(st.integers(1, 3)) + 1):
         claimable = draw(st.integers(0, 4)) > 0
         offers = draw(st.sampled_from([("r1", "r2"), ("r1", "r2"), ("r1",), ("r2",)]))
+        kind, other = draw(st.sampled_from(kinds)), draw(st.sampled_from(kinds))
         for index in range(draw(st.integers(1, 4))):
             holder = draw(st.sampled_from([None, None, ENDING, *group_of, *group_of]))
             vacating = holder is not None and draw(st.integers(0, 3)) == 0
-            slots.append(SlotView(SlotRef(f"h{host}", index), offers, claimable, holder, vacating))
+            device = other if index == 3 else kind  # hardly anywhere, but nothing forbids it
+            slots.append(SlotView(SlotRef(f"h{host}", index), offers, claimable, holder, vacating, device))
     return tuple(slots)
 
 
@@ -73,7 +76,7 @@ def _job(draw: st.DrawFn, number: int, group: GroupView, slots: tuple[SlotView, 
         started_at=draw(st.sampled_from([10.0, 90.0])) if held else None,
         lasts=draw(st.sampled_from([None, 20.0, 100.0])),
         ends_at=draw(st.sampled_from([None, 90.0, 150.0, 300.0])) if held else None,
-        gives_way_to=draw(st.sampled_from([None, None, 1, 2, 3])) if held and elastic else None,
+        gives_way_to=draw(st.sampled_from([None, None, *{1, 2, 3} - {number}])) if held and elastic else None,
         profile=draw(_profile()) if group.policy == "goodput" else None,
         gpu_seconds=draw(st.sampled_from([0.0, 500.0])) if group.policy == "goodput" else 0.0,
         one_host=not elastic and len(set(places)) < 2 and draw(st.booleans()),
@@ -87,9 +90,12 @@ def _profile(draw: st.DrawFn) -> ProfileView | None:
         return None
     sums = draw(st.sampled_from([0.0, 0.02, 1.0]))
     parameters = ThroughputParameters(0.01, 0.002, sums, sums / 10, 2 * sums, sums / 10, 1.5)
+    faster = ThroughputParameters(0.004, 0.001, sums, sums / 10, 2 * sums, sums / 10, 1.5)
+    by_kind = {"": parameters, "A": parameters, "B": faster}
+    kinds = draw(st.sampled_from([("",), ("",), ("A", "B"), ("A",), ("B",)]))
     return ProfileView(
         bounds=Bounds(64, draw(st.sampled_from([None, 512]))),
-        parameters={"": parameters},
+        parameters={kind: by_kind[kind] for kind in kinds},
         noise=draw(st.sampled_from([None, NoiseScale(100.0, 1.0)])),
         largest_ranks=draw(st.sampled_from([1, 2, 8])),
         remaining_steps=draw(st.sampled_from([None, 100.0, 1e5])),

@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from scheduling.policies import Demand, by_priority, by_submission, shares_of
+from scheduling.demand import Demand, by_priority, by_submission
+from scheduling.policies import shares_of
 from tests.scheduling.cluster import group
 
 

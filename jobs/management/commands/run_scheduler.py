@@ -85,8 +85,9 @@ class Scheduler:
         enforce_limits(now)
         seen, self._settled = settled(snapshot(now, self._cycle), self._settled)
         plan = schedule(self._with_forecasts(seen, now))
-        for group, gap, price in plan.groups:
-            logger.debug("cycle=%s group=%s goodput: gap=%.4f price=%.6f", self._cycle, group, gap, price)
+        for group in plan.groups:
+            prices = group.prices or group.price
+            logger.debug("cycle=%s group=%s goodput: gap=%.4f price=%s", self._cycle, group.group, group.gap, prices)
         try:
             apply(plan, epoch)
         except LeadershipLost as error:

@@ -11,7 +11,7 @@ from jobs.control.plans import LeadershipLost, apply
 from jobs.control.snapshots import snapshot
 from jobs.files.folder import job_folder
 from jobs.messages import message
-from jobs.models import Job, JobEvent, SchedulerLease, SlotClaim
+from jobs.models import Job, JobEvent, JobRun, SchedulerLease, SlotClaim
 from jobs.states import JobState, Reason
 from scheduling.plan import Explanation, JobPlan, Plan, PlanReason
 from scheduling.schedule import schedule
@@ -76,6 +76,17 @@ def test_a_start_claims_in_rank_order(cluster: Cluster, submit: Submit) -> None:
     event = JobEvent.objects.filter(job=job).last()
     assert event is not None
     assert event.detail == {**shares(2, "maximum"), "target_revision": 1}
+
+
+def test_the_kind_of_gpu_that_a_job_shall_have_is_kept(cluster: Cluster, submit: Submit) -> None:
+    job = submit()
+    apply(Plan((line(job, "gpu-host-1:0", kind="A"),)), 1)
+    assert JobRun.objects.get(job=job).target_kind == "A"
+    held = refs("gpu-host-1:0")
+    apply(Plan((line(job, slots=held, target=1, kind="B"),)), 1)
+    assert JobRun.objects.get(job=job).target_kind == "B"
+    apply(Plan((line(job, "gpu-host-1:1", slots=held, target=2),)), 1)
+    assert JobRun.objects.get(job=job).target_kind == ""
 
 
 def test_a_start_on_reserved_slots_knows_to_whom_it_gives_way(cluster: Cluster, submit: Submit) -> None:

@@ -18,6 +18,7 @@ from jobs.states import JobState
 from scheduling.fair_share import fair_share
 from tests.factories import InstanceGroupFactory, JobFactory
 from tests.scene import Scene
+from workers.models import Slot
 
 
 @pytest.fixture
@@ -129,3 +130,12 @@ def test_a_group_under_goodput_has_a_price_and_a_gap(carols: Client, scene: Scen
     page = text(carols.get("/fair-share/"))
     assert page.count("goodput-price") == 1
     assert f"{own['name']}: " in page.split("goodput-price")[1].split("</p>")[0]
+
+
+def test_several_kinds_of_gpu_have_a_price_each(carols: Client, scene: Scene) -> None:
+    own = scene.first.instance_group
+    InstanceGroup.objects.filter(pk=own.pk).update(policy="goodput")
+    Slot.objects.filter(host=Slot.objects.earliest("pk").host).update(device_model="A100")
+    Slot.objects.exclude(device_model="A100").update(device_model="T4")
+    groups = {group["name"]: group for group in carols.get("/api/v1/fair-share/").json()["pools"][0]["groups"]}
+    assert groups[own.name]["prices"].keys() == {"A100", "T4"}
