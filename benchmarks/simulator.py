@@ -118,7 +118,7 @@ def run(policy: str, name: str, costs: Costs, noise: int | None = None) -> Figur
     alone = alone_seconds(costs)
     if policy in BASELINES:
         return figures(played(policy, name), alone)
-    jobs = [_job(number, submission, policy, noise) for number, submission in enumerate(trace(name))]
+    jobs = [job_of(number, submission, policy, noise) for number, submission in enumerate(trace(name))]
     world = _world(policy, costs, HOSTS)
     world.play(jobs)
     return figures(jobs, alone, world.cycles)
@@ -129,7 +129,7 @@ def alone_seconds(costs: Costs) -> dict[str, float]:
     """Application -> seconds from submission to end on two hosts of its own."""
     found = {}
     for name, application in applications().items():
-        job = _job(0, Submission(name, 0.0, application, 1, application.largest_batch), "fairshare")
+        job = job_of(0, Submission(name, 0.0, application, 1, application.largest_batch), "fairshare")
         _world("fairshare", costs, ALONE_HOSTS).play([job])
         found[name] = job.completion_seconds
     return found
@@ -138,16 +138,16 @@ def alone_seconds(costs: Costs) -> dict[str, float]:
 def _world(policy: str, costs: Costs, hosts: int) -> World:
     refs = (SlotRef(f"h{host:02}", index) for host in range(hosts) for index in range(GPUS_PER_HOST))
     slots = tuple(SlotView(ref, ("all",), claimable=True) for ref in refs)
-    return World((_group(policy),), costs, slots, process_time)
+    return World((group_of(policy),), costs, slots, process_time)
 
 
-def _group(policy: str) -> GroupView:
+def group_of(policy: str) -> GroupView:
     if policy in AIMS:
         return GroupView("all", "all", "goodput", preemption=True, aim=policy)  # type: ignore[arg-type]
     return GroupView("all", "all", "fairshare" if policy == "fairshare" else "fifo", preemption=True)
 
 
-def _job(number: int, submission: Submission, policy: str, noise: int | None = None) -> Replayed:
+def job_of(number: int, submission: Submission, policy: str, noise: int | None = None) -> Replayed:
     """Under rigid and fifo with the batch and the most GPUs that its user asked for; else both are free."""
     application = submission.application
     bounds, most = bounds_of(application), HOSTS * GPUS_PER_HOST

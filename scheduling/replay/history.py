@@ -298,7 +298,7 @@ def _alone_seconds(job: Replayed, hosts: Sequence[int], kind: str) -> float:
     measured = Measured(job.measured.bounds)
     _tell(measured, recording.known)
     physics = Physics(recording, measured.choose)
-    physics.place(tuple(placement), 0.0, kind)
+    physics.place(tuple(placement), 0.0, {kind})
     assert job.costs is not None
     return job.costs.start + physics.seconds_to_end() + job.costs.end
 
@@ -409,7 +409,7 @@ def _work(job: RecordedJob, scaling: Scaling) -> tuple[float, float]:
     for number, segment in enumerate(job.segments):
         if number == job.before:
             before = physics.progress
-        physics.place(segment.placement, segment.pause, segment.kind)
+        physics.place(segment.placement, segment.pause, {segment.kind})
         physics.advance(segment.seconds)
     if job.before >= len(job.segments):
         before = physics.progress

@@ -1,6 +1,6 @@
 """A training between two moments: what it gets done with the GPUs that it has."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from math import ceil
 from typing import Protocol
@@ -43,7 +43,7 @@ class Physics:
     application: Trained
     tune: Tuner
     placement: Placement = ()
-    #: Of GPU: what most of them are.
+    #: Of GPU: the slowest of those that it has.
     kind: str = ""
     batch: Batch = field(default_factory=lambda: Batch(1))
     #: Epochs that are over, and progress.
@@ -70,6 +70,10 @@ class Physics:
         seconds = application.times_on(self.kind)(self.placement, batch.micro).of(batch)
         return application.gain(batch.samples(self.ranks), self.epoch) / (seconds * self.pace)
 
+    def _seconds_on(self, kind: str) -> float:
+        """Return how long a step of one micro-batch takes there on as many GPUs."""
+        return self.application.times_on(kind)(self.placement, self.application.micro_bounds[0]).step
+
     def seconds_to_end(self) -> float:
         """Train to the end with what it has; returns how long that took."""
         seconds = 0.0
@@ -79,12 +83,13 @@ class Physics:
             seconds += needed
         return seconds
 
-    def place(self, placement: Placement, pause: float, kind: str = "") -> None:
-        """Give it these GPUs from now on, after a pause in seconds and what is left of the last; none: it waits."""
+    def place(self, placement: Placement, pause: float, kinds: Collection[str] = ("",)) -> None:
+        """Give it these GPUs from now on, after a pause in seconds and what is left of the last; none: it waits. On
+        several kinds each step takes as long as on the slowest."""
         self.resizes += bool(self.placement and placement)
         self.placement, self.pause = placement, max(self.pause, pause) if placement else 0.0
         if placement:
-            self.kind = kind
+            self.kind = max(sorted(kinds), key=self._seconds_on) if len(kinds) > 1 else next(iter(kinds))
             self.batch = self.tune(self)
 
     def advance(self, seconds: float, *, whole_seconds: bool = False) -> None:

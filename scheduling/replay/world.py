@@ -13,7 +13,6 @@ from itertools import groupby
 from math import inf, nextafter
 from typing import Literal, NamedTuple
 
-from scheduling.curves import kind_of_most
 from scheduling.placement import Placed
 from scheduling.policies import SETTLED_SECONDS
 from scheduling.replay.measuring import Measured
@@ -367,7 +366,7 @@ class World:
         """Train on with the GPUs that it has and that are ready."""
         job.version += 1
         refs = [ref for ref in job.slots if ref not in job.joining]
-        job.physics.place(_placement(refs), pause, kind_of_most(self._devices.get(ref, "") for ref in refs))
+        job.physics.place(_placement(refs), pause, {self._devices.get(ref, "") for ref in refs})
         if job.physics.placement:
             self._at(self.now + job.physics.pause + MEASURED_AFTER, "measured", job)
             self._expect(job)

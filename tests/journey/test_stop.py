@@ -56,16 +56,29 @@ def first() -> Iterator[RunningStack]:
 
 
 @pytest.fixture(scope="module")
-def second(first: RunningStack) -> Iterator[RunningStack]:
-    assert first.process.poll() is not None, "it was stopped before"
-    with running(first.home, "--hosts", "1", "--slots-per-host", "2") as stack:
+def interrupted(first: RunningStack, training: int) -> RunningStack:
+    """The first life of the stack, once it has been ended as it trained."""
+    wait_until_it_trains_on_two(first, training, attempt=1)
+    assert_leaves_nothing(first, signal.SIGINT)
+    return first
+
+
+@pytest.fixture(scope="module")
+def second(interrupted: RunningStack) -> Iterator[RunningStack]:
+    with running(interrupted.home, "--hosts", "1", "--slots-per-host", "2") as stack:
         yield stack
 
 
 @pytest.fixture(scope="module")
-def third(second: RunningStack) -> Iterator[RunningStack]:
-    assert second.process.poll() is not None, "it was stopped before"
-    with running(second.home, "--hosts", "1", "--slots-per-host", "2") as stack:
+def killed(second: RunningStack, training: int) -> RunningStack:
+    wait_until_it_trains_on_two(second, training, attempt=2)
+    assert_leaves_nothing(second, signal.SIGKILL)
+    return second
+
+
+@pytest.fixture(scope="module")
+def third(killed: RunningStack) -> Iterator[RunningStack]:
+    with running(killed.home, "--hosts", "1", "--slots-per-host", "2") as stack:
         yield stack
 
 
@@ -137,10 +150,8 @@ def test_the_brokers_password_stands_in_private_files_alone(first: RunningStack,
     assert first.home.stat().st_mode & 0o777 == 0o700
 
 
-def test_leaves_nothing_when_it_is_interrupted(first: RunningStack, training: int) -> None:
-    wait_until_it_trains_on_two(first, training, attempt=1)
-    assert_leaves_nothing(first, signal.SIGINT)
-    assert "Tidepool has stopped." in first.said
+def test_leaves_nothing_when_it_is_interrupted(interrupted: RunningStack) -> None:
+    assert "Tidepool has stopped." in interrupted.said
 
 
 def test_a_second_start_continues_and_drops_hosts_that_are_gone(second: RunningStack, training: int) -> None:
@@ -156,8 +167,8 @@ def test_a_second_start_continues_and_drops_hosts_that_are_gone(second: RunningS
     assert hosts.get("gpu-host-2", "OFFLINE") == "OFFLINE"
 
 
-def test_leaves_nothing_when_it_is_killed(second: RunningStack) -> None:
-    assert_leaves_nothing(second, signal.SIGKILL)
+def test_leaves_nothing_when_it_is_killed(killed: RunningStack) -> None:
+    assert killed.process.poll() == -signal.SIGKILL
 
 
 # A third life of the stack: tests/workers/executor and test_outages.py end hosts in each way, too.

@@ -33,7 +33,8 @@ def register(stack: RunningStack, client: httpx.Client) -> None:
     assert client.post("datasets/", data=dataset).status_code == 201
     for name, (code, script) in MODELS.items():
         folder = stack.home / "models" / name
-        shutil.copytree(code, folder)
+        # Beside one of them lie scripts that were written for AdaptDL.
+        shutil.copytree(code, folder, ignore=shutil.ignore_patterns("adl*"))
         shutil.copy(EXAMPLE / "idx.py", folder)
         model = {"name": name, "framework": "PyTorch", "path": str(folder), "entry_point": script, "engine": "elastic"}
         answer = client.post("models/", json=model)

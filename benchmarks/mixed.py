@@ -1,0 +1,147 @@
+"""The published trainings on 16 hosts with three kinds of GPU: by prices, against a partition for each.
+
+    python -m benchmarks.mixed [--trace workload-6 ...]
+
+`apart` is policy goodput, too, but each kind is a resource group of its own, and trainings are dealt to them in
+proportion to what they compute, as where users choose a partition. `fairshare` shares all GPUs, whatever their kind.
+Times of steps were measured on one kind alone. Here a fast kind computes so many times as fast, another factor for each
+application, and its sums take as long; the factors are assumed, between hardly and fully what the fast GPU has more.
+"""
+
+import argparse
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from math import prod
+from time import process_time
+
+from benchmarks.simulator import AIMS, group_of, job_of
+from benchmarks.trace_files import GPUS_PER_HOST, Submission, applications, trace, traces
+from core.process import fitting_alone
+from scheduling.replay.profiles import Application, Placement, StepTime
+from scheduling.replay.report import Figures, figures
+from scheduling.replay.world import Costs, World
+from scheduling.snapshot import SlotRef, SlotView
+
+COSTS = Costs(30.0, 1.0)
+POLICIES = ("apart", "fairshare", *AIMS)
+
+#: Kind -> hosts, and how much faster it computes at most.
+KINDS = {"slow": (8, 1.0), "medium": (4, 2.0), "fast": (4, 4.0)}
+#: Which part of that an application makes use of: the rest of its time is spent on data, or on many small kernels.
+_USED = {"bert": 1.0, "cifar10": 0.5, "deepspeech2": 0.7, "imagenet": 0.9, "ncf": 0.1, "yolov3": 0.8}
+
+
+@dataclass(frozen=True, eq=False)
+class OnKinds:
+    """An application whose steps take other times on other kinds."""
+
+    measured: Application
+
+    @property
+    def name(self) -> str:
+        return self.measured.name
+
+    @property
+    def smallest_batch(self) -> int:
+        return self.measured.smallest_batch
+
+    @property
+    def largest_batch(self) -> int:
+        return self.measured.largest_batch
+
+    @property
+    def micro_bounds(self) -> tuple[int, int]:
+        return self.measured.micro_bounds
+
+    @property
+    def epoch_ends(self) -> Sequence[float]:
+        return self.measured.epoch_ends
+
+    def times_on(self, kind: str) -> Callable[[Placement, int], StepTime]:
+        faster = KINDS[kind][1] if kind else 1.0
+        used = _USED[self.name]
+
+        def times(placement: Placement, micro: int) -> StepTime:
+            found = self.measured.step_times(placement, micro)
+            compute = (found.step - found.sync) * (1.0 - used + used / faster)
+            return StepTime(compute + found.sync, found.sync)
+
+        return times
+
+    def noise(self, batch: float, epoch: int) -> tuple[float, float]:
+        return self.measured.noise(batch, epoch)
+
+    def gain(self, batch: float, epoch: int) -> float:
+        return self.measured.gain(batch, epoch)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--trace", nargs="+", choices=list(traces()), default=list(traces()))
+    parser.add_argument("--policy", nargs="+", choices=POLICIES, default=list(POLICIES))
+    options = parser.parse_args()
+    ratios: dict[str, list[float]] = {policy: [] for policy in options.policy}
+    with fitting_alone():
+        for name in options.trace:
+            found = {policy: _played(policy, name) for policy in ("apart", *options.policy)}
+            for policy in options.policy:
+                ratios[policy].append(found[policy].average / found["apart"].average)
+                _print(name, policy, found[policy], ratios[policy][-1])
+    for policy, each in ratios.items():
+        print(f"{policy:10} geometric mean of {len(each)} traces: {prod(each) ** (1 / len(each)):.3f}")
+
+
+def _played(policy: str, name: str) -> Figures:
+    world, jobs = _world(policy), []
+    dealt = dict.fromkeys(KINDS, 0)
+    for number, submission in enumerate(trace(name)):
+        job = job_of(number, submission, policy)
+        job.physics.application = OnKinds(submission.application)
+        if policy == "apart":
+            job.group = min(KINDS, key=lambda kind: (dealt[kind] + 1) / (KINDS[kind][0] * KINDS[kind][1]))
+            dealt[job.group] += 1
+        jobs.append(job)
+    world.play(jobs)
+    return figures(jobs, _alone_seconds(), world.cycles)
+
+
+def _world(policy: str) -> World:
+    """Under `apart` a resource group and an instance group for each kind; else one of all."""
+    apart = policy == "apart"
+    groups = tuple(replace(group_of("soon"), name=kind, resource_group=kind) for kind in KINDS)
+    return World(groups if apart else (group_of(policy),), COSTS, tuple(_slots(apart=apart)), process_time)
+
+
+def _slots(*, apart: bool) -> Iterator[SlotView]:
+    hosts = (kind for kind, (count, _) in KINDS.items() for _ in range(count))
+    for number, kind in enumerate(hosts):
+        for index in range(GPUS_PER_HOST):
+            ref = SlotRef(f"h{number:02}", index)
+            yield SlotView(ref, (kind if apart else "all",), claimable=True, device=kind)
+
+
+@cache
+def _alone_seconds() -> dict[str, float]:
+    """Application -> seconds from submission to end on two slow hosts of its own."""
+    found = {}
+    for name, application in applications().items():
+        job = job_of(0, Submission(name, 0.0, application, 1, application.largest_batch), "fairshare")
+        job.physics.application = OnKinds(application)
+        slots = tuple(_slots(apart=False))
+        World((group_of("fairshare"),), COSTS, slots[: 2 * GPUS_PER_HOST], process_time).play([job])
+        found[name] = job.completion_seconds
+    return found
+
+
+def _print(name: str, policy: str, found: Figures, ratio: float) -> None:
+    print(
+        f"{name:16} {policy:9} average {found.average:7.1f} s {ratio:6.3f}  median {found.median:6.0f}  "
+        f"99 % {found.p99:6.0f}  GPU-h {found.gpu_hours:5.0f}  resizes {found.resizes:5}  "
+        f"rho {found.rho_mean:.2f} / {found.rho_worst:.2f}  cycles {found.cycles:5} x {found.cycle_ms:.2f} ms",
+        flush=True,
+    )
+
+
+if __name__ == "__main__":
+    main()
