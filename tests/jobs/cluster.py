@@ -51,6 +51,8 @@ class FakeHost:
     saves_when_stopped: bool = False
     #: The step after which its trainings halt.
     halts_at: int = 1
+    #: Its kind of GPU.
+    device: str = "virtual GPU (CPU)"
 
     def pull(self) -> Sync:
         """Carry out the desired state, as an executor and its shims do."""
@@ -143,7 +145,7 @@ class FakeHost:
             "applied_revision": self.applied,
             "facts": HostFacts("127.0.0.1", 8, self.slots, 16 * 1024**3, True),
             "devices": [
-                DeviceReading(slot, "virtual GPU (CPU)", True, 50.0 if slot in self.ranks else 0.0, None, None)
+                DeviceReading(slot, self.device, True, 50.0 if slot in self.ranks else 0.0, None, None)
                 for slot in range(self.slots)
             ],
             "ranks": list(self.ranks.values()),

@@ -70,6 +70,21 @@ def test_a_training_grows_as_it_is_measured(cluster: Cluster, job: Job) -> None:
     assert job.run.target_slots == 4
 
 
+def test_a_training_moves_to_the_kind_of_gpu_that_suits_it(cluster: Cluster, job: Job) -> None:
+    own = SlotClaim.objects.filter(job=job)[0].slot.host.name
+    for name, host in cluster.hosts.items():
+        host.device = "slow" if name == own else "fast"
+    faster = {**FITTED, "compute_base": 0.001, "compute_per_sample": 0.0001}
+    profiled(job, parameters={"slow": FITTED, "fast": faster})
+    cluster.turn(4)
+    job.refresh_from_db()
+    assert job.run.target_kind == "fast"
+    held = SlotClaim.objects.kept().filter(job=job).values_list("slot__device_model", flat=True)
+    assert set(held) == {"fast"}
+    assert job.events.filter(reason_code="MOVED_FOR_GOODPUT").exists()
+    assert job.reason_params["kind"] == "fast"
+
+
 def test_the_group_says_its_aim_and_slots_their_kind(job: Job) -> None:
     seen = snapshot(timezone.now())
     assert [(group.policy, group.aim) for group in seen.groups] == [("goodput", "used")]
