@@ -81,7 +81,7 @@ def test_a_training_moves_to_the_kind_of_gpu_that_suits_it(cluster: Cluster, job
     assert job.run.target_kind == "fast"
     held = SlotClaim.objects.kept().filter(job=job).values_list("slot__device_model", flat=True)
     assert set(held) == {"fast"}
-    assert job.events.filter(reason_code="MOVED_FOR_GOODPUT").exists()
+    assert job.events.filter(reason="MOVED_FOR_GOODPUT").exists()
     assert job.reason_params["kind"] == "fast"
 
 
