@@ -11,7 +11,7 @@ sped up alike (Pollux's fairness). `used`: who has used little GPU time weighs m
 Of a division that is not better than what the jobs have, nothing is made: on a still snapshot it comes to rest.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from heapq import heapify, heappop, heappush, nsmallest
@@ -32,7 +32,6 @@ __all__ = [
     "bid_weight",
     "goodput_division",
     "greedy",
-    "hull",
     "last_steps",
     "total_value",
 ]
@@ -51,15 +50,13 @@ _URGENCY_POWER: Mapping[Aim, float] = {"soon": -0.6, "even": 0.0, "used": -0.5}
 
 
 class Segment(NamedTuple):
-    """Segment from one size of a job to a larger one. Compared by worth, then by how early it comes."""
+    """Segment from one corner of a job's hull to the next. Compared by worth, then by how early it comes."""
 
     #: Worth per slot, negated.
     cost: float
     #: Place on its job's hull, then place of the job in line.
     place: int
     order: int
-    slots: int
-    more: int
 
 
 class Step(NamedTuple):
@@ -114,6 +111,11 @@ class Bid:
             points.append(point)
         rising = next((end for end in range(1, len(points)) if _rounded_slope(*points[end - 1 : end + 1]) <= 0), None)
         return points[:rising]
+
+    @cached_property
+    def slopes(self) -> list[float]:
+        """Worth per slot between its corners, negated."""
+        return [-_rounded_slope(before, after) for before, after in pairwise(self.corners)]
 
     @property
     def sizes(self) -> list[int]:
@@ -201,26 +203,27 @@ def greedy(bids: Sequence[Bid], spare: int, rooms: Mapping[str, int] | None = No
     of the division with these kinds chosen, if it can be told."""
     shares = {bid.id: bid.floor for bid in bids}
     left = dict(rooms) if rooms is not None else {"": spare}
-    hulls = [list(hull(order, bid)) for order, bid in enumerate(bids)]
-    heap = [segments[0] for segments in hulls if segments]
+    heap = [Segment(bid.slopes[0], 0, order) for order, bid in enumerate(bids) if bid.slopes]
     heapify(heap)
     gained, bound, prices = 0.0, None, dict[str, float]()
     cut: list[Bid] = []
     while heap:
         segment = heappop(heap)
-        bid = bids[segment.order]
-        if segment.more > min(spare, left[bid.kind]):
+        bid, place = bids[segment.order], segment.place
+        (slots, _), (after, _) = bid.corners[place : place + 2]
+        more = after - slots
+        if more > min(spare, left[bid.kind]):
             prices.setdefault(bid.kind, -segment.cost)
             if bound is None:
                 bound = gained - segment.cost * max(0, spare)
             cut.append(bid)
             continue
-        shares[bid.id] = segment.slots + segment.more
-        spare -= segment.more
-        left[bid.kind] -= segment.more
-        gained -= segment.cost * segment.more
-        if segment.place + 1 < len(hulls[segment.order]):
-            heappush(heap, hulls[segment.order][segment.place + 1])
+        shares[bid.id] = after
+        spare -= more
+        left[bid.kind] -= more
+        gained -= segment.cost * more
+        if place + 1 < len(bid.slopes):
+            heappush(heap, Segment(bid.slopes[place + 1], place + 1, segment.order))
     has_parts = False
     for bid in cut:
         # One alone may have parts of several hosts: two would disturb each other where they meet.
@@ -244,12 +247,6 @@ def _odd_size(bid: Bid, slots: int, spare: int, *, within_host: bool) -> int:
 
 def _host(bid: Bid) -> int:
     return bid.prospect.host if bid.prospect is not None else 0
-
-
-def hull(order: int, bid: Bid) -> Iterator[Segment]:
-    """Segments between the corners of its hull."""
-    for place, (before, after) in enumerate(pairwise(bid.corners)):
-        yield Segment(-_rounded_slope(before, after), place, order, before[0], after[0] - before[0])
 
 
 def _rounded_slope(before: tuple[int, float], after: tuple[int, float]) -> float:

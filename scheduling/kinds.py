@@ -26,6 +26,8 @@ __all__ = ["Offer", "division_of_kinds"]
 _STEPS, _SLOWER_AFTER = 120, 10
 #: So often another kind is tried for the job that should gain most.
 _EXCHANGES = 16
+#: Of so many jobs only the best of several beginnings is improved.
+_MANY = 100
 
 _Floats = npt.NDArray[np.float64]
 _Integers = npt.NDArray[np.int64]
@@ -91,13 +93,16 @@ def division_of_kinds(
     # Who trains changes its kind only where that makes all together better off; and goes on with such a change.
     has = {offer.id: kind for offer in choosing if (kind := offer.only_kind) is not None}
     given: tuple[Mapping[int, str], ...] = (has, {**has, **(before or {})}, {})
-    tried = [_improved(choosing, _assigned(choosing, left, prices, one), left, spare) for one in given]
+    tried: list[_Tried] = []
+    for one in given:
+        chosen = _assigned(choosing, left, prices, one)
+        if all(chosen != other.chosen for other in tried):
+            tried.append(_divided(choosing, chosen, left, spare))
+    if len(choosing) > _MANY:
+        tried = [_best(tried)]
+    best = _best([_improved(choosing, one, left, spare) for one in tried])
     if (as_it_is := _as_it_is(choosing, left, spare)) is not None:
-        tried.insert(0, as_it_is)
-    best = tried[0]
-    for other in tried[1:]:
-        if other.value > best.value + BETTER * abs(best.value):
-            best = other
+        best = _best([as_it_is, best])
     bids = [offer.bid(best.chosen[offer.id]) for offer in choosing]
     least = sum(bid.utility(bid.floor) for bid in bids)
     missing, most = max(0.0, bound - best.value), bound - least
@@ -240,14 +245,22 @@ def _regret(asked: Sequence[_Ask]) -> float:
     return asked[0].worth - asked[1].worth if len(asked) > 1 else inf
 
 
-def _improved(offers: Sequence[Offer], chosen: _Chosen, rooms: Mapping[str, int], spare: int) -> _Tried:
-    """The division with these kinds, or with better ones for some."""
-    best = _divided(offers, chosen, rooms, spare)
+def _best(tried: Sequence[_Tried]) -> _Tried:
+    """The first, or one that is better."""
+    best = tried[0]
+    for other in tried[1:]:
+        if other.value > best.value + BETTER * abs(best.value):
+            best = other
+    return best
+
+
+def _improved(offers: Sequence[Offer], best: _Tried, rooms: Mapping[str, int], spare: int) -> _Tried:
+    """The same division, or one with better kinds for some."""
     for _ in range(_EXCHANGES):
         if (other := _exchanged(offers, best, rooms)) is None:
             break
         found = _divided(offers, other, rooms, spare)
-        if found.value <= best.value + BETTER * abs(best.value):
+        if _best([best, found]) is best:
             break
         best = found
     return best
