@@ -251,6 +251,7 @@ class _Table:
                 own = _of_classes(before, found.at(name), before.pool.allotted or {})
                 self._take_kinds(name, own, nobodys, held[name], stopped[name], room)
                 unused -= max(0, self._decisions[name].used - before.used)
+                self._rooms[name] = max(self._rooms[name], self._decisions[name].used)
 
     def _take_kinds(
         self,

@@ -109,7 +109,8 @@ def division_of_kinds(
     return GoodputDivision(
         shares=fixed | best.shares,
         floors={offer.id: offer.mixed.floor for offer in offers},
-        gap=min(1.0, missing / most) if missing > BETTER * abs(bound) else 0.0,
+        # Floors that do not fit may be worth more than the bound of what does.
+        gap=min(1.0, missing / most) if missing > BETTER * abs(bound) and most > 0 else 0.0,
         price=max(best.prices.values(), default=0.0),
         value=best.value,
         at_rest=best is as_it_is,

@@ -277,6 +277,14 @@ def test_no_more_than_the_capacity_is_given() -> None:
         assert sum(division.shares.values()) <= 5
 
 
+def test_floors_that_do_not_fit_are_given_without_a_gap() -> None:
+    for seed in range(20):
+        offers, rooms = drawn(Random(seed))
+        division = division_of_kinds(offers, dict.fromkeys(rooms, 0), 0)
+        assert division.shares == {offer.id: 1 for offer in offers}
+        assert 0 <= division.gap <= 1
+
+
 def test_a_kind_that_nobody_competes_for_costs_nothing() -> None:
     offers, rooms = drawn(Random(1))
     division = division_of_kinds(offers[:1], rooms, sum(rooms.values()))
