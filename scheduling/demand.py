@@ -63,6 +63,14 @@ class Demand:
         """The least that it trains on, if it runs: what it holds may be below its minimum."""
         return min(self.kept, self.min_slots)
 
+    @property
+    def settled_kind(self) -> str | None:
+        """The kind of GPU of the plan before; where nobody says, the one that it has. None: several."""
+        if self.target_kind in self.prospects:
+            return self.target_kind
+        kinds = [kind for kind, count in self.held_on.items() if count and kind in self.prospects]
+        return kinds[0] if len(kinds) == 1 else None
+
     def on(self, kind: str, slots: int) -> "Demand":
         """Once it is decided that it trains on so many GPUs of this kind."""
         prospect = self.prospects[kind]

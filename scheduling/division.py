@@ -248,7 +248,7 @@ class _Table:
             before = self._decisions[name]
             room = min(before.used + unused, self._claimants[name].most)
             if room > before.room:
-                own = _of_classes(before, found.at(name), before.pool.allotted or {})
+                own = _of_classes(self._index, before, found.at(name), before.pool.allotted or {})
                 self._take_kinds(name, own, nobodys, held[name], stopped[name], room)
                 unused -= max(0, self._decisions[name].used - before.used)
                 self._rooms[name] = max(self._rooms[name], self._decisions[name].used)
@@ -267,7 +267,7 @@ class _Table:
         allotted = {one: own[one] + nobodys[one] for one in self._index.open_to(pool.group)}
         self._decisions[name] = self._decide_again(confined(self._index, pool, allotted, stopped, held), room)
         nobodys.update(own)
-        nobodys.subtract(_of_classes(self._decisions[name], own, allotted))
+        nobodys.subtract(_of_classes(self._index, self._decisions[name], own, allotted))
 
     def _decide_again(self, within: Pool, room: int) -> Decision:
         before, decision = self._decisions[within.group.name], self._decide(within, room)
@@ -462,20 +462,27 @@ def _staying(decision: Decision) -> list[SlotRef]:
 
 
 def _of_classes(
-    decision: Decision, own: Mapping[SlotClass, int], allotted: Mapping[SlotClass, int]
+    index: SlotIndex, decision: Decision, own: Mapping[SlotClass, int], allotted: Mapping[SlotClass, int]
 ) -> Counter[SlotClass]:
-    """Slots of each class that a group has once everything has changed hands: of its own part first."""
+    """Slots of each class that a group has once everything has changed hands: who is on no kind in particular has what
+    it holds; the others have of the group's own part first."""
     kinds = decision.goodput.kinds if decision.goodput is not None else {}
     wanted, of_any = Counter[str](), decision.used - sum(decision.shares[job] for job in kinds)
     for job, kind in kinds.items():
         wanted[kind] += decision.shares[job]
     found = Counter[SlotClass]()
+    for job, refs in decision.pool.held.items():
+        if job not in kinds and (job in decision.shares or job in decision.pinned):
+            of_any -= len(refs)
+            found += index.classes_of(refs)
     for room in (own, {one: allotted[one] - own.get(one, 0) for one in allotted}):
         for one, count in room.items():
-            found[one] += (taken := min(count, wanted[kind_of_class(one)]))
+            taken = max(0, min(count, allotted[one] - found[one], wanted[kind_of_class(one)]))
+            found[one] += taken
             wanted[kind_of_class(one)] -= taken
     for one, count in allotted.items():
-        found[one] += (taken := min(count - found[one], of_any))
+        taken = max(0, min(count - found[one], of_any))
+        found[one] += taken
         of_any -= taken
     return found
 

@@ -4,6 +4,7 @@
 owner. Params hold all that the sentence needs, names as they are now: a rewording changes no stored reason.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from itertools import islice
 from math import ceil, floor
@@ -97,11 +98,13 @@ class _Case:
 
     @property
     def moves_from(self) -> str | None:
-        """The kind of GPU that it gives up, where it shall train on another."""
-        if self.kind is None or not self.placed.vacate:
+        """The kind of GPU that it has or begins with, where it shall train on another."""
+        kinds = self.decision.pool.kinds
+        if self.kind is None or kinds is None:
             return None
-        held = self.demand.held_on
-        return max((kind for kind in held if kind != self.kind), key=lambda kind: (held[kind], kind), default=None)
+        has = Counter(kinds[ref] for ref in (*self.placed.kept, *self.placed.claim, *self.placed.vacate))
+        others = (kind for kind in has if kind != self.kind and kind in self.demand.prospects)
+        return max(others, key=lambda kind: (has[kind], kind), default=None)
 
     @property
     def others(self) -> Served:
@@ -219,7 +222,7 @@ def _code(case: _Case, moving_off: list[str]) -> PlanReason:
         return PlanReason.LIMIT_CHANGED
     if moving_off:
         return PlanReason.REBALANCED
-    if case.moves_from is not None:
+    if case.moves_from is not None and case.placed.vacate:
         return PlanReason.MOVED_FOR_GOODPUT
     if target == before and (code := _CODES_OF_LIMITS.get(case.goodput_limit)):
         return code

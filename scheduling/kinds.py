@@ -96,7 +96,8 @@ def division_of_kinds(
     tried: list[_Tried] = []
     for one in given:
         chosen = _assigned(choosing, left, prices, one)
-        if all(chosen != other.chosen for other in tried):
+        breaks_up = any(chosen[job] is None for job in has)
+        if not tried or not (breaks_up or any(chosen == other.chosen for other in tried)):
             tried.append(_divided(choosing, chosen, left, spare))
     if len(choosing) > _MANY:
         tried = [_best(tried)]
@@ -143,6 +144,12 @@ def _taken(left: Counter[str], count: int) -> Counter[str]:
         found[kind] += taken
         count -= taken
     return found
+
+
+def _on_several(offer: Offer, left: Mapping[str, int]) -> Counter[str]:
+    """The slots of each kind of a job that is on several: what it holds, and more of what is left."""
+    found, lacking = Counter(offer.held), offer.mixed.floor - sum(offer.held.values())
+    return found + _taken(Counter(left) - found, lacking)
 
 
 # --- prices ----------------------------------------------------------------------------------------------------------
@@ -206,10 +213,17 @@ def _assigned(
     asked = [_asked(offer, prices) for offer in offers]
     order = sorted(range(len(offers)), key=lambda one: (offers[one].id not in given, -_regret(asked[one]), one))
     chosen: _Chosen = {}
-    free, for_floors = dict(rooms), dict(rooms)
+    free, for_floors = Counter(rooms), Counter(rooms)
+    for offer in offers:
+        if offer.only_kind is None:  # unless it finds room on one kind, it keeps what it has
+            free.subtract(offer.held)
+            for_floors.subtract(offer.held)
     for place in order:
         offer = offers[place]
         floor, wished = offer.mixed.floor, given.get(offer.id)
+        if offer.only_kind is None:
+            free.update(offer.held)
+            for_floors.update(offer.held)
         able = [ask for ask in asked[place] if for_floors[ask.kind] >= floor]
         # Of kinds that are worth the same, the one with most room.
         able.sort(key=lambda ask: (-ask.worth, -free[ask.kind], ask.kind))
@@ -219,9 +233,9 @@ def _assigned(
             free[found.kind] -= min(found.slots, max(floor, free[found.kind]))
             for_floors[found.kind] -= floor
         else:
-            left = Counter(for_floors)
-            _taken(left, floor)
-            for_floors |= left
+            on_several = _on_several(offer, for_floors)
+            free.subtract(on_several)
+            for_floors.subtract(on_several)
         chosen[offer.id] = found.kind if found is not None else None
     return chosen
 
@@ -268,12 +282,7 @@ def _improved(offers: Sequence[Offer], best: _Tried, rooms: Mapping[str, int], s
 
 
 def _divided(offers: Sequence[Offer], chosen: _Chosen, rooms: Mapping[str, int], spare: int) -> _Tried:
-    left = Counter(rooms)
-    for offer in offers:
-        if (kind := chosen[offer.id]) is None:
-            _taken(left, offer.mixed.floor)
-        else:
-            left[kind] -= offer.mixed.floor
+    left = _beside_floors(offers, chosen, rooms)
     bids = [offer.bid(chosen[offer.id]) for offer in offers]
     shares = {bid.id: bid.floor for bid in bids}
     found = greedy([bid for bid in bids if chosen[bid.id] is not None], spare - sum(shares.values()), left)
@@ -281,12 +290,20 @@ def _divided(offers: Sequence[Offer], chosen: _Chosen, rooms: Mapping[str, int],
     return _Tried(chosen, shares, found.prices, total_value(bids, shares))
 
 
-def _exchanged(offers: Sequence[Offer], tried: _Tried, rooms: Mapping[str, int]) -> _Chosen | None:
-    """The same with another kind for the job that gains most by it, at these prices. None: nobody does."""
+def _beside_floors(offers: Sequence[Offer], chosen: _Chosen, rooms: Mapping[str, int]) -> Counter[str]:
     left = Counter(rooms)
     for offer in offers:
-        if (kind := tried.chosen[offer.id]) is not None:
+        if (kind := chosen[offer.id]) is not None:
             left[kind] -= offer.mixed.floor
+    for offer in offers:
+        if chosen[offer.id] is None:
+            left.subtract(_on_several(offer, left))
+    return left
+
+
+def _exchanged(offers: Sequence[Offer], tried: _Tried, rooms: Mapping[str, int]) -> _Chosen | None:
+    """The same with another kind for the job that gains most by it, at these prices. None: nobody does."""
+    left = _beside_floors(offers, tried.chosen, rooms)
     best: tuple[float, int, str] | None = None
     for offer in offers:
         now, has = tried.chosen[offer.id], tried.shares[offer.id]

@@ -1,5 +1,6 @@
 """Choice of slots: a job on as few hosts as possible, and hosts left whole for others. Ties by (host, index)."""
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -73,10 +74,12 @@ def place(decision: Decision, sites: Sites) -> dict[int, Placed]:
         left = [one for one in claiming if one.id not in kinds or not (one.running or claims.get(one.id))]
         free = _less(pool.free, chain.from_iterable(claims.values()))
         claims |= pack(_wanted(left, targets, kept, free), kept, SlotsByHost(free))
+    yielded = _yielded(pool, served, kinds, targets, kept, claims)
     for demand in served:
         job, site = demand.id, sites.kept_for.get(demand.id, ())
         starts = bool(site) and len(site) == targets[job]
-        found = _leave(pool, demand, targets[job], kept=kept[job], claim=site if starts else claims.get(job, ()))
+        claim = site if starts else claims.get(job, ())
+        found = _leave(pool, demand, targets[job], yielded.get(job, 0), kept=kept[job], claim=claim)
         if moving := sites.moving.get(job):
             found.makes_room = tuple(sorted(moving))
         if not starts:
@@ -165,8 +168,38 @@ def _on_kinds(pool: Pool, kinds: Mapping[int, str]) -> Pool:
     for job, kind in kinds.items():
         if others := frozenset(ref for ref in pool.held.get(job, ()) if pool.kinds[ref] != kind):
             moving[job] = others
-    displaced = {job: len(refs) for job, refs in moving.items()}
-    return replace(_leaving(pool, moving), displaced={**displaced, **pool.displaced})
+    return _leaving(pool, moving)
+
+
+def _yielded(
+    pool: Pool,
+    served: Sequence[Demand],
+    kinds: Mapping[int, str],
+    targets: Mapping[int, int],
+    kept: Mapping[int, tuple[SlotRef, ...]],
+    claims: Mapping[int, Sequence[SlotRef]],
+) -> dict[int, int]:
+    """Job that moves to another kind of GPU -> how many slots it gives up before it has others: those that somebody
+    waits for, and that come from nobody else, down to its minimum."""
+    if pool.kinds is None:
+        return {}
+    lacking = Counter[str]()
+    for demand in served:
+        job = demand.id
+        if job in kinds:
+            lacking[kinds[job]] += targets[job] - len(kept[job]) - len(claims.get(job, ()))
+            lacking.subtract(pool.kind_counts(set(pool.held.get(job, ())).difference(kept[job])))
+    lacking.subtract(pool.kind_counts(chain.from_iterable(pool.coming.values())))
+    found = {}
+    for demand in served:
+        job = demand.id
+        if job in kinds and (away := pool.away.get(job)):
+            has = len(kept[job]) + len(claims.get(job, ()))
+            leaves = max(0, len(away) - max(0, targets[job] - has))
+            wanted = sum(min(count, max(0, lacking[kind])) for kind, count in pool.kind_counts(away).items())
+            found[job] = max(0, min(wanted - leaves, targets[job] - max(has, demand.min_slots)))
+            lacking.subtract(pool.kind_counts(away[: leaves + found[job]]))
+    return found
 
 
 def _leaving(pool: Pool, moving: Mapping[int, Set[SlotRef]]) -> Pool:
@@ -186,13 +219,15 @@ def _mark_by_reservation(decision: Decision, placed: Mapping[int, Placed]) -> No
             placed[job].gives_way_to = decision.reservation.job if rule == "gives_way" else None
 
 
-def _leave(pool: Pool, demand: Demand, target: int, *, kept: tuple[SlotRef, ...], claim: Sequence[SlotRef]) -> Placed:
+def _leave(
+    pool: Pool, demand: Demand, target: int, yields: int, *, kept: tuple[SlotRef, ...], claim: Sequence[SlotRef]
+) -> Placed:
     """Slots on hosts that take nothing new are kept only as long as the target is not reached without them; those that
-    another group is to have, only as long as the minimum is not."""
+    another group is to have, only as long as the minimum is not. `yields`: so many fewer are kept."""
     held, away = pool.held.get(demand.id, ()), pool.away.get(demand.id, ())
     if not away and len(kept) == len(held):
         return Placed(target, held, tuple(claim), vacate=())
-    needed = min(target, demand.min_slots) if demand.id in pool.displaced else target
+    needed = min(target, demand.min_slots) if demand.id in pool.displaced else target - yields
     leaving = choose_kept(away, needed - len(kept) - len(claim))
     vacate = tuple(sorted(set(held + away).difference(kept, leaving)))
     return Placed(target, tuple(sorted(kept + leaving)), tuple(claim), vacate, leaving)

@@ -408,7 +408,7 @@ def _settled(
         return None
     kinds: dict[int, str] = {}
     if rooms is not None:
-        kinds = {one.id: kind for one in part if (kind := one.target_kind) is not None and kind in one.prospects}
+        kinds = {one.id: kind for one in part if (kind := one.settled_kind) is not None}
         wanted = Counter[str]()
         for job, kind in kinds.items():
             wanted[kind] += targets[job]

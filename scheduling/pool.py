@@ -12,7 +12,7 @@ from scheduling.curves import Prospect, Shape, prospect_of, prospects_of, worths
 from scheduling.demand import Demand, by_priority, by_submission
 from scheduling.entitlement import SlotClass
 from scheduling.one_host import too_large_for_hosts
-from scheduling.shelves import ByJob, Refs, SlotClasses, kind_of_class, shelved, slot_class
+from scheduling.shelves import ByJob, Refs, SlotClasses, kind_of_class, resource_groups, shelved, slot_class
 from scheduling.snapshot import GroupView, JobView, SlotRef, Snapshot
 
 __all__ = [
@@ -97,11 +97,11 @@ class Pool:
         """Kind of GPU -> how many slots of it there are beside those of `pinned` jobs. None: there is one kind."""
         if self.kinds is None:
             return None
-        rooms = Counter({shape.kind: sum(shape.hosts) for shape in self.shapes})
-        if self.allotted is not None:
-            rooms = Counter(dict.fromkeys(rooms, 0))
-            for offered, count in self.allotted.items():
-                rooms[kind_of_class(offered)] += count
+        rooms = Counter({shape.kind: 0 for shape in self.shapes})
+        if self.allotted is None:
+            rooms.update(self.kind_counts(chain(*self.free.values(), *self.held.values(), *self.coming.values())))
+        for offered, count in (self.allotted or {}).items():
+            rooms[kind_of_class(offered)] += count
         rooms.subtract(self.kind_counts(ref for job in pinned for ref in self.held.get(job, ())))
         return {kind: max(0, count) for kind, count in rooms.items()}
 
@@ -316,7 +316,7 @@ def sharing_groups(groups: Iterable[GroupView], offers: Collection[SlotClass]) -
     left = list(groups)
     while left:
         names = {left[0].resource_group}
-        while more := {name for offered in offers if offered & names for name in offered} - names:
+        while more := {name for offered in offers if offered & names for name in resource_groups(offered)} - names:
             names |= more
         yield tuple(group for group in left if group.resource_group in names)
         left = [group for group in left if group.resource_group not in names]

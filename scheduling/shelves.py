@@ -2,7 +2,7 @@
 
 from bisect import bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from operator import attrgetter
@@ -10,7 +10,7 @@ from operator import attrgetter
 from scheduling.entitlement import SlotClass
 from scheduling.snapshot import GroupView, SlotRef, Snapshot
 
-__all__ = ["ByJob", "Refs", "Shelves", "SlotClasses", "kind_of_class", "shelved", "slot_class"]
+__all__ = ["ByJob", "Refs", "Shelves", "SlotClasses", "kind_of_class", "resource_groups", "shelved", "slot_class"]
 
 _BY_REF = attrgetter("ref")
 _BY_HOST = attrgetter("host")
@@ -27,6 +27,11 @@ ByJob = Mapping[int, Refs]
 
 def slot_class(names: Iterable[str], kinds: Iterable[str]) -> SlotClass:
     return frozenset(names).union(_KIND + kind for kind in kinds) if names else _NOWHERE
+
+
+def resource_groups(offered: SlotClass) -> Iterator[str]:
+    """Names of the resource groups that offer slots of this class."""
+    return (name for name in offered if not name.startswith(_KIND))
 
 
 def kind_of_class(offered: SlotClass) -> str:

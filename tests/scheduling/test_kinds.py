@@ -183,6 +183,57 @@ def test_groups_that_share_slots_each_choose_of_what_the_other_leaves() -> None:
     assert (kinds_of(cluster, 2), len(cluster.held(2))) == ({"A100"}, 4)
 
 
+def test_nobody_counts_on_what_a_job_of_fixed_size_of_another_group_holds() -> None:
+    there = hold(of_kinds((4, "T4"), (4, "T4"), (4, "H100")), {"h1:0-3": 2, "h3:0-3": 1})
+    fixed = running(job(1, least=4, most=4, elastic=False))
+    jobs = (fixed, running(replace(trains(2, 0.02, most=4), group="other")))
+    groups = (group("goodput", aim="even"), group("goodput", name="other", aim="even"))
+    cluster = SimulatedCluster(Snapshot(at=0.0, groups=groups, slots=there, jobs=jobs))
+    cluster.settle()
+    assert not any(line.vacate for plan in cluster.plans for line in plan.jobs)
+    assert lines(cluster.plans[-1])[2].kind == "T4"
+
+
+def test_nobody_counts_on_what_is_held_from_elsewhere() -> None:
+    """A host came to this resource group while a job of another one runs there."""
+    there = hold(of_kinds((4, "T4"), (4, "A100")), {"h1:0-3": 1, "h2:0-3": 9})
+    stranger = running(job(9, least=4, most=4, elastic=False, group="b"))
+    groups = (group("goodput", aim="even"), group("fifo", name="b", rg="elsewhere"))
+    jobs = (running(trains(1, 0.02, most=4)), stranger)
+    cluster = SimulatedCluster(Snapshot(at=0.0, groups=groups, slots=there, jobs=jobs))
+    cluster.settle()
+    assert not any(line.vacate for plan in cluster.plans for line in plan.jobs)
+
+
+def test_nobody_counts_on_what_a_job_on_several_kinds_holds() -> None:
+    there = hold(of_kinds((8, "T4"), (4, "A100")), {"h1:0-5": 1, "h2:0-3": 1, "h1:6-7": 2})
+    jobs = (running(replace(trains(1, most=10), min_slots=10)), running(trains(2, 0.02)))
+    snapshot = Snapshot(at=0.0, groups=(group("goodput", aim="even"),), slots=there, jobs=jobs)
+    found = lines(schedule(snapshot))
+    assert found[1].kind is None
+    assert (found[2].kind, found[2].target, found[2].vacate) == ("T4", 2, ())
+
+
+def test_groups_on_other_hosts_have_nothing_to_do_with_each_other_though_their_gpus_are_alike() -> None:
+    other = tuple(replace(slot, resource_groups=("r2",)) for slot in of_kinds((1, "A100"), (1, "A100"), (4, "T4"))[2:])
+    there = (*of_kinds((4, "T4"), (4, "A100")), *other)
+    groups = (group("goodput", aim="even"), group("fifo", name="h", rg="r2"))
+    jobs = (trains(1, most=4), job(2, most=3, group="h"))
+    found = lines(schedule(Snapshot(at=0.0, groups=groups, slots=there, jobs=jobs)))
+    assert found[1].reason.params["capacity"] == 8
+
+
+def test_who_waits_for_a_kind_keeps_what_nobody_else_waits_for() -> None:
+    """2 holds the fast GPUs to its end, and a minute later 1 has them."""
+    there = hold(of_kinds((4, "T4"), (4, "A100")), {"h1:0-3": 1, "h2:0-3": 99})
+    jobs = (running(trains(1, 0.02, most=4)),)
+    cluster = SimulatedCluster(Snapshot(at=0.0, groups=(group("goodput", aim="even"),), slots=there, jobs=jobs))
+    line = lines(cluster.cycle())[1]
+    assert (line.kind, len(line.slots), line.vacate) == ("A100", 4, ())
+    cluster.settle()
+    assert (kinds_of(cluster, 1), len(cluster.held(1))) == ({"A100"}, 4)
+
+
 def test_targets_are_kept_on_their_kind_while_nothing_happens() -> None:
     there = hold(of_kinds((4, "T4"), (4, "A100")), {"h1:0-3": 1})
     view = replace(running(trains(1, 0.02)), target=4, target_kind="T4")
