@@ -58,7 +58,7 @@ def main() -> None:
 
 
 def measure(name: str, width: int, rounds: int) -> list[Result]:
-    with mock.patch("tidepool.torch.session.Profiler", Unmeasured):
+    with mock.patch("tidepool.torch.drive.Profiler", Unmeasured):
         plain = training(width, None)
     trainings = [plain, training(width, None), training(width, Adaptive(BATCH, rank_bounds=(1, BATCH)))]
     for one in trainings:
