@@ -217,7 +217,7 @@ class _Table:
         without_stops = {name: Counter(beside_fixed.at(name)) + fixed[name] for name in asked}
         found = flow(asked, self._reach(), self._sizes, without_stops) if self._may_displace else beside_fixed
         for name, pool in self._pools.items():
-            kept = held[name] if self._index.kinds is not None else None
+            kept = None if self._index.kinds is None else held[name]
             within = confined(self._index, pool, found.at(name), stopped[name], kept)
             before = self._decisions[name]
             if not within.displaced and before.room == self._rooms[name]:
@@ -464,8 +464,7 @@ def _staying(decision: Decision) -> list[SlotRef]:
 def _of_classes(
     index: SlotIndex, decision: Decision, own: Mapping[SlotClass, int], allotted: Mapping[SlotClass, int]
 ) -> Counter[SlotClass]:
-    """Slots of each class that a group has once everything has changed hands: who is on no kind in particular has what
-    it holds; the others have of the group's own part first."""
+    """Slots of each class that a group shall have: who is on no kind has what it holds, others of `own` first."""
     kinds = decision.goodput.kinds if decision.goodput is not None else {}
     wanted, of_any = Counter[str](), decision.used - sum(decision.shares[job] for job in kinds)
     for job, kind in kinds.items():
