@@ -164,6 +164,7 @@ def _share(case: _Case) -> Explanation:
     message, figures = _rule(case)
     params: Params = {
         "message": message,
+        "policy": case.decision.pool.group.policy,
         "target": placed.target,
         "capacity": case.summary.capacity,
         "before": case.before,

@@ -163,9 +163,12 @@ def _is_carried_out(line: JobPlan, job: Job) -> bool:
 
 
 def _explains_anew(line: JobPlan, job: Job) -> bool:
-    """ "Nothing changes" leaves the reason for which the job got what it has."""
-    reason = line.reason
-    return reason.code != PlanReason.UNCHANGED and (reason.code, reason.params) != (job.reason_code, job.reason_params)
+    """ "Nothing changes" leaves the reason for which the job got what it has, unless another policy gave it."""
+    code, params = line.reason.code, line.reason.params
+    policies = {job.reason_params.get("policy"), params.get("policy")} - {None}
+    if code == PlanReason.UNCHANGED and len(policies) < 2:
+        return False
+    return (code, params) != (job.reason_code, job.reason_params)
 
 
 def _moves_nothing(job: Job, line: JobPlan, claim: Sequence[Slot], vacate: Sequence[Slot]) -> bool:

@@ -11,7 +11,7 @@ from jobs.control.plans import LeadershipLost, apply
 from jobs.control.snapshots import snapshot
 from jobs.files.folder import job_folder
 from jobs.messages import message
-from jobs.models import Job, JobEvent, JobRun, SchedulerLease, SlotClaim
+from jobs.models import InstanceGroup, Job, JobEvent, JobRun, SchedulerLease, SlotClaim
 from jobs.states import JobState, Reason
 from scheduling.plan import Explanation, JobPlan, Plan, PlanReason
 from scheduling.schedule import schedule
@@ -204,3 +204,21 @@ def test_preempting_stops_and_queues_again(cluster: Cluster, submit: Submit) -> 
     cluster.settle()
     job.refresh_from_db()
     assert (job.state, job.reason_code) == (JobState.PENDING, PlanReason.PREEMPTED_BY_PRIORITY)
+
+
+def test_another_policy_says_anew_why_a_training_keeps_what_it_has(cluster: Cluster, submit: Submit) -> None:
+    job = submit(max_slots=8)
+    submit(max_slots=8)
+    cluster.turn(3)
+    job.refresh_from_db()
+    by_fair_share = job.reason_params
+    assert (by_fair_share["policy"], by_fair_share["message"], job.run.target_slots) == ("fairshare", "compared", 4)
+    cluster.turn()
+    job.refresh_from_db()
+    assert job.reason_params == by_fair_share
+    InstanceGroup.objects.update(policy="fifo")
+    cluster.turn()
+    job.refresh_from_db()
+    assert (job.reason_code, job.reason_params["policy"], job.run.target_slots) == (PlanReason.UNCHANGED, "fifo", 4)
+    assert job.reason_params["message"] != "compared"
+    assert job.reason_text
