@@ -4,8 +4,9 @@
 
 One process trains the same model three times, in blocks of steps that take turns: without a profiler, as every session
 does, and adaptive with a batch that stays, so that nothing but the measuring differs. Figures are processor time. The
-calls that measure are timed by themselves too: what they take is lost in the noise of whole steps. Bars: 0.2 % for
-everybody, 2 % where the batch may adapt.
+calls that measure are timed by themselves too: what they take is lost in the noise of whole steps. A rank that is alone
+measures noise by steps that are cut in two, fewer once averages are full: both times are told. Bars: 0.2 % for everybody,
+2 % where the batch may adapt.
 """
 
 import time
@@ -15,7 +16,7 @@ from unittest import mock
 
 import torch
 from tidepool.torch import Adaptive, Session
-from tidepool.torch.noise import MEASURED_EACH
+from tidepool.torch.noise import CUT_EACH, MEASURED_EACH
 from tidepool.torch.profile import Made, Profiler, Shape
 from tidepool.torch.state import Position
 from torch import nn
@@ -26,7 +27,6 @@ from benchmarks.results import Result, arguments, result, show
 #: Name -> width of its two square layers.
 MODELS = {"1M": 700, "25M": 3500}
 BATCH, SAMPLES = 256, 4096
-STEPS = MEASURED_EACH
 
 
 class Unmeasured(Profiler):
@@ -61,20 +61,29 @@ def measure(name: str, width: int, rounds: int) -> list[Result]:
     with mock.patch("tidepool.torch.drive.Profiler", Unmeasured):
         plain = training(width, None)
     trainings = [plain, training(width, None), training(width, Adaptive(BATCH, rank_bounds=(1, BATCH)))]
-    for one in trainings:
-        block(one)
-    seconds: list[list[float]] = [[], [], []]
-    for turn in range(rounds):
-        for place in (0, 1, 2) if turn % 2 else (2, 1, 0):
-            seconds[place].append(block(trainings[place]))
-    without, measured, adaptive = ([1000 * each for each in column] for column in seconds)
+    early = alternated(trainings, rounds, MEASURED_EACH)
+    with mock.patch("tidepool.torch.noise.CUT_OFTEN", 0):
+        later = alternated(trainings, rounds, CUT_EACH)
+    without, measured, adaptive = early
     return [
         result(f"step, {name}, measured", "ms", measured, "not measured", without),
         result(f"step, {name}, adaptive", "ms", adaptive, "not measured", without),
         result(f"measuring, {name}", "%", _shares(measured, without)),
         result(f"measuring, {name}, its calls alone", "%", [100 * each / min(without) for each in calls(rounds)]),
-        result(f"noise and measuring, {name}", "%", _shares(adaptive, without)),
+        result(f"noise and measuring, {name}, at first", "%", _shares(adaptive, without)),
+        result(f"noise and measuring, {name}, later", "%", _shares(later[2], later[0])),
     ]
+
+
+def alternated(trainings: list[Iterator[None]], rounds: int, steps: int) -> list[list[float]]:
+    """Milliseconds of a step of each training, by blocks of so many steps."""
+    taken: list[list[float]] = [[] for _ in trainings]
+    for one in trainings:
+        block(one, steps)
+    for turn in range(rounds):
+        for place in (0, 1, 2) if turn % 2 else (2, 1, 0):
+            taken[place].append(1000 * block(trainings[place], steps))
+    return taken
 
 
 def calls(rounds: int) -> list[float]:
@@ -115,12 +124,12 @@ def training(width: int, adaptive: Adaptive | None) -> Iterator[None]:
     return steps()
 
 
-def block(steps: Iterator[None]) -> float:
+def block(training: Iterator[None], steps: int) -> float:
     """Processor seconds of a step."""
     begun = time.process_time()
-    for _ in range(STEPS):
-        next(steps)
-    return (time.process_time() - begun) / STEPS
+    for _ in range(steps):
+        next(training)
+    return (time.process_time() - begun) / steps
 
 
 if __name__ == "__main__":

@@ -62,6 +62,13 @@ def test_lengths_are_told_by_parameter_group_and_as_adam_steps() -> None:
     assert [step for step in range(40) if lengths.is_ready(step)] == [16, 32]
 
 
+def test_a_single_rank_cuts_fewer_steps_in_two_once_averages_are_full() -> None:
+    lengths = Lengths({"": torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0)})
+    cut = [step for step in range(1200) if lengths.is_cut(step)]
+    assert cut == [*range(0, 1024, 16), 1024, 1088, 1152]
+    assert all(map(lengths.is_ready, cut))
+
+
 @pytest.mark.parametrize("rule", [rule for rule in RULES if rule not in ("auto", "legw")])
 def test_the_batch_of_the_submission_has_its_own_rate(rule: str) -> None:
     assert factor(rule, (5.0, 1.0), Moment(64, 64)) == 1.0

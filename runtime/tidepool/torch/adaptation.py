@@ -152,7 +152,7 @@ class Adaptation:
         share = -(-samples // ranks)
         most = self.bounds.max_micro_batch or share
         count = max(self.choice.accumulation + 1, -(-share // most))
-        if ranks == 1 and self._lengths.is_ready(number):
+        if ranks == 1 and self._lengths.is_cut(number):
             count = max(count, 2)  # a single rank tells noise by its first micro-batch
         return max(1, -(-share // count))
 

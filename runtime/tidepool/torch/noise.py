@@ -19,10 +19,13 @@ from typing import Any
 
 import torch
 
-__all__ = ["MEASURED_EACH", "MOST_GROUPS", "Averages", "Lengths", "estimate", "has_second_moments"]
+__all__ = ["CUT_EACH", "CUT_OFTEN", "MEASURED_EACH", "MOST_GROUPS", "Averages", "Lengths", "estimate", "has_second_moments"]
 
 #: Steps from one measurement to the next.
 MEASURED_EACH = 16
+#: A single rank has to cut a step in two for it, which costs more than to read lengths. Once so many steps have filled
+#: the averages, it does so each `CUT_EACH` alone.
+CUT_OFTEN, CUT_EACH = 1024, 64
 #: Parameter groups with a noise scale of their own; further ones share the last.
 MOST_GROUPS = 8
 #: Of the averages, per step at the batch size that the job was submitted with.
@@ -100,6 +103,10 @@ class Lengths:
     def is_ready(self, step: int) -> bool:
         """Return whether a step is measured: all ranks say the same."""
         return step % MEASURED_EACH == 0 and (not self._adams or step >= _FIRST_STEP_OF_ADAM)
+
+    def is_cut(self, step: int) -> bool:
+        """Return whether a rank that is alone cuts this step in two, so that there are parts to measure."""
+        return self.is_ready(step) and (step < CUT_OFTEN or step % CUT_EACH == 0)
 
     @torch.no_grad()
     def squares(self, parameters: Sequence[torch.nn.Parameter], gradients: Sequence[torch.Tensor]) -> torch.Tensor:
