@@ -19,7 +19,16 @@ from typing import Any
 
 import torch
 
-__all__ = ["CUT_EACH", "CUT_OFTEN", "MEASURED_EACH", "MOST_GROUPS", "Averages", "Lengths", "estimate", "has_second_moments"]
+__all__ = [
+    "CUT_EACH",
+    "CUT_OFTEN",
+    "MEASURED_EACH",
+    "MOST_GROUPS",
+    "Averages",
+    "Lengths",
+    "estimate",
+    "has_second_moments",
+]
 
 #: Steps from one measurement to the next.
 MEASURED_EACH = 16
