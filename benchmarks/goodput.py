@@ -5,7 +5,7 @@
 One process trains the same model three times, in blocks of steps that take turns: without a profiler, as every session
 does, and adaptive with a batch that stays, so that nothing but the measuring differs. Figures are processor time. The
 calls that measure are timed by themselves too: what they take is lost in the noise of whole steps. A rank that is alone
-measures noise by steps that are cut in two, fewer once averages are full: both times are told. Bars: 0.2 % for everybody,
+measures noise by steps that are cut in two, fewer once averages are full: both are told. Bars: 0.2 % for everybody,
 2 % where the batch may adapt.
 """
 
