@@ -153,13 +153,14 @@ def test_processes_that_meet_by_an_address_stop_together_and_go_on(
     assert together[0].stdout is not None
     begun = together[0].stdout.readline()
     together[1].send_signal(signal.SIGTERM)
-    told = together[0].stdout.read()  # what came with the first line, too: `communicate` would miss it
-    assert [process.wait(timeout=120) for process in together] == [143, 143]
+    # Without a time limit: with one it would miss what came together with the first line.
+    told = [process.communicate()[0] for process in together]
+    assert [process.returncode for process in together] == [143, 143]
     [one] = replicas(1)
     rest, _ = one.communicate(timeout=120)
     assert one.returncode == 0
     assert alike(torch.load(tmp_path / "together.pth", weights_only=True), weights)
-    assert_same([begun, *told.splitlines(), *rest.splitlines()], lines)
+    assert_same([begun, *told[0].splitlines(), *rest.splitlines()], lines)
 
 
 def test_recommendations_whose_batch_grows_do_so_alike_on_all_replicas(make_lab: MakeLab, tmp_path: Path) -> None:
