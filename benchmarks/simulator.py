@@ -1,23 +1,26 @@
 """Results of policies on published traces, by the simulator (docs/architecture/simulator.md).
 
-    python -m benchmarks.simulator [--json FILE] [--trace workload-6 ...] [--policy soon ...] [--delay 30/1]
+    python -m benchmarks.simulator [--json FILE] [--trace workload-6 ...] [--policy soon ...] [--delay 30/1] [--runs 5]
 
 Anchors first: nothing is printed where one of them is off. The bars come last, as far as what they ask was played: with
 `--delay 30/1`, over Pollux as published where they name no unit. `--processes 2` plays two traces at a time.
 `--delay 30/1`: 30 s for a cold start and 1 s for a live resize; `30/30`: each change of a size costs 30 s, as
 where trainings are stopped for it. `--noise SEED`: times of steps vary by 2x from minute to minute, and what trainings
-measure is off by 20 %.
+measure is off by 20 %. `--runs 5`: each trace so many times, with steps that differ by 1e-7, which is enough for
+another course of it: the bars hold for the medians then, and tell less of chance.
 """
 
 import argparse
 import json
 import sys
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict
 from functools import cache
 from math import inf, prod
 from multiprocessing import get_context
 from pathlib import Path
+from statistics import median
 from time import process_time
 from typing import Any
 
@@ -40,6 +43,8 @@ ALONE_HOSTS = 2
 ANCHOR, POLLUX_GPU_HOURS = "workload-6", 1008.0
 #: With `--noise`: the slowest steps over the fastest, and how far measures are off.
 SPREAD, ERROR = 2.0, 0.2
+#: By which part of them steps differ from one run to the next.
+JITTER = 1e-7
 
 
 def main() -> None:
@@ -51,7 +56,12 @@ def main() -> None:
 def _play(options: argparse.Namespace) -> None:
     check()
     alone_seconds(_costs(options.delay, options.join))  # once for all processes
-    wanted = [(options, name, policy) for name in options.trace for policy in options.policy]
+    wanted = [
+        (options, name, policy, turn)
+        for name in options.trace
+        for policy in options.policy
+        for turn in range(1 if policy in BASELINES else options.runs)
+    ]
     rows = []
     with get_context("fork").Pool(options.processes) as pool:
         for row in pool.imap(_row, wanted):
@@ -64,18 +74,25 @@ def _play(options: argparse.Namespace) -> None:
         options.json.write_text(json.dumps(rows, indent=1) + "\n")
 
 
-def _row(wanted: tuple[argparse.Namespace, str, str]) -> dict[str, Any]:
-    options, name, policy = wanted
+def _row(wanted: tuple[argparse.Namespace, str, str, int]) -> dict[str, Any]:
+    options, name, policy, turn = wanted
     began = process_time()
-    found = run(policy, name, _costs(options.delay, options.join), options.noise)
-    setting = {"trace": name, "policy": policy, "delay": options.delay, "noise": options.noise}
+    found = run(policy, name, _costs(options.delay, options.join), options.noise, turn)
+    setting = {"trace": name, "policy": policy, "delay": options.delay, "noise": options.noise, "run": turn}
     return {**setting, **asdict(found), "to_pollux": _to_pollux(name, found), "cpu_seconds": process_time() - began}
 
 
 def bars(rows: Iterable[Mapping[str, Any]]) -> Iterator[str]:
-    """A line for each bar that these rows tell about."""
-    by_run = {(row["policy"], row["trace"]): row for row in rows}
-    ratios = {run: row["to_pollux"] for run, row in by_run.items() if row["to_pollux"]}
+    """A line for each bar that these rows tell about: of several runs their median counts."""
+    runs = defaultdict(list)
+    for row in rows:
+        runs[row["policy"], row["trace"]].append(row)
+    counted = ("to_pollux", "gpu_hours", "rho_worst")
+    by_run = {
+        key: {name: median(row[name] for row in each) for name in counted if each[0][name] is not None}
+        for key, each in runs.items()
+    }
+    ratios = {key: row["to_pollux"] for key, row in by_run.items() if "to_pollux" in row}
     for policy in AIMS:
         published = [ratio for (name, _), ratio in ratios.items() if name == policy]
         if len(published) > 1:
@@ -104,6 +121,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--delay", choices=("30/1", "30/30"), default="30/1")
     parser.add_argument("--join", type=float, default=0.0, help="seconds that new ranks of a running training need")
     parser.add_argument("--noise", type=int, metavar="SEED", help="steps vary by 2x, and measures are off by 20 %%")
+    parser.add_argument("--runs", type=int, default=1, help="how many times each trace is played")
     parser.add_argument("--processes", type=int, default=1, help="how many traces are played at a time")
     return parser.parse_args()
 
@@ -113,12 +131,14 @@ def _costs(delay: str, join: float) -> Costs:
     return Costs(start, pause, join)
 
 
-def run(policy: str, name: str, costs: Costs, noise: int | None = None) -> Figures:
+def run(policy: str, name: str, costs: Costs, noise: int | None = None, turn: int = 0) -> Figures:
     """Tiresias and Optimus have rounds of 60 s and 30 s for each change, as published, and know all exactly."""
     alone = alone_seconds(costs)
     if policy in BASELINES:
         return figures(played(policy, name), alone)
     jobs = [job_of(number, submission, policy, noise) for number, submission in enumerate(trace(name))]
+    for job in jobs:
+        job.physics.pace = 1.0 + JITTER * turn
     world = _world(policy, costs, HOSTS)
     world.play(jobs)
     return figures(jobs, alone, world.cycles)

@@ -36,17 +36,17 @@ __all__ = [
     "total_value",
 ]
 
-#: What staying is worth beside the cost of a change.
-BONUS = 0.1
+#: What staying is worth beside the cost of a change: this part of a job's utility, whatever the aim.
+BONUS = 0.05
 #: A change that takes so long costs everything.
 _COST_SECONDS, _LEAST_WORTH = 300.0, 0.05
 #: Where a division counts as better.
 BETTER = 1e-9
-_YOUNG_SECONDS = 30.0
+_YOUNG_SECONDS = 300.0
 _NORMAL_PRIORITY = 5000
 _POWER: Mapping[Aim, float] = {"soon": 0.5, "even": -1.0, "used": -0.5}
 #: Of the seconds by which a job weighs less.
-_URGENCY_POWER: Mapping[Aim, float] = {"soon": -0.6, "even": 0.0, "used": -0.5}
+_URGENCY_POWER: Mapping[Aim, float] = {"soon": -0.7, "even": 0.0, "used": -0.5}
 
 
 class Segment(NamedTuple):
@@ -98,7 +98,8 @@ class Bid:
         if self.has is None or slots == self.has:
             return 1.0
         cost = prospect.pause_seconds + max(0, slots - self.has) * prospect.start_seconds / slots
-        return max(_LEAST_WORTH, 1.0 - BONUS - cost / _COST_SECONDS)
+        moved: float = (1.0 - BONUS) ** (1.0 / abs(self.power))
+        return max(_LEAST_WORTH, moved - cost / _COST_SECONDS)
 
     @cached_property
     def corners(self) -> list[tuple[int, float]]:

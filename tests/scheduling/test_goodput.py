@@ -10,7 +10,7 @@ from tidepool.goodput.curve import best
 from tidepool.goodput.model import Bounds, NoiseScale, Size, ThroughputParameters
 
 from scheduling.curves import KNEE, Prospect, Shape, prospect_of, sizes_within
-from scheduling.goodput import Bid, bid_weight, goodput_division
+from scheduling.goodput import BONUS, Bid, bid_weight, goodput_division
 from scheduling.plan import PlanReason
 from scheduling.schedule import schedule
 from scheduling.settled import settled
@@ -114,10 +114,21 @@ def test_an_aim_says_who_weighs_more(aim: Aim, more: int) -> None:
 
 
 def test_a_job_gains_nothing_by_what_it_says_under_used() -> None:
-    assert bid_weight("used", 5000, 70.0, 1.0) == bid_weight("used", 5000, 70.0, 1e9) == (0.1, -0.5)
+    assert bid_weight("used", 5000, 100.0, 1.0) == bid_weight("used", 5000, 100.0, 1e9) == (0.05, -0.5)
     assert bid_weight("soon", 5000, 70.0, 1.0) > bid_weight("soon", 5000, 70.0, 1e9)
-    assert bid_weight("soon", 5000, 70.0, None) == (pytest.approx(100**-0.6), 0.5)
+    assert bid_weight("soon", 5000, 70.0, None) == (pytest.approx(370**-0.7), 0.5)
     assert bid_weight("even", 10000, 70.0, 1.0) == (2.0, -1.0)
+
+
+@pytest.mark.parametrize("aim", ["soon", "even", "used"])
+def test_staying_is_worth_the_same_part_of_utility_under_each_aim(aim: Aim) -> None:
+    prospect = replace(
+        prospect_of(job(1, most=4, profile=profile(0.01)), Shape((4,)), 0), pause_seconds=0.0, start_seconds=0.0
+    )
+    weight, power = bid_weight(aim, 5000, 0.0, None)
+    new, moved = (Bid(1, weight, power, 1, 4, has, prospect).utility(2) for has in (None, 1))
+    assert moved < new
+    assert max(moved / new, new / moved) == pytest.approx(1 / (1 - BONUS), rel=1e-6)
 
 
 def test_priority_weighs() -> None:
