@@ -4,19 +4,22 @@
 
 One process trains the same model three times, in blocks of steps that take turns: without a profiler, as every session
 does, and adaptive with a batch that stays, so that nothing but the measuring differs. Figures are processor time. The
-calls that measure are timed by themselves too: what they take is lost in the noise of whole steps. A rank that is alone
-measures noise by steps that are cut in two, fewer once averages are full: both are told. Bars: 0.2 % for everybody,
-2 % where the batch may adapt.
+calls that measure are timed by themselves too: what they take is lost in the noise of whole steps. So is what gradient
+noise costs a rank that is alone, which cuts a step in two for it: a training that cuts each step is compared, and of what
+that costs the part counts that `CUT_EACH` says, beside the calls that each step makes. Bars: 0.2 % for everybody, 2 %
+where the batch may adapt.
 """
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from statistics import median
 from typing import Any
 from unittest import mock
 
 import torch
 from tidepool.torch import Adaptive, Session
-from tidepool.torch.noise import CUT_EACH, MEASURED_EACH
+from tidepool.torch.adaptation import Adaptation
+from tidepool.torch.noise import CUT_EACH, MEASURED_EACH, Lengths
 from tidepool.torch.profile import Made, Profiler, Shape
 from tidepool.torch.state import Position
 from torch import nn
@@ -27,6 +30,7 @@ from benchmarks.results import Result, arguments, result, show
 #: Name -> width of its two square layers.
 MODELS = {"1M": 700, "25M": 3500}
 BATCH, SAMPLES = 256, 4096
+STEPS = MEASURED_EACH
 
 
 class Unmeasured(Profiler):
@@ -61,28 +65,32 @@ def measure(name: str, width: int, rounds: int) -> list[Result]:
     with mock.patch("tidepool.torch.drive.Profiler", Unmeasured):
         plain = training(width, None)
     trainings = [plain, training(width, None), training(width, Adaptive(BATCH, rank_bounds=(1, BATCH)))]
-    early = alternated(trainings, rounds, MEASURED_EACH)
-    with mock.patch("tidepool.torch.noise.CUT_OFTEN", 0):
-        later = alternated(trainings, rounds, CUT_EACH)
-    without, measured, adaptive = early
+    without, measured, adaptive = alternated(trainings, rounds)
+    with mock.patch.multiple(Lengths, is_ready=lambda *_: True, is_cut=lambda *_: True):
+        uncut, _, cut = alternated(trainings, rounds)
+    cutting, own = _shares(cut, uncut), adaptive_calls(trainings[-1], rounds)
     return [
         result(f"step, {name}, measured", "ms", measured, "not measured", without),
         result(f"step, {name}, adaptive", "ms", adaptive, "not measured", without),
         result(f"measuring, {name}", "%", _shares(measured, without)),
         result(f"measuring, {name}, its calls alone", "%", [100 * each / min(without) for each in calls(rounds)]),
-        result(f"noise and measuring, {name}, at first", "%", _shares(adaptive, without)),
-        result(f"noise and measuring, {name}, later", "%", _shares(later[2], later[0])),
+        result(f"a step that is cut, {name}", "%", cutting),
+        result(f"adaptive, {name}, its calls alone", "%", own),
+        *(
+            result(f"both, {name}, from step {begin:,} on", "%", [share / each + median(own) for share in cutting])
+            for begin, each in CUT_EACH
+        ),
     ]
 
 
-def alternated(trainings: list[Iterator[None]], rounds: int, steps: int) -> list[list[float]]:
-    """Milliseconds of a step of each training, by blocks of so many steps."""
+def alternated(trainings: list[Iterator[None]], rounds: int) -> list[list[float]]:
+    """Milliseconds of a step of each training, by blocks."""
     taken: list[list[float]] = [[] for _ in trainings]
     for one in trainings:
-        block(one, steps)
+        block(one)
     for turn in range(rounds):
         for place in (0, 1, 2) if turn % 2 else (2, 1, 0):
-            taken[place].append(1000 * block(trainings[place], steps))
+            taken[place].append(1000 * block(trainings[place]))
     return taken
 
 
@@ -100,6 +108,33 @@ def calls(rounds: int) -> list[float]:
             profiler.made(Made(Shape(1, 1, BATCH), 1, 0.01, 1), (0.01, 1.0))
         taken.append(1000 * (time.process_time() - begun) / count)
     return taken
+
+
+def adaptive_calls(steps: Iterator[None], rounds: int) -> list[float]:
+    """Percent of its steps that an adaptive training spends in what others do not call, where none is cut."""
+    spent = [0.0]
+
+    def timed(call: Callable[..., Any]) -> Callable[..., Any]:
+        def wrapped(*args: Any, **keywords: Any) -> Any:
+            begun = time.process_time()
+            try:
+                return call(*args, **keywords)
+            finally:
+                spent[0] += time.process_time() - begun
+
+        return wrapped
+
+    names = ("largest", "begin", "choose", "back_propagated", "write", "measure", "advance")
+    found = []
+    with (
+        mock.patch.multiple(Adaptation, **{name: timed(getattr(Adaptation, name)) for name in names}),
+        mock.patch.object(Lengths, "is_cut", return_value=False),
+    ):
+        for _ in range(rounds):
+            spent[0] = 0.0
+            seconds = STEPS * block(steps)
+            found.append(100 * spent[0] / seconds)
+    return found
 
 
 def _shares(column: list[float], without: list[float]) -> list[float]:
@@ -124,12 +159,12 @@ def training(width: int, adaptive: Adaptive | None) -> Iterator[None]:
     return steps()
 
 
-def block(training: Iterator[None], steps: int) -> float:
+def block(steps: Iterator[None]) -> float:
     """Processor seconds of a step."""
     begun = time.process_time()
-    for _ in range(steps):
-        next(training)
-    return (time.process_time() - begun) / steps
+    for _ in range(STEPS):
+        next(steps)
+    return (time.process_time() - begun) / STEPS
 
 
 if __name__ == "__main__":

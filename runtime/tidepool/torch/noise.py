@@ -21,7 +21,6 @@ import torch
 
 __all__ = [
     "CUT_EACH",
-    "CUT_OFTEN",
     "MEASURED_EACH",
     "MOST_GROUPS",
     "Averages",
@@ -32,9 +31,9 @@ __all__ = [
 
 #: Steps from one measurement to the next.
 MEASURED_EACH = 16
-#: A single rank has to cut a step in two for it, which costs more than to read lengths. Once so many steps have filled
-#: the averages, it does so each `CUT_EACH` alone.
-CUT_OFTEN, CUT_EACH = 1024, 64
+#: A single rank has to cut a step in two for it, which costs more than to read lengths: from which step on it does so,
+#: and each how many steps. Averages fill, and what they tell changes slowly then.
+CUT_EACH = ((1024, 64), (256, 32), (0, MEASURED_EACH))
 #: Parameter groups with a noise scale of their own; further ones share the last.
 MOST_GROUPS = 8
 #: Of the averages, per step at the batch size that the job was submitted with.
@@ -115,7 +114,7 @@ class Lengths:
 
     def is_cut(self, step: int) -> bool:
         """Return whether a rank that is alone cuts this step in two, so that there are parts to measure."""
-        return self.is_ready(step) and (step < CUT_OFTEN or step % CUT_EACH == 0)
+        return self.is_ready(step) and step % next(each for begin, each in CUT_EACH if step >= begin) == 0
 
     @torch.no_grad()
     def squares(self, parameters: Sequence[torch.nn.Parameter], gradients: Sequence[torch.Tensor]) -> torch.Tensor:
