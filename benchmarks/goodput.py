@@ -5,9 +5,9 @@
 One process trains the same model three times, in blocks of steps that take turns: without a profiler, as every session
 does, and adaptive with a batch that stays, so that nothing but the measuring differs. Figures are processor time. The
 calls that measure are timed by themselves too: what they take is lost in the noise of whole steps. So is what gradient
-noise costs a rank that is alone, which cuts a step in two for it: a training that cuts each one is compared, and of what
-that costs the part counts that `CUT_EACH` says, beside the calls that each step makes. Bars: 0.2 % for everybody, 2 %
-where the batch may adapt.
+noise costs a rank that is alone, which cuts a step in two for it: steps that are all cut are compared, and of what that
+costs the part counts that `CUT_EACH` says, beside the calls that each step makes. Bars: 0.2 % for everybody, 2 % where
+the batch may adapt.
 """
 
 import time
