@@ -19,15 +19,7 @@ from typing import Any
 
 import torch
 
-__all__ = [
-    "CUT_EACH",
-    "MEASURED_EACH",
-    "MOST_GROUPS",
-    "Averages",
-    "Lengths",
-    "estimate",
-    "has_second_moments",
-]
+__all__ = ["CUT_EACH", "MEASURED_EACH", "MOST_GROUPS", "Averages", "Lengths", "estimate", "has_second_moments"]
 
 #: Steps from one measurement to the next.
 MEASURED_EACH = 16
