@@ -62,7 +62,7 @@ def addresses() -> dict[str, str]:
     dataset, model = Dataset.objects.earliest("pk"), RegisteredModel.objects.earliest("pk")
     return {
         "overview": "/",
-        "overview, again": "/overview/live.json",
+        "overview, again": "/overview/now/",
         "cluster": "/cluster/",
         "cluster, trace of 24 h": "/cluster/trace.json?minutes=1440",
         "job": f"/jobs/{done.pk}/",

@@ -24,7 +24,8 @@ class PlainConsumer(AsyncWebsocketConsumer):
         await self.accept()
 
     async def receive(self, text_data: str | None = None, bytes_data: bytes | None = None) -> None:
-        """Ignore the messages of clients of `/ws/live/`, which mean nothing here."""
+        """Answer that a subscription was heard, as `/ws/live/` does; here all get everything."""
+        await self.send(text_data="{}")
 
     async def live_event(self, event: dict[str, Any]) -> None:
         await self.send(text_data=json.dumps(event["data"]))

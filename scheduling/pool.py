@@ -117,7 +117,9 @@ class Pool:
             least = most = kept if running else job.max_slots
         elif job.id in self.displaced:
             kept += self.displaced[job.id]
-        prospect, prospects, held_on = None, dict[str, Prospect](), dict[str, int]()
+        prospect: Prospect | None = None
+        prospects: dict[str, Prospect] = {}
+        held_on: dict[str, int] = {}
         if self.kinds is not None:
             held_on = self.kind_counts(held)
         if self.shapes and job.elastic:
