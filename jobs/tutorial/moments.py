@@ -23,10 +23,10 @@ __all__ = [
     "violations",
 ]
 
-#: From T1's submission to the change of T2's priority: two starts, two switches, and time to look.
-_BEFORE_CHANGE_SECONDS = 25.0
-#: How long T1 shall go on after the change.
-_AFTER_CHANGE_SECONDS = 20.0
+#: From T1's submission to the change of T2's priority: two starts and two switches. Two looks come on top.
+_BEFORE_CHANGE_SECONDS = 17.0
+#: How long T1 shall go on after the change: as long as so many looks.
+_LOOKS_AFTER_CHANGE = 5
 #: While both train on one machine's CPUs, either may be this much faster than the short run was.
 _RATE_MARGIN = 1.4
 #: T2 gets more GPUs than T1 from the change on (5 to 3), and shall still train on all eight when T1 has ended.
@@ -151,8 +151,8 @@ def steps_per_epoch(points: Sequence[StepPoint]) -> int:
     return min(later) - points[0].step
 
 
-def choose_lengths(rate: float, epoch_steps: int) -> Length:
-    """Epochs with which T1 outlives the change by 20 s, and T2 outlives T1."""
-    seconds = _BEFORE_CHANGE_SECONDS + _AFTER_CHANGE_SECONDS
+def choose_lengths(rate: float, epoch_steps: int, look_seconds: float) -> Length:
+    """Epochs with which T1 outlives the change by five looks, and T2 outlives T1."""
+    seconds = _BEFORE_CHANGE_SECONDS + (2 + _LOOKS_AFTER_CHANGE) * look_seconds
     first = max(1, math.ceil(_RATE_MARGIN * rate * seconds / epoch_steps))
     return Length(first=first, second=math.ceil(_SECOND_TO_FIRST * first))

@@ -159,7 +159,7 @@ class Tutorial:
         self.api.post(f"jobs/{job}/cancel/")
         self._await_end(job)
         self.say(f"It makes {rate:.0f} steps per second; an epoch is {epoch_steps} steps.")
-        return moments.choose_lengths(rate, epoch_steps)
+        return moments.choose_lengths(rate, epoch_steps, self.look_seconds)
 
     # --- moments ---
 

@@ -121,6 +121,7 @@ def test_the_tutorial_takes_thirty_clicks(
     check_all()
 
     page.get_by_role("link", name="Train", exact=True).click()
+    expect(page.get_by_role("complementary", name="What will happen")).to_contain_text("GPU")  # the script is loaded
     page.get_by_label("Or a path on the server").fill("resnet-cifar")
     page.keyboard.press("Enter")
     expect(page.locator("#code [data-field=said]")).to_contain_text("elastic-main.py is version 1")

@@ -19,7 +19,7 @@ from django.db import connection
 
 from tests.docker.documents import commands
 from tests.docker.local_services import SERVICES, LocalServices
-from tests.journey.training import Training, register_recorder
+from tests.journey.training import Training, cancel_all, register_recorder
 from tests.missing import leave_out
 from tests.waiting import wait_until
 from workers.executor.records import load_json
@@ -107,6 +107,8 @@ def test_a_second_machine_joins_by_one_command(services):
 def test_the_tutorial_is_played_and_no_secret_is_seen_meanwhile(services):
     with SecretsWatch(services) as watch:
         played = services.manage("tutorial", "--url", services.url, "--look", "2")
+    with admin(services) as api:
+        cancel_all(api)
     logs = "\n".join(services.log(name) for name in services.running)
     assert played.returncode == 0, played.stdout + played.stderr + logs
     assert played.stdout.splitlines()[-1] == "All 5 moments were seen."

@@ -28,7 +28,7 @@ class Newcomer:
         self.work = top / "work"
         self.work.mkdir()
         self._python = top / "env"
-        venv.create(self._python, with_pip=True, symlinks=True)
+        venv.create(self._python, symlinks=True)
         kept = {name: value for name, value in os.environ.items() if name in ("LANG", "TZ")}
         self.environment = kept | {
             "HOME": str(top),
@@ -37,6 +37,10 @@ class Newcomer:
             "PIP_NO_INDEX": "1",
             "PIP_DISABLE_PIP_VERSION_CHECK": "1",
         }
+        self.has("pip")  # to unpack another takes seconds
+        pip = self._python / "bin" / "pip"
+        pip.write_text(f"#!{self.python}\nfrom pip._internal.cli.main import main\nraise SystemExit(main())\n")
+        pip.chmod(0o755)
 
     def has(self, *names: str) -> None:
         """Put packages of the tests' environment into theirs, with what they require."""

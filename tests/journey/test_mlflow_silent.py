@@ -22,7 +22,8 @@ def silent(tmp_path: Path) -> Iterator[RunningStack]:
     python.chmod(0o700)
     (tmp_path / "environment/installed").touch()
     with fresh_home() as home:
-        stack = RunningStack(home, free_port(), settings={"TIDEPOOL_MLFLOW_PYTHON": str(python)})
+        shape = ("--hosts", "1", "--slots-per-host", "1")
+        stack = RunningStack(home, free_port(), shape, settings={"TIDEPOOL_MLFLOW_PYTHON": str(python)})
         stack.start()
         yield stack
         stack.stop()

@@ -13,6 +13,7 @@ from tidepool.version import VERSION
 
 from tests.journey.newcomer import Newcomer
 from tests.journey.running_stack import RunningStack
+from tests.journey.training import register_recorder
 from tests.test_architecture import ROOT
 from tests.waiting import wait_until
 
@@ -58,6 +59,8 @@ def first_cells(document: str) -> Iterator[str]:
 def newcomer(stack: RunningStack, tmp_path_factory: pytest.TempPathFactory) -> Newcomer:
     """A newcomer who has followed cli.md: installed the site's wheel and logged in by a code."""
     somebody = Newcomer(tmp_path_factory.mktemp("newcomer"), stack)
+    with stack.api() as api:
+        register_recorder(stack, api)
     project = tomllib.loads((ROOT / "runtime" / "pyproject.toml").read_text())["project"]
     somebody.has(*(re.split(r"[<>=]", line)[0] for line in project["dependencies"]))
     install, login = examples("cli.md")[0].text.replace(_SITE, stack.url).splitlines()
@@ -99,7 +102,8 @@ def test_cli_md_submits_a_file(newcomer: Newcomer) -> None:
 
 
 def test_cli_md_looks_and_fetches(newcomer: Newcomer, done: str) -> None:
-    elastic = newcomer.says("tidepool submit -q --model digits-cnn --dataset digits --set epochs=200").stdout.strip()
+    options = "--set epochs=100000 --set step-seconds=0.2"
+    elastic = newcomer.says(f"tidepool submit -q --model recorder --dataset digits {options}").stdout.strip()
     kept = newcomer.says("tidepool submit -q --model digits-cnn --dataset digits --set epochs=1").stdout.strip()
     newcomer.says(f"tidepool logs -f {kept}")
     point = newcomer.says(f"tidepool checkpoints -q {kept} | head -1").stdout.strip()

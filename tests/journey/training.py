@@ -12,7 +12,7 @@ import httpx
 from tests.journey.running_stack import RunningStack
 from tests.waiting import wait_until
 
-__all__ = ["MODELS", "RECORDER", "Training", "register_model", "register_recorder"]
+__all__ = ["MODELS", "RECORDER", "Training", "cancel_all", "register_model", "register_recorder"]
 
 MODELS = Path(__file__).parent / "models"
 RECORDER = MODELS / "recorder"
@@ -27,6 +27,17 @@ def register_model(stack: RunningStack, api: httpx.Client, name: str) -> None:
     model = {"name": name, "framework": "PyTorch", "path": str(stack.home / "models" / name)}
     answer = api.post("models/", json={**model, "entry_point": "train.py", "engine": "elastic"})
     assert answer.status_code == 201, answer.text
+
+
+def cancel_all(api: httpx.Client) -> None:
+    """Whatever still trains, for it would take every processor from what comes next."""
+
+    def active() -> list[int]:
+        return [job["id"] for job in api.get("jobs/", params={"state": "active"}).raise_for_status().json()["results"]]
+
+    for job in active():
+        api.post(f"jobs/{job}/cancel/").raise_for_status()
+    wait_until(lambda: not active(), lambda: f"all trainings have ended: {active()} have not")
 
 
 class Training:

@@ -44,7 +44,7 @@ def stack() -> Iterator[RunningStack]:
     """With the two services on ports of their own, by TLS, as on WMLA's machines."""
     home = Path(tempfile.mkdtemp(prefix="tidepool-"))
     ports = f"https:{free_port()},https:{free_port()}"
-    running = RunningStack(home, free_port(), ("--wmla-ports", ports))
+    running = RunningStack(home, free_port(), ("--wmla-ports", ports, "--hosts", "1"))
     try:
         running.start()
         make_idx = runpy.run_path(str(EXAMPLE / "make_idx.py"))

@@ -16,6 +16,7 @@ import torch
 
 from tests.journey.ranks import RankSeen, RankWatch
 from tests.journey.running_stack import ROOT, RunningStack, manage
+from tests.journey.training import cancel_all
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.journey
@@ -56,8 +57,10 @@ class Play:
 
 @pytest.fixture(scope="module")
 def play(stack: RunningStack) -> Play:
-    with stack.api() as api, RankWatch(api) as watch:
-        command = manage(stack.home, "tutorial", "--url", stack.url, seconds=500)
+    with stack.api() as api:
+        with RankWatch(api) as watch:
+            command = manage(stack.home, "tutorial", "--url", stack.url, "--look", "2", seconds=500)
+        cancel_all(api)
     return Play(stack, command, watch)
 
 
