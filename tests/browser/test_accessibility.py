@@ -26,9 +26,11 @@ from workers.join_tokens import create_join_token
 
 #: For pictures.
 FOLDER = os.environ.get("TIDEPOOL_PICTURES")
+AXE = Axe().axe_script
 RULES = {
     "runOnly": {"type": "tag", "values": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]},
     "resultTypes": ["violations"],
+    "preload": False,  # of style sheets again, and of sound and films, which no page has
 }
 #: Name -> theme, width and height. Themes change colours and widths the layout: two looks show both of each.
 LOOKS = {"light": ("light", 1440, 900), "narrow dark": ("dark", 390, 844)}
@@ -63,9 +65,11 @@ BAR_AT_THE_END = "document.querySelector('.thumb-bar')?.style.setProperty('posit
 def violations(page: Page) -> list[tuple[str, str, str]]:
     page.evaluate(UNTIL_FADED)
     page.evaluate(BAR_AT_THE_END)
+    if not page.evaluate("'axe' in window"):  # an earlier look has left it there
+        page.evaluate(AXE)
     return [
         (violation["id"], node["html"][:160], node["failureSummary"][:200])
-        for violation in Axe().run(page, options=RULES).response["violations"]
+        for violation in page.evaluate("rules => axe.run(rules).then((found) => found.violations)", RULES)
         for node in violation["nodes"]
     ]
 
