@@ -1,6 +1,7 @@
 """ARCHITECTURE.md's rules, checked in the source: imports, reads of the environment, lengths of files."""
 
 import ast
+import os
 import re
 import subprocess
 import sys
@@ -257,6 +258,14 @@ def test_importing_the_runtime_does_not_load_torch() -> None:
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60, cwd=ROOT / "runtime")
     code = "import sys, tidepool, tidepool.protocol, tidepool.env; sys.exit('torch' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60, cwd=ROOT / "runtime")
+
+
+def test_an_executor_does_not_load_django_whatever_its_environment_names() -> None:
+    code = "import sys; from workers.executor.app import app; app.loader.init_worker(); "
+    code += "sys.exit('django.db' in sys.modules)"
+    executor = {"TIDEPOOL_BROKER_URL": "redis://127.0.0.1:9/0", "TIDEPOOL_HOST_NAME": "a"}
+    environment = os.environ | executor | {"DJANGO_SETTINGS_MODULE": "webapp.settings"}
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60, cwd=ROOT, env=environment)
 
 
 def test_apps_have_nothing_but_a_docstring_in_their_package_files() -> None:

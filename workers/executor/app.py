@@ -145,7 +145,8 @@ def _sync(task: Task, values: dict[str, Any]) -> None:
     task.app.supervisor.submit(sync)
 
 
-app = Celery("executor")
+# Without the fixup by which Celery would load all of Django where the environment names settings.
+app = Celery("executor", fixups=[])
 app.add_defaults(_settings)
 app.steps["worker"].add(SupervisorStep)
 app.task(_sync, name="executor.sync", bind=True, ignore_result=True)
