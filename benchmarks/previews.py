@@ -43,6 +43,7 @@ def measure(jobs: int) -> list[Result]:
     job = active[snapshot.jobs[0].id]
     form = {"name": "new", "model": job.model.model_id, "dataset": job.dataset.dataset_id, "instance_group": group.pk}
     form |= {"min_slots": "1", "max_slots": "8", "priority": "5000", "exactness": "sum", "seed": "0"}
+    form |= {"adaptive": "script", "autolog": "on", "placement": "any"}
     client = signed_in(UserFactory())
     results = []
     for name, asked in ASKED.items():

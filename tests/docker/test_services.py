@@ -106,7 +106,7 @@ def test_a_second_machine_joins_by_one_command(services):
 
 def test_the_tutorial_is_played_and_no_secret_is_seen_meanwhile(services):
     with SecretsWatch(services) as watch:
-        played = services.manage("tutorial", "--url", services.url, "--look", "2")
+        played = services.manage("tutorial", "--url", services.url, "--look", "1")
     with admin(services) as api:
         cancel_all(api)
     logs = "\n".join(services.log(name) for name in services.running)
