@@ -19,6 +19,8 @@ from urllib.parse import quote
 import redis
 from celery import current_app
 from django.core.management import CommandError
+from redis.backoff import NoBackoff
+from redis.retry import Retry
 
 from webapp.environment import write_private
 
@@ -116,7 +118,9 @@ def socket_url(socket: Path, password: str = "") -> str:
 
 
 def is_answering(socket: Path, password: str | None = None) -> bool:
-    client = redis.Redis(unix_socket_path=str(socket), password=password, socket_timeout=1)
+    # Who asks does so again and again: redis-py's own retries would answer no only after seconds.
+    at_once = Retry(NoBackoff(), 0)
+    client = redis.Redis(unix_socket_path=str(socket), password=password, socket_timeout=1, retry=at_once)
     try:
         return bool(client.ping())
     except redis.RedisError:
