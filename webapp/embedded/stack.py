@@ -97,6 +97,8 @@ class Stack:
         # The database may have been restored from a backup.
         catch_up_with_folders()
         self._start_parts()
+        self._wait_for_site()
+        self._start_hosts()  # not before: they load torch, for which all others would wait
         self._wait_for_parts(started, epoch)
         self._ready = True
         # Last: nobody waits for them, and what a new home holds is checked already.
@@ -213,9 +215,10 @@ class Stack:
         self._children.start(self._specs.web(self._options, self._certificate()))
         self._children.start(self._specs.command("scheduler", "run_scheduler"))
         self._children.start(self._specs.control())
+
+    def _start_hosts(self) -> None:
         for name in self._hosts:
-            spec = self._specs.executor(name, self._options.slots_per_host, self._lifeline)
-            self._children.start(spec)
+            self._children.start(self._specs.executor(name, self._options.slots_per_host, self._lifeline))
 
     def _certificate(self) -> Path | None:
         """Return the server's certificate, where a port speaks TLS."""
@@ -224,10 +227,13 @@ class Stack:
         names = certificate_names(self._options.address, settings.ALLOWED_HOSTS)
         return ensure_certificate(self._home, names, timezone.now()).server
 
-    def _wait_for_parts(self, started: datetime, epoch: int) -> None:
+    def _wait_for_site(self) -> None:
         begun = time.monotonic()
         self._wait("the site", "web", lambda: self._healthz_status() is not None)
         self._report("site", self.url, begun)
+
+    def _wait_for_parts(self, started: datetime, epoch: int) -> None:
+        begun = time.monotonic()
         self._wait("the scheduler", "scheduler", lambda: _lease_epoch() > epoch)
         self._report("scheduler", "leads", begun)
         reporting = Host.objects.filter(last_report_at__gte=started, state=Host.State.ONLINE)
