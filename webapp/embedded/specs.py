@@ -69,7 +69,7 @@ class StackSpecs:
     def control(self) -> ChildSpec:
         queue = ["-Q", "control", "-P", "solo", "-n", "control@tidepool"]
         spec = self._spec("control", celery_command("webapp.celery", *queue))
-        # For the same reason as in `command`; Celery would even throw away what it finds.
+        # `up` has made Django's checks, as `command` says; Celery would throw away what it finds.
         return replace(spec, environment={**spec.environment, "CELERY_SKIP_CHECKS": "1"})
 
     def command(self, name: str, *arguments: str) -> ChildSpec:
