@@ -1,7 +1,8 @@
 """The modules that a page loads together, made one file when static files are collected.
 
 The sources are small, and are served as they lie until then. A bundle has each module as a function, after those that
-it imports. Pages take what the frame has from the frame's bundle: each module runs once.
+it imports. Pages take what the frame has from the frame's bundle: each module runs once. A bundle exports its modules,
+for the frame's pages, for tests, and for whoever looks for an error in a browser's console.
 """
 
 import posixpath
@@ -29,9 +30,9 @@ class Bundles:
 
 
 def bundled(folder: Path) -> Bundles:
-    """The bundles of a folder of static files. ValueError names the line that has no place in one."""
+    """The bundles of a folder of static files. ValueError names the line, or the import, that has no place in one."""
     frame = _modules(folder, FRAME)
-    texts = {FRAME: f"{_as_functions(frame)}export {{ {', '.join(map(_name, frame))} }};\n"}
+    texts = {FRAME: _as_functions(frame)}
     parts = set(frame)
     for page in sorted(path.relative_to(folder).as_posix() for path in folder.glob(_PAGES)):
         modules = _modules(folder, page)
@@ -57,16 +58,24 @@ def _modules(folder: Path, entry: str) -> dict[str, str]:
         if path in found:
             return
         text = (folder / path).read_text()
-        for _, imported in _IMPORT.findall(text):
-            find(_resolve(path, imported), (*above, path))
+        for names, imported in _IMPORT.findall(text):
+            source = _resolve(path, imported)
+            find(source, (*above, path))
+            if missing := _imported(names) - set(_EXPORT.findall(found[source])):
+                raise ValueError(f"{path}: {source} does not export {', '.join(sorted(missing))}")
         found[path] = text
 
     find(entry, ())
     return found
 
 
+def _imported(names: str) -> set[str]:
+    return {name.split(" as ")[0].strip() for name in names.split(",") if name.strip()}
+
+
 def _as_functions(modules: dict[str, str]) -> str:
-    return "".join(_as_function(path, text) for path, text in modules.items())
+    functions = "".join(_as_function(path, text) for path, text in modules.items())
+    return f"{functions}export {{ {', '.join(map(_name, modules))} }};\n"
 
 
 def _as_function(path: str, text: str) -> str:

@@ -12,7 +12,7 @@ from django.test import Client
 from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, expect, sync_playwright
 
 from tests.missing import leave_out
-from tests.processes import NO_CHROMIUM, broker, find_chromium, web_process
+from tests.processes import NO_CHROMIUM, broker, collect_static_files, find_chromium, web_process
 from tests.scene import Scene, build_scene
 
 #: How long a test waits for what shall appear: long, because a machine that runs the suite is busy.
@@ -41,10 +41,27 @@ def broker_url() -> Iterator[str]:
 
 
 @pytest.fixture(scope="session")
-def site(broker_url: str, django_db_setup: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def collected(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Folder of the static files as users get them."""
+    root = tmp_path_factory.mktemp("static") / "root"
+    collect_static_files(root)
+    return root
+
+
+@pytest.fixture(scope="session")
+def site(
+    broker_url: str, collected: Path, django_db_setup: None, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[str]:
     """Address of a web process that uses the test's database and broker."""
-    with web_process(broker_url, tmp_path_factory.mktemp("web") / "log", TIDEPOOL_PUBLIC_REPORT_DAYS="30") as address:
+    more = {"TIDEPOOL_STATIC_ROOT": str(collected), "TIDEPOOL_PUBLIC_REPORT_DAYS": "30"}
+    with web_process(broker_url, tmp_path_factory.mktemp("web") / "log", **more) as address:
         yield address
+
+
+def script(name: str) -> str:
+    """JavaScript that gives a promise of this module, of the bundles that the page has loaded."""
+    bundles = "[...document.querySelectorAll('script[type=module]')].map(({ src }) => import(src))"
+    return f"Promise.all({bundles}).then((bundles) => Object.assign({{}}, ...bundles).${name})"
 
 
 # For this package only: while Playwright runs its event loop, asynchronous tests elsewhere cannot start theirs.

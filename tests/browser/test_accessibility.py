@@ -13,13 +13,13 @@ from axe_playwright_python.sync_playwright import Axe
 from django.contrib.auth.models import User
 from django.db import transaction
 from django.utils import timezone
-from playwright.sync_api import BrowserContext, Page, TimeoutError, expect
+from playwright.sync_api import BrowserContext, Page, Response, TimeoutError, expect
 
 from accounts.actions import change_role, deactivate, invite
 from accounts.tokens import make_token
 from core.audit.entries import audit
 from core.roles import Role
-from tests.browser.conftest import listen, log_in
+from tests.browser.conftest import listen, log_in, script
 from tests.scene import Scene, user_who_can_log_in
 from tests.sitemap import addresses, staff_addresses
 from workers.join_tokens import create_join_token
@@ -110,11 +110,26 @@ def looks_of(page: Page, address: str) -> list[tuple[object, ...]]:
     return found
 
 
+def static_files(page: Page) -> list[Response]:
+    """Return a list that grows with each static file that the page is sent."""
+    sent: list[Response] = []
+    page.on("response", lambda response: sent.append(response) if "/static/" in response.url else None)
+    return sent
+
+
+def is_kept(response: Response) -> bool:
+    return response.status == 200 and "immutable" in response.headers["cache-control"]
+
+
 def test_every_look_of_every_page(page: Page, scene: Scene, complaints: list[str]) -> None:
+    sent = static_files(page)
+
     found = [wrong for address in addresses(scene) for wrong in looks_of(page, address)]
 
     assert not found, "\n".join(map(str, found))
     assert set(complaints) <= {NOT_FOUND}
+    assert sent
+    assert [(response.url, response.status) for response in sent if not is_kept(response)] == []
 
 
 def test_what_only_staff_sees(scene: Scene, context: BrowserContext, complaints: list[str]) -> None:
@@ -123,10 +138,14 @@ def test_what_only_staff_sees(scene: Scene, context: BrowserContext, complaints:
     listen(page, complaints)
     log_in(page, "carol")
 
+    sent = static_files(page)
+
     group = scene.first.instance_group.resource_group_id
     walked = ("/jobs/", "/hosts/", f"/resource-groups/{group}/", "/usage/?range=1h", *staff_addresses(scene))
     assert [wrong for address in walked for wrong in looks_of(page, address)] == []
     assert complaints == []
+    assert sent
+    assert [(response.url, response.status) for response in sent if not is_kept(response)] == []
 
 
 def _administrators_work(carol: User, scene: Scene) -> None:
@@ -170,7 +189,7 @@ def test_what_is_shown_once(scene: Scene, context: BrowserContext, complaints: l
 
 def test_what_opens_above_a_page(page: Page, scene: Scene) -> None:
     page.goto(f"/jobs/{scene.first.pk}/")
-    page.evaluate("import('/static/js/toasts.js').then(({say}) => say('Done.', { undo: async () => {} }))")
+    page.evaluate(script("toasts") + ".then(({say}) => say('Done.', { undo: async () => {} }))")
     for look in LOOKS:
         look_at(page, look)
         for opener in ("#show-palette", "#show-help", "[data-opens]"):

@@ -13,6 +13,7 @@ from jobs.control.transition import Why, change, lock_job
 from jobs.models import Job
 from jobs.states import JobState
 from scheduling.plan import PlanReason
+from tests.browser.conftest import script
 from tests.browser.test_live_pages import make_steps
 from tests.browser.test_steadiness import COLLECT, MOST
 from tests.factories import JobFactory
@@ -166,11 +167,11 @@ def test_every_colour_of_a_job_is_seen_on_the_ground(page: Page, scene: Scene, t
     open_both(page, scene.first, scene.second)
 
     least = page.evaluate(
-        """async colours => {
-            const { contrast, seenOn } = await import('/static/js/figure.js');
+        f"""async colours => {{
+            const {{ contrast, seenOn }} = await {script("figure")};
             const ground = getComputedStyle(document.documentElement).getPropertyValue('--surface').trim();
             return Math.min(...colours.map(colour => contrast(seenOn(ground, colour), ground)));
-        }""",
+        }}""",
         [job_look(job).colour for job in range(1, 13)],
     )
     assert least >= 3

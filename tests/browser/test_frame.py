@@ -8,9 +8,10 @@ from playwright.sync_api import Locator, Page, ViewportSize, expect
 from core.roles import viewers
 from jobs.models import Job
 from jobs.states import JobState
+from tests.browser.conftest import script
 from tests.scene import Scene
 
-TOAST = "import('/static/js/toasts.js').then(({say}) => say('3 trainings stopped.', %s))"
+TOAST = script("toasts") + ".then(({say}) => say('3 trainings stopped.', %s))"
 
 
 def test_a_question_names_what_is_lost_and_enter_alone_keeps_it(page: Page, scene: Scene) -> None:
@@ -33,7 +34,7 @@ def test_scripts_ask_the_same_way(page: Page, scene: Scene) -> None:
     page.goto("/")
     question = "{ title: 'Stop 3 trainings?', lost: 'Their last <b>steps</b>.', yes: 'Stop 3 trainings' }"
     for key, agreed in (("Escape", False), ("Enter", True)):
-        page.evaluate(f"import('/static/js/ask.js').then(({{ask}}) => {{ window.answer = ask({question}); }})")
+        page.evaluate(f"{script('ask')}.then(({{ask}}) => {{ window.answer = ask({question}); }})")
         dialog = page.get_by_role("dialog", name="Stop 3 trainings?")
         expect(dialog).to_contain_text("Their last <b>steps</b>.")
         dialog.get_by_role("button", name="Stop 3 trainings").focus()
@@ -61,7 +62,7 @@ def test_a_form_is_sent_once_however_often_it_is_pressed(page: Page, scene: Scen
 
 
 def test_what_was_done_can_be_taken_back(page: Page) -> None:
-    page.goto("/")
+    page.goto("/jobs/")
     page.evaluate(TOAST % "{ undo: async () => '3 trainings go on.' }")
     toasts = page.locator("#toasts")
     expect(toasts).to_contain_text("3 trainings stopped.")
@@ -72,7 +73,7 @@ def test_what_was_done_can_be_taken_back(page: Page) -> None:
 
 
 def test_an_undo_that_fails_says_so_until_it_is_closed(page: Page) -> None:
-    page.goto("/")
+    page.goto("/jobs/")
     page.evaluate(TOAST % "{ undo: async () => { throw new Error('they are over.'); } }")
     page.get_by_role("button", name="Undo").click()
     toast = page.locator(".toast-error")
@@ -118,7 +119,7 @@ def test_a_thumb_reaches_the_most_used_pages_of_a_phone(page: Page, scene: Scene
 def test_the_bar_for_the_thumb_covers_nothing(page: Page, scene: Scene) -> None:
     page.set_viewport_size(PHONE)
     bar = page.get_by_role("navigation", name="Most used")
-    for address in ("/", "/jobs/", f"/jobs/{scene.first.pk}/", "/account/"):
+    for address in ("/", "/account/", f"/jobs/{scene.first.pk}/", "/jobs/"):
         page.goto(address)
         assert box(bar)["bottom"] == 844, address
         end_of_main, top_of_bar, end_of_bar = page.evaluate(AT_THE_END)
@@ -127,7 +128,6 @@ def test_the_bar_for_the_thumb_covers_nothing(page: Page, scene: Scene) -> None:
     page.evaluate(TOAST % "{ undo: async () => '3 trainings go on.' }")
     expect(page.get_by_role("button", name="Undo")).to_be_visible()
     assert box(page.locator(".toast-line"))["bottom"] < box(bar)["top"]
-    page.goto("/jobs/")
     page.locator("#jobs tbody .choose input").first.check()
     assert box(page.locator("#bulk"))["bottom"] <= box(bar)["top"]
 

@@ -7,6 +7,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from core.time import relative
+from tests.browser.conftest import script
 from tests.scene import Scene
 
 
@@ -164,7 +165,7 @@ def test_moments_are_rendered_as_the_browser_would_say_them(page: Page) -> None:
     now = datetime(2026, 3, 1, 12, tzinfo=UTC)
     moments = [now - timedelta(seconds=s) for s in (0, 1.4, 2, 59, 60, 3_599, 7_200, 86_400, 200_000, -5, -90)]
     said = page.evaluate(
-        """([moments, now]) => import('/static/js/words.js').then(({relativeTime}) =>
+        f"""([moments, now]) => {script("words")}.then(({{relativeTime}}) =>
             moments.map(moment => relativeTime(new Date(moment), new Date(now))))""",
         [[moment.isoformat() for moment in moments], now.isoformat()],
     )

@@ -17,11 +17,13 @@ from jobs.messages import message
 from jobs.models import Job, MetricPoint, SlotClaim
 from jobs.states import JobState, Reason
 from scheduling.plan import PlanReason
+from tests.browser.conftest import script
 from tests.factories import RegisteredModelVersionFactory
 from tests.scene import Scene, shares
 from workers.actions import drain_host, resume_host
 from workers.models import GpuReading
 
+LIVE = script("live")
 ELSEWHERE = "constructor() { super(`ws://${location.host}/ws/nowhere/`); }"
 #: What a browser says itself when the log is asked for without a session.
 UNAUTHORIZED = "Failed to load resource: the server responded with a status of 401 (Unauthorized)"
@@ -185,7 +187,7 @@ def test_a_lost_connection_is_made_again_and_nothing_is_missed(page: Page, scene
     dot = page.locator("#live-dot")
     expect(dot).to_have_attribute("data-status", "connected")
     page.context.set_offline(True)
-    page.evaluate("import('/static/js/live.js').then(({live}) => live.socket.close())")
+    page.evaluate(f"{LIVE}.then(({{live}}) => live.socket.close())")
     expect(dot).not_to_have_attribute("data-status", "connected")
 
     make_steps(scene.first, 821, 830)
@@ -319,14 +321,14 @@ def test_a_hidden_tab_asks_for_nothing_and_catches_up(page: Page, scene: Scene) 
     expect(page.locator("#live-dot")).to_have_attribute("data-status", "connected")
     sockets: list[WebSocket] = []
     page.on("websocket", lambda socket: sockets.append(socket))
-    look = """async hidden => {
-        const { live } = await import('/static/js/live.js');
+    look = f"""async hidden => {{
+        const {{ live }} = await {LIVE};
         live.hiddenMs = 0;
-        Object.defineProperty(document, 'hidden', { value: hidden, configurable: true });
+        Object.defineProperty(document, 'hidden', {{ value: hidden, configurable: true }});
         document.dispatchEvent(new Event('visibilitychange'));
-    }"""
+    }}"""
     page.evaluate(look, True)
-    page.wait_for_function("import('/static/js/live.js').then(({live}) => live.socket === null)")
+    page.wait_for_function(f"{LIVE}.then(({{live}}) => live.socket === null)")
     make_steps(scene.first, 821, 830)
     assert drawn_steps(page) == 820
     assert sockets == []
@@ -346,11 +348,11 @@ def test_what_came_while_a_page_fetched_is_not_missed(page: Page, scene: Scene) 
     page.route(f"**/jobs/{scene.first.pk}/live.json", lambda route: answers.append(route), times=1)
     with page.expect_request("**/live.json"):
         page.evaluate(
-            """job => import('/static/js/live.js').then(({live}) => {
-                const topic = live.topics.get(`job.${job}`);
+            f"""job => {LIVE}.then(({{live}}) => {{
+                const topic = live.topics.get(`job.${{job}}`);
                 const [from_seq, seq] = [topic.seq + 5, topic.seq + 6];
-                live.receive({topic: topic.name, from_seq, seq, kind: 'append', data: {}});
-            })""",
+                live.receive({{topic: topic.name, from_seq, seq, kind: 'append', data: {{}}}});
+            }})""",
             scene.first.pk,
         )
     page.wait_for_function("() => true")

@@ -45,6 +45,7 @@ def test_a_page_takes_what_the_frame_has_from_there(folder: Path) -> None:
     assert page.count("class Live") == 1
     assert "return { Live, live, fetchJson };" in page
     assert "function words()" not in page
+    assert page.endswith("export { $live, $pages_job_logs, $pages_job };\n")
 
 
 def test_what_is_in_bundles_is_not_left_beside_them(folder: Path) -> None:
@@ -65,6 +66,7 @@ def test_what_is_in_bundles_is_not_left_beside_them(folder: Path) -> None:
         ("js/live.js", 'export { a } from "./b.js";'),
         ("js/live.js", 'import * as words from "./words.js";'),
         ("js/live.js", 'import { fetchJson } from "./pages/job.js";'),
+        ("js/keys.js", 'import { words, nothing as something } from "./words.js";'),
     ],
 )
 def test_what_it_cannot_bundle_is_refused_by_name(folder: Path, path: str, line: str) -> None:
