@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import BrowserContext, Locator, Page, expect
+from playwright.sync_api import BrowserContext, Locator, Page, Route, expect
 
 from jobs.models import InstanceGroup, Job
 from tests.browser.conftest import listen, log_in
@@ -207,4 +207,26 @@ def test_what_is_dropped_or_picked_is_taken(page: Page, scene: Scene, site_home:
     page.get_by_role("button", name="Browse for the folder of the code").click()
     page.get_by_role("dialog").get_by_role("button", name="picked.py").click()
     expect(page.locator("#code [data-field=said]")).to_contain_text("picked.py is version 1 of your model picked.")
+    assert complaints == []
+
+
+def test_enter_sends_a_path_that_was_typed_before_the_script_listened(
+    page: Page, site_home: Path, complaints: list[str]
+) -> None:
+    (site_home / "models/early.py").write_text(SCRIPT)
+    held: list[Route] = []
+    page.route("**/js/pages/train.*.js", lambda route: held.append(route))
+    page.goto("/jobs/new/", wait_until="commit")
+    page.get_by_label("Or a path on the server").fill("early.py")
+    page.keyboard.press("Enter")
+    held[0].continue_()
+    expect(page.get_by_role("complementary", name="What will happen")).to_contain_text("GPU")
+
+    sent: list[str] = []
+    page.on("request", lambda request: sent.append(request.url) if request.method == "POST" else None)
+    address = page.locator("#code").get_attribute("data-address")
+    page.keyboard.press("Enter")
+    expect(page.locator("#code [data-field=said]")).to_contain_text("early.py is version 1 of your model early.")
+    page.get_by_label("Name of the training").focus()
+    assert [url for url in sent if url.endswith(str(address))] == [page.url.removesuffix("/jobs/new/") + str(address)]
     assert complaints == []

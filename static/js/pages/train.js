@@ -239,11 +239,17 @@ if (code) {
     target.value = "";
   });
   const path = document.getElementById("code-path");
-  path.addEventListener("change", () => path.value.trim() && sendPath(path.value.trim()));
+  let entered = "";
+  path.addEventListener("change", () => {
+    const typed = path.value.trim();
+    if (typed && typed !== entered) sendPath(typed);
+    entered = "";
+  });
   path.addEventListener("keydown", (event) => {
     if (event.key !== "Enter") return;
-    event.preventDefault(); // it would start the training
-    path.blur();
+    event.preventDefault(); // what was typed is sent now, and not once more when the field is left
+    entered = path.value.trim();
+    if (entered) sendPath(entered);
   });
 }
 
