@@ -78,6 +78,14 @@ def test_a_reservation_counts_what_lower_priorities_start_on_until_then() -> Non
     assert (len(plan[3].claim), len(plan[2].reserved), plan[2].reason.params["reserved_hosts"]) == (2, 6, ["h1"])
 
 
+def test_a_reservation_counts_what_elastic_ones_have_beyond_their_least() -> None:
+    held = hold(slots(4, 4), {"h1:0-2": 1, "h1:3": 3, "h2:0-2": 3})
+    jobs = (running(fixed(1, 3, ends_at=NOW + 100)), fixed(2, 5), running(job(3, least=3, most=4)))
+    plan = lines(schedule(Snapshot(NOW, (group("fairshare"),), held, jobs)))
+    ending, free, beyond = [SlotRef("h1", n) for n in range(3)], SlotRef("h2", 3), SlotRef("h2", 2)
+    assert plan[2].reserved == tuple(sorted([*ending, free, beyond]))
+
+
 def test_nothing_is_said_of_a_reservation_that_nobody_knows_the_time_of() -> None:
     cluster = half_taken()
     cluster.change(1, ends_at=None)

@@ -64,6 +64,55 @@ def test_what_is_kept_for_a_minimum_run_time_is_owed_and_does_not_come_yet() -> 
     assert pool.pending_reclaims == (PendingReclaim("a", "b", 4, returning=False, stops_within_seconds=None),)
 
 
+def test_two_who_wait_are_owed_by_two_who_hold_and_no_slot_twice() -> None:
+    groups = tuple(tenant(name, quota=2) for name in "abcd")
+    holders = (running(job(1, group="c")), running(job(2, group="d")))
+    waiting = (job(3, group="a", most=2), job(4, group="b", most=2))
+    pool = held_by(groups, {"h1:0-3": 1, "h2:0-3": 2}, *holders, *waiting)
+    assert [(one.owner, one.holder, one.slots) for one in pool.pending_reclaims] == [("a", "c", 2), ("b", "d", 2)]
+
+
+def test_what_is_being_given_back_already_counts_as_given_back() -> None:
+    groups = (tenant("a", quota=4), tenant("b", quota=4))
+    there = tuple(
+        replace(slot, vacating=slot.ref.host == "h2") for slot in hold(slots(4, 4), {"h1:0-3": 1, "h2:0-3": 1})
+    )
+    seen = Snapshot(100.0, groups, there, (running(job(1, group="b")), job(2, group="a")))
+    [pool] = fair_share(seen).sharing_pools
+    assert [share.held for share in pool.groups] == [0, 4]
+    assert pool.pending_reclaims == (PendingReclaim("a", "b", 4, returning=True, stops_within_seconds=None),)
+
+
+def test_each_holder_keeps_for_now_what_is_beyond_its_own_part() -> None:
+    quotas = {"a": 4, "b": 2, "c": 1, "d": 1}
+    groups = tuple(tenant(name, quota=quota, minimum_run_seconds=60) for name, quota in quotas.items())
+    jobs = [
+        replace(running(job(number, group=name, least=size, most=size)), started_at=90.0)
+        for number, name, size in ((1, "b", 2), (2, "c", 3), (3, "d", 3))
+    ]
+    pool = held_by(groups, {"h1:0-1": 1, "h1:2-3": 2, "h2:0": 2, "h2:1-3": 3}, *jobs, job(4, group="a", most=4))
+    owed = [(one.owner, one.holder, one.slots, one.returning) for one in pool.pending_reclaims]
+    assert owed == [("a", "c", 2, False), ("a", "d", 2, False)]
+
+
+def test_a_group_without_a_quota_lends_nothing() -> None:
+    groups = (tenant("a", quota=4), tenant("b", quota=4), tenant("c"))
+    pool = held_by(groups, {"h1:0-3": 1, "h2:0-3": 1}, running(job(1, group="b")))
+    assert [(share.borrowed, share.lent) for share in pool.groups] == [(0, 4), (4, 0), (0, 0)]
+
+
+def test_a_group_has_what_all_its_trainings_have() -> None:
+    jobs = (running(job(1, 7000, most=2)), running(job(2, most=3)), job(3, most=3))
+    found = fair_share(Snapshot(100.0, (tenant("g"),), hold(slots(4, 4), {"h1:0-1": 1, "h1:2-3": 2}), jobs))
+    assert [(one.priority, one.held, one.deserved, one.wants) for one in found.jobs] == [
+        (7000, 2, 2, 2),
+        (5000, 2, 3, 3),
+        (5000, 0, 3, 3),
+    ]
+    [[share]] = [pool.groups for pool in found.sharing_pools]
+    assert (share.wants, share.held, share.target) == (8, 4, 8)
+
+
 def test_what_its_owner_cannot_use_is_owed_to_nobody() -> None:
     """b's training needs 6 at once, and 4 are b's: a uses them meanwhile."""
     groups = (tenant("a", quota=4), tenant("b", quota=4))
@@ -90,6 +139,7 @@ def test_groups_on_other_slots_are_another_circle() -> None:
     ("total", "parts", "expected"),
     [
         (3, {"a": 4, "b": 4}, {"a": 2, "b": 1}),
+        (4, {"a": 5, "b": 1}, {"a": 3, "b": 1}),
         (5, {"a": 1, "b": 4}, {"a": 1, "b": 4}),
         (0, {"a": 3}, {"a": 0}),
         (0, {"a": 0, "b": 0}, {"a": 0, "b": 0}),

@@ -194,8 +194,15 @@ def test_news_is_decided_about_at_once_and_measures_after_ten_seconds() -> None:
         replace(worked, groups=(group("goodput", aim="even"), worked.groups[1])),
         replace(worked, jobs=(replace(worked.jobs[0], max_slots=2), worked.jobs[1])),
         replace(worked, jobs=(replace(worked.jobs[0], profile=profile(largest_ranks=2)), worked.jobs[1])),
+        replace(worked, jobs=(replace(worked.jobs[0], state="PENDING"), worked.jobs[1])),
+        replace(worked, jobs=(replace(worked.jobs[0], profile=None), worked.jobs[1])),
     ):
         assert settled(news, state)[0] == news
+    unmeasured = [
+        replace(worked, jobs=(replace(worked.jobs[0], profile=profile(parameters={}, largest_ranks=most)),))
+        for most in (1, 2)
+    ]
+    assert settled(unmeasured[1], settled(unmeasured[0], None)[1])[0] != unmeasured[1]
     other = replace(first, groups=(group("fifo"),))
     assert settled(other, state) == (other, None)
 

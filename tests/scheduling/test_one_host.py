@@ -7,9 +7,10 @@ import pytest
 from hypothesis import given, settings
 
 from scheduling.forecast import Span, forecast
+from scheduling.one_host import Sites, find_sites, too_large_for_hosts
 from scheduling.plan import PlanReason
 from scheduling.schedule import decided, schedule
-from scheduling.snapshot import JobView, Snapshot
+from scheduling.snapshot import JobView, SlotRef, Snapshot
 from tests.scheduling.checks import check_plan
 from tests.scheduling.cluster import Policy, SimulatedCluster, group, hold, job, lines, running, slots
 from tests.scheduling.strategies import snapshots
@@ -25,6 +26,47 @@ def hosts_of(cluster: SimulatedCluster, number: int) -> set[str]:
 
 def cluster_of(*jobs: JobView, held: dict[str, int], policy: Policy = "fairshare") -> SimulatedCluster:
     return SimulatedCluster(Snapshot(0.0, (group(policy),), hold(slots(4, 4), held), jobs))
+
+
+def refs(places: str) -> list[SlotRef]:
+    """`"a0 b12"`: these slots of the hosts a and b."""
+    return [SlotRef(place[0], int(index)) for place in places.split() for index in place[1:]]
+
+
+@pytest.mark.parametrize(
+    ("count", "free", "coming", "movable", "kept", "moving"),
+    [
+        (1, "a012 b0", "", "", "b0", ""),  # the tightest
+        (2, "a0 b01", "a1", "", "b01", ""),  # free rather than coming
+        (2, "a0", "b01", "a1", "", ""),  # coming rather than held by one that moves
+        (4, "a01", "b012", "a23 b3", "", "b3"),  # fewest have to move
+        (2, "a0 b01234", "a1", "", "b01", ""),
+        (2, "a01 b012", "a234", "", "b01", ""),
+        (2, "", "a01", "", "", ""),
+        (2, "b01 a01", "", "", "a01", ""),
+        (2, "a0 b0", "c0", "d0", None, ""),
+    ],
+)
+def test_fewest_move_then_most_is_free_then_the_host_is_the_tightest(
+    count: int, free: str, coming: str, movable: str, kept: str | None, moving: str
+) -> None:
+    sites = Sites()
+    find_sites(sites, {1: count}, refs(free), refs(coming), [(9, ref) for ref in refs(movable)])
+    assert sites.kept_for == ({} if kept is None else {1: tuple(refs(kept))})
+    assert sites.moving[9] == set(refs(moving))
+
+
+def test_what_one_takes_of_a_host_is_there_for_no_other() -> None:
+    sites = Sites()
+    movable = [(8, ref) for ref in refs("a23")]
+    find_sites(sites, {1: 9, 2: 3, 3: 2}, refs("a0"), refs("a1"), movable)
+    assert sites.kept_for == {2: (SlotRef("a", 0),)}
+    assert sites.moving == {8: {SlotRef("a", 2)}}
+
+
+def test_no_host_has_room_where_there_is_none() -> None:
+    assert too_large_for_hosts([whole(1, 1)], []) == {1: 0}
+    assert too_large_for_hosts([whole(1, 2), whole(2, 3)], refs("a01 b0")) == {2: 2}
 
 
 def test_it_starts_at_once_on_the_tightest_host_that_is_enough() -> None:
