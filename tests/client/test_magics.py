@@ -1,4 +1,4 @@
-"""Tests of the magics' output and options; tests/journey/test_new_user.py runs them in a kernel."""
+"""Tests of the magics' output and options; tests/journey/one_stack/test_new_user.py runs them in a kernel."""
 
 import pytest
 from IPython.core.error import UsageError

@@ -58,7 +58,8 @@ class RankWatch:
     def _watch(self) -> None:
         while not self._over.wait(_INTERVAL_SECONDS):
             try:
-                for job in self.api.get("jobs/").raise_for_status().json()["results"]:
+                # Those that are over have no ranks.
+                for job in self.api.get("jobs/", params={"state": "active"}).raise_for_status().json()["results"]:
                     self._note(job)
             except httpx.HTTPError as error:
                 self.problems.append(str(error))

@@ -13,7 +13,7 @@ from tidepool.version import VERSION
 
 from tests.journey.newcomer import Newcomer
 from tests.journey.running_stack import RunningStack
-from tests.journey.training import register_recorder
+from tests.journey.training import cancel_all
 from tests.test_architecture import ROOT
 from tests.waiting import wait_until
 
@@ -56,11 +56,9 @@ def first_cells(document: str) -> Iterator[str]:
 
 
 @pytest.fixture(scope="module")
-def newcomer(stack: RunningStack, tmp_path_factory: pytest.TempPathFactory) -> Newcomer:
+def newcomer(stack: RunningStack, recorder: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Newcomer]:
     """A newcomer who has followed cli.md: installed the site's wheel and logged in by a code."""
     somebody = Newcomer(tmp_path_factory.mktemp("newcomer"), stack)
-    with stack.api() as api:
-        register_recorder(stack, api)
     project = tomllib.loads((ROOT / "runtime" / "pyproject.toml").read_text())["project"]
     somebody.has(*(re.split(r"[<>=]", line)[0] for line in project["dependencies"]))
     install, login = examples("cli.md")[0].text.replace(_SITE, stack.url).splitlines()
@@ -69,7 +67,9 @@ def newcomer(stack: RunningStack, tmp_path_factory: pytest.TempPathFactory) -> N
     assert "Logged in as admin" in somebody.logs_in(login)
     (somebody.work / "train.py").write_text(TRAIN)
     (somebody.work / "main.py").write_text(TRAIN + 'os.listdir(os.environ["DATA_DIR"])\n')
-    return somebody
+    yield somebody
+    with stack.api() as api:
+        cancel_all(api)
 
 
 @pytest.fixture(scope="module")

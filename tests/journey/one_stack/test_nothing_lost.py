@@ -23,7 +23,7 @@ from torch import nn
 
 from tests.journey.observer import Observer
 from tests.journey.running_stack import ROOT, RunningStack
-from tests.journey.training import RECORDER, Training, register_recorder
+from tests.journey.training import RECORDER, Training
 from tests.runtime.lab import OFF_CLUSTER
 from tests.waiting import wait_until
 
@@ -36,12 +36,6 @@ EPOCHS = 28
 def observer(stack: RunningStack) -> Iterator[Observer]:
     with Observer(stack, slots=4) as observer:
         yield observer
-
-
-@pytest.fixture(scope="module")
-def recorder(stack: RunningStack) -> None:
-    with stack.api() as api:
-        register_recorder(stack, api)
 
 
 @pytest.fixture(scope="module")
