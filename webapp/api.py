@@ -26,7 +26,7 @@ class SearchOutput(serializers.Serializer[Any]):
 
 
 class Search(GenericAPIView[Any]):
-    """Jobs, datasets and models by a part of their name, the newest first, a few of each kind."""
+    """Jobs, datasets, models and reports by a part of their name, the newest first, a few of each kind."""
 
     serializer_class = SearchOutput
     pagination_class = None

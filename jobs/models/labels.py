@@ -12,7 +12,7 @@ class JobTag(models.Model):
     """One tag of a job: a word that the list is filtered by."""
 
     job = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="tags", db_index=False)
-    #: As `jobs.tags.parsed_tag` writes it: without large letters.
+    #: As `jobs.tags.parsed_tags` writes it: without large letters.
     name = models.CharField(max_length=40)
 
     class Meta:

@@ -7,7 +7,7 @@ terms, or it is known and changes nothing here, with the reason why. Any other n
 from collections.abc import Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import Any, Final
+from typing import Any
 
 __all__ = [
     "PARAMETERS",
@@ -21,9 +21,6 @@ __all__ = [
     "read_values",
     "twin",
 ]
-
-#: The group that IBM's screen shows them in.
-SESSION_SCHEDULER: Final = "Session Scheduler"
 
 
 class ParameterError(ValueError):

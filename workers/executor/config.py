@@ -1,4 +1,4 @@
-"""Configuration of an executor, from its environment. No other module of the executor reads that."""
+"""Configuration of an executor, from its environment. Only `join`, which makes one, reads that, too."""
 
 import hashlib
 import os

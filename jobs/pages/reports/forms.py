@@ -5,13 +5,12 @@ from typing import Any
 
 from django import forms
 
-from core.readers import Readers
 from jobs.models import Report
 from jobs.models.reports import MAX_REPORT_TEXT
 from jobs.reports.actions import MAX_TITLE
 from jobs.reports.figures import Choice
 
-__all__ = ["AddForm", "ReadersForm", "ShareForm", "TextForm", "TitleForm"]
+__all__ = ["AddForm", "ShareForm", "TextForm", "TitleForm"]
 
 _NEW = "new"
 _MARKDOWN = "Markdown: headings, lists, tables, code and links. Pictures and HTML are not shown."
@@ -35,10 +34,6 @@ class TitleForm(forms.Form):
 
 class TextForm(forms.Form):
     text = _text(strip=False)
-
-
-class ReadersForm(forms.Form):
-    readers = forms.ChoiceField(label="Who may read it by its address", choices=Readers.choices)
 
 
 class ShareForm(forms.Form):

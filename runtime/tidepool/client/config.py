@@ -18,7 +18,6 @@ __all__ = [
     "Profile",
     "Profiles",
     "checked_url",
-    "completion_shell",
     "config_file",
     "profiles",
     "proxy_of",
@@ -128,8 +127,3 @@ def proxy_of(url: str) -> str:
 def wants_colour() -> bool:
     """Return False where NO_COLOR is set (no-color.org), or the terminal has none."""
     return not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
-
-
-def completion_shell() -> str:
-    """The name of the user's shell, such as "bash"."""
-    return Path(os.environ.get("SHELL", "")).name
