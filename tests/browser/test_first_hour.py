@@ -216,7 +216,8 @@ def test_enter_sends_a_path_that_was_typed_before_the_script_listened(
     (site_home / "models/early.py").write_text(SCRIPT)
     held: list[Route] = []
     page.route("**/js/pages/train.*.js", lambda route: held.append(route))
-    page.goto("/jobs/new/", wait_until="commit")
+    with page.expect_request("**/js/pages/train.*.js"):
+        page.goto("/jobs/new/", wait_until="commit")
     page.get_by_label("Or a path on the server").fill("early.py")
     page.keyboard.press("Enter")
     held[0].continue_()
