@@ -117,8 +117,12 @@ def static_files(page: Page) -> list[Response]:
     return sent
 
 
-def is_kept(response: Response) -> bool:
-    return response.status == 200 and "immutable" in response.headers["cache-control"]
+def assert_browsers_keep(sent: list[Response]) -> None:
+    def is_kept(response: Response) -> bool:
+        return response.status == 200 and "immutable" in response.headers["cache-control"]
+
+    assert sent
+    assert [(response.url, response.status) for response in sent if not is_kept(response)] == []
 
 
 def test_every_look_of_every_page(page: Page, scene: Scene, complaints: list[str]) -> None:
@@ -128,8 +132,7 @@ def test_every_look_of_every_page(page: Page, scene: Scene, complaints: list[str
 
     assert not found, "\n".join(map(str, found))
     assert set(complaints) <= {NOT_FOUND}
-    assert sent
-    assert [(response.url, response.status) for response in sent if not is_kept(response)] == []
+    assert_browsers_keep(sent)
 
 
 def test_what_only_staff_sees(scene: Scene, context: BrowserContext, complaints: list[str]) -> None:
@@ -137,15 +140,13 @@ def test_what_only_staff_sees(scene: Scene, context: BrowserContext, complaints:
     page = context.new_page()
     listen(page, complaints)
     log_in(page, "carol")
-
     sent = static_files(page)
 
     group = scene.first.instance_group.resource_group_id
     walked = ("/jobs/", "/hosts/", f"/resource-groups/{group}/", "/usage/?range=1h", *staff_addresses(scene))
     assert [wrong for address in walked for wrong in looks_of(page, address)] == []
     assert complaints == []
-    assert sent
-    assert [(response.url, response.status) for response in sent if not is_kept(response)] == []
+    assert_browsers_keep(sent)
 
 
 def _administrators_work(carol: User, scene: Scene) -> None:

@@ -111,7 +111,7 @@ def test_archives_in_several_parts_are_below_one_cap(
     settings.TIDEPOOL_UPLOAD_MAX_FILES = 5
     parts = [upload(tar_of({f"m{part}/{n}.py": b"x" for n in range(3)}).getvalue()) for part in range(2)]
     address = f"{DLI}/execs?{urlencode({'sigName': 'sig-elastic', 'args': ARGS})}"
-    refused(alice_client.post(address, {"file": parts}), home)
+    assert "more than 5" in refused(alice_client.post(address, {"file": parts}), home)
 
 
 def test_a_second_part_replaces_no_file_of_the_first(

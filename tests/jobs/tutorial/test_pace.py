@@ -39,7 +39,7 @@ def test_first_training_outlives_the_change_and_second_outlives_the_first(
     rate: float, epoch_steps: int, look: float
 ) -> None:
     length = choose_lengths(rate, epoch_steps, look)
-    seconds = 10 + 2 * look + 5 * look  # to the change, and after it
+    seconds = 17 + 2 * look + 5 * look  # to the change, and after it
     assert length.first * epoch_steps / rate >= seconds
     # Not more than twice as long, but for whole epochs.
     assert (length.first - 1) * epoch_steps / rate <= 2 * seconds

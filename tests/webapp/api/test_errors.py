@@ -195,7 +195,9 @@ def test_a_body_that_is_no_object_is_refused(api, group, address):
 
 def test_a_body_that_is_too_large_is_refused(api, group):
     body = json.dumps({"name": "x" * 3 * 1024**2})
-    _is_error(api.generic("POST", "/api/v1/jobs/", body, content_type="application/json"))
+    answer = api.generic("POST", "/api/v1/jobs/", body, content_type="application/json")
+    _is_error(answer)
+    assert "too large" in answer.json()["error"]
 
 
 @pytest.mark.parametrize("address", api_addresses())
