@@ -7,8 +7,8 @@ from datetime import datetime, timedelta
 from django.utils import timezone
 
 from core.time import iso
+from jobs.control.durations import lengths, with_lengths
 from jobs.control.snapshots import snapshot
-from jobs.insight.durations import lengths, with_lengths
 from jobs.insight.previews import in_words, starts_in
 from jobs.models import Job
 from jobs.states import JobState

@@ -11,9 +11,9 @@ from core.text import plural
 from jobs.actions.owner import JobChange, check_change
 from jobs.actions.requirements import missing_modules, missing_words
 from jobs.actions.submission import Checked, Submission, check
+from jobs.control.durations import NewTraining, lengths, with_lengths
 from jobs.control.limits import limit_end
 from jobs.control.snapshots import snapshot
-from jobs.insight.durations import NewTraining, lengths, with_lengths
 from jobs.messages import text_of
 from jobs.models import Job
 from jobs.queries.jobs import visible_jobs

@@ -7,8 +7,8 @@ from typing import Annotated, Any
 from django.contrib.auth.models import User
 from django.utils import timezone
 
+from jobs.control.durations import lengths, with_lengths
 from jobs.control.snapshots import snapshot
-from jobs.insight.durations import lengths, with_lengths
 from jobs.models import Job
 from jobs.queries.jobs import visible_jobs
 from jobs.states import ACTIVE

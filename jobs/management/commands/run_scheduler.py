@@ -14,13 +14,13 @@ from tidepool.backoff import Interval
 
 from core.process import stop_at_signals, take_turns, without_collector
 from jobs.control.dispatch import WakeUps, resend_outstanding, send_note_saves, send_roll_up
+from jobs.control.durations import Length, lengths, with_lengths
 from jobs.control.ending import give_up_halts
 from jobs.control.gangs import watch_gangs
 from jobs.control.hosts import reap_lost_hosts
 from jobs.control.limits import enforce_limits
 from jobs.control.plans import Leadership, LeadershipLost, apply
 from jobs.control.snapshots import snapshot
-from jobs.insight.durations import Length, lengths, with_lengths
 from scheduling.schedule import schedule
 from scheduling.settled import Settled, settled
 from scheduling.snapshot import Snapshot
