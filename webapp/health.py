@@ -1,6 +1,7 @@
-"""`/healthz`: the parts that trainings need and that are not alive. Open to all, so it names parts and nothing else.
+"""`/healthz`: the version of the site, and the parts that trainings need and that are not alive.
 
-What goes wrong while trainings go on leaves the status 200: reports that cannot be stored, and MLflow that is away.
+The address needs no log-in, so the response names parts and gives no details. Trouble that stops no training leaves the
+status at 200: reports that cannot be stored, and an MLflow server that does not answer.
 """
 
 import logging
@@ -16,6 +17,7 @@ from django.urls import reverse
 from django.utils import timezone
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_safe
+from tidepool.version import VERSION
 
 from core.broker import connect
 from core.text import plural
@@ -35,8 +37,8 @@ def healthz(request: HttpRequest) -> JsonResponse:
     missing = missing_parts()
     parts = {} if "database" in missing else {each.part: each.state for each in troubles(timezone.now())}
     if not missing:
-        return JsonResponse({"status": "ok", "missing": [], **parts})
-    return JsonResponse({"status": "unavailable", "missing": missing, **parts}, status=503)
+        return JsonResponse({"status": "ok", "version": VERSION, "missing": [], **parts})
+    return JsonResponse({"status": "unavailable", "version": VERSION, "missing": missing, **parts}, status=503)
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 
 from csp.constants import NONE, SELF, UNSAFE_INLINE
+from tidepool.version import VERSION
 
 from webapp.collected import is_collected
 from webapp.environment import Environment, certificate_file, embedded_broker_url, secret_key, with_secrets
@@ -248,7 +249,7 @@ REST_FRAMEWORK = {
 SPECTACULAR_SETTINGS = {
     "TITLE": "Tidepool",
     "DESCRIPTION": "Datasets, models, trainings and the GPUs that they share.",
-    "VERSION": "1",
+    "VERSION": VERSION,
     "SERVE_INCLUDE_SCHEMA": False,
     "SCHEMA_PATH_PREFIX": "/api/v1",
     "SERVE_PERMISSIONS": ["core.roles.SignedIn"],

@@ -1,6 +1,9 @@
-"""The version of the runtime and client, which the site tells with each answer and the client compares with its own."""
+"""The version of Tidepool: of the site, its client and its runtime alike.
+
+Each HTTP response of a site names the site's version in a header, and the client compares that version with its own.
+"""
 
 __all__ = ["VERSION", "VERSION_HEADER"]
 
-VERSION = "0.2.0"
+VERSION = "0.1.0"
 VERSION_HEADER = "Tidepool-Version"
