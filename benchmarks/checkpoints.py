@@ -16,9 +16,9 @@ from typing import Any, cast
 
 import torch
 from tidepool.protocol import CHECKPOINT_SECONDS, LaunchSpec, MemberMessage
-from tidepool.torch.checkpointer import Checkpointer, CheckpointPolicy
-from tidepool.torch.state import Position, TrainingState
-from tidepool.torch.transitions import Transitions
+from tidepool.torch.rank.checkpointer import Checkpointer, CheckpointPolicy
+from tidepool.torch.rank.transitions import Transitions
+from tidepool.torch.state.training_state import Position, TrainingState
 from torch import nn
 
 from benchmarks.results import Result, arguments, result, show

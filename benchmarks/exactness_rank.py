@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 import torch
 from tidepool.torch import Session
-from tidepool.torch.process_group import make_group
+from tidepool.torch.comm.process_group import make_group
 from torch import nn
 from torch.utils.data import TensorDataset
 

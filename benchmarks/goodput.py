@@ -18,10 +18,10 @@ from unittest import mock
 
 import torch
 from tidepool.torch import Adaptive, Session
-from tidepool.torch.adaptation import Adaptation
-from tidepool.torch.noise import CUT_EACH, MEASURED_EACH, Lengths
-from tidepool.torch.profile import Made, Profiler, Shape
-from tidepool.torch.state import Position
+from tidepool.torch.adaptive.adaptation import Adaptation
+from tidepool.torch.adaptive.gradient_noise import CUT_EACH, MEASURED_EACH, Lengths
+from tidepool.torch.adaptive.profiler import Made, Profiler, Shape
+from tidepool.torch.state.training_state import Position
 from torch import nn
 from torch.utils.data import TensorDataset
 
@@ -62,7 +62,7 @@ def main() -> None:
 
 
 def measure(name: str, width: int, rounds: int) -> list[Result]:
-    with mock.patch("tidepool.torch.drive.Profiler", Unmeasured):
+    with mock.patch("tidepool.torch.rank.training_loop.Profiler", Unmeasured):
         plain = training(width, None)
     trainings = [plain, training(width, None), training(width, Adaptive(BATCH, rank_bounds=(1, BATCH)))]
     without, measured, adaptive = alternated(trainings, rounds)

@@ -71,7 +71,7 @@ def shared() -> list[Result]:
 
 
 def overlapping() -> list[Result]:
-    """A snapshot of instance groups that share only some of their slots; see `scheduling.flow`."""
+    """A snapshot of instance groups that share only some of their slots; see `scheduling.sharing.flow`."""
     jobs, slots = SIZES[-1]
     alone, found = cycles("fairshare", jobs, slots), []
     for groups, how, offer in OVERLAPS:

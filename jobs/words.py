@@ -31,7 +31,7 @@ def capitalized(text: str) -> str:
 
 
 def label(entry: Mapping[str, Any]) -> str:
-    """Return the label of the job that `entry` is about, as the reader may read it; see `scheduling.explain.label`."""
+    """Return the label of the job that `entry` is about, as the reader may read it; see `explain.reasons.label`."""
     return str(entry["name"]) if "name" in entry else _WHO[entry["who"]]
 
 

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from math import ceil, inf
 
-from scheduling.decision import Decision
-from scheduling.demand import Demand
-from scheduling.policies import shares_of
+from scheduling.policies.demand import Demand
+from scheduling.policies.shares import shares_of
+from scheduling.sharing.decision import Decision
 from scheduling.snapshot import JobView, Snapshot
 
 __all__ = ["Forecast", "Place", "Span", "Work", "forecast", "informed", "places"]

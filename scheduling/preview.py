@@ -8,12 +8,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import Any
 
-from scheduling.curves import Shape, batch_of
-from scheduling.decision import Decision
-from scheduling.placement import Placed
+from scheduling.placement.slot_choice import Placed
 from scheduling.plan import Explanation, JobPlan
-from scheduling.pool import shapes_of
+from scheduling.policies.speedups import Shape, batch_of
 from scheduling.schedule import decided
+from scheduling.sharing.decision import Decision
+from scheduling.sharing.pool import shapes_of
 from scheduling.snapshot import GroupView, JobView, SlotRef, SlotView, Snapshot
 
 __all__ = [

@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Literal
 
-from scheduling.demand import Demand
-from scheduling.explain import label
+from scheduling.explain.reasons import label
 from scheduling.plan import JobPlan
+from scheduling.policies.demand import Demand
 from scheduling.preview import with_changes
 from scheduling.schedule import decided
 from scheduling.snapshot import JobView, Snapshot
@@ -37,7 +37,7 @@ class Remedy:
     before: int
     #: A job that waits would start in the next cycle, on slots that are free.
     starts_now: bool
-    #: For an end: how the other job is called; see `scheduling.explain.label`.
+    #: For an end: how the other job is called; see `scheduling.explain.reasons.label`.
     other: Mapping[str, str] | None = None
     #: What it would change where it gives no slots yet: the place in line then, the place now, and how many wait.
     places: tuple[int, int, int] | None = None

@@ -1,10 +1,10 @@
 """One cycle of the scheduler: from what there is to what shall be.
 
-1. instance groups that use the same slots get parts of them by quota and weight (division.py, entitlement.py);
-2. in each group its policy says how many slots each job gets of the group's part (policies.py);
-3. shrinking jobs choose what to keep, growing and starting jobs claim what is free now (placement.py), one group after
+1. instance groups that use the same slots get parts of them by quota and weight (`sharing/`);
+2. in each group its policy says how many slots each job gets of the group's part (`policies/`);
+3. shrinking jobs choose what to keep, growing and starting jobs claim what is free now (`placement/`), one group after
    the other, those below their part before those that borrow, none of them what another one counts on;
-4. every job gets a sentence that says why (explain.py).
+4. every job gets a sentence that says why (`explain/`).
 
 A plan claims only what is free. Slots that are being given back count in the targets, and are claimed by a later cycle,
 once they are free. A job that waits is started only when at least its minimum can be claimed at once.
@@ -15,15 +15,15 @@ from dataclasses import dataclass, replace
 from itertools import chain, islice
 from operator import attrgetter
 
-from scheduling.curves import batch_of
-from scheduling.decision import Decision
-from scheduling.division import divide
-from scheduling.explain import explain
-from scheduling.group_summary import OtherGroups
-from scheduling.placement import Placed, find_all_sites, handed_over, place
+from scheduling.explain.group_summary import OtherGroups
+from scheduling.explain.reasons import explain
+from scheduling.placement.reserved_slots import reserved_slots
+from scheduling.placement.slot_choice import Placed, find_all_sites, handed_over, place
 from scheduling.plan import Explanation, GroupPlan, JobPlan, Plan
-from scheduling.pool import Left, Pool, SlotIndex, index_slots
-from scheduling.reserved import reserved_slots
+from scheduling.policies.speedups import batch_of
+from scheduling.sharing.decision import Decision
+from scheduling.sharing.division import divide
+from scheduling.sharing.pool import Left, Pool, SlotIndex, index_slots
 from scheduling.snapshot import JobView, SlotRef, Snapshot
 
 __all__ = ["CycleResult", "decided", "schedule"]

@@ -8,7 +8,7 @@ from tidepool.goodput.model import Bounds, NoiseScale, ThroughputParameters
 __all__ = ["Aim", "GroupView", "JobView", "ProfileView", "SlotRef", "SlotView", "Snapshot", "limit_of"]
 
 PolicyName = Literal["fifo", "priority", "fairshare", "goodput"]
-#: What policy goodput is after; see `scheduling.goodput`.
+#: What policy goodput is after; see `scheduling.policies.goodput`.
 Aim = Literal["soon", "even", "used"]
 
 
@@ -69,7 +69,7 @@ class GroupView:
     #: Under policy goodput.
     aim: Aim = "soon"
     #: Unix seconds: when its targets under policy goodput were decided, if nothing has happened since that they depend
-    #: on. They are kept until ten seconds later. None: decide anew. See `scheduling.settled`.
+    #: on. They are kept until ten seconds later. None: decide anew. See `scheduling.policies.target_hold`.
     shared_at: float | None = None
 
     @property

@@ -42,6 +42,28 @@ JOBS_FLOORS: tuple[tuple[str, ...], ...] = (
     ("templatetags", "tutorial"),
     ("tasks", "management"),
 )
+#: Floors within scheduling/: the order in which a cycle goes, and above it the questions that people ask.
+SCHEDULING_FLOORS: tuple[tuple[str, ...], ...] = (
+    ("snapshot",),
+    ("plan",),
+    ("policies",),
+    ("sharing",),
+    ("placement", "forecast"),
+    ("explain",),
+    ("schedule",),
+    ("preview", "sharing_report"),
+    ("remedies", "replay"),
+)
+#: Floors within tidepool.torch. A rank and its coordinator share only names of files and the patience of heartbeats.
+TORCH_FLOORS: tuple[tuple[str, ...], ...] = (
+    ("coordination", "state"),
+    ("data", "forkserver"),
+    ("comm",),
+    ("adaptive",),
+    ("rank",),
+)
+#: Package -> the floors of its rooms; "" is the whole house.
+FLOORS_BELOW = {"": FLOORS, "jobs": JOBS_FLOORS, "scheduling": SCHEDULING_FLOORS, "tidepool.torch": TORCH_FLOORS}
 
 #: Where our own code lies; a folder's place on the import path comes first.
 PACKAGES = {
@@ -65,7 +87,7 @@ HANDS_ENVIRONMENT_ON = {
     "webapp/embedded/specs.py": "to the children of `up`",
     "workers/executor/join.py": "to the executor that it becomes",
     "workers/executor/forkserver.py": "what is allowed of it, to the forkserver",
-    "runtime/tidepool/rank.py": "what is allowed of it, to a rank",
+    "runtime/tidepool/rank_process.py": "what is allowed of it, to a rank",
     "tracking/management/commands/serve_mlflow.py": "what is needed of it, to MLflow's server",
     "alerts/management/commands/send_alerts.py": "without a proxy, to its own libraries",
     "tracking/server/bridge.py": "to MLflow, in whose process it runs",
@@ -127,7 +149,7 @@ def offenders(files: list[Path], allowed: set[str]) -> dict[str, set[str]]:
     return {file: names for file, names in found.items() if names}
 
 
-def floor_of(name: str, floors: tuple[tuple[str, ...], ...]) -> int | None:
+def floor_of(name: str | None, floors: tuple[tuple[str, ...], ...]) -> int | None:
     return next((number for number, rooms in enumerate(floors) if name in rooms), None)
 
 
@@ -136,19 +158,23 @@ def module_name(file: Path) -> str:
     return ".".join(file.relative_to(package).with_suffix("").parts).removesuffix(".__init__")
 
 
+def room_below(name: str, package: str) -> str | None:
+    """Return the room of `package` in which the module lies; None for a module elsewhere and for `package` itself."""
+    prefix = f"{package}." if package else ""
+    return name.removeprefix(prefix).partition(".")[0] if name.startswith(prefix) else None
+
+
 def upward_arrows() -> set[tuple[str, str]]:
     """(importing module, imported name) of each import of the same floor's other room or of a higher floor."""
     found = set()
     for file in source_files():
         importer = module_name(file)
         for imported in imports_of(file):
-            rooms = importer.partition(".")[0], imported.partition(".")[0]
-            floors = FLOORS
-            if rooms == ("jobs", "jobs") and importer.count(".") and imported.count("."):
-                rooms, floors = (importer.split(".")[1], imported.split(".")[1]), JOBS_FLOORS
-            here, there = (floor_of(room, floors) for room in rooms)
-            if rooms[0] != rooms[1] and here is not None and there is not None and there >= here:
-                found.add((importer, imported))
+            for package, floors in FLOORS_BELOW.items():
+                rooms = room_below(importer, package), room_below(imported, package)
+                here, there = (floor_of(room, floors) for room in rooms)
+                if rooms[0] != rooms[1] and here is not None and there is not None and there >= here:
+                    found.add((importer, imported))
     return found
 
 
@@ -159,8 +185,10 @@ def test_no_arrow_goes_up() -> None:
 def test_every_room_has_a_floor() -> None:
     rooms = {file.relative_to(ROOT).parts[0] for file in source_files()} - {"runtime", "manage.py"}
     assert rooms == {room for floor in FLOORS for room in floor} - {"tidepool"}
-    parts = {module_name(file).split(".")[1] for file in files_below("jobs/") if module_name(file) != "jobs"}
-    assert parts - {"migrations"} == {room for floor in JOBS_FLOORS for room in floor}
+    names = {module_name(file) for file in source_files()}
+    for package in ("jobs", "scheduling", "tidepool.torch"):
+        parts = {room_below(name, package) for name in names} - {None, "migrations"}
+        assert parts == {room for floor in FLOORS_BELOW[package] for room in floor}, package
 
 
 def test_no_circle_of_imports() -> None:
@@ -228,7 +256,7 @@ def test_the_client_is_a_room_of_its_own() -> None:
     for file in files_below("runtime/tidepool/"):
         ours = {name for name in imports_of(file) if name.startswith("tidepool.")}
         if module_name(file).startswith(rooms):
-            shared = ("tidepool.version", "tidepool.parcel", "tidepool.cells")
+            shared = ("tidepool.version", "tidepool.function_payload", "tidepool.notebook_cells")
             assert all(name.startswith((*rooms, *shared)) for name in ours), relative(file)
         elif module_name(file) not in ("tidepool", "tidepool.__main__"):
             # A rank offers what stands in for pyspark to scripts that name it.
@@ -238,10 +266,14 @@ def test_the_client_is_a_room_of_its_own() -> None:
 def test_only_the_users_own_processes_unpickle() -> None:
     """A pickle runs what its author wants: in the ranks it is the user's, and the client loads the user's values."""
     loading = {
-        *("runtime/tidepool/function.py", "runtime/tidepool/client/calls.py", "runtime/tidepool/client/values.py"),
-        *("runtime/tidepool/cells.py", "runtime/tidepool/notebook/names.py"),
+        *(
+            "runtime/tidepool/function_runner.py",
+            "runtime/tidepool/client/calls.py",
+            "runtime/tidepool/client/values.py",
+        ),
+        *("runtime/tidepool/notebook_cells.py", "runtime/tidepool/notebook/names.py"),
         # Catches what torch raises of it.
-        "runtime/tidepool/torch/checkpoint.py",
+        "runtime/tidepool/torch/state/checkpoint_files.py",
         *(f"runtime/compat/adaptdl/adaptdl/{name}.py" for name in ("_training", "torch/accumulator")),
     }
     picklers = {"pickle", "cloudpickle", "dill", "shelve", "joblib", "marshal"}

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from tidepool.unlinked import open_below
+from tidepool.safe_open import open_below
 
 __all__ = ["Missing", "Place", "Writing", "listed", "open_file", "place_of", "remove"]
 

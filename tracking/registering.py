@@ -8,7 +8,7 @@ from pathlib import Path
 from django.conf import settings
 from django.contrib.auth.models import User
 from django.db import IntegrityError
-from tidepool.unlinked import open_below
+from tidepool.safe_open import open_below
 
 from core import uploads
 from core.errors import Conflict, NotFound, field_error

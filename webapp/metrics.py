@@ -33,7 +33,7 @@ from core.scopes import job_of
 from jobs.control.snapshots import snapshot
 from jobs.models import AllocationPoint, InstanceGroup, Job, JobEvent, SchedulerLease, SlotClaim, UnstoredEntry
 from jobs.states import JobState
-from scheduling.fair_share import fair_share
+from scheduling.sharing_report import fair_share
 from tracking.away import mlflow_away_since
 from workers.models import GpuReading, Host
 

@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 
 from django.conf import settings
-from tidepool.wmla import COMPAT, DRIVER
+from tidepool.wmla_environment import COMPAT, DRIVER
 
 from jobs.models import Job
 from wmla.lookup import identities, submitted

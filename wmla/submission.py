@@ -13,7 +13,7 @@ from typing import Any
 
 from django.contrib.auth.models import User
 from django.db.models import Q
-from tidepool.command import COMMAND_FILE, COMMAND_SOURCE
+from tidepool.command_runner import COMMAND_FILE, COMMAND_SOURCE
 
 from core.errors import UserError
 from core.sources import Source, Upload

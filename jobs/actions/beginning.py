@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 
 from django.contrib.auth.models import User
 from safetensors import SafetensorError, safe_open
-from tidepool.unlinked import open_below
+from tidepool.safe_open import open_below
 
 from core.errors import UserError
 from core.models import Upload

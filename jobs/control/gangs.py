@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from django.conf import settings
 from django.db import transaction
-from tidepool.command import COMMAND_FILE
+from tidepool.command_runner import COMMAND_FILE
 
 from jobs.control.ending import finish
 from jobs.control.transition import Why, lock_job, record

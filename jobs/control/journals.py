@@ -16,8 +16,8 @@ from typing import Any, NamedTuple, TypeVar
 from django.db import transaction
 from msgspec import structs
 from tidepool import protocol
-from tidepool.endings import error_words
 from tidepool.protocol import JournalEntry, ObservedStep, ProtocolError, RecordedStep, Report, StepRecord, from_json
+from tidepool.rank_exits import error_words
 
 from core import live
 from core.time import iso

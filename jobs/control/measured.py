@@ -8,7 +8,7 @@ from typing import Any
 
 from django.db.models import DurationField, ExpressionWrapper, F, Sum
 from tidepool.goodput.model import Bounds, ThroughputParameters
-from tidepool.profiles import bounds_of, noise_of
+from tidepool.profile_checks import bounds_of, noise_of
 from tidepool.protocol import AdaptedBatch, from_json
 
 from jobs.models import Job, SlotClaim

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from tidepool.endings import HOPELESS, LAUNCH_TIMEOUT, OUT_OF_MEMORY, error_key, error_words
+from tidepool.rank_exits import HOPELESS, LAUNCH_TIMEOUT, OUT_OF_MEMORY, error_key, error_words
 
 from jobs.messages import message
 from jobs.states import AnyReason, JobState, Reason

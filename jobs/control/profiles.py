@@ -10,7 +10,7 @@ from typing import Any
 
 from tidepool import protocol
 from tidepool.goodput.model import Point, ThroughputParameters
-from tidepool.profiles import why_batch_refused, why_refused
+from tidepool.profile_checks import why_batch_refused, why_refused
 from tidepool.protocol import to_json
 
 from core.process import fitting_alone

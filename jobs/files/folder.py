@@ -16,7 +16,7 @@ from functools import cached_property
 from pathlib import Path
 
 from django.conf import settings
-from tidepool.unlinked import open_below
+from tidepool.safe_open import open_below
 
 from core.folders import regular_files
 from jobs.models import Job

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from django.db.models import QuerySet
-from tidepool.unlinked import open_below
+from tidepool.safe_open import open_below
 
 from core.errors import NotFound
 from jobs.files.folder import job_folder

@@ -12,7 +12,7 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import IO
 
-from tidepool.unlinked import open_below, open_regular
+from tidepool.safe_open import open_below, open_regular
 
 from core.errors import NotFound
 from core.sized_zip import SizedZip, ZipEntry, ZipSink

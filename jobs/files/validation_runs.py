@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta
-from tidepool.unlinked import open_regular
+from tidepool.safe_open import open_regular
 
 from jobs.files.folder import job_folder
 from jobs.models import Job, Validation
@@ -20,7 +20,7 @@ __all__ = ["ClassScore", "class_scores", "keep_result", "parsed_result", "valida
 
 logger = logging.getLogger(__name__)
 
-#: `tidepool.torch.validation` writes it; a matrix of 100 classes needs much less.
+#: `tidepool.torch.rank.validation` writes it; a matrix of 100 classes needs much less.
 _RESULT_FILE = "validation.json"
 _MAX_RESULT_BYTES = 1024**2
 

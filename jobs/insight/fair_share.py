@@ -15,7 +15,7 @@ from jobs.models import Job
 from jobs.queries.groups import visible_groups
 from jobs.queries.jobs import visible_jobs
 from jobs.words import ANOTHER_USERS_TRAINING, capitalized, gpus, trainings
-from scheduling.fair_share import FairShare, GroupShare, JobShare, PendingReclaim, fair_share
+from scheduling.sharing_report import FairShare, GroupShare, JobShare, PendingReclaim, fair_share
 
 __all__ = ["FairSharePage", "GroupLine", "JobLine", "SharingPoolLine", "fair_share_page"]
 

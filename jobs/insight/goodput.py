@@ -1,6 +1,7 @@
 """Value of GPUs to a training: the steps that it was measured on, the curve fitted to them, and its knee.
 
-The curve is the one by which policy goodput divides (`scheduling.curves`); trainings of other groups have one as well.
+The curve is the one by which policy goodput divides (`scheduling.policies.speedups`); trainings of other groups have
+one as well.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -20,7 +21,7 @@ from jobs.models import Job, ThroughputPoint
 from jobs.queries.goodput import BatchNow, batch_now
 from jobs.states import ACTIVE
 from jobs.words import gpus
-from scheduling.curves import (
+from scheduling.policies.speedups import (
     BEYOND_MEASURED,
     KNEE,
     Limit,
@@ -32,7 +33,7 @@ from scheduling.curves import (
     prospect_of,
     size_on,
 )
-from scheduling.pool import shapes_of
+from scheduling.sharing.pool import shapes_of
 from scheduling.snapshot import JobView, ProfileView
 
 __all__ = [

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from django.db.models import Avg, F, Max, Min, QuerySet
 from tidepool.goodput.model import LARGEST, Bounds, NoiseScale, Point, ThroughputParameters
-from tidepool.profiles import bounds_of, noise_of
+from tidepool.profile_checks import bounds_of, noise_of
 from tidepool.protocol import AdaptedBatch, from_json
 
 from jobs.insight.past_pool import past_pool, past_rules
@@ -22,7 +22,7 @@ from jobs.models import AllocationPoint, Generation, Job, JobEvent, JobProfile, 
 from jobs.queries.replays import jobs_between
 from jobs.states import UNDOABLE, JobState, Reason
 from models_registry.models import RegisteredModelVersion
-from scheduling.curves import kind_of_most
+from scheduling.policies.speedups import kind_of_most
 from scheduling.replay.history import History, Known, Outcome, RecordedJob, Segment
 from scheduling.replay.world import Change, Costs, JobChange
 from scheduling.snapshot import SlotRef

@@ -4,7 +4,7 @@ from django.conf import settings
 from django.core.validators import MaxValueValidator, MinValueValidator
 from django.db import models
 from django.db.models import F, Q
-from tidepool.endings import error_words
+from tidepool.rank_exits import error_words
 
 from core.parameters import Scalar
 from datasets.models import DatasetVersion

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from tidepool.goodput.model import Bounds, efficiency
-from tidepool.profiles import bounds_of, noise_of
+from tidepool.profile_checks import bounds_of, noise_of
 from tidepool.protocol import AdaptedBatch, from_json
 
 from jobs.models import Job, JobProfile

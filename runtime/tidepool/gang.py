@@ -12,11 +12,11 @@ import socket
 
 import msgspec
 
+from tidepool.coordinator_client import RankLink
 from tidepool.env import RankContext
-from tidepool.lead import RankLink
 from tidepool.procfs import end_at_once, set_title
 from tidepool.protocol import CoordinatorMessage, GenerationPlan, Join, MemberMessage
-from tidepool.slots import gpu_of
+from tidepool.shim_slots import gpu_of
 
 __all__ = ["SharedGpuError", "leave_gang", "take_place", "torchrun_environment"]
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tidepool.protocol import Entry, entry_from_json, entry_to_json
-from tidepool.unlinked import open_regular
+from tidepool.safe_open import open_regular
 
 __all__ = ["Journal", "last_record", "read_journal", "replace_file"]
 

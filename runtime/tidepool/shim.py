@@ -26,11 +26,10 @@ from pathlib import Path
 import psutil
 
 from tidepool import procfs
-from tidepool.endings import describe_end, oom_kills
+from tidepool.coordinator_client import ShimLink
 from tidepool.env import RankContext
 from tidepool.journal import Journal, last_record, read_journal, replace_file
-from tidepool.lead import ShimLink
-from tidepool.link import Subscribers
+from tidepool.json_sockets import Subscribers
 from tidepool.protocol import (
     DesiredJob,
     ProtocolError,
@@ -47,8 +46,9 @@ from tidepool.protocol import (
     encode,
     to_json,
 )
-from tidepool.rank import GROUPED, READY, RankStart, run_rank
-from tidepool.slots import RankProcess, Slot
+from tidepool.rank_exits import describe_end, oom_kills
+from tidepool.rank_process import GROUPED, READY, RankStart, run_rank
+from tidepool.shim_slots import RankProcess, Slot
 
 __all__ = ["RESTART_LIMIT", "Shim", "journal_path", "rank_mark"]
 

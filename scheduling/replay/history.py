@@ -16,7 +16,7 @@ from typing import Any, Literal
 from tidepool.goodput.model import Bounds, NoiseScale, Point, Size, ThroughputParameters
 from tidepool.goodput.model import gain as gain_of
 
-from scheduling.curves import kind_of_most
+from scheduling.policies.speedups import kind_of_most
 from scheduling.replay.measuring import Measured
 from scheduling.replay.physics import Physics
 from scheduling.replay.profiles import Placement, StepTime

@@ -13,8 +13,8 @@ from itertools import groupby
 from math import inf, nextafter
 from typing import Literal, NamedTuple
 
-from scheduling.placement import Placed
-from scheduling.policies import SETTLED_SECONDS
+from scheduling.placement.slot_choice import Placed
+from scheduling.policies.shares import SETTLED_SECONDS
 from scheduling.replay.measuring import Measured
 from scheduling.replay.physics import Physics
 from scheduling.replay.profiles import Placement

@@ -9,7 +9,7 @@ from django.contrib.auth.models import User
 from tidepool.client.api import Client
 from tidepool.client.errors import InvalidRequest, JobFailed, NotAllowed
 from tidepool.client.functions import submit_function
-from tidepool.parcel import VALUE_FACTS, VALUE_FILE, ValueFacts
+from tidepool.function_payload import VALUE_FACTS, VALUE_FILE, ValueFacts
 
 from jobs.files.folder import job_folder
 from jobs.models import Job

@@ -5,8 +5,8 @@ import sys
 import traceback
 
 import pytest
-from tidepool.cells import Outcome, run
 from tidepool.notebook.names import as_function, names_needed, take_over
+from tidepool.notebook_cells import Outcome, run
 
 KNOWN = ("a", "b", "c", "f", "model")
 

@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import Any
 
 import torch
-from tidepool.torch.process_group import Group, make_group
+from tidepool.torch.comm.process_group import Group, make_group
 from torch.distributed import TCPStore
 
 SECONDS = 30.0

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from tidepool import link, procfs
+from tidepool import json_sockets, procfs
 from tidepool.journal import read_journal
 from tidepool.protocol import (
     DesiredJob,
@@ -46,7 +46,7 @@ def running_forkserver(folder: Path, cgroup: Path | None = None) -> Iterator[Pat
 
     `cgroup`: the one that all of them live in.
     """
-    path = link.socket_path(folder / "forkserver.sock")
+    path = json_sockets.socket_path(folder / "forkserver.sock")
     read_end, write_end = os.pipe()
     process = subprocess.Popen(
         [sys.executable, "-P", "-m", "tidepool.torch.forkserver", "--socket", path, "--lifeline-fd", str(read_end)],
@@ -160,7 +160,7 @@ class Lab:
         if not self.coordinator:
             self.start_coordinator()
         else:
-            with link.connect(self._coordinator()) as connection:
+            with json_sockets.connect(self._coordinator()) as connection:
                 connection.sendall(encode(self._desired()))
         self.send_to_shims([*places])
 
@@ -186,7 +186,7 @@ class Lab:
         """Have the training stop by itself; ranks that end are not started again."""
         self.halting = True
         self.revision += 1
-        with link.connect(self._coordinator()) as connection:
+        with json_sockets.connect(self._coordinator()) as connection:
             connection.sendall(encode(self._desired()))
         self.send_to_shims([])
 
@@ -195,7 +195,7 @@ class Lab:
         self.shims[host] = self._ask(host, request)
         if host in self._shims:
             self._shims[host].close()
-        self._shims[host] = link.connect(self._shim(host))
+        self._shims[host] = json_sockets.connect(self._shim(host))
 
     def start_coordinator(self, name: str = "coordinator", host: str | None = None) -> None:
         """Another name: as on another host, where the socket of the first one is not seen."""
@@ -220,7 +220,7 @@ class Lab:
                 connection.settimeout(PATIENCE_SECONDS)
                 while connection.recv(65536):  # until it has ended every rank
                     pass
-        with suppress(OSError), link.connect(self._coordinator()) as connection:
+        with suppress(OSError), json_sockets.connect(self._coordinator()) as connection:
             connection.sendall(encode(msgspec.structs.replace(self._desired(), stop=True)))
 
     def end(self, grace_seconds: float) -> None:
@@ -306,15 +306,15 @@ class Lab:
         return DesiredJob(1, 1, self.revision, wanted, vacating, lead=False, members=self.members, launch=self.launch)
 
     def _shim(self, host: str) -> Path:
-        return link.socket_path(self.folder / f"shim.{host}.sock")
+        return json_sockets.socket_path(self.folder / f"shim.{host}.sock")
 
     def _coordinator(self) -> Path:
-        return link.socket_path(self.folder / f"{self._coordinator_name}.sock")
+        return json_sockets.socket_path(self.folder / f"{self._coordinator_name}.sock")
 
     def _shim_entries(self, kind: str) -> list[dict[str, Any]]:
         return [entry["data"] for journal in self._journals for entry in journal.lines(kind)]
 
     def _ask(self, host: str, request: dict[str, Any]) -> dict[str, Any]:
-        answer = json.loads(link.request(self.hosts[host][0], json.dumps(request).encode() + b"\n"))
+        answer = json.loads(json_sockets.request(self.hosts[host][0], json.dumps(request).encode() + b"\n"))
         assert "error" not in answer, answer
         return answer

@@ -10,7 +10,7 @@ from typing import Any, BinaryIO, TypeVar
 
 import msgspec
 import psutil
-from tidepool import link, procfs
+from tidepool import json_sockets, procfs
 from tidepool.journal import read_journal
 from tidepool.protocol import DesiredJob, LaunchSpec, RankStatus, ShimSpec, ShimStatus, decode, encode, entry_to_json
 from tidepool.shim import journal_path, rank_mark
@@ -68,17 +68,17 @@ class JobReconciler:
         launch, virtual = launch_spec(folder, script, **changes), slots_per_gpu is None
         place = ("host-a", "127.0.0.1", f"test{os.getpid()}-{folder.name}", virtual)
         self.spec = ShimSpec(7, 1, *place, launch, slots_per_gpu or 1)
-        self.socket = link.socket_path(folder / "shim.sock")
+        self.socket = json_sockets.socket_path(folder / "shim.sock")
         self.forkserver = forkserver
         self.pid = forkserver.fork_shim(self.spec, self.socket)
-        self._link = link.connect(self.socket)
-        self._lines = link.Lines()
+        self._link = json_sockets.connect(self.socket)
+        self._lines = json_sockets.Lines()
         self.status = self._next_status()
 
     def reconnect(self) -> None:
         self._link.close()
-        self._link = link.connect(self.socket)
-        self._lines = link.Lines()
+        self._link = json_sockets.connect(self.socket)
+        self._lines = json_sockets.Lines()
         self.status = self._next_status()
 
     def desired(self, wanted: list[int], revision: int = 1, **changes: Any) -> None:

@@ -8,10 +8,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from tidepool.torch import Session
-from tidepool.torch.data import epoch_order, micro_batches, seed_step, share, sized
-from tidepool.torch.process_group import Group
-from tidepool.torch.reducer import CONTROL_SIZE, SumReducer
-from tidepool.torch.state import flatten, unflatten
+from tidepool.torch.comm.process_group import Group
+from tidepool.torch.comm.reducer import CONTROL_SIZE, SumReducer
+from tidepool.torch.data import epoch_order, micro_batches, share, sized
+from tidepool.torch.state.randomness import seed_step
+from tidepool.torch.state.training_state import flatten, unflatten
 
 
 @given(st.integers(0, 1000), st.integers(0, 300), st.integers(1, 64))

@@ -13,10 +13,10 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from tidepool.protocol import CHECKPOINT_SECONDS, LaunchSpec
-from tidepool.torch.checkpoint import CheckpointError, load_weights, read_checkpoint, write_files
-from tidepool.torch.checkpointer import CheckpointPolicy, StateCopy
-from tidepool.torch.publication import aside_name, final_name, prune, publish, sweep
-from tidepool.torch.state import Position, TrainingState
+from tidepool.torch.coordination.publication import aside_name, final_name, prune, publish, sweep
+from tidepool.torch.rank.checkpointer import CheckpointPolicy, StateCopy
+from tidepool.torch.state.checkpoint_files import CheckpointError, load_weights, read_checkpoint, write_files
+from tidepool.torch.state.training_state import Position, TrainingState
 
 from tests.runtime.lab import Lab
 from tests.waiting import wait_until

@@ -11,7 +11,7 @@ import torch
 from tidepool import procfs
 from tidepool.torch import Session
 from tidepool.torch.data import Feed, Piece
-from tidepool.torch.randomness import Generators
+from tidepool.torch.state.randomness import Generators
 from torch.utils.data import Dataset
 
 from tests.runtime.lab import Lab

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from tidepool.torch.nccl import Nccl, NcclError, backend_for, device_name, start_nccl
+from tidepool.torch.comm.nccl import Nccl, NcclError, backend_for, device_name, start_nccl
 from torch.distributed import HashStore
 
 from tests.waiting import wait_until

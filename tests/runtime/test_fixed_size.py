@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import torch
 from sklearn.datasets import load_digits
-from tidepool.command import COMMAND_FILE, COMMAND_SOURCE
+from tidepool.command_runner import COMMAND_FILE, COMMAND_SOURCE
 
 from jobs.control.outcome import RankEnd
 from tests.runtime.lab import SCRIPTS, Lab

@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 import psutil
 import pytest
-from tidepool import link, procfs
+from tidepool import json_sockets, procfs
 from tidepool.protocol import ShimSpec
 from tidepool.shim import RESTART_LIMIT
 
@@ -382,14 +382,14 @@ def test_start_times_are_those_that_psutil_shows(keep: Keep) -> None:
 
 def test_a_client_that_says_nonsense_disturbs_nobody(keep: Keep) -> None:
     job = keep(TRAIN_FOREVER)
-    with link.connect(job.socket) as stranger:
+    with json_sockets.connect(job.socket) as stranger:
         stranger.sendall(b"no json\n{}\n")
     job.desired([0])
     assert len(job.until_ranks(lambda ranks: len(ranks) == 1)) == 1
 
 
 def test_forkserver_has_one_thread(warm_forkserver: Forkserver) -> None:
-    pid = json.loads(link.request(warm_forkserver.socket, b'{"op": "ping"}\n'))["pid"]
+    pid = json.loads(json_sockets.request(warm_forkserver.socket, b'{"op": "ping"}\n'))["pid"]
     assert len(os.listdir(f"/proc/{pid}/task")) == 1
 
 
@@ -402,7 +402,7 @@ def test_forkserver_says_why_it_refuses(warm_forkserver: Forkserver, tmp_path: P
 
 def test_lifeline_closed_nothing_is_left(tmp_path: Path) -> None:
     with running_forkserver() as (forkserver, lifeline), ExitStack() as stack:
-        pid = json.loads(link.request(forkserver.socket, b'{"op": "ping"}\n'))["pid"]
+        pid = json.loads(json_sockets.request(forkserver.socket, b'{"op": "ping"}\n'))["pid"]
         job = stack.enter_context(closing(JobReconciler(forkserver, tmp_path, STUBBORN)))
         job.desired([0])
         job.written("ready")
@@ -419,7 +419,7 @@ def test_forkserver_killed_shims_and_ranks_live(tmp_path: Path) -> None:
         job = stack.enter_context(closing(JobReconciler(forkserver, tmp_path, TRAIN_FOREVER)))
         job.desired([0])
         [rank] = job.until_ranks(lambda ranks: len(ranks) == 1)
-        pid = json.loads(link.request(forkserver.socket, b'{"op": "ping"}\n'))["pid"]
+        pid = json.loads(json_sockets.request(forkserver.socket, b'{"op": "ping"}\n'))["pid"]
         os.kill(pid, signal.SIGKILL)
         job.desired([0, 1], revision=2)
         ranks = job.until_ranks(lambda ranks: len(ranks) == 2)

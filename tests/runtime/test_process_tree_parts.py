@@ -8,7 +8,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from tidepool import link, procfs
+from tidepool import json_sockets, procfs
 
 from tests.waiting import wait_until
 
@@ -77,31 +77,31 @@ def test_a_path_too_long_for_a_socket_falls_back_to_a_private_folder(
 ) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     long = tmp_path / ("x" * 120) / "shim.sock"
-    path = link.socket_path(long)
+    path = json_sockets.socket_path(long)
     assert len(os.fsencode(path)) <= 100 + len(os.fsencode(tmp_path))
     assert path.parent.stat().st_mode & 0o777 == 0o700
-    assert path == link.socket_path(long) != link.socket_path(long.with_name("other.sock"))
+    assert path == json_sockets.socket_path(long) != json_sockets.socket_path(long.with_name("other.sock"))
 
 
 def test_a_folder_that_others_can_enter_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    link.socket_path(tmp_path / ("x" * 120)).parent.chmod(0o755)
-    with pytest.raises(link.LinkError, match="not private"):
-        link.socket_path(tmp_path / ("x" * 120))
+    json_sockets.socket_path(tmp_path / ("x" * 120)).parent.chmod(0o755)
+    with pytest.raises(json_sockets.LinkError, match="not private"):
+        json_sockets.socket_path(tmp_path / ("x" * 120))
 
 
 def test_a_socket_is_for_its_owner_only(tmp_path: Path) -> None:
-    with link.listen(link.socket_path(tmp_path / "shim.sock")):
+    with json_sockets.listen(json_sockets.socket_path(tmp_path / "shim.sock")):
         assert (tmp_path / "shim.sock").stat().st_mode & 0o777 == 0o700
 
 
 def test_lines_are_cut_where_they_end() -> None:
-    lines = link.Lines()
+    lines = json_sockets.Lines()
     assert lines.feed(b"one\ntw") == [b"one"]
     assert lines.feed(b"o\n\nthree") == [b"two", b""]
     assert lines.feed(b"\n") == [b"three"]
 
 
 def test_a_line_without_end_is_refused() -> None:
-    with pytest.raises(link.LinkError):
-        link.Lines().feed(b"x" * (4 * 1024 * 1024 + 1))
+    with pytest.raises(json_sockets.LinkError):
+        json_sockets.Lines().feed(b"x" * (4 * 1024 * 1024 + 1))

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from tidepool.endings import describe_end, error_key, error_words, oom_kills
 from tidepool.protocol import RankEnd, ShimCommand, ShimJoin
+from tidepool.rank_exits import describe_end, error_key, error_words, oom_kills
 
-from tests.runtime.test_membership import Story, member_id
+from tests.runtime.coordination.test_membership import Story, member_id
 
 ERROR = {"kind": "ValueError", "message": "bad shape", "traceback": "..."}
 FAILED = RankEnd("a.0.1", 0, 1, None, True, ERROR)
@@ -58,7 +58,7 @@ def test_a_scripts_own_words_and_a_crashs_stacks_are_kept(tmp_path: Path) -> Non
         (3, "10 %\r20 %\rdisk is full\r\n", "Exit", "disk is full"),
         (3, "", "Exit", "the process ended with code 3"),
         (3, "why\n[W1123 01:02:03.4 Socket.cpp:1] slow\ntidepool: saved\n", "Exit", "why"),
-        (3, "2026-11-23 01:02:03,456 tidepool.lead INFO x\n[rank0]:[W1123 a", "Exit", "the process ended with code 3"),
+        (3, "2026-11-23 01:02:03,456 tidepool.shim INFO x\n[rank0]:[W1123 a", "Exit", "the process ended with code 3"),
         (1, "x" * 100_000, "Exit", "x" * 500),
     ],
 )  # fmt: skip

@@ -13,7 +13,7 @@ from scheduling.schedule import schedule
 from scheduling.snapshot import Snapshot
 from tests.scheduling.checks import check_plan, group_of, job_of
 from tests.scheduling.cluster import SimulatedCluster, group, hold, job, lines, running, slots, targets, text_for
-from tests.scheduling.test_reasons import check_reasons
+from tests.scheduling.explain.test_reasons import check_reasons
 
 CASES = sorted((Path(__file__).parent / "cases").glob("*.json"))
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from scheduling.schedule import schedule
-from tests.scheduling.test_sharing import OVERLAPPING, SHARED, workload
+from tests.scheduling.sharing.test_lending import OVERLAPPING, SHARED, workload
 
 _ROOT = Path(__file__).resolve().parents[2]
 _PLANS = 60

@@ -8,9 +8,9 @@ import msgspec
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from scheduling.demand import Demand, by_priority
 from scheduling.plan import Plan, PlanReason
-from scheduling.policies import fair_shares
+from scheduling.policies.demand import Demand, by_priority
+from scheduling.policies.shares import fair_shares
 from scheduling.schedule import schedule
 from scheduling.snapshot import Snapshot
 from tests.scheduling.checks import check_plan

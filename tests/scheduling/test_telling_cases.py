@@ -8,7 +8,7 @@ from scheduling.schedule import schedule
 from scheduling.snapshot import GroupView, JobView, SlotView, Snapshot
 from tests.scheduling.checks import check_plan
 from tests.scheduling.cluster import Policy, SimulatedCluster, group, hold, job, lines, running, slots
-from tests.scheduling.test_reasons import check_reasons
+from tests.scheduling.explain.test_reasons import check_reasons
 
 
 def test_plans_and_reasons_are_valid_for_four_cycles() -> None:

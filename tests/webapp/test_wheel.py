@@ -30,7 +30,7 @@ def test_anybody_can_download_it_and_it_is_whole(client: Client) -> None:
         names = wheel.namelist()
         metadata = wheel.read(f"tidepool_runtime-{VERSION}.dist-info/METADATA").decode()
         programs = wheel.read(f"tidepool_runtime-{VERSION}.dist-info/entry_points.txt").decode()
-    assert {f"tidepool/{name}" for name in ("client/api.py", "cli/app.py", "py.typed", "torch/session.py")} <= set(
+    assert {f"tidepool/{name}" for name in ("client/api.py", "cli/app.py", "py.typed", "torch/rank/session.py")} <= set(
         names
     )
     assert not [name for name in names if not name.startswith(("tidepool/", "tidepool_runtime-"))]

@@ -7,7 +7,7 @@ from urllib.parse import urlencode
 import pytest
 from django.contrib.auth.models import User
 from django.test import Client
-from tidepool.command import COMMAND_FILE, COMMAND_SOURCE
+from tidepool.command_runner import COMMAND_FILE, COMMAND_SOURCE
 
 from jobs import actions
 from jobs.control.dispatch import launch_spec

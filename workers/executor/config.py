@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tidepool.rank import inherited_environment
+from tidepool.rank_process import inherited_environment
 
 from workers.executor.broker_url import verified
 

@@ -12,10 +12,10 @@ from typing import Any
 
 import psutil
 import tidepool
-from tidepool import link, procfs
+from tidepool import json_sockets, procfs
 from tidepool.backoff import Backoff
 from tidepool.protocol import DesiredMembership, LaunchSpec, ShimSpec, to_json
-from tidepool.rank import inherited_environment
+from tidepool.rank_process import inherited_environment
 
 __all__ = ["Forkserver", "ForkserverError"]
 
@@ -33,7 +33,7 @@ class ForkserverError(RuntimeError):
 
 class Forkserver:
     def __init__(self, folder: Path, lifeline_fd: int | None) -> None:
-        self.socket = link.socket_path(folder / "forkserver.sock")
+        self.socket = json_sockets.socket_path(folder / "forkserver.sock")
         self._log = folder / "forkserver.log"
         self._lifeline_fd = lifeline_fd
         self._process: subprocess.Popen[bytes] | None = None
@@ -73,9 +73,9 @@ class Forkserver:
 
     def _ask(self, question: dict[str, Any]) -> dict[str, Any]:
         try:
-            line = link.request(self.socket, json.dumps(question).encode() + b"\n", _ANSWER_SECONDS)
+            line = json_sockets.request(self.socket, json.dumps(question).encode() + b"\n", _ANSWER_SECONDS)
             answer: dict[str, Any] = json.loads(line)
-        except (OSError, link.LinkError, ValueError) as error:
+        except (OSError, json_sockets.LinkError, ValueError) as error:
             raise ForkserverError(f"the forkserver does not answer: {error}") from error
         if "error" in answer:
             raise ForkserverError(f"the forkserver refuses: {answer['error']}")

@@ -14,7 +14,7 @@ from typing import Self
 
 import msgspec
 import psutil
-from tidepool import link, procfs
+from tidepool import json_sockets, procfs
 from tidepool.backoff import Backoff
 from tidepool.journal import Journal, read_journal
 from tidepool.protocol import (
@@ -65,7 +65,7 @@ class _Link:
     def connect(cls, path: Path) -> Self | None:
         """Connect; None where nobody listens."""
         try:
-            return cls(link.connect(path, _CONNECT_SECONDS))
+            return cls(json_sockets.connect(path, _CONNECT_SECONDS))
         except (FileNotFoundError, ConnectionRefusedError):
             return None
 
@@ -73,7 +73,7 @@ class _Link:
         connection.setblocking(False)
         self.connection = connection
         self.open = True
-        self._lines = link.Lines()
+        self._lines = json_sockets.Lines()
         self._sent: bytes | None = None
 
     def close(self) -> None:
@@ -101,7 +101,7 @@ class _Link:
                 lines = self._lines.feed(received)
             except BlockingIOError:
                 break
-            except (OSError, link.LinkError):
+            except (OSError, json_sockets.LinkError):
                 received, lines = b"", []
             for line in lines:
                 try:
@@ -328,7 +328,7 @@ class JobReconciler:
 
     def _socket(self, role: str) -> Path:
         name = f"{self.desired.job}.{self.desired.attempt}.{role}.sock"
-        return link.socket_path(self._config.run_folder / name)
+        return json_sockets.socket_path(self._config.run_folder / name)
 
 
 def _ranks_without_end(journal: Path) -> list[RankStarted]:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from tidepool.protocol import DesiredJob, JournalEntry
-from tidepool.recorded import RECORDED_FILE, RecordedMetrics
+from tidepool.recorded_metrics import RECORDED_FILE, RecordedMetrics
 
 from workers.executor.curves.observer import CurveObserver
 from workers.executor.records import JobKey, load_json, save_json

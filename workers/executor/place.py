@@ -9,7 +9,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import psutil
-from tidepool.nics import Interfaces, interface_of, interfaces, is_loopback, resolved
+from tidepool.network_interfaces import Interfaces, interface_of, interfaces, is_loopback, resolved
 
 from workers.executor.config import ConfigError, ExecutorConfig
 

@@ -11,7 +11,7 @@ import psutil
 import pynvml
 from tidepool import procfs
 from tidepool.protocol import DeviceReading, HostFacts, RankStatus
-from tidepool.slots import VIRTUAL_MODEL, gpu_of
+from tidepool.shim_slots import VIRTUAL_MODEL, gpu_of
 
 from workers.executor.config import ExecutorConfig
 

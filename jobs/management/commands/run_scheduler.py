@@ -21,8 +21,8 @@ from jobs.control.hosts import reap_lost_hosts
 from jobs.control.limits import enforce_limits
 from jobs.control.plans import Leadership, LeadershipLost, apply
 from jobs.control.snapshots import snapshot
+from scheduling.policies.target_hold import Settled, settled
 from scheduling.schedule import schedule
-from scheduling.settled import Settled, settled
 from scheduling.snapshot import Snapshot
 
 __all__ = ["Command", "Scheduler"]

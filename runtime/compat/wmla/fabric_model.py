@@ -21,9 +21,9 @@ from _wmla.options import datasets_of, parts_of, warn_of_unknown
 from callbacks import Callback
 from tidepool.env import rank_context, result_folder
 from tidepool.torch import Session
-from tidepool.torch.checkpoint import WEIGHTS_FOLDER, write_weights
 from tidepool.torch.data import collate, moved, sized
-from tidepool.torch.step import Step
+from tidepool.torch.rank.step import Step
+from tidepool.torch.state.checkpoint_files import WEIGHTS_FOLDER, write_weights
 from torch.utils.data import DataLoader, Dataset
 
 __all__ = ["FabricModel"]

@@ -24,7 +24,7 @@ import cloudpickle
 
 from tidepool.client.errors import InvalidRequest
 from tidepool.client.pack import Package
-from tidepool.parcel import CALL_FACTS, CALL_FILE, ENTRY_FILE, ENTRY_SOURCE, CallFacts
+from tidepool.function_payload import CALL_FACTS, CALL_FILE, ENTRY_FILE, ENTRY_SOURCE, CallFacts
 
 __all__ = ["MAX_CALL_BYTES", "Call", "as_package", "packed", "refuse_other_software"]
 

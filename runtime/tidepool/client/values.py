@@ -7,7 +7,7 @@ from typing import Any
 
 from tidepool.client.errors import JobFailed, NotFound, TidepoolError
 from tidepool.client.rows import JobInfo
-from tidepool.parcel import VALUE_FACTS, VALUE_FILE, ValueFacts
+from tidepool.function_payload import VALUE_FACTS, VALUE_FILE, ValueFacts
 
 __all__ = ["failure_of", "loaded", "value_bytes"]
 

@@ -11,13 +11,13 @@ from IPython.core.magic import Magics, line_cell_magic, magics_class
 from IPython.core.magic_arguments import MagicArgumentParser
 from IPython.display import DisplayHandle
 
-from tidepool.cells import Outcome
 from tidepool.client.api import Client
 from tidepool.client.errors import InvalidRequest, JobFailed, TidepoolError, Unreachable
 from tidepool.client.functions import submit_function
 from tidepool.client.rows import JobInfo
 from tidepool.client.training import Job
 from tidepool.notebook.names import as_function, names_needed, take_over
+from tidepool.notebook_cells import Outcome
 from tidepool.stand_ins import OURS, THEIRS, offer
 
 __all__ = ["CellFailed", "TidepoolMagics", "register"]

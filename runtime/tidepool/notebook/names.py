@@ -8,8 +8,8 @@ import types
 from collections.abc import Callable, Collection, Iterator, MutableMapping
 from typing import Any
 
-from tidepool.cells import TITLE, Outcome
-from tidepool.parcel import CALLER
+from tidepool.function_payload import CALLER
+from tidepool.notebook_cells import TITLE, Outcome
 
 __all__ = ["as_function", "names_needed", "take_over"]
 
@@ -47,7 +47,7 @@ def take_over(outcome: Outcome, namespace: MutableMapping[str, Any]) -> dict[str
 
 
 def _cell(source: str, wanted: list[str] | None, /, **names: Any) -> Outcome:
-    from tidepool.cells import run
+    from tidepool.notebook_cells import run
 
     return run(globals(), source, wanted, names)
 

@@ -255,7 +255,7 @@ class StepRecord(msgspec.Struct, frozen=True):
     progress: float | None = None
 
 
-# --- scripts without a session (`evaluation-metrics.txt`, see `tidepool.recorded`) ------------------------------------
+# --- scripts without a session (`evaluation-metrics.txt`, see `tidepool.recorded_metrics`) --------------------------
 
 
 class RecordedStep(msgspec.Struct, frozen=True):

@@ -1,4 +1,4 @@
-"""Measures of a training by its ranks: bare numbers, for `tidepool.profiles` to believe or not."""
+"""Measures of a training by its ranks: bare numbers, for `tidepool.profile_checks` to believe or not."""
 
 import msgspec
 

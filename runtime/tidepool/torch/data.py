@@ -20,8 +20,8 @@ import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset, Sampler, default_collate
 
 from tidepool import procfs
-from tidepool.link import tcp_sockets
-from tidepool.torch.randomness import Generators, seed_all
+from tidepool.json_sockets import tcp_sockets
+from tidepool.torch.state.randomness import Generators, mixed_seed, seed_reading
 
 __all__ = [
     "Collate",
@@ -33,8 +33,6 @@ __all__ = [
     "micro_batches",
     "moved",
     "parts",
-    "seed_reading",
-    "seed_step",
     "share",
     "sized",
 ]
@@ -56,7 +54,7 @@ class Part:
 
 def epoch_order(seed: int, epoch: int, samples: int, passes: int = 0) -> list[int]:
     """passes: over the data in this epoch before this one; an adaptive training may need several."""
-    generator = torch.Generator().manual_seed(_mixed(seed, epoch, 0x0E, *([passes] if passes else [])))
+    generator = torch.Generator().manual_seed(mixed_seed(seed, epoch, 0x0E, *([passes] if passes else [])))
     order: list[int] = torch.randperm(samples, generator=generator).tolist()
     return order
 
@@ -85,16 +83,6 @@ def parts(samples: int, place: tuple[int, int], virtual_ranks: int | None, large
         numbers, count = range(*share(0, virtual_ranks, *place)), virtual_ranks
     spans = [(number, *share(0, samples, number, count)) for number in numbers]
     return [Part(number, micro_batches(first, last, largest or max(1, last - first))) for number, first, last in spans]
-
-
-def seed_step(seed: int, step: int, part: int) -> None:
-    """Random numbers drawn in a step (dropout, augmentation) depend on the step and the part, nothing else."""
-    seed_all(_mixed(seed, step, part + 0x100))
-
-
-def seed_reading(seed: int, step: int, first: int) -> None:
-    """Seed what a dataset draws while a micro-batch is read; `first`: its first sample's place in the step."""
-    seed_all(_mixed(seed, step, first, 0xDA7A))
 
 
 def sized(dataset: Dataset[Any]) -> int:
@@ -242,14 +230,3 @@ def _begin_worker(rank_pid: int, worker: int) -> None:
     for descriptor, _ in tcp_sockets():  # workers need their pipes, and local sockets to hand over shared memory
         os.dup2(null, descriptor)  # closed, and its number not used again while the copied objects name it
     os.close(null)
-
-
-def _mixed(*parts: int) -> int:
-    """Distinct 63-bit seeds for distinct parts (the 64-bit finalizer of MurmurHash3, applied part by part)."""
-    mixed = 0
-    for part in parts:
-        mixed = (mixed ^ part) & 0xFFFFFFFFFFFFFFFF
-        for multiplier in (0xFF51AFD7ED558CCD, 0xC4CEB9FE1A85EC53):
-            mixed = ((mixed ^ (mixed >> 33)) * multiplier) & 0xFFFFFFFFFFFFFFFF
-        mixed = (mixed ^ (mixed >> 33)) + 0x9E3779B97F4A7C15
-    return mixed & 0x7FFFFFFFFFFFFFFF

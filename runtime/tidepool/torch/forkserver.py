@@ -27,12 +27,12 @@ from typing import Any, NoReturn
 
 import torch
 
-from tidepool import link, procfs
+from tidepool import json_sockets, procfs
 from tidepool.env import share_fabric_home
 from tidepool.protocol import DesiredMembership, LaunchSpec, ProtocolError, ShimSpec, from_json
 from tidepool.shim import Shim
-from tidepool.torch.coordinator import Coordinator
-from tidepool.wmla import build_fabric
+from tidepool.torch.coordination.coordinator import Coordinator
+from tidepool.wmla_environment import build_fabric
 
 __all__ = ["Forkserver", "main"]
 
@@ -51,8 +51,8 @@ def main() -> None:
     _warm_up()
     share_fabric_home(build_fabric(options.socket.parent / "fabric"))
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # children are reaped by the kernel; their records are on disk
-    listener = link.listen(options.socket)
-    remove_socket = link.remover(options.socket)
+    listener = json_sockets.listen(options.socket)
+    remove_socket = json_sockets.remover(options.socket)
     Forkserver(listener, options.lifeline_fd).run()
     remove_socket()
 
@@ -148,8 +148,8 @@ class Forkserver:
         self, path: Path, client: socket.socket, mark: str, errors: Path, run: Callable[[socket.socket], None]
     ) -> dict[str, Any]:
         errors.parent.mkdir(parents=True, exist_ok=True)
-        listener = link.listen(path)
-        remove_socket = link.remover(path)
+        listener = json_sockets.listen(path)
+        remove_socket = json_sockets.remover(path)
         sys.stdout.flush()
         sys.stderr.flush()
         pid = os.fork()
@@ -186,7 +186,7 @@ def _run_child(mark: str, errors: Path, run: Callable[[], None], clean_up: Calla
 
 
 def _read_line(client: socket.socket) -> bytes:
-    lines = link.Lines()
+    lines = json_sockets.Lines()
     while received := client.recv(65536):
         if found := lines.feed(received):
             return found[0]

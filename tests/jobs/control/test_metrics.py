@@ -25,7 +25,7 @@ from jobs.control.snapshots import snapshot
 from jobs.management.commands.run_scheduler import Scheduler
 from jobs.models import AllocationPoint, Job, SchedulerLease, SlotClaim
 from jobs.states import JobState
-from scheduling.fair_share import fair_share
+from scheduling.sharing_report import fair_share
 from tests.factories import InstanceGroupFactory
 from tests.jobs.cluster import Cluster, FakeHost
 from tests.test_architecture import ROOT

@@ -15,7 +15,7 @@ from jobs.models import InstanceGroup, Job, JobProfile, JobRun, SlotClaim
 from jobs.pages.job.speed import speed_of
 from jobs.queries.goodput import batch_now
 from jobs.states import Reason
-from scheduling.curves import Shape, batch_of
+from scheduling.policies.speedups import Shape, batch_of
 from tests.jobs.cluster import Cluster
 from tests.jobs.conftest import Submit
 

@@ -8,7 +8,7 @@ from tidepool.goodput.model import Bounds, ThroughputParameters
 
 from jobs.insight.goodput import Outlook, goodput_figure, goodput_outlook, outlook_of
 from jobs.models import Job, JobProfile, ThroughputPoint
-from scheduling.curves import Shape
+from scheduling.policies.speedups import Shape
 from scheduling.snapshot import JobView, ProfileView
 from tests.factories import JobFactory
 

@@ -15,7 +15,7 @@ from jobs.control.snapshots import snapshot
 from jobs.messages import message
 from jobs.models import InstanceGroup, Job, SlotClaim
 from jobs.states import JobState
-from scheduling.fair_share import fair_share
+from scheduling.sharing_report import fair_share
 from tests.factories import InstanceGroupFactory, JobFactory
 from tests.scene import Scene
 from workers.models import Slot

@@ -18,7 +18,7 @@ import httpx
 import numpy as np
 import pytest
 import torch
-from tidepool.torch.checkpoint import load_weights
+from tidepool.torch.state.checkpoint_files import load_weights
 from torch import nn
 
 from tests.journey.observer import Observer

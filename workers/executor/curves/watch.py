@@ -10,8 +10,8 @@ from typing import Any, Final
 
 from tidepool.journal import read_journal
 from tidepool.protocol import GenerationPlanned, ObservedStep, to_json
-from tidepool.recorded import RECORDED_FILE, shown
-from tidepool.unlinked import open_below
+from tidepool.recorded_metrics import RECORDED_FILE, shown
+from tidepool.safe_open import open_below
 
 from workers.executor.curves.names import Names, Owner
 from workers.executor.curves.pattern import LinePattern, PatternError, compiled

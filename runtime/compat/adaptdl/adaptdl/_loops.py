@@ -6,9 +6,10 @@ from contextlib import closing
 from typing import Any
 
 import torch
-from tidepool.torch.data import Feed, Piece, collate, moved, seed_step, share, sized
-from tidepool.torch.drive import Drive
-from tidepool.torch.loop import Loop
+from tidepool.torch.data import Feed, Piece, collate, moved, share, sized
+from tidepool.torch.rank.script_loop import Loop
+from tidepool.torch.rank.training_loop import Drive
+from tidepool.torch.state.randomness import seed_step
 from torch.utils.data import DataLoader
 
 from adaptdl._training import Source, Training

@@ -10,8 +10,8 @@ from types import FrameType
 from typing import Any
 
 from tidepool.env import adaptdl_variable
-from tidepool.torch.checkpoint import read_checkpoint, write_files
-from tidepool.torch.drive import Drive
+from tidepool.torch.rank.training_loop import Drive
+from tidepool.torch.state.checkpoint_files import read_checkpoint, write_files
 
 __all__ = ["begin", "newest", "save", "write_state"]
 

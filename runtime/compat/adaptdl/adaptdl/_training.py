@@ -14,17 +14,17 @@ from functools import cache
 from typing import Any, Protocol
 
 import torch
-from tidepool import rank
+from tidepool import rank_process
 from tidepool.env import adaptdl_variable, rank_context
-from tidepool.torch.adaptation import Adaptive
-from tidepool.torch.adoption import adopt_others, refuse_validation, watch_backward
-from tidepool.torch.drive import Drive, Options
-from tidepool.torch.gather import gather_bytes
-from tidepool.torch.loop import Loop, Words
-from tidepool.torch.process_group import Group
-from tidepool.torch.scaling import Rule
-from tidepool.torch.standalone import meet
-from tidepool.torch.unsupported import bare_model
+from tidepool.torch.adaptive.adaptation import Adaptive
+from tidepool.torch.adaptive.scaling_rules import Rule
+from tidepool.torch.comm.gather import gather_bytes
+from tidepool.torch.comm.process_group import Group
+from tidepool.torch.comm.standalone_group import meet
+from tidepool.torch.rank.object_patches import adopt_others, refuse_validation, watch_backward
+from tidepool.torch.rank.script_loop import Loop, Words
+from tidepool.torch.rank.training_loop import Drive, Options
+from tidepool.torch.rank.unsupported import bare_model
 
 from adaptdl import _standalone
 from adaptdl._ledger import OUTSIDE, Kept, Ledger
@@ -204,7 +204,7 @@ class Training:
         drive.join()
         self.drive, self.loop = drive, loop
         self._see_what_is_done(drive, loop)
-        rank.at_success(self._finish)
+        rank_process.at_success(self._finish)
 
     def _see_what_is_done(self, drive: Drive, loop: Loop) -> None:
         """Others have trained before: what the script does until it comes to where they are is a replay."""

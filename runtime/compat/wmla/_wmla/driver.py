@@ -20,7 +20,7 @@ import torch
 from tidepool.env import data_folder, log_folder, logging_into
 from tidepool.protocol import StepRecord
 from tidepool.torch import Session
-from tidepool.wmla import driver_folder
+from tidepool.wmla_environment import driver_folder
 
 from _wmla.ledger import Entry, Ledger, bring_files, records_after
 from _wmla.options import Parts

@@ -71,7 +71,7 @@ def test_what_is_required_is_installed_beside_the_clusters_packages(host: Host) 
 
     assert said.stdout.split() == ["1.2", msgspec.__file__]
     rank = (
-        "import sys; from tidepool.rank import _enter_environment as enter; added = enter(sys.argv[1]); "
+        "import sys; from tidepool.rank_process import _enter_environment as enter; added = enter(sys.argv[1]); "
         "sys.path[:0] = added; import subprocess, tidehello; "
         "subprocess.run([sys.executable, '-c', 'import tidehello; print(tidehello.VERSION)'], check=True)"
     )

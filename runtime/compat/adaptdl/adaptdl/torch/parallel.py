@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy
 import torch
-from tidepool.torch.adoption import adopt_optimizer
-from tidepool.torch.scaling import Rule
+from tidepool.torch.adaptive.scaling_rules import Rule
+from tidepool.torch.rank.object_patches import adopt_optimizer
 
 from adaptdl._training import training
 from adaptdl.torch.data import Writer

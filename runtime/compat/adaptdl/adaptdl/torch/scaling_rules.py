@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import numpy
 import torch
-from tidepool.torch.scaling import Moment, Rule, factor
+from tidepool.torch.adaptive.scaling_rules import Moment, Rule, factor
 
 from adaptdl._training import training
 

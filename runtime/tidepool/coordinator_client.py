@@ -1,0 +1,257 @@
+"""Connections to a job's coordinator: of a rank, kept by a thread of its own, and of a shim, which never waits.
+
+The coordinator may be on another host, and be replaced at any time: `coordinator.json` in the job's folder says where
+it is. A coordinator that goes away is waited for as long as it takes: it comes back, or who waits is ended.
+"""
+
+import errno
+import json
+import logging
+import os
+import selectors
+import socket
+import threading
+import time
+import traceback
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, ClassVar
+
+from tidepool.backoff import Backoff
+from tidepool.env import RankContext
+from tidepool.json_sockets import Lines, between_hosts, dial, has_met_itself, send_line
+from tidepool.procfs import end_at_once
+from tidepool.protocol import (
+    CoordinatorMessage,
+    Join,
+    MemberMessage,
+    ProtocolError,
+    ShimCommand,
+    ShimJoin,
+    decode,
+    encode,
+)
+
+__all__ = ["RankLink", "ShimLink"]
+
+logger = logging.getLogger(__name__)
+
+_RECONNECT_SECONDS = 0.05
+_CONNECT_SECONDS = 5.0
+
+
+class RankLink(ABC):
+    """A rank's connection. An error in one of its threads ends the rank: who hears no coordinator cannot be fenced."""
+
+    #: Kinds of messages of which the next coordinator must get the newest one too.
+    REPEATED: ClassVar[frozenset[str]]
+
+    def __init__(self, context: RankContext) -> None:
+        self._context = context
+        #: Guards what messages change; notified with each.
+        self.changed = threading.Condition()
+        #: By kind, in the order in which the kinds were sent first.
+        self._repeated: dict[str, MemberMessage] = {}
+        self._connection: socket.socket | None = None
+        self._closed = False
+        self._send_lock = threading.Lock()
+
+    def send(self, message: MemberMessage) -> None:
+        """Send to the coordinator, if it is there. What must survive its absence is sent again on reconnecting."""
+        with self._send_lock:
+            if message.kind in self.REPEATED:
+                self._repeated[message.kind] = message
+            if self._connection is not None:
+                self._send(encode(message))
+
+    def close(self) -> None:
+        with self._send_lock:
+            self._closed = True
+            if self._connection is not None:
+                with suppress(OSError):  # its other end was quicker
+                    self._connection.shutdown(socket.SHUT_RDWR)
+
+    @abstractmethod
+    def _apply(self, message: CoordinatorMessage) -> None:
+        """Act on a message, while `changed` is held."""
+
+    def _farewell(self, ended: str | None) -> CoordinatorMessage | None:
+        """The message of a coordinator that has gone for good. `ended`: how the attempt did; None: it goes on."""
+        return None
+
+    def _join(self) -> Join:
+        context = self._context
+        return Join(
+            job=context.job,
+            attempt=context.attempt,
+            member_id=context.member_id,
+            host=context.host,
+            slot=context.slot,
+            pid=os.getpid(),
+            generation=0,
+            ready=False,
+            target_revision=context.target_revision,
+        )
+
+    def _start(self, work: Callable[[], None], name: str) -> None:
+        """Run `work` in a thread, whose failure is the rank's end."""
+
+        def run() -> None:
+            try:
+                work()
+            except BaseException:
+                traceback.print_exc()
+                end_at_once("its control thread failed")
+
+        threading.Thread(target=run, name=name, daemon=True).start()
+
+    def _listen(self) -> None:
+        """The thread's work, until `close`."""
+        while not self._closed:
+            try:
+                connection = self._connect()
+            except (OSError, ValueError):  # not there yet, being replaced, or gone: it comes back or we are ended
+                time.sleep(_RECONNECT_SECONDS)
+                continue
+            with connection:
+                self._introduce(connection)
+                for line in _lines(connection):
+                    self._receive(decode(CoordinatorMessage, line))
+                with self._send_lock:
+                    self._connection = None
+
+    def _connect(self) -> socket.socket:
+        place = _place(self._context.folder)
+        if (message := self._farewell(place.get("ended"))) is not None:
+            self._receive(message)
+        connection = dial((place["address"], place["port"]), _CONNECT_SECONDS)
+        connection.settimeout(None)
+        between_hosts(connection)
+        return connection
+
+    def _introduce(self, connection: socket.socket) -> None:
+        """Use `connection` from now on; begin with the join message and those that were sent before."""
+        with self._send_lock:
+            if self._closed:
+                connection.close()
+                return
+            self._connection = connection
+            self._send(b"".join(map(encode, [self._join(), *self._repeated.values()])))
+
+    def _send(self, line: bytes) -> None:
+        """Send a line; the caller holds `_send_lock`."""
+        assert self._connection is not None
+        try:
+            self._connection.sendall(line)
+        except OSError:  # the reader sees the same and reconnects
+            self._connection = None
+
+    def _receive(self, message: CoordinatorMessage) -> None:
+        with self.changed:
+            self._apply(message)
+            self.changed.notify_all()
+
+
+class ShimLink:
+    """A shim's connection, by which the coordinator has it kill ranks that no longer respond.
+
+    The shim's loop calls `turn`, and what it selects on calls the rest.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        selector: selectors.BaseSelector,
+        join: Callable[[], ShimJoin],
+        on_command: Callable[[ShimCommand], None],
+    ) -> None:
+        self._folder = folder
+        self._selector = selector
+        self._join, self._on_command = join, on_command
+        self._link: socket.socket | None = None
+        self._connected = False
+        self._lines = Lines()
+        self._backoff = Backoff(first_seconds=0.1, longest_seconds=2.0)
+        #: Monotonic time of the next attempt, or of giving the present one up; None: connected.
+        self.next_attempt_at: float | None = time.monotonic()
+
+    def turn(self) -> None:
+        if self.next_attempt_at is None or self.next_attempt_at > time.monotonic():
+            return
+        self._drop()
+        self._connect()
+
+    def send_join(self) -> None:
+        """Send the join message, also again whenever its content has changed."""
+        if self._link is not None and self._connected and not send_line(self._link, encode(self._join())):
+            self._drop()
+
+    def _connect(self) -> None:
+        self._backoff.add(time.monotonic())
+        self.next_attempt_at = self._backoff.until
+        try:
+            place = _place(self._folder)
+            address = str(place["address"]), int(place["port"])
+        except (OSError, ValueError, KeyError, TypeError):  # not there yet, or being replaced
+            return
+        if place.get("ended"):
+            return
+        self._link = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        self._link.setblocking(False)
+        if self._link.connect_ex(address) in (0, errno.EINPROGRESS):
+            self.next_attempt_at = time.monotonic() + _CONNECT_SECONDS
+            self._selector.register(self._link, selectors.EVENT_WRITE, self._begin)
+        else:
+            self._link.close()
+            self._link = None
+
+    def _begin(self) -> None:
+        """The attempt has come to its end, well or not."""
+        if self._link is None:
+            return
+        failed = self._link.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+        if failed or has_met_itself(self._link):
+            logger.debug("no coordinator: %s", os.strerror(failed))
+            self._drop()
+            return
+        self._selector.modify(self._link, selectors.EVENT_READ, self._read)
+        between_hosts(self._link)
+        self._connected, self._lines = True, Lines()
+        self.next_attempt_at = None
+        self._backoff.reset()
+        self.send_join()
+
+    def _read(self) -> None:
+        if self._link is None:
+            return
+        lines = self._lines.receive(self._link)
+        if lines is None:
+            self._drop()
+        for line in lines or []:
+            try:
+                self._on_command(decode(ShimCommand, line))
+            except ProtocolError as error:
+                logger.warning("dropped a coordinator's line: %s", error)
+
+    def _drop(self) -> None:
+        if self._link is None:
+            return
+        self._selector.unregister(self._link)
+        self._link.close()
+        self._link, self._connected = None, False
+        self.next_attempt_at = time.monotonic() + (self._backoff.pause_seconds or self._backoff.first_seconds)
+
+
+def _place(folder: Path) -> dict[str, Any]:
+    place: dict[str, Any] = json.loads((folder / "coordinator.json").read_text())
+    return place
+
+
+def _lines(connection: socket.socket) -> Iterator[bytes]:
+    """Whole lines, until the other end is gone, however it went."""
+    try:
+        yield from connection.makefile("rb")
+    except OSError:
+        return

@@ -1,0 +1,386 @@
+"""A rank's first and last moments: from the fork in the shim to the user's script, and out again.
+
+The shim forks; the child calls `run_rank` and never returns from it.
+"""
+
+import atexit
+import faulthandler
+import json
+import os
+import runpy
+import signal
+import site
+import socket
+import sys
+import threading
+import time
+import traceback
+import warnings
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import NoReturn
+
+from tidepool import adaptdl_environment, procfs, stand_ins, tracking, wmla_environment
+from tidepool.env import RankContext, rank_environment, site_of
+from tidepool.function_payload import CALL_FILE, CALLER
+from tidepool.gang import take_place
+from tidepool.journal import replace_file
+from tidepool.network_interfaces import interface_variables, interfaces
+from tidepool.rank_exits import ERROR_FILE, FATAL_FILE
+from tidepool.shim_slots import gpu_of
+
+__all__ = [
+    "GROUPED",
+    "READY",
+    "Leaving",
+    "RankStart",
+    "at_success",
+    "could_train",
+    "inherited_environment",
+    "is_first",
+    "note_micro_batch",
+    "note_rank",
+    "note_step",
+    "run_rank",
+]
+
+#: The bytes a rank sends to its shim: when the user's script begins, and when it could join the training.
+RUNNING = b"R"
+READY = b"T"
+#: ... when a script without a session has formed a process group of torch.distributed.
+GROUPED = b"G"
+
+#: What left the script. It holds the script's frames: a DDP model in one of them that outlives its process group may
+#: wait forever in its destructor, for a thread of gloo's that waits for the interpreter.
+_ends: list[BaseException] = []
+#: Called when the script has ended without an error.
+_at_success: list[Callable[[], None]] = []
+#: To the shim, in a rank.
+_links: list[socket.socket] = []
+#: Steps that are completed; None: no training has begun here.
+_step: int | None = None
+#: Kind of GPU and samples of the largest micro-batch of the step under way, where the batch adapts.
+_micro_batch: tuple[str, int] | None = None
+#: Of a script with a session, in its present group.
+_rank: int | None = None
+#: Added to the niceness of ranks on virtual GPUs. They train on the processors that the control plane of a small
+#: installation runs on, would take all of them, and wait then for the answers that it has no time to give.
+_VIRTUAL_NICENESS = 5
+_AUTOGROUP = Path("/proc/self/autogroup")
+_AUTOGROUP_PATIENCE_SECONDS = 10.0
+_GROUP_LOOK_SECONDS = 0.25
+_RUNTIME_ROOT = Path(__file__).resolve().parents[1]
+#: Their frames are ours, too: they call a function or a cell that came in a training.
+_CALLERS = {CALLER, *(str(_RUNTIME_ROOT / "tidepool" / name) for name in ("function_runner.py", "notebook_cells.py"))}
+_INHERITED = {
+    *("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "TZ", "TMPDIR", "LD_LIBRARY_PATH"),
+    *("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "PYTORCH_NVML_BASED_CUDA_CHECK", "TIDEPOOL_FAULT"),
+    "FABRIC_HOME",
+}
+
+
+class Leaving(SystemExit):
+    """This rank is not needed any more: its script ends here, and the training goes on, or is over, without it."""
+
+    def __init__(self) -> None:
+        super().__init__(0)
+
+
+@dataclass(frozen=True)
+class RankStart:
+    context: RankContext
+    #: Holds the LaunchSpec as JSON.
+    launch_file: Path
+    mark: str
+    #: None: there are no GPUs; hide those that the machine may have.
+    slots_per_gpu: int | None
+    shim_pid: int
+    #: Folder of the virtual environment with what the job requires; "": it requires nothing.
+    environment: str = ""
+
+
+def inherited_environment(environment: dict[str, str]) -> dict[str, str]:
+    """The part of our environment that a process with users' code may see: an allow-list, so no secret."""
+    return {name: value for name, value in environment.items() if name in _INHERITED or name.startswith("LC_")}
+
+
+def run_rank(start: RankStart, link: socket.socket) -> NoReturn:
+    """Run the script in this freshly forked process and end it. When `link` closes, the shim is gone: end too."""
+    code = 1
+    try:
+        _leave_shim(start.shim_pid, link.fileno())
+        if start.slots_per_gpu is None:
+            _yield_to_others()
+        _open_logs(start.context.log_dir)
+        _set_environment(start)
+        procfs.set_title(start.context.title())
+        threading.Thread(target=_end_with_shim, args=(link,), name="shim-watch", daemon=True).start()
+        required = _enter_environment(start.environment)
+        _enter_code_folder(start.context, required)
+        if start.context.launch.engine != "elastic":
+            os.environ.update(take_place(start.context, slots_per_gpu=start.slots_per_gpu))
+            if wmla_environment.COMPAT in start.context.launch.compat and os.environ.get("RANK", "0") == "0":
+                wmla_environment.link_recorded(start.context)
+            if tracking.is_to_log(start.context.launch, os.environ):
+                tracking.log_by_themselves()
+        if start.context.launch.engine == "fixed":
+            threading.Thread(target=_tell_of_group, args=(link,), name="group-watch", daemon=True).start()
+        _links.append(link)
+        link.send(RUNNING)
+        code = _run_script(start.context)
+    except BaseException as error:
+        traceback.print_exc()
+        _record_error(start.context.log_dir, type(error).__name__, *_story(error))
+    finally:
+        _flush()
+        os._exit(code)
+
+
+def _yield_to_others() -> None:
+    """Let everything else on this machine go first.
+
+    Where the kernel schedules by sessions (autogroups), the niceness of a process counts within its session only, and
+    a rank has one of its own: the session gets the same niceness.
+    """
+    os.nice(_VIRTUAL_NICENESS)
+    if _AUTOGROUP.exists():
+        threading.Thread(target=_make_session_nice, name="session-niceness", daemon=True).start()
+
+
+def _make_session_nice() -> None:
+    """The kernel lets one user do this once in a tenth of a second."""
+    deadline = time.monotonic() + _AUTOGROUP_PATIENCE_SECONDS
+    while True:
+        try:
+            _AUTOGROUP.write_text(str(_VIRTUAL_NICENESS))
+            return
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                warnings.warn("tidepool: the niceness of this rank's session could not be set", stacklevel=1)
+                return
+            time.sleep(0.1 + os.getpid() % 16 / 160)
+
+
+def _leave_shim(shim_pid: int, kept_descriptor: int) -> None:
+    os.setsid()
+    signal.set_wakeup_fd(-1)
+    for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE):
+        signal.signal(number, signal.SIG_IGN if number == signal.SIGPIPE else signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    procfs.die_with_parent(shim_pid)
+    procfs.close_descriptors(keep={0, 1, 2, kept_descriptor})
+
+
+def _open_logs(folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    procfs.redirect([0], Path(os.devnull))
+    procfs.redirect([1], folder / "stdout")
+    procfs.redirect([2], folder / "stderr")
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+    faulthandler.enable(open(folder / FATAL_FILE, "w"))  # noqa: SIM115 - a crash writes its stacks there
+
+
+def _set_environment(start: RankStart) -> None:
+    kept = inherited_environment(dict(os.environ))
+    fabric_home = kept.pop("FABRIC_HOME", "")
+    compat = [str(_RUNTIME_ROOT / "compat" / name) for name in start.context.launch.compat]
+    os.environ.clear()
+    os.environ.update(kept)
+    os.environ["PYTHONPATH"] = os.pathsep.join([*compat, str(_RUNTIME_ROOT)])
+    os.environ["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"  # the order in which NVML numbers the slots
+    per_gpu = start.slots_per_gpu
+    os.environ["CUDA_VISIBLE_DEVICES"] = str(gpu_of(start.context.slot, per_gpu)) if per_gpu else ""
+    if wmla_environment.COMPAT in start.context.launch.compat:
+        os.environ.update(wmla_environment.environment(start.context, _RUNTIME_ROOT, fabric_home))
+    if adaptdl_environment.COMPAT in start.context.launch.compat:
+        os.environ.update(adaptdl_environment.environment(start.context))
+    path = os.environ["PYTHONPATH"]
+    os.environ.update(interface_variables(start.context.address, interfaces()))
+    os.environ.update(rank_environment(start.context, start.launch_file))  # the job's own variables win
+    os.environ["PYTHONPATH"] = os.pathsep.join([path, *_asked_for(start.context)])
+    os.environ.update(tracking.access_variables(Path(start.context.launch.folder), dict(os.environ)))
+    procfs.set_mark(start.mark)
+
+
+def _end_with_shim(link: socket.socket) -> None:
+    try:
+        while link.recv(64):
+            pass
+    finally:
+        os._exit(1)
+
+
+def _tell_of_group(link: socket.socket) -> None:
+    """Look whether the script has formed a process group, and tell the shim once."""
+    while True:
+        # Never imported here: only a script that has torch can have a group. It may be in the middle of importing it.
+        is_initialized = getattr(sys.modules.get("torch.distributed"), "is_initialized", None)
+        if is_initialized is not None and is_initialized():
+            with suppress(OSError):  # the shim is gone, and this process ends with it
+                link.send(GROUPED)
+            return
+        time.sleep(_GROUP_LOOK_SECONDS)
+
+
+def _enter_environment(environment: str) -> list[str]:
+    """Be a process of the virtual environment, as are those that it starts; return the folders of its packages."""
+    if not environment:
+        return []
+    folder, own = Path(environment), Path(sys.executable).parent
+    os.environ["VIRTUAL_ENV"] = environment
+    os.environ["PATH"] = os.pathsep.join([str(folder / "bin"), str(own), os.environ.get("PATH", os.defpath)])
+    sys.executable = str(folder / "bin" / "python")
+    if "multiprocessing.spawn" in sys.modules:
+        sys.modules["multiprocessing.spawn"].set_executable(sys.executable)
+    before = set(sys.path)
+    site.addsitedir(str(site_of(folder)))
+    added = [entry for entry in sys.path if entry not in before]
+    sys.path[:] = [entry for entry in sys.path if entry in before]
+    return added
+
+
+def _enter_code_folder(context: RankContext, required: list[str]) -> None:
+    script = _script(context)
+    os.chdir(context.launch.code_folder)
+    sys.argv = [str(script), *context.launch.arguments]
+    compat = [str(_RUNTIME_ROOT / "compat" / name) for name in context.launch.compat]
+    if wmla_environment.COMPAT in context.launch.compat:
+        wmla_environment.link_submitted_code(context)
+        wmla_environment.link_results(context)
+        if script.parent != Path(context.launch.code_folder):  # the model's own modules come before ours of that name
+            compat.insert(0, context.launch.code_folder)
+    installed = [entry for entry in sys.path if Path(entry).resolve() != _RUNTIME_ROOT]
+    sys.path[:] = [str(script.parent), *compat, *_asked_for(context), *required, *installed, str(_RUNTIME_ROOT)]
+    # Asked by name alone: libraries look whether there is a pyspark to choose what they do.
+    if stand_ins.is_named([*script.parent.glob("*.py"), script.parent / CALL_FILE]):
+        stand_ins.offer()
+    if "numpy" in sys.modules:  # the fork copied its generator: without this all ranks draw the same numbers
+        sys.modules["numpy"].random.seed()
+
+
+def _asked_for(context: RankContext) -> list[str]:
+    """Folders of a PYTHONPATH that the submission gave: they come behind those that the script needs here."""
+    return [folder for folder in context.launch.environment.get("PYTHONPATH", "").split(os.pathsep) if folder]
+
+
+def _script(context: RankContext) -> Path:
+    return Path(context.launch.code_folder) / context.launch.entry_point
+
+
+def _run_script(context: RankContext) -> int:
+    """The exit code that `python script.py` would have had."""
+    try:
+        _run_to_its_end(str(_script(context)))
+        code = 0
+    except SystemExit as error:
+        _ends.append(error)
+        code = _exit_code(error, context.log_dir)
+    except BaseException as error:
+        _ends.append(error)
+        message, text = _story(error)
+        sys.stderr.write(text)
+        _record_error(context.log_dir, type(error).__name__, message, text)
+        code = 1
+    if tracking.flush():
+        threading._shutdown()  # type: ignore[attr-defined]  # what the interpreter does before its exit handlers
+    atexit._run_exitfuncs()
+    return code
+
+
+def _run_to_its_end(script: str) -> None:
+    try:
+        runpy.run_path(script, run_name="__main__")
+    except SystemExit as error:
+        _ends.append(error)
+        if error.code or isinstance(error, Leaving):
+            raise
+    for call in _at_success:
+        call()
+
+
+def _exit_code(error: SystemExit, log_dir: Path) -> int:
+    if error.code is None or error.code == 0:
+        return 0
+    if isinstance(error.code, int):
+        code, message = error.code & 0xFF, f"the script exited with code {error.code & 0xFF}"
+    else:
+        code, message = 1, f"the script exited with: {error.code}"
+        sys.stderr.write(f"{error.code}\n")
+    _record_error(log_dir, "SystemExit", message, _story(error)[1])
+    return code
+
+
+def _story(error: BaseException) -> tuple[str, str]:
+    """Message and traceback as the script's author expects them: without our frames and runpy's."""
+    lines = traceback.format_exception(type(error), error, _user_frames(error.__traceback__))
+    return str(error), "".join(lines)
+
+
+def _user_frames(frames: TracebackType | None) -> TracebackType | None:
+    while frames is not None and _file(frames) in (__file__, "<frozen runpy>", runpy.__file__):
+        frames = frames.tb_next
+    first = frames
+    while first is not None and _file(first) not in _CALLERS:
+        first = first.tb_next
+    while first is not None and _file(first) in _CALLERS:
+        first = frames = first.tb_next
+    return frames
+
+
+def _file(frames: TracebackType) -> str:
+    return frames.tb_frame.f_code.co_filename
+
+
+def _record_error(log_dir: Path, kind: str, message: str, text: str) -> None:
+    error = {"kind": kind, "message": message, "traceback": text, "step": _step, "rank": _number()}
+    batch = {} if _micro_batch is None else {"micro_batch": dict(zip(("kind", "samples"), _micro_batch, strict=True))}
+    replace_file(log_dir / ERROR_FILE, json.dumps({**error, **batch}))
+
+
+def _flush() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError):  # the script closed it, or the disk is full: nowhere left to report it
+            stream.flush()
+
+
+def could_train() -> None:
+    """Tell the shim that this rank's script has come as far as the training; again without effect."""
+    while _links:
+        _links.pop().send(READY)
+
+
+def at_success(call: Callable[[], None]) -> None:
+    """Call it when the script has ended without an error and is still needed."""
+    _at_success.append(call)
+
+
+def note_micro_batch(kind: str, samples: int) -> None:
+    """Note the micro-batch of this rank, of a batch that adapts. The record of its end says so."""
+    global _micro_batch
+    _micro_batch = kind, samples
+
+
+def note_step(step: int) -> None:
+    """`step` steps are completed: the record of this rank's end says so."""
+    global _step
+    _step = step
+
+
+def note_rank(rank: int) -> None:
+    """This process is so numbered in the group of its session."""
+    global _rank
+    _rank = rank
+
+
+def is_first() -> bool:
+    """Return whether this process is rank 0: by its session, by torchrun's variables, or because it is the only one."""
+    return _number() == 0
+
+
+def _number() -> int:
+    return int(os.environ.get("RANK", "0")) if _rank is None else _rank

@@ -1,0 +1,241 @@
+"""Times of steps by the shape of the step, measured without an extra message and without waiting for a GPU.
+
+Each rank measures how long it computes. A GPU's answer is known only once the step is over, so it rides on the next
+step's sum, in the last two of the control block's places for metrics: the sum of the ranks' seconds, and how many ranks
+say so. A script with more metrics than that leaves room for is not measured. No gradient is read and no bucket changes
+its length, so that weights are the same to the bit.
+"""
+
+import statistics
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+
+from tidepool.profile_checks import PROFILE_SECONDS
+from tidepool.protocol import AdaptedBatch, MemberMessage, StepTimes
+from tidepool.shim_slots import VIRTUAL_MODEL
+from tidepool.torch.state.training_state import Position
+
+__all__ = ["TIMES", "Made", "Profiler", "Shape", "Stopwatch", "TimesOfSteps", "device_kind"]
+
+#: Places of the control block that this takes.
+TIMES = 2
+#: Steps after a switch that are not counted: the first is computed by some of the ranks only, others build caches.
+UNSETTLED_STEPS = 3
+#: Steps of a shape that count, spread over so many seconds of steps or more: on a busy machine a minute says little of
+#: the next one.
+_NEWEST, _NEWEST_SECONDS = 200, 600.0
+#: Shapes that are kept, those that were used last. Each size of the job has one, and the short step of each epoch.
+_MOST_SHAPES = 64
+#: Steps of a shape before it is told at all, and until when more of them make it worth telling again.
+_FEWEST_STEPS, _ENOUGH_STEPS = 5, 50
+_MOVED = 0.02
+
+
+class Shape(NamedTuple):
+    hosts: int
+    ranks: int
+    #: Samples of the largest micro-batch.
+    batch: int
+
+
+def device_kind(device: torch.device) -> str:
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else VIRTUAL_MODEL
+
+
+class _Newest:
+    """Seconds of a shape's newest steps. Where these are quick, only each second, fourth, eighth ... one counts."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._each = 1
+        #: (computing a micro-batch, a step with one).
+        self._kept: deque[tuple[float, float]] = deque(maxlen=_NEWEST)
+
+    def add(self, compute_seconds: float, step_seconds: float) -> None:
+        self.count += 1
+        if self.count % self._each:
+            return
+        if len(self._kept) == _NEWEST and _NEWEST * self._each * step_seconds < _NEWEST_SECONDS:
+            self._kept = deque([*self._kept][1::2], maxlen=_NEWEST)
+            self._each *= 2
+        self._kept.append((compute_seconds, step_seconds))
+
+    def medians(self) -> tuple[float, float]:
+        compute, step = (statistics.median(column) for column in zip(*self._kept, strict=True))
+        return compute, step
+
+
+class TimesOfSteps:
+    """Seconds of the newest steps of each shape, and which of their medians are news."""
+
+    def __init__(self, kind: str) -> None:
+        self._kind = kind
+        #: Least recently used shapes first.
+        self._newest: dict[Shape, _Newest] = {}
+        self._told: dict[Shape, StepTimes] = {}
+        self._looked_at: float | None = None
+
+    def add(self, shape: Shape, compute_seconds: float, step_seconds: float) -> None:
+        newest = self._newest.pop(shape, None) or _Newest()
+        newest.add(compute_seconds, step_seconds)
+        self._newest[shape] = newest
+        if len(self._newest) > _MOST_SHAPES:
+            oldest = next(iter(self._newest))
+            del self._newest[oldest]
+            self._told.pop(oldest, None)
+
+    def medians(self) -> list[StepTimes]:
+        """Return the medians of each shape with enough steps; the shape used last comes last."""
+        return [self._median(shape) for shape, newest in self._newest.items() if newest.count >= _FEWEST_STEPS]
+
+    def news(self, now: float) -> list[StepTimes] | None:
+        """Return what has moved since the last report. None: too early to tell anything. now: monotonic seconds."""
+        if self._looked_at is not None and now - self._looked_at < PROFILE_SECONDS:
+            return None
+        medians = self.medians()
+        if not medians:
+            return None
+        self._looked_at = now
+        moved = [times for times in medians if self._has_moved(times)]
+        self._told |= {_shape_of(times): times for times in moved}
+        return moved
+
+    def _median(self, shape: Shape) -> StepTimes:
+        compute, step = (float(f"{seconds:.4g}") for seconds in self._newest[shape].medians())
+        return StepTimes(self._kind, *shape, compute, step, self._newest[shape].count)
+
+    def _has_moved(self, times: StepTimes) -> bool:
+        told = self._told.get(_shape_of(times))
+        if told is None or (told.steps < _ENOUGH_STEPS and times.steps >= 2 * told.steps):
+            return True
+        pairs = (told.compute_seconds, times.compute_seconds), (told.step_seconds, times.step_seconds)
+        return any(_moved(older, newer) for older, newer in pairs)
+
+
+def _shape_of(times: StepTimes) -> Shape:
+    return Shape(times.hosts, times.ranks, times.batch)
+
+
+def _moved(before: float | None, after: float | None) -> bool:
+    if before is None or after is None:
+        return before is not after
+    return abs(after - before) > _MOVED * before
+
+
+def _is_news(told: AdaptedBatch | None, batch: AdaptedBatch | None) -> bool:
+    if told is None or batch is None:
+        return batch is not None
+    drifting = ("gain", "variance", "squared_gradient")
+    if any(_moved(getattr(told, name), getattr(batch, name)) for name in drifting):
+        return True
+    choice = ("batch", "micro_batch", "accumulation", "pinned", "most_micro_batch")
+    return any(getattr(told, name) != getattr(batch, name) for name in choice)
+
+
+class Stopwatch:
+    """Measures what this rank computes in a step: by the device's own clock where it is a GPU."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._events: list[Any] = []
+        if device.type == "cuda":
+            self._events = [torch.cuda.Event(enable_timing=True) for _ in range(2)]  # type: ignore[no-untyped-call]
+        self._began = self._ended = 0.0
+
+    def start(self) -> None:
+        self._began = time.monotonic()
+        if self._events:
+            self._events[0].record()
+
+    def stop(self) -> None:
+        self._ended = time.monotonic()
+        if self._events:
+            self._events[1].record()
+
+    def seconds(self) -> float:
+        """Return seconds from start to stop. Asked once the step's sums are there: nobody waits for the device."""
+        if self._events and self._events[1].query():
+            return float(self._events[0].elapsed_time(self._events[1])) / 1000.0
+        return self._ended - self._began
+
+
+@dataclass(frozen=True)
+class Made:
+    """A completed step, as one rank saw it."""
+
+    shape: Shape
+    #: Micro-batches of this rank.
+    pieces: int
+    #: From its beginning to the end of its update.
+    seconds: float
+    generation: int
+
+
+class Profiler:
+    """One rank's measurements, step by step. Only the training thread calls it."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.times = TimesOfSteps(device_kind(device))
+        self.watch = Stopwatch(device)
+        #: Samples of a rank's micro-batch at most; 0: all that it has of a step is one.
+        self.most_micro_batch = 0
+        self._generation = 0
+        self._unsettled = UNSETTLED_STEPS
+        #: The step before, if it counts, and this rank's seconds for a micro-batch of it.
+        self._before: Made | None = None
+        self._own_seconds: float | None = None
+        #: How the batch adapts, as it was told.
+        self._adapted: AdaptedBatch | None = None
+        #: Why nothing is measured, until that is told.
+        self._refusal = ""
+        self._refused = False
+
+    def refuse(self, why: str) -> None:
+        if not self._refused:
+            self._refusal, self._refused = why, True
+
+    def write(self, places: torch.Tensor) -> None:
+        """Into `TIMES` places of the control block: what this rank has to say of the step before."""
+        if self._own_seconds is not None:
+            places[:] = torch.tensor([self._own_seconds, 1.0])
+
+    def made(self, step: Made, told: tuple[float, float], *, counts: bool = True) -> None:
+        """A step is complete. told: what its sum says of the step before. counts: it was a step like others."""
+        seconds, ranks = told
+        if self._before is not None and ranks >= 1:
+            compute = seconds / ranks
+            once = self._before.seconds - (self._before.pieces - 1) * compute
+            self.times.add(self._before.shape, compute, max(once, compute))
+        if step.generation != self._generation:
+            self._generation, self._unsettled = step.generation, UNSETTLED_STEPS
+        is_counted = counts and step.pieces > 0 and not self._unsettled
+        self._unsettled = max(0, self._unsettled - 1)
+        self._before = step if is_counted else None
+        self._own_seconds = self.watch.seconds() / step.pieces if is_counted else None
+
+    def message(
+        self, position: Position, now: float, adapted: Callable[[], AdaptedBatch] | None = None
+    ) -> MemberMessage | None:
+        """Build rank 0's message, if there is something new. now: monotonic seconds."""
+        if self._refusal:
+            why, self._refusal = self._refusal, ""
+            return MemberMessage("profile", step=position.step, error=why)
+        times = self.times.news(now)
+        if times is None:
+            return None
+        batch = adapted() if adapted is not None else None
+        if not times and not _is_news(self._adapted, batch):
+            return None
+        self._adapted = batch
+        return MemberMessage(
+            "profile",
+            step=position.step,
+            batch_size=position.effective_batch_size,
+            most_micro_batch=self.most_micro_batch,
+            times=times,
+            adapted=batch,
+        )

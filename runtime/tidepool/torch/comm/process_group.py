@@ -1,0 +1,328 @@
+"""The process group of a generation: collectives, and TCP connections for state. Any thread can break both off.
+
+`make_group` is the only place that creates a process group: gloo always, and NCCL for tensors on GPUs where each rank
+has a GPU to itself (`nccl.py`).
+
+When a peer dies, gloo raises at once in the ring's neighbours, the other ranks hang until the timeout, and `abort()`
+does nothing (torch 2.13, measured). shutdown(2) on the group's own TCP sockets releases every waiting thread within
+milliseconds. `Group.break_off` does that; it finds the sockets by the listening ports of the members, which they
+publish in the store.
+
+State does not travel over gloo: a gloo `send` that is posted at the moment in which its connection breaks is never
+released (seen once among a few dozen deaths of a sender), and nothing reachable from Python can end it.
+"""
+
+import hmac
+import secrets
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any, NamedTuple
+
+import torch
+from torch._C._distributed_c10d import (
+    AllreduceOptions,
+    PrefixStore,
+    ProcessGroupGloo,
+    ReduceOp,
+    Store,
+    TCPStore,
+)
+
+from tidepool.json_sockets import tcp_sockets
+from tidepool.torch.comm.nccl import Nccl, NcclError, backend_for, device_name, start_nccl
+
+__all__ = ["CommunicationError", "Group", "make_group"]
+
+#: The coordinator reports dead and stuck peers; this timeout is only a bound for what nobody foresaw.
+COLLECTIVE_TIMEOUT = timedelta(minutes=30)
+#: Interval at which a waiting thread checks whether its group was broken off.
+LOOK = timedelta(seconds=0.5)
+#: A broken collective is released within milliseconds; one that is not released by then never will be.
+RELEASE_SECONDS = 2.0
+CONNECT_SECONDS = 10.0
+#: Time for a peer that connects to hand state over to send the token of the group.
+WORD_SECONDS = 10.0
+#: Serializes the opening of listening sockets, so that the socket of a gloo device can be identified.
+_device_lock = threading.Lock()
+#: Collectives that were never released, with the objects that they refer to: destroying those would block.
+_entombed: list[Any] = []
+
+
+class CommunicationError(RuntimeError):
+    """A collective of this generation failed, or was broken off: recover, do not retry."""
+
+
+@dataclass(frozen=True)
+class _OnGpu:
+    """A handle of an NCCL operation."""
+
+    work: Any
+
+
+@dataclass
+class Group:
+    """The process group of one generation, seen by one of its members."""
+
+    generation: int
+    rank: int
+    size: int
+    _backend: ProcessGroupGloo | None = None
+    _nccl: Nccl | None = None
+    #: By rank, where each member takes state, and from whom.
+    _places: list["_Place"] = field(default_factory=list)
+    _listener: socket.socket | None = None
+    #: (address, port) where the members' gloo listens.
+    _gloo_places: frozenset[tuple[str, int]] = frozenset()
+    #: Connections that carry state; threads add to it.
+    _transfers: list[socket.socket] = field(default_factory=list)
+    _transfers_lock: threading.Lock = field(default_factory=threading.Lock)
+    broken: bool = False
+    #: Since when (monotonic) the training thread has waited for the other members; None: it does not.
+    waiting_since: float | None = None
+
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
+        """Mark the block as waiting for other members: a rank in it holds nobody up."""
+        self.waiting_since = time.monotonic()
+        try:
+            yield
+        finally:
+            self.waiting_since = None
+
+    def all_reduce(self, tensor: torch.Tensor) -> Any:
+        """Sum `tensor` over all ranks in place, in the background; returns a handle for `wait`."""
+        if self.size == 1:  # nobody whose death could break it: a recovery that was told waits for the next step
+            return None
+        options = AllreduceOptions()
+        options.reduceOp = ReduceOp(ReduceOp.SUM)
+        return self._begin("allreduce", [tensor], options)
+
+    def exchange(
+        self, received: torch.Tensor, sent: torch.Tensor, received_sizes: list[int], sent_sizes: list[int]
+    ) -> Any:
+        """Send each rank its piece of `sent` and take one from each, in the background; returns a handle for `wait`.
+
+        Both tensors are of one dimension, their pieces of the given sizes in the order of the ranks.
+        """
+        return self._begin("alltoall_base", received, sent, received_sizes, sent_sizes)
+
+    def gather(self, gathered: torch.Tensor, piece: torch.Tensor) -> Any:
+        """Gather every rank's `piece`, all of one size, in the order of the ranks; returns a handle for `wait`."""
+        return self._begin("_allgather_base", gathered, piece)
+
+    def _begin(self, operation: str, *arguments: Any) -> Any:
+        if self.broken or self._backend is None:
+            raise CommunicationError(f"generation {self.generation} was broken off")
+        try:
+            if self._nccl is not None and _on_gpu(arguments[0]):
+                return _OnGpu(getattr(self._nccl.backend, operation)(*arguments))
+            return getattr(self._backend, operation)(*arguments)
+        except RuntimeError as error:
+            raise CommunicationError(str(error)) from error
+
+    def wait(self, work: Any) -> None:
+        """Wait until an operation is over. Raises CommunicationError; nothing writes into its tensors then."""
+        if work is None:
+            return
+        with self.waiting():
+            if not isinstance(work, _OnGpu):
+                self._wait(work)
+                return
+            assert self._nccl is not None
+            try:
+                self._nccl.wait(work.work)
+            except NcclError as error:
+                raise CommunicationError(f"generation {self.generation}: {error}") from error
+
+    def _wait(self, work: Any) -> None:
+        broken_at: float | None = None
+        while True:
+            over = work.is_completed()  # looked at first: it may succeed in the moment in which a wait times out
+            try:
+                work.wait(LOOK)
+                return
+            except RuntimeError as error:
+                if over:
+                    raise CommunicationError(str(error)) from error
+            if not self.broken:
+                continue
+            broken_at = broken_at or time.monotonic()
+            if time.monotonic() - broken_at > RELEASE_SECONDS:
+                _entombed.append((self._backend, work))
+                self._backend = None
+                raise CommunicationError(f"generation {self.generation} was broken off")
+
+    def connect(self, rank: int) -> socket.socket:
+        """Open a connection to hand state to `rank`; the caller closes it."""
+        place = self._places[rank]
+        try:
+            connection = self._transfer(socket.create_connection((place.address, place.taker), CONNECT_SECONDS))
+            connection.sendall(place.token.encode())
+        except OSError as error:
+            raise CommunicationError(f"rank {rank} does not take the state: {error}") from error
+        return connection
+
+    def accept(self) -> socket.socket:
+        """Wait for a member that hands state to this one, as long as it takes or until broken off.
+
+        Other callers are rejected: the port may have belonged to another process before.
+        """
+        if self._listener is None:
+            raise CommunicationError("a group of one has nobody to receive from")
+        while True:
+            try:
+                connection, _ = self._listener.accept()
+            except OSError as error:
+                raise CommunicationError(f"generation {self.generation} was broken off") from error
+            connection = self._transfer(connection)
+            if _sends_token(connection, self._places[self.rank].token.encode()):
+                return connection
+            connection.close()
+
+    def break_off(self) -> None:
+        """Release every thread that waits for this group's members; they raise CommunicationError. Thread-safe."""
+        with self._transfers_lock:
+            self.broken = True
+            transfers = [*self._transfers]
+        if self._nccl is not None:
+            self._nccl.break_off()
+        for transfer in [self._listener, *transfers]:
+            if transfer is not None:
+                with suppress(OSError):  # not connected, or closed already
+                    transfer.shutdown(socket.SHUT_RDWR)
+        for _, connection in tcp_sockets():
+            _shut_down_if_ours(connection, self._gloo_places)
+
+    def drop(self, *, at_once: bool = False) -> None:
+        """Destroy the group, most often in the background: it takes 20 to 40 ms. No thread may be waiting in it."""
+        if self._listener is not None:
+            self._listener.close()
+        if self._backend is None:
+            return
+        holder = [self._backend]
+        self._backend = None
+
+        def release() -> None:
+            if self._nccl is not None:
+                self._nccl.drop()
+            holder.clear()
+
+        if at_once:
+            release()
+        else:
+            threading.Thread(target=release, name=f"drop-generation-{self.generation}", daemon=True).start()
+
+    def _transfer(self, connection: socket.socket) -> socket.socket:
+        connection.settimeout(None)
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        with self._transfers_lock:
+            self._transfers = [*(one for one in self._transfers if one.fileno() >= 0), connection]
+            broken = self.broken
+        if broken:  # between the connection and its registration
+            connection.close()
+            raise CommunicationError(f"generation {self.generation} was broken off")
+        return connection
+
+
+def make_group(
+    *,
+    address: str,
+    store_address: str,
+    store_port: int,
+    prefix: str,
+    generation: int,
+    rank: int,
+    size: int,
+    device: torch.device,
+    timeout_seconds: float = 30.0,
+) -> Group:
+    """Connect to the other members of a generation. Raises CommunicationError when they do not come in time.
+
+    A group of one has no sockets. `prefix` must be unique to the generation: stores are never cleaned.
+    `device` is the model's.
+    """
+    if size == 1:
+        return Group(generation, rank, size)
+    timeout = timedelta(seconds=timeout_seconds)
+    with _device_lock:
+        listener = socket.create_server((address, 0))
+    try:
+        tcp = TCPStore(store_address, store_port, None, False, timeout)
+        store = PrefixStore(prefix, tcp)
+        options = ProcessGroupGloo._Options()  # type: ignore[attr-defined]
+        options._timeout = timeout
+        listening, port = _listening_device(address)
+        options._devices = [listening]
+        own, taker = listener.getsockname()[:2]  # the address as sockets tell it, should a name have been given
+        store.set(f"place/{rank}", f"{own} {taker} {port} {device_name(device)} {secrets.token_hex(16)}")
+        places = [_place(store, other) for other in range(size)]
+        backend = ProcessGroupGloo(PrefixStore("gloo", store), rank, size, options)
+        nccl = None
+        if backend_for([place.device for place in places]) == "nccl":
+            nccl = start_nccl(PrefixStore("nccl", store), rank, size, device, timeout_seconds)
+    except RuntimeError as error:
+        listener.close()
+        raise CommunicationError(str(error)) from error
+    backend._set_default_timeout(COLLECTIVE_TIMEOUT)
+    ports = frozenset((place.address, place.gloo) for place in places)
+    return Group(generation, rank, size, backend, nccl, places, listener, ports)
+
+
+def _on_gpu(tensors: torch.Tensor | list[torch.Tensor]) -> bool:
+    return tensors.is_cuda if isinstance(tensors, torch.Tensor) else tensors[0].is_cuda
+
+
+class _Place(NamedTuple):
+    """A member's addresses and secret, as it publishes them to the others."""
+
+    address: str
+    #: The port where it takes state.
+    taker: int
+    #: The port where gloo listens.
+    gloo: int
+    device: str
+    #: Known to the members alone: whoever hands state to this one sends it first.
+    token: str
+
+
+def _place(store: Store, rank: int) -> _Place:
+    address, taker, gloo, device, token = store.get(f"place/{rank}").decode().split()
+    return _Place(address, int(taker), int(gloo), device, token)
+
+
+def _sends_token(connection: socket.socket, token: bytes) -> bool:
+    received = b""
+    connection.settimeout(WORD_SECONDS)
+    try:
+        while len(received) < len(token) and (more := connection.recv(len(token) - len(received))):
+            received += more
+        connection.settimeout(None)
+    except OSError:  # it sends nothing, or has gone
+        return False
+    return hmac.compare_digest(received, token)
+
+
+def _listening_device(address: str) -> tuple[Any, int]:
+    with _device_lock:
+        before = _listening_ports()
+        device = ProcessGroupGloo.create_device(hostname=address)
+        new = _listening_ports() - before
+    if len(new) != 1:
+        raise CommunicationError(f"gloo opened {len(new)} listening sockets where one was expected")
+    return device, new.pop()
+
+
+def _listening_ports() -> set[int]:
+    return {one.getsockname()[1] for _, one in tcp_sockets() if one.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)}
+
+
+def _shut_down_if_ours(connection: socket.socket, places: frozenset[tuple[str, int]]) -> None:
+    """Shut a connection down if either end is where a member of the group listens."""
+    with suppress(OSError):  # a listening socket has no peer; a dead connection is what we want
+        if {connection.getsockname()[:2], connection.getpeername()[:2]} & places:
+            connection.shutdown(socket.SHUT_RDWR)

@@ -1,0 +1,278 @@
+"""Sums gradients over the ranks in flat buckets, with a control block and the model's buffers riding on the last one.
+
+Each rank back-propagates `loss * n / N` (n: samples of its micro-batch, N: of the whole step), so that the sum over
+all micro-batches of all ranks is the gradient of the mean loss, however the step is divided, uneven shares included.
+
+The layout follows from the order of the parameters alone, so a joiner's equals a survivor's (DDP's does not: it
+rebuilds its buckets after the first step). Buckets are launched in order as backward fills them, the last one by
+`finish`. A parameter that got no gradient on one rank contributes zeros; one that got none on any rank ends the step
+with its gradient None, so that optimizers leave it alone as they do in plain PyTorch. To know, a flag for each
+parameter is summed with the control block.
+
+`Reducer` owns the buckets and knows when each is full; how one is summed is up to `SumReducer` here (one all-reduce,
+in whatever order the group adds) and to `TreeReducer` in `tree_reducer.py` (always in the same order).
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from tidepool.torch.comm.process_group import CommunicationError, Group
+
+__all__ = ["CONTROL_SIZE", "Bucket", "Reducer", "SumReducer"]
+
+BUCKET_BYTES = 16 * 2**20
+#: Floats of the control block: see `step.py`.
+CONTROL_SIZE = 32
+
+
+@dataclass
+class Bucket:
+    parameters: list[torch.nn.Parameter]
+    views: list[torch.Tensor]
+    flat: torch.Tensor
+    #: What is summed: the bucket's numbers, complex ones as pairs of real ones.
+    wire: torch.Tensor
+    #: Parameters whose gradient the last backward of this step has not produced yet.
+    missing: set[int] = field(default_factory=set)
+    work: Any = None
+    launched: bool = False
+
+
+class Reducer(ABC):
+    """Owns the gradients of `parameters`: after each backward they are views into its buckets.
+
+    Those that require no gradient have no place in it, unless they are among `thawing`, which may later.
+    buffers: float32 places for the model's buffers. spare: further elements of each bucket that the subclass uses.
+    control_size: floats of the control block.
+    """
+
+    def __init__(
+        self,
+        parameters: Iterable[torch.nn.Parameter],
+        thawing: Iterable[torch.nn.Parameter] = (),
+        *,
+        buffers: int = 0,
+        spare: int = 0,
+        control_size: int = CONTROL_SIZE,
+    ) -> None:
+        kept = {id(parameter) for parameter in thawing}
+        trained = [parameter for parameter in parameters if parameter.requires_grad or id(parameter) in kept]
+        if not any(parameter.requires_grad for parameter in trained):
+            raise ValueError("the model has no parameter that requires a gradient: there is nothing to train")
+        self._parameters = trained
+        self._control_size = control_size
+        sizes = [control_size, len(trained), buffers]
+        self._buckets, tail = _buckets(trained, sum(sizes), spare)
+        #: Control block and buffers: written before `end_part` and `finish`; after it the sum over all parts of all
+        #: ranks. `users`: by parameter, the number of ranks on which it got a gradient in this step.
+        self.control, self._users, self.buffers = torch.split(tail, sizes)
+        #: The control block's sums, once `finish` is over. They and the users are read in one go: each time that
+        #: numbers are taken from a GPU, the host waits for it.
+        self.summed: list[float] = []
+        self._read = tail[: control_size + len(trained)]
+        self._place = {
+            id(parameter): (bucket, index)
+            for bucket in self._buckets
+            for index, parameter in enumerate(bucket.parameters)
+        }
+        self._used: set[int] = set()
+        #: Called with each bucket before its sum begins.
+        self.on_launch: Callable[[Bucket], None] | None = None
+        self._group: Group | None = None
+        self._last_backward = False
+        self._failure: CommunicationError | None = None
+        #: While a step is under way: gradients may come. A session lets them come from `step.backward` only.
+        self.open = True
+        #: Gradients may come between steps, too.
+        self.lets_be = True
+        #: The remedy, where one comes and may not.
+        self.remedy = "call step.backward(loss) in a step, not loss.backward(): the session weighs each loss"
+        self._under_way = False
+        self._apart = False
+        self._hooks: list[Any] = [_hook(parameter, self._on_gradient) for parameter in trained]
+
+    @property
+    def buckets(self) -> list[Bucket]:
+        return self._buckets
+
+    @property
+    def is_under_way(self) -> bool:
+        """A sum has been begun, and neither finished nor given up."""
+        return self._under_way
+
+    def give_up(self) -> None:
+        """Drop the content of the buckets."""
+        self._under_way = False
+
+    def empty(self) -> None:
+        """This rank adds nothing to the sum that has been begun; none of its buckets has been launched yet."""
+        self._used.clear()
+        for bucket in self._buckets:
+            bucket.flat.zero_()
+
+    def begin(self, group: Group, sharing: list[int]) -> None:
+        """Start a step, or start it again: zero gradients and control block.
+
+        sharing: the ranks of the group that compute it, in the order of their parts.
+        """
+        self._group, self._last_backward, self._failure = group, False, None
+        self._under_way = True
+        self._used.clear()
+        for bucket in self._buckets:
+            bucket.flat.zero_()
+            bucket.work, bucket.launched = None, False
+            bucket.missing = {index for index, one in enumerate(bucket.parameters) if one.requires_grad}
+            for parameter, view in zip(bucket.parameters, bucket.views, strict=True):
+                parameter.grad = view
+
+    def expect_last_backward(self) -> None:
+        """The next backward is this rank's last one of the step: its gradients may be sent as they come."""
+        self._last_backward = True
+
+    @contextmanager
+    def apart(self, weight: float) -> Iterator[None]:
+        """Let a script handle gradients as it does alone in the block; what it leaves is added, times `weight`."""
+        for parameter in self._parameters:
+            parameter.grad = None
+        self._apart = True
+        try:
+            yield
+        finally:
+            self._apart = False
+        for bucket in self._buckets:
+            for parameter, view in zip(bucket.parameters, bucket.views, strict=True):
+                if parameter.grad is not None:
+                    view.add_(parameter.grad, alpha=weight)
+                    self._used.add(id(parameter))
+                parameter.grad = view
+
+    @abstractmethod
+    def end_part(self) -> None:
+        """One of this rank's parts of the step is complete, and another one follows."""
+
+    def finish(self) -> None:
+        """Launch what is left and wait until gradients, control block and buffers are summed.
+
+        Raises CommunicationError; nothing writes into the buckets any more when it does.
+        """
+        self._under_way = False
+        used = [1.0 if id(parameter) in self._used else 0.0 for parameter in self._parameters]
+        self._users.copy_(torch.tensor(used))
+        self._launch_ready(everything=True)
+        self._complete()
+        if self._failure is not None:
+            raise self._failure
+        numbers: list[float] = self._read.tolist()
+        self.summed = numbers[: self._control_size]
+        for parameter, users in zip(self._parameters, numbers[self._control_size :], strict=True):
+            if not users:
+                parameter.grad = None
+
+    def close(self) -> None:
+        for hook in self._hooks:
+            hook.remove()
+
+    @abstractmethod
+    def _sum(self, bucket: Bucket, group: Group) -> Any:
+        """Begin to sum a full bucket over the group; returns what `Group.wait` waits for."""
+
+    def _complete(self) -> None:
+        """Wait until every bucket is summed, or has failed."""
+        assert self._group is not None
+        for bucket in self._buckets:
+            try:
+                self._group.wait(bucket.work)
+            except CommunicationError as error:
+                self._failure = error
+            bucket.work = None
+
+    def _on_gradient(self, parameter: torch.Tensor) -> None:
+        if self._apart:
+            return
+        bucket, index = self._place[id(parameter)]
+        if not self.open and (self._under_way or not self.lets_be):
+            raise RuntimeError(self.remedy)
+        if self._under_way and bucket.launched:
+            raise RuntimeError(
+                "a parameter got its gradient twice in one backward, and the first part is on its way already: if the "
+                "model uses torch.utils.checkpoint, call it with use_reentrant=False"
+            )
+        view = bucket.views[index]
+        if parameter.grad is not None and parameter.grad.data_ptr() != view.data_ptr():
+            view.add_(parameter.grad)  # the script set gradients to None: bring them back into the bucket
+            parameter.grad = view
+        self._used.add(id(parameter))
+        if self._last_backward:
+            bucket.missing.discard(index)
+            self._launch_ready(everything=False)
+
+    def _launch_ready(self, *, everything: bool) -> None:
+        for bucket in self._buckets if everything else self._buckets[:-1]:
+            if bucket.launched:
+                continue
+            if bucket.missing and not everything:
+                return
+            bucket.launched = True
+            if self.on_launch is not None:
+                self.on_launch(bucket)
+            if self._failure is None:
+                assert self._group is not None
+                try:
+                    bucket.work = self._sum(bucket, self._group)
+                except CommunicationError as error:
+                    self._failure = error
+
+
+class SumReducer(Reducer):
+    """Exactness `sum`: the group adds in an order of its own, which depends on its size."""
+
+    def end_part(self) -> None:
+        """Do nothing: all that a rank computes is added up where it is."""
+
+    def _sum(self, bucket: Bucket, group: Group) -> Any:
+        return group.all_reduce(bucket.wire)
+
+
+def _buckets(parameters: list[torch.nn.Parameter], tail_size: int, spare: int) -> tuple[list[Bucket], torch.Tensor]:
+    """Buckets in the order in which backward fills them, the last parameters first, and the tail of the last one."""
+    groups: list[list[torch.nn.Parameter]] = []
+    size = 0
+    for parameter in reversed(parameters):
+        same_kind = groups and (groups[-1][0].dtype, groups[-1][0].device) == (parameter.dtype, parameter.device)
+        if not same_kind or size >= BUCKET_BYTES:
+            groups.append([])
+            size = 0
+        groups[-1].append(parameter)
+        size += parameter.numel() * parameter.element_size()
+    joined = groups[-1][0].dtype == torch.float32
+    buckets = [_bucket(group, spare) for group in groups[:-1]]
+    buckets.append(_bucket(groups[-1], spare + (tail_size if joined else 0)))
+    if not joined:
+        own = torch.zeros(tail_size + spare, dtype=torch.float32, device=groups[-1][0].device)
+        buckets.append(Bucket([], [], own, own))
+    end = buckets[-1].flat.numel() - spare
+    return buckets, buckets[-1].flat[end - tail_size : end]
+
+
+def _bucket(parameters: list[torch.nn.Parameter], extra: int) -> Bucket:
+    total = sum(parameter.numel() for parameter in parameters)
+    flat = torch.zeros(total + extra, dtype=parameters[0].dtype, device=parameters[0].device)
+    views, start = [], 0
+    for parameter in parameters:
+        end = start + parameter.numel()
+        views.append(flat[start:end].view_as(parameter))
+        start = end
+    return Bucket(parameters, views, flat, torch.view_as_real(flat) if flat.is_complex() else flat)
+
+
+def _hook(parameter: torch.nn.Parameter, on_gradient: Callable[[torch.Tensor], None]) -> Any:
+    frozen = not parameter.requires_grad
+    parameter.requires_grad_(True)  # torch registers hooks on no other, and keeps them
+    handle = parameter.register_post_accumulate_grad_hook(on_gradient)  # type: ignore[no-untyped-call]
+    parameter.requires_grad_(not frozen)
+    return handle

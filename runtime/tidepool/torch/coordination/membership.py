@@ -1,0 +1,499 @@
+"""Membership: the coordinator's decisions about which ranks train together, without any I/O.
+
+`Membership` takes events (`joined`, `received`, `disconnected`, `retarget`, `ticked`) and returns a list of actions:
+messages for ranks (`Send`) and journal entries (`Entry`). It never reads a clock: `now` is passed in.
+
+A change of size takes two phases. PREPARE: every member of the next generation builds its group in the background,
+and those who leave take note; training goes on. COMMIT: the present members set a flag that rides on their next
+all-reduce, so that all of them switch after the same step. Until the commit, any mishap just voids the plan. A member
+that dies (at any time) voids it too, and those that hold the training's state go on in a generation of their own.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from tidepool.backoff import Backoff
+from tidepool.protocol import (
+    AttemptFailed,
+    Cause,
+    CoordinatorMessage,
+    Finished,
+    GenerationAbandoned,
+    GenerationPlan,
+    Halted,
+    Join,
+    Lost,
+    Member,
+    MemberMessage,
+    NoProgress,
+    PlanMember,
+    RankFailed,
+    RankJoined,
+    RankStuck,
+    ShimCommand,
+    ShimJoin,
+)
+from tidepool.torch.coordination.failures import Failures
+from tidepool.torch.coordination.heartbeats import Pulses
+from tidepool.torch.coordination.publication import Publications
+from tidepool.torch.coordination.roster import (
+    Action,
+    Pending,
+    Rank,
+    Send,
+    Succession,
+    active_record,
+    generation_of,
+    holders_of,
+    member_ids,
+    next_change,
+    planned_record,
+    wanted_of,
+)
+
+__all__ = ["Membership"]
+
+#: A plan that is not prepared by then is void; who has not answered is ended.
+PREPARE_TIMEOUT_SECONDS = 30.0
+
+
+@dataclass
+class Membership:
+    """The state of one attempt's process groups. The module's docstring describes the protocol."""
+
+    store_address: str
+    store_port: int
+    min_slots: int
+    stuck_seconds: float = 60.0
+    target: list[Member] = field(default_factory=list)
+    target_revision: int = -1
+    generation: int = 0
+    active: GenerationPlan | None = None
+    pending: Pending | None = None
+    ranks: dict[str, Rank] = field(default_factory=dict)
+    finished: bool = False
+    #: Every rank that held the state is gone: this attempt is over.
+    lost: bool = False
+    succession: Succession = field(default_factory=Succession)
+    #: Newest generation whose beginning is in the journal.
+    recorded: int = 0
+    publications: Publications = field(default_factory=Publications)
+    #: All shall stop after the same step, once it is saved; and they did.
+    halting: bool = False
+    halted: bool = False
+    #: Ranks that were given up, and why: they count as dead, whatever they still send.
+    fenced: dict[str, str] = field(default_factory=dict)
+    failures: Failures = field(default_factory=Failures)
+    #: After changes whose group could not be built.
+    backoff: Backoff = field(default_factory=lambda: Backoff(first_seconds=0.25, longest_seconds=15.0))
+
+    def __post_init__(self) -> None:
+        self._pulses = Pulses(self.stuck_seconds)
+
+    # --- what happened ---
+
+    def retarget(self, target: list[Member], target_revision: int, now: float, *, halt: bool = False) -> list[Action]:
+        if target_revision < self.target_revision:
+            return []
+        self.target, self.target_revision, self.halting = target, target_revision, halt
+        return self._replan(now)
+
+    def joined(self, join: Join, now: float) -> list[Action]:
+        if join.member_id in self.fenced:
+            return [
+                Send(join.member_id, CoordinatorMessage("fenced")),
+                ShimCommand("fence", join.member_id, self.fenced[join.member_id]),
+            ]
+        if self.lost or (not self.finished and self._is_history(join)):
+            return [Send(join.member_id, CoordinatorMessage("fenced"))]
+        if self.halted:
+            return [Send(join.member_id, CoordinatorMessage("stop"))]
+        if self.finished:
+            return [Send(join.member_id, CoordinatorMessage("finished" if join.generation else "stop"))]
+        ready_at = now if join.ready else None
+        rank = Rank(join.member_id, join.host, join.slot, ready_at, join.generation, False, join.target_revision)
+        self.ranks[join.member_id] = rank
+        self._pulses.seen(join.member_id, now)
+        self._catch_up_with(join)
+        self.succession.returned(join.member_id)
+        joined = RankJoined(rank.member_id, rank.host, rank.slot, at=now)
+        void = [] if join.generation else self.succession.void
+        abandoned = [Send(join.member_id, CoordinatorMessage("abandon", generation)) for generation in void]
+        return [
+            joined,
+            *abandoned,
+            *self.publications.newest(rank.member_id, now),
+            *self._end_succession(now),
+            *self._replan(now),
+        ]
+
+    def received(self, member_id: str, message: MemberMessage, now: float) -> list[Action]:
+        rank = self.ranks.get(member_id)
+        if rank is None:
+            return []
+        self._pulses.seen(member_id, now)
+        answers: dict[str, Callable[[Rank, MemberMessage, float], list[Action]]] = {
+            "ready": self._ready,
+            "prepared": self._prepared,
+            "unprepared": self._unprepared,
+            "switched": self._switched,
+            "left": self._left,
+            "broken": self._broken,
+            "finished": self._finished,
+            "checkpoint": self._checkpoint,
+            "checkpoint_failed": lambda rank, message, now: [self.publications.failed(message, now)],
+            "restored": lambda rank, message, now: self.publications.restored(message, now),
+            "alive": self._alive,
+        }
+        return answers[message.kind](rank, message, now)
+
+    def disconnected(self, member_id: str, now: float) -> list[Action]:
+        self._pulses.forget(member_id)
+        rank = self.ranks.pop(member_id, None)
+        if rank is None or self.finished or self.halted or rank.left:
+            return []
+        self.failures.rank_failed(member_id, took_part=member_id in member_ids(self.active) or bool(rank.generation))
+        return [*self._gone(rank, now), *self._apply_failures(now)]
+
+    def shim_joined(self, join: ShimJoin, now: float) -> list[Action]:
+        """A shim reports the living ranks of its host: those that it does not list are awaited no longer."""
+        fences = [
+            ShimCommand("fence", member_id, self.fenced[member_id])
+            for member_id in join.living
+            if member_id in self.fenced
+        ]
+        dead = self.succession.dead_on(join)
+        for member_id in dead:
+            self.failures.rank_failed(member_id, took_part=True)
+        for end in join.ended:
+            self.failures.ended(end, connected=end.member_id in self.ranks)
+        return [*fences, *(self._end_succession(now) if dead else []), *self._apply_failures(now)]
+
+    def ticked(self, now: float) -> list[Action]:
+        self._pulses.look(now)
+        return [*self._give_up_stuck(now), *self._overdue(now), *self._replan(now)]
+
+    def _overdue(self, now: float) -> list[Action]:
+        self.succession.pass_time(now)
+        actions = self._end_succession(now)
+        pending = self.pending
+        if pending and not pending.committed and now - pending.since > PREPARE_TIMEOUT_SECONDS:
+            late = sorted(pending.unprepared)
+            actions += self._abandon(f"not prepared in time: {', '.join(late)}", now)
+            for member_id in late:
+                if member_id not in member_ids(self.active):
+                    actions += self._fence(member_id, "it did not prepare for its generation in time")
+        return actions
+
+    def restore(self, planned: dict[int, GenerationPlan], active: int, target_revision: int, now: float) -> None:
+        """Continue after a restart of the coordinator, from its journal: members have a while to join again."""
+        self.generation, self.active = max(planned), planned.get(active)
+        self.recorded, self.target_revision = active, target_revision
+        self.succession = Succession.of(planned, self.active, now)
+
+    def _catch_up_with(self, join: Join) -> None:
+        later = self.succession.later_plan(join, generation_of(self.active))
+        if later is not None:
+            self.active = later
+            self.succession.await_instead(
+                [member_id for member_id in member_ids(self.active) if member_id not in self.ranks]
+            )
+
+    def _end_succession(self, now: float) -> list[Action]:
+        """Void the plans of our predecessor that nobody trains in, once nobody is awaited any more.
+
+        Its members may have been told to switch, or not: only a new generation makes all of them agree again.
+        """
+        succession = self.succession
+        if not succession.under_way or succession.awaited or self.finished:
+            return []
+        succession.end(generation_of(self.active))
+        if not succession.void and set(member_ids(self.active)) <= set(self.ranks):
+            return []
+        waiting = sorted(set(self.ranks) - set(holders_of(self.ranks, self.active)))
+        abandoned = [
+            Send(member_id, CoordinatorMessage("abandon", generation))
+            for generation in succession.void
+            for member_id in waiting
+        ]
+        return [*abandoned, *self._recover(now)]
+
+    def _is_history(self, join: Join) -> bool:
+        """A rank that comes back after the others went on without it."""
+        known = member_ids(self.active) + member_ids(self.pending.plan if self.pending else None)
+        return join.generation > 0 and not self.succession.under_way and join.member_id not in known
+
+    # --- messages of ranks ---
+
+    def _ready(self, rank: Rank, message: MemberMessage, now: float) -> list[Action]:
+        rank.ready_at = now
+        return self._replan(now)
+
+    def _prepared(self, rank: Rank, message: MemberMessage, now: float) -> list[Action]:
+        pending = self.pending
+        if pending is None or pending.plan.generation != message.generation or pending.committed:
+            return []
+        pending.unprepared.discard(rank.member_id)
+        return self._commit_if_prepared()
+
+    def _unprepared(self, rank: Rank, message: MemberMessage, now: float) -> list[Action]:
+        pending = self.pending
+        if pending is None or pending.plan.generation != message.generation or pending.committed:
+            return []
+        self.backoff.add(now)
+        return self._abandon(f"{rank.member_id}: {message.error}", now)
+
+    def _switched(self, rank: Rank, message: MemberMessage, now: float) -> list[Action]:
+        """A generation begins when rank 0 has switched; after a restart, when any of its members has."""
+        rank.generation = max(rank.generation, message.generation)
+        pending = self.pending
+        if (
+            pending
+            and pending.plan.generation == message.generation
+            and pending.plan.members[0].member_id == rank.member_id
+        ):
+            self._let_leavers_go(pending.plan)
+            self.active, self.pending = pending.plan, None
+        if self.active is None or self.active.generation != message.generation or self.recorded == message.generation:
+            return []
+        self.recorded = message.generation
+        self.backoff.reset()
+        self.publications.newest_at = self.publications.newest_at or now
+        self.failures.went_on(message.generation, message.step)
+        return [active_record(self.active, message, now), *self._apply_failures(now), *self._replan(now)]
+
+    def _let_leavers_go(self, plan: GenerationPlan) -> None:
+        """Members that switch out with `plan` may not have reported it yet: they are no candidates for their slots.
+
+        After a failure nobody leaves: who is no member then was still receiving the state, and waits for another turn.
+        """
+        if plan.cause == "failure":
+            return
+        members = member_ids(plan)
+        for member_id in member_ids(self.active):
+            if member_id in self.ranks and member_id not in members:
+                self.ranks[member_id].left = True
+
+    def _left(self, rank: Rank, message: MemberMessage, now: float) -> list[Action]:
+        rank.left = True
+        pending = self.pending.plan if self.pending else None
+        counted_on = pending and pending.cause == "failure" and rank.member_id in member_ids(pending)
+        return self._recover(now) if counted_on else []
+
+    def _broken(self, rank: Rank, message: MemberMessage, now: float) -> list[Action]:
+        """A collective failed though nobody's connection to us closed (yet): form the survivors anew."""
+        if self.finished:
+            return [Send(rank.member_id, CoordinatorMessage("finished"))]
+        if rank.left or self.halted:  # the others have gone on without it, as planned
+            return [Send(rank.member_id, CoordinatorMessage("stop"))]
+        recovering = self.pending is not None and self.pending.plan.cause == "failure"
+        latest = self.generation if recovering else generation_of(self.active)
+        if message.generation < latest and rank.member_id in member_ids(self.active):
+            return []  # an older group's failure; its recovery is under way
+        return self._recover(now) if rank.member_id in holders_of(self.ranks, self.active) else []
+
+    def _finished(self, rank: Rank, message: MemberMessage, now: float) -> list[Action]:
+        if self.finished:
+            return []
+        self.finished, self.pending = True, None
+        record = Finished(message.step, message.epoch, at=now)
+        members = member_ids(self.active)
+        trained = {member_id for member_id, other in self.ranks.items() if other.generation or member_id in members}
+        end, stop = CoordinatorMessage("finished"), CoordinatorMessage("stop")
+        return [record, *(Send(member_id, end if member_id in trained else stop) for member_id in self.ranks)]
+
+    def _checkpoint(self, rank: Rank, message: MemberMessage, now: float) -> list[Action]:
+        takes_part = rank.member_id in holders_of(self.ranks, self.active)
+        over = self.finished or self.lost
+        answer = self.publications.asked(rank.member_id, message, now, takes_part=takes_part, over=over)
+        return [*answer, *(self._halt_if_saved(message, now) if message.step in self.publications.steps else [])]
+
+    def published(self, message: MemberMessage, path: str, now: float) -> list[Action]:
+        return [*self.publications.published(message, path, list(self.ranks), now), *self._halt_if_saved(message, now)]
+
+    def _halt_if_saved(self, message: MemberMessage, now: float) -> list[Action]:
+        """End the training once all have stopped after the step of this checkpoint: nothing is lost now."""
+        pending = self.pending
+        halted = message.written and message.written.halt
+        if pending is None or pending.plan.cause != "halt" or pending.plan.generation != halted:
+            return []
+        self.halted, self.pending = True, None
+        record = Halted(message.step, message.epoch, at=now)
+        return [record, *(Send(member_id, CoordinatorMessage("stop")) for member_id in self.ranks)]
+
+    def _alive(self, rank: Rank, message: MemberMessage, now: float) -> list[Action]:
+        self._pulses.record(rank.member_id, message, now)
+        overcome = self.failures.overcome(message.step) if rank.member_id in member_ids(self.active) else []
+        return [ShimCommand("retry", member_id) for member_id in overcome]
+
+    # --- decisions ---
+
+    def _give_up_stuck(self, now: float) -> list[Action]:
+        """Go on without members that hold the others up. Where nobody is to blame, it is only recorded."""
+        if self.finished or self.lost or self.succession.awaited or self.active is None:
+            return []
+        members = self._training()
+        given_up = self._pulses.stuck(members, now)
+        if not given_up:
+            stalled = self._pulses.stalled(members, now)
+            return [NoProgress(stalled, at=now)] if stalled else []
+        actions: list[Action] = []
+        for stuck in given_up:
+            host, seconds = self.ranks[stuck.member_id].host, round(stuck.seconds, 1)
+            actions.append(RankStuck(stuck.member_id, host, stuck.silent, seconds, stuck.why, at=now))
+            actions += self._fence(stuck.member_id, stuck.why)
+            self._pulses.give_up(stuck)
+        return actions + self._recover(now)
+
+    def _apply_failures(self, now: float) -> list[Action]:
+        """The others train on without a rank that its script has ended, unless that is the second time at that step."""
+        actions: list[Action] = []
+        if self.active is None or self.finished:
+            return actions
+        for failure in self.failures.news():
+            actions.append(failure.record(RankFailed, now))
+            if failure.again and failure.step is not None:
+                return [*actions, failure.record(AttemptFailed, now), *self._lose(now)]
+        return actions
+
+    def _training(self) -> list[str]:
+        """Live members of the generation that trains, and of one that everybody is switching to."""
+        pending = self.pending.plan if self.pending and self.pending.committed else None
+        members = member_ids(self.active) + member_ids(pending)
+        return [
+            member_id
+            for member_id in dict.fromkeys(members)
+            if member_id in self.ranks and not self.ranks[member_id].left
+        ]
+
+    def _fence(self, member_id: str, why: str) -> list[Action]:
+        """Treat a rank as dead from now on. Whether or not it receives the message, its shim kills it."""
+        self.fenced[member_id] = why
+        self._pulses.forget(member_id)
+        del self.ranks[member_id]
+        return [Send(member_id, CoordinatorMessage("fenced")), ShimCommand("fence", member_id, why)]
+
+    def _gone(self, rank: Rank, now: float) -> list[Action]:
+        if rank.member_id in member_ids(self.active) or rank.generation:
+            return self._recover(now)
+        pending = self.pending
+        if pending is None or rank.member_id not in member_ids(pending.plan):
+            return self._replan(now)
+        if pending.committed:
+            return self._recover(now)
+        return [*self._abandon(f"{rank.member_id} died while preparing", now), *self._replan(now)]
+
+    def _recover(self, now: float) -> list[Action]:
+        """Plan a generation of those that hold the state, without the dead; joiners wait for another turn.
+
+        After a restart of the coordinator only when all are back or given up: who is missing may be alive.
+        """
+        if self.succession.awaited:
+            return []
+        holders = holders_of(self.ranks, self.active)
+        receiving = [
+            member_id for member_id in member_ids(self.active) if member_id in self.ranks and member_id not in holders
+        ]
+        actions: list[Action] = [
+            Send(member_id, CoordinatorMessage("abandon", generation_of(self.active))) for member_id in receiving
+        ]
+        if self.pending:
+            actions += self._abandon("a member died", now, to=sorted(set(self.ranks) - set(holders)))
+        if not holders:
+            return actions + (self._lose(now) if self.active else self._replan(now))
+        plan = self._new_plan(holders, [], "failure")
+        self.pending = Pending(plan, now, set(), committed=True)
+        actions.append(planned_record(plan, now))
+        return actions + [
+            Send(member_id, CoordinatorMessage("recover", plan.generation, plan)) for member_id in holders
+        ]
+
+    def _lose(self, now: float) -> list[Action]:
+        self.lost, self.active = True, None
+        fenced = [Send(member_id, CoordinatorMessage("fenced")) for member_id in sorted(self.ranks)]
+        return [Lost(self.generation, at=now), *fenced]
+
+    def _replan(self, now: float) -> list[Action]:
+        """Start the next planned change, if one is due."""
+        if self.finished or self.lost or self.halted or self.target_revision < 0 or self.succession.awaited:
+            return []
+        if self.halting:
+            return self._halt(now)
+        if self.pending or now < self.backoff.until:
+            return []
+        return self._dismiss_unwanted() + (self._resize(now) if self.active else self._start(now))
+
+    def _halt(self, now: float) -> list[Action]:
+        """Plan that all leave after the same step; a change that is under way and not committed is void."""
+        if self.active is None or (self.pending and (self.pending.committed or self.pending.plan.cause == "halt")):
+            return []
+        actions = self._abandon("the training is to halt", now) if self.pending else []
+        leave = [member_id for member_id in member_ids(self.active) if member_id in self.ranks]
+        return actions + self._prepare(self._new_plan([], [], "halt"), leave, now)
+
+    def _dismiss_unwanted(self) -> list[Action]:
+        """Send ranks away whose slot was given back before they had joined anything."""
+        wanted = wanted_of(self.ranks, self.target)
+        members = member_ids(self.active)  # some of them may still be receiving the state
+        unwanted = [
+            rank
+            for rank in self.ranks.values()
+            if not rank.left
+            and not rank.generation
+            and rank.member_id not in members
+            and rank.member_id not in wanted
+            and rank.target_revision <= self.target_revision
+        ]
+        for rank in unwanted:
+            rank.left = True
+        return [Send(rank.member_id, CoordinatorMessage("stop")) for rank in unwanted]
+
+    def _resize(self, now: float) -> list[Action]:
+        active = [member_id for member_id in member_ids(self.active) if member_id in self.ranks]
+        ready_at = {member_id: rank.ready_at for member_id, rank in self.ranks.items() if rank.ready_at is not None}
+        change = next_change(wanted_of(self.ranks, self.target), active, ready_at, places=len(self.target), now=now)
+        if change is None:
+            return []
+        stay, join, leave = change
+        return self._prepare(self._new_plan(stay, join, "resize"), leave, now)
+
+    def _start(self, now: float) -> list[Action]:
+        wanted = wanted_of(self.ranks, self.target)
+        ready = sorted(
+            (member_id for member_id in wanted if self.ranks[member_id].ready_at is not None),
+            key=lambda member_id: self.ranks[member_id].ready_at or 0.0,
+        )
+        if len(ready) < self.min_slots:
+            return []
+        first = sorted(ready[: self.min_slots], key=wanted.index)
+        return self._prepare(self._new_plan(first[:1], first[1:], "start"), [], now)
+
+    def _prepare(self, plan: GenerationPlan, leave: list[str], now: float) -> list[Action]:
+        concerned = member_ids(plan) + leave
+        self.pending = Pending(plan, now, set(concerned))
+        message = CoordinatorMessage("prepare", plan.generation, plan)
+        return [planned_record(plan, now), *(Send(member_id, message) for member_id in concerned)]
+
+    def _commit_if_prepared(self) -> list[Action]:
+        pending = self.pending
+        if pending is None or pending.unprepared:
+            return []
+        pending.committed = True
+        deciders = member_ids(self.active or pending.plan)
+        message = CoordinatorMessage("commit", pending.plan.generation)
+        return [Send(member_id, message) for member_id in deciders if member_id in self.ranks]
+
+    def _abandon(self, why: str, now: float, to: list[str] | None = None) -> list[Action]:
+        pending, self.pending = self.pending, None
+        assert pending is not None
+        generation = pending.plan.generation
+        concerned = sorted(self.ranks) if to is None else to
+        record = GenerationAbandoned(generation, why, at=now)
+        return [record, *(Send(member_id, CoordinatorMessage("abandon", generation)) for member_id in concerned)]
+
+    def _new_plan(self, holders: list[str], joiners: list[str], cause: Cause) -> GenerationPlan:
+        self.generation += 1
+        ranks = [self.ranks[member_id] for member_id in holders + joiners]
+        members = [PlanMember(rank.member_id, rank.host, rank.slot, rank.member_id in holders) for rank in ranks]
+        place = (self.store_address, self.store_port)
+        return GenerationPlan(self.generation, members, *place, self.target_revision, cause)

@@ -1,0 +1,244 @@
+"""Checkpoints as a rank writes them: when they are due, and a thread that writes while training goes on.
+
+At a step boundary rank 0 copies the state in memory, once, into buffers that it keeps. A thread writes the copy to the
+disk while training goes on, and then tells the coordinator, which publishes it. One at most is being written.
+"""
+
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Any
+
+import torch
+
+from tidepool.faults import fault
+from tidepool.protocol import (
+    CHECKPOINT_SECONDS,
+    LaunchSpec,
+    MemberMessage,
+    Restoration,
+    UnusableCheckpoint,
+    WrittenCheckpoint,
+)
+from tidepool.torch.coordination.publication import aside_name, drop, drop_unpublished
+from tidepool.torch.rank.transitions import Transitions
+from tidepool.torch.state.checkpoint_files import CheckpointError, load_weights, read_checkpoint, write_files
+
+__all__ = ["CheckpointPolicy", "Checkpointer", "StateCopy"]
+
+#: At a halt: when to try again to write what could not be written.
+HALT_RETRY_SECONDS = 2.0
+
+
+@dataclass(frozen=True)
+class CheckpointPolicy:
+    """The rule by which checkpoints are due. 0: not by this measure."""
+
+    seconds: float = CHECKPOINT_SECONDS
+    every_epochs: int = 0
+    #: None: the coordinator's default.
+    kept: int | None = None
+
+    @staticmethod
+    def of(
+        launch: LaunchSpec | None, *, seconds: float | None = None, every_epochs: int | None = None, kept: int | None
+    ) -> "CheckpointPolicy":
+        """Policy of a rank: values of the job take precedence over those of its script."""
+        submitted = launch.checkpoint_seconds if launch else None
+        if submitted is not None:
+            return CheckpointPolicy(submitted, (every_epochs or 0) if submitted else 0, kept)
+        if seconds is None:
+            seconds = 0.0 if every_epochs == 0 else CHECKPOINT_SECONDS
+        return CheckpointPolicy(seconds, every_epochs or 0, kept)
+
+    def is_due(self, seconds_since: float) -> bool:
+        return self.seconds > 0 and seconds_since >= self.seconds
+
+    def is_due_after(self, epochs: int) -> bool:
+        return self.every_epochs > 0 and epochs % self.every_epochs == 0
+
+
+class StateCopy:
+    """The state as it was at a step boundary, in buffers of main memory that are used again and again."""
+
+    def __init__(self) -> None:
+        self.tensors: list[torch.Tensor] = []
+
+    def fits(self, tensors: Sequence[torch.Tensor]) -> bool:
+        return [(t.shape, t.dtype) for t in self.tensors] == [(t.shape, t.dtype) for t in tensors]
+
+    def make_room(self, tensors: Sequence[torch.Tensor]) -> None:
+        """Buffers for copies of `tensors`, with their pages touched; pinned where a GPU will fill them."""
+        self.tensors = [
+            torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=tensor.is_cuda).zero_() for tensor in tensors
+        ]
+
+    def take(self, tensors: Sequence[torch.Tensor]) -> None:
+        for buffer, tensor in zip(self.tensors, tensors, strict=True):
+            buffer.copy_(tensor, non_blocking=True)
+        if any(tensor.is_cuda for tensor in tensors):
+            torch.cuda.synchronize()
+
+
+class Checkpointer:
+    """One rank's part in checkpoints. Only the training thread calls it."""
+
+    def __init__(self, transitions: Transitions, policy: CheckpointPolicy) -> None:
+        self._transitions = transitions
+        self._policy = policy
+        self._launch = transitions.launch
+        self._folder = Path(self._launch.folder) / "checkpoint" if self._launch else None
+        self._copy = StateCopy()
+        #: One thread for good: starting one takes longer than copying a small state.
+        self._thread: threading.Thread | None = None
+        self._work: SimpleQueue[Callable[[], object]] = SimpleQueue()
+        self._idle = threading.Event()
+        self._idle.set()
+        self._started_at = time.monotonic()
+        #: When this rank began its newest one, whatever became of it.
+        self._tried_at = 0.0
+        #: The error of the checkpoint before: each is reported once.
+        self._trouble = ""
+
+    def offer(self, *, epoch_is_over: bool = False, is_wanted: bool = False) -> bool:
+        """Begin a checkpoint if one is due; rank 0 calls this at each step boundary. True: something was copied.
+
+        is_wanted: the script has asked for one.
+        """
+        if self._folder is None:
+            return False
+        tried_at = self._tried_at
+        if is_wanted or (epoch_is_over and self._policy.is_due_after(self._transitions.state.position.epoch)):
+            self.finish()
+            self._begin(at_once=True)
+        elif self._policy.is_due(self._seconds_since_the_newest()) and self._idle.is_set():
+            self._begin(at_once=False)
+        return self._tried_at != tried_at
+
+    def halt(self, generation: int) -> None:
+        """Write the checkpoint of a halt, once all ranks have stopped after the same step.
+
+        A disk without room is tried again until the coordinator ends this rank or a recovery is due.
+        """
+        self.finish()
+        structure, tensors = self._transitions.state.pack()
+        held = [tensor.cpu().contiguous() for tensor in tensors]
+        position = self._transitions.state.position
+        fault("halt", self._transitions.member_id)
+        while not self._write(position.step, position.epoch, structure, held, halt=generation):
+            if self._transitions.wait_halted(HALT_RETRY_SECONDS) or self._transitions.recovery_is_due:
+                return
+
+    def finish(self) -> None:
+        """Wait until a checkpoint under way is on the disk and reported."""
+        self._idle.wait()
+
+    def load(self) -> None:
+        """Load the newest usable checkpoint, if there is one; the rank that begins an attempt calls this.
+
+        Raises CheckpointError if the one that the user asked to start from cannot be used.
+        """
+        launch, state = self._launch, self._transitions.state
+        if launch is None:
+            return
+        used, unusable = self._load_newest(launch.checkpoints)
+        if not used and launch.initial_checkpoint:
+            read_checkpoint(Path(launch.initial_checkpoint), state)
+            used = launch.initial_checkpoint
+        elif not used and launch.initial_weights:
+            load_weights(Path(launch.initial_weights), state.model)
+        state.position.records = []  # they stand in the previous attempt's file
+        if used or unusable:
+            for each in unusable:
+                _warn(f"{each.why}; {f'training continues from {Path(used).name}' if used else 'from nothing'}")
+            restoration, position = Restoration(used, unusable), state.position
+            self._transitions.send(MemberMessage("restored", 0, position.step, position.epoch, restoration=restoration))
+
+    def _load_newest(self, candidates: Sequence[str]) -> tuple[str, list[UnusableCheckpoint]]:
+        """Load the first usable candidate; its path ("" if there is none) and the candidates before it."""
+        unusable = []
+        for path in candidates:
+            try:
+                read_checkpoint(Path(path), self._transitions.state)
+            except CheckpointError as error:
+                unusable.append(UnusableCheckpoint(path, str(error)))
+            else:
+                return path, unusable
+        return "", unusable
+
+    # --- writing ---
+
+    def _seconds_since_the_newest(self) -> float:
+        """Time since the newest checkpoint, whichever rank wrote it: the period goes on when rank 0 changes."""
+        newest_at = self._transitions.checkpointed_at or self._started_at
+        return time.monotonic() - max(self._tried_at, newest_at)
+
+    def _begin(self, *, at_once: bool) -> None:
+        """Copy the state and have the copy written.
+
+        Memory that is touched for the first time is slow: unless `at_once`, the copy waits for a later step then.
+        """
+        structure, tensors = self._transitions.state.pack()
+        if not self._copy.fits(tensors):
+            if not at_once:
+                self._run(lambda: self._copy.make_room(tensors))
+                return
+            self._copy.make_room(tensors)
+        fault("snapshot", self._transitions.member_id)
+        self._copy.take(tensors)
+        self._tried_at = time.monotonic()
+        position = self._transitions.state.position
+        step, epoch = position.step, position.epoch
+        self._run(lambda: self._write(step, epoch, structure, self._copy.tensors))
+
+    def _run(self, work: Callable[[], object]) -> None:
+        self._idle.clear()
+        if self._thread is None or not self._thread.is_alive():
+            self._thread = threading.Thread(target=self._serve, name="checkpoint", daemon=True)
+            self._thread.start()
+        self._work.put(work)
+
+    def _serve(self) -> None:
+        """Do the thread's work. An unforeseen error ends it, with a traceback; the next checkpoint starts another."""
+        while True:
+            work = self._work.get()
+            try:
+                work()
+            finally:
+                self._idle.set()
+
+    def _write(
+        self, step: int, epoch: int, structure: Any, tensors: Sequence[torch.Tensor], halt: int | None = None
+    ) -> bool:
+        assert self._folder is not None
+        member_id = self._transitions.member_id
+        drop_unpublished(self._folder, member_id)
+        aside = self._folder / aside_name(step, member_id)
+        try:
+            fault("checkpoint-write", member_id, OSError)
+            size_bytes, sha256 = write_files(aside, structure, tensors)
+        except OSError as error:
+            drop(aside)
+            self._tell_trouble(step, epoch, error.strerror or str(error))
+            return False
+        fault("checkpoint-written", member_id)
+        self._trouble = ""
+        written = WrittenCheckpoint(size_bytes, sha256, self._policy.kept, halt)
+        generation = self._transitions.group.generation
+        self._transitions.send(MemberMessage("checkpoint", generation, step, epoch, written=written))
+        return True
+
+    def _tell_trouble(self, step: int, epoch: int, trouble: str) -> None:
+        if trouble == self._trouble:
+            return
+        self._trouble = trouble
+        _warn(f"no checkpoint was written at step {step}: {trouble}; older ones stay, training goes on")
+        self._transitions.send(MemberMessage("checkpoint_failed", 0, step, epoch, error=trouble))
+
+
+def _warn(sentence: str) -> None:
+    print(f"tidepool: {sentence}", file=sys.stderr, flush=True)  # noqa: T201

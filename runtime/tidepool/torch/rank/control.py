@@ -1,0 +1,290 @@
+"""A rank's connection to its coordinator: a thread that listens, and the messages it has received.
+
+The training loop only looks at flags; groups of planned generations are built here in the background. A coordinator
+that goes away is waited for as long as it takes: training goes on meanwhile, since nothing in a step needs it.
+"""
+
+import select
+import statistics
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+import msgspec
+import torch
+
+from tidepool.coordinator_client import RankLink
+from tidepool.env import RankContext
+from tidepool.faults import fault
+from tidepool.procfs import end_at_once
+from tidepool.protocol import CoordinatorMessage, GenerationPlan, Join, MemberMessage, encode
+from tidepool.torch.comm.process_group import CommunicationError, Group, make_group
+from tidepool.torch.coordination.heartbeats import PULSE_SECONDS
+from tidepool.torch.state.training_state import Position
+
+__all__ = ["Control", "Prepared"]
+
+#: Steps whose median a rank reports.
+_STEPS = 16
+
+T = TypeVar("T")
+
+
+@dataclass
+class Prepared:
+    """A planned generation on this rank; without a group when this rank leaves with it."""
+
+    plan: GenerationPlan
+    group: Group | None
+
+
+class Control(RankLink):
+    """State by received messages. `changed` is notified with each message; the fields below are guarded by it."""
+
+    REPEATED = frozenset({"switched", "finished", "restored", "checkpoint", "profile"})
+
+    def __init__(self, context: RankContext, position: Position, device: torch.device) -> None:
+        super().__init__(context)
+        self._device = device
+        self._position = position
+        self.prepared: dict[int, Prepared] = {}
+        self.committed = 0
+        self.recovery: GenerationPlan | None = None
+        self.stopping = False
+        self.finished = False
+        #: Monotonic time of the newest checkpoint, whoever wrote it.
+        self.checkpointed_at = 0.0
+        self._active: Group | None = None
+        #: Of a recovery, while its members agree on their state.
+        self._forming: Group | None = None
+        #: A generation whose group the training thread is waiting for, and since when.
+        self._building: tuple[int, float] | None = None
+        self._step_seconds: deque[float] = deque(maxlen=_STEPS)
+        #: Generations that were voided, maybe while their group was being built.
+        self._abandoned: set[int] = set()
+        self._ready = False
+        self._start(self._listen, "control")
+        self._start(self._beat, "pulse")
+
+    # --- for the training loop ---
+
+    def send(self, message: MemberMessage) -> None:
+        self._ready = self._ready or message.kind == "ready"
+        super().send(message)
+
+    @property
+    def connected(self) -> bool:
+        """A coordinator listens, as far as this rank knows."""
+        return self._connection is not None
+
+    def step_made(self, seconds: float) -> None:
+        self._step_seconds.append(seconds)
+
+    def activate(self, group: Group) -> None:
+        """`group` is the one that training uses from now on; older plans are history.
+
+        Raises CommunicationError if it was abandoned while its state was on its way.
+        """
+        with self.changed:
+            if group.generation in self._abandoned:
+                raise CommunicationError(f"generation {group.generation} was abandoned")
+            self._active, self._forming = group, None
+            for generation in [number for number in self.prepared if number <= group.generation]:
+                prepared = self.prepared.pop(generation)
+                if prepared.group is not group:
+                    _dispose(prepared.group)
+            self._abandoned = {generation for generation in self._abandoned if generation > group.generation}
+            if self.recovery is not None:
+                if self.recovery.generation <= group.generation:
+                    self.recovery = None
+                else:
+                    group.break_off()  # told to recover while the group was being built
+
+    def forget(self, prepared: Prepared) -> None:
+        """Joining `prepared` has failed: only a later generation may still invite this rank."""
+        with self.changed:
+            self.prepared.pop(prepared.plan.generation, None)
+        _dispose(prepared.group)
+
+    def wait_until(self, condition: Callable[[], T], seconds: float | None = None) -> T:
+        """The first true value of `condition`, or its value when the time is over."""
+        with self.changed:
+            return self.changed.wait_for(condition, seconds)
+
+    def build(self, plan: GenerationPlan) -> Group:
+        """Meet the other members of `plan` now; until `activate`, a newer recovery breaks the group off.
+
+        Raises CommunicationError, also when a newer recovery or the training's end is told meanwhile.
+        """
+        done: list[Group | CommunicationError] = []
+
+        def work() -> None:
+            try:
+                made: Group | CommunicationError = self._make_group(plan)
+            except CommunicationError as error:
+                made = error
+            with self.changed:
+                if isinstance(made, Group) and not self._superseded(plan):
+                    self._forming = made
+                elif isinstance(made, Group):
+                    _dispose(made)
+                done.append(made)
+                self.changed.notify_all()
+
+        self._start(work, f"build-{plan.generation}")
+        self._building = plan.generation, time.monotonic()
+        self.wait_until(lambda: bool(done) or self._superseded(plan))
+        self._building = None
+        if not done or self._superseded(plan):
+            raise CommunicationError(f"generation {plan.generation} is superseded")
+        if isinstance(done[0], CommunicationError):
+            raise done[0]
+        return done[0]
+
+    # --- the threads ---
+
+    def _beat(self) -> None:
+        """Tell where the training thread is, for as long as this process can run at all."""
+        while True:
+            time.sleep(PULSE_SECONDS)
+            line = encode(self._pulse())
+            with self._send_lock:
+                # Never wait here: the training thread also wants the lock, and a stopped coordinator reads nothing.
+                if self._connection is not None and select.select([], [self._connection], [], 0)[1]:
+                    self._send(line)
+
+    def _pulse(self) -> MemberMessage:
+        receiving = (prepared.group for prepared in list(self.prepared.values()) if prepared.group)
+        joining = next((group for group in receiving if group.waiting_since is not None), None)
+        group, building = self._forming or self._active or joining, self._building
+        generation, waiting_since = (group.generation, group.waiting_since) if group else (0, None)
+        if building is not None:
+            generation, waiting_since = building
+        steps = list(self._step_seconds)
+        return MemberMessage(
+            "alive",
+            generation,
+            self._position.step,
+            operation=self._position.operation,
+            waits_seconds=None if waiting_since is None else time.monotonic() - waiting_since,
+            step_seconds=statistics.median(steps) if steps else 0.0,
+        )
+
+    def _farewell(self, ended: str | None) -> CoordinatorMessage | None:
+        if ended == "lost":
+            return CoordinatorMessage("fenced")
+        if ended is not None:
+            return CoordinatorMessage("finished" if ended == "finished" and self._active else "stop")
+        return None
+
+    def _join(self) -> Join:
+        generation = self._active.generation if self._active else 0
+        return msgspec.structs.replace(super()._join(), generation=generation, ready=self._ready)
+
+    def _apply(self, message: CoordinatorMessage) -> None:
+        if message.kind == "prepare" and message.plan is not None:
+            self._prepare(message.plan)
+        elif message.kind == "commit":
+            self.committed = max(self.committed, message.generation)
+        elif message.kind == "abandon":
+            self._abandon(message.generation)
+        elif message.kind == "recover" and message.plan is not None:
+            self._recover(message.plan)
+        elif message.kind == "finished":
+            self.finished = True
+        elif message.kind == "checkpointed":
+            self.checkpointed_at = time.monotonic() - message.age
+            self._is_answered(message.step)
+        elif message.kind == "checkpoint_refused":
+            self._is_answered(message.step)
+        elif message.kind == "stop":
+            self.stopping = True
+            self._break_off_prepared()
+        elif message.kind == "fenced":
+            end_at_once("fenced by the coordinator")
+
+    def _is_answered(self, step: int) -> None:
+        """The message about a checkpoint need not be sent again."""
+        with self._send_lock:
+            message = self._repeated.get("checkpoint")
+            if message is not None and message.step == step:
+                del self._repeated["checkpoint"]
+
+    def _prepare(self, plan: GenerationPlan) -> None:
+        if all(member.member_id != self._context.member_id for member in plan.members):
+            self.prepared[plan.generation] = Prepared(plan, None)
+            self.send(MemberMessage("prepared", plan.generation))
+            return
+        self._start(lambda: self._build_prepared(plan), f"prepare-{plan.generation}")
+
+    def _build_prepared(self, plan: GenerationPlan) -> None:
+        fault("prepare", self._context.member_id)
+        try:
+            group = self._make_group(plan)
+        except CommunicationError as error:
+            self.send(MemberMessage("unprepared", plan.generation, error=str(error)))
+            return
+        with self.changed:
+            if self._is_over(plan.generation):
+                _dispose(group)
+                return
+            self.prepared[plan.generation] = Prepared(plan, group)
+            self.send(MemberMessage("prepared", plan.generation))
+            self.changed.notify_all()
+
+    def _make_group(self, plan: GenerationPlan) -> Group:
+        rank = [member.member_id for member in plan.members].index(self._context.member_id)
+        return make_group(
+            address=self._context.address,
+            store_address=plan.store_address,
+            store_port=plan.store_port,
+            prefix=f"{self._context.attempt}/{plan.generation}",
+            generation=plan.generation,
+            rank=rank,
+            size=len(plan.members),
+            device=self._device,
+        )
+
+    def _abandon(self, generation: int) -> None:
+        if self._active is not None and self._active.generation == generation:
+            end_at_once(f"generation {generation} was abandoned after this rank had switched to it")
+        self._abandoned.add(generation)
+        prepared = self.prepared.pop(generation, None)
+        if prepared is not None and prepared.group is not None:
+            prepared.group.break_off()
+            if self._active is not None:  # else the training thread may be waiting in it: destroying it would deadlock
+                prepared.group.drop()
+
+    def _recover(self, plan: GenerationPlan) -> None:
+        if self._active is None:
+            end_at_once("told to recover before it had any state")
+        if self._active is not None and plan.generation > self._active.generation:
+            self.recovery = plan
+            self._active.break_off()
+            if self._forming is not None:
+                self._forming.break_off()
+            self._break_off_prepared()
+
+    def _break_off_prepared(self) -> None:
+        for prepared in self.prepared.values():
+            if prepared.group is not None:
+                prepared.group.break_off()
+
+    def _superseded(self, plan: GenerationPlan) -> bool:
+        """Building `plan` has become pointless."""
+        return self.finished or (self.recovery is not None and self.recovery.generation > plan.generation)
+
+    def _is_over(self, generation: int) -> bool:
+        """A group that was being built for `generation` has come too late."""
+        active = self._active.generation if self._active else 0
+        newer = self.recovery.generation if self.recovery else active
+        return self.stopping or generation in self._abandoned or generation <= max(active, newer)
+
+
+def _dispose(group: Group | None) -> None:
+    """A group in which no thread of this process waits."""
+    if group is not None:
+        group.break_off()
+        group.drop()

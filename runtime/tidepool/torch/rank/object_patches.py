@@ -1,0 +1,102 @@
+"""A script's own objects, whose calls ask the loop first: optimizers, schedules, scalers, and backward itself."""
+
+from collections.abc import Callable, Mapping, Sequence
+from types import MethodType
+from typing import Any
+
+import torch
+
+from tidepool.env import RankContext
+from tidepool.torch.rank.script_loop import Loop
+
+__all__ = ["adopt", "adopt_optimizer", "adopt_others", "refuse_validation", "watch_backward"]
+
+_backward = torch.autograd.backward
+
+
+def adopt(
+    loop: Loop,
+    optimizers: Mapping[str, torch.optim.Optimizer],
+    scalers: Sequence[torch.amp.GradScaler],
+    registered: Sequence[Any],
+) -> None:
+    """Have the script's calls ask the loop first."""
+    for name, optimizer in optimizers.items():
+        adopt_optimizer(lambda real, name=name: loop.step(name, real), optimizer)  # type: ignore[misc]
+    adopt_others(loop, optimizers, scalers, registered)
+
+
+def adopt_others(
+    loop: Loop,
+    optimizers: Mapping[str, torch.optim.Optimizer],
+    scalers: Sequence[torch.amp.GradScaler],
+    registered: Sequence[Any],
+) -> None:
+    """Do the same for all but the optimizers."""
+    names = {id(optimizer): name for name, optimizer in optimizers.items()}
+    for scaler in scalers:
+        real = scaler.step
+        scaler.step = lambda optimizer, *args, real=real, **keywords: loop.step(  # type: ignore[method-assign]
+            names[id(optimizer)], lambda: real(optimizer, *args, **keywords)
+        )
+        for name in ("update", "unscale_"):
+            setattr(scaler, name, _only(lambda: loop.counts, getattr(scaler, name)))
+    for item in registered:
+        if isinstance(item, torch.optim.lr_scheduler.LRScheduler):
+            _adopt_schedule(loop, item)
+
+
+def adopt_optimizer(take_step: Callable[[Callable[[], Any]], Any], optimizer: torch.optim.Optimizer) -> None:
+    """take_step: called in place of the optimizer's step, which it is given."""
+    real = optimizer.step
+
+    def step(self: torch.optim.Optimizer, closure: Callable[[], Any] | None = None, **keywords: Any) -> Any:
+        loss = None
+        if closure is not None:  # once: that is what makes an optimizer of first order
+            with torch.enable_grad():
+                loss = closure()
+        result = take_step(lambda: real(**keywords))
+        self._opt_called = True  # type: ignore[attr-defined]  # else a schedule that follows a step left out complains
+        return loss if closure is not None else result
+
+    if hasattr(real, "_wrapped_by_lr_sched"):
+        step._wrapped_by_lr_sched = True  # type: ignore[attr-defined]
+    optimizer.step = MethodType(step, optimizer)  # type: ignore[method-assign]
+
+
+def watch_backward(loop: Loop) -> None:
+    """Let the loop weigh and sum what is back-propagated where a batch is under way."""
+
+    def backward(tensors: Any, grad_tensors: Any = None, *args: Any, **keywords: Any) -> None:
+        if not loop.in_batch:
+            _backward(tensors, grad_tensors, *args, **keywords)
+            return
+        roots = [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
+        given = [grad_tensors] if isinstance(grad_tensors, torch.Tensor) else list(grad_tensors or [None] * len(roots))
+        loop.backward(roots, given, lambda gradients: _backward(roots, gradients, *args, **keywords))
+
+    torch.autograd.backward = backward  # what `Tensor.backward` calls
+
+
+def refuse_validation(context: RankContext | None) -> None:
+    """Raises RuntimeError in a run that shall only validate."""
+    if context is not None and context.launch.validate:
+        raise RuntimeError(
+            "This script has a loop of its own and does not say what to measure its model on: a validation needs a"
+            " script with a Session, and session.validate_on(dataset, loss), as runtime/README.md shows."
+        )
+
+
+def _adopt_schedule(loop: Loop, schedule: torch.optim.lr_scheduler.LRScheduler) -> None:
+    """Change the schedule's class, because all of its attributes count as its state."""
+    kind = type(schedule)
+
+    def step(self: Any, *args: Any, **keywords: Any) -> None:
+        if loop.is_whole:
+            kind.step(self, *args, **keywords)
+
+    schedule.__class__ = type(kind.__name__, (kind,), {"step": step})
+
+
+def _only(when: Callable[[], bool], real: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda *args, **keywords: real(*args, **keywords) if when() else None

@@ -1,0 +1,345 @@
+"""`prepare`: a loop in plain PyTorch becomes elastic. See docs/user/own-loop.md.
+
+    loader, model, optimizer, scheduler = tidepool.torch.prepare(loader, model, optimizer, scheduler)
+    for epoch in tidepool.torch.epochs(range(10)):
+        for inputs, labels in loader:
+            optimizer.zero_grad()
+            cross_entropy(model(inputs), labels).backward()
+            optimizer.step()
+        scheduler.step()
+
+The loader hands out this rank's share of each batch; `loss.backward()` weighs the loss by that share and sums the
+gradients over all ranks before it returns; `script_loop.py` says what an optimizer's step means. A joiner runs the
+script from the top: passes that the others have completed yield nothing to it.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+from torch.utils.data import BatchSampler, DataLoader, RandomSampler, SequentialSampler
+
+from tidepool import rank_process
+from tidepool.journal import last_record
+from tidepool.torch.data import Feed, collate, moved, sized
+from tidepool.torch.rank.object_patches import adopt, refuse_validation, watch_backward
+from tidepool.torch.rank.script_loop import Loop
+from tidepool.torch.rank.training_loop import Drive, Options
+from tidepool.torch.rank.unsupported import bare_model
+from tidepool.torch.state.randomness import seed_step
+from tidepool.torch.state.training_state import Stateful
+from tidepool.torch.state.update import named_optimizers
+
+__all__ = ["Loader", "Prepared", "current", "epochs", "is_first", "prepare", "report"]
+
+T = TypeVar("T")
+
+#: Beside those of `update.py`: of a sampler that draws an epoch's order.
+_IN_ORDER = -5
+
+_prepared: "Prepared | None" = None
+
+
+class Prepared:
+    """The script's training: what was prepared, and where this process is in it."""
+
+    def __init__(self, drive: Drive, registered: dict[str, Stateful]) -> None:
+        self.drive = drive
+        self.loop = Loop(drive, registered)
+        self.has_joined = False
+        #: Passes over the loader that this process has begun: of the epoch, if the script has `epochs`, else of all.
+        self._passes = 0
+        self._has_epochs = self._in_epoch = False
+        #: A pass is over, and what the script does after it belongs to it.
+        self._after_pass = False
+        self._has_trained = False
+        #: Undoes what the script does on its way to its first pass, where the state that it joined with has it already.
+        self._put_back: Callable[[], None] | None = None
+
+    # --- passes ---
+
+    def begin_pass(self) -> bool:
+        """The script begins to iterate over the loader. False: the others have completed this pass."""
+        number, position = self._passes, self.drive.position
+        self._passes += 1
+        if not self.has_joined and not self._has_epochs and number < _epoch_of_others(self.drive):
+            self._note_steps()
+            return False
+        self._join()
+        if self._after_pass:
+            self._end_pass()
+        if number < (position.passes if self._has_epochs else position.epoch):
+            return False
+        if not self._has_trained:
+            self._has_trained = True
+            if self._put_back is not None:
+                self._put_back()
+            self.loop.carry_on()
+        position.has_begun = True
+        if not self._has_epochs:
+            self.drive.generators.begin_epoch()
+        self.drive.generators.begin_steps()
+        return True
+
+    def pass_is_over(self) -> None:
+        self._after_pass = True
+
+    def _end_pass(self) -> None:
+        """Only now: whoever joins before does what the script does after the pass, as all do."""
+        self._after_pass = False
+        self.loop.close()
+        if self._has_epochs:
+            self.drive.position.passes, self.drive.position.cursor = self.drive.position.passes + 1, 0
+        else:
+            self.drive.end_epoch()
+
+    def _join(self) -> None:
+        if self.has_joined:
+            return
+        refuse_validation(self.drive.context)
+        self.drive.join()
+        self.has_joined = True
+        # The script's own `range` has come to its pass when it joins; `epochs` joins before what stands above the pass.
+        if not self._has_epochs or self.drive.position.has_begun:
+            self._put_back = self.loop.volatile()
+        if self.drive.position.step:
+            self._note_steps()
+        rank_process.at_success(self.finish)
+
+    def _note_steps(self) -> None:
+        """Optimizers have stepped, in other processes: else a schedule that follows them complains."""
+        for optimizer in self.drive.optimizers.values():
+            optimizer._opt_called = True  # type: ignore[attr-defined]
+
+    # --- epochs ---
+
+    def epochs(self, numbers: Iterable[T]) -> Iterator[T]:
+        if self._in_epoch or (self._passes and not self._has_epochs):
+            raise RuntimeError(
+                "tidepool.torch.epochs() is iterated once at a time, before the first pass over the data"
+            )
+        every, drive = list(numbers), self.drive
+        self._has_epochs, drive.total_epochs = True, len(every)
+        self._join()
+        while drive.position.epoch < len(every):
+            number = drive.position.epoch
+            drive.generators.begin_epoch()
+            self._passes, self._in_epoch = 0, True
+            try:
+                yield every[number]
+            finally:
+                self._in_epoch = False
+            if self._after_pass:
+                self._end_pass()
+            drive.end_epoch()
+
+    # --- the end ---
+
+    def finish(self) -> None:
+        """The script has ended without an error: leave together."""
+        if self._after_pass and not self._has_epochs:
+            self.drive.total_epochs = self.drive.position.epoch + 1
+            self._end_pass()
+        self.drive.finish(lambda folder: self.drive.save_weights("model_epoch_final"))
+
+
+class Loader:
+    """Iterate it for this rank's share of each batch, on the model's device. In evaluation it is a plain DataLoader."""
+
+    def __init__(self, prepared: Prepared, loader: DataLoader[Any], model: torch.nn.Module) -> None:
+        self._prepared, self._loader, self._model = prepared, loader, model
+        self.dataset = loader.dataset
+        self._pass: _Pass | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._loader, name)
+
+    def __len__(self) -> int:
+        """Batches of a pass. During one: of those that this process gets, with what is done again or was missed."""
+        if self._pass is not None:
+            return self._pass.length()
+        return -(-self._samples() // self._prepared.drive.position.effective_batch_size)
+
+    def _samples(self) -> int:
+        samples, size = len(self._loader.sampler), self._prepared.drive.position.effective_batch_size  # type: ignore[arg-type]
+        return samples - samples % size if self._loader.drop_last else samples
+
+    def __iter__(self) -> Iterator[Any]:
+        if not self._model.training or not torch.is_grad_enabled():
+            yield from (moved(batch, self._prepared.drive.device) for batch in self._loader)
+            return
+        if self._pass is not None:
+            raise RuntimeError("the prepared loader is being iterated already: two passes at once divide no data")
+        if not self._prepared.begin_pass():
+            return
+        self._pass = _Pass(self._prepared, self._loader, self._samples())
+        try:
+            yield from self._pass.batches()
+        finally:
+            self._pass = None
+
+
+class _Pass:
+    """A pass over the data in which the model is trained."""
+
+    def __init__(self, prepared: Prepared, loader: DataLoader[Any], samples: int) -> None:
+        self._prepared, self._loader, self._samples = prepared, loader, samples
+        self._yielded = 0
+
+    def length(self) -> int:
+        position = self._prepared.drive.position
+        left = self._samples - position.cursor - self._prepared.loop.samples_under_way
+        return self._yielded + -(-left // position.effective_batch_size)
+
+    def batches(self) -> Iterator[Any]:
+        drive, loop, loader = self._prepared.drive, self._prepared.loop, self._loader
+        drive.layout.check()
+        order = self._order()
+        feed = Feed(loader.dataset, loader.collate_fn, drive.seed, loader.num_workers, drive.generators)
+        try:
+            with closing(loop.batches(feed, order, self._draw, self._further, self._samples)) as batches:
+                for batch in batches:
+                    self._yielded += 1
+                    yield batch
+            loop.close_pass()
+        except GeneratorExit:
+            loop.leave(self._samples)
+            raise
+        finally:
+            feed.close()
+            drive.transitions.settle()
+            self._prepared.pass_is_over()
+
+    def _draw(self, indices: list[int]) -> Any:
+        return moved(collate(self._loader.dataset, indices, self._loader.collate_fn), self._prepared.drive.device)
+
+    def _further(self, order: list[int]) -> list[int] | None:
+        return order if self._prepared.drive.position.cursor < self._samples else None
+
+    def _order(self) -> list[int]:
+        drive, sampler = self._prepared.drive, self._loader.sampler
+        if isinstance(sampler, SequentialSampler):
+            order = list(range(len(sampler)))
+        elif (
+            isinstance(sampler, RandomSampler) and not sampler.replacement and len(sampler) == len(sampler.data_source)
+        ):
+            order = drive.division.order(len(sampler))
+        else:
+            generator = getattr(sampler, "generator", None)
+            with drive.generators.aside():
+                seed_step(drive.seed, drive.position.epoch * 1009 + drive.position.passes, _IN_ORDER)
+                if generator is not None:
+                    generator.manual_seed(torch.initial_seed())
+                order = list(sampler)
+        return order[: self._samples]
+
+
+def prepare(
+    *objects: Any,
+    seed: int = 0,
+    rank_batch_size: int | None = None,
+    checkpoint_every: int | None = None,
+    checkpoint_seconds: float | None = None,
+    checkpoints_kept: int | None = None,
+    exactness: str | None = None,
+    virtual_ranks: int | None = None,
+) -> Any:
+    """Make the script's own loop elastic; returns the objects in their order, or the only one.
+
+    objects: the DataLoader of the training (further ones stay as they are), the model or models, their optimizers, and
+    everything else that belongs to the training: schedulers, a GradScaler, objects with `state_dict`. The others are
+    returned as they are, and behave a little differently while a batch is under way. The loader's batch_size is the
+    number of samples per batch over all ranks. The other arguments are those of `Session`.
+
+    Raises TypeError or ValueError, with the reason, for what cannot be trained elastically, RuntimeError a second time.
+    """
+    global _prepared
+    if _prepared is not None:
+        raise RuntimeError("a process prepares one training: call tidepool.torch.prepare once, with all its objects")
+    loader = _training_loader(objects)
+    models = [item for item in objects if isinstance(item, torch.nn.Module)]
+    optimizers = [item for item in objects if isinstance(item, torch.optim.Optimizer)]
+    scalers = [item for item in objects if isinstance(item, torch.amp.GradScaler)]
+    if not models or not optimizers or len(scalers) > 1:
+        raise TypeError("give tidepool.torch.prepare the model, its optimizers and at most one GradScaler")
+    known = [loader, *models, *optimizers, *scalers]
+    others = [item for item in objects if not any(item is one for one in known) and not isinstance(item, DataLoader)]
+    if wrong := [item for item in others if not hasattr(item, "state_dict")]:
+        raise TypeError(f"{type(wrong[0]).__name__} has no state_dict: it is nothing that a training could carry along")
+    registered = {f"{type(item).__name__}-{number}": item for number, item in enumerate(others)}
+    options = Options(
+        effective_batch_size=loader.batch_size or 1,
+        rank_batch_size=rank_batch_size,
+        seed=seed,
+        registered=registered,
+        checkpoint_every=checkpoint_every,
+        checkpoint_seconds=checkpoint_seconds,
+        checkpoints_kept=checkpoints_kept,
+        scaler=scalers[0] if scalers else None,
+        exactness=exactness,
+        virtual_ranks=virtual_ranks,
+    )
+    bare = [bare_model(model) for model in models]
+    model = bare[0] if len(bare) == 1 else torch.nn.ModuleDict({str(place): one for place, one in enumerate(bare)})
+    named = named_optimizers(optimizers[0] if len(optimizers) == 1 else optimizers)
+    drive = Drive(model, named, options)
+    drive.total_epochs = None
+    ours = Prepared(drive, registered)
+    adopt(ours.loop, named, scalers, others)
+    _prepared = ours
+    watch_backward(ours.loop)
+    prepared_objects = [Loader(ours, item, bare[0]) if item is loader else item for item in objects]
+    return prepared_objects[0] if len(prepared_objects) == 1 else tuple(prepared_objects)
+
+
+def epochs(numbers: Iterable[T]) -> Iterator[T]:
+    """Iterate over those of `numbers` (a range, say) whose epochs are left to do, from wherever the training is."""
+    return current().epochs(numbers)
+
+
+def report(**values: float) -> None:
+    """Add metrics to the newest step's record, such as the accuracy on held-out data after an epoch."""
+    current().drive.report(values)
+
+
+def is_first() -> bool:
+    """Return whether this process prints and writes files: rank 0, once it has caught up with the others."""
+    return (
+        rank_process.is_first()
+        if _prepared is None or not _prepared.drive.transitions.on_cluster
+        else _leads(_prepared)
+    )
+
+
+def current() -> Prepared:
+    """Raises RuntimeError where nothing was prepared."""
+    if _prepared is None:
+        raise RuntimeError("call tidepool.torch.prepare first, with the loader, the model and its optimizer")
+    return _prepared
+
+
+def _leads(ours: Prepared) -> bool:
+    return ours.has_joined and ours.drive.rank == 0
+
+
+def _training_loader(objects: Sequence[Any]) -> DataLoader[Any]:
+    loader = next((item for item in objects if isinstance(item, DataLoader)), None)
+    if loader is None:
+        raise TypeError("give tidepool.torch.prepare the DataLoader of the training: it hands out each rank's share")
+    sized(loader.dataset)
+    if loader.batch_size is None or type(loader.batch_sampler) is not BatchSampler:
+        raise TypeError("the DataLoader has a batch_sampler of its own: give it a batch_size, and a sampler if need be")
+    if isinstance(loader.sampler, torch.utils.data.DistributedSampler):
+        raise TypeError("the DataLoader has a DistributedSampler: leave it out, ranks get their shares by themselves")
+    return loader
+
+
+def _epoch_of_others(drive: Drive) -> int:
+    """The epoch of the attempt's newest record, which may be older than where the others are; 0: there is none."""
+    context = drive.context
+    if context is None:
+        return 0
+    record = last_record(Path(context.folder, "metrics.jsonl"))
+    return int(record["epoch"]) if record.get("attempt") == context.attempt else 0

@@ -1,0 +1,469 @@
+"""A loop of a script's own: each `loss.backward()` is summed over the ranks, an optimizer's step is a boundary.
+
+The script iterates over batches, of which each rank gets its share, and does what it likes. What lies between two
+boundaries is a group: one batch, or several if the script accumulates gradients, with one sum or more for each batch.
+Ranks come and go only at a boundary, when the next batch is asked for, so that what a body does after the optimizer's
+step belongs to the group.
+
+The body cannot be unwound when a rank dies. It goes on to its optimizer's step, which does nothing; then all that
+counts (position, buffers, schedules, and weights that a step of the group has changed already) is as it was at the
+boundary, and the group's batches are handed out again. So a script that counts batches to accumulate is in step again.
+"""
+
+import copy
+import sys
+import zlib
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from tidepool.procfs import end_at_once
+from tidepool.torch.comm.reducer import CONTROL_SIZE
+from tidepool.torch.data import Feed, share
+from tidepool.torch.rank.step import Step
+from tidepool.torch.rank.training_loop import Drive, flagged
+from tidepool.torch.state.training_state import Stateful, load_optimizer
+
+__all__ = ["Loop", "Words"]
+
+#: Places of the control block, behind the metrics and before the times of steps: ranks that say where they are, and
+#: the sum of what they say.
+_WHERE = CONTROL_SIZE - 4
+#: As `step.py` has it.
+_LOSS = 3
+#: What they say is less than this: sums over 4,096 ranks are exact.
+_WHERES = 4096
+#: A group that failed ends with the script's next optimizer step. It may have so many more batches until then.
+_MOST_IN_VAIN = 10_000
+
+
+@dataclass
+class _Boundary:
+    """The state at the newest boundary, as far as the group changes it before its update."""
+
+    position: dict[str, Any] = field(default_factory=dict)
+    buffers: list[torch.Tensor] = field(default_factory=list)
+    #: State of what the script registered, modules aside, and hyperparameters.
+    registered: dict[str, Any] = field(default_factory=dict)
+    rates: list[dict[str, Any]] = field(default_factory=list)
+    #: Weights and state of optimizers that have stepped before the group's last sum: (parameters, state).
+    undo: dict[str, tuple[list[torch.Tensor], dict[str, Any]]] = field(default_factory=dict)
+    adaptation: dict[str, Any] | None = None
+
+
+@dataclass(frozen=True)
+class Words:
+    """What to do about a mistake, in the words of the API that the script uses."""
+
+    outside: str = (
+        "loss.backward() outside of a loop over the prepared loader: its gradients would be this process's alone "
+        "(while the model is in eval mode the loader divides nothing: call model.train() before the loop)"
+    )
+    give: str = "Give schedulers, and every object that counts, to tidepool.torch.prepare"
+    pieces: str = (
+        "Pieces come of rank_batch_size, or of exactness bitwise: give the DataLoader a larger batch_size instead, and "
+        "prepare a rank_batch_size"
+    )
+
+
+class Loop:
+    """The group under way. Only the training thread calls it."""
+
+    def __init__(self, drive: Drive, registered: Mapping[str, Stateful], words: Words | None = None) -> None:
+        self.drive = drive
+        self._registered = registered
+        self._words = words or Words()
+        #: What learning rates are multiplied by in the step of an optimizer, by parameter group.
+        self.factors: Callable[[], Sequence[float]] = self._factors
+        drive.before_recovery = self._roll_back
+        drive.reducer.lets_be = False
+        drive.reducer.remedy = self._words.outside
+        self._boundary = _Boundary()
+        #: The batch that the script is at.
+        self._step: Step | None = None
+        self._stand_in = False
+        #: Sums of the batch so far, and the control block of the newest; the losses of all of them are in it.
+        self._sums = 0
+        self._control: list[float] = []
+        #: Of this piece of the batch: the script has called for an optimizer's step.
+        self._asked = False
+        #: What the parameters' gradients were when the sum under way began.
+        self._accumulated: list[tuple[torch.nn.Parameter, torch.Tensor]] = []
+        #: Of the batch: it is computed in several pieces.
+        self._has_pieces = False
+        #: Of the group: batches that are complete, whether an optimizer has stepped, the generation to switch to.
+        self._complete = 0
+        self._stepped = False
+        self._switch_to = 0
+        #: A rank died: nothing of the group counts until it is handed out again. `_asked_in_vain`: the script's own
+        #: count of batches has come to the group's end.
+        self._void = self._asked_in_vain = False
+        #: Steps change weights before a group's last sum: keep what is needed to undo them.
+        self._undoes = len(drive.optimizers) > 1
+        #: Optimizers that have stepped in the group.
+        self._steppers: set[str] = set()
+
+    # --- batches ---
+
+    @property
+    def is_at_boundary(self) -> bool:
+        return not self._complete and not self._void
+
+    @property
+    def stands_in(self) -> bool:
+        """The batch that the script is at is others' to compute: nothing of what is done with it counts."""
+        return self._step is not None and self._stand_in
+
+    @property
+    def is_clean(self) -> bool:
+        """Nothing has happened since the newest boundary."""
+        return self.is_at_boundary and not self._sums and not self._stepped
+
+    @property
+    def counts(self) -> bool:
+        """Return whether the present work counts: it neither follows a failure nor covers a part of a batch only."""
+        return not self._void and self.is_whole
+
+    @property
+    def samples_under_way(self) -> int:
+        """Samples of the batch that the script is at, over all ranks."""
+        return self._step.samples if self._step is not None and not self._void else 0
+
+    @property
+    def is_whole(self) -> bool:
+        """The script is not at a part of a batch of which more parts follow."""
+        return self._step is None or self._step.is_last or self._stand_in
+
+    @property
+    def has_summed(self) -> bool:
+        """Since the newest boundary."""
+        return bool(self._sums or self._complete)
+
+    @property
+    def in_batch(self) -> bool:
+        return self._step is not None or self._void
+
+    def batches(
+        self,
+        feed: Feed,
+        order: list[int],
+        draw: Callable[[list[int]], Any],
+        further: Callable[[list[int]], list[int] | None],
+        samples: int,
+    ) -> Generator[Any]:
+        """Hand out this rank's batches of a pass.
+
+        draw: the batch of these samples. further: the order in which the pass goes on; None: it is over.
+        samples: of an epoch.
+        """
+        drive, vain = self.drive, 0
+        while True:
+            self.close()
+            if self._void:
+                vain += 1
+                if vain > _MOST_IN_VAIN:
+                    raise RuntimeError("a rank died, and the script has called no optimizer's step since")
+                with drive.generators.aside():
+                    yield draw(self._own_or_first(drive.division.chunk(order, drive.position.cursor)))
+                continue
+            if (going_on := further(order)) is None:
+                return
+            order = going_on
+            if self.is_at_boundary:
+                if not drive.is_due():
+                    continue
+                self._begin_group()
+            step = drive.open(feed, order)
+            if self.is_at_boundary:
+                self._boundary.buffers = drive.buffers.saved()
+            yield from self._pieces(step, order, draw)
+            self._end_batch(samples)
+
+    def _pieces(self, step: Step, order: list[int], draw: Callable[[list[int]], Any]) -> Generator[Any]:
+        self._step, self._sums, self._control = step, 0, []
+        self._stand_in, self._has_pieces = not step.pieces, step.pieces > 1
+        self.drive.reducer.give_up()
+        with self.drive.generators.aside():
+            if self._stand_in:
+                self._asked = False
+                yield draw(self._own_or_first(self.drive.division.chunk(order, self.drive.position.cursor)))
+                return
+            for batch in step:
+                self._asked = False
+                yield batch
+                if self._void:
+                    return
+                if self._has_pieces and not self._asked:
+                    raise RuntimeError(
+                        "this process computes each batch in several pieces, and the script did not call the "
+                        f"optimizer's step after one: do not accumulate gradients yourself then. {self._words.pieces}"
+                    )
+
+    def _own_or_first(self, chunk: list[int]) -> list[int]:
+        """Samples for a body whose gradients do not count: as many as a rank has of such a batch."""
+        first, last = share(0, len(chunk), 0, self.drive.world_size)
+        largest = self.drive.division.largest(len(chunk), self.drive.position.step, self.drive.world_size)
+        return chunk[first : min(last, first + largest) if largest else last]
+
+    def _end_batch(self, samples: int) -> None:
+        step, self._step = self._step, None
+        if self._void or step is None:
+            return
+        if not self._sums:  # the script has left it out, as on all ranks
+            self.drive.position.cursor += step.samples
+            return
+        self.drive.count(step, self._control, samples, self._complete)
+        self._complete += 1
+
+    # --- groups ---
+
+    def _begin_group(self) -> None:
+        drive = self.drive
+        if not drive.transitions.on_cluster:
+            return
+        position = {name: copy.copy(value) for name, value in vars(drive.position).items()}
+        adaptation = drive.adaptation.state_dict() if drive.adaptation else None
+        states = self._states(modules=False)
+        self._boundary = _Boundary(position, registered=states, rates=self._rates(), adaptation=adaptation)
+
+    def close(self) -> None:
+        """The script asks for more: end the group, if an optimizer has stepped, or if it has to be done again."""
+        if not self._void:
+            if self._stepped:
+                self._commit()
+            return
+        if self.drive.caught_up:
+            self._void = self.drive.caught_up = False
+            self.carry_on()
+            self._reset()
+        elif self._asked_in_vain:
+            self._restore(self._boundary.registered, self._boundary.rates)
+            if self.drive.transitions.state.carried:
+                self.carry_on()
+            self._void = self._asked_in_vain = False
+            self._reset()
+
+    def leave(self, samples: int) -> None:
+        """The script breaks out of a pass of so many samples."""
+        if self._void and not self.drive.caught_up:
+            text = "tidepool: the loop ended with a batch that a dead rank has spoiled: it is left out on all ranks"
+            print(text, file=sys.stderr, flush=True)  # noqa: T201
+            self._void = self._asked_in_vain = False
+            self._reset()
+        self._end_batch(samples)
+        self.close_pass()
+
+    def close_pass(self) -> None:
+        """The pass is over. Gradients that no step has used yet go on into the next one, as in plain PyTorch."""
+        self.close()
+        if self._complete and not self._void:
+            parameters = self.drive.model.named_parameters()
+            self.drive.transitions.state.carried = {
+                name: parameter.grad.clone() for name, parameter in parameters if parameter.grad is not None
+            }
+            self._commit(keep=True)
+
+    def carry_on(self) -> None:
+        """Give parameters the gradients that the state carries, or none."""
+        carried = self.drive.transitions.state.carried
+        for name, parameter in self.drive.model.named_parameters():
+            gradient = carried.get(name)
+            parameter.grad = None if gradient is None else gradient.to(parameter.device).clone()
+
+    def _commit(self, *, keep: bool = False) -> None:
+        generation, summed = self._switch_to, self._complete > 0
+        if not keep:
+            self.drive.transitions.state.carried = {}
+        self._reset()
+        if summed:  # else the step has used what the pass had left over: that was a boundary already
+            self.drive.commit(generation)
+
+    def _reset(self) -> None:
+        self._complete, self._sums, self._stepped, self._switch_to = 0, 0, False, 0
+        self._boundary = _Boundary()
+
+    # --- gradients ---
+
+    def backward(
+        self, roots: Sequence[torch.Tensor], gradients: Sequence[Any], run: Callable[[list[Any]], None]
+    ) -> None:
+        """Back-propagate the losses of the batch under way, and sum gradients over all ranks.
+
+        run: the backward itself, given the roots' gradients. Which of these are None are scalars' own.
+        """
+        step, reducer = self._step, self.drive.reducer
+        if self._void or step is None:
+            self._run(run, gradients)
+            return
+        if (self._asked and not self.is_whole) or (self._sums and self.drive.virtual_ranks):
+            raise RuntimeError(
+                "the script back-propagates again in the same batch, after its sum or after an optimizer's step: this "
+                "needs whole batches (no rank_batch_size, and exactness sum)"
+            )
+        self._undoes = self._undoes or self._stepped
+        if not reducer.is_under_way:
+            self._begin_sum()
+        if step.is_last:
+            reducer.expect_last_backward()
+        weight = 0.0 if self._stand_in else step.weight
+        pairs = list(zip(roots, gradients, strict=True))
+        losses = [self._unscaled(root.detach()) for root, given in pairs if given is None and root.numel() == 1]
+        self._run(run, [_weighed(root, given, weight) for root, given in pairs])
+        step.add(losses, weight)
+        if self._stand_in:
+            reducer.empty()
+            self._sum(step)
+        elif step.is_last:
+            self._sum(step)
+        else:
+            self._set_aside()
+
+    def _run(self, run: Callable[[list[Any]], None], gradients: Sequence[Any]) -> None:
+        self.drive.reducer.open = True
+        try:
+            run(list(gradients))
+        finally:
+            self.drive.reducer.open = False
+
+    def _unscaled(self, loss: torch.Tensor) -> torch.Tensor:
+        scale = getattr(self.drive.update.scaler, "_scale", None)  # get_scale() would wait for the GPU
+        return loss if scale is None else loss / scale.to(loss.device)
+
+    def _begin_sum(self) -> None:
+        """Empty the buckets, and keep what the script has accumulated so far."""
+        parameters = self.drive.model.parameters()
+        self._accumulated = [(one, one.grad.clone()) for one in parameters if one.grad is not None]
+        self.drive.reducer.begin(self.drive.group, self.drive.transitions.sharing)
+
+    def _set_aside(self) -> None:
+        """Leave the gradients of a piece in the buckets, where the script's clipping does not find them."""
+        for parameter in self.drive.model.parameters():
+            parameter.grad = None
+
+    def _sum(self, step: Step) -> None:
+        drive, where = self.drive, self._where()
+        drive.reducer.control[_WHERE : _WHERE + 2] = torch.tensor([1.0, float(where)])
+        operation = drive.position.operation
+        control = drive.reduce(step)
+        if control is None:
+            self._fail(operation)
+            return
+        ranks, total = control[_WHERE : _WHERE + 2]
+        if total != ranks * where:
+            raise RuntimeError(
+                "this process is at another batch or has other learning rates than the others: the loop must do the "
+                f"same on all. {self._words.give}; where a loop ends early, or a rate follows a number of the script's "
+                "own, let it follow the loader"
+            )
+        control[_WHERE : _WHERE + 2] = [0.0, 0.0]
+        if drive.adaptation is not None:
+            drive.adaptation.measure(control, drive.reducer, step.samples)
+        for parameter, gradient in self._accumulated:
+            parameter.grad = gradient if parameter.grad is None else parameter.grad.add_(gradient)
+        self._accumulated = []
+        if self._sums:
+            control[_LOSS] += self._control[_LOSS]
+        step.begin_again()
+        self._sums, self._control = self._sums + 1, control
+        self._switch_to = self._switch_to or flagged(control)
+
+    def _where(self) -> int:
+        """A number that differs between ranks that are not at the same sum of the same batch, or step differently."""
+        position = self.drive.position
+        rates = [value for group in self._rates() for value in group.values() if isinstance(value, int | float)]
+        place = position.epoch, position.passes, position.cursor, self._sums, rates
+        return zlib.crc32(repr(place).encode()) % _WHERES
+
+    # --- failures ---
+
+    def _fail(self, operation: int) -> None:
+        """A rank died in a sum, and the survivors have agreed. operation: the boundaries that this rank had passed."""
+        self._void = True
+        self._asked_in_vain = False
+        self.drive.caught_up = self.drive.position.operation != operation
+
+    def _roll_back(self) -> None:
+        """Restore weights, buffers and position of the newest boundary, before a recovery."""
+        boundary, drive = self._boundary, self.drive
+        if self.is_at_boundary and not self._sums:
+            return
+        if self._stepped and set(boundary.undo) != self._steppers:
+            end_at_once("a rank died after a step of the first batch with several: start again from the checkpoint")
+        for name, (weights, state) in boundary.undo.items():
+            _put_back(drive.optimizers[name], weights, state)
+        drive.buffers.put_back(boundary.buffers)
+        drive.position.__dict__.update(boundary.position)
+        if drive.adaptation is not None and boundary.adaptation is not None:
+            drive.adaptation.load_state_dict(boundary.adaptation)
+        boundary.undo.clear()
+        self._reset()
+        self._boundary = boundary
+
+    def _states(self, *, modules: bool) -> dict[str, Any]:
+        return {
+            name: copy.deepcopy(item.state_dict())
+            for name, item in self._registered.items()
+            if modules or not isinstance(item, torch.nn.Module)
+        }
+
+    def _rates(self) -> list[dict[str, Any]]:
+        """Hyperparameters of all groups."""
+        groups = [group for optimizer in self.drive.optimizers.values() for group in optimizer.param_groups]
+        return [{key: value for key, value in group.items() if key != "params"} for group in groups]
+
+    def _restore(self, registered: dict[str, Any], rates: list[dict[str, Any]]) -> None:
+        for name, state in registered.items():
+            self._registered[name].load_state_dict(copy.deepcopy(state))
+        groups = [group for optimizer in self.drive.optimizers.values() for group in optimizer.param_groups]
+        for group, values in zip(groups, rates, strict=False):
+            group.update(values)
+
+    def volatile(self) -> Callable[[], None]:
+        """Note what a script's replay may change; call what this returns to put it back."""
+        carried = self.drive.transitions.state.registered
+        states = {name: state for name, state in self._states(modules=True).items() if name in carried}
+        rates = self._rates()
+        return lambda: self._restore(states, rates)
+
+    # --- updates ---
+
+    def step(self, name: str, real: Callable[[], Any]) -> Any:
+        """The script calls for the step of an optimizer, or of its scaler. `real` is called if it is due."""
+        self._asked = True
+        self._asked_in_vain = self._void
+        if not self.counts:
+            return None
+        self._keep_for_undo(name)
+        with self.drive.update.by_script(self.factors()):
+            result = real()
+        self._steppers = {*(self._steppers if self._stepped else ()), name}
+        self._stepped = True
+        self.drive.updated()
+        return result
+
+    def _factors(self) -> Sequence[float]:
+        return self.drive.adaptation.factors if self.drive.adaptation else ()
+
+    def _keep_for_undo(self, name: str) -> None:
+        boundary = self._boundary
+        if not self._undoes or not boundary.position or name in boundary.undo:
+            return
+        optimizer = self.drive.optimizers[name]
+        weights = [parameter.detach().clone() for group in optimizer.param_groups for parameter in group["params"]]
+        boundary.undo[name] = weights, copy.deepcopy(optimizer.state_dict())
+
+
+def _weighed(root: torch.Tensor, gradient: torch.Tensor | None, weight: float) -> Any:
+    if gradient is not None:
+        return gradient * weight
+    return torch.full_like(root, weight) if root.numel() == 1 else None
+
+
+def _put_back(optimizer: torch.optim.Optimizer, weights: list[torch.Tensor], state: dict[str, Any]) -> None:
+    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    with torch.no_grad():
+        for parameter, weight in zip(parameters, weights, strict=True):
+            parameter.copy_(weight)
+    load_optimizer(optimizer, state)

@@ -1,0 +1,266 @@
+"""The session: a training loop whose number of ranks may change between any two steps.
+
+    session = Session(model, optimizer, effective_batch_size=64)
+    for epoch in session.epochs(10):
+        for step in session.steps(train_set):
+            for inputs, labels in step:                  # this rank's share, in pieces that fit
+                step.backward(loss_fn(model(inputs), labels))
+
+What the loop does is the same on 1 rank and on 8, before and after any resize, and off the cluster. The session feeds
+each step its samples, weighs the losses, sums the gradients, updates the parameters, and between two steps lets ranks
+come and go. `sum_over` evaluates a dataset on all ranks together. See runtime/README.md for the whole API.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.utils.data import Dataset
+
+from tidepool.torch.adaptive.adaptation import Adaptive
+from tidepool.torch.data import Collate, Feed, collate, moved, sized
+from tidepool.torch.rank.step import Step
+from tidepool.torch.rank.training_loop import Drive, Options
+from tidepool.torch.rank.unsupported import bare_model
+from tidepool.torch.rank.validation import HeldOut, measured, write_result
+from tidepool.torch.state.randomness import seed_step
+from tidepool.torch.state.training_state import Stateful
+from tidepool.torch.state.update import IN_BODY, OneOrMore, named_optimizers
+
+__all__ = ["Session"]
+
+
+class Session:
+    """One rank's part in an elastic training.
+
+    model: as the script built it, not wrapped for parallel training; a compiled one may be given.
+    optimizer: one, or a list or dict of several; each updates parameters of the model, and all step in every step.
+    effective_batch_size: samples per step over all ranks. A job that was submitted with one has the last word.
+    rank_batch_size: largest micro-batch that a rank computes at once; None: a rank's whole share.
+    seed: of the sample order and of random numbers in steps. On a cluster the job's seed has the last word.
+    registered: further objects with `state_dict`/`load_state_dict` that belong to the training (LR schedulers, ...).
+    warm_up: a forward and backward pass, called once before this process joins, while the others train on: with it
+        the first real step is not slowed by what a process does only once. Buffers and gradients are put back.
+    checkpoint_every: a checkpoint after so many epochs, 0 for none at all.
+    checkpoint_seconds: most seconds between two checkpoints, at whatever step; 0 for none by time, None: 60.
+    checkpoints_kept: how many of them stay. For both a job that was submitted with values has the last word.
+    before_update: called when gradients are summed over all ranks and unscaled, before the optimizers step: clipping.
+    after_update: called when the optimizers have stepped: averaged weights, a schedule by steps, bounds of weights.
+    scaler: for float16 under autocast; the session scales losses, unscales gradients and skips what is not finite.
+    exactness, virtual_ranks: off a cluster, where no job says it: "bitwise" computes each step as that many virtual
+        ranks would, to the bit, as a job with as many does on any number of ranks.
+    adaptive: let the session change the effective batch size, and learning rates with it. None: both stay. A job that
+        was submitted with `adaptive: off` has the last word.
+
+    Raises TypeError or ValueError, with the reason, for what cannot be trained elastically.
+    """
+
+    _held_out: HeldOut | None = None
+
+    def __init__(
+        self,
+        model: torch.nn.Module,
+        optimizer: OneOrMore,
+        *,
+        effective_batch_size: int,
+        rank_batch_size: int | None = None,
+        seed: int = 0,
+        registered: Mapping[str, Stateful] | None = None,
+        warm_up: Callable[[], None] | None = None,
+        checkpoint_every: int | None = None,
+        checkpoint_seconds: float | None = None,
+        checkpoints_kept: int | None = None,
+        before_update: Callable[[], None] | None = None,
+        after_update: Callable[[], None] | None = None,
+        scaler: torch.amp.GradScaler | None = None,
+        exactness: str | None = None,
+        virtual_ranks: int | None = None,
+        adaptive: Adaptive | None = None,
+    ) -> None:
+        options = Options(
+            effective_batch_size=effective_batch_size,
+            rank_batch_size=rank_batch_size,
+            seed=seed,
+            registered=registered or {},
+            warm_up=warm_up,
+            checkpoint_every=checkpoint_every,
+            checkpoint_seconds=checkpoint_seconds,
+            checkpoints_kept=checkpoints_kept,
+            before_update=before_update,
+            after_update=after_update,
+            scaler=scaler,
+            exactness=exactness,
+            virtual_ranks=virtual_ranks,
+            adaptive=adaptive,
+        )
+        self._drive = Drive(bare_model(model), named_optimizers(optimizer), options)
+        self.context = self._drive.context
+        self.model, self.optimizers = self._drive.model, self._drive.optimizers
+        self.seed, self.position = self._drive.seed, self._drive.position
+        self.virtual_ranks, self.adaptation = self._drive.virtual_ranks, self._drive.adaptation
+
+    # --- what a script asks ---
+
+    @property
+    def rank(self) -> int:
+        return self._drive.rank
+
+    @property
+    def world_size(self) -> int:
+        return self._drive.world_size
+
+    @property
+    def generation(self) -> int:
+        return self._drive.group.generation
+
+    @property
+    def folder(self) -> Path | None:
+        """The folder of results; None off the cluster."""
+        return self._drive.folder
+
+    @property
+    def device(self) -> torch.device:
+        return self._drive.device
+
+    # --- the loop ---
+
+    def epochs(self, count: int) -> Iterator[int]:
+        """Yield the number of each epoch that is left to do, from 0; a joining rank starts at the one under way."""
+        drive = self._drive
+        drive.total_epochs = count
+        if self.context is not None and self.context.launch.validate:
+            self._validate(self.context.launch.validate)
+            return
+        drive.join()
+        while self.position.epoch < count:
+            epoch = self.position.epoch
+            drive.generators.begin_epoch()
+            yield epoch
+            if self.position.epoch == epoch:
+                drive.end_epoch()
+        drive.finish(lambda folder: self.save_weights("model_epoch_final"))
+
+    def steps(
+        self, dataset: Dataset[Any], *, num_workers: int = 0, collate_fn: Collate | None = None
+    ) -> Iterator[Step]:
+        """Yield the steps of this epoch that are left to do.
+
+        When members of the group die, the step in flight is yielded again, with the same samples: what the body did
+        in it has had no effect on model or optimizer.
+
+        num_workers: processes that read samples ahead; each epoch starts them anew, with the dataset as it is then.
+        collate_fn: makes a batch of a list of samples; None: as torch's DataLoader does.
+        """
+        samples = sized(dataset)
+        drive = self._drive
+        drive.layout.check()
+        epoch = self.position.epoch
+        order = drive.division.order(samples)
+        drive.generators.begin_steps()
+        feed = Feed(dataset, collate_fn, self.seed, num_workers, drive.generators)
+        try:
+            while drive.division.goes_on(epoch, samples):
+                if self.position.cursor >= samples:
+                    order = drive.division.next_order(samples)
+                step = drive.begin(feed, order)
+                if step is not None:
+                    with drive.generators.aside():
+                        seed_step(self.seed, step.number, IN_BODY)
+                        yield step
+                    if (control := drive.reduce(step)) is not None:
+                        drive.apply(step, control)
+                        drive.advance(step, control, samples)
+        finally:
+            feed.close()
+            drive.transitions.settle()  # between epochs scripts may change parameters: to evaluate an average, say
+
+    def report(self, **values: float) -> None:
+        """Add metrics to the newest step's record, such as the accuracy on held-out data after an epoch."""
+        self._drive.report(values)
+
+    def validate_on(
+        self,
+        dataset: Dataset[Any] | Callable[[str], Dataset[Any]],
+        loss: Callable[[Any, Any], torch.Tensor],
+        *,
+        predict: Callable[[Any], tuple[Any, Any]] | None = None,
+        collate_fn: Collate | None = None,
+    ) -> None:
+        """Set the data that a validation measures the trained model on; call it before `epochs`.
+
+        A training only takes note. A run that validates loads the weights, measures, and its `epochs` yields nothing.
+
+        dataset: held-out samples; or a function that returns those of the split "validation" or "testing".
+        loss: (outputs, labels) -> the mean loss of a batch. predict: batch -> (outputs, labels); None: batches are
+        such pairs of inputs and labels.
+        """
+        self._held_out = HeldOut(dataset, loss, predict, collate_fn)
+
+    def sum_over(
+        self,
+        dataset: Dataset[Any],
+        measure: Callable[[Any], torch.Tensor],
+        *,
+        width: int,
+        batch_size: int = 256,
+        collate_fn: Collate | None = None,
+        on_batch: Callable[[int], None] | None = None,
+    ) -> list[float]:
+        """Sum `measure(batch)` (a tensor of `width` numbers) over a whole dataset, each rank doing its share.
+
+        on_batch: called after each batch of this rank, with how many samples it had.
+        """
+
+        def rows() -> torch.Tensor:
+            """A row for each part of the dataset, float64, zeros for others' parts. The buffers stay as they are."""
+            sums = torch.zeros(self.virtual_ranks or self.world_size, width, dtype=torch.float64)
+            sharing = self._drive.transitions.sharing
+            with torch.no_grad(), self._drive.generators.aside(), self._drive.buffers.kept():
+                for part in self._drive.division.parts(sized(dataset), batch_size, sharing):
+                    seed_step(self.seed, -1 - self.position.operation, part.number)
+                    for start, end in part.pieces:
+                        batch = self.to_device(collate(dataset, list(range(start, end)), collate_fn))
+                        sums[part.number] += measure(batch).cpu().double()
+                        if on_batch is not None:
+                            on_batch(end - start)
+            return sums
+
+        return self._drive.summed(rows)
+
+    def from_first(self, values: Callable[[], Sequence[float]], *, width: int) -> list[float]:
+        """The `width` numbers that rank 0 computes, on all ranks.
+
+        `values` runs on rank 0 alone, and on its successor if it dies before all have them.
+        """
+        computed: list[float] = []
+
+        def rows() -> torch.Tensor:
+            row = torch.zeros(1, width, dtype=torch.float64)
+            if self.rank == 0:
+                computed[:] = computed or values()
+                row[0] = torch.tensor(computed, dtype=torch.float64)
+            return row
+
+        return self._drive.summed(rows)
+
+    def share_among(self, ranks: int | None) -> None:
+        """Let only so many ranks compute from the next step on; None: all. The others add zeros. Alike on all ranks."""
+        self._drive.transitions.most_sharing = ranks
+
+    def to_device(self, value: Any) -> Any:
+        return moved(value, self.device)
+
+    def save_weights(self, name: str) -> None:
+        """`<name>.pth` and `<name>_optimizer_state.pth` as results; for one rank to call, between epochs."""
+        self._drive.save_weights(name)
+
+    def _validate(self, split: str) -> None:
+        if self._held_out is None:
+            raise RuntimeError(
+                "This script does not say what to measure it on: call session.validate_on(dataset, loss) before"
+                " session.epochs, as runtime/README.md shows, and train it again."
+            )
+        self._drive.join()
+        result = measured(self.model, self._held_out, split, self._drive.metrics, self.sum_over)
+        self._drive.finish(lambda folder: write_result(folder, result))

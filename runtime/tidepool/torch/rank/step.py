@@ -1,0 +1,256 @@
+"""One optimizer step as a rank sees it: its share of the samples, and what it adds to the sums."""
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from tidepool.protocol import StepRecord, to_json
+from tidepool.torch.adaptive.adaptation import Adaptation
+from tidepool.torch.adaptive.profiler import TIMES, Made, Profiler, Shape
+from tidepool.torch.comm.process_group import Group
+from tidepool.torch.comm.reducer import CONTROL_SIZE, Reducer
+from tidepool.torch.data import Feed, Part, Piece, moved
+from tidepool.torch.state.buffers import Buffers
+from tidepool.torch.state.randomness import seed_step
+from tidepool.torch.state.training_state import Position
+from tidepool.torch.state.update import Update, learning_rates
+
+__all__ = ["Step", "StepParts"]
+
+#: Places of the control block before the metrics: flag, flag x generation, ranks with a name that is new, loss.
+_FIXED = 4
+_METRICS = CONTROL_SIZE - _FIXED
+#: Places of the times of the step before.
+_TIMES = slice(CONTROL_SIZE - TIMES, CONTROL_SIZE)
+#: With more metrics than that the times of steps have no place.
+_TIMED_METRICS = _METRICS - TIMES
+_NAME_BYTES = 64
+
+
+@dataclass(frozen=True)
+class StepParts:
+    """The objects of a session that all of its steps work on."""
+
+    seed: int
+    position: Position
+    reducer: Reducer
+    buffers: Buffers
+    update: Update
+    profiler: Profiler
+    adaptation: Adaptation | None = None
+
+
+class Step:
+    """Iterate it for this rank's micro-batches and call `backward` once for each."""
+
+    def __init__(
+        self, shared: StepParts, feed: Feed, samples: list[int], parts: list[Part], device: torch.device
+    ) -> None:
+        self._shared = shared
+        self._device = device
+        self._feed = feed
+        self._indices = samples
+        self._parts = parts
+        #: The micro-batch under way is this rank's last one of the step.
+        self.is_last = False
+        #: Of the parts, how many have been ended: all but the last one, when the step is complete.
+        self._ended = 0
+        #: Samples of the whole step, over all ranks.
+        self.samples = len(samples)
+        #: Number of this step, from 0.
+        self.number = shared.position.step
+        self.epoch = shared.position.epoch
+        self.begun_at = time.monotonic()
+        shared.profiler.watch.start()
+        #: Of the current micro-batch in the step; 0 once it has been back-propagated.
+        self._weight = 0.0
+        #: The same for metrics, which may be logged before or after.
+        self._share = 0.0
+        self._loss = torch.zeros(())
+        #: Sums of this part's metrics that have a place in the control block.
+        self._logged: dict[str, torch.Tensor | float] = {}
+        #: ... and, over all of this rank's parts, of those that are logged for the first time.
+        self._new: dict[str, torch.Tensor | float] = {}
+        #: Of the step before, from this one's sums: seconds for a micro-batch, added up over so many ranks.
+        self.told = (0.0, 0.0)
+
+    def __iter__(self) -> Iterator[Any]:
+        for place, part in enumerate(self._parts):
+            seed_step(self._shared.seed, self.number, part.number)
+            for first, last in part.pieces:
+                self._weight = self._share = (last - first) / self.samples
+                self.is_last = place + 1 == len(self._parts) and last == part.pieces[-1][1]
+                if self.is_last:
+                    self._shared.reducer.expect_last_backward()
+                batch = self._feed.take(Piece(self.number, first, self._indices[first:last]))
+                yield moved(batch, self._device)
+            if place + 1 < len(self._parts):
+                self._end_part()
+
+    def backward(self, loss: torch.Tensor) -> None:
+        """Back-propagate the mean loss of the current micro-batch, weighed by its part of the whole step.
+
+        Once for each: the sums over all processes may be under way already when it returns.
+        """
+        if not self._weight:
+            raise RuntimeError("step.backward() takes one loss for each micro-batch: add several up before it")
+        weighted = loss * self._weight
+        self._loss = self._loss.to(loss.device) + weighted.detach()
+        self._shared.reducer.open = True
+        weight, self._weight = self._weight, 0.0
+        self._shared.update.scaled(weighted).backward()  # type: ignore[no-untyped-call]
+        self._shared.reducer.open = False
+        self._back_propagated(weight)
+
+    def run(self, compute: Callable[[], torch.Tensor | float]) -> None:
+        """Do `backward` for code that zeroes gradients, back-propagates a mean loss itself, and returns it."""
+        if not self._weight:
+            raise RuntimeError("step.run() is called once for each micro-batch, in place of step.backward()")
+        weight, self._weight = self._weight, 0.0
+        with self._shared.reducer.apart(weight):
+            loss = torch.as_tensor(compute()).detach()
+        self._loss = self._loss.to(loss.device) + loss * weight
+        self._back_propagated(weight)
+
+    def _back_propagated(self, weight: float) -> None:
+        if self._shared.adaptation is not None:
+            self._shared.adaptation.back_propagated(self._shared.reducer, weight)
+
+    @property
+    def pieces(self) -> int:
+        """Micro-batches of this rank."""
+        return sum(len(part.pieces) for part in self._parts)
+
+    @property
+    def weight(self) -> float:
+        """Weight of the current micro-batch in the step."""
+        return self._share
+
+    def add(self, losses: list[torch.Tensor], weight: float) -> None:
+        """Note losses that a script has back-propagated by itself, weighed so."""
+        for loss in losses:
+            self._loss = self._loss.to(loss.device) + loss.reshape(()) * weight
+        self._back_propagated(weight)
+
+    def begin_again(self) -> None:
+        """Another sum of the same step follows."""
+        self._loss = torch.zeros(())
+
+    def log(self, **means: torch.Tensor | float) -> None:
+        """Add metrics of the current micro-batch (means over its samples) to this step's record."""
+        for name, value in means.items():
+            if len(name.encode()) > _NAME_BYTES:
+                raise ValueError(f"the name of a metric takes at most {_NAME_BYTES} bytes; {name!r} is longer")
+            number = value.detach() if isinstance(value, torch.Tensor) else value
+            sums = self._logged if name in self._shared.position.metric_names else self._new
+            sums[name] = sums.get(name, 0.0) + number * self._share
+
+    def complete(self, generation: int) -> None:
+        """The script has done what it wanted with the step: all that this rank adds to its sums is there.
+
+        generation: the one that this rank has been told to switch to after this step, or 0.
+        """
+        while self._ended + 1 < len(self._parts):  # the script did not go through all of it
+            self._end_part()
+        self._shared.profiler.watch.stop()
+        self._write_part()
+        control = self._shared.reducer.control
+        if self._is_timed:
+            self._shared.profiler.write(control[_TIMES])
+        else:
+            self._shared.profiler.refuse(f"the script logs more than {_TIMED_METRICS} metrics in a step")
+        if self._shared.adaptation is not None:
+            self._shared.adaptation.write(control)
+        control[0] = 1.0 if generation else 0.0
+        control[1] = float(generation)
+        control[2] = 1.0 if self._new else 0.0
+
+    def _end_part(self) -> None:
+        """Put away what this part has made, and begin the next one where this one began."""
+        self._write_part()
+        self._shared.reducer.end_part()
+        self._shared.buffers.restore()
+        self._ended += 1
+        self._loss = torch.zeros(())
+        self._logged = {}
+
+    def _write_part(self) -> None:
+        """Loss and metrics of the part into the control block; buffers too, if everybody's are this part's."""
+        reducer = self._shared.reducer
+        reducer.control[3] = self._loss
+        for place, name in enumerate(self._shared.position.metric_names):
+            reducer.control[_FIXED + place] = self._logged.get(name, 0.0)
+        if self._parts and self._parts[self._ended].number == 0:
+            self._shared.buffers.pack(reducer.buffers)
+
+    def agree_on_names(self, control: list[float], group: Group) -> None:
+        """Give the names that a rank has logged for the first time the same places on all ranks.
+
+        `control`: the summed control block, which gets their sums too. Raises CommunicationError.
+        """
+        names = self._shared.position.metric_names
+        self._take_times(control)
+        if not control[2]:
+            return
+        named = torch.zeros(group.size, _METRICS, 1 + _NAME_BYTES, dtype=torch.float64)
+        for row, (name, value) in zip(named[group.rank], self._new.items(), strict=False):
+            row[0] = float(value)
+            row[1 : 1 + len(name.encode())] = torch.tensor(list(name.encode()), dtype=torch.float64)
+        group.wait(group.all_reduce(named))
+        sums: dict[str, float] = {}
+        for value, *letters in named.flatten(0, 1).tolist():
+            name = bytes(int(letter) for letter in letters if letter).decode()
+            sums[name] = sums.get(name, 0.0) + value
+        names += sorted(name for name in sums if name)
+        known = {*names, *self._new}
+        if len(known) > _METRICS:
+            raise ValueError(f"a step takes at most {_METRICS} metrics: {', '.join(sorted(known))} are more")
+        for place, name in enumerate(names):
+            control[_FIXED + place] += sums.get(name, 0.0)
+
+    @property
+    def _is_timed(self) -> bool:
+        return len(self._shared.position.metric_names) <= _TIMED_METRICS
+
+    def _take_times(self, control: list[float]) -> None:
+        """Leave their places to metrics, which may get them in this very step."""
+        if self._is_timed:
+            seconds, ranks = control[_TIMES]
+            self.told = seconds, ranks
+            control[_TIMES] = [0.0] * TIMES
+
+    def made(self, seconds: float, generation: int, hosts: int, ranks: int) -> Made:
+        pieces = [last - first for part in self._parts for first, last in part.pieces]
+        return Made(Shape(hosts, ranks, max(pieces, default=0)), len(pieces), seconds, generation)
+
+    def record(
+        self, control: list[float], seconds: float, group: Group, attempt: int, progress: float | None
+    ) -> dict[str, Any]:
+        """A line of `metrics.jsonl`, once the step is complete. control: summed over all ranks."""
+        position, adaptation = self._shared.position, self._shared.adaptation
+        made = StepRecord(
+            step=position.step,
+            epoch=position.epoch,
+            cursor=position.cursor,
+            samples=self.samples,
+            world_size=group.size,
+            generation=group.generation,
+            attempt=attempt,
+            at=time.time(),
+            progress=None if progress is None else round(progress, 6),
+        )
+        return {
+            **to_json(made),
+            **learning_rates(self._shared.update.optimizers),
+            "samples_per_second": round(self.samples / seconds, 3),
+            **(adaptation.metrics() if adaptation is not None else {}),
+            **self.metrics(control),
+        }
+
+    def metrics(self, control: list[float]) -> dict[str, float]:
+        """The step's metrics over all ranks, from the summed control block: float32, so seven digits mean something."""
+        names = ["loss", *self._shared.position.metric_names]
+        return {name: float(f"{value:.7g}") for name, value in zip(names, control[_FIXED - 1 :], strict=False)}

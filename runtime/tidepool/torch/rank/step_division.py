@@ -1,0 +1,88 @@
+"""Division of a step among ranks: this rank's parts, now and in the steps to come."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from tidepool.torch.adaptive.adaptation import Adaptation
+from tidepool.torch.data import Part, Piece, epoch_order, parts
+from tidepool.torch.rank.transitions import Transitions
+from tidepool.torch.state.training_state import Position
+
+__all__ = ["Division"]
+
+
+@dataclass(frozen=True)
+class Division:
+    """One rank's view of the division of steps."""
+
+    seed: int
+    position: Position
+    transitions: Transitions
+    virtual_ranks: int | None
+    rank_batch_size: int | None
+    adaptation: Adaptation | None
+
+    def order(self, samples: int) -> list[int]:
+        """Return the order of the pass under way."""
+        return epoch_order(self.seed, self.position.epoch, samples, self.position.passes)
+
+    def next_order(self, samples: int) -> list[int]:
+        """Begin another pass, because the epoch goes on behind the last sample."""
+        self.position.passes, self.position.cursor = self.position.passes + 1, 0
+        return self.order(samples)
+
+    def further(self, epoch: int, order: list[int], samples: int, *, whole: bool = False) -> list[int] | None:
+        """The order in which this epoch of so many samples goes on; None: it is over.
+
+        whole: a pass ends where less is left of it than a step takes.
+        """
+        if not self.goes_on(epoch, samples):
+            return None
+        left = len(order) - self.position.cursor
+        if left > 0 and not (whole and self.position.cursor and left < self.position.effective_batch_size):
+            return order
+        return self.next_order(samples)
+
+    def goes_on(self, epoch: int, samples: int) -> bool:
+        """The epoch does: there are samples left in it, or, if the batch adapts, progress to be made."""
+        if self.position.epoch != epoch:
+            return False
+        if self.adaptation is None:
+            return self.position.cursor < samples
+        return not self.adaptation.epoch_is_over(epoch, samples)
+
+    def chunk(self, order: list[int], cursor: int) -> list[int]:
+        """The samples of a step."""
+        return order[cursor : cursor + self.position.effective_batch_size]
+
+    def ahead(self, order: list[int], sharing: list[int]) -> Iterator[Piece]:
+        """This rank's micro-batches to the end of the pass, if nobody comes or goes. `sharing`: of the next step."""
+        number, cursor, all_ranks = self.position.step, self.position.cursor, self.transitions.all_sharing
+        while chunk := self.chunk(order, cursor):
+            for part in self.of_step(len(chunk), number, sharing):
+                for first, last in part.pieces:
+                    yield Piece(number, first, chunk[first:last])
+            number, cursor, sharing = number + 1, cursor + len(chunk), all_ranks
+
+    def of_step(self, samples: int, number: int, sharing: list[int]) -> list[Part]:
+        """This rank's parts of a step of so many samples."""
+        return self.parts(samples, self.largest(samples, number, len(sharing)), sharing)
+
+    def largest(self, samples: int, number: int, ranks: int) -> int | None:
+        """Samples of a micro-batch of step `number`, which so many ranks share."""
+        return self.rank_batch_size if self.adaptation is None else self.adaptation.largest(samples, number, ranks)
+
+    @property
+    def most_micro_batch(self) -> int:
+        """Samples of a rank's micro-batch at most, on any number of ranks; 0: all that it has of a step is one."""
+        if self.virtual_ranks is None:
+            return self.rank_batch_size or 0
+        all_parts = parts(self.position.effective_batch_size, (0, 1), self.virtual_ranks, self.rank_batch_size)
+        return max(last - first for part in all_parts for first, last in part.pieces)
+
+    def parts(self, samples: int, largest: int | None, sharing: list[int]) -> list[Part]:
+        """The parts of that many samples that this rank computes: none if it is not one of those that share."""
+        rank = self.transitions.group.rank
+        if rank not in sharing:
+            return []
+        return parts(samples, (sharing.index(rank), len(sharing)), self.virtual_ranks, largest)

@@ -1,0 +1,413 @@
+"""One rank's part in an elastic training, step by step: whoever owns the loop pushes it along.
+
+    step = drive.begin(feed, order)                     # None: ranks came or went, begin again
+    for batch in step:
+        step.backward(loss(batch))
+    if (control := drive.reduce(step)) is not None:     # None: a rank died, nothing has come of the step
+        drive.apply(step, control)
+        drive.advance(step, control, samples)           # a boundary: here ranks come and go
+
+`Session` drives it from its own loop, `prepare` from a loop of the script's own.
+"""
+
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+import torch
+
+from tidepool.env import RankContext, rank_context
+from tidepool.faults import fault
+from tidepool.goodput.model import Size
+from tidepool.protocol import MemberMessage
+from tidepool.rank_process import Leaving
+from tidepool.torch.adaptive.adaptation import ADAPTIVE_CONTROL_SIZE, Adaptive, adaptation_of
+from tidepool.torch.adaptive.profiler import Profiler
+from tidepool.torch.comm.gather import gather_bytes, packed, unpacked
+from tidepool.torch.comm.process_group import CommunicationError, Group
+from tidepool.torch.comm.reducer import CONTROL_SIZE
+from tidepool.torch.comm.tree_reducer import chosen_virtual_ranks, reducer_of
+from tidepool.torch.data import Feed
+from tidepool.torch.rank.checkpointer import Checkpointer, CheckpointPolicy
+from tidepool.torch.rank.metrics_file import KEPT_RECORDS, MetricsFile
+from tidepool.torch.rank.step import Step, StepParts
+from tidepool.torch.rank.step_division import Division
+from tidepool.torch.rank.transitions import Transitions
+from tidepool.torch.rank.unsupported import Layout, check_engine, check_trainable
+from tidepool.torch.state.buffers import Buffers
+from tidepool.torch.state.checkpoint_files import write_weights
+from tidepool.torch.state.randomness import Generators
+from tidepool.torch.state.training_state import Position, Stateful, TrainingState
+from tidepool.torch.state.update import Update
+
+__all__ = ["Drive", "Options", "flagged"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """Options of a training; `Session` describes each."""
+
+    effective_batch_size: int
+    rank_batch_size: int | None = None
+    seed: int = 0
+    registered: Mapping[str, Stateful] = field(default_factory=dict)
+    warm_up: Callable[[], None] | None = None
+    checkpoint_every: int | None = None
+    checkpoint_seconds: float | None = None
+    checkpoints_kept: int | None = None
+    before_update: Callable[[], None] | None = None
+    after_update: Callable[[], None] | None = None
+    scaler: torch.amp.GradScaler | None = None
+    exactness: str | None = None
+    virtual_ranks: int | None = None
+    adaptive: Adaptive | None = None
+    #: Off the cluster, the group that several processes have formed.
+    group: Group | None = None
+
+
+class Drive:
+    """The objects of one rank's training, and what happens to them in a step and between two.
+
+    Raises TypeError or ValueError, with the reason, for what cannot be trained elastically.
+    """
+
+    #: Epochs in all; None: nobody has said.
+    total_epochs: int | None = 0
+    #: The generation in which nobody trains any more, once all have agreed on it; 0: none.
+    _halt_generation = 0
+    #: Of the parameters, when the step began: how often they had been written to.
+    _writes = 0
+    _state_was_packed = False
+    #: The state was copied for a checkpoint when the step began.
+    _copied = False
+    #: The script asks for a checkpoint of the next boundary.
+    wants_checkpoint = False
+    #: The newest recovery has brought the result of the operation that was in flight.
+    caught_up = False
+
+    def __init__(self, model: torch.nn.Module, optimizers: dict[str, torch.optim.Optimizer], options: Options) -> None:
+        if options.effective_batch_size < 1:
+            raise ValueError(f"effective_batch_size must be at least 1, not {options.effective_batch_size}")
+        self.context: RankContext | None = rank_context()
+        launch = self.context.launch if self.context else None
+        check_engine(launch)
+        self.model, self.optimizers = model, optimizers
+        check_trainable(self.model, self.optimizers)
+        self.layout = Layout(self.model, self.optimizers)
+        self._parameters = list(self.model.parameters())
+        self.seed = launch.seed if launch else options.seed
+        size = launch.effective_batch_size if launch and launch.effective_batch_size else options.effective_batch_size
+        self.position = Position(effective_batch_size=size)
+        #: Parts of each step in exactness "bitwise"; None in "sum", where each rank computes one.
+        self.virtual_ranks = chosen_virtual_ranks(launch, options.exactness, options.virtual_ranks)
+        self._warm_up = options.warm_up
+        self._reported: dict[str, float] = {}
+        self.metrics = MetricsFile(self.folder)
+        of_whom = self.virtual_ranks, self.optimizers, options.scaler
+        adapts = options.adaptive if launch is None or launch.adaptive != "off" else None
+        limits = launch.micro_batch_limits if launch else {}
+        self.adaptation = adaptation_of(adapts, size, options.rank_batch_size, *of_whom, limits) if adapts else None
+        state = self._set_up_steps(options)
+        self.transitions = Transitions(self.context, state, options.group)
+        how = self.virtual_ranks, options.rank_batch_size, self.adaptation
+        self.division = Division(self.seed, self.position, self.transitions, *how)
+        self._profiler.most_micro_batch = self.division.most_micro_batch
+        policy = CheckpointPolicy.of(
+            launch,
+            seconds=options.checkpoint_seconds,
+            every_epochs=options.checkpoint_every,
+            kept=options.checkpoints_kept,
+        )
+        self._checkpoints = Checkpointer(self.transitions, policy)
+        #: Called before a recovery: it puts back what has been done since the newest boundary.
+        self.before_recovery: Callable[[], None] = lambda: None
+        #: Called on all ranks at a boundary before ranks go, and with them what only they have; it may sum.
+        self.before_change: Callable[[], None] = lambda: None
+        #: Off the cluster: whether this process was told to stop, and what all of them do then, after the same step.
+        self.is_told_to_stop: Callable[[], bool] = lambda: False
+        self.stop: Callable[[], None] = lambda: None
+
+    def _set_up_steps(self, options: Options) -> TrainingState:
+        self.buffers = Buffers(self.model)
+        size = ADAPTIVE_CONTROL_SIZE if self.adaptation else CONTROL_SIZE
+        self.reducer = reducer_of(self.model, self.optimizers, self.buffers, self.virtual_ranks, size)
+        self.reducer.open = False
+        self.generators = Generators(self.device)
+        hooks = options.before_update, options.after_update
+        self.update = Update(self.optimizers, options.scaler, *hooks, self.generators, self.seed)
+        self._profiler = Profiler(self.device)
+        shared = self.reducer, self.buffers, self.update, self._profiler, self.adaptation
+        self._step_parts = StepParts(self.seed, self.position, *shared)
+        how = options.scaler, self.generators, self.update.run_after, self.adaptation
+        registered = dict(options.registered)
+        return TrainingState(self.model, self.optimizers, registered, self.position, *how)
+
+    # --- the place of this rank ---
+
+    @property
+    def group(self) -> Group:
+        return self.transitions.group
+
+    @property
+    def rank(self) -> int:
+        return self.group.rank
+
+    @property
+    def world_size(self) -> int:
+        return self.group.size
+
+    @property
+    def folder(self) -> Path | None:
+        """The folder of results; None off the cluster."""
+        return self.context.folder if self.context else None
+
+    @property
+    def device(self) -> torch.device:
+        return next(self.model.parameters()).device
+
+    # --- one step ---
+
+    def begin(self, feed: Feed, order: list[int]) -> Step | None:
+        """Begin the next step. order: of the samples in the pass under way. None: the position may have moved."""
+        if not self.is_due():
+            return None
+        step = self.open(feed, order)
+        self.reducer.begin(self.group, self.transitions.sharing)
+        return step
+
+    def is_due(self) -> bool:
+        """Do what belongs between two steps. False: the position may have moved, or must not: ask again."""
+        if self.transitions.recovery_is_due:
+            self.recover()
+            return False
+        self.write_records()
+        if self._halt_if_due():
+            return False
+        if self.rank == 0:
+            self._copied = self._checkpoints.offer(is_wanted=self.wants_checkpoint)
+            self.wants_checkpoint = False
+            adapted = partial(self.adaptation.told, self.world_size) if self.adaptation else None
+            self.transitions.tell(partial(self._profiler.message, self.position, time.monotonic(), adapted))
+        if self.adaptation is not None:
+            size = Size(self.transitions.hosts, self.world_size)
+            where = (self.group.generation, size) if self.transitions.all_share else None
+            self.adaptation.choose(self._profiler.times if self.rank == 0 else None, where, time.monotonic())
+        return True
+
+    def open(self, feed: Feed, order: list[int]) -> Step:
+        """The next step's share of this rank. Gradients are as they were; `Reducer.begin` sets them to zero."""
+        feed.ahead = partial(self.division.ahead, order, self.transitions.sharing)
+        feed.prepare()
+        chunk = self.division.chunk(order, self.position.cursor)
+        self.buffers.begin_step(divided=self.world_size > 1 or self.virtual_ranks is not None)
+        self._writes = self._count_writes()
+        sharing = self.transitions.sharing
+        own = self.division.of_step(len(chunk), self.position.step, sharing)
+        if self.adaptation is not None:
+            self.adaptation.begin(self.position.step, len(chunk), own, self.reducer, is_alone=len(sharing) == 1)
+        return Step(self._step_parts, feed, chunk, own, self.device)
+
+    def reduce(self, step: Step) -> list[float] | None:
+        """Sum what all ranks have made of the step; returns the control block.
+
+        None: a rank died, and this one has recovered. Either nothing has come of the step, or it has its result.
+        """
+        if self._count_writes() != self._writes:
+            self.transitions.exposed = True
+        step.complete(self.transitions.flag or int(self.is_told_to_stop()))
+        fault("reduce", self.transitions.member_id)
+        try:
+            self.reducer.finish()
+            control = self.reducer.summed
+            step.agree_on_names(control, self.group)
+            fault("step-result", self.transitions.member_id, CommunicationError)
+        except CommunicationError as error:
+            self.recover(error)
+            return None
+        self.buffers.unpack(self.reducer.buffers)
+        return control
+
+    def apply(self, step: Step, control: list[float]) -> None:
+        """Update the parameters by the summed gradients."""
+        fault("optimizer", self.transitions.member_id)
+        if self.adaptation is not None:
+            self.adaptation.measure(control, self.reducer, step.samples)
+        self.update.apply(step.number, self.adaptation.factors if self.adaptation else ())
+        self.updated()
+
+    def updated(self) -> None:
+        """The optimizers have stepped: find out once, now that they have state, whether it can be carried."""
+        self._writes = self._count_writes()
+        if self.transitions.on_cluster and not self._state_was_packed:
+            self.transitions.state.pack()
+            self._state_was_packed = True
+
+    def advance(self, step: Step, control: list[float], samples: int) -> None:
+        """The step is complete; then switch to another generation if all have agreed on one. samples: of an epoch."""
+        self.count(step, control, samples)
+        self.commit(flagged(control))
+
+    def commit(self, generation: int) -> None:
+        """Nothing of what was made so far is done again: a boundary. generation: to switch to; 0: none."""
+        self.position.operation += 1
+        if generation and not self.transitions.on_cluster:
+            self.stop()
+        elif generation:
+            self._switch(generation)
+
+    def count(self, step: Step, control: list[float], samples: int, since: int = 0) -> None:
+        """Move the position behind the step. since: steps since the newest boundary, whose records are not written."""
+        position = self.position
+        position.step += 1
+        position.cursor += step.samples
+        seconds = time.monotonic() - step.begun_at
+        self.transitions.step_made(seconds)
+        of = self.group.generation, self.transitions.hosts, self.world_size
+        counts = not self._copied and self.transitions.most_sharing is None
+        self._profiler.made(step.made(seconds, *of), step.told, counts=counts)
+        done = position.epoch + position.cursor / samples
+        if self.adaptation is not None:
+            position.effective_batch_size = self.adaptation.advance(control, step.samples)
+            done = self.adaptation.done(samples)
+        attempt = self.context.attempt if self.context else 1
+        progress = None if self.total_epochs is None else done / max(1, self.total_epochs)
+        record = step.record(control, seconds, self.group, attempt, progress)
+        position.records = [*position.records, record][-KEPT_RECORDS - since :]
+
+    def _count_writes(self) -> int:
+        return sum(parameter._version for parameter in self._parameters)
+
+    # --- records ---
+
+    def report(self, values: Mapping[str, float]) -> None:
+        """Add metrics to the newest step's record."""
+        self._reported.update({name: float(value) for name, value in values.items()})
+
+    def write_records(self) -> None:
+        """Rank 0 writes what is due; the newest record waits until the next step begins, for `report` to add to it."""
+        if self._reported and self.position.records:
+            self.position.records[-1].update(self._reported)
+            self._reported = {}
+        if self.rank == 0:
+            self.metrics.write(self.position.records)
+
+    # --- ranks come and go ---
+
+    def join(self) -> None:
+        if self.transitions.on_cluster and self._warm_up is not None:
+            with self.generators.aside(), self.buffers.kept():  # before anybody waits for this rank, without a trace
+                self._warm_up()
+        self.transitions.join(self._checkpoints.load)
+        self.metrics.forget()
+
+    def _switch(self, generation: int) -> None:
+        """The step's record is left to the next rank 0: were the present one to write it too, they would race."""
+        if self.transitions.is_halt(generation):
+            self._halt_generation = generation  # after what the script has to report about this step
+            return
+        self.before_change()
+        if generation > self.group.generation:  # else somebody died in it, and what was planned is void
+            self.transitions.switch(generation)
+        self.metrics.forget()
+
+    def _halt_if_due(self) -> bool:
+        """Stop at a step boundary with all ranks: rank 0 saves the state, the others wait until it is published.
+
+        Ends this rank by `Leaving`. Returns True if one died meanwhile: the survivors train on, and halt again.
+        """
+        if self._halt_generation <= self.group.generation:
+            return False
+        self.before_change()
+        if self._halt_generation <= self.group.generation:
+            return True
+        if self.rank == 0:
+            self._checkpoints.halt(self._halt_generation)
+        if self.transitions.wait_halted():
+            raise Leaving
+        self.recover()
+        return True
+
+    def recover(self, error: CommunicationError | None = None) -> bool:
+        """Go on with the survivors. True: another had completed the operation in flight, and this rank has it now.
+
+        error: what this rank noticed of it; the log of each rank is where to look when nobody died.
+        """
+        if error is not None:
+            where = f"generation {self.group.generation}: what follows step {self.position.step} is done again"
+            print(f"tidepool: {where}: {error}", file=sys.stderr, flush=True)  # noqa: T201
+        if error is not None and not self.transitions.on_cluster:
+            raise error
+        self.buffers.restore()
+        self.before_recovery()
+        self.caught_up = self.transitions.recover()
+        self.metrics.forget()
+        return self.caught_up
+
+    def summed(self, rows: Callable[[], torch.Tensor]) -> list[float]:
+        """The sum of all rows of all ranks; `rows` is asked again after a failure."""
+        while True:
+            sums = rows()
+            try:
+                self.group.wait(self.group.all_reduce(sums))
+                fault("sum-result", self.transitions.member_id, CommunicationError)
+            except CommunicationError as error:
+                if self.recover(error):
+                    return list(self.position.last_sum)
+                continue
+            self.position.operation += 1
+            self.position.last_sum = sums.sum(0).tolist()
+            return list(self.position.last_sum)
+
+    def gathered(self, give: Callable[[], bytes]) -> list[bytes]:
+        """What every rank gives, in the order of the ranks; `give` is asked again after a failure."""
+        while True:
+            try:
+                pieces = gather_bytes(self.group, give())
+                fault("sum-result", self.transitions.member_id, CommunicationError)
+            except CommunicationError as error:
+                if self.recover(error):
+                    return unpacked(self.position.last_sum)
+                continue
+            self.position.operation += 1
+            self.position.last_sum = packed(pieces)
+            return pieces
+
+    # --- epochs and the end ---
+
+    def end_epoch(self) -> None:
+        self.position.epoch += 1
+        self.position.cursor = self.position.passes = 0
+        self.position.has_begun = False
+        self.generators.end_epoch()
+        self.write_records()
+        if (self.total_epochs is None or self.position.epoch < self.total_epochs) and self._halt_if_due():
+            return
+        if self.rank == 0:
+            self._checkpoints.offer(epoch_is_over=True)
+
+    def finish(self, write: Callable[[Path], None]) -> None:
+        """Leave together: rank 0 writes what is left and the results, the others wait until it has."""
+        while True:
+            self.write_records()
+            if self.rank == 0:
+                self._checkpoints.finish()
+                if self.folder is not None:
+                    write(self.folder)
+                place = self.group.generation, self.position.step, self.position.epoch
+                self.transitions.send(MemberMessage("finished", *place))
+            if self.transitions.wait_for_the_end():
+                return
+            self.recover()
+
+    def save_weights(self, name: str) -> None:
+        """Write `<name>.pth` and `<name>_optimizer_state.pth` as results; for one rank to call, between epochs."""
+        if self.folder is not None:
+            write_weights(self.folder, name, self.model, self.optimizers, self.transitions.state.registered)
+
+
+def flagged(control: list[float]) -> int:
+    """The generation that the ranks have agreed on in that step's sum; 0: none."""
+    return round(control[1] / control[0]) if control[0] > 0 else 0

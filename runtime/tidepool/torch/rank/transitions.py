@@ -1,0 +1,343 @@
+"""Transitions of a rank between two steps: joining, switching, leaving and recovering.
+
+Off the cluster there is no coordinator: the rank is alone, in a group of one, and nothing ever changes.
+"""
+
+import time
+from collections.abc import Callable
+
+import torch
+
+from tidepool.env import RankContext
+from tidepool.faults import fault
+from tidepool.gang import leave_gang
+from tidepool.procfs import end_at_once, set_title
+from tidepool.protocol import GenerationPlan, MemberMessage
+from tidepool.rank_process import Leaving, could_train, note_rank, note_step
+from tidepool.torch.comm.process_group import CommunicationError, Group
+from tidepool.torch.comm.state_transfer import HandOver, catch_up, receive_state, send_state
+from tidepool.torch.rank.control import Control, Prepared
+from tidepool.torch.state.training_state import TrainingState
+
+__all__ = ["Transitions"]
+
+#: After a failed collective: how long to wait for the coordinator's plan before asking for one.
+ASK_SECONDS = 3.0
+#: ... and how long for an answer, counted while there is a coordinator to answer: the next one may be long in coming,
+#: when its host was lost.
+GIVE_UP_SECONDS = 30.0
+
+
+class Transitions:
+    """Holds the active group. Only the training thread calls it."""
+
+    def __init__(self, context: RankContext | None, state: TrainingState, fixed: Group | None = None) -> None:
+        """fixed: off the cluster, the group of all processes from the beginning to the end; None: this one is alone."""
+        self.state = state
+        self.member_id = context.member_id if context else ""
+        self.launch = context.launch if context else None
+        self._context = context
+        leave_gang()  # a single process's session speaks for itself from now on
+        device = next(state.model.parameters()).device
+        self._control = Control(context, state.position, device) if context else None
+        self._group: Group | None = None
+        self._fixed = fixed
+        #: On which the group's members are.
+        self.hosts = 1
+        #: Ranks that had the state when the group began, and how many operations were complete then.
+        self._holders: list[int] = []
+        self._begun_at = -1
+        self._hand_overs: list[HandOver] = []
+        #: The script's steps change parameters themselves, not only the update: nothing may be sent meanwhile.
+        self.exposed = False
+        #: Ranks that compute steps, if not all shall.
+        self.most_sharing: int | None = None
+
+    @property
+    def group(self) -> Group:
+        if self._group is None:
+            raise RuntimeError("the session has not begun: iterate session.epochs() first")
+        return self._group
+
+    @property
+    def sharing(self) -> list[int]:
+        """Ranks of the group that compute the coming step; the others take part in its sums with zeros.
+
+        While the state is on its way to new members those that have it compute the step: nobody waits for it.
+        """
+        if self.state.position.operation == self._begun_at:
+            return self._holders[: self.most_sharing]
+        return self.all_sharing
+
+    @property
+    def all_sharing(self) -> list[int]:
+        """Ranks that compute steps once all members have the state."""
+        return list(range(self.group.size))[: self.most_sharing]
+
+    @property
+    def all_share(self) -> bool:
+        """All ranks of the group compute the coming step."""
+        return len(self.sharing) == self.group.size
+
+    @property
+    def flag(self) -> int:
+        """Generation to switch to after this step, as far as this rank knows; 0: none."""
+        control = self._control
+        return control.committed if control and control.committed > self.group.generation else 0
+
+    @property
+    def recovery_is_due(self) -> bool:
+        return self._control is not None and self._control.recovery is not None
+
+    @property
+    def checkpointed_at(self) -> float:
+        """Monotonic time of the attempt's newest checkpoint, before the first of its beginning, as far as told."""
+        return self._control.checkpointed_at if self._control else 0.0
+
+    def send(self, message: MemberMessage) -> None:
+        if self._control is not None:
+            self._control.send(message)
+
+    def step_made(self, seconds: float) -> None:
+        """Note the duration of a step, by which the coordinator measures its patience."""
+        note_step(self.state.position.step)
+        if self._control is not None:
+            self._control.step_made(seconds)
+
+    def tell(self, news: Callable[[], MemberMessage | None]) -> None:
+        """Send the message that `news` returns, if there is a coordinator to hear it; else it stays news."""
+        if self._control is not None and self._control.connected and (message := news()) is not None:
+            self._control.send(message)
+
+    # --- joining ---
+
+    @property
+    def on_cluster(self) -> bool:
+        return self._control is not None
+
+    def join(self, load: Callable[[], None]) -> None:
+        """Become part of a generation; returns when this rank has the training's state.
+
+        `load` is called by the rank that begins the attempt: it makes the state, or reads a checkpoint.
+        """
+        if self._control is None:
+            self._group = self._fixed or Group(1, 0, 1)
+            self._begin_alike(self._group)
+            return
+        self.state.pack()  # raises now, not at the first switch, for what cannot be carried to another process
+        could_train()
+        self._control.send(MemberMessage("ready"))
+        while self._group is None:
+            prepared = self._next_invitation(self._control)
+            try:
+                self._accept(prepared, load)
+            except CommunicationError:  # that generation is void; another invitation follows
+                self._control.forget(prepared)
+
+    def _begin_alike(self, group: Group) -> None:
+        """Give all ranks of a fixed group what rank 0 has. Raises CommunicationError."""
+        if group.rank:
+            receive_state(group, self.state, in_place=True)
+            return
+        for rank in range(1, group.size):
+            send_state(group, self.state.snapshot(), rank)
+
+    def _next_invitation(self, control: Control) -> Prepared:
+        invitation = control.wait_until(lambda: control.stopping or control.finished or self._invitation(control))
+        if not isinstance(invitation, Prepared):
+            raise Leaving
+        return invitation
+
+    def _invitation(self, control: Control) -> Prepared | None:
+        """A group to join now: as one that receives the state, or, told to commit, as the first of all.
+
+        A plan that takes this rank for a holder already is no invitation: its state is still on its way.
+        """
+        for generation, prepared in sorted(control.prepared.items(), reverse=True):
+            if prepared.group is None or prepared.group.broken:
+                continue
+            if self._begins(prepared.plan):
+                if control.committed >= generation:
+                    return prepared
+            elif not self._is_holder(prepared.plan):
+                return prepared
+        return None
+
+    def _begins(self, plan: GenerationPlan) -> bool:
+        """This rank is the first of all: it has the state because it makes it."""
+        return plan.cause == "start" and self._is_holder(plan)
+
+    def _is_holder(self, plan: GenerationPlan) -> bool:
+        return any(member.member_id == self.member_id and member.holder for member in plan.members)
+
+    def _accept(self, prepared: Prepared, load: Callable[[], None]) -> None:
+        assert prepared.group is not None
+        group, plan = prepared.group, prepared.plan
+        if self._begins(plan):
+            load()
+            self._enter(group, plan, time.monotonic())
+            return
+        fault("receive", self.member_id)
+        with group.waiting():
+            receive_state(group, self.state, in_place=plan.cause == "resize", member_id=self.member_id)
+        self._activate(group, plan)
+        self._report_switched(0.0)
+
+    # --- planned changes ---
+
+    def switch(self, generation: int) -> None:
+        """Switch to a generation; every member of the present one calls this after the same step.
+
+        A rank that leaves does not return: `Leaving` ends its script.
+        """
+        assert self._control is not None
+        begun = time.monotonic()
+        prepared = self._control.prepared.get(generation)
+        if prepared is None:  # voided after the others were told: its recovery is on its way
+            self.recover()
+            return
+        fault("switch", self.member_id)
+        if prepared.group is None:
+            self._control.send(MemberMessage("left", generation, self.state.position.step))
+            raise Leaving
+        old = self.group
+        try:
+            self._enter(prepared.group, prepared.plan, begun)
+        except CommunicationError:
+            self.recover()
+        old.drop()
+
+    def _enter(self, group: Group, plan: GenerationPlan, begun: float) -> None:
+        """Take part in `group` as one that has the state: hand it to this rank's joiners, behind the coming step."""
+        self._activate(group, plan)
+        joiners = [rank for rank in range(group.size) if _source(plan, rank) == group.rank]
+        if joiners:
+            snapshot = self.state.snapshot()
+            self._hand_overs = [HandOver(group, snapshot, rank, self.member_id) for rank in joiners]
+        if self.exposed:
+            self.settle()
+        self._report_switched((time.monotonic() - begun) * 1000.0)
+
+    def settle(self) -> None:
+        """Wait until nothing is being sent: what comes may change parameters or optimizer state."""
+        for hand_over in self._hand_overs:
+            with self.group.waiting():
+                hand_over.wait()
+        self._hand_overs = []
+
+    def _activate(self, group: Group, plan: GenerationPlan) -> None:
+        assert self._control is not None
+        assert self._context is not None
+        self._control.activate(group)
+        self._group, self.hosts = group, len({member.host for member in plan.members})
+        set_title(self._context.title(f" {group.rank} of {group.size}"))
+        note_rank(group.rank)
+        self._holders = [rank for rank, member in enumerate(plan.members) if member.holder]
+        self._begun_at = self.state.position.operation
+        note_step(self.state.position.step)
+
+    def _report_switched(self, pause_ms: float) -> None:
+        position, group = self.state.position, self.group
+        self.send(MemberMessage("switched", group.generation, position.step, position.epoch, pause_ms))
+
+    def is_halt(self, generation: int) -> bool:
+        """The change that all have agreed on is that everybody stops."""
+        prepared = self._control.prepared.get(generation) if self._control else None
+        return prepared is not None and prepared.plan.cause == "halt"
+
+    def wait_halted(self, seconds: float | None = None) -> bool:
+        """Wait for the end of a halt. True: the state is saved. False: a recovery is due first, or the time is over."""
+        control = self._control
+        assert control is not None
+        control.wait_until(lambda: control.stopping or control.recovery is not None, seconds)
+        return control.stopping
+
+    # --- failures ---
+
+    def recover(self) -> bool:
+        """Go on with the survivors, at the newest state among them.
+
+        Returns True if this rank was one operation behind and has received its result with the state.
+        """
+        assert self._control is not None
+        begun = time.monotonic()
+        old = self.group
+        self._hand_overs = []  # they end with their group
+        tried = old.generation
+        while True:
+            plan = self._wait_for_plan(self._control, tried)
+            tried = plan.generation
+            old.break_off()
+            try:
+                group = self._control.build(plan)
+            except CommunicationError:
+                continue  # one more died: the next plan is on its way
+            try:
+                behind = self._agree(group)
+            except CommunicationError:
+                group.break_off()  # releases the others, who may not have noticed
+                group.drop()
+                continue
+            old.drop()
+            self._activate(group, plan)
+            self._report_switched((time.monotonic() - begun) * 1000.0)
+            return behind
+
+    def _wait_for_plan(self, control: Control, known: int) -> GenerationPlan:
+        """The coordinator's plan for a generation after `known`; ends this rank if it is not needed any more."""
+        deadline = time.monotonic() + GIVE_UP_SECONDS
+
+        def newer_plan() -> GenerationPlan | None:
+            return control.recovery if control.recovery and control.recovery.generation > known else None
+
+        while not control.wait_until(lambda: control.finished or control.stopping or newer_plan(), ASK_SECONDS):
+            if not control.connected:
+                deadline = time.monotonic() + GIVE_UP_SECONDS
+            elif time.monotonic() > deadline:
+                end_at_once("no plan came after a communication error")
+            control.send(MemberMessage("broken", known, self.state.position.step))
+        plan = newer_plan()
+        if control.finished or plan is None:  # or sent away
+            raise Leaving
+        return plan
+
+    def _agree(self, group: Group) -> bool:
+        """Bring all members to the newest state among them.
+
+        They are at most one operation apart, because none completes an operation that another has not entered.
+        """
+        operation = self.state.position.operation
+        operations = torch.zeros(group.size, dtype=torch.float64)
+        operations[group.rank] = float(operation)
+        fault("agree", self.member_id)
+        group.wait(group.all_reduce(operations))
+        newest = int(operations.max().item())
+        source = int(operations.argmax().item())
+        late = [rank for rank, number in enumerate(operations.tolist()) if int(number) < newest]
+        if group.rank == source:
+            for rank in late:
+                with group.waiting():
+                    send_state(group, self.state.snapshot(), rank)
+        if operation < newest - 1:
+            end_at_once(f"missed {newest - operation} operations")
+        if group.rank in late:
+            with group.waiting():
+                catch_up(group, self.state)
+        return operation < newest
+
+    # --- the end ---
+
+    def wait_for_the_end(self) -> bool:
+        """Wait until the training is complete and its weights are written. False: a recovery is due first."""
+        control = self._control
+        if control is None:
+            return True
+        control.wait_until(lambda: control.finished or control.recovery is not None)
+        return control.finished
+
+
+def _source(plan: GenerationPlan, rank: int) -> int | None:
+    """The holder that hands the state to the joiner of that rank: holders take turns. None for a holder."""
+    holders = [number for number, member in enumerate(plan.members) if member.holder]
+    joiners = [number for number, member in enumerate(plan.members) if not member.holder]
+    return holders[joiners.index(rank) % len(holders)] if rank in joiners else None

@@ -1,0 +1,139 @@
+"""Validation: measures trained weights on held-out data, instead of training."""
+
+import json
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+from torch.utils.data import Dataset
+
+from tidepool.journal import replace_file
+from tidepool.torch.data import Collate, collate, moved, sized
+from tidepool.torch.rank.metrics_file import MetricsFile
+
+__all__ = [
+    "HELD_OUT",
+    "MAX_CLASSES",
+    "RESULT_FILE",
+    "HeldOut",
+    "Measuring",
+    "measured",
+    "write_result",
+]
+
+RESULT_FILE = "validation.json"
+#: The name of a split that is the script's only held-out one.
+HELD_OUT = "held-out"
+#: Between two records of how far it is, the last one aside.
+RECORD_SECONDS = 0.5
+#: More classes make no confusion matrix: nobody reads so many rows.
+MAX_CLASSES = 100
+
+Predict = Callable[[Any], tuple[Any, Any]]
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """The arguments of `Session.validate_on`."""
+
+    dataset: Dataset[Any] | Callable[[str], Dataset[Any]]
+    #: (outputs, labels) -> the mean loss of the batch.
+    loss: Callable[[Any, Any], torch.Tensor]
+    #: batch -> (outputs, labels); None: the model's outputs for the first of a pair.
+    predict: Predict | None = None
+    collate_fn: Collate | None = None
+
+    def split(self, wanted: str) -> tuple[str, Dataset[Any]]:
+        """The data that are measured on, and what they are called."""
+        if hasattr(self.dataset, "__getitem__"):
+            return HELD_OUT, cast(Dataset[Any], self.dataset)
+        return wanted, self.dataset(wanted)
+
+
+class Measuring:
+    """Writes down how many samples are measured, where a training writes its steps."""
+
+    def __init__(self, metrics: MetricsFile, total: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self._metrics = metrics
+        self._total = total
+        self._clock = clock
+        self._done = 0
+        self._recorded, self._recorded_at = 0, clock()
+
+    def add(self, samples: int) -> None:
+        self._done += samples
+        seconds = self._clock() - self._recorded_at
+        if seconds < RECORD_SECONDS and self._done < self._total:
+            return
+        record = {
+            "step": self._done,
+            "epoch": 0,
+            "at": time.time(),
+            # Not rounded: how many there are is told by this and `step`.
+            "progress": self._done / self._total,
+            "samples_per_second": round((self._done - self._recorded) / max(seconds, 1e-6), 3),
+        }
+        self._metrics.write([record])
+        self._recorded, self._recorded_at = self._done, self._recorded_at + seconds
+
+
+def measured(
+    model: torch.nn.Module,
+    held_out: HeldOut,
+    wanted: str,
+    metrics: MetricsFile,
+    sum_over: Callable[..., list[float]],
+) -> dict[str, Any]:
+    """Split, samples, mean loss; accuracy in percent and the confusion matrix where outputs are scores of classes.
+
+    sum_over: the session's. confusion[i][j]: samples of class i that were answered by j. The loss is None where it is
+    not finite.
+    """
+    split, dataset = held_out.split(wanted)
+    model.eval()
+    predict = held_out.predict or (lambda batch: (model(batch[0]), batch[1]))
+    classes = _classes(held_out, predict, dataset, next(model.parameters()).device)
+    width = 2 + (1 + classes * classes if classes <= MAX_CLASSES else 1)
+
+    def measure(batch: Any) -> torch.Tensor:
+        outputs, labels = predict(batch)
+        count = len(labels)
+        sums = torch.zeros(width, dtype=torch.float64)
+        sums[0], sums[1] = float(held_out.loss(outputs, labels)) * count, count
+        if classes:
+            answers, truth = outputs.argmax(1).cpu(), labels.cpu()
+            sums[2] = float((answers == truth).sum())
+            if classes <= MAX_CLASSES:
+                sums[3:] += torch.bincount(truth * classes + answers, minlength=classes * classes)
+        return sums
+
+    measuring = Measuring(metrics, sized(dataset))
+    loss, samples, correct, *pairs = sum_over(
+        dataset, measure, width=width, collate_fn=held_out.collate_fn, on_batch=measuring.add
+    )
+    mean = loss / samples
+    rows = [[round(n) for n in pairs[i * classes : (i + 1) * classes]] for i in range(classes)] if pairs else None
+    return {
+        "split": split,
+        "samples": round(samples),
+        "loss": mean if math.isfinite(mean) else None,
+        "accuracy": 100.0 * correct / samples if classes else None,
+        "confusion": rows,
+    }
+
+
+def write_result(folder: Path, result: dict[str, Any]) -> None:
+    replace_file(folder / RESULT_FILE, json.dumps(result, allow_nan=False))
+
+
+def _classes(held_out: HeldOut, predict: Predict, dataset: Dataset[Any], device: torch.device) -> int:
+    """Number of classes that the outputs are scores of, by the first sample; 0: they are something else."""
+    with torch.no_grad():
+        outputs, labels = predict(moved(collate(dataset, [0], held_out.collate_fn), device))
+    is_scores = isinstance(outputs, torch.Tensor) and outputs.ndim == 2 and outputs.shape[1] > 1
+    is_whole = isinstance(labels, torch.Tensor) and labels.ndim == 1 and labels.dtype in (torch.int64, torch.int32)
+    return int(outputs.shape[1]) if is_scores and is_whole else 0

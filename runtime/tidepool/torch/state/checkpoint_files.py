@@ -1,0 +1,197 @@
+"""Files of a training's state: a checkpoint's two, and the weights that a training ends with.
+
+A checkpoint is safetensors plus JSON with a sha256, never a pickle. Who writes one, when, and who gives it its name:
+`rank/checkpointer.py` and `coordination/publication.py`.
+"""
+
+import hashlib
+import json
+import os
+import pickle
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load, load_file
+from torch.optim.swa_utils import AveragedModel
+
+from tidepool.torch.state.training_state import TrainingState, unflatten
+from tidepool.torch.state.update import first_of
+
+__all__ = [
+    "WEIGHTS_FOLDER",
+    "CheckpointError",
+    "WeightsError",
+    "load_weights",
+    "read_checkpoint",
+    "write_files",
+    "write_weights",
+]
+
+#: Weights as files for `torch.load`, below the folder of an attempt.
+WEIGHTS_FOLDER = Path("model", "train")
+
+_TENSORS, _HEADER = "state.safetensors", "state.json"
+#: Written and digested at once: other threads of the process get their turn in between.
+_PIECE = 4 * 1024 * 1024
+_DTYPES = {
+    torch.float64: "F64",
+    torch.float32: "F32",
+    torch.float16: "F16",
+    torch.bfloat16: "BF16",
+    torch.int64: "I64",
+    torch.int32: "I32",
+    torch.int16: "I16",
+    torch.int8: "I8",
+    torch.uint8: "U8",
+    torch.bool: "BOOL",
+}
+
+
+class CheckpointError(ValueError):
+    """A checkpoint that cannot be used; the text names it and says why."""
+
+
+class WeightsError(ValueError):
+    """Weights that are another model's; the text names the parameter."""
+
+
+def write_files(folder: Path, structure: Any, tensors: Sequence[torch.Tensor]) -> tuple[int, str]:
+    """Write what `TrainingState.pack` gave into `folder`, through to the disk; size in bytes and sha256 of the tensors.
+
+    The tensors are contiguous and in main memory; they are written from where they lie. Raises OSError.
+    """
+    folder.mkdir(parents=True)
+    digest, size = hashlib.sha256(), 0
+    with (folder / _TENSORS).open("wb", buffering=0) as raw:
+        for piece in _safetensors(tensors):
+            digest.update(piece)
+            size += len(piece)
+            while piece:
+                piece = piece[raw.write(piece) :]
+        os.fsync(raw.fileno())
+    text = json.dumps(structure)
+    header = {"sha256": digest.hexdigest(), "structure": text, "structure_sha256": _digest(text.encode())}
+    with (folder / _HEADER).open("w") as file:
+        json.dump(header, file)
+        file.flush()
+        os.fsync(file.fileno())
+    return size, digest.hexdigest()
+
+
+def read_checkpoint(path: Path, state: TrainingState) -> None:
+    """Load a published checkpoint into `state`.
+
+    Raises CheckpointError if it is incomplete or corrupt, WeightsError if it is another model's.
+    """
+    structure, tensors = _read(path)
+    _check_fits(_model_of(structure, tensors), state.model)
+    state.load(structure, tensors)
+
+
+def load_weights(path: Path, model: torch.nn.Module) -> None:
+    """Load a checkpoint's model, or a file of weights, and nothing else. Raises CheckpointError, WeightsError."""
+    if path.is_dir():
+        weights = _model_of(*_read(path))
+    else:
+        try:
+            weights = _read_weights(path)
+        except (OSError, EOFError, RuntimeError, pickle.UnpicklingError, SafetensorError) as error:
+            raise CheckpointError(f"the initial weights cannot be read: {error}") from error
+    _check_fits(weights, model)
+    model.load_state_dict(weights)
+
+
+def write_weights(
+    results: Path,
+    name: str,
+    model: torch.nn.Module,
+    optimizers: Mapping[str, torch.optim.Optimizer],
+    registered: Mapping[str, Any],
+) -> None:
+    """`<name>.pth` and `<name>_optimizer_state.pth`, whole or not at all. Averaged weights, or whatever module is
+    registered, are a result too: `<name>_<registered>.pth`.
+    """
+    states = {key: optimizer.state_dict() for key, optimizer in optimizers.items()}
+    contents: dict[str, Any] = {
+        f"{name}.pth": model.state_dict(),
+        f"{name}_optimizer_state.pth": states if len(states) > 1 else first_of(states),
+    }
+    for key, item in registered.items():
+        if isinstance(item, torch.nn.Module):
+            module = item.module if isinstance(item, AveragedModel) else item
+            contents[f"{name}_{key}.pth"] = module.state_dict()
+    folder = results / WEIGHTS_FOLDER
+    folder.mkdir(parents=True, exist_ok=True)
+    for file_name, content in contents.items():
+        torch.save(content, folder / f".{file_name}")
+        (folder / f".{file_name}").rename(folder / file_name)
+
+
+def _read_weights(path: Path) -> Any:
+    if path.suffix == ".safetensors":
+        return load_file(path)
+    return torch.load(path, map_location="cpu", weights_only=True)
+
+
+def _read(path: Path) -> tuple[Any, list[torch.Tensor]]:
+    try:
+        header = json.loads((path / _HEADER).read_text())
+        data = (path / _TENSORS).read_bytes()
+        structure = str(header["structure"])
+        expected = (header["sha256"], header["structure_sha256"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise CheckpointError(f"the checkpoint {path.name} cannot be read: {error}") from error
+    if (_digest(data), _digest(structure.encode())) != expected:
+        raise CheckpointError(f"the checkpoint {path.name} is corrupt: its sha256 does not match")
+    named: dict[str, torch.Tensor] = load(data)
+    return json.loads(structure), [named[str(number)] for number in range(len(named))]
+
+
+def _model_of(structure: Any, tensors: list[torch.Tensor]) -> dict[str, Any]:
+    saved: dict[str, Any] = unflatten(structure, tensors)["model"]["saved"]
+    return saved
+
+
+def _check_fits(weights: Any, model: torch.nn.Module) -> None:
+    own = model.state_dict()
+    if not isinstance(weights, dict):
+        raise WeightsError("the initial weights are not a dictionary of parameters by name")
+    for name in [*own, *weights]:
+        if name not in weights:
+            raise WeightsError(f"the initial weights do not fit this model: they have no {name}")
+        if name not in own:
+            raise WeightsError(f"the initial weights do not fit this model: it has no {name}")
+        there, here = getattr(weights[name], "shape", None), getattr(own[name], "shape", None)
+        if there != here:
+            shapes = f"{_words(there)} there and {_words(here)} here"
+            raise WeightsError(f"the initial weights do not fit this model: {name} is {shapes}")
+
+
+def _words(shape: Any) -> str:
+    return "no tensor" if shape is None else " x ".join(map(str, shape)) or "a single number"
+
+
+def _safetensors(tensors: Sequence[torch.Tensor]) -> list[memoryview]:
+    """The file's content in pieces: the format's header, then the memory of the tensors, named by their numbers."""
+    entries, end, memories = {}, 0, []
+    for number, tensor in enumerate(tensors):
+        if tensor.dtype not in _DTYPES:
+            raise TypeError(f"a tensor of the state is {tensor.dtype}, which a checkpoint cannot hold")
+        begin, end = end, end + tensor.numel() * tensor.element_size()
+        entries[str(number)] = {
+            "dtype": _DTYPES[tensor.dtype],
+            "shape": list(tensor.shape),
+            "data_offsets": [begin, end],
+        }
+        memories.append(tensor.view(-1).view(torch.uint8).numpy().data)
+    text = json.dumps(entries, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    start = memoryview(len(text).to_bytes(8, "little") + text)
+    return [start, *(memory[at : at + _PIECE] for memory in memories for at in range(0, len(memory), _PIECE))]
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()

@@ -1,0 +1,272 @@
+"""All of a training's state, in one explicit list: what a joiner receives and what a checkpoint holds.
+
+It travels as JSON plus tensors, so that no state is ever pickled.
+
+| Entry | Content |
+|---|---|
+| `model` | parameters and buffers, those too that a `state_dict` leaves out |
+| `trained` | which parameters require a gradient (scripts freeze and thaw) |
+| `optimizers` | each optimizer's state and parameter groups |
+| `scaler` | the loss scaler's, None without one |
+| `adaptation` | of an adaptive training: batch, progress, averages of its noise, factors; None without one |
+| `registered` | what the script registered: learning-rate schedules, averaged weights, ... |
+| `generators` | the random number generators outside of steps; those in steps are derived, see `data.py` |
+| `position` | step, epoch, samples used, effective batch size, the newest metric records |
+| `carried` | gradients that the next update adds to; none but in a loop of the script's own |
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass, field
+from typing import Any, Protocol
+
+import torch
+
+from tidepool.torch.state.randomness import Generators
+
+__all__ = [
+    "Choice",
+    "Position",
+    "Snapshot",
+    "Stateful",
+    "TrainingState",
+    "flatten",
+    "load_optimizer",
+    "unflatten",
+]
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Samples of a step, and micro-batches of each rank beside the last one."""
+
+    batch: int
+    accumulation: int
+
+
+class Stateful(Protocol):
+    def state_dict(self) -> dict[str, Any]: ...
+
+    def load_state_dict(self, state_dict: dict[str, Any], /) -> Any: ...
+
+
+@dataclass
+class Position:
+    """The position of a training. All ranks agree on it at a step boundary, whatever their number."""
+
+    #: Completed optimizer steps.
+    step: int = 0
+    #: Of the pass over the data that is under way, from 0.
+    epoch: int = 0
+    #: Samples of this epoch that completed steps have used.
+    cursor: int = 0
+    #: Completed collective operations; tells ranks apart that a failure left one operation apart.
+    operation: int = 0
+    #: Fixed at the first start but for an adaptive training; resizes never change it.
+    effective_batch_size: int = 0
+    #: Over the data in this epoch, before the one under way; only an adaptive training makes several.
+    passes: int = 0
+    #: The epoch's first pass has begun, with all that the script does before it. Kept for loops of a script's own.
+    has_begun: bool = False
+    #: Names of the metrics, in the order of their places in the control block.
+    metric_names: list[str] = field(default_factory=list)
+    #: Result of the newest `sum_over`, for a rank that missed it.
+    last_sum: list[float] = field(default_factory=list)
+    #: Newest metric records, so that whoever becomes rank 0 can write what its predecessor could not.
+    records: list[dict[str, Any]] = field(default_factory=list)
+
+    def catch_up(self, newer: "Position") -> None:
+        """Take over the one operation that `newer` has completed and this rank has not.
+
+        The script there may have gone on since, into the next epoch even; here it goes on from that operation.
+        """
+        if newer.step > self.step:
+            self.cursor = int(newer.records[-1]["cursor"])
+        self.step, self.operation = newer.step, newer.operation
+        self.effective_batch_size = newer.effective_batch_size
+        self.metric_names, self.last_sum, self.records = newer.metric_names, newer.last_sum, newer.records
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """The state at a step boundary, for a thread that reads it while the next step runs."""
+
+    #: As `flatten` makes it.
+    structure: Any
+    #: Parameters and optimizer state are the live tensors, which only an update changes; all others are copies.
+    tensors: list[torch.Tensor]
+    #: torch counts the writes to each tensor: those at the boundary.
+    versions: list[int]
+
+    def check(self) -> None:
+        """Raises RuntimeError if a tensor has been written to since."""
+        if [tensor._version for tensor in self.tensors] != self.versions:
+            raise RuntimeError(
+                "parameters or optimizer state were changed in the body of a step, while they were handed to another "
+                "process: change them after the update instead"
+            )
+
+
+@dataclass
+class TrainingState:
+    """The live objects whose state crosses a resize."""
+
+    model: torch.nn.Module
+    optimizers: dict[str, torch.optim.Optimizer]
+    registered: dict[str, Stateful]
+    position: Position
+    scaler: torch.amp.GradScaler | None = None
+    generators: Generators | None = None
+    #: What the script does after each optimizer step, given the step's number; run by who receives a step's result.
+    after_update: Callable[[int], None] | None = None
+    adaptation: Stateful | None = None
+    #: Gradients that the next update adds to, by parameter: where a script's accumulation goes on in the next epoch.
+    carried: dict[str, torch.Tensor] = field(default_factory=dict)
+
+    def pack(self) -> tuple[Any, list[torch.Tensor]]:
+        """The JSON-safe structure, and the tensors that it numbers (not copied).
+
+        Raises TypeError, which names it, if there is something that cannot be carried to another process.
+        """
+        tensors: list[torch.Tensor] = []
+        values = {
+            "model": {"saved": dict(self.model.state_dict()), "unsaved": _unsaved_buffers(self.model)},
+            "trained": [parameter.requires_grad for parameter in self.model.parameters()],
+            "optimizers": {name: item.state_dict() for name, item in self.optimizers.items()},
+            "scaler": None if self.scaler is None else self.scaler.state_dict(),
+            "registered": {name: item.state_dict() for name, item in self.registered.items()},
+            "adaptation": None if self.adaptation is None else self.adaptation.state_dict(),
+            "generators": None if self.generators is None else self.generators.state_dict(),
+            "position": asdict(self.position),
+            "carried": self.carried,
+        }
+        return flatten(values, tensors), tensors
+
+    def snapshot(self) -> Snapshot:
+        """The state for a joiner: as `pack`, with copies of all that the coming step may change."""
+        structure, tensors = self.pack()
+        updated = {tensor.data_ptr() for tensor in self._updated()}
+        kept = [tensor if tensor.data_ptr() in updated else tensor.clone() for tensor in tensors]
+        return Snapshot(structure, kept, [tensor._version for tensor in kept])
+
+    def _updated(self) -> list[torch.Tensor]:
+        """Tensors that only an update changes."""
+        states = [state for optimizer in self.optimizers.values() for state in optimizer.state.values()]
+        tensors = [value for state in states for value in state.values() if isinstance(value, torch.Tensor)]
+        return [*self.model.parameters(), *tensors]
+
+    def load(self, structure: Any, tensors: list[torch.Tensor]) -> None:
+        """Take the state over. Raises ValueError where the state is of another script than this one."""
+        values = unflatten(structure, tensors)
+        _same("registered objects", values["registered"], self.registered)
+        _same("optimizers", values["optimizers"], self.optimizers)
+        _same(
+            "kinds of state",
+            [name for name in ["scaler"] if values[name] is not None],
+            ["scaler"] if self.scaler is not None else [],
+        )
+        self._load_model(values)
+        for parameter, trained in zip(self.model.parameters(), values["trained"], strict=True):
+            parameter.requires_grad_(trained)
+        for name, optimizer in self.optimizers.items():
+            load_optimizer(optimizer, values["optimizers"][name])
+        if self.scaler is not None:
+            self.scaler.load_state_dict(values["scaler"])
+        for name, item in self.registered.items():
+            item.load_state_dict(values["registered"][name])
+        if self.generators is not None and values["generators"] is not None:
+            self.generators.load_state_dict(values["generators"])
+        self.position.__dict__.update(values["position"])
+        self.carried = values.get("carried", {})
+        adapted = values.get("adaptation")
+        if self.adaptation is not None and adapted is not None:
+            self.adaptation.load_state_dict(adapted)
+        elif adapted is not None:  # the script adapts no more: it goes on with the batch that it asks for
+            self.position.effective_batch_size = adapted["batch_size"]
+
+    def catch_up(self, structure: Any, tensors: list[torch.Tensor]) -> None:
+        """Take over the result of the one operation that this rank has missed.
+
+        Hyperparameters, registered objects and generators stay: the sender's script may have gone on since, and has
+        changed them (a schedule's step after the epoch) as this rank's script is about to. Only what a step itself
+        does to them is due now: `after_update`. It is run on the new weights, which it may have changed at the sender
+        already, and so they are loaded again after it.
+        """
+        values = unflatten(structure, tensors)
+        newer = Position(**values["position"])
+        self._load_model(values)
+        for name, optimizer in self.optimizers.items():
+            hyperparameters = optimizer.state_dict()["param_groups"]
+            load_optimizer(optimizer, {**values["optimizers"][name], "param_groups": hyperparameters})
+        if self.scaler is not None:
+            self.scaler.load_state_dict(values["scaler"])
+        if self.after_update is not None and newer.step > self.position.step:
+            self.after_update(self.position.step)
+            self._load_model(values)
+        self.position.catch_up(newer)
+        self.carried = values["carried"]
+        if self.adaptation is not None:
+            self.adaptation.load_state_dict(values["adaptation"])
+
+    def _load_model(self, values: dict[str, Any]) -> None:
+        self.model.load_state_dict(values["model"]["saved"])
+        buffers = dict(self.model.named_buffers())
+        for name, tensor in values["model"]["unsaved"].items():
+            if name in buffers and buffers[name].shape == tensor.shape:  # a cache that has grown is grown again
+                buffers[name].detach().copy_(tensor)
+
+
+def _unsaved_buffers(model: torch.nn.Module) -> dict[str, torch.Tensor]:
+    saved = model.state_dict().keys()
+    return {name: buffer for name, buffer in model.named_buffers() if name not in saved}
+
+
+def load_optimizer(optimizer: torch.optim.Optimizer, values: dict[str, Any]) -> None:
+    """Load without `load_state_dict`'s casts to a parameter's dtype: float32 averages of a bfloat16 weight stay."""
+    optimizer.load_state_dict(values)
+    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    for number, saved in values["state"].items():
+        loaded = optimizer.state[parameters[number]]
+        for key, value in saved.items():
+            if isinstance(value, torch.Tensor) and loaded[key].dtype != value.dtype:
+                loaded[key] = value.to(loaded[key].device)
+
+
+def _same(what: str, saved: Iterable[str], own: Iterable[str]) -> None:
+    different = set(saved) ^ set(own)
+    if different:
+        raise ValueError(f"{what} differ between the ranks or from the checkpoint: {sorted(different)}")
+
+
+def flatten(value: Any, tensors: list[torch.Tensor], where: str = "state") -> Any:
+    """The JSON-safe structure of `value`, each tensor replaced by its number; the tensors are appended to `tensors`.
+
+    Raises TypeError for a value that is neither a number, a string, None, a tensor, nor a dict (with keys that are
+    strings or integers), list or tuple of them.
+    """
+    if isinstance(value, torch.Tensor):
+        tensors.append(value.detach())
+        return {"tensor": len(tensors) - 1}
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, dict):
+        items = [[key, flatten(item, tensors, f"{where}[{key!r}]")] for key, item in value.items()]
+        if any(not isinstance(key, str | int) for key, _ in items):
+            raise TypeError(f"{where}: keys must be strings or integers")
+        return {"dict": items}
+    if isinstance(value, list | tuple):
+        kind = "list" if isinstance(value, list) else "tuple"
+        return {kind: [flatten(item, tensors, f"{where}[{index}]") for index, item in enumerate(value)]}
+    raise TypeError(f"{where} is a {type(value).__name__}, which cannot be carried to another process: leave it out")
+
+
+def unflatten(structure: Any, tensors: list[torch.Tensor]) -> Any:
+    """The value of which `flatten` made `structure` and `tensors`."""
+    if not isinstance(structure, dict):
+        return structure
+    [(kind, inner)] = structure.items()
+    if kind == "tensor":
+        return tensors[inner]
+    if kind == "dict":
+        return {key: unflatten(item, tensors) for key, item in inner}
+    items = [unflatten(item, tensors) for item in inner]
+    return items if kind == "list" else tuple(items)

@@ -1,0 +1,145 @@
+"""Facts about a group's jobs together, counted once for the sentences of all of them."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import chain
+from typing import NamedTuple
+
+from scheduling.placement.slot_choice import Placed, handed_over
+from scheduling.policies.demand import Demand
+from scheduling.sharing.decision import Decision
+from scheduling.snapshot import JobView
+
+__all__ = ["GroupSummary", "OtherGroups", "Served", "summarize"]
+
+
+class Served(NamedTuple):
+    """Jobs that the policy gives slots."""
+
+    #: How many.
+    jobs: int
+    #: What they get together.
+    slots: int
+    #: How many of them get the most that they ask for.
+    at_maximum: int
+
+    def without(self, demand: Demand, share: int) -> "Served":
+        return Served(
+            self.jobs - 1,
+            self.slots - share,
+            self.at_maximum - (share == demand.max_slots),
+        )
+
+
+@dataclass(frozen=True)
+class OtherGroups:
+    """Beyond the group itself."""
+
+    #: Every job of the snapshot.
+    views: Mapping[int, JobView]
+    #: Jobs of other groups -> how many slots, useful to this group, they give back from this cycle on.
+    foreign: Mapping[int, int]
+
+
+@dataclass(frozen=True)
+class GroupSummary:
+    decision: Decision
+    placed: Mapping[int, Placed]
+    views: Mapping[int, JobView]
+    served: Served
+    #: The first two of them, in the order in which they are served.
+    first_served: tuple[Demand, ...]
+    #: Holder -> how many slots, useful to this group, it is giving back from this cycle on.
+    givers: Mapping[int, int]
+    givers_slots: int
+    #: Free slots that nobody claims in this cycle: too few for a job that waits.
+    free_left: int
+    #: The first job of each line of `_line` that waits though it would fit, with its place among the demands.
+    first_waiting: Mapping[int, tuple[int, Demand]]
+    #: Job -> its place among the demands.
+    places: Mapping[int, int]
+
+    @cached_property
+    def capacity(self) -> int:
+        """Slots that its jobs share: more than the policy may divide only while no job may be stopped."""
+        return max(self.decision.capacity, self.served.slots)
+
+    @cached_property
+    def firm(self) -> Mapping[int, int]:
+        """Priority -> slots of all jobs of this priority or a higher one, where they are served by priority, and the
+        least of protected ones below it."""
+        demands, shares = self.decision.demands, self.decision.shares
+        firm, total = {}, sum(demand.least for demand in demands if demand.protected)
+        for demand in demands:
+            total += shares.get(demand.id, 0) - (demand.least if demand.protected else 0)
+            firm[demand.priority] = total
+        return firm
+
+    @cached_property
+    def entitlement(self) -> Mapping[str, int | float]:
+        """What sentences say of the group's part, if that is less than its jobs could use; empty otherwise."""
+        entitlement = self.decision.entitlement
+        if entitlement is None or entitlement.used >= entitlement.wants or entitlement.room >= entitlement.total:
+            return {}
+        figures = {
+            "group_room": entitlement.room,
+            "group_total": entitlement.total,
+            "group_deserved": round(float(entitlement.deserved), 2),
+        }
+        if entitlement.quota is not None:
+            figures["group_quota"] = entitlement.quota
+        if entitlement.limit is None or not entitlement.weight:
+            figures["group_weight"] = entitlement.weight
+        return figures
+
+    def ahead_of(self, demand: Demand) -> Demand | None:
+        """The first job that waits before this one and would fit: nobody behind it may overtake it."""
+        place, first = self.first_waiting.get(_line(self.decision, demand), (len(self.places), demand))
+        return first if place < self.places[demand.id] else None
+
+
+def summarize(decision: Decision, placed: Mapping[int, Placed], others: OtherGroups) -> GroupSummary:
+    demands, shares = decision.demands, decision.shares
+    served = [(demand, shares[demand.id]) for demand in demands if demand.id in shares]
+    givers = _givers(decision, placed, others.foreign)
+    return GroupSummary(
+        decision=decision,
+        placed=placed,
+        views=others.views,
+        served=Served(
+            len(served),
+            sum(share for _, share in served),
+            sum(share == demand.max_slots for demand, share in served),
+        ),
+        first_served=tuple(demand for demand, _ in served[:2]),
+        givers=givers,
+        givers_slots=sum(givers.values()),
+        free_left=decision.pool.free_count - sum(len(slots.claim) + len(slots.kept_for) for slots in placed.values()),
+        first_waiting=_first_waiting(decision),
+        places={demand.id: place for place, demand in enumerate(demands)},
+    )
+
+
+def _givers(decision: Decision, placed: Mapping[int, Placed], foreign: Mapping[int, int]) -> dict[int, int]:
+    givers = {holder: len(refs) for holder, refs in decision.pool.coming.items()}
+    own = {job: len(refs) for job, refs in handed_over(decision.pool.held, placed).items()}
+    for job, count in chain(foreign.items(), own.items()):
+        givers[job] = givers.get(job, 0) + count
+    return dict(sorted(givers.items()))
+
+
+def _first_waiting(decision: Decision) -> dict[int, tuple[int, Demand]]:
+    first: dict[int, tuple[int, Demand]] = {}
+    is_priority = decision.pool.group.policy == "priority"
+    for place, demand in enumerate(decision.demands):
+        waits = demand.id not in decision.shares and (not demand.running or is_priority)  # it is stopped, else
+        if waits and demand.min_slots <= decision.capacity:
+            first.setdefault(_line(decision, demand), (place, demand))
+    return first
+
+
+def _line(decision: Decision, demand: Demand) -> int:
+    """Return the line of the job: where a higher priority takes what it needs at any time, equals share one."""
+    group = decision.pool.group
+    return demand.priority if group.policy == "priority" and group.preemption else 0

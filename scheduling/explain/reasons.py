@@ -1,0 +1,488 @@
+"""The reason for what each job gets: a code, and params that name the rule that decided and hold its figures.
+
+`params["message"]` names the sentence that `jobs.messages` renders from the other params, in the words of the job's
+owner. Params hold all that the sentence needs, names as they are now: a rewording changes no stored reason.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from itertools import islice
+from math import ceil, floor
+from typing import Any
+
+from scheduling.explain.group_summary import GroupSummary, OtherGroups, Served, summarize
+from scheduling.placement.reserved_slots import reserved_slots
+from scheduling.placement.slot_choice import Placed
+from scheduling.plan import Explanation, PlanReason
+from scheduling.policies.backfill import Reservation
+from scheduling.policies.demand import Demand
+from scheduling.policies.speedups import KNEE, Prospect
+from scheduling.sharing.decision import Decision, gives_way
+from scheduling.sharing.pool import Pool
+from scheduling.snapshot import JobView
+
+__all__ = ["explain", "label"]
+
+_MAX_GIVERS = 5
+
+Params = dict[str, Any]
+
+
+def explain(
+    decision: Decision, placed: Mapping[int, Placed], others: OtherGroups, jobs: Iterable[int]
+) -> dict[int, Explanation]:
+    """One explanation for each of `jobs`, which are some of `placed`."""
+    summary = summarize(decision, placed, others)
+    return {job: _explain(summary, job) for job in jobs}
+
+
+def label(reader: JobView, other: JobView | None) -> dict[str, str]:
+    """Return the name of another job for the owner of `reader`: its own name only if both have the same owner."""
+    if other is None:
+        return {"who": "ending"}
+    if other.id == reader.id:
+        return {"who": "itself"}
+    if other.owner != reader.owner:
+        return {"who": "stranger"}
+    return {"name": other.name}
+
+
+def _explain(summary: GroupSummary, job: int) -> Explanation:
+    decision, place = summary.decision, summary.places.get(job)
+    if job in decision.reclaimed:
+        return _reclaimed(summary, summary.views[job])
+    if place is not None:
+        case = _Case(summary, decision.demands[place])
+        if case.placed.target == 0:
+            return _stopped(case) if case.demand.running else _waiting(case)
+        return _share(case) if case.demand.running or case.placed.claim else _awaiting(case)
+    if job in decision.pinned:
+        return _pinned(summary.views[job], decision)
+    return _held_back(summary, job) if job in decision.held_back else _closed(decision)
+
+
+def _because(code: PlanReason, message: str, **figures: Any) -> Explanation:
+    return Explanation(code, {"message": message, **figures})
+
+
+class _Case:
+    """One job of the group, with the figures of its reason. No property looks at every other job."""
+
+    def __init__(self, summary: GroupSummary, demand: Demand) -> None:
+        pool = summary.decision.pool
+        self.summary = summary
+        self.decision = summary.decision
+        self.demand = demand
+        self.me = summary.views[demand.id]
+        self.placed = summary.placed[demand.id]
+        #: Slots that the policy gives it.
+        self.mine = summary.decision.shares.get(demand.id, 0)
+        away = pool.away.get(demand.id, ())
+        #: Slots that it holds and has not been told to give back; and of these, those that it shall leave.
+        self.before = len(pool.held.get(demand.id, ())) + len(away)
+        self.away = away + self.placed.makes_room
+        self.is_fair_share = pool.group.policy == "fairshare"
+        self.is_goodput = pool.group.policy == "goodput"
+        #: Kind of GPU that it shall train on, where there are several.
+        self.kind = self.placed.kind
+        #: The most that it asks for, whatever of that it is offered.
+        self.most = demand.max_slots if demand.prospect is None else self.me.max_slots
+        reservation = summary.decision.reservation
+        #: The rule by which it starts before the first that waits, or "".
+        self.filling = reservation.filling.get(demand.id, "") if reservation else ""
+
+    @property
+    def moving_off(self) -> list[str]:
+        """Hosts that take nothing new, or that another job needs, and that it leaves in this cycle."""
+        return sorted({ref.host for ref in set(self.away).intersection(self.placed.vacate)}) if self.away else []
+
+    @property
+    def moves_from(self) -> str | None:
+        """The kind of GPU that it has or begins with, where it shall train on another."""
+        kinds = self.decision.pool.kinds
+        if self.kind is None or kinds is None:
+            return None
+        has = Counter(kinds[ref] for ref in (*self.placed.kept, *self.placed.claim, *self.placed.vacate))
+        others = (kind for kind in has if kind != self.kind and kind in self.demand.prospects)
+        return max(others, key=lambda kind: (has[kind], kind), default=None)
+
+    @property
+    def others(self) -> Served:
+        """The other jobs that get anything."""
+        served = self.summary.served
+        return served.without(self.demand, self.mine) if self.demand.id in self.decision.shares else served
+
+    @property
+    def first_other(self) -> Demand | None:
+        """The other job with slots that is served first."""
+        for demand in self.summary.first_served:
+            if demand.id != self.demand.id:
+                return demand
+        return None
+
+    @property
+    def first_waiting(self) -> Demand | None:
+        """The job with the reservation."""
+        reservation = self.decision.reservation
+        return self.decision.demands[self.summary.places[reservation.job]] if reservation else None
+
+    @property
+    def preemption(self) -> bool:
+        """Return whether this group's policy may take slots from running jobs."""
+        return self.decision.pool.group.preemption and self.decision.pool.group.policy != "fifo"
+
+    @property
+    def goodput_limit(self) -> str:
+        """Why it is offered no more than it has, or ""."""
+        prospect = self.demand.prospect
+        if prospect is None or prospect.limit == "maximum" or self.placed.target != self.demand.max_slots:
+            return ""
+        return prospect.limit
+
+    def share(self, demand: Demand) -> int:
+        return self.decision.shares.get(demand.id, 0)
+
+    def label(self, job: int) -> dict[str, str]:
+        return label(self.me, self.summary.views.get(job))
+
+    def labelled(self, demand: Demand) -> Params:
+        return {
+            "job": demand.id,
+            **self.label(demand.id),
+            "slots": self.share(demand),
+            "priority": demand.priority,
+            "min_slots": demand.min_slots,
+            "max_slots": demand.max_slots,
+        }
+
+
+# --- jobs with slots -------------------------------------------------------------------------------------------------
+
+
+def _share(case: _Case) -> Explanation:
+    placed, demand, moving_off, missing = case.placed, case.demand, case.moving_off, case.placed.missing
+    message, figures = _rule(case)
+    params: Params = {
+        "message": message,
+        "policy": case.decision.pool.group.policy,
+        "target": placed.target,
+        "capacity": case.summary.capacity,
+        "before": case.before,
+        "claimed": len(placed.claim),
+        "missing": missing,
+        "priority": case.me.priority,
+        "min_slots": demand.min_slots,
+        "max_slots": case.most,
+        **figures,
+    }
+    if case.filling:
+        assert case.first_waiting is not None
+        params |= {"before_whom": case.labelled(case.first_waiting), "fills": case.filling}
+    if demand.id in case.decision.above_part and (entitlement := case.decision.entitlement):
+        params["above_part"] = floor(entitlement.deserved)
+    if placed.target < demand.max_slots:
+        params |= case.summary.entitlement
+    if case.kind is not None:
+        params |= _kind_figures(case, case.kind)
+    if moving_off:
+        params["moving_off"] = moving_off
+    if placed.leaving:
+        params["leaving"] = sorted({ref.host for ref in placed.leaving})
+    if missing:
+        params |= _givers(case)
+    return Explanation(_code(case, moving_off), params)
+
+
+def _kind_figures(case: _Case, kind: str) -> Params:
+    """Return how much faster or slower it is there than on as many of the kind that it moves from, or else of the one
+    that would suit it best of the others; and whether it was measured on both."""
+    target, prospects, profile = case.placed.target, case.demand.prospects, case.me.profile
+    moves_from = case.moves_from
+    other = moves_from
+    if other is None:
+        other = max((one for one in prospects if one != kind), key=lambda one: (prospects[one].speedup(target), one))
+    faster = round((prospects[kind].speedup(target) / prospects[other].speedup(target) - 1) * 100)
+    is_measured = profile is not None and {kind, other} <= profile.parameters.keys()
+    return {
+        "kind": kind,
+        "other_kind": other,
+        "kind_faster": faster,
+        "moves_to_kind": moves_from is not None,
+        "kind_assumed": not is_measured,
+    }
+
+
+_CODES_OF_LIMITS = {"knee": PlanReason.AT_ITS_KNEE, "profile": PlanReason.PROFILING}
+
+
+def _code(case: _Case, moving_off: list[str]) -> PlanReason:
+    target, before = case.placed.target, case.before
+    if not case.demand.running:
+        return PlanReason.BACKFILLED if case.filling else PlanReason.GRANTED
+    if target < before and before > case.most == target:
+        return PlanReason.LIMIT_CHANGED
+    if moving_off:
+        return PlanReason.REBALANCED
+    if case.moves_from is not None and case.placed.vacate:
+        return PlanReason.MOVED_FOR_GOODPUT
+    if target == before and (code := _CODES_OF_LIMITS.get(case.goodput_limit)):
+        return code
+    entitlement = case.decision.entitlement
+    if target < before and entitlement is not None and entitlement.gives_back:
+        return PlanReason.RECLAIMED_BY_OWNER
+    if case.is_goodput and target < before:
+        return PlanReason.SHRUNK_FOR_GOODPUT
+    if case.is_goodput and target > before and case.placed.claim:
+        return PlanReason.GREW_FOR_GOODPUT
+    if target < before:
+        return PlanReason.SHRUNK_FOR_FAIR_SHARE if case.is_fair_share else PlanReason.PREEMPTED_BY_PRIORITY
+    if target > before:
+        return PlanReason.GREW_INTO_FREE_SLOTS if case.placed.claim else PlanReason.REBALANCED
+    return PlanReason.UNCHANGED
+
+
+_Rule = tuple[str, Params]
+
+
+def _rule(case: _Case) -> _Rule:
+    """The first rule that holds, with its figures."""
+    if case.summary.capacity > case.decision.capacity:
+        return "protected", {"minimum_run_seconds": case.decision.pool.group.minimum_run_seconds}
+    if case.goodput_limit:
+        return _limit_rule(case)
+    if case.placed.target == case.most:
+        return "maximum" if case.me.elastic else "fixed", {}
+    ahead = None if (case.is_fair_share or case.is_goodput) and case.preemption else case.summary.ahead_of(case.demand)
+    if ahead is not None:
+        return "ahead", {"others": [case.labelled(ahead)]}
+    if case.demand.prospect is not None:
+        return "goodput", _goodput_figures(case)
+    if case.first_other is None:
+        return "alone", {}
+    return _fair_share_rule(case) if case.is_fair_share else _in_order_rule(case)
+
+
+def _limit_rule(case: _Case) -> _Rule:
+    """It has all that it is offered, which is less than it asks for. No figure here moves with each profile."""
+    prospect = case.demand.prospect
+    assert prospect is not None
+    if case.goodput_limit == "knee":
+        return "knee", {"least_gain": round((1 / KNEE - 1) * 100)}
+    if case.goodput_limit == "hosts":
+        return "whole_hosts", {"host": prospect.host}
+    return ("measured_on", {"measured": prospect.measured}) if prospect.measured else ("unmeasured", {})
+
+
+def _goodput_figures(case: _Case) -> Params:
+    """Return the gain of its next step up, and of another job's with as little, in percent of speed."""
+    target, prospect, division = case.placed.target, case.demand.prospect, case.decision.goodput
+    assert prospect is not None
+    assert division is not None
+    after = next((size for size in prospect.sizes if size > target), prospect.most)
+    figures: Params = {"next": after, "faster": _faster(prospect, target, after)}
+    on_kind = case.kind or ""
+    step = next((one for one in division.last if one.job != case.demand.id and one.kind == on_kind), None)
+    if step is not None:
+        other = case.decision.demands[case.summary.places[step.job]]
+        assert other.prospect is not None
+        figures |= {
+            "others": [case.labelled(other)],
+            "other_more": step.after - step.before,
+            "other_faster": _faster(other.prospect, step.before, step.after),
+        }
+    return figures
+
+
+def _faster(prospect: Prospect, before: int, after: int) -> int:
+    return round((prospect.speedup(after) / prospect.speedup(before) - 1) * 100)
+
+
+def _fair_share_rule(case: _Case) -> _Rule:
+    others, division = case.others, case.decision.division
+    assert division is not None
+    if others.at_maximum == others.jobs:
+        return "others_maximum", _counted(case)
+    if case.demand.id not in division.by_priority:
+        return _floor(case)
+    sharing = len(division.by_priority) - 1
+    if not sharing or others.jobs == 1:
+        first = case.first_other
+        assert first is not None
+        return ("compared", {"others": [case.labelled(first)]}) if sharing else _floor_of_others(case, first)
+    figures = {"sharing_count": sharing, "shared": division.shared, "total_priority": division.priority}
+    return "by_priority", {**figures, **_counted(case)}
+
+
+def _counted(case: _Case) -> Params:
+    """Count the others and what they get together; names the other one, if it is one."""
+    others = case.others
+    figures: Params = {"others_count": others.jobs, "others_slots": others.slots}
+    if others.jobs == 1 and (first := case.first_other):
+        figures["others"] = [case.labelled(first)]
+    return figures
+
+
+def _floor(case: _Case) -> _Rule:
+    """It has more than its priority alone would give it, and cannot have less."""
+    demand, figures = case.demand, {**_counted(case), "floor": case.mine}
+    if demand.limit is not None and case.mine == demand.limit < demand.held:
+        return "limited", figures
+    if case.mine < demand.min_slots:
+        return "below_minimum", figures
+    return "floor" if case.mine == demand.min_slots else "kept", figures
+
+
+def _floor_of_others(case: _Case, first: Demand) -> _Rule:
+    """All the others have their least or their most."""
+    figures, share = _counted(case), case.share(first)
+    if case.others.jobs > 1:
+        return "others_limits", figures
+    if share == first.min_slots:
+        return "floor_of_other", {**figures, "floor": share}
+    return "others_have" if case.preemption else "kept_of_other", {**figures, "floor": share}
+
+
+def _in_order_rule(case: _Case) -> _Rule:
+    first = case.first_other
+    assert first is not None
+    if case.preemption and first.priority > case.me.priority:
+        return "compared", {"others": [case.labelled(first)]}
+    return "others_have", _counted(case)
+
+
+def _pinned(me: JobView, decision: Decision) -> Explanation:
+    pool = decision.pool
+    slots = len(pool.held.get(me.id, ())) + len(pool.away[me.id])
+    hosts = sorted({ref.host for ref in pool.away[me.id]})
+    figures = {"target": slots, "before": slots, "min_slots": me.min_slots}
+    return _because(PlanReason.UNCHANGED, "pinned", **figures, hosts=hosts, elastic=me.elastic)
+
+
+def _reclaimed(summary: GroupSummary, me: JobView) -> Explanation:
+    """Other groups have a right to its slots, and its own group keeps too few for it."""
+    pool = summary.decision.pool
+    before = len(pool.held.get(me.id, ())) + len(pool.away.get(me.id, ()))
+    figures = {"target": 0, "before": before, **_lost(pool, me, before), **summary.entitlement}
+    return _because(PlanReason.RECLAIMED_BY_OWNER, "reclaimed", **figures)
+
+
+def _lost(pool: Pool, me: JobView, slots: int) -> Params:
+    """Return the cost of a stop."""
+    return {"loses_minutes": ceil(me.loses(slots, pool.at) / 60), "continues": me.continues}
+
+
+def _held_back(summary: GroupSummary, job: int) -> Explanation:
+    """No host could have enough for it; or who comes first, of any group, has a reservation of what they share."""
+    reservation, me = summary.decision.shared_reservation, summary.views[job]
+    if (most := summary.decision.pool.too_large_for_hosts.get(job)) is not None:
+        return _because(PlanReason.WAITING_FOR_SLOTS, "one_host", min_slots=me.max_slots, most=most)
+    assert reservation is not None
+    first = summary.views[reservation.job]
+    figures = {"min_slots": me.min_slots, "reserved": reservation.slots, **_at(reservation)}
+    return _because(
+        PlanReason.WAITING_FOR_SLOTS, "held_back_for", **figures, first={"job": first.id, **label(me, first)}
+    )
+
+
+def _at(reservation: Reservation) -> Params:
+    return {} if reservation.at is None else {"reserved_at": ceil(reservation.at)}
+
+
+def _closed(decision: Decision) -> Explanation:
+    return _because(PlanReason.GROUP_STOPPED, "closed", target=0, group=decision.pool.group.name)
+
+
+# --- jobs without slots ----------------------------------------------------------------------------------------------
+
+
+def _stopped(case: _Case) -> Explanation:
+    figures = {"target": 0, "before": case.before, "priority": case.me.priority}
+    if (place := case.summary.places.get(case.demand.gives_way_to or 0)) is not None:
+        first = case.decision.demands[place]
+        return _because(PlanReason.GAVE_WAY, "gave_way", **figures, others=[case.labelled(first)])
+    higher = case.first_other  # the policy serves by priority, and nothing else stops a job
+    assert higher is not None
+    figures |= _lost(case.decision.pool, case.me, case.before)
+    others = [case.labelled(higher)]
+    return _because(PlanReason.PREEMPTED_BY_PRIORITY, "stopped_by_priority", **figures, others=others)
+
+
+def _awaiting(case: _Case) -> Explanation:
+    """It has a target, but too few of its slots are free yet."""
+    target = case.placed.target
+    one_host = case.me.one_host
+    free = len(case.placed.kept_for) if one_host else min(case.summary.free_left, target)
+    figures = {"target": target, "free": free, "missing": target - free, **_givers(case)}
+    figures |= {"one_host": True} if one_host else {}
+    return _because(PlanReason.WAITING_FOR_SLOTS, "given_back", **figures)
+
+
+def _waiting(case: _Case) -> Explanation:
+    need, capacity = case.demand.min_slots, case.decision.capacity
+    if need > capacity:
+        code = _waits_for_group(case) or PlanReason.GANG_TOO_LARGE_NOW
+        figures = {"min_slots": need, "capacity": capacity, **case.summary.entitlement}
+        if (kept := case.decision.shared_reservation) and kept.job == case.demand.id:
+            figures |= {"reserved": kept.slots, **_at(kept)}
+        return _because(code, "too_large", **figures)
+    ahead = case.summary.ahead_of(case.demand)
+    return _in_line(case) if ahead is None else _behind(case, ahead)
+
+
+def _waits_for_group(case: _Case) -> PlanReason | None:
+    """It would fit, if its group did not hold all that it owns already."""
+    entitlement = case.decision.entitlement
+    owned = None if entitlement is None else entitlement.limit if entitlement.quota is None else entitlement.quota
+    if entitlement is None or owned is None:
+        return None
+    is_at_quota = owned <= entitlement.room < entitlement.wants
+    return PlanReason.OVER_QUOTA if is_at_quota and case.demand.min_slots <= entitlement.total else None
+
+
+def _behind(case: _Case, ahead: Demand) -> Explanation:
+    figures = {"priority": case.me.priority, "others": [case.labelled(ahead)]}
+    if case.decision.pool.group.policy != "fifo" and ahead.priority > case.me.priority:
+        return _because(PlanReason.BEHIND_HIGHER_PRIORITY, "behind_priority", **figures)
+    return _because(PlanReason.WAITING_FOR_SLOTS, "behind", **figures)
+
+
+def _in_line(case: _Case) -> Explanation:
+    """It is the next to start: `taken` slots are out of its reach, and what remains is less than its minimum."""
+    need, first = case.demand.min_slots, case.first_other
+    by_priority = case.decision.pool.group.policy == "priority" and case.preemption
+    if (division := case.decision.division or case.decision.goodput) and case.preemption:
+        # Who gives way keeps nothing from it.
+        taken = sum(
+            floor
+            for job, floor in division.floors.items()
+            if not gives_way(case.decision, case.decision.demands[case.summary.places[job]])
+        )
+    else:
+        taken = case.summary.firm[case.me.priority] if by_priority else case.others.slots
+    # More than the capacity only while no job may be stopped.
+    capacity = max(case.decision.capacity, taken)
+    message = "in_line_for_minimums" if division and case.preemption else "in_line"
+    figures = {"missing": need - (capacity - taken), "min_slots": need, "taken": taken, "capacity": capacity}
+    code = _waits_for_group(case) or PlanReason.WAITING_FOR_SLOTS
+    if by_priority and first is not None and first.priority > case.me.priority:
+        code = PlanReason.BEHIND_HIGHER_PRIORITY
+    return _because(code, message, **figures, **case.summary.entitlement, **_reserved(case))
+
+
+def _reserved(case: _Case) -> Params:
+    """Return its reservation and its latest start; empty where nobody can say when."""
+    reservation = case.decision.reservation
+    if reservation is None or reservation.job != case.demand.id or reservation.at is None or case.me.one_host:
+        return {}
+    figures = {"reserved": reservation.slots, "reserved_at": ceil(reservation.at)}
+    known = reserved_slots(case.decision, case.summary.placed)
+    return figures | (
+        {"reserved_hosts": sorted({ref.host for ref in known})} if len(known) == reservation.slots else {}
+    )
+
+
+def _givers(case: _Case) -> Params:
+    """The jobs that give back slots; of many, only the first."""
+    givers = case.summary.givers
+    first = [{"job": job, **case.label(job), "slots": slots} for job, slots in islice(givers.items(), _MAX_GIVERS)]
+    return {"givers": first, "givers_count": len(givers), "givers_slots": case.summary.givers_slots}

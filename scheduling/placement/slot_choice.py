@@ -1,0 +1,249 @@
+"""Choice of slots: a job on as few hosts as possible, and hosts left whole for others. Ties by (host, index)."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass, replace
+from itertools import chain
+from operator import itemgetter
+
+from scheduling.placement.one_host import Sites, find_sites
+from scheduling.placement.packing import SlotsByHost, by_host, pack
+from scheduling.placement.spread import spread
+from scheduling.policies.demand import Demand
+from scheduling.sharing.decision import Decision
+from scheduling.sharing.pool import Pool, SlotIndex
+from scheduling.sharing.slot_classes import ByJob
+from scheduling.snapshot import JobView, SlotRef
+
+__all__ = ["Placed", "choose_kept", "find_all_sites", "handed_over", "place"]
+
+
+@dataclass(slots=True)
+class Placed:
+    """The slots of one job: what it keeps and claims now, and what it gives back."""
+
+    target: int
+    kept: tuple[SlotRef, ...]
+    claim: tuple[SlotRef, ...]
+    vacate: tuple[SlotRef, ...]
+    #: Of `kept`: on hosts that take nothing new, or that another job needs; given back as soon as others can be claimed
+    #: instead.
+    leaving: tuple[SlotRef, ...] = ()
+    #: Of what it held: on a host that another job needs as a whole.
+    makes_room: tuple[SlotRef, ...] = ()
+    #: It waits for more free slots on one host: these are kept for it.
+    kept_for: tuple[SlotRef, ...] = ()
+    #: It starts now on slots reserved for this job, for which it is stopped again; None: it does not.
+    gives_way_to: int | None = None
+    #: It starts now by a reservation, on more than its group's part.
+    above_part: bool = False
+    #: Kind of GPU that it shall train on. None: there is one alone, or nobody cares which.
+    kind: str | None = None
+
+    @property
+    def missing(self) -> int:
+        """Number of slots of the target that others have still to give back."""
+        return self.target - len(self.kept) - len(self.claim)
+
+    @property
+    def preempt(self) -> bool:
+        """True if it is stopped, and waits again."""
+        return self.target == 0 and bool(self.vacate)
+
+
+def place(decision: Decision, sites: Sites) -> dict[int, Placed]:
+    """Slots for every job of the group, in the order in which they are served."""
+    kinds = decision.goodput.kinds if decision.goodput is not None else {}
+    pool = _on_kinds(_beside(decision.pool, sites), kinds)
+    placed: dict[int, Placed] = {}
+    for job in (*sorted(decision.pinned), *sorted(decision.reclaimed | decision.closed | decision.held_back)):
+        slots, stays = tuple(sorted(pool.held.get(job, ()) + pool.away.get(job, ()))), job in decision.pinned
+        placed[job] = Placed(len(slots), slots, (), ()) if stays else Placed(0, (), (), vacate=slots)
+    served = [demand for demand in decision.demands if demand.id not in placed]
+    targets = {demand.id: decision.shares.get(demand.id, 0) for demand in served}
+    kept = {demand.id: choose_kept(pool.held.get(demand.id, ()), targets[demand.id]) for demand in served}
+    claiming = [demand for demand in served if not pool.views[demand.id].one_host]
+    claims: dict[int, list[SlotRef]] = {}
+    staying = kept | {job: placed[job].kept for job in decision.pinned}
+    for shape in pool.shapes:
+        on_kind = claiming if pool.kinds is None else [one for one in claiming if kinds.get(one.id) == shape.kind]
+        free = pool.free if pool.kinds is None else _of_kind(pool, shape.kind)
+        claims |= spread(_wanted(on_kind, targets, kept, free), staying, free, shape.slots_of)
+    if pool.kinds is not None or not pool.shapes:
+        # Rather on another kind than not at all.
+        left = [one for one in claiming if one.id not in kinds or not (one.running or claims.get(one.id))]
+        free = _less(pool.free, chain.from_iterable(claims.values()))
+        claims |= pack(_wanted(left, targets, kept, free), kept, SlotsByHost(free))
+    yielded = _yielded(pool, served, kinds, targets, kept, claims)
+    for demand in served:
+        job, site = demand.id, sites.kept_for.get(demand.id, ())
+        starts = bool(site) and len(site) == targets[job]
+        claim = site if starts else claims.get(job, ())
+        found = _leave(pool, demand, targets[job], yielded.get(job, 0), kept=kept[job], claim=claim)
+        if moving := sites.moving.get(job):
+            found.makes_room = tuple(sorted(moving))
+        if not starts:
+            found.kept_for = site
+        found.kind = kinds.get(job)
+        placed[job] = found
+    _mark_by_reservation(decision, placed)
+    return placed
+
+
+def _wanted(
+    demands: Iterable[Demand],
+    targets: Mapping[int, int],
+    kept: Mapping[int, tuple[SlotRef, ...]],
+    free: Mapping[str, tuple[SlotRef, ...]],
+) -> dict[int, int]:
+    """Job -> how many free slots it claims now, in this order."""
+    wanted, spare = dict[int, int](), sum(map(len, free.values()))
+    for demand in demands:
+        count = min(targets[demand.id] - len(kept[demand.id]), spare)
+        if count > 0 and (demand.running or count >= demand.min_slots):
+            wanted[demand.id] = count
+            spare -= count
+    return wanted
+
+
+def _of_kind(pool: Pool, kind: str) -> dict[str, tuple[SlotRef, ...]]:
+    """Free slots of this kind of GPU."""
+    assert pool.kinds is not None
+    left = {host: tuple(ref for ref in refs if pool.kinds[ref] == kind) for host, refs in pool.free.items()}
+    return {host: refs for host, refs in left.items() if refs}
+
+
+def _less(free: Mapping[str, tuple[SlotRef, ...]], claimed: Iterable[SlotRef]) -> Mapping[str, tuple[SlotRef, ...]]:
+    if not (taken := set(claimed)):
+        return free
+    left = {host: tuple(ref for ref in refs if ref not in taken) for host, refs in free.items()}
+    return {host: refs for host, refs in left.items() if refs}
+
+
+def find_all_sites(index: SlotIndex, decisions: Sequence[Decision]) -> Sites:
+    """Hosts for the jobs that need one each, in the order in which their groups are placed."""
+    sites = Sites()
+    wanting = [(decision, wants) for decision in decisions if (wants := _wanting(decision))]
+    leaving = _in_order_of_leaving(decisions) if wanting else []
+    for decision, wants in wanting:
+        group = decision.pool.group
+        pool = index.pool(group)
+        free, coming = chain(*pool.free.values()), chain(*pool.coming.values())
+        find_sites(sites, wants, free, coming, index.movable_for(group, leaving))
+    return sites
+
+
+def _wanting(decision: Decision) -> dict[int, int]:
+    """Job that waits for one host -> the slots that it is given."""
+    views, shares = decision.pool.views, decision.shares
+    waiting = (one.id for one in decision.demands if one.id in shares and not one.running and views[one.id].one_host)
+    return {job: shares[job] for job in waiting if job not in decision.reclaimed}
+
+
+def _in_order_of_leaving(decisions: Sequence[Decision]) -> list[JobView]:
+    """Elastic jobs that stay, but for those that are moving off already: who shrinks most, of equals the last."""
+    found: list[tuple[int, JobView]] = []
+    for decision in decisions:
+        pool = decision.pool
+        for one in reversed(decision.demands):
+            if one.id in decision.shares and one.id not in pool.displaced and one.id not in decision.reclaimed:
+                found.append((decision.shares[one.id] - len(pool.held.get(one.id, ())), pool.views[one.id]))
+    found.sort(key=itemgetter(0))
+    return [job for _, job in found]
+
+
+def _beside(pool: Pool, sites: Sites) -> Pool:
+    """The same without the free slots that are kept for jobs that need one host; who leaves one is away there."""
+    if not sites.kept_for:
+        return pool
+    moving = {job: sites.moving[job] for job in sites.moving.keys() & pool.held.keys()}
+    return _leaving(replace(pool, free=_less(pool.free, sites.kept)), moving)
+
+
+def _on_kinds(pool: Pool, kinds: Mapping[int, str]) -> Pool:
+    """The same, in which who shall train on one kind of GPU is away on slots of others."""
+    if pool.kinds is None:
+        return pool
+    moving = {}
+    for job, kind in kinds.items():
+        if others := frozenset(ref for ref in pool.held.get(job, ()) if pool.kinds[ref] != kind):
+            moving[job] = others
+    return _leaving(pool, moving)
+
+
+def _yielded(
+    pool: Pool,
+    served: Sequence[Demand],
+    kinds: Mapping[int, str],
+    targets: Mapping[int, int],
+    kept: Mapping[int, tuple[SlotRef, ...]],
+    claims: Mapping[int, Sequence[SlotRef]],
+) -> dict[int, int]:
+    """Job that moves to another kind of GPU -> how many slots it gives up before it has others: those that somebody
+    waits for, and that come from nobody else, down to its minimum."""
+    if pool.kinds is None:
+        return {}
+    lacking = Counter[str]()
+    for demand in served:
+        job = demand.id
+        if job in kinds:
+            lacking[kinds[job]] += targets[job] - len(kept[job]) - len(claims.get(job, ()))
+            lacking.subtract(pool.kind_counts(set(pool.held.get(job, ())).difference(kept[job])))
+    lacking.subtract(pool.kind_counts(chain.from_iterable(pool.coming.values())))
+    found = {}
+    for demand in served:
+        job = demand.id
+        if job in kinds and (away := pool.away.get(job)):
+            has = len(kept[job]) + len(claims.get(job, ()))
+            leaves = max(0, len(away) - max(0, targets[job] - has))
+            wanted = sum(min(count, max(0, lacking[kind])) for kind, count in pool.kind_counts(away).items())
+            found[job] = max(0, min(wanted - leaves, targets[job] - max(has, demand.min_slots)))
+            lacking.subtract(pool.kind_counts(away[: leaves + found[job]]))
+    return found
+
+
+def _leaving(pool: Pool, moving: Mapping[int, Set[SlotRef]]) -> Pool:
+    """The same, in which these jobs are away on these slots of theirs."""
+    held, away = dict(pool.held), dict(pool.away)
+    for job, refs in moving.items():
+        held[job] = tuple(ref for ref in held[job] if ref not in refs)
+        away[job] = tuple(sorted({*refs, *away.get(job, ())}))
+    return replace(pool, held=held, away=away)
+
+
+def _mark_by_reservation(decision: Decision, placed: Mapping[int, Placed]) -> None:
+    for job in decision.above_part:
+        placed[job].above_part = bool(placed[job].claim)
+    if decision.reservation is not None:
+        for job, rule in decision.reservation.filling.items():
+            placed[job].gives_way_to = decision.reservation.job if rule == "gives_way" else None
+
+
+def _leave(
+    pool: Pool, demand: Demand, target: int, yields: int, *, kept: tuple[SlotRef, ...], claim: Sequence[SlotRef]
+) -> Placed:
+    """Slots on hosts that take nothing new are kept only as long as the target is not reached without them; those that
+    another group is to have, only as long as the minimum is not. `yields`: so many fewer are kept."""
+    held, away = pool.held.get(demand.id, ()), pool.away.get(demand.id, ())
+    if not away and len(kept) == len(held):
+        return Placed(target, held, tuple(claim), vacate=())
+    needed = min(target, demand.min_slots) if demand.id in pool.displaced else target - yields
+    leaving = choose_kept(away, needed - len(kept) - len(claim))
+    vacate = tuple(sorted(set(held + away).difference(kept, leaving)))
+    return Placed(target, tuple(sorted(kept + leaving)), tuple(claim), vacate, leaving)
+
+
+def handed_over(held: ByJob, placed: Mapping[int, Placed]) -> dict[int, list[SlotRef]]:
+    """Job -> what it vacates of the slots in service that it holds, in order. Only jobs that vacate any."""
+    found = {}
+    for job, slots in placed.items():
+        if slots.vacate and (in_service := held.get(job)):
+            still_held = set(in_service)
+            if refs := [ref for ref in slots.vacate if ref in still_held]:
+                found[job] = refs
+    return found
+
+
+def choose_kept(held: tuple[SlotRef, ...], count: int) -> tuple[SlotRef, ...]:
+    """The `count` slots that a shrinking job keeps, so that the hosts it leaves are left whole. `held` is in order."""
+    return held if count >= len(held) else tuple(sorted(SlotsByHost(by_host(held)).take(count)))

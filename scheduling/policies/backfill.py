@@ -1,0 +1,84 @@
+"""Reservations: what the first in line is to have that cannot start now, and who may use it until then.
+
+The first job of a line that waits and would fit has a reservation: as many slots as it needs at once, from the moment
+at which so many are there at the latest, by what is known of how long the others take. Whoever is behind it may start
+before it only where that moment stays as it is:
+
+- it is over by then, by its limit or by what is forecast of it at the most;
+- or so many slots are left beside the reservation;
+- or it is elastic, its group takes from running jobs, and it gives way: it is stopped, with a checkpoint, for this one
+  job. What an elastic job has beyond its minimum never counts: it is taken back at any time.
+
+Nobody knows when a job without limit and forecast ends: where the first in line needs slots of such a one, only what
+gives way starts before it. So nobody in line ever waits for who came later.
+
+A job that needs more at once than its instance group's part has its reservation of what all groups share: see
+`scheduling.sharing.division`.
+
+Slurm's `sched/backfill` (after EASY, Lifka 1995) does so by limits alone, with a reservation for each job; one for each
+line lets more in, and is as firm for who is first. Kueue's `BestEffortFIFO` lets anybody overtake, which starves large
+jobs, and its `StrictFIFO` nobody; KAI's scheduler lets anybody overtake whom it does not find enough for. Neither knows
+how long a job takes, and neither can take slots from one that goes on, as elastic trainings can.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Literal
+
+__all__ = ["FILLS_AT_LEAST_SECONDS", "Reservation", "Rule", "Spoken", "reserve"]
+
+#: Who gives way is not started for less: starting and stopping it would take longer than it trains.
+FILLS_AT_LEAST_SECONDS = 60.0
+
+#: Slots that nobody takes from their holder, and until when it has them at the most (Unix seconds; None: nobody knows).
+Spoken = tuple[int, float | None]
+Rule = Literal["in_time", "beside", "gives_way"]
+
+
+@dataclass
+class Reservation:
+    """Reservation of one job, the first in line. It counts slots; which ones they are is found where they are shown."""
+
+    job: int
+    #: How many it needs at once.
+    slots: int
+    #: Unix seconds: when so many are there at the latest. None: nobody can say.
+    at: float | None
+    #: Slots that are left then beside it.
+    beside: int
+    #: Jobs that start before it now -> the rule that lets them.
+    filling: dict[int, Rule] = field(default_factory=dict)
+
+    def admit(self, job: int, least: int, most: int, ends_at: float | None) -> int:
+        """Return the slots that a job behind it may have until then, from `least` to `most`; 0: none. Counts them."""
+        if self.at is not None and ends_at is not None and ends_at <= self.at:
+            self.filling[job] = "in_time"
+            return most
+        if least > self.beside:
+            return 0
+        gets = min(most, self.beside)
+        self.beside -= gets
+        self.filling[job] = "beside"
+        return gets
+
+    def is_far(self, now: float) -> bool:
+        """Return whether it is worth while to start somebody who is stopped again for it."""
+        return self.at is None or self.at >= now + FILLS_AT_LEAST_SECONDS
+
+
+def reserve(job: int, slots: int, spoken: Iterable[Spoken], capacity: int) -> Reservation:
+    """Reserve so many of `capacity` slots, of which others hold those that are `spoken` for."""
+    free, ends = capacity, list[tuple[float, int]]()
+    for count, ends_at in spoken:
+        free -= count
+        if ends_at is not None and count:
+            ends.append((ends_at, count))
+    ends.sort()
+    at: float | None = None
+    for ends_at, count in ends:
+        if at is not None and ends_at > at:
+            break
+        free += count
+        if at is None and free >= slots:
+            at = ends_at
+    return Reservation(job, slots, at, beside=0 if at is None else free - slots)

@@ -1,0 +1,258 @@
+"""Division of GPUs by goodput: the most of what they are worth to all jobs of a group together.
+
+Maximised is the sum over jobs of weight * u(speed-up * k) with u(x) = x^p / p, where k is 1 for the size that a job has
+and less for any other one, by what the change costs. A job's sizes have a concave hull: what each further GPU is worth
+at the best. Segments of all hulls are given in the order of their worth per GPU, as long as there are slots. That is
+the best division, unless the last segment does not fit: then what may be missing to the best is known, the gap.
+
+A group has one of three aims. `soon`: trainings end early on average; who has little left weighs more. `even`: all are
+sped up alike (Pollux's fairness). `used`: who has used little GPU time weighs more, and nobody gains by saying so.
+
+Of a division that is not better than what the jobs have, nothing is made: on a still snapshot it comes to rest.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from heapq import heapify, heappop, heappush, nsmallest
+from itertools import pairwise
+from typing import NamedTuple
+
+from scheduling.policies.speedups import Prospect
+from scheduling.snapshot import Aim
+
+__all__ = [
+    "BETTER",
+    "BONUS",
+    "Bid",
+    "Division",
+    "GoodputDivision",
+    "Segment",
+    "Step",
+    "bid_weight",
+    "goodput_division",
+    "greedy",
+    "last_steps",
+    "total_value",
+]
+
+#: What staying is worth beside the cost of a change: this part of a job's utility, whatever the aim.
+BONUS = 0.05
+#: A change that takes so long costs everything.
+_COST_SECONDS, _LEAST_WORTH = 300.0, 0.05
+#: Where a division counts as better.
+BETTER = 1e-9
+_YOUNG_SECONDS = 300.0
+_NORMAL_PRIORITY = 5000
+_POWER: Mapping[Aim, float] = {"soon": 0.5, "even": -1.0, "used": -0.5}
+#: Of the seconds by which a job weighs less.
+_URGENCY_POWER: Mapping[Aim, float] = {"soon": -0.7, "even": 0.0, "used": -0.5}
+
+
+class Segment(NamedTuple):
+    """Segment from one corner of a job's hull to the next. Compared by worth, then by how early it comes."""
+
+    #: Worth per slot, negated.
+    cost: float
+    #: Place on its job's hull, then place of the job in line.
+    place: int
+    order: int
+
+
+class Step(NamedTuple):
+    """Step from one of its sizes to the next."""
+
+    job: int
+    before: int
+    after: int
+    #: Kind of GPU; "" where there is one alone.
+    kind: str = ""
+
+
+@dataclass(frozen=True)
+class Bid:
+    """One job that takes part."""
+
+    id: int
+    weight: float
+    #: p.
+    power: float
+    #: The least and the most that it may get.
+    floor: int
+    most: int
+    #: What it has; None: it starts.
+    has: int | None
+    #: None: it gets its floor and no more.
+    prospect: Prospect | None
+    #: Kind of GPU that it bids for; "" where there is one alone.
+    kind: str = ""
+
+    def utility(self, slots: int) -> float:
+        if self.prospect is None or not slots:
+            return 0.0
+        speed = self.prospect.speedup(slots) * self._kept(self.prospect, slots)
+        return round(self.weight * float(speed**self.power) / self.power, 12)
+
+    def _kept(self, prospect: Prospect, slots: int) -> float:
+        """k: what is left of the speed-up, with what the change costs."""
+        if self.has is None or slots == self.has:
+            return 1.0
+        cost = prospect.pause_seconds + max(0, slots - self.has) * prospect.start_seconds / slots
+        moved: float = (1.0 - BONUS) ** (1.0 / abs(self.power))
+        return max(_LEAST_WORTH, moved - cost / _COST_SECONDS)
+
+    @cached_property
+    def corners(self) -> list[tuple[int, float]]:
+        """Sizes and their utilities on its upper concave hull, from its floor on, as far as it rises."""
+        points: list[tuple[int, float]] = []
+        for size in self.sizes:
+            point = (size, self.utility(size))
+            while len(points) > 1 and _slope(points[-2], points[-1]) < _slope(points[-1], point):
+                points.pop()
+            points.append(point)
+        rising = next((end for end in range(1, len(points)) if _rounded_slope(*points[end - 1 : end + 1]) <= 0), None)
+        return points[:rising]
+
+    @cached_property
+    def slopes(self) -> list[float]:
+        """Worth per slot between its corners, negated."""
+        return [-_rounded_slope(before, after) for before, after in pairwise(self.corners)]
+
+    @property
+    def sizes(self) -> list[int]:
+        """Sizes that it may get, from its floor on."""
+        offered = self.prospect.sizes if self.prospect is not None else ()
+        has = (self.has,) if self.has is not None else ()
+        return sorted({self.floor, *(size for size in (*offered, *has) if self.floor < size <= self.most)})
+
+
+@dataclass(frozen=True)
+class GoodputDivision:
+    shares: dict[int, int]
+    #: The least that each job gets which takes part.
+    floors: Mapping[int, int]
+    #: Of what slots beyond the floors are worth at the best, the part that is missing at most.
+    gap: float
+    #: What a further slot would be worth, in weighted utility: 0 where all have what they are offered.
+    price: float
+    #: What the slots are worth to all together.
+    value: float
+    #: It is what the jobs have already.
+    at_rest: bool = False
+    #: Of two jobs on each kind that have more than their floors: what the last step up of each is worth least for.
+    last: tuple[Step, ...] = ()
+    #: Where there are several kinds of GPU: the one that each job shall train on, but for those that have to train on
+    #: several at once; and what a further slot of each would be worth.
+    kinds: Mapping[int, str] = field(default_factory=dict)
+    prices: Mapping[str, float] = field(default_factory=dict)
+
+
+class Division(NamedTuple):
+    """Slots of each job, the gap, and the price of a slot of each kind."""
+
+    shares: dict[int, int]
+    gap: float
+    prices: dict[str, float]
+
+
+def bid_weight(aim: Aim, priority: int, gpu_seconds: float, remaining_seconds: float | None) -> tuple[float, float]:
+    """A job's weight and the power p of its utility."""
+    seconds = remaining_seconds if aim == "soon" and remaining_seconds is not None else gpu_seconds
+    urgency = (_YOUNG_SECONDS + max(0.0, seconds)) ** _URGENCY_POWER[aim]
+    return priority / _NORMAL_PRIORITY * urgency, _POWER[aim]
+
+
+def goodput_division(bids: Sequence[Bid], capacity: int) -> GoodputDivision:
+    """`bids` in the order in which they are served. Floors are given even where they do not fit: nobody is stopped."""
+    floors = {bid.id: bid.floor for bid in bids}
+    shares, gap, prices = greedy(bids, capacity - sum(floors.values()))
+    price, value = prices.get("", 0.0), total_value(bids, shares)
+    has = _what_they_have(bids, capacity)
+    if has is not None and (kept := total_value(bids, has)) >= value - BETTER * abs(value):
+        return GoodputDivision(has, floors, gap, price, kept, at_rest=True, last=last_steps(bids, has))
+    return GoodputDivision(shares, floors, gap, price, value, last=last_steps(bids, shares))
+
+
+def last_steps(bids: Iterable[Bid], shares: Mapping[int, int]) -> tuple[Step, ...]:
+    """See `GoodputDivision.last`."""
+    found: dict[str, list[tuple[float, int, Step]]] = {}
+    for order, bid in enumerate(bids):
+        after = shares[bid.id]
+        if bid.prospect is not None and after > bid.floor:
+            before = max(size for size in bid.sizes if size < after)
+            worth = (bid.utility(after) - bid.utility(before)) / (after - before)
+            found.setdefault(bid.kind, []).append((round(worth, 12), order, Step(bid.id, before, after, bid.kind)))
+    return tuple(step for steps in found.values() for _, _, step in nsmallest(2, steps))
+
+
+def total_value(bids: Iterable[Bid], shares: Mapping[int, int]) -> float:
+    return sum(bid.utility(shares[bid.id]) for bid in bids)
+
+
+def _what_they_have(bids: Iterable[Bid], capacity: int) -> dict[int, int] | None:
+    """Return what all have; None: somebody starts, or cannot keep what it has."""
+    has = {}
+    for bid in bids:
+        if bid.has is None or not bid.floor <= bid.has <= bid.most:
+            return None
+        has[bid.id] = bid.has
+    return has if sum(has.values()) <= capacity else None
+
+
+def greedy(bids: Sequence[Bid], spare: int, rooms: Mapping[str, int] | None = None) -> Division:
+    """Give `spare` slots beyond the floors, of each kind no more than `rooms` says. With several kinds the gap is that
+    of the division with these kinds chosen, if it can be told."""
+    shares = {bid.id: bid.floor for bid in bids}
+    left = dict(rooms) if rooms is not None else {"": spare}
+    heap = [Segment(bid.slopes[0], 0, order) for order, bid in enumerate(bids) if bid.slopes]
+    heapify(heap)
+    gained, bound, prices = 0.0, None, dict[str, float]()
+    cut: list[Bid] = []
+    while heap:
+        segment = heappop(heap)
+        bid, place = bids[segment.order], segment.place
+        (slots, _), (after, _) = bid.corners[place : place + 2]
+        more = after - slots
+        if more > min(spare, left[bid.kind]):
+            prices.setdefault(bid.kind, -segment.cost)
+            if bound is None:
+                bound = gained - segment.cost * max(0, spare)
+            cut.append(bid)
+            continue
+        shares[bid.id] = after
+        spare -= more
+        left[bid.kind] -= more
+        gained -= segment.cost * more
+        if place + 1 < len(bid.slopes):
+            heappush(heap, Segment(bid.slopes[place + 1], place + 1, segment.order))
+    has_parts = False
+    for bid in cut:
+        # One alone may have parts of several hosts: two would disturb each other where they meet.
+        more = _odd_size(bid, shares[bid.id], min(spare, left[bid.kind]), within_host=has_parts)
+        has_parts = has_parts or (more > 0 and shares[bid.id] + more > _host(bid))
+        gained += bid.utility(shares[bid.id] + more) - bid.utility(shares[bid.id])
+        shares[bid.id] += more
+        spare -= more
+        left[bid.kind] -= more
+    gap = max(0.0, (bound - gained) / bound) if bound is not None and bound > 0 else 0.0
+    return Division(shares, gap, prices)
+
+
+def _odd_size(bid: Bid, slots: int, spare: int, *, within_host: bool) -> int:
+    """Return how many of the slots that nobody can use in whole segments serve this job best."""
+    most = min(spare, bid.most - slots, _host(bid) - slots if within_host else spare)
+    gains = [(bid.utility(slots + more) - bid.utility(slots), -more) for more in range(1, most + 1)]
+    gain, more = max(gains, default=(0.0, 0))
+    return -more if gain > 0 else 0
+
+
+def _host(bid: Bid) -> int:
+    return bid.prospect.host if bid.prospect is not None else 0
+
+
+def _rounded_slope(before: tuple[int, float], after: tuple[int, float]) -> float:
+    return round(_slope(before, after), 12)
+
+
+def _slope(before: tuple[int, float], after: tuple[int, float]) -> float:
+    return (after[1] - before[1]) / (after[0] - before[0])

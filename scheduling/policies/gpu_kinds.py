@@ -1,0 +1,336 @@
+"""Division of GPUs of several kinds by goodput: each training on one kind, chosen by prices.
+
+A slot of each kind has a price, by which every job asks for the kind and the number that are worth most to it beyond
+what they cost. Prices of what is asked for too much rise, others fall: 120 steps, each smaller than the one before.
+What all together are worth at such prices is never less than what any division is worth: the least of these bounds
+certifies how good the one is that comes out (the Lagrangian dual; the method is the subgradient's, with factors).
+
+At the best prices jobs are put on kinds, first those that lose most on any other, as long as a kind has room. Slots of
+each kind are then given as those of one alone (`goodput.greedy`), and last some jobs change their kind where
+that makes all together better off. Only where no kind has room for a job's floor it gets slots of several.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from math import inf
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from scheduling.policies.goodput import BETTER, Bid, GoodputDivision, greedy, last_steps, total_value
+
+__all__ = ["Offer", "division_of_kinds"]
+
+_STEPS, _SLOWER_AFTER = 120, 10
+#: So often another kind is tried for the job that should gain most.
+_EXCHANGES = 16
+#: Of so many jobs only the best of several beginnings is improved.
+_MANY = 100
+
+_Floats = npt.NDArray[np.float64]
+_Integers = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """One job that takes part."""
+
+    #: By kind of GPU. Empty: it is of fixed size.
+    bids: Mapping[str, Bid]
+    #: For slots of any kind, as fast as the slowest: where no kind has room for it.
+    mixed: Bid
+    #: Slots that it holds of each kind.
+    held: Mapping[str, int]
+
+    @property
+    def id(self) -> int:
+        return self.mixed.id
+
+    @property
+    def only_kind(self) -> str | None:
+        """The kind of all that it holds; None: several, or one that it cannot be on."""
+        kinds = [kind for kind, count in self.held.items() if count]
+        return kinds[0] if len(kinds) == 1 and kinds[0] in self.bids else None
+
+    def bid(self, kind: str | None) -> Bid:
+        return self.mixed if kind is None else self.bids[kind]
+
+
+@dataclass(frozen=True, slots=True)
+class _Options:
+    """Sizes of all jobs on all kinds: a row for each job, as long as the longest; what is not offered is worth -inf."""
+
+    worth: _Floats
+    slots: _Integers
+    kind: _Integers
+
+
+#: Job -> kind; None: several.
+_Chosen = dict[int, str | None]
+
+
+class _Tried(NamedTuple):
+    chosen: _Chosen
+    #: Slots of each job, the price of each kind, and what all are worth together.
+    shares: dict[int, int]
+    prices: dict[str, float]
+    value: float
+
+
+def division_of_kinds(
+    offers: Sequence[Offer], rooms: Mapping[str, int], capacity: int, before: Mapping[int, str] | None = None
+) -> GoodputDivision:
+    """`offers` in the order in which they are served. `rooms`: how many slots of each kind there are; all together get
+    no more than `capacity`. `before`: kinds by the plan before. Floors are given even where they do not fit: nobody is
+    stopped."""
+    choosing = [offer for offer in offers if offer.bids]
+    fixed = {offer.id: offer.mixed.floor for offer in offers if not offer.bids}
+    left = _beside_fixed(offers, rooms)
+    spare = capacity - sum(fixed.values())
+    prices, bound = _prices(choosing, left, spare)
+    # Who trains changes its kind only where that makes all together better off; and goes on with such a change.
+    has = {offer.id: kind for offer in choosing if (kind := offer.only_kind) is not None}
+    given: tuple[Mapping[int, str], ...] = (has, {**has, **(before or {})}, {})
+    tried: list[_Tried] = []
+    for one in given:
+        chosen = _assigned(choosing, left, prices, one)
+        breaks_up = any(chosen[job] is None for job in has)
+        if not tried or not (breaks_up or any(chosen == other.chosen for other in tried)):
+            tried.append(_divided(choosing, chosen, left, spare))
+    if len(choosing) > _MANY:
+        tried = [_best(tried)]
+    best = _best([_improved(choosing, one, left, spare) for one in tried])
+    if (as_it_is := _as_it_is(choosing, left, spare)) is not None:
+        best = _best([as_it_is, best])
+    bids = [offer.bid(best.chosen[offer.id]) for offer in choosing]
+    least = sum(bid.utility(bid.floor) for bid in bids)
+    missing, most = max(0.0, bound - best.value), bound - least
+    return GoodputDivision(
+        shares=fixed | best.shares,
+        floors={offer.id: offer.mixed.floor for offer in offers},
+        # Floors that do not fit may be worth more than the bound of what does.
+        gap=min(1.0, missing / most) if missing > BETTER * abs(bound) and most > 0 else 0.0,
+        price=max(best.prices.values(), default=0.0),
+        value=best.value,
+        at_rest=best is as_it_is,
+        last=last_steps(bids, best.shares),
+        kinds={job: kind for job, kind in best.chosen.items() if kind is not None},
+        prices={kind: best.prices.get(kind, 0.0) for kind in rooms},
+    )
+
+
+def _beside_fixed(offers: Iterable[Offer], rooms: Mapping[str, int]) -> dict[str, int]:
+    """Rooms without what jobs of fixed size hold, or shall get: of the kind of which most is held by nobody."""
+    left, free = Counter(rooms), Counter(rooms)
+    for offer in offers:
+        free.subtract(offer.held)
+        if not offer.bids:
+            left.subtract(offer.held)
+    for offer in offers:
+        if not offer.bids:
+            left.subtract(_taken(free, offer.mixed.floor - sum(offer.held.values())))
+    return {kind: max(0, count) for kind, count in left.items()}
+
+
+def _taken(left: Counter[str], count: int) -> Counter[str]:
+    """Take so many of `left`, again and again of the kind that has most; returns how many of each."""
+    found = Counter[str]()
+    while count > 0 and left:
+        kind = min(left, key=lambda kind: (-left[kind], kind))
+        taken = min(count, max(1, left[kind]))
+        left[kind] -= taken
+        found[kind] += taken
+        count -= taken
+    return found
+
+
+def _on_several(offer: Offer, left: Mapping[str, int]) -> Counter[str]:
+    """The slots of each kind of a job that is on several: what it holds, and more of what is left."""
+    found, lacking = Counter(offer.held), offer.mixed.floor - sum(offer.held.values())
+    return found + _taken(Counter(left) - found, lacking)
+
+
+# --- prices ----------------------------------------------------------------------------------------------------------
+
+
+def _prices(offers: Sequence[Offer], rooms: Mapping[str, int], spare: int) -> tuple[dict[str, float], float]:
+    """The prices with the least bound of what all together are worth, and that bound."""
+    kinds = list(rooms)
+    if not offers:
+        return dict.fromkeys(kinds, 0.0), 0.0
+    options = _options(offers, kinds)
+    # The last price is that of any slot: with a quota there may be fewer than of all kinds together.
+    room = np.array([*rooms.values(), max(0, spare)], dtype=float)
+    price = np.full(len(room), _first_price(options, float(sum(rooms.values()))))
+    if spare >= sum(rooms.values()):
+        price[-1] = 0.0
+    rows = np.arange(len(offers))
+    best, bound = price, inf
+    for step in range(_STEPS):
+        left_over = options.worth - (price[:-1][options.kind] + price[-1]) * options.slots
+        found = np.argmax(left_over, axis=1)
+        worth = float(left_over[rows, found].sum() + price @ room)
+        if worth < bound:
+            best, bound = price, worth
+        slots = options.slots[rows, found]
+        asked = np.bincount(options.kind[rows, found], weights=slots, minlength=len(kinds))
+        excess = (np.append(asked, slots.sum()) - room) / np.maximum(room, 1.0)
+        price = price * np.exp(np.clip(excess, -1.0, 1.0) / (1.0 + step / _SLOWER_AFTER))
+    return {kind: round(float(best[place] + best[-1]), 12) for place, kind in enumerate(kinds)}, bound
+
+
+def _options(offers: Sequence[Offer], kinds: Sequence[str]) -> _Options:
+    rows = []
+    for offer in offers:
+        row = [
+            (worth, size, place)
+            for place, kind in enumerate(kinds)
+            if (bid := offer.bids.get(kind)) is not None
+            for size, worth in bid.corners
+        ]
+        rows.append(row)
+    longest = max(map(len, rows))
+    table = np.array([[*row, *[(-inf, 0, 0)] * (longest - len(row))] for row in rows])
+    return _Options(table[:, :, 0], table[:, :, 1].astype(int), table[:, :, 2].astype(int))
+
+
+def _first_price(options: _Options, slots: float) -> float:
+    """As if all that anybody could gain were paid for all slots."""
+    floors = options.worth[:, 0]
+    return float(max((options.worth.max(axis=1) - floors).sum() / max(slots, 1.0), 1e-12))
+
+
+# --- kinds -----------------------------------------------------------------------------------------------------------
+
+
+def _assigned(
+    offers: Sequence[Offer], rooms: Mapping[str, int], prices: Mapping[str, float], given: Mapping[int, str]
+) -> _Chosen:
+    """The kind of each job: for some it is given, if that has room; of the others first who loses most on any other
+    one. As many as it asks for at these prices if there is so much room; else its floor."""
+    asked = [_asked(offer, prices) for offer in offers]
+    order = sorted(range(len(offers)), key=lambda one: (offers[one].id not in given, -_regret(asked[one]), one))
+    chosen: _Chosen = {}
+    free, for_floors = Counter(rooms), Counter(rooms)
+    for offer in offers:
+        if offer.only_kind is None:  # unless it finds room on one kind, it keeps what it has
+            free.subtract(offer.held)
+            for_floors.subtract(offer.held)
+    for place in order:
+        offer = offers[place]
+        floor, wished = offer.mixed.floor, given.get(offer.id)
+        if offer.only_kind is None:
+            free.update(offer.held)
+            for_floors.update(offer.held)
+        able = [ask for ask in asked[place] if for_floors[ask.kind] >= floor]
+        # Of kinds that are worth the same, the one with most room.
+        able.sort(key=lambda ask: (-ask.worth, -free[ask.kind], ask.kind))
+        able.sort(key=lambda ask: ask.kind != wished and free[ask.kind] < ask.slots)
+        found = next((ask for ask in able if ask.kind == wished), able[0] if able else None)
+        if found is not None:
+            free[found.kind] -= min(found.slots, max(floor, free[found.kind]))
+            for_floors[found.kind] -= floor
+        else:
+            on_several = _on_several(offer, for_floors)
+            free.subtract(on_several)
+            for_floors.subtract(on_several)
+        chosen[offer.id] = found.kind if found is not None else None
+    return chosen
+
+
+class _Ask(NamedTuple):
+    #: What is left of its worth beyond the price.
+    worth: float
+    kind: str
+    slots: int
+
+
+def _asked(offer: Offer, prices: Mapping[str, float]) -> list[_Ask]:
+    """What it asks for of each kind, the best first."""
+    found = []
+    for kind, bid in offer.bids.items():
+        left, fewer = max((worth - prices[kind] * size, -size) for size, worth in bid.corners)
+        found.append(_Ask(round(left, 12), kind, -fewer))
+    return sorted(found, key=lambda ask: (-ask.worth, ask.kind))
+
+
+def _regret(asked: Sequence[_Ask]) -> float:
+    return asked[0].worth - asked[1].worth if len(asked) > 1 else inf
+
+
+def _best(tried: Sequence[_Tried]) -> _Tried:
+    """The first, or one that is better."""
+    best = tried[0]
+    for other in tried[1:]:
+        if other.value > best.value + BETTER * abs(best.value):
+            best = other
+    return best
+
+
+def _improved(offers: Sequence[Offer], best: _Tried, rooms: Mapping[str, int], spare: int) -> _Tried:
+    """The same division, or one with better kinds for some."""
+    for _ in range(_EXCHANGES):
+        if (other := _exchanged(offers, best, rooms)) is None:
+            break
+        found = _divided(offers, other, rooms, spare)
+        if _best([best, found]) is best:
+            break
+        best = found
+    return best
+
+
+def _divided(offers: Sequence[Offer], chosen: _Chosen, rooms: Mapping[str, int], spare: int) -> _Tried:
+    left = _beside_floors(offers, chosen, rooms)
+    bids = [offer.bid(chosen[offer.id]) for offer in offers]
+    shares = {bid.id: bid.floor for bid in bids}
+    found = greedy([bid for bid in bids if chosen[bid.id] is not None], spare - sum(shares.values()), left)
+    shares |= found.shares
+    return _Tried(chosen, shares, found.prices, total_value(bids, shares))
+
+
+def _beside_floors(offers: Sequence[Offer], chosen: _Chosen, rooms: Mapping[str, int]) -> Counter[str]:
+    left = Counter(rooms)
+    for offer in offers:
+        if (kind := chosen[offer.id]) is not None:
+            left[kind] -= offer.mixed.floor
+    for offer in offers:
+        if chosen[offer.id] is None:
+            left.subtract(_on_several(offer, left))
+    return left
+
+
+def _exchanged(offers: Sequence[Offer], tried: _Tried, rooms: Mapping[str, int]) -> _Chosen | None:
+    """The same with another kind for the job that gains most by it, at these prices. None: nobody does."""
+    left = _beside_floors(offers, tried.chosen, rooms)
+    best: tuple[float, int, str] | None = None
+    for offer in offers:
+        now, has = tried.chosen[offer.id], tried.shares[offer.id]
+        worth = offer.bid(now).utility(has) - (0.0 if now is None else tried.prices.get(now, 0.0) * has)
+        for kind, bid in offer.bids.items():
+            if kind == now or left[kind] < bid.floor:
+                continue
+            price = tried.prices.get(kind, 0.0)
+            gain = max(its_worth - price * size for size, its_worth in bid.corners) - worth
+            if gain > BETTER and (best is None or gain > best[0]):
+                best = gain, offer.id, kind
+    return {**tried.chosen, best[1]: best[2]} if best is not None else None
+
+
+def _as_it_is(offers: Sequence[Offer], rooms: Mapping[str, int], spare: int) -> _Tried | None:
+    """What all have, and of which kind; None: somebody starts, or cannot keep it."""
+    chosen: _Chosen = {}
+    has: dict[int, int] = {}
+    left = Counter(rooms)
+    for offer in offers:
+        chosen[offer.id] = kind = offer.only_kind
+        bid, count = offer.bid(kind), sum(offer.held.values())
+        if bid.has is None or not bid.floor <= count <= bid.most:
+            return None
+        has[offer.id] = count
+        left.subtract(offer.held)
+    if any(count < 0 for count in left.values()) or sum(has.values()) > spare:
+        return None
+    bids = [offer.bid(chosen[offer.id]) for offer in offers]
+    return _Tried(chosen, has, _divided(offers, chosen, rooms, spare).prices, total_value(bids, has))

@@ -1,0 +1,166 @@
+"""Division of an instance group's slots among its jobs.
+
+The group's policy decides (`policies/shares.py`), about all jobs that it can decide about: some keep exactly what they
+hold, because it is on hosts that take nothing new. Beside others that have a right to what the group holds, its jobs
+are shrunk to their minimum before any is stopped.
+"""
+
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass, replace
+
+from scheduling.policies.backfill import Reservation
+from scheduling.policies.demand import Demand
+from scheduling.policies.goodput import GoodputDivision
+from scheduling.policies.shares import FairDivision, fair_shares, served, to_stop
+from scheduling.sharing.entitlement import GroupEntitlement
+from scheduling.sharing.pool import Pool
+from scheduling.snapshot import GroupView
+
+__all__ = ["Decision", "decide", "gives_way"]
+
+
+@dataclass(frozen=True)
+class Decision:
+    """Slots of each job of one group by its policy, and the jobs that no policy can decide about."""
+
+    pool: Pool
+    #: How many slots in service its jobs may have together.
+    room: int
+    #: Of these, slots that the jobs below share.
+    capacity: int
+    #: The jobs that the policy decided about, in the order in which they are served.
+    demands: tuple[Demand, ...]
+    #: Slots of each job that gets any; see `scheduling.policies.shares`.
+    shares: dict[int, int]
+    #: Jobs that keep exactly what they hold, because some of it is on a host that takes nothing new: fixed-size jobs,
+    #: which finish there, and elastic ones whose minimum fits nowhere else.
+    pinned: frozenset[int]
+    #: Of the first job in line that waits though it would fit; None: nobody does.
+    reservation: Reservation | None = None
+    division: FairDivision | None = None
+    goodput: GoodputDivision | None = None
+    #: Jobs that are stopped because other groups have a right to their slots. One of fixed size that has a share
+    #: nevertheless starts again elsewhere.
+    reclaimed: frozenset[int] = frozenset()
+    #: Jobs that wait because their group is stopped.
+    closed: frozenset[int] = frozenset()
+    #: Of a job that needs more than its group's part, of this group or another one: for it all that comes free is kept.
+    shared_reservation: Reservation | None = None
+    #: Jobs that wait because of that, or because they need one host, though their group has slots for them.
+    held_back: frozenset[int] = frozenset()
+    #: Jobs that start by that reservation.
+    above_part: frozenset[int] = frozenset()
+    #: What the group may have beside others on the same slots, or by its quota. None: it is alone and not limited.
+    entitlement: GroupEntitlement | None = None
+
+    @property
+    def used(self) -> int:
+        """Slots in service that its jobs have once everything has changed hands."""
+        return sum(self.shares.values()) + sum(len(self.pool.held.get(job, ())) for job in self.pinned)
+
+
+def gives_way(decision: Decision, demand: Demand) -> bool:
+    """Return whether the job is stopped for who has the reservation, once that one can start."""
+    first = decision.reservation
+    return first is not None and (demand.gives_way_to == first.job or first.filling.get(demand.id) == "gives_way")
+
+
+def decide(pool: Pool, room: int, *, beside_others: bool = False, held_back: frozenset[int] = frozenset()) -> Decision:
+    """`room`: how many slots in service the group's jobs may have together. `beside_others`: others want the rest.
+
+    `held_back`: jobs that wait in any case.
+    """
+    fixed = {job.id for job in pool.jobs if not job.elastic}
+    pinned = {job for job in pool.away if job in fixed} - pool.displaced.keys()
+    evicted: set[int] = set()
+    while True:
+        decision = _decide_without(pinned, evicted, pool, room, held_back, beside_others=beside_others)
+        stranded = {
+            demand.id
+            for demand in decision.demands
+            # One without a share is stopped by its policy: a higher priority takes what it holds in service.
+            if pool.away.get(demand.id) and decision.shares.get(demand.id, demand.min_slots) < demand.min_slots
+        }
+        if not stranded:
+            # It starts elsewhere, on as many: nobody of its group gets what it has a share of.
+            return replace(decision, reclaimed=decision.reclaimed | (fixed & pool.displaced.keys()))
+        evicted |= (stranded & pool.displaced.keys()) - pool.protected
+        pinned |= stranded - evicted
+
+
+def _decide_without(
+    pinned: set[int], evicted: set[int], pool: Pool, room: int, held_back: frozenset[int], *, beside_others: bool
+) -> Decision:
+    group = pool.group
+    capacity = max(0, room - sum(len(pool.held.get(job, ())) for job in pinned))
+    held_back = held_back.union(pool.too_large_for_hosts)
+    demands = [demand for demand in pool.demands if demand.id not in pinned and demand.id not in held_back]
+    closed = frozenset(demand.id for demand in demands if not (group.started or demand.running))
+    demands = [demand for demand in demands if demand.id not in closed]
+    reclaimed: frozenset[int] = frozenset()
+    line: Sequence[Demand] = demands
+    if beside_others:
+        demands, reclaimed = _reclaim(group, demands, capacity, evicted)
+        line = _with_stopped(pool, line, demands, reclaimed - evicted)
+    # Beside others a group is first told how many slots it has, and then which.
+    rooms = None if beside_others and pool.allotted is None else pool.rooms(pinned)
+    shares = served(group, line, capacity, now=pool.at, rooms=rooms)
+    if not reclaimed.isdisjoint(shares.slots):
+        line, shares = demands, served(group, demands, capacity, now=pool.at, rooms=rooms)
+    if shares.goodput is not None and (kinds := shares.goodput.kinds):
+        line = [one.on(kinds[one.id], shares.slots[one.id]) if one.id in kinds else one for one in line]
+    return Decision(
+        pool=pool,
+        room=room,
+        capacity=capacity,
+        demands=tuple(line),
+        shares=shares.slots,
+        reservation=shares.reservation,
+        division=shares.division,
+        goodput=shares.goodput,
+        pinned=frozenset(pinned),
+        reclaimed=reclaimed,
+        closed=closed,
+        held_back=held_back,
+    )
+
+
+def _with_stopped(pool: Pool, line: Sequence[Demand], left: Sequence[Demand], stopped: Set[int]) -> Sequence[Demand]:
+    """`left`, and who is stopped, waiting in its place of the line: nobody behind it starts on what it waits for."""
+    if not stopped:
+        return left
+    now = {demand.id: demand for demand in left}
+    now |= {demand.id: demand.waiting_again(pool.views[demand.id]) for demand in line if demand.id in stopped}
+    return [now[demand.id] for demand in line if demand.id in now]
+
+
+def _reclaim(
+    group: GroupView, demands: Sequence[Demand], capacity: int, evicted: Set[int]
+) -> tuple[list[Demand], frozenset[int]]:
+    """Give slots back to other groups: returns the stopped jobs, and before them the
+    others, in the same order, with what is left to each that runs. `capacity` is what they may share from now on.
+
+    Every job that runs is shrunk, as far as its minimum, before any is stopped: the cheapest, see `to_stop`. `evicted`
+    are stopped in any case.
+    """
+    staying = [demand for demand in demands if demand.running and demand.id not in evicted]
+    stopped = evicted | to_stop(group, staying, sum(demand.least for demand in staying) - capacity)
+    left = [demand for demand in demands if demand.id not in stopped]
+    running = [demand for demand in left if demand.running]
+    if sum(demand.kept for demand in running) > capacity:
+        limits = _limits(group, running, capacity)
+        left = [replace(demand, limit=limits.get(demand.id)) for demand in left]
+    return left, frozenset(stopped)
+
+
+def _limits(group: GroupView, running: Sequence[Demand], capacity: int) -> Mapping[int, int]:
+    if group.policy in ("fairshare", "goodput"):
+        asked = [replace(demand, max_slots=max(demand.kept, demand.least)) for demand in running]
+        return fair_shares(asked, capacity, preemption=True)
+    limits = {demand.id: demand.least for demand in running}
+    spare = capacity - sum(limits.values())
+    for demand in running:
+        more = max(0, min(demand.kept - demand.least, spare))
+        limits[demand.id] += more
+        spare -= more
+    return limits

@@ -1,0 +1,234 @@
+"""Tests that tell stuck ranks from slow ones: no process, no clock."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tidepool.protocol import Join, Member, MemberMessage, ShimCommand, ShimJoin, host_of
+from tidepool.torch.coordination.heartbeats import Pulses, Stuck
+from tidepool.torch.coordination.membership import Membership
+
+from tests.runtime.coordination.test_membership import Story, member_id
+
+STUCK = 60.0
+NAMES = ["a", "b", "c"]
+
+
+def pulse(operation: int = 7, waits: float | None = None, generation: int = 1, step: float = 0.1) -> MemberMessage:
+    return MemberMessage("alive", generation, operation=operation, waits_seconds=waits, step_seconds=step)
+
+
+def judged(
+    pulses: dict[str, tuple[float, MemberMessage]], now: float = 1000.0, given_up: int = 0
+) -> list[tuple[str, bool]]:
+    """Return who is stuck, and whether for silence; `pulses`: how many seconds ago which pulse came."""
+    watch = Pulses(STUCK)
+    for _ in range(given_up):
+        watch.give_up(Stuck("z", False, 0.0))
+    for name, (ago, said) in pulses.items():
+        watch.record(name, said, now - ago)
+    return [(stuck.member_id, stuck.silent) for stuck in watch.stuck(sorted(pulses), now)]
+
+
+WAITS = pulse(waits=61.0)
+CASES = {
+    "nobody waits": ({"a": (0.5, pulse()), "b": (0.5, pulse())}, []),
+    "all wait for each other": ({"a": (0.5, WAITS), "b": (0.5, WAITS)}, []),
+    "one is busy, the other has waited too long": ({"a": (0.5, WAITS), "b": (0.5, pulse())}, [("b", False)]),
+    "one is busy, the other has waited a while": ({"a": (0.5, pulse(waits=59.0)), "b": (0.5, pulse())}, []),
+    "one is silent, the other has waited too long": ({"a": (0.5, WAITS), "b": (61.5, pulse())}, [("b", True)]),
+    "it fell silent while it waited too": ({"a": (0.5, WAITS), "b": (61.5, pulse(waits=2.0))}, [("b", True)]),
+    "one is silent, nobody waits": ({"a": (0.5, pulse()), "b": (100.0, pulse())}, []),
+    "one is silent for very long, nobody waits": ({"a": (0.5, pulse()), "b": (181.0, pulse())}, [("b", True)]),
+    "alone and busy": ({"a": (0.5, pulse())}, []),
+    "alone and silent": ({"a": (181.0, pulse())}, [("a", True)]),
+    "a silent one's wait counts for nothing": ({"a": (100.0, WAITS), "b": (0.5, pulse())}, []),
+    "two are busy": (
+        {"a": (0.5, WAITS), "b": (0.5, pulse()), "c": (0.5, pulse())},
+        [("b", False), ("c", False)],
+    ),
+    "one that has gone further kept nobody waiting": ({"a": (0.5, WAITS), "b": (0.5, pulse(operation=8))}, []),
+    "one that has not heard of the next generation": (
+        {"a": (0.5, pulse(waits=61.0, generation=2)), "b": (0.5, pulse(operation=8))},
+        [("b", False)],
+    ),
+    "its first step may take long": ({"a": (0.5, WAITS), "b": (0.5, pulse(step=0.0))}, []),
+    "its first step takes for ever": ({"a": (0.5, pulse(waits=601.0)), "b": (0.5, pulse(step=0.0))}, [("b", False)]),
+    "silent in its first step": ({"a": (0.5, WAITS), "b": (61.5, pulse(step=0.0))}, [("b", True)]),
+    "steps are long": ({"a": (0.5, pulse(waits=100.0, step=20.0)), "b": (0.5, pulse(step=20.0))}, []),
+    "steps are long, this one is longer": (
+        {"a": (0.5, pulse(waits=201.0, step=20.0)), "b": (0.5, pulse(step=20.0))},
+        [("b", False)],
+    ),
+    "one receives a large state, its sender computes": (
+        {"a": (0.5, pulse(operation=0, waits=100.0)), "b": (0.5, pulse())},
+        [],
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_who_is_stuck(case: str) -> None:
+    pulses, expected = CASES[case]
+    assert judged(pulses) == expected
+
+
+@pytest.mark.parametrize(("waits", "given_up", "found"), [(61, 0, True), (239, 1, False), (241, 1, True)])
+def test_a_busy_rank_has_longer_once_another_was_given_up_for_it(waits: int, given_up: int, found: bool) -> None:
+    pulses = {"a": (0.5, pulse(waits=float(waits))), "b": (0.5, pulse())}
+    assert bool(judged(pulses, given_up=given_up)) is found
+
+
+def test_nobody_is_blamed_for_our_own_sleep() -> None:
+    watch = Pulses(STUCK)
+    for name in NAMES:
+        watch.record(name, pulse(waits=1.0 if name == "a" else None), 100.0)
+    watch.look(100.0)
+    watch.look(4000.0)
+    assert watch.stuck(NAMES, 4000.0) == []
+    for second in range(4000, 4182):
+        watch.look(float(second))
+    assert len(watch.stuck(NAMES, 4181.5)) == 3, "from then on time counts again"
+
+
+def test_a_training_that_stands_still_is_told_once_in_words() -> None:
+    watch = Pulses(STUCK)
+    watch.record("a", pulse(operation=7), 100.0)
+    watch.record("b", pulse(operation=7, waits=0.0), 100.0)
+    assert watch.stalled(["a", "b"], 399.0) is None
+    assert watch.stalled(["a", "b"], 401.0) == "No step for 301 s: the script is busy in a."
+    assert watch.stalled(["a", "b"], 402.0) is None
+    watch.record("a", pulse(operation=8), 410.0)
+    assert watch.stalled(["a", "b"], 800.0) is not None, "another stall is told again"
+
+
+@settings(deadline=None)
+@given(st.data())
+def test_only_who_hangs_is_blamed_and_soon(data: st.DataObject) -> None:
+    """Three ranks of uneven speed, whose pulses come late; one of them hangs or is stopped at some operation."""
+    hangs_at = data.draw(st.integers(2, 6), "operation at which it hangs")
+    culprit = data.draw(st.sampled_from(NAMES), "who hangs")
+    silent = data.draw(st.booleans(), "stopped")
+    paces = st.floats(0.1, 50.0)
+    arrivals: dict[str, list[float]] = {name: [] for name in NAMES}
+    begun = 0.0
+    released = [0.0]
+    for _ in range(hangs_at):
+        for name in NAMES:
+            arrivals[name].append(begun + data.draw(paces))
+        begun = max(arrivals[name][-1] for name in NAMES)
+        released.append(begun)
+    stopped_at = begun
+    lateness = {name: data.draw(st.floats(0.0, 0.9)) for name in NAMES}
+
+    def said(name: str, at: float) -> MemberMessage:
+        done = sum(1 for moment in released[1:] if moment <= at)
+        arrived = arrivals[name][done] if done < hangs_at else begun + 1.0
+        waiting = arrived <= at and not (name == culprit and done == hangs_at)
+        return pulse(operation=done, waits=at - arrived if waiting else None, step=1.0)
+
+    watch, found = Pulses(STUCK), []
+    for name in NAMES:
+        watch.seen(name, 0.0)
+    now = 0.0
+    while not found and now < stopped_at + 2 * STUCK:
+        now += 1.0
+        for name in NAMES:
+            at = now - lateness[name]
+            if not (silent and name == culprit and at > stopped_at) and at > 0:
+                watch.record(name, said(name, at), now)
+        watch.look(now)
+        found = watch.stuck(NAMES, now)
+
+    assert [stuck.member_id for stuck in found] == [culprit]
+    assert found[0].silent is silent
+    assert now - stopped_at < STUCK + 5.0
+
+
+# --- what the coordinator does about it ---
+
+
+def beating(*slots: int, stuck_seconds: float = STUCK) -> Story:
+    story = Story()
+    story.membership = Membership("127.0.0.1", 29500, 1, stuck_seconds)
+    story.train_on(*slots)
+    return story
+
+
+def pass_seconds(story: Story, seconds: int, waiting: tuple[int, ...], busy: tuple[int, ...] = ()) -> None:
+    generation = story.membership.generation
+    for second in range(1, seconds + 1):
+        story.pass_time(1.0)
+        for slot in waiting:
+            said = {"generation": generation, "operation": 3, "waits_seconds": float(second), "step_seconds": 0.1}
+            story.send("alive", slot, **said)
+        for slot in busy:
+            story.send("alive", slot, generation=generation, operation=3, step_seconds=0.1)
+
+
+def fences(story: Story) -> list[tuple[str, str]]:
+    return [
+        (action.member_id, host_of(action.member_id)) for action in story.actions if isinstance(action, ShimCommand)
+    ]
+
+
+def test_the_survivors_of_a_stuck_rank_go_on_and_its_shim_kills_it() -> None:
+    story = beating(0, 1, 2)
+    pass_seconds(story, 62, waiting=(0, 2))
+
+    assert [record["member_id"] for record in story.records("rank_stuck")] == [member_id(1)]
+    assert fences(story) == [(member_id(1), "a")]
+    assert sorted(story.sent())[:2] == [(0, "recover", 3), (1, "fenced", 0)]
+    story.connect(1, generation=2)
+    assert story.sent() == [(1, "fenced", 0)], "it is history for good"
+
+
+def test_two_stuck_ranks_cost_one_recovery() -> None:
+    story = beating(0, 1, 2)
+    generation = story.membership.generation
+    pass_seconds(story, 62, waiting=(0,), busy=(1, 2))
+    assert len(story.records("rank_stuck")) == 2
+    assert [told for told in story.sent() if told[1] == "recover"] == [(0, "recover", generation + 1)]
+
+
+def test_a_lone_silent_rank_is_killed_and_the_training_lost() -> None:
+    story = beating(0)
+    for _ in range(182):
+        story.pass_time(1.0)
+    assert story.records("rank_stuck")
+    assert story.records("lost")
+    assert fences(story) == [(member_id(0), "a")]
+
+
+def test_a_lone_busy_rank_is_left_alone() -> None:
+    story = beating(0)
+    pass_seconds(story, 400, waiting=(), busy=(0,))
+    assert fences(story) == []
+    assert [record["text"] for record in story.records("no_progress")] == [
+        "No step for 301 s: the script is busy in a.0.1."
+    ]
+
+
+def test_a_shim_that_comes_back_is_told_of_ranks_that_were_given_up_meanwhile() -> None:
+    story = beating(0, 1)
+    pass_seconds(story, 62, waiting=(0,))
+    story.actions.clear()
+    told = story.membership.shim_joined(ShimJoin(1, 1, "a", [member_id(0), member_id(1)]), story.now)
+    assert told == [ShimCommand("fence", member_id(1), story.membership.fenced[member_id(1)])]
+
+
+def test_a_joiner_that_does_not_prepare_is_killed_too() -> None:
+    story = beating(0)
+    story.want(0, 1, revision=2)
+    story.connect(1)
+    story.ready(1)
+    story.pass_time(31.0)
+    assert fences(story) == [(member_id(1), "a")]
+    assert member_id(1) not in story.membership.ranks, "it is no candidate for the next plan"
+
+
+def test_a_stuck_rank_is_none_of_the_next_coordinators_business() -> None:
+    story = Story()
+    story.membership.fenced = {member_id(1): "it has not been heard of for 61 s"}
+    story.note(story.membership.retarget([Member("a", 0)], 1, story.now))
+    story.note(story.membership.joined(Join(1, 1, member_id(1), "a", 1, 1, 3, False), story.now))
+    assert story.sent() == [(1, "fenced", 0)]

@@ -1,0 +1,34 @@
+"""Tests of the interface that gloo and NCCL are told, by the host's address."""
+
+import pytest
+from tidepool.network_interfaces import interface_of, interface_variables, interfaces
+
+KNOWN = {"lo": ["127.0.0.1", "::1"], "mgmt0": ["192.168.0.7"], "train0": ["10.0.0.7", "10.0.0.8", "fd00::7"]}
+
+
+@pytest.mark.parametrize(
+    ("address", "name"),
+    [
+        ("10.0.0.7", "train0"),
+        ("10.0.0.8", "train0"),
+        ("fd00::7", "train0"),
+        ("192.168.0.7", "mgmt0"),
+        ("127.0.0.1", "lo"),
+        ("127.0.1.1", "lo"),
+        ("localhost", "lo"),
+        ("10.0.0.9", None),
+        ("no-such-name.invalid", None),
+    ],
+)
+def test_the_interface_is_the_one_that_has_the_address(address: str, name: str | None) -> None:
+    assert interface_of(address, KNOWN) == name
+
+
+def test_gloo_gets_one_name_and_nccl_that_name_exactly() -> None:
+    told = {"GLOO_SOCKET_IFNAME": "train0", "NCCL_SOCKET_IFNAME": "=train0"}
+    assert interface_variables("10.0.0.7", KNOWN) == told
+    assert interface_variables("10.0.0.9", KNOWN) == {}, "they look by themselves then"
+
+
+def test_this_machine_has_a_loopback() -> None:
+    assert interface_of("127.0.0.1", interfaces()) is not None
