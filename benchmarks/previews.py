@@ -30,6 +30,7 @@ def main() -> None:
 
 
 def measure(jobs: int) -> list[Result]:
+    from jobs.pages.train.forms import ON_PAGE
     from tests.factories import InstanceGroupFactory, ResourceGroupFactory, UserFactory
     from tests.many_jobs import make_courses, make_many_jobs
 
@@ -42,8 +43,8 @@ def measure(jobs: int) -> list[Result]:
     looked_after()
     job = active[snapshot.jobs[0].id]
     form = {"name": "new", "model": job.model.model_id, "dataset": job.dataset.dataset_id, "instance_group": group.pk}
-    form |= {"min_slots": "1", "max_slots": "8", "priority": "5000", "exactness": "sum", "seed": "0"}
-    form |= {"adaptive": "script", "autolog": "on", "placement": "any"}
+    initial = {option.name: option.default if option.initial is None else option.initial for option in ON_PAGE}
+    form |= {name: str(value) for name, value in initial.items() if value}
     client = signed_in(UserFactory())
     results = []
     for name, asked in ASKED.items():

@@ -6,7 +6,6 @@ from django.conf import settings
 from django.db import models
 from django.db.models import Q
 
-from core.claims import Claimable
 from core.models import NamedRow
 from datasets.inspection.findings import Part, parts_of
 
@@ -28,7 +27,7 @@ class Dataset(NamedRow):
     owner = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="datasets")
 
 
-class DatasetVersion(Claimable):
+class DatasetVersion(models.Model):
     """One state of a dataset's files. Jobs name a version, so that a later one changes no running job."""
 
     class State(models.TextChoices):
@@ -58,6 +57,9 @@ class DatasetVersion(Claimable):
     progress = models.FloatField(default=0)
     #: Sentences, one per line.
     problem = models.TextField(blank=True, default="")
+    #: Who checks it, and until when that holds: then another checker begins anew.
+    claim = models.CharField(max_length=32, blank=True, default="")
+    claimed_until = models.DateTimeField(null=True)
 
     size_bytes = models.BigIntegerField(null=True)
     file_count = models.PositiveIntegerField(null=True)
@@ -72,7 +74,7 @@ class DatasetVersion(Claimable):
     class Meta:
         ordering = ["dataset", "-number"]
         indexes = [
-            # Versions that wait for a check are few among many that are checked.
+            # What checkers look for, among many that are done.
             models.Index(
                 fields=["id"], condition=Q(state__in=("WAITING", "CHECKING")), name="dataset_version_unchecked"
             )

@@ -1,24 +1,94 @@
 """Options of a training, each declared once.
 
-The fields of the Train page and of the API, the checks of limits, cloning, the new row and the launch specification are
-derived from `OPTIONS`. A new option is a field of `Options`, a column of the same name in `jobs.models.Job` and, where
-the runtime uses it, a field of the same name in `tidepool.protocol.LaunchSpec`.
+The fields of the Train page and of the API, the checks of limits, the clone, the row, what reaches a host, the table of
+settings on the page of a job, comparisons and MLflow's parameters are derived from `OPTIONS`.
+
+A new option is a field of `Options` and a column of the same name in `OptionColumns`. An option that the runtime acts
+on is a field of the same name in `tidepool.protocol` as well, of `LaunchSpec` or of `DesiredJob`.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, field, fields, replace
 from types import MappingProxyType
 from typing import Any, Final
 
-from jobs.models import Job
+from django.core.validators import MaxValueValidator, MinValueValidator
+from django.db import models
 
-__all__ = ["MASK", "MAX_PRIORITY", "OPTIONS", "Option", "Options", "masked", "option_values"]
+from core.parameters import parameters_as_text
+
+__all__ = [
+    "MASK",
+    "MAX_PRIORITY",
+    "OPTIONS",
+    "Option",
+    "OptionColumns",
+    "Options",
+    "masked",
+    "option_texts",
+    "option_values",
+    "options_shown",
+]
 
 #: Shown in place of a value that others may not read.
 MASK: Final = "••••••"
 
 MAX_PRIORITY: Final = 10_000
 _MAX_INTEGER: Final = 2**31 - 1
+#: Texts that may have more characters than this have several lines.
+_LINE: Final = 1000
+
+
+class OptionColumns(models.Model):
+    """The columns of a job's options."""
+
+    class Exactness(models.TextChoices):
+        SUM = "sum"
+        BITWISE = "bitwise"
+
+    class Adaptive(models.TextChoices):
+        """Whether the effective batch size may change."""
+
+        SCRIPT = "script"
+        OFF = "off"
+
+    class Autolog(models.TextChoices):
+        """Whether frameworks log to MLflow by themselves."""
+
+        ON = "on"
+        OFF = "off"
+
+    class Placement(models.TextChoices):
+        """Whether the slots may be on several hosts."""
+
+        ANY = "any"
+        ONE_HOST = "one_host"
+
+    min_slots = models.PositiveIntegerField(default=1)
+    max_slots = models.PositiveIntegerField()
+    priority = models.PositiveIntegerField(
+        default=5000, validators=[MinValueValidator(1), MaxValueValidator(MAX_PRIORITY)]
+    )
+    max_seconds = models.PositiveIntegerField(null=True, blank=True)
+    exactness = models.CharField(max_length=16, choices=Exactness, default=Exactness.SUM)
+    virtual_ranks = models.PositiveIntegerField(null=True, blank=True)
+    adaptive = models.CharField(max_length=16, choices=Adaptive, default=Adaptive.SCRIPT)
+    autolog = models.CharField(max_length=16, choices=Autolog, default=Autolog.ON)
+    placement = models.CharField(max_length=16, choices=Placement, default=Placement.ANY)
+    effective_batch_size = models.PositiveIntegerField(null=True, blank=True)
+    seed = models.PositiveBigIntegerField(default=0)
+    checkpoint_seconds = models.PositiveIntegerField(null=True, blank=True)
+    checkpoints_kept = models.PositiveIntegerField(null=True, blank=True)
+    log_pattern = models.CharField(max_length=500, blank=True, default="")
+    requirements = models.TextField(blank=True, default="")
+    environment = models.JSONField(default=dict)
+
+    class Meta:
+        abstract = True
+
+    @property
+    def is_bitwise(self) -> bool:
+        return self.exactness == self.Exactness.BITWISE
 
 
 @dataclass(frozen=True)
@@ -34,33 +104,71 @@ class Option:
     most: int = _MAX_INTEGER
     #: Values with their labels, where the option is no number.
     choices: Sequence[tuple[str, str]] = ()
-    #: It is names with values, which are shown masked.
+    #: The value is a mapping of names to texts, whose texts are shown masked.
     is_variables: bool = False
-    #: It is a text of at most so many characters; 0: it is none.
+    #: Greatest length of a text; 0: the value is no text.
     most_characters: int = 0
+    #: The text is a regular expression (RE2).
+    is_pattern: bool = False
     #: The meaning of None, as the end of a sentence.
     absent: str = ""
     #: First value on the Train page, where that is not the default.
     initial: int | None = None
-    #: Only a script with a session uses it: the Train page hides it for others.
+    #: The template of the Train page places the field by its name.
+    is_placed: bool = False
+    #: Only a script with a session uses the option: the Train page hides the field for others.
     is_of_sessions: bool = False
-    #: Whether `LaunchSpec` has a field of this name.
+    #: `LaunchSpec` has a field of this name.
     is_launched: bool = False
+    #: `DesiredJob` has a field of this name: the option may change while the training runs.
+    is_desired: bool = False
+    #: The option shapes the results: comparisons show it, and MLflow has it as a parameter.
+    shapes_results: bool = False
+    #: The noun in tables; "": the label.
+    title: str = ""
+    #: The text in the table of settings on the page of a job; None or "": no row. Absent: the table leaves it out.
+    shown: Callable[[Any], str | None] | None = None
     #: Filled in by `OPTIONS` from the field of `Options`.
     name: str = ""
     default: Any = None
     is_required: bool = False
 
     @property
+    def noun(self) -> str:
+        return self.title or self.label
+
+    @property
+    def has_lines(self) -> bool:
+        """Return whether the value is a text of several lines."""
+        return self.is_variables or self.most_characters > _LINE
+
+    @property
     def limit(self) -> str:
-        """Limit of a whole number; "" where the option is none."""
-        if self.is_variables or self.most_characters:
+        """Return the limit of a whole number; "" where the value is none."""
+        if self.is_variables or self.most_characters or self.choices:
             return ""
         return f"from {self.least} to {self.most}" if self.most < _MAX_INTEGER else f"of {self.least} or more"
+
+    @property
+    def limit_sentence(self) -> str:
+        """Return what the value must be, as the rest of a sentence that begins with `words`."""
+        if self.choices:
+            return f"is {' or '.join(repr(str(value)) for value, _ in self.choices)}"
+        return f"must be a whole number {self.limit}"
 
     def help_with(self, absent: str) -> str:
         """The help and the meaning of None, which a form calls "Empty" and the API "Absent"."""
         return f"{self.help} {absent}: {self.absent}" if self.absent else self.help
+
+
+def _number(value: int | None) -> str:
+    return "" if value is None else str(value)
+
+
+def _between_checkpoints(seconds: int | None) -> str:
+    if seconds is None:
+        return ""
+    return f"at least every {seconds} s" if seconds else "none"
 
 
 def _option(words: str, help: str, *, default: Any = MISSING, **details: Any) -> Any:
@@ -83,6 +191,9 @@ class Options:
         unit="GPUs",
         least=1,
         is_launched=True,
+        title="Fewest GPUs",
+        shapes_results=True,
+        is_placed=True,
     )
     max_slots: int = _option(
         "The most GPUs",
@@ -91,6 +202,9 @@ class Options:
         unit="GPUs",
         least=1,
         initial=8,
+        title="Most GPUs",
+        shapes_results=True,
+        is_placed=True,
     )
     #: None: the instance group's default.
     priority: int | None = _option(
@@ -101,6 +215,7 @@ class Options:
         least=1,
         most=MAX_PRIORITY,
         initial=5000,
+        is_placed=True,
     )
     max_seconds: int | None = _option(
         "The most seconds",
@@ -115,13 +230,16 @@ class Options:
     exactness: str = _option(
         "The exactness",
         "What a resize may change. Each step takes the same samples in either, and none is lost.",
-        default=Job.Exactness.SUM,
+        default=OptionColumns.Exactness.SUM,
         label="Exactness",
         choices=(
-            (Job.Exactness.SUM, "Sum: the fastest; its number of GPUs may show in the last digits"),
-            (Job.Exactness.BITWISE, "Bitwise: on any number of GPUs the same bits as on one"),
+            (OptionColumns.Exactness.SUM, "Sum: the fastest; its number of GPUs may show in the last digits"),
+            (OptionColumns.Exactness.BITWISE, "Bitwise: on any number of GPUs the same bits as on one"),
         ),
         is_launched=True,
+        shapes_results=True,
+        shown=str,
+        is_placed=True,
     )
     #: Of exactness bitwise only.
     virtual_ranks: int | None = _option(
@@ -133,40 +251,50 @@ class Options:
         most=1024,
         absent="the next power of two.",
         is_launched=True,
+        shapes_results=True,
+        shown=_number,
+        is_placed=True,
     )
     adaptive: str = _option(
         "Whether the batch may change",
         "A script with a session may ask for a batch that adapts to the noise of its gradients. Others never do.",
-        default=Job.Adaptive.SCRIPT,
+        default=OptionColumns.Adaptive.SCRIPT,
         label="May change the batch size",
         is_of_sessions=True,
         choices=(
-            (Job.Adaptive.SCRIPT, "If its script asks for it"),
-            (Job.Adaptive.OFF, "No: each step has as many samples as at the start"),
+            (OptionColumns.Adaptive.SCRIPT, "If its script asks for it"),
+            (OptionColumns.Adaptive.OFF, "No: each step has as many samples as at the start"),
         ),
         is_launched=True,
+        title="Adaptive batch",
+        shapes_results=True,
+        shown={"off": "off"}.get,
     )
     autolog: str = _option(
         "Whether frameworks log by themselves",
         "Of a script without a session, where the site has MLflow: scikit-learn, XGBoost, transformers and Lightning "
         "log to the training's run by themselves.",
-        default=Job.Autolog.ON,
+        default=OptionColumns.Autolog.ON,
         label="Frameworks log to MLflow",
         choices=(
-            (Job.Autolog.ON, "By themselves"),
-            (Job.Autolog.OFF, "Only what its script logs"),
+            (OptionColumns.Autolog.ON, "By themselves"),
+            (OptionColumns.Autolog.OFF, "Only what its script logs"),
         ),
         is_launched=True,
+        title="MLflow",
+        shown={"off": "only what the script logs"}.get,
     )
     placement: str = _option(
         "The placement",
         "Of a script of fixed size: whether its GPUs may be on several hosts. Others move while they train.",
-        default=Job.Placement.ANY,
+        default=OptionColumns.Placement.ANY,
         label="Its GPUs",
         choices=(
-            (Job.Placement.ANY, "On as few hosts as there is room on"),
-            (Job.Placement.ONE_HOST, "All on one host: it waits until one has room"),
+            (OptionColumns.Placement.ANY, "On as few hosts as there is room on"),
+            (OptionColumns.Placement.ONE_HOST, "All on one host: it waits until one has room"),
         ),
+        title="GPUs",
+        shown={"one_host": "all on one host"}.get,
     )
     effective_batch_size: int | None = _option(
         "The effective batch size",
@@ -175,6 +303,9 @@ class Options:
         least=1,
         absent="as the script says.",
         is_launched=True,
+        title="Effective batch size",
+        shapes_results=True,
+        shown=_number,
     )
     seed: int = _option(
         "The seed",
@@ -182,6 +313,9 @@ class Options:
         default=0,
         most=2**63 - 1,
         is_launched=True,
+        title="Seed",
+        shapes_results=True,
+        shown=_number,
     )
     checkpoint_seconds: int | None = _option(
         "The seconds between checkpoints",
@@ -192,6 +326,8 @@ class Options:
         unit="seconds",
         absent="as the script says, or 60.",
         is_launched=True,
+        title="Checkpoints",
+        shown=_between_checkpoints,
     )
     checkpoints_kept: int | None = _option(
         "The number of checkpoints that are kept",
@@ -203,6 +339,8 @@ class Options:
         most=1000,
         absent="as the script says, or 2.",
         is_launched=True,
+        title="Checkpoints kept",
+        shown=_number,
     )
     log_pattern: str = _option(
         "The pattern of its log",
@@ -213,6 +351,8 @@ class Options:
         label="Pattern of its log",
         most_characters=500,
         absent="lines are read in the usual ways.",
+        is_desired=True,
+        is_pattern=True,
     )
     requirements: str = _option(
         "The requirements",
@@ -231,6 +371,10 @@ class Options:
         label="Environment variables",
     )
 
+    @property
+    def on_one_host(self) -> bool:
+        return self.placement == OptionColumns.Placement.ONE_HOST
+
 
 def _declared(column: Field[Any]) -> Option:
     option: Option = column.metadata["option"]
@@ -247,6 +391,19 @@ def masked(variables: Mapping[str, str]) -> dict[str, str]:
     return dict.fromkeys(variables, MASK)
 
 
-def option_values(row: Options | Job) -> dict[str, Any]:
-    """The options of a submission or a job, by name."""
+def option_values(row: "Options | OptionColumns") -> dict[str, Any]:
+    """Return the options of a submission or a job, by name."""
     return {name: getattr(row, name) for name in OPTIONS}
+
+
+def options_shown(row: OptionColumns) -> list[tuple[str, str]]:
+    """Return noun and text of each option that the page of a job shows in its table of settings."""
+    texts = [(option, option.shown(getattr(row, option.name))) for option in OPTIONS.values() if option.shown]
+    return [(option.noun, text) for option, text in texts if text]
+
+
+def option_texts(row: OptionColumns) -> list[tuple[str, str]]:
+    """Return noun and text of each option whose value has several lines, values of variables masked."""
+    values = [(option, getattr(row, option.name)) for option in OPTIONS.values() if option.has_lines]
+    texts = [(option, parameters_as_text(masked(value)) if option.is_variables else value) for option, value in values]
+    return [(option.noun, text) for option, text in texts if text]

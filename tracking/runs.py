@@ -6,6 +6,7 @@ from django.db import transaction
 from django.urls import reverse
 
 from jobs.models import Job
+from jobs.options import OPTIONS
 from tracking.access import experiment_name
 from tracking.models import TrackedRun
 from tracking.upstream import MlflowServer, Refused
@@ -18,8 +19,8 @@ _EXISTS = "RESOURCE_ALREADY_EXISTS"
 _MAX_VALUE = 6000
 #: Names of metrics that are noted of a script.
 _MOST_NAMES = 1000
-#: The training's options that say what comes of it. Not its environment: that may hold what others shall not read.
-_OPTIONS = ("min_slots", "max_slots", "exactness", "virtual_ranks", "adaptive", "effective_batch_size", "seed")
+#: The options that shape the results. The environment is none of them: it may hold what others must not read.
+_OPTIONS = [name for name, option in OPTIONS.items() if option.shapes_results]
 
 
 def run_path(run: TrackedRun) -> str:

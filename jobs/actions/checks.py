@@ -2,8 +2,9 @@
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from django.contrib.auth.models import User
 
@@ -16,7 +17,7 @@ from datasets.models import Dataset, DatasetVersion
 from datasets.queries import why_not_ready
 from jobs.files.folder import job_folder
 from jobs.models import Checkpoint, InstanceGroup, Job
-from jobs.options import OPTIONS
+from jobs.options import OPTIONS, Option, Options
 from jobs.queries.groups import usable_groups
 from jobs.tags import MOST_TAGS, parsed_tags
 from models_registry.models import RegisteredModel, RegisteredModelVersion
@@ -27,18 +28,15 @@ from workers.queries import capacity, largest_host
 __all__ = [
     "InvalidSubmission",
     "Problems",
-    "check_adaptive",
     "check_arguments",
-    "check_autolog",
     "check_code",
     "check_enough_virtual_ranks",
-    "check_environment",
     "check_exactness",
-    "check_log_pattern",
+    "check_option",
     "check_parameters",
+    "check_pattern",
     "check_placement",
     "check_priority",
-    "check_range",
     "check_slots",
     "check_tags",
     "find_checkpoint",
@@ -47,6 +45,7 @@ __all__ = [
     "find_model",
     "is_own_variable",
     "misfits_of",
+    "with_virtual_ranks",
 ]
 
 #: Of what a script is given beside its parameters: words, and characters of all of them.
@@ -64,6 +63,7 @@ _OUR_VARIABLES = frozenset(
     }
 )
 _OUR_PREFIXES = ("TIDEPOOL_", "TORCHELASTIC_", "DLI_", "LD_")
+Submitted = TypeVar("Submitted", bound=Options)
 _FIXED = RegisteredModelVersion.Engine.FIXED
 _SINGLE = RegisteredModelVersion.Engine.SINGLE
 
@@ -212,10 +212,10 @@ def check_slots(
     group: InstanceGroup | None,
     model: RegisteredModelVersion | None,
 ) -> None:
-    fits = check_range(problems, "max_slots", most)
+    fits = check_option(problems, "max_slots", most)
     # Scripts that are not elastic have no minimum of their own.
     follows = model is not None and model.engine in (_FIXED, _SINGLE)
-    fits = (follows or check_range(problems, "min_slots", least)) and fits
+    fits = (follows or check_option(problems, "min_slots", least)) and fits
     if not fits:
         return
     if most < least:
@@ -228,30 +228,33 @@ def check_slots(
         problems.add("max_slots", f"{group.name} has {offered} GPUs: ask for at most {offered}, not {most}.")
 
 
-def check_exactness(
-    problems: Problems,
-    exactness: Any,
-    virtual_ranks: int | None,
-    max_slots: int,
-    model: RegisteredModelVersion | None,
-) -> None:
+def check_exactness(problems: Problems, given: Options, model: RegisteredModelVersion | None) -> None:
     """Check the exactness. Bitwise computes a step in a fixed number of parts, and needs no fewer parts than GPUs."""
-    if exactness not in Job.Exactness.values:
-        problems.add("exactness", "The exactness is 'sum' or 'bitwise'.")
-    elif exactness == Job.Exactness.SUM:
-        if virtual_ranks is not None:
+    parts = given.virtual_ranks
+    if not check_option(problems, "exactness", given.exactness):
+        return
+    if given.exactness == Job.Exactness.SUM:
+        if parts is not None:
             problems.add(
                 "virtual_ranks", "Only the exactness 'bitwise' has virtual ranks: choose it, or leave this out."
             )
     elif model is not None and model.engine in (_FIXED, _SINGLE):
         problems.add("exactness", f"{model.model.name} is not elastic and adds up as its script does: choose 'sum'.")
-    elif virtual_ranks is not None and check_range(problems, "virtual_ranks", virtual_ranks):
-        check_enough_virtual_ranks(problems, "virtual_ranks", virtual_ranks, max_slots)
+    elif parts is not None and check_option(problems, "virtual_ranks", parts):
+        _check_enough_parts(problems, "virtual_ranks", parts, given.max_slots)
 
 
-def check_adaptive(problems: Problems, adaptive: Any) -> None:
-    if adaptive not in Job.Adaptive.values:
-        problems.add("adaptive", "Whether the batch may change is 'script' (if its script asks for it) or 'off'.")
+def with_virtual_ranks(given: Submitted) -> Submitted:
+    """Return the options with the number of parts of a step: the next power of two, where bitwise gives none."""
+    if given.exactness != Job.Exactness.BITWISE or given.virtual_ranks:
+        return given
+    return replace(given, virtual_ranks=1 << (given.max_slots - 1).bit_length())
+
+
+def check_enough_virtual_ranks(problems: Problems, job: Job, max_slots: int) -> None:
+    """Check that a submitted job has enough parts of a step for so many GPUs."""
+    if job.virtual_ranks is not None:
+        _check_enough_parts(problems, "max_slots", job.virtual_ranks, max_slots)
 
 
 def check_tags(problems: Problems, tags: Sequence[str]) -> list[str]:
@@ -266,23 +269,15 @@ def check_tags(problems: Problems, tags: Sequence[str]) -> list[str]:
     return found
 
 
-def check_autolog(problems: Problems, autolog: Any) -> None:
-    if autolog not in Job.Autolog.values:
-        problems.add("autolog", "Whether frameworks log to MLflow by themselves is 'on' or 'off'.")
-
-
 def check_placement(
-    problems: Problems,
-    placement: Any,
-    max_slots: int,
-    group: InstanceGroup | None,
-    model: RegisteredModelVersion | None,
+    problems: Problems, given: Options, group: InstanceGroup | None, model: RegisteredModelVersion | None
 ) -> None:
-    if placement not in Job.Placement.values:
-        problems.add("placement", "The placement is 'any' or 'one_host'.")
-    elif placement == Job.Placement.ONE_HOST and model is not None and model.engine not in (_FIXED, _SINGLE):
+    max_slots = given.max_slots
+    if not given.on_one_host:
+        return
+    if model is not None and model.engine not in (_FIXED, _SINGLE):
         problems.add("placement", f"{model.model.name} is elastic and moves while it trains: choose 'any'.")
-    elif placement == Job.Placement.ONE_HOST and group is not None and _is_integer(max_slots):
+    elif group is not None and _is_integer(max_slots):
         there = largest_host(group.resource_group)
         if there < max_slots <= capacity(group.resource_group):
             problems.add(
@@ -291,19 +286,19 @@ def check_placement(
             )
 
 
-def check_enough_virtual_ranks(problems: Problems, name: str, virtual_ranks: int, max_slots: int) -> None:
-    if _is_integer(max_slots) and max_slots > virtual_ranks:
-        words = "1 virtual rank computes" if virtual_ranks == 1 else f"{virtual_ranks} virtual ranks compute"
+def _check_enough_parts(problems: Problems, name: str, parts: int, max_slots: int) -> None:
+    if _is_integer(max_slots) and max_slots > parts:
+        words = "1 virtual rank computes" if parts == 1 else f"{parts} virtual ranks compute"
         problems.add(
             name,
-            f"{words} on at most {virtual_ranks} GPUs, not {max_slots}: the number is fixed when a job is submitted, "
+            f"{words} on at most {parts} GPUs, not {max_slots}: the number is fixed when a job is submitted, "
             "because its results depend on it.",
         )
 
 
 def check_priority(problems: Problems, priority: int | None, group: InstanceGroup | None = None) -> None:
     """Check the priority against the range of all priorities and that of the instance group."""
-    if priority is None or not check_range(problems, "priority", priority) or group is None:
+    if priority is None or not check_option(problems, "priority", priority) or group is None:
         return
     if not group.lowest_priority <= priority <= group.highest_priority:
         problems.add(
@@ -312,14 +307,25 @@ def check_priority(problems: Problems, priority: int | None, group: InstanceGrou
         )
 
 
-def check_range(problems: Problems, name: str, value: Any) -> bool:
-    """Check that the value of an option, if there is one, lies within its limits."""
+def check_option(problems: Problems, name: str, value: Any) -> bool:
+    """Check the value of an option by its declaration; return whether it fits."""
     option = OPTIONS[name]
-    is_left_out = value is None and option.default is None and not option.is_required
-    if is_left_out or (_is_integer(value) and option.least <= value <= option.most):
+    if option.is_variables:
+        return _check_variables(problems, name, value)
+    if option.is_pattern:
+        return check_pattern(problems, name, value)
+    if option.most_characters or _is_in_limits(option, value):
         return True
-    problems.add(name, f"{option.words} must be a whole number {option.limit}.")
+    problems.add(name, f"{option.words} {option.limit_sentence}.")
     return False
+
+
+def _is_in_limits(option: Option, value: Any) -> bool:
+    if option.choices:
+        return value in [choice for choice, _ in option.choices]
+    if value is None and option.default is None and not option.is_required:
+        return True
+    return _is_integer(value) and bool(option.least <= value <= option.most)
 
 
 def check_parameters(problems: Problems, parameters: Any, model: RegisteredModelVersion | None) -> None:
@@ -352,23 +358,22 @@ def is_own_variable(name: str) -> bool:
     return name in _OUR_VARIABLES or name.startswith(_OUR_PREFIXES)
 
 
-def check_environment(problems: Problems, environment: Any) -> None:
-    if not isinstance(environment, Mapping):
-        problems.add("environment", 'Give the variables as an object, such as {"WANDB_MODE": "offline"}.')
-        return
-    if len(environment) > _MAX_VARIABLES:
-        problems.add("environment", f"Give at most {_MAX_VARIABLES} variables, not {len(environment)}.")
-    for name, value in environment.items():
+def _check_variables(problems: Problems, field: str, variables: Any) -> bool:
+    if not isinstance(variables, Mapping):
+        problems.add(field, 'Give the variables as an object, such as {"WANDB_MODE": "offline"}.')
+        return False
+    if len(variables) > _MAX_VARIABLES:
+        problems.add(field, f"Give at most {_MAX_VARIABLES} variables, not {len(variables)}.")
+    for name, value in variables.items():
         if not isinstance(name, str) or not _VARIABLE.fullmatch(name):
-            problems.add("environment", f"{_shown(name)} is no name of a variable: use letters, digits and '_'.")
+            problems.add(field, f"{_shown(name)} is no name of a variable: use letters, digits and '_'.")
         elif name == "CUDA_VISIBLE_DEVICES" and value == "":
             continue  # hides the GPUs that it holds
         elif is_own_variable(name):
-            problems.add("environment", f"{name} is set by Tidepool for each process: leave it out.")
+            problems.add(field, f"{name} is set by Tidepool for each process: leave it out.")
         elif not isinstance(value, str) or len(value) > _MAX_VARIABLE_TEXT or not is_storable(value):
-            problems.add(
-                "environment", f"The value of {name} must be a text of at most {_MAX_VARIABLE_TEXT} characters."
-            )
+            problems.add(field, f"The value of {name} must be a text of at most {_MAX_VARIABLE_TEXT} characters.")
+    return field not in problems.fields
 
 
 def check_arguments(problems: Problems, arguments: Sequence[Any], model: RegisteredModelVersion | None) -> None:
@@ -385,7 +390,8 @@ def check_arguments(problems: Problems, arguments: Sequence[Any], model: Registe
             problems.add("arguments", sentence)
 
 
-def check_log_pattern(problems: Problems, pattern: Any, field: str = "log_pattern") -> None:
+def check_pattern(problems: Problems, field: str, pattern: Any) -> bool:
+    """Check a regular expression that reads lines of a log; return whether it fits."""
     try:
         if not isinstance(pattern, str):
             raise PatternError("Give the pattern as a text.")
@@ -393,6 +399,8 @@ def check_log_pattern(problems: Problems, pattern: Any, field: str = "log_patter
             compiled(pattern)
     except PatternError as error:
         problems.add(field, str(error))
+        return False
+    return True
 
 
 def check_code(problems: Problems, model: RegisteredModelVersion) -> None:

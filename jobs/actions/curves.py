@@ -1,27 +1,30 @@
 """Actions on the curves of a plain script: an owner may set the pattern by which its logs are read."""
 
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, Final
 
 from django.db import transaction
 from tidepool.protocol import ObservedStep
 
 from core.audit.entries import Audited, audit_all
 from core.errors import Conflict
-from jobs.actions.checks import Problems, check_log_pattern
+from jobs.actions.checks import Problems, check_pattern
 from jobs.control.journals import store_read_again
 from jobs.control.observed import set_log_pattern
 from jobs.control.transition import lock_job
 from jobs.files.folder import job_folder
 from jobs.files.logs import STREAMS, first_rank_logs, read_log
 from jobs.models import Job
+from jobs.options import OPTIONS
 from jobs.states import TERMINAL
 from workers.executor.curves.lines import LineReader
 from workers.executor.curves.pattern import compiled
 from workers.executor.curves.sources import complete_lines
 from workers.executor.curves.watch import read_again
 
-__all__ = ["change_log_pattern", "try_log_pattern"]
+__all__ = ["PATTERN_HELP", "change_log_pattern", "try_log_pattern"]
+
+PATTERN_HELP: Final = OPTIONS["log_pattern"].help_with("Empty")
 
 _SHOWN_LINES = 20
 
@@ -83,5 +86,5 @@ def _check(job: Job, pattern: str) -> None:
     problems = Problems()
     if job.elastic:
         raise Conflict("Its script has a session, which reports its metrics: there is nothing to read in its log.")
-    check_log_pattern(problems, pattern, "pattern")
+    check_pattern(problems, "pattern", pattern)
     problems.raise_if_any()

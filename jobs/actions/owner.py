@@ -14,7 +14,7 @@ from django.utils import timezone
 
 from core.audit.entries import Audited, audit_all
 from core.errors import NotFound, field_error
-from jobs.actions.checks import Problems, check_enough_virtual_ranks, check_priority, check_range, check_slots
+from jobs.actions.checks import Problems, check_enough_virtual_ranks, check_option, check_priority, check_slots
 from jobs.control.dispatch import wake_scheduler
 from jobs.control.ending import finish
 from jobs.control.gangs import put_off
@@ -202,7 +202,7 @@ def check_change(job: Job, wanted: JobChange) -> dict[str, Any]:
         if wanted.max_slots is None:
             check_slots(problems, wanted.min_slots, job.max_slots, None, job.model)
     if wanted.max_seconds is not None and (limit := wanted.max_seconds or None) != job.max_seconds:
-        check_range(problems, "max_seconds", limit)
+        check_option(problems, "max_seconds", limit)
         changes["max_seconds"] = limit
     problems.raise_if_any()
     return changes
@@ -214,8 +214,7 @@ def _check_max_slots(problems: Problems, job: Job, max_slots: int, min_slots: in
     least = min_slots if job.elastic else max_slots
     # Asking for less is always possible, even while hosts of the group are away.
     check_slots(problems, least, max_slots, job.instance_group if max_slots > job.max_slots else None, job.model)
-    if job.virtual_ranks is not None:
-        check_enough_virtual_ranks(problems, "max_slots", job.virtual_ranks, max_slots)
+    check_enough_virtual_ranks(problems, job, max_slots)
     if max_slots == job.max_slots:
         return {}
     return {"max_slots": max_slots} if job.elastic else {"min_slots": least, "max_slots": max_slots}

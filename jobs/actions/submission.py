@@ -17,22 +17,19 @@ from jobs.actions.beginning import Beginning, Weights, beginning_again, bring, f
 from jobs.actions.checks import (
     InvalidSubmission,
     Problems,
-    check_adaptive,
     check_arguments,
-    check_autolog,
     check_code,
-    check_environment,
     check_exactness,
-    check_log_pattern,
+    check_option,
     check_parameters,
     check_placement,
     check_priority,
-    check_range,
     check_slots,
     check_tags,
     find_dataset,
     find_group,
     find_model,
+    with_virtual_ranks,
 )
 from jobs.actions.requirements import find_requirements
 from jobs.control.dispatch import wake_scheduler
@@ -59,20 +56,8 @@ __all__ = [
 ]
 
 _ELASTIC = RegisteredModelVersion.Engine.ELASTIC
-#: Options whose limits depend on others, with checks of their own.
-_CHECKED_TOGETHER = {
-    "min_slots",
-    "max_slots",
-    "priority",
-    "exactness",
-    "virtual_ranks",
-    "adaptive",
-    "autolog",
-    "placement",
-    "environment",
-    "log_pattern",
-    "requirements",
-}
+#: Options with checks of their own: their limits depend on the group, on the model or on each other.
+_CHECKED_APART = {"min_slots", "max_slots", "priority", "exactness", "virtual_ranks"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -200,15 +185,11 @@ def check(given: Submission, owner: User) -> Checked:
     given = replace(given, tags=check_tags(problems, given.tags))
     check_parameters(problems, given.parameters, model)
     check_arguments(problems, given.arguments, model)
-    check_environment(problems, given.environment)
-    check_log_pattern(problems, given.log_pattern)
-    check_exactness(problems, given.exactness, given.virtual_ranks, given.max_slots, model)
-    check_adaptive(problems, given.adaptive)
-    check_autolog(problems, given.autolog)
-    check_placement(problems, given.placement, given.max_slots, group, model)
+    check_exactness(problems, given, model)
+    check_placement(problems, given, group, model)
     for option in OPTIONS:
-        if option not in _CHECKED_TOGETHER:
-            check_range(problems, option, getattr(given, option))
+        if option not in _CHECKED_APART:
+            check_option(problems, option, getattr(given, option))
     beginning = find_beginning(
         problems, checkpoint=given.checkpoint, weights=given.initial_weights, user=owner, model=model
     )
@@ -219,9 +200,7 @@ def check(given: Submission, owner: User) -> Checked:
     problems.raise_if_any()
     assert model is not None
     assert group is not None
-    if given.exactness == Job.Exactness.BITWISE and not given.virtual_ranks:
-        given = replace(given, virtual_ranks=1 << (given.max_slots - 1).bit_length())
-    return Checked(owner, name, model, dataset, group, beginning, given, code=model.folder)
+    return Checked(owner, name, model, dataset, group, beginning, with_virtual_ranks(given), code=model.folder)
 
 
 def _create(checked: Checked, then: Callable[[Job], object]) -> Job:

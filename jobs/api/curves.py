@@ -8,18 +8,15 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from core.rest import ObjectField, StrictSerializer, signed_in, validated
-from jobs.actions.curves import change_log_pattern, try_log_pattern
+from jobs.actions.curves import PATTERN_HELP, change_log_pattern, try_log_pattern
 from jobs.api.views import JobView
-from jobs.options import OPTIONS
 from jobs.queries.serializers import JobOutput, as_json
 
 __all__ = ["JobLogPattern", "JobLogPatternTrial"]
 
 
 class LogPatternInput(StrictSerializer):
-    pattern = serializers.CharField(
-        allow_blank=True, trim_whitespace=False, help_text=OPTIONS["log_pattern"].help_with("Empty")
-    )
+    pattern = serializers.CharField(allow_blank=True, trim_whitespace=False, help_text=PATTERN_HELP)
 
 
 class ReadLineOutput(serializers.Serializer[Any]):

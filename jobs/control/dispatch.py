@@ -159,7 +159,7 @@ def _desired_job(job: Job, claims: list[SlotClaim], host: str) -> DesiredJob:
         stop=stop,
         grace_seconds=float(job.instance_group.reclaim_grace_seconds),
         halt=halt,
-        log_pattern=job.log_pattern,
+        **{name: value for name, value in option_values(job).items() if OPTIONS[name].is_desired},
         log_pattern_revision=job.log_pattern_revision,
     )
 

@@ -71,7 +71,7 @@ def activate(job: Job, active: GenerationActive) -> None:
 def _tell_that_size_shows(job: Job, generation: Generation) -> None:
     """Tell, once, at its first resize, that its results depend on its number of GPUs by more than rounding."""
     layers = job.model.declared.layers
-    if not layers or job.exactness != Job.Exactness.SUM or job.model.engine != RegisteredModelVersion.Engine.ELASTIC:
+    if not layers or job.is_bitwise or job.model.engine != RegisteredModelVersion.Engine.ELASTIC:
         return
     former = AllocationPoint.objects.filter(job=job, slots__gt=0).order_by("at", "pk").last()
     if former is None or former.slots == generation.world_size or job.events.filter(reason=Reason.SIZE_SHOWS).exists():

@@ -24,7 +24,7 @@ from core.time import iso
 from jobs.control import checkpoints, generations, profiles
 from jobs.control.ending import end_halt, judge_job
 from jobs.control.generations import close_generations
-from jobs.control.observed import forget_logs, observed_columns, observed_points
+from jobs.control.observed import forget_logs, observed_columns, observed_points, take_pattern
 from jobs.control.outcome import ENVIRONMENT_FAILED, reason_of, too_large
 from jobs.control.standing import AttemptKey, JournalName, Place, misplaced, parse_name, places_of
 from jobs.control.transition import Why, change, lock_job, record
@@ -312,7 +312,7 @@ def store_read_again(job_id: int, pattern: str, steps: Sequence[ObservedStep]) -
     names, sources = forget_logs(job.run.curve_sources)
     job.metrics.filter(name__in=names).delete()
     kept = {name: value for name, value in job.run.final_metrics.items() if name not in names}
-    change(job, log_pattern=pattern, log_pattern_revision=job.log_pattern_revision + 1)
+    take_pattern(job, pattern)
     change(job, curve_sources=sources, final_metrics=kept)
     if steps:
         points, sources = observed_points(job, [_within_limits(step) for step in steps])

@@ -15,7 +15,7 @@ from jobs.control.transition import change, lock_job
 from jobs.models import Job, MetricPoint
 from jobs.states import TERMINAL
 
-__all__ = ["forget_logs", "observed_columns", "observed_points", "set_log_pattern"]
+__all__ = ["forget_logs", "observed_columns", "observed_points", "set_log_pattern", "take_pattern"]
 
 #: Of a training. An executor names fewer; this is for one that does not.
 _MAX_CURVES = 300
@@ -62,6 +62,11 @@ def forget_logs(run_sources: Mapping[str, Any]) -> tuple[list[str], dict[str, An
     return names, {name: source for name, source in run_sources.items() if source["kind"] != "log"}
 
 
+def take_pattern(job: Job, pattern: str) -> None:
+    """Store the owner's pattern in a locked job; points that an older one has read are told by its revision."""
+    change(job, log_pattern=pattern, log_pattern_revision=job.log_pattern_revision + 1)
+
+
 @transaction.atomic
 def set_log_pattern(job_id: int, pattern: str) -> Job:
     """Have the logs of a job that is not over read again by this pattern; "": in the usual ways."""
@@ -71,8 +76,7 @@ def set_log_pattern(job_id: int, pattern: str) -> Job:
     names, sources = forget_logs(job.run.curve_sources)
     job.metrics.filter(name__in=names).delete()
     metrics = {name: value for name, value in job.run.final_metrics.items() if name not in names}
-    revision = job.log_pattern_revision + 1
-    change(job, log_pattern=pattern, log_pattern_revision=revision)
+    take_pattern(job, pattern)
     change(job, curve_sources=sources, final_metrics=metrics, progress=None, step=0, epoch=0)
     raise_revisions(hosts_of(open_claims(job)))
     return job

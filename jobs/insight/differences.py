@@ -4,10 +4,12 @@ import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any, Final
 
 from core.templatetags.tidepool import figure
 from jobs.models import Job
+from jobs.options import OPTIONS
 
 __all__ = ["MOST_JOBS", "Axis", "Column", "axes_of", "default_axes", "differing", "results_of", "settings_of", "word"]
 
@@ -24,11 +26,7 @@ _SETTINGS: dict[str, Callable[[Job], object]] = {
     "Dataset": lambda job: f"{job.dataset_name}, version {job.dataset.number}" if job.dataset else None,
     "Instance group": lambda job: job.instance_group.name,
     "Priority": lambda job: job.priority,
-    "Fewest GPUs": lambda job: job.min_slots,
-    "Most GPUs": lambda job: job.max_slots,
-    "Effective batch size": lambda job: job.effective_batch_size,
-    "Exactness": lambda job: job.exactness,
-    "Seed": lambda job: job.seed,
+    **{option.noun: attrgetter(option.name) for option in OPTIONS.values() if option.shapes_results},
 }
 
 

@@ -86,7 +86,7 @@ def _view(checked: Checked, without: Snapshot, now: datetime) -> JobView:
         elastic=checked.elastic,
         owner=checked.owner.pk,
         lasts=checked.given.max_seconds,
-        one_host=checked.given.placement == Job.Placement.ONE_HOST,
+        one_host=checked.given.on_one_host,
     )
 
 

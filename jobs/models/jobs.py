@@ -1,7 +1,6 @@
 """Jobs: what was asked for. How a job runs is in its `JobRun`."""
 
 from django.conf import settings
-from django.core.validators import MaxValueValidator, MinValueValidator
 from django.db import models
 from django.db.models import F, Q
 from tidepool.rank_exits import error_words
@@ -9,6 +8,7 @@ from tidepool.rank_exits import error_words
 from core.parameters import Scalar
 from datasets.models import DatasetVersion
 from jobs.messages import text_of, tried
+from jobs.options import OptionColumns
 from jobs.states import TERMINAL, JobState, Reason, choices
 from models_registry.models import RegisteredModelVersion
 from scheduling.plan import PlanReason
@@ -117,34 +117,14 @@ def _list_index(name: str, *order: str, condition: Q | None = None) -> models.In
     )
 
 
-class Job(models.Model):
+class Job(OptionColumns):
     """A training as it was submitted, its state and why, and when it began and ended: what lists filter, sort and show.
+
+    The columns of its options are in `OptionColumns`.
 
     What changes while it runs is a row of its own, `JobRun`, so that no report of progress writes the row that the
     indexes of the list point at. Both change only through `jobs.control.transition`.
     """
-
-    class Adaptive(models.TextChoices):
-        """Whether its effective batch size may change."""
-
-        SCRIPT = "script"
-        OFF = "off"
-
-    class Autolog(models.TextChoices):
-        """Whether frameworks log to MLflow by themselves."""
-
-        ON = "on"
-        OFF = "off"
-
-    class Placement(models.TextChoices):
-        """Whether its slots may be on several hosts."""
-
-        ANY = "any"
-        ONE_HOST = "one_host"
-
-    class Exactness(models.TextChoices):
-        SUM = "sum"
-        BITWISE = "bitwise"
 
     class StartsFrom(models.TextChoices):
         NOTHING = "nothing"
@@ -164,14 +144,7 @@ class Job(models.Model):
     instance_group = models.ForeignKey(InstanceGroup, on_delete=models.PROTECT, related_name="jobs", db_index=False)
 
     state = models.CharField(max_length=16, choices=choices(JobState), default=JobState.PENDING)
-    min_slots = models.PositiveIntegerField(default=1)
-    max_slots = models.PositiveIntegerField()
-    priority = models.PositiveIntegerField(default=5000, validators=[MinValueValidator(1), MaxValueValidator(10000)])
-    #: How long it may hold slots from a start on; None: without limit.
-    max_seconds = models.PositiveIntegerField(null=True, blank=True)
     parameters = models.JSONField(default=dict)
-    #: Variables of its ranks' environment, by name.
-    environment = models.JSONField(default=dict)
     #: Words that reach the script behind its parameters, in this order and as they are.
     arguments = models.JSONField(default=list)
     #: In what way it was submitted, `wmla.identities.Dialect`: WMLA's clients know it by other ids and words.
@@ -180,26 +153,7 @@ class Job(models.Model):
     submitted_args = models.TextField(blank=True, default="")
     #: Deleted by a client of WMLA's, to which it is gone since then. What was used is never forgotten, so it stays.
     hidden_at = models.DateTimeField(null=True, blank=True)
-    exactness = models.CharField(max_length=16, choices=Exactness, default=Exactness.SUM)
-    #: Parts that each step is computed in, where it is BITWISE: fixed, because the results depend on it.
-    virtual_ranks = models.PositiveIntegerField(null=True, blank=True)
-    #: OFF: its script may ask for a batch that adapts, and does not get it.
-    adaptive = models.CharField(max_length=16, choices=Adaptive, default=Adaptive.SCRIPT)
-    #: OFF: MLflow's autologging stays off in its ranks. Without MLflow, and with a session, it has no part in anything.
-    autolog = models.CharField(max_length=16, choices=Autolog, default=Autolog.ON)
-    #: ONE_HOST: of a script of fixed size.
-    placement = models.CharField(max_length=16, choices=Placement, default=Placement.ANY)
-    effective_batch_size = models.PositiveIntegerField(null=True, blank=True)
-    seed = models.PositiveBigIntegerField(default=0)
-    #: Most seconds between two checkpoints, 0 for none; None: the script decides.
-    checkpoint_seconds = models.PositiveIntegerField(null=True, blank=True)
-    #: How many of them are kept; None: the script decides.
-    checkpoints_kept = models.PositiveIntegerField(null=True, blank=True)
-    #: What it requires beside the cluster's packages, one requirement (PEP 508) per line.
-    requirements = models.TextField(blank=True, default="")
-    #: A regular expression by which the logs of a plain script are read; "": in the usual ways. Its owner may change
-    #: it: how often that was done tells what was read by which.
-    log_pattern = models.CharField(max_length=500, blank=True, default="")
+    #: Number of changes of the log's pattern by the owner: says by which pattern a point was read.
     log_pattern_revision = models.PositiveIntegerField(default=0)
     #: What its first attempt begins with; the files are linked into its folder, see jobs/actions/beginning.py.
     starts_from = models.CharField(max_length=16, choices=StartsFrom, default=StartsFrom.NOTHING)

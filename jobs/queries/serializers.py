@@ -11,7 +11,7 @@ from core.live import without_nan
 from core.rest import ObjectField
 from core.time import iso
 from jobs.models import AllocationPoint, Job, JobEvent, Rank
-from jobs.options import masked
+from jobs.options import OPTIONS, Option, masked
 from jobs.states import JobState
 from workers.models import Slot
 
@@ -124,29 +124,31 @@ class JobStateOutput(serializers.Serializer[Job]):
 
 
 class JobOutput(_JobNames, JobStateOutput):
-    exactness = serializers.ChoiceField(Job.Exactness.choices)
-    virtual_ranks = serializers.IntegerField(allow_null=True, help_text="Parts of each step in `bitwise`.")
-    adaptive = serializers.ChoiceField(
-        Job.Adaptive.choices, help_text="Whether the batch may change: if its script asks for it, or never."
-    )
-    autolog = serializers.ChoiceField(Job.Autolog.choices, help_text="Whether frameworks log to MLflow by themselves.")
-    placement = serializers.ChoiceField(
-        Job.Placement.choices, help_text="Whether its GPUs may be on several hosts; of a script of fixed size."
-    )
-    log_pattern = serializers.CharField(help_text="By which its log is read; empty: in the usual ways.")
-    max_seconds = serializers.IntegerField(
-        allow_null=True, help_text="How long it holds GPUs at the most from a start."
-    )
     ends_at = Moment(
         source="run.ends_at", allow_null=True, help_text="When it stops by its limit, if it holds GPUs and has one."
     )
     submitted_at = Moment()
     tags: serializers.Field[Any, Any, Any, Any] = serializers.StringRelatedField(many=True)
-    environment = serializers.SerializerMethodField(help_text="Names of variables; values are masked.")
 
-    @extend_schema_field({"type": "object", "additionalProperties": {"type": "string"}})
-    def get_environment(self, job: Job) -> dict[str, str]:
-        return masked(job.environment)
+    def get_fields(self) -> dict[str, serializers.Field[Any, Any, Any, Any]]:
+        known = super().get_fields()
+        return known | {name: _field_of(option) for name, option in OPTIONS.items() if name not in known}
+
+
+@extend_schema_field({"type": "object", "additionalProperties": {"type": "string"}})
+class MaskedField(serializers.Field[Any, Any, Any, Any]):
+    def to_representation(self, value: dict[str, str]) -> dict[str, str]:
+        return masked(value)
+
+
+def _field_of(option: Option) -> serializers.Field[Any, Any, Any, Any]:
+    if option.is_variables:
+        return MaskedField(help_text=f"{option.help} Values are masked.")
+    if option.most_characters:
+        return serializers.CharField(help_text=option.help)
+    if option.choices:
+        return serializers.ChoiceField(option.choices, help_text=option.help)
+    return serializers.IntegerField(allow_null=option.default is None and not option.is_required, help_text=option.help)
 
 
 class AllocationOutput(serializers.Serializer[AllocationPoint]):

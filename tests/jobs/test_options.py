@@ -5,13 +5,14 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import User
 from drf_spectacular.generators import SchemaGenerator
-from tidepool.protocol import LaunchSpec
+from tidepool.protocol import DesiredJob, LaunchSpec
 
 from jobs import actions
 from jobs.control.dispatch import launch_spec
 from jobs.models import Job
-from jobs.options import OPTIONS, Option
+from jobs.options import MASK, OPTIONS, Option, option_texts, options_shown
 from jobs.pages.train.forms import TrainForm
+from jobs.queries.serializers import JobOutput, as_json
 from models_registry.models import RegisteredModelVersion
 from tests.jobs.conftest import Submit
 
@@ -89,6 +90,36 @@ def test_every_option_is_stored_and_cloned(
     for row in (job, actions.clone(job, alice)):
         row.refresh_from_db()
         assert {name: getattr(row, name) for name in values} == values
+
+
+@pytest.mark.django_db
+def test_the_api_answers_with_every_option(job: Job) -> None:
+    shown = as_json(JobOutput, job)
+    assert {name: shown[name] for name in OTHERS} == OTHERS | {"environment": {"WANDB_MODE": MASK}}
+
+
+@pytest.mark.django_db
+def test_the_page_of_a_job_has_a_row_for_each_option_that_says_how_it_trains(submit: Submit, job: Job) -> None:
+    assert options_shown(submit()) == [("Exactness", "sum"), ("Seed", "0")]
+    assert options_shown(job) == [
+        ("Exactness", "bitwise"),
+        ("Virtual ranks", "5"),
+        ("Adaptive batch", "off"),
+        ("MLflow", "only what the script logs"),
+        ("Effective batch size", "96"),
+        ("Seed", "7"),
+        ("Checkpoints", "at least every 11 s"),
+        ("Checkpoints kept", "4"),
+    ]
+    assert option_texts(job) == [
+        ("Requirements", "numpy\nsafetensors"),
+        ("Environment variables", f"WANDB_MODE = {MASK}"),
+    ]
+
+
+def test_the_desired_state_has_what_may_change_while_it_trains() -> None:
+    desired = {name for name, option in OPTIONS.items() if option.is_desired}
+    assert desired == set(DesiredJob.__struct_fields__) & OPTIONS.keys()
 
 
 @pytest.mark.django_db

@@ -10,9 +10,8 @@ from django.views.decorators.http import require_http_methods
 
 from core.errors import UserError
 from core.pages import login_user
-from jobs.actions.curves import change_log_pattern, try_log_pattern
+from jobs.actions.curves import PATTERN_HELP, change_log_pattern, try_log_pattern
 from jobs.models import Job
-from jobs.options import OPTIONS
 from jobs.pages.queries import job_or_404
 
 __all__ = ["job_log_pattern", "sources_of"]
@@ -38,7 +37,7 @@ def job_log_pattern(request: HttpRequest, job_id: int) -> HttpResponse:
     pattern = request.POST.get("pattern", "").strip() if is_post else job.log_pattern
     crumbs = [_LIST_CRUMB, (job.name, reverse("jobs:detail", args=[job.pk])), ("How the log is read", None)]
     context: dict[str, Any] = {"section": "jobs", "crumbs": crumbs, "job": job, "pattern": pattern, "found": None}
-    context["help"] = OPTIONS["log_pattern"].help_with("Empty")
+    context["help"] = PATTERN_HELP
     try:
         if not is_post or request.POST.get("act") == "try":
             context["found"] = try_log_pattern(job, pattern)

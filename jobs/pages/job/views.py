@@ -32,7 +32,7 @@ from jobs.insight.curves import curves_figure, thinned_metrics
 from jobs.insight.line import place_text, with_places
 from jobs.insight.why import why
 from jobs.models import Checkpoint, Job
-from jobs.options import masked
+from jobs.options import option_texts, options_shown
 from jobs.pages.job.curves import sources_of
 from jobs.pages.job.labels import note_of, tags_of
 from jobs.pages.job.speed import SPEED_COLUMNS, speed_of
@@ -201,7 +201,8 @@ def _job_page(
         "refusals": refusals_by_state(),
         "parameters": parameters_as_text(job.parameters),
         "arguments": shlex.join(job.arguments),
-        "environment": parameters_as_text(masked(job.environment)),
+        "options_shown": options_shown(job),
+        "option_texts": option_texts(job),
         "tide": tide_figure([Band(job.pk, job.name, steps)], job.max_slots, pool=False),
         "advice": job_advice(job, curves),
         **sources_of(job),

@@ -18,15 +18,11 @@ from models_registry.models import RegisteredModel, RegisteredModelVersion
 __all__ = ["ON_PAGE", "ChangeForm", "TrainForm", "VariablesField"]
 
 _PARAMETER = "parameter."
-#: Texts with more characters than this have several lines.
-_LINE = 1000
 _ELASTIC, _SINGLE = RegisteredModelVersion.Engine.ELASTIC, RegisteredModelVersion.Engine.SINGLE
 
 
 #: Options that the page asks for.
 ON_PAGE = [option for option in OPTIONS.values() if option.label]
-#: Those that jobs/train.html places by name; others follow under "More options".
-_PLACED = {"min_slots", "max_slots", "priority", "exactness", "virtual_ranks", "environment", "requirements"}
 
 
 class WordsField(forms.CharField):
@@ -106,8 +102,13 @@ class TrainForm(forms.Form):
 
     @property
     def more_options(self) -> list[tuple[forms.BoundField, Option]]:
-        """The options that have no place of their own on the page."""
-        return [(self[option.name], option) for option in ON_PAGE if option.name not in _PLACED]
+        """Return the options that have no place of their own on the page."""
+        return [(self[option.name], option) for option in ON_PAGE if not (option.is_placed or option.has_lines)]
+
+    @property
+    def long_options(self) -> list[forms.BoundField]:
+        """Return the options whose values have several lines."""
+        return [self[option.name] for option in ON_PAGE if option.has_lines]
 
     @property
     def has_more_errors(self) -> bool:
@@ -116,10 +117,8 @@ class TrainForm(forms.Form):
     @property
     def has_odd_values(self) -> bool:
         """Return whether something is written, or wrong, in the fields for what is rare."""
-        return any(
-            self[name].value() or self[name].errors
-            for name in ("parameters", "arguments", "requirements", "environment")
-        )
+        fields = [self["parameters"], self["arguments"], *self.long_options]
+        return any(field.value() or field.errors for field in fields)
 
     @property
     def typed_parameters(self) -> dict[str, dict[str, str]]:
@@ -156,8 +155,7 @@ def _field_of(option: Option) -> forms.Field:
         return VariablesField(required=False, **shown | {"initial": ""})
     if option.most_characters:
         attributes = {"spellcheck": "false", "autocomplete": "off", "class": "font-monospace"}
-        is_long = option.most_characters > _LINE
-        widget = forms.Textarea(attributes | {"rows": 2}) if is_long else forms.TextInput(attributes)
+        widget = forms.Textarea(attributes | {"rows": 2}) if option.has_lines else forms.TextInput(attributes)
         return forms.CharField(required=False, max_length=option.most_characters, widget=widget, **shown)
     if option.choices:
         return forms.ChoiceField(choices=option.choices, **shown)

@@ -28,7 +28,7 @@ from jobs.control.checkpoints import stop_words
 from jobs.files.validation_runs import validation_of
 from jobs.insight.previews import preview_change, preview_checked
 from jobs.models import Checkpoint, InstanceGroup, Job, JobEvent
-from jobs.options import MASK, MAX_PRIORITY, masked, option_values
+from jobs.options import MASK, MAX_PRIORITY, Option, masked, option_values
 from jobs.pages.queries import job_or_404
 from jobs.pages.train.fields import parameter_fields
 from jobs.pages.train.forms import ON_PAGE, ChangeForm, TrainForm
@@ -42,6 +42,8 @@ from workers.queries import capacity
 
 __all__ = ["beginnings", "job_change_preview", "job_undo", "say_changed", "train", "train_code", "train_preview"]
 
+#: Options whose texts are shown masked.
+_VARIABLES = [option for option in ON_PAGE if option.is_variables]
 #: As many of the newest trainings, and of the checkpoints of those, are offered to start from.
 _MAX_BEGINNINGS = 100
 #: Of known tags, as suggestions.
@@ -187,7 +189,7 @@ def _initial_of_clone(job: Job) -> dict[str, Any]:
         **{f"parameter.{name}": line.partition(" = ")[2] for name, line in zip(own, shown, strict=True)},
         "parameters": parameters_as_text(others),
         "arguments": shlex.join(job.arguments),
-        "environment": parameters_as_text(masked(job.environment)),
+        **{option.name: parameters_as_text(masked(getattr(job, option.name))) for option in _VARIABLES},
         "name": job.name,
         "model": job.model.model_id,
         "dataset": job.dataset.dataset_id if job.dataset else None,
@@ -229,7 +231,7 @@ def _submission(values: dict[str, Any], job: Job | None) -> Submission:
     }
     options = option_values(job) if job is not None else {}
     options |= {option.name: values[option.name] for option in ON_PAGE}
-    options["environment"] = _unmasked(options["environment"], job)
+    options |= {option.name: _unmasked(options[option.name], option, job) for option in _VARIABLES}
     return Submission(
         name=values["name"],
         model=job.model if job is not None and _is_same_model(values, job) else values["model"].name,
@@ -243,9 +245,9 @@ def _submission(values: dict[str, Any], job: Job | None) -> Submission:
     )
 
 
-def _unmasked(variables: dict[str, str], job: Job | None) -> dict[str, str]:
-    """A value that is still masked stays as it was."""
-    before = job.environment if job is not None else {}
+def _unmasked(variables: dict[str, str], option: Option, job: Job | None) -> dict[str, str]:
+    """Return the variables, with the job's own value for each that is still masked."""
+    before = getattr(job, option.name) if job is not None else {}
     return {name: before.get(name, value) if value == MASK else value for name, value in variables.items()}
 
 
