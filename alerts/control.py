@@ -6,21 +6,55 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 from django.db import transaction
-from django.db.models import F, QuerySet
+from django.db.models import Q
 
 from alerts.decide import NewAlert
-from alerts.models import Alert, Channel, Delivery, QuietHours
+from alerts.models import Alert, AlertMark, Channel, Delivery, QuietHours
 from alerts.packing import MAX_TRIES, Quiet, is_quiet, messages_of, next_try
 from alerts.sealing import unsealed
 from alerts.senders import Route
+from core.claims import Claim, Claims
 
-__all__ = ["alerts_by_delivery", "claim", "due", "note_failed", "note_sent", "pack", "prune", "route_of", "store"]
+__all__ = [
+    "alerts_by_delivery",
+    "claim_due",
+    "has_unsent",
+    "note_failed",
+    "note_sent",
+    "pack",
+    "prune",
+    "route_of",
+    "skip_events",
+    "store",
+]
 
 logger = logging.getLogger(__name__)
 
 #: What the window of `messages_of` needs, and more.
 _LOOK_BACK = timedelta(hours=1)
 _KEPT = timedelta(days=30)
+#: Sending takes 20 s at most (`alerts.senders`), and a message is never tried again sooner than after a minute.
+_CLAIMS = Claims(
+    Delivery,
+    duration=timedelta(seconds=60),
+    waiting={"state": Delivery.State.WAITING, "claim": ""},
+    working={"state": Delivery.State.WAITING},
+    related=("channel",),
+)
+
+
+def skip_events(newest: int) -> None:
+    """Move the mark to the newest event: the first rule is told of events that come after it."""
+    mark, _ = AlertMark.objects.get_or_create(defaults={"event": newest})
+    if newest != mark.event or mark.full_groups:
+        AlertMark.objects.update(event=newest, full_groups=[])
+
+
+def has_unsent() -> bool:
+    """Return whether a user who may log in has alerts or messages that are not sent yet."""
+    unpacked = Alert.objects.filter(delivery=None, channel__owner__is_active=True)
+    unsent = Delivery.objects.filter(state=Delivery.State.WAITING, channel__owner__is_active=True)
+    return unsent.exists() or unpacked.exists()
 
 
 def store(alerts: Sequence[NewAlert]) -> None:
@@ -66,24 +100,21 @@ def _quiet_hours(channel: Channel) -> Quiet | None:
     return Quiet(row.begins, row.ends, row.time_zone) if row else None
 
 
-def due(now: datetime, most: int) -> list[Delivery]:
-    """Messages to try now, the oldest first, at most one of each channel."""
-    waiting = Delivery.objects.filter(state=Delivery.State.WAITING, channel__owner__is_active=True)
-    waiting = waiting.filter(next_try_at__lte=now)
-    first: dict[int, Delivery] = {}
-    for delivery in waiting.select_related("channel").order_by("next_try_at", "pk")[: 20 * most]:
-        first.setdefault(delivery.channel_id, delivery)
-    return list(first.values())[:most]
+def claim_due(now: datetime, most: int) -> list[Claim[Delivery]]:
+    """Claim messages to try now, the oldest first, at most one of each channel. The try is counted before it is made.
 
-
-def claim(delivery: Delivery, now: datetime) -> bool:
-    """Count a try before it is made; False where somebody else makes it. After a crash the next one comes later."""
-    mine = Delivery.objects.filter(pk=delivery.pk, state=Delivery.State.WAITING, tries=delivery.tries)
-    later = next_try(delivery.tries + 1, now)
-    if not mine.update(tries=F("tries") + 1, next_try_at=later):
-        return False
-    delivery.tries, delivery.next_try_at = delivery.tries + 1, later
-    return True
+    The next try of a message whose sender dies comes as late as after a failure.
+    """
+    due = _CLAIMS.free(now).filter(next_try_at__lte=now, channel__owner__is_active=True)
+    oldest: dict[int, tuple[int, int]] = {}
+    columns = ("channel_id", "pk", "tries")
+    for channel, pk, tries in due.order_by("next_try_at", "pk").values_list(*columns)[: 20 * most]:
+        oldest.setdefault(channel, (pk, tries))
+    claims = [
+        _CLAIMS.claim(pk, now, only=Q(tries=tries), tries=tries + 1, next_try_at=next_try(tries + 1, now))
+        for pk, tries in list(oldest.values())[:most]
+    ]
+    return [claim for claim in claims if claim is not None]
 
 
 def route_of(channel: Channel) -> Route:
@@ -91,15 +122,19 @@ def route_of(channel: Channel) -> Route:
     return Route(channel.kind, unsealed(channel.address), unsealed(channel.secret) if channel.secret else "")
 
 
-def note_sent(delivery: Delivery, now: datetime) -> None:
-    _waiting(delivery).update(state=Delivery.State.SENT, sent_at=now, problem="")
+def note_sent(claim: Claim[Delivery], now: datetime) -> None:
+    """Raises ClaimLost."""
+    _CLAIMS.finish(claim, state=Delivery.State.SENT, sent_at=now, problem="")
+    delivery = claim.row
     logger.info("delivery=%s channel=%s sent at try %s", delivery.pk, delivery.channel_id, delivery.tries)
 
 
-def note_failed(delivery: Delivery, problem: str, *, is_final: bool) -> None:
+def note_failed(claim: Claim[Delivery], problem: str, *, is_final: bool) -> None:
+    """Raises ClaimLost."""
+    delivery = claim.row
     is_over = is_final or delivery.tries >= MAX_TRIES
     state = Delivery.State.FAILED if is_over else Delivery.State.WAITING
-    _waiting(delivery).update(state=state, problem=problem[:300])
+    _CLAIMS.finish(claim, state=state, problem=problem[:300])
     logger.warning("delivery=%s channel=%s try %s: %s", delivery.pk, delivery.channel_id, delivery.tries, problem)
 
 
@@ -107,10 +142,6 @@ def prune(now: datetime) -> None:
     """Forget what is old, with its alerts."""
     Delivery.objects.filter(created_at__lt=now - _KEPT).delete()
     Alert.objects.filter(delivery=None, at__lt=now - _KEPT).delete()
-
-
-def _waiting(delivery: Delivery) -> QuerySet[Delivery]:
-    return Delivery.objects.filter(pk=delivery.pk, state=Delivery.State.WAITING)
 
 
 def alerts_by_delivery(deliveries: Sequence[Delivery]) -> dict[int, list[Alert]]:

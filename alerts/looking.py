@@ -20,6 +20,7 @@ __all__ = [
     "FullGroup",
     "events_since",
     "full_groups",
+    "has_rules",
     "idle",
     "losses",
     "newest_event",
@@ -47,6 +48,11 @@ def rules() -> list[Rule]:
         )
         for row in rows
     ]  # fmt: skip
+
+
+def has_rules() -> bool:
+    """Return whether a user who may log in has a rule."""
+    return AlertRule.objects.filter(channel__owner__is_active=True).exists()
 
 
 def newest_event() -> int:

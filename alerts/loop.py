@@ -1,4 +1,4 @@
-"""One turn of the process that decides and sends: look, decide, pack, send. All that it knows is in the database."""
+"""One turn of deciding and sending alerts: look, decide, pack, send. Its state is in the database."""
 
 import logging
 import time
@@ -16,6 +16,7 @@ from alerts.messages import Message, message_of
 from alerts.models import AlertMark, Delivery
 from alerts.sealing import Unreadable
 from alerts.senders import NotDelivered, Route, send
+from core.claims import Claim, ClaimLost
 
 __all__ = ["AlertLoop"]
 
@@ -60,12 +61,10 @@ class AlertLoop:
         return sent == _AT_ONCE
 
     def _decide(self, rules: list[Rule], now: datetime) -> None:
-        mark = AlertMark.objects.first() or AlertMark.objects.create(event=looking.newest_event())
         if not rules:
-            # Who makes the first rule is told of what comes after it.
-            if (newest := looking.newest_event()) != mark.event or mark.full_groups:
-                AlertMark.objects.update(event=newest, full_groups=[])
+            control.skip_events(looking.newest_event())
             return
+        mark = AlertMark.objects.first() or AlertMark.objects.create(event=looking.newest_event())
         happenings, event = looking.events_since(mark.event, now - _SETTLED)
         if self._looking.is_due(now.timestamp()):
             happenings += self._lasting(rules, now)
@@ -100,26 +99,29 @@ class AlertLoop:
 
     def _send(self, now: datetime) -> int:
         """Return how many messages were tried."""
-        claimed = [delivery for delivery in control.due(now, _AT_ONCE) if control.claim(delivery, now)]
-        if not claimed:
+        claims = control.claim_due(now, _AT_ONCE)
+        if not claims:
             return 0
-        alerts = control.alerts_by_delivery(claimed)
-        calls: list[tuple[Delivery, Route, Message]] = []
-        for delivery in claimed:
+        alerts = control.alerts_by_delivery([claim.row for claim in claims])
+        calls: list[tuple[Claim[Delivery], Route, Message]] = []
+        for claim in claims:
             try:
-                route = control.route_of(delivery.channel)
+                route = control.route_of(claim.row.channel)
             except Unreadable as error:
-                control.note_failed(delivery, str(error), is_final=True)
+                control.note_failed(claim, str(error), is_final=True)
             else:
-                calls.append((delivery, route, message_of(delivery, alerts[delivery.pk])))
+                calls.append((claim, route, message_of(claim.row, alerts[claim.row.pk])))
         with ThreadPoolExecutor(_AT_ONCE) as pool:
             outcomes = list(pool.map(lambda call: _outcome(call[1], call[2]), calls))
-        for (delivery, _, _), outcome in zip(calls, outcomes, strict=True):
-            if outcome is None:
-                control.note_sent(delivery, now)
-            else:
-                control.note_failed(delivery, str(outcome), is_final=outcome.is_final)
-        return len(claimed)
+        for (claim, _, _), outcome in zip(calls, outcomes, strict=True):
+            try:
+                if outcome is None:
+                    control.note_sent(claim, now)
+                else:
+                    control.note_failed(claim, str(outcome), is_final=outcome.is_final)
+            except ClaimLost as error:
+                logger.warning("%s", error)
+        return len(claims)
 
 
 def _outcome(route: Route, message: Message) -> Outcome:
@@ -130,5 +132,5 @@ def _outcome(route: Route, message: Message) -> Outcome:
         return error
     except Exception:
         logger.exception("a message could not be sent")
-        return NotDelivered("The message could not be sent: the log of the process `alerts` says why.")
+        return NotDelivered("The message could not be sent: the background worker's log says why.")
     return None

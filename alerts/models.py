@@ -5,6 +5,7 @@ from django.db import models
 from django.db.models import Q
 
 from alerts.kinds import ChannelKind, Kind
+from core.claims import Claimable
 from jobs.models import InstanceGroup, Job
 
 __all__ = ["Alert", "AlertMark", "AlertRule", "Channel", "Delivery", "QuietHours"]
@@ -79,7 +80,7 @@ class QuietHours(models.Model):
         ]
 
 
-class Delivery(models.Model):
+class Delivery(Claimable):
     """One message to a channel, with one alert, several, or none as a test. The outbox."""
 
     class State(models.TextChoices):
@@ -91,7 +92,7 @@ class Delivery(models.Model):
     state = models.CharField(max_length=8, choices=State, default=State.WAITING)
     is_test = models.BooleanField(default=False)
     created_at = models.DateTimeField()
-    #: Begun; each is counted before it is made.
+    #: Number of tries; each is counted before it is made.
     tries = models.PositiveSmallIntegerField(default=0)
     next_try_at = models.DateTimeField()
     sent_at = models.DateTimeField(null=True, blank=True)
@@ -108,7 +109,8 @@ class Delivery(models.Model):
             models.CheckConstraint(
                 condition=Q(state="sent", sent_at__isnull=False) | (~Q(state="sent") & Q(sent_at=None)),
                 name="delivery_sent_iff_sent_at",
-            )
+            ),
+            models.CheckConstraint(condition=Q(state="waiting") | Q(claim=""), name="delivery_claimed_while_waiting"),
         ]
 
 

@@ -1,10 +1,11 @@
-"""Cost of the embedded stack: seconds to ready, seconds from submit to the first step, memory while idle.
+"""Cost of the embedded stack: seconds to ready, seconds from submit to the first step, memory and processor while idle.
 
     python -m benchmarks.stack [--long] [--json FILE]
 
 The stack runs as `manage.py up` starts it, in a home of its own. Time to the first step goes from the moment at which
 a REST client has sent the job until rank 0 has completed a step, by the step's own record. The competitor is the start
-of the same script by `python`, off the cluster: what it costs to begin training without any cluster at all.
+of the same script by `python`, off the cluster: what it costs to begin training without any cluster at all. The idle
+cost is that of all processes together: at once and over 20 s, or with --long after a minute and over two minutes.
 """
 
 import json
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+from tidepool import procfs
 
 from benchmarks.results import Result, arguments, result, show
 from tests.journey.running_stack import ROOT, RunningStack, free_port
@@ -28,12 +30,13 @@ EXAMPLE = ROOT / "examples" / "digits-cnn"
 def main() -> None:
     options = arguments(__doc__ or "").parse_args()
     runs = 20 if options.long else 5
+    settle_seconds, idle_seconds = (60, 120) if options.long else (0, 20)
     with tempfile.TemporaryDirectory(prefix="tidepool-") as home:
         first, stack = _timed_start(Path(home))
         stack.stop()
         again, stack = _timed_start(Path(home))
         try:
-            memory = _idle_megabytes(stack)
+            memory, processor = _idle_cost(stack, settle_seconds, idle_seconds)
             with stack.api() as api:
                 steps = [_submit_to_first_step(api, stack.home, number) for number in range(runs + 1)][1:]
         finally:
@@ -44,7 +47,8 @@ def main() -> None:
         result("later start to ready", "s", [again]),
         result("submit to first step", "s", steps, "python elastic-main.py", alone),
         result("python elastic-main.py", "s", alone),
-        result("idle stack, proportional memory", "MB", [memory]),
+        result("idle stack, proportional memory", "MiB", [memory]),
+        result("idle stack, processor time per minute", "s", [processor]),
     ]
     show(results, options.json)
 
@@ -56,10 +60,16 @@ def _timed_start(home: Path) -> tuple[float, RunningStack]:
     return time.monotonic() - begun, stack
 
 
-def _idle_megabytes(stack: RunningStack) -> float:
-    """Proportional set size: pages shared by several processes count once. Forkservers are ready when this is read."""
+def _idle_cost(stack: RunningStack, settle_seconds: float, idle_seconds: float) -> tuple[float, float]:
+    """Return MiB of memory and seconds of processor time per minute. Pages that processes share count once."""
     wait_until(lambda: len(list(stack.home.glob("run/*/forkserver.sock"))) == 2, "two forkservers")
-    return sum(process.memory_full_info().pss for process in {*stack.family(), *stack.strays()}) / 1e6
+    time.sleep(settle_seconds)
+    processes = {*stack.family(), *stack.strays()}
+    memory = sum(process.memory_full_info().pss for process in processes) / 2**20
+    before, begun = procfs.cpu_seconds(processes), time.monotonic()
+    time.sleep(idle_seconds)
+    spent = procfs.cpu_seconds(processes) - before
+    return memory, 60 * spent / (time.monotonic() - begun)
 
 
 def _submit_to_first_step(api: httpx.Client, home: Path, number: int) -> float:

@@ -1,26 +1,25 @@
-"""The life of a check: somebody claims a version, unpacks its archive, inspects its files and stores what was found.
+"""The life of a check: a worker claims a version, unpacks its archive, inspects its files and stores the findings.
 
-A claim has a name and an end. A checker that died, or was too slow, loses it: the next one begins anew, and what the
-first still writes changes nothing.
+Claims are those of `core.claims`: a check whose claim expired begins anew in another worker.
 """
 
 import io
 import os
-import secrets
 import shutil
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from contextlib import contextmanager
+from dataclasses import asdict
 from datetime import datetime, timedelta
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
 from django.db import transaction
-from django.db.models import Q
+from django.db.models import QuerySet
 from django.utils import timezone
 
 from core.archive import store_uploads
+from core.claims import Claim, ClaimLost, Claims
 from core.errors import UserError
 from core.live import DATASETS, publish
 from core.sources import upload_limits
@@ -30,10 +29,7 @@ from datasets.models import DatasetVersion
 from datasets.queries import version_live
 
 __all__ = [
-    "CLAIM",
     "SINGLE_SUFFIXES",
-    "Claim",
-    "ClaimLost",
     "Stopped",
     "announce",
     "check",
@@ -42,13 +38,12 @@ __all__ = [
     "finish",
     "give_back",
     "note_progress",
+    "waiting_versions",
 ]
 
-#: A checker that has said nothing for so long is taken for dead.
-CLAIM = timedelta(seconds=15)
 #: Taken as they are; everything else comes in an archive.
 SINGLE_SUFFIXES = (".csv", ".tsv", ".json", ".jsonl", ".npy", ".npz", ".parquet", ".txt")
-#: What is smaller is checked in the request that registers it: that takes less time than waiting for a checker.
+#: Limits of a version that is checked by the request that registers it: so small a check needs no worker.
 _SMALL_BYTES = 16 * 1024**2
 _SMALL_FILES = 500
 #: Progress is stored a few times per second.
@@ -56,57 +51,53 @@ _TELL_SECONDS = 0.4
 #: Of the work with an archive: unpacking it.
 _UNPACKING = 0.5
 _State = DatasetVersion.State
-
-
-class ClaimLost(Exception):
-    """Somebody else checks this version now, or it is gone."""
+#: A check renews its claim with its progress.
+_CLAIMS = Claims(
+    DatasetVersion,
+    duration=timedelta(seconds=15),
+    waiting={"state": _State.WAITING},
+    working={"state": _State.CHECKING},
+    related=("dataset",),
+)
 
 
 class Stopped(Exception):
     """The process was asked to end."""
 
 
-@dataclass(frozen=True)
-class Claim:
-    version: DatasetVersion
-    token: str
+def waiting_versions(now: datetime) -> QuerySet[DatasetVersion]:
+    """Return the versions that no worker checks, the oldest first."""
+    return _CLAIMS.free(now)
 
 
-def claim_next(now: datetime, *, only: int | None = None) -> Claim | None:
-    """The oldest version that nobody checks; with `only`, that one."""
-    free = Q(state=_State.WAITING) | Q(state=_State.CHECKING, claimed_until__lt=now)
-    waiting = DatasetVersion.objects.filter(free).order_by("id")
+@transaction.atomic
+def claim_next(now: datetime, *, only: int | None = None) -> Claim[DatasetVersion] | None:
+    """Claim the oldest version that no worker checks; with `only`, the version with this key."""
+    waiting = waiting_versions(now)
     if only is not None:
         waiting = waiting.filter(pk=only)
-    for pk in waiting.values_list("pk", flat=True)[:5]:
-        token = secrets.token_hex(8)
-        with transaction.atomic():
-            taken = DatasetVersion.objects.filter(free, pk=pk).update(
-                state=_State.CHECKING, claim=token, claimed_until=now + CLAIM, progress=0, problem=""
-            )
-            if taken:
-                version = DatasetVersion.objects.select_related("dataset").get(pk=pk)
-                announce(version)
-                return Claim(version, token)
-    return None
+    claim = _CLAIMS.claim_first(waiting, now, progress=0, problem="")
+    if claim is not None:
+        announce(claim.row)
+    return claim
 
 
 def check_at_once_if_small(version: DatasetVersion) -> DatasetVersion:
-    """The version, checked where that is a matter of moments."""
+    """Return the version, and check it first if its files are few and small."""
     if version.archive or not _is_small(version):
         return version
     claim = claim_next(timezone.now(), only=version.pk)
     try:
         return check(claim) if claim else version
     except ClaimLost:
-        # It took so long that a checker has begun anew.
+        # The check took longer than its claim, and the background worker has begun it anew.
         version.refresh_from_db()
         return version
 
 
-def check(claim: Claim, asked_to_stop: Callable[[], bool] = lambda: False) -> DatasetVersion:
-    """READY or INVALID. Raises ClaimLost, or Stopped with the claim still held."""
-    version, told_at = claim.version, time.monotonic()
+def check(claim: Claim[DatasetVersion], asked_to_stop: Callable[[], bool] = lambda: False) -> DatasetVersion:
+    """Check the claimed version, which becomes READY or INVALID. Raises ClaimLost, or Stopped with the claim held."""
+    version, told_at = claim.row, time.monotonic()
     inspecting_from = _UNPACKING if version.archive else 0.0
 
     def tell(progress: float) -> None:
@@ -130,64 +121,66 @@ def check(claim: Claim, asked_to_stop: Callable[[], bool] = lambda: False) -> Da
     return finish(claim, found)
 
 
-def note_progress(claim: Claim, progress: float) -> None:
-    """Say how far it is, and keep the claim. Raises ClaimLost."""
-    _write(claim, progress=min(1.0, progress), claimed_until=timezone.now() + CLAIM)
+def note_progress(claim: Claim[DatasetVersion], progress: float) -> None:
+    """Store the progress, and renew the claim. Raises ClaimLost."""
+    with _announced(claim):
+        _CLAIMS.renew(claim, timezone.now(), progress=min(1.0, progress))
 
 
-def give_back(claim: Claim) -> None:
-    """Stop without a result: the next checker takes it at once."""
-    _write(claim, state=_State.WAITING, claim="", claimed_until=None, progress=0)
+def give_back(claim: Claim[DatasetVersion]) -> None:
+    """Stop without a result: the next worker checks the version at once. Raises ClaimLost."""
+    with _announced(claim):
+        _CLAIMS.release(claim, progress=0)
 
 
-def finish(claim: Claim, found: Inspection) -> DatasetVersion:
-    """READY, or INVALID with the problems."""
+def finish(claim: Claim[DatasetVersion], found: Inspection) -> DatasetVersion:
+    """Store the findings. The version is READY, or INVALID with its problems. Raises ClaimLost."""
     problems = found.findings.problems
-    return _write(
-        claim,
-        state=_State.INVALID if problems else _State.READY,
-        claim="",
-        claimed_until=None,
-        progress=1,
-        problem=storable("\n".join(problems)),
-        size_bytes=found.size_bytes,
-        file_count=found.file_count,
-        digest=found.digest,
-        summary=storable(found.findings.summary()),
-        samples=storable([asdict(sample) for sample in found.findings.samples]),
-    )
+    with _announced(claim):
+        _CLAIMS.finish(
+            claim,
+            state=_State.INVALID if problems else _State.READY,
+            progress=1,
+            problem=storable("\n".join(problems)),
+            size_bytes=found.size_bytes,
+            file_count=found.file_count,
+            digest=found.digest,
+            summary=storable(found.findings.summary()),
+            samples=storable([asdict(sample) for sample in found.findings.samples]),
+        )
+    return claim.row
 
 
 def announce(version: DatasetVersion) -> None:
     publish(DATASETS, "state", {str(version.dataset_id): version_live(version)})
 
 
-def _refuse(claim: Claim, problem: str) -> DatasetVersion:
-    """INVALID without having been inspected: its archive cannot be unpacked, its files are gone."""
-    return _write(
-        claim, state=_State.INVALID, claim="", claimed_until=None, problem=storable(problem), summary={}, samples=[]
-    )
+def _refuse(claim: Claim[DatasetVersion], problem: str) -> DatasetVersion:
+    """Store that the files cannot be inspected: the archive cannot be unpacked, or files are missing."""
+    with _announced(claim):
+        _CLAIMS.finish(claim, state=_State.INVALID, problem=storable(problem), summary={}, samples=[])
+    return claim.row
 
 
-@transaction.atomic
-def _write(held: Claim, /, **values: Any) -> DatasetVersion:
-    mine = DatasetVersion.objects.filter(pk=held.version.pk, state=_State.CHECKING, claim=held.token)
-    if not mine.update(**values):
-        raise ClaimLost(f"version {held.version.pk} is no longer checked here")
-    version = DatasetVersion.objects.select_related("dataset").get(pk=held.version.pk)
-    announce(version)
-    return version
+@contextmanager
+def _announced(claim: Claim[DatasetVersion]) -> Iterator[None]:
+    """Make the body's change of the version one transaction, read the version again and publish it."""
+    with transaction.atomic():
+        yield
+        claim.row.refresh_from_db(from_queryset=DatasetVersion.objects.select_related("dataset"))
+        announce(claim.row)
 
 
-def _unpack(claim: Claim, tell: Callable[[float], None]) -> None:
-    version = claim.version
+def _unpack(claim: Claim[DatasetVersion], tell: Callable[[float], None]) -> None:
+    version = claim.row
     archive, folder = Path(version.archive), Path(version.path)
-    # What a checker that died has left behind: it had not said that it is whole.
+    # A check that died may have left half of the folder.
     shutil.rmtree(folder, ignore_errors=True)
     with _Told(archive, tell) as stream:
         store_uploads([(stream, version.archive_name)], folder, upload_limits(), single=SINGLE_SUFFIXES)
-    # Now it is: a later checker need not unpack it again.
-    _write(claim, archive="")
+    # The folder is whole: a later check need not unpack the archive again.
+    with _announced(claim):
+        _CLAIMS.write(claim, archive="")
     archive.unlink(missing_ok=True)
 
 

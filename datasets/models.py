@@ -6,6 +6,7 @@ from django.conf import settings
 from django.db import models
 from django.db.models import Q
 
+from core.claims import Claimable
 from core.models import NamedRow
 from datasets.inspection.findings import Part, parts_of
 
@@ -27,7 +28,7 @@ class Dataset(NamedRow):
     owner = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="datasets")
 
 
-class DatasetVersion(models.Model):
+class DatasetVersion(Claimable):
     """One state of a dataset's files. Jobs name a version, so that a later one changes no running job."""
 
     class State(models.TextChoices):
@@ -57,9 +58,6 @@ class DatasetVersion(models.Model):
     progress = models.FloatField(default=0)
     #: Sentences, one per line.
     problem = models.TextField(blank=True, default="")
-    #: Who checks it, and until when that holds: then another checker begins anew.
-    claim = models.CharField(max_length=32, blank=True, default="")
-    claimed_until = models.DateTimeField(null=True)
 
     size_bytes = models.BigIntegerField(null=True)
     file_count = models.PositiveIntegerField(null=True)
@@ -74,7 +72,7 @@ class DatasetVersion(models.Model):
     class Meta:
         ordering = ["dataset", "-number"]
         indexes = [
-            # What checkers look for, among many that are done.
+            # Versions that wait for a check are few among many that are checked.
             models.Index(
                 fields=["id"], condition=Q(state__in=("WAITING", "CHECKING")), name="dataset_version_unchecked"
             )

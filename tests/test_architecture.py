@@ -40,7 +40,7 @@ JOBS_FLOORS: tuple[tuple[str, ...], ...] = (
     ("reports",),
     ("pages", "api"),
     ("templatetags", "tutorial"),
-    ("tasks", "management"),
+    ("tasks", "management", "background"),
 )
 #: Floors within scheduling/: the order in which a cycle goes, and above it the questions that people ask.
 SCHEDULING_FLOORS: tuple[tuple[str, ...], ...] = (
@@ -89,7 +89,7 @@ HANDS_ENVIRONMENT_ON = {
     "workers/executor/forkserver.py": "what is allowed of it, to the forkserver",
     "runtime/tidepool/rank_process.py": "what is allowed of it, to a rank",
     "tracking/management/commands/serve_mlflow.py": "what is needed of it, to MLflow's server",
-    "alerts/management/commands/send_alerts.py": "without a proxy, to its own libraries",
+    "alerts/background.py": "without a proxy, to its own libraries",
     "tracking/server/bridge.py": "to MLflow, in whose process it runs",
     "runtime/tidepool/procfs.py": "the mark by which leftovers are found",
 }

@@ -6,7 +6,7 @@ nothing; what was sent and not noted is sent again as it was, and MLflow keeps o
 
 import logging
 import math
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from datetime import datetime, timedelta
 from itertools import takewhile
 from typing import Any
@@ -92,9 +92,14 @@ class Mirror:
         self._registry_at: datetime | None = None
         #: Slot -> when its newest reading was taken that has been sent.
         self._readings: dict[int, datetime] = {}
+        self._between_calls: Callable[[], None] = lambda: None
 
-    def turn(self, now: datetime) -> bool:
-        """Run one turn. Returns whether there may be more to do at once."""
+    def turn(self, now: datetime, between_calls: Callable[[], None] = lambda: None) -> bool:
+        """Run one turn. Returns whether there may be more to do at once.
+
+        `between_calls` is called often where nothing is half done, and may raise to break the turn off.
+        """
+        self._between_calls = between_calls
         has_more = self._make_runs() or self._send_kept()
         self._keep_registry(now)
         has_readings = self._read_at is None or now - self._read_at >= _READINGS_EVERY
@@ -105,6 +110,7 @@ class Mirror:
             .select_related("job__owner", "job__run", "job__model")
             .order_by("pk")
         ):
+            between_calls()
             try:
                 has_more |= self._send(run, now, has_readings=has_readings)
             except Refused as error:
@@ -131,6 +137,7 @@ class Mirror:
         new = list(jobs.filter(pk__gt=self._newest).order_by("pk")[:_RUNS_PER_TURN])
         old = list(jobs.filter(pk__lt=self._oldest, tracked_run=None).order_by("-pk")[:_RUNS_PER_TURN])
         for job in [*new, *old]:
+            self._between_calls()
             try:
                 ensure_run(self._server, job)
             except Refused as error:
@@ -144,6 +151,7 @@ class Mirror:
         """Send what scripts logged while MLflow was away."""
         kept = list(UnsentCall.objects.select_related("job__owner").order_by("pk")[:_KEPT_PER_TURN])
         for call in kept:
+            self._between_calls()
             try:
                 self._server.post(call.job.owner.get_username(), call.call, call.values)
             except Refused as error:

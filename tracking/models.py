@@ -3,6 +3,7 @@
 from django.conf import settings
 from django.db import models
 
+from core.claims import Claimable
 from jobs.models import InstanceGroup, Job
 from models_registry.models import RegisteredModel
 
@@ -31,13 +32,13 @@ class TrackedRun(models.Model):
         indexes = [models.Index(fields=["is_done"], condition=models.Q(is_done=False), name="runs_to_mirror")]
 
 
-class MirrorState(models.Model):
-    """The one row by which pages know whether MLflow answers: the mirror writes it."""
+class MirrorState(Claimable):
+    """The one row that the mirror claims, and by which pages know whether MLflow answers."""
 
     id = models.PositiveSmallIntegerField(primary_key=True, default=1)
-    #: When the mirror has asked MLflow last, whether that answered or not.
+    #: Time of the mirror's newest call of MLflow, answered or not.
     asked_at = models.DateTimeField()
-    #: Since when MLflow has not answered; None: it answers.
+    #: Time since which MLflow has not answered; None: it answers.
     away_since = models.DateTimeField(null=True, blank=True)
 
     class Meta:

@@ -1,69 +1,58 @@
-"""The life of a replay: somebody claims it, plays it and stores what came of it, as with checks of datasets."""
+"""The life of a replay: a worker claims it, plays it and stores the result. Claims are those of `core.claims`."""
 
-import secrets
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from django.db.models import Q
+from django.db.models import QuerySet
 from django.utils import timezone
 
+from core.claims import Claim, Claims
 from jobs.models import Replay
 
-__all__ = ["KEPT", "Claim", "ClaimLost", "claim_next", "fail", "finish", "give_back", "note_progress", "prune"]
+__all__ = ["KEPT", "claim_next", "fail", "finish", "give_back", "note_progress", "prune", "waiting_replays"]
 
-#: A process that has said nothing for so long is taken for dead; reading a long window takes a while.
-_CLAIM = timedelta(seconds=60)
 KEPT, _MOST = timedelta(days=35), 100
 _State = Replay.State
+#: A replay renews its claim with its progress; until the first progress it reads a window, which may take a while.
+_CLAIMS = Claims(
+    Replay,
+    duration=timedelta(seconds=60),
+    waiting={"state": _State.WAITING},
+    working={"state": _State.RUNNING},
+)
 
 
-class ClaimLost(Exception):
-    """Somebody else plays this one now, or it was removed."""
+def waiting_replays(now: datetime) -> QuerySet[Replay]:
+    """Return the replays that no worker plays, the oldest first."""
+    return _CLAIMS.free(now)
 
 
-@dataclass(frozen=True)
-class Claim:
-    replay: Replay
-    token: str
+def claim_next(now: datetime) -> Claim[Replay] | None:
+    """Claim the oldest replay that no worker plays."""
+    return _CLAIMS.claim_first(waiting_replays(now), now, progress=0)
 
 
-def claim_next(now: datetime) -> Claim | None:
-    """The oldest one that nobody plays."""
-    free = Q(state=_State.WAITING) | Q(state=_State.RUNNING, claimed_until__lt=now)
-    for pk in Replay.objects.filter(free).order_by("id").values_list("pk", flat=True)[:5]:
-        token = secrets.token_hex(8)
-        values = {"state": _State.RUNNING, "claim": token, "claimed_until": now + _CLAIM, "progress": 0}
-        if Replay.objects.filter(free, pk=pk).update(**values):
-            return Claim(Replay.objects.get(pk=pk), token)
-    return None
+def note_progress(claim: Claim[Replay], progress: float) -> None:
+    """Store the progress, and renew the claim. Raises ClaimLost."""
+    _CLAIMS.renew(claim, timezone.now(), progress=min(1.0, progress))
 
 
-def note_progress(claim: Claim, progress: float) -> None:
-    """Say how far it is, and keep the claim. Raises ClaimLost."""
-    _write(claim, progress=min(1.0, progress), claimed_until=timezone.now() + _CLAIM)
+def give_back(claim: Claim[Replay]) -> None:
+    """Stop without a result: the next worker plays the replay at once. Raises ClaimLost."""
+    _CLAIMS.release(claim, progress=0)
 
 
-def give_back(claim: Claim) -> None:
-    """Stop without a result: the next process takes it at once."""
-    _write(claim, state=_State.WAITING, claim="", claimed_until=None, progress=0)
+def finish(claim: Claim[Replay], **columns: Any) -> None:
+    """Store the result: the columns `result`, `jobs` and `moments`. Raises ClaimLost."""
+    _CLAIMS.finish(claim, state=_State.DONE, progress=1, **columns)
 
 
-def finish(claim: Claim, **columns: Any) -> None:
-    """columns: `result`, `jobs` and `moments`."""
-    _write(claim, state=_State.DONE, claim="", claimed_until=None, progress=1, **columns)
-
-
-def fail(claim: Claim, problem: str) -> None:
-    _write(claim, state=_State.FAILED, claim="", claimed_until=None, problem=problem)
-
-
-def _write(held: Claim, /, **values: Any) -> None:
-    if not Replay.objects.filter(pk=held.replay.pk, state=_State.RUNNING, claim=held.token).update(**values):
-        raise ClaimLost(f"replay {held.replay.pk} is not played here any more")
+def fail(claim: Claim[Replay], problem: str) -> None:
+    """Store why the replay cannot be played. Raises ClaimLost."""
+    _CLAIMS.finish(claim, state=_State.FAILED, problem=problem)
 
 
 def prune(now: datetime) -> int:
-    """Remove those that are old, or too many; returns how many."""
+    """Remove replays that are old or too many; return how many."""
     kept = Replay.objects.filter(created_at__gte=now - KEPT).order_by("-id").values_list("pk", flat=True)[:_MOST]
     return Replay.objects.exclude(pk__in=list(kept)).delete()[0]

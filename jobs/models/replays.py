@@ -4,11 +4,13 @@ from django.conf import settings
 from django.db import models
 from django.db.models import F, Q
 
+from core.claims import Claimable
+
 __all__ = ["Replay"]
 
 
-class Replay(models.Model):
-    """Played by `manage.py run_replays`; kept for as long as `jobs.control.replays.KEPT` says."""
+class Replay(Claimable):
+    """The background worker plays it. It is kept for `jobs.control.replays.KEPT`."""
 
     class State(models.TextChoices):
         WAITING = "WAITING"
@@ -28,9 +30,6 @@ class Replay(models.Model):
     #: 0..1, and what goes on.
     progress = models.FloatField(default=0)
     problem = models.TextField(blank=True, default="")
-    #: Who plays it, and until when that holds: then another one begins anew.
-    claim = models.CharField(max_length=32, blank=True, default="")
-    claimed_until = models.DateTimeField(null=True)
     #: Figures, errors and charts, as `ResultOutput` of the API lists them; {} until it is done.
     result = models.JSONField(default=dict)
     #: A row for each training: see `jobs.insight.replay.JOB_COLUMNS`.

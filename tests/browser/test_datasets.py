@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, Route, expect
 
-from datasets.management.commands.check_datasets import Checker
+from datasets.background import DatasetChecks
 from datasets.models import Dataset, DatasetVersion
 from tests.core.archives import tar_of
 from tests.factories import DatasetVersionFactory
@@ -47,9 +47,7 @@ def archive(tmp_path: Path) -> Path:
 
 
 def check_all() -> None:
-    checker = Checker(threading.Event())
-    while checker.turn():
-        pass
+    DatasetChecks().run(threading.Event())
 
 
 def pick_by_keyboard(page: Page, field: str, letters: str) -> None:

@@ -11,7 +11,7 @@ from zoneinfo import ZoneInfo
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, expect
 
-from jobs.management.commands.run_replays import Player
+from jobs.background import Replays
 from jobs.models import Replay
 from tests.browser.conftest import PATIENCE_MS, listen, log_in
 from tests.scene import Scene, user_who_can_log_in
@@ -54,7 +54,7 @@ def test_a_question_is_asked_played_and_answered(page: Page, scene: Scene) -> No
     expect(page.locator("#going")).to_contain_text("waits")
     replay = Replay.objects.exclude(pk=scene.replay.pk).get()
     assert replay.alternative["groups"]["sig-elastic"]["policy"] == "goodput"
-    Player(threading.Event()).turn()
+    Replays().play_next(threading.Event())
     expect(page.locator("#text")).to_contain_text("off in the average completion time")
     expect(page.locator(".main-svg").first).to_be_visible()
     middle = replay.start + (replay.end - replay.start) / 2

@@ -15,14 +15,15 @@ from django.db import IntegrityError, connection, transaction
 from django.utils import timezone
 
 from core import uploads
+from core.claims import Claim, ClaimLost
 from core.errors import Conflict, NotAllowed, UserError
 from core.models import Topic
 from core.sources import Source, Upload
 from datasets import control
 from datasets.actions import DatasetRegistration, check_again, delete_dataset, delete_version, register
-from datasets.control import Claim, ClaimLost, Stopped, check, claim_next, finish, note_progress
+from datasets.background import DatasetChecks
+from datasets.control import Stopped, check, claim_next, finish, note_progress
 from datasets.inspection.inspect import inspect
-from datasets.management.commands.check_datasets import Checker
 from datasets.models import Dataset, DatasetVersion
 from datasets.queries import find_version, why_not_ready
 from jobs import actions as job_actions
@@ -58,7 +59,7 @@ def uploaded(owner, files: dict[str, bytes], name: str = "data.tgz"):
 
 
 def turn() -> bool:
-    return Checker(threading.Event()).turn()
+    return DatasetChecks().check_next(threading.Event())
 
 
 def test_large_ones_wait_for_the_checker(waiting):
@@ -145,7 +146,7 @@ def test_a_claim_is_kept_by_progress(waiting):
 def test_a_checker_that_is_asked_to_stop_gives_its_work_back(waiting):
     stop = threading.Event()
     stop.set()
-    assert Checker(stop).turn()
+    assert DatasetChecks().check_next(stop)
     waiting.refresh_from_db()
     assert (waiting.state, waiting.claim, waiting.progress) == ("WAITING", "", 0)
     with pytest.raises(Stopped):
@@ -251,7 +252,7 @@ def test_a_job_needs_a_ready_dataset(alice, waiting, submission):
     note_progress(claim, 0.4)
     with pytest.raises(InvalidSubmission, match=r"\(40%\)"):
         job_actions.submit(wanted, alice)
-    check(Claim(claim.version, claim.token))
+    check(Claim(claim.row, claim.token))
     assert job_actions.submit(wanted, alice).dataset == waiting
 
 
@@ -337,7 +338,7 @@ def submission(home: Path) -> dict:
 @pytest.mark.django_db(transaction=True)
 def test_the_process_checks_and_leaves_on_sigterm(alice, waiting, home):
     environment = {**os.environ, "TIDEPOOL_DATABASE_URL": database_url(), "TIDEPOOL_HOME": str(home)}
-    command = [sys.executable, "manage.py", "check_datasets"]
+    command = [sys.executable, "manage.py", "run_background"]
     with subprocess.Popen(command, env=environment, cwd=settings.BASE_DIR) as process:
         try:
             wait_until(lambda: DatasetVersion.objects.get().state == "READY", "the process has checked it")

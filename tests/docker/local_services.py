@@ -27,7 +27,7 @@ from tests.waiting import PATIENCE_SECONDS, wait_until
 
 __all__ = ["CONTROL_PLANE", "SERVICES", "LocalServices"]
 
-CONTROL_PLANE = ("web", "scheduler", "control", "checker", "replays", "alerts")
+CONTROL_PLANE = ("web", "scheduler", "control", "background")
 #: In the order in which they start.
 SERVICES = ("valkey", "setup", *CONTROL_PLANE, "executor-virtual")
 

@@ -182,7 +182,7 @@ def test_what_the_operator_is_told_starts_mlflow_beside_everything_else():
     assert told is not None
     services = load(COMPOSE, GIVEN)["services"]
     profiles = {name: set(each.get("profiles", [])) for name, each in services.items()}
-    assert {name for name, of in profiles.items() if of == {"mlflow"}} == {"mlflow", "mirror"}
+    assert {name for name, of in profiles.items() if of == {"mlflow"}} == {"mlflow"}
     started = {name for name, of in profiles.items() if not of or of & set(told[1].split(","))}
     assert started == set(services) - {"executor-virtual"}
     set_there = {line.split("=")[0] for line in told[2].splitlines()}

@@ -9,7 +9,7 @@ from django.utils import timezone
 
 from tests.factories import JobFactory
 from tracking.away import mlflow_away_since, note
-from tracking.management.commands.mirror_runs import mirror_until
+from tracking.background import MirrorLoop
 from tracking.models import MirrorState
 from tracking.upstream import Away
 
@@ -50,11 +50,11 @@ def test_the_mirror_notes_what_it_finds():
     stop = threading.Event()
 
     class Gone:
-        def turn(self, now):
+        def turn(self, now, between_calls):
             stop.set()
             raise Away("MLflow: connection refused")
 
-    mirror_until(stop, Gone())
+    MirrorLoop(Gone(), stop).run()
     assert MirrorState.objects.get().away_since is not None
 
 

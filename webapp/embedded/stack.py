@@ -102,12 +102,9 @@ class Stack:
         self._wait_for_parts(started, epoch)
         self._ready = True
         # Last: nobody waits for them, and what a new home holds is checked already.
-        self._children.start(self._specs.command("checker", "check_datasets"))
         if self._mlflow:
             self._children.start(self._specs.command("mlflow", "serve_mlflow"))
-            self._children.start(self._specs.command("mirror", "mirror_runs"))
-        self._children.start(self._specs.command("replays", "run_replays"))
-        self._children.start(self._specs.command("alerts", "send_alerts"))
+        self._children.start(self._specs.command("background", "run_background"))
 
     def run_until_asked_to_stop(self) -> None:
         while not self._stop_asked.wait(0.2):
@@ -125,7 +122,7 @@ class Stack:
         """Stop all of the stack. Running jobs wait for the next start."""
         if self._tutorial is not None:
             self._tutorial.kill()
-        self._children.stop(["mirror", "alerts", "replays", "checker", "scheduler"], grace_seconds=5)
+        self._children.stop(["background", "scheduler"], grace_seconds=5)
         if self._ready:
             self._stop_trainings()
         self._children.stop(["control"], grace_seconds=5)

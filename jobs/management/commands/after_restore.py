@@ -20,7 +20,7 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         if SchedulerLease.objects.filter(expires_at__gt=timezone.now()).exists():
-            raise CommandError("A scheduler leads: stop web, scheduler, control and checker first.")
+            raise CommandError("A scheduler leads: stop web, scheduler, control and background first.")
         queued = requeue_interrupted()
         caught_up = catch_up_with_folders()
         sessions, _ = Session.objects.all().delete()

@@ -9,12 +9,13 @@ import pytest
 from django.contrib.auth.models import User
 from django.utils import timezone
 
+from core.claims import ClaimLost
 from core.errors import Conflict, NotAllowed, UserError
 from jobs.actions.replays import ReplaySpec, ask_for_replay, remove_replay
+from jobs.background import Replays
 from jobs.control import replays
 from jobs.insight import replay as insight
 from jobs.insight.replay import TooMuch
-from jobs.management.commands.run_replays import Player
 from jobs.models import Replay
 from tests.factories import InstanceGroupFactory, JobFactory, UserFactory
 
@@ -33,9 +34,8 @@ def carol() -> User:
 
 def test_it_is_played_once_and_says_what_came_of_it(carol: User) -> None:
     replay = ask_for_replay(ReplaySpec(START, END, {"all": {"policy": "goodput"}}, gpus=4), carol)
-    player = Player(threading.Event())
-    assert player.turn()
-    assert not player.turn()
+    assert Replays().play_next(threading.Event())
+    assert not Replays().play_next(threading.Event())
     replay.refresh_from_db()
     assert (replay.state, replay.progress, len(replay.jobs)) == (Replay.State.DONE, 1, 1)
     assert replay.result["counted"] == 0
@@ -82,8 +82,8 @@ def raising(error: Exception) -> Callable[..., Any]:
 @pytest.mark.parametrize("error", [TooMuch("too long"), ZeroDivisionError()])
 def test_one_that_cannot_be_played_says_why(carol: User, monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
     replay = ask_for_replay(ReplaySpec(START, END), carol)
-    monkeypatch.setattr("jobs.management.commands.run_replays.replayed", raising(error))
-    Player(threading.Event()).turn()
+    monkeypatch.setattr("jobs.insight.replay.replayed", raising(error))
+    Replays().play_next(threading.Event())
     replay.refresh_from_db()
     assert replay.state == Replay.State.FAILED
     assert replay.problem
@@ -101,7 +101,7 @@ def test_one_that_is_removed_is_not_played_on(carol: User) -> None:
     claim = replays.claim_next(timezone.now())
     assert claim is not None
     remove_replay(replay.pk, carol)
-    with pytest.raises(replays.ClaimLost):
+    with pytest.raises(ClaimLost):
         replays.note_progress(claim, 0.5)
 
 
@@ -110,7 +110,7 @@ def test_one_of_a_process_that_died_or_stops_is_played_by_the_next(carol: User) 
     assert replays.claim_next(timezone.now() - timedelta(minutes=2)) is not None
     stopping = threading.Event()
     stopping.set()
-    Player(stopping).turn()
+    Replays().play_next(stopping)
     replay.refresh_from_db()
     assert replay.state == Replay.State.WAITING
     assert replays.claim_next(timezone.now()) is not None

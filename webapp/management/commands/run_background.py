@@ -1,0 +1,41 @@
+"""The background worker: checks datasets, plays replays, sends alerts and mirrors trainings to MLflow."""
+
+import os
+from typing import Any
+
+from django.conf import settings
+from django.core.management.base import BaseCommand
+
+from alerts.background import Alerts
+from core.background import BackgroundTask, BackgroundWorker
+from core.process import stop_at_signals
+from datasets.background import DatasetChecks
+from jobs.background import Replays
+
+__all__ = ["Command"]
+
+#: Trainings, pages and the scheduler come first.
+_NICENESS = 10
+
+
+class Command(BaseCommand):
+    help = "Check datasets, play replays, send alerts, mirror trainings to MLflow; until SIGTERM. Any number may run."
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        os.nice(_NICENESS)
+        BackgroundWorker(_tasks(), stop_at_signals()).run()
+
+
+def _tasks() -> list[BackgroundTask]:
+    checks, replays, alerts = DatasetChecks(), Replays(), Alerts()
+    tasks = [
+        BackgroundTask("checks", checks.run, checks.has_work),
+        BackgroundTask("replays", replays.run, replays.has_work),
+        BackgroundTask("alerts", alerts.run, alerts.has_work),
+    ]
+    if settings.TIDEPOOL_MLFLOW_SOCKET:
+        # A site without MLflow does without the memory of its client.
+        from tracking.background import run_mirror
+
+        tasks.append(BackgroundTask("mirror", run_mirror))
+    return tasks
