@@ -1,4 +1,4 @@
-"""Changes of accounts by administrators. Each takes effect in every process at once, and is recorded in the audit."""
+"""Changes of accounts by administrators. Each takes effect in every process at once, and the audit records it."""
 
 from axes.utils import reset
 from django.contrib.auth.hashers import UNUSABLE_PASSWORD_PREFIX
@@ -26,7 +26,7 @@ __all__ = [
     "withdraw_invitation",
 ]
 
-#: Of people who have never come: whoever got hold of an administrator's session must not fill the database.
+#: Limit on invited users who never logged in, so that a stolen administrator's session cannot fill the database.
 MAX_OPEN_INVITATIONS = 200
 _MAX_NAME = 150
 _KIND = "user"
@@ -34,7 +34,7 @@ _KIND = "user"
 
 @transaction.atomic
 def invite(actor: User, username: str, role: str) -> Handout:
-    """A user without a password, who sets one by the link."""
+    """Create a user without a password. Return the link by which the user sets one."""
     require_cluster_admin(actor)
     name, role = _checked_username(username), _checked_role(role)
     if OneTimeLink.objects.filter(user__last_login=None).count() >= MAX_OPEN_INVITATIONS:
@@ -53,7 +53,7 @@ def invite(actor: User, username: str, role: str) -> Handout:
 
 @transaction.atomic
 def withdraw_invitation(actor: User, user_id: int) -> None:
-    """The user who never came is gone, and the name is free again."""
+    """Delete a user who never logged in, which frees the name."""
     user = _locked(actor, user_id)
     if user.last_login is not None or user.has_usable_password():
         raise Conflict(f"{user.username} has a password already: deactivate the account instead.")
@@ -77,9 +77,9 @@ def change_role(actor: User, user_id: int, role: str) -> User:
 
 @transaction.atomic
 def deactivate(actor: User, user_id: int) -> User:
-    """Ends sessions, websockets and tokens at once. What the user's trainings do is theirs: they go on.
+    """End the user's sessions, websockets and tokens at once. The user's trainings go on.
 
-    The password goes, too: sessions would otherwise be good again once the account is.
+    The password is removed, too: otherwise, reactivating the account would make old sessions valid again.
     """
     user = _locked(actor, user_id)
     if user.pk == actor.pk:
@@ -99,7 +99,7 @@ def deactivate(actor: User, user_id: int) -> User:
 
 @transaction.atomic
 def activate(actor: User, user_id: int) -> Handout:
-    """Lets a deactivated user in again, who sets a new password by the link."""
+    """Reactivate a deactivated user. Return the link by which the user sets a new password."""
     user = _locked(actor, user_id)
     if user.is_active:
         raise Conflict(f"{user.username} is active already.")
@@ -112,7 +112,7 @@ def activate(actor: User, user_id: int) -> Handout:
 
 @transaction.atomic
 def reset_password(actor: User, user_id: int) -> Handout:
-    """The old password and all sessions end; tokens stay. Of somebody invited: another link."""
+    """End the password and all sessions, but keep tokens. Return a link for a new password; an earlier link ends."""
     user = _locked(actor, user_id)
     if user.pk == actor.pk:
         raise Conflict("This is your own account: change its password on your account page.")
@@ -128,11 +128,11 @@ def reset_password(actor: User, user_id: int) -> Handout:
 
 
 def _locked(actor: User, user_id: int) -> User:
-    """The user, after the administrators: so no two changes pass each other, and the last administrator stays."""
+    """Lock all administrators, then the user: concurrent changes must not remove the last administrator."""
     require_cluster_admin(actor)
     admins = {user.pk: user for user in _admins().select_for_update().order_by("pk")}
     if actor.pk not in admins:
-        raise Conflict("You are no administrator any more: somebody changed your account just now.")
+        raise Conflict("You are no longer an administrator: somebody changed your account just now.")
     user = admins.get(user_id) or User.objects.select_for_update().filter(pk=user_id).first()
     if user is None:
         raise NotFound(f"There is no user {user_id}: look them up in the list.")
@@ -176,7 +176,7 @@ def _checked_role(role: str) -> Role:
 
 
 def _checked_username(text: str) -> str:
-    """One that is told from all others by eye, and can name a folder."""
+    """Return the normalized name, which no other user has in any case and which can name a folder."""
     name = User.normalize_username(checked_name(text, field="username", limit=_MAX_NAME))
     try:
         UnicodeUsernameValidator()(name)

@@ -1,4 +1,4 @@
-"""`/api/v1/me/…` for everybody's own account, `/api/v1/users/…` for administrators."""
+"""REST addresses of accounts: `/api/v1/me/…` for one's own account, `/api/v1/users/…` for administrators."""
 
 from typing import Any
 
@@ -24,7 +24,7 @@ from core.scopes import FULL, SUBMIT
 
 __all__ = ["urlpatterns"]
 
-_GONE = {204: OpenApiResponse(description="It is gone.")}
+_GONE = {204: OpenApiResponse(description="Deleted.")}
 _SCOPES = "read, submit (read, and trainings with what they need), full, or job:412 (that training alone)."
 _STATES = ["active", "invited", "password reset", "no password", "deactivated"]
 
@@ -118,16 +118,16 @@ class Me(GenericAPIView[User]):
 class MyPassword(GenericAPIView[User]):
     serializer_class = PasswordInput
 
-    @extend_schema(request=PasswordInput, responses={204: OpenApiResponse(description="It is changed.")})
+    @extend_schema(request=PasswordInput, responses={204: OpenApiResponse(description="Changed.")})
     def post(self, request: Request) -> Response:
-        """Change one's own. All sessions but this one end; tokens stay."""
+        """Change your own password. All sessions except this one end; tokens stay."""
         given = validated(PasswordInput, request.data)
         change_own_password(request._request, signed_in(request), given["old_password"], given["password"])
         return Response(status=204)
 
 
 class MyToken(GenericAPIView[ApiToken]):
-    """One's token of the name "default". For others, see `me/tokens/`."""
+    """Your token with the name "default". For others, see `me/tokens/`."""
 
     serializer_class = TokenState
 
@@ -137,7 +137,7 @@ class MyToken(GenericAPIView[ApiToken]):
 
     @extend_schema(request=None, responses={201: OnlyToken})
     def post(self, request: Request) -> Response:
-        """Make a new one; the earlier one ends."""
+        """Create a new token; the earlier one ends."""
         return Response({"token": create_token(signed_in(request))}, status=201)
 
     @extend_schema(responses=_GONE)
@@ -149,7 +149,7 @@ class MyToken(GenericAPIView[ApiToken]):
 
 
 class MyTokens(ListAPIView[ApiToken]):
-    """One's own tokens."""
+    """Your own tokens."""
 
     serializer_class = TokenOutput
     pagination_class = NamedPages
@@ -159,7 +159,7 @@ class MyTokens(ListAPIView[ApiToken]):
 
     @extend_schema(request=TokenInput, responses={201: NewTokenOutput})
     def post(self, request: Request) -> Response:
-        """Make one. It is shown only in this answer."""
+        """Create a token. Only this response contains it."""
         made = make_token(signed_in(request), **validated(TokenInput, request.data))
         return Response({**TokenOutput(made.row).data, "token": made.text}, status=201)
 
@@ -182,7 +182,7 @@ class MyCurrentToken(GenericAPIView[ApiToken]):
     def get_object(self) -> ApiToken:
         if isinstance(self.request.auth, ApiToken):
             return self.request.auth
-        raise NotFound("This request has no token: it came by a session or a password.")
+        raise NotFound("This request has no token: it uses a session or a password.")
 
     @extend_schema(responses={200: TokenOutput, 404: ErrorSerializer})
     def get(self, request: Request) -> Response:
@@ -230,10 +230,10 @@ class DeviceView(GenericAPIView[Any]):
 class Device(DeviceView):
     @extend_schema(request=DeviceInput, responses={201: DeviceOutput})
     def post(self, request: Request) -> Response:
-        """Ask for a token that a user confirms in a browser. Needs no log-in."""
-        asked = devices.ask(request._request, **validated(DeviceInput, request.data))
-        address = request.build_absolute_uri(f"{reverse('device')}?code={asked.code}")
-        values = {**vars(asked), "address": address, "poll_seconds": devices.POLL_SECONDS}
+        """Request a token that a user confirms in a browser. Needs no log-in."""
+        made = devices.ask(request._request, **validated(DeviceInput, request.data))
+        address = request.build_absolute_uri(f"{reverse('device')}?code={made.code}")
+        values = {**vars(made), "address": address, "poll_seconds": devices.POLL_SECONDS}
         return Response(DeviceOutput(values).data, status=201, headers={"Cache-Control": "no-store"})
 
 
@@ -277,12 +277,12 @@ class UserList(ListModelMixin, UserView):
 
     @extend_schema(parameters=[OpenApiParameter("search", str, description="Part of a name.")])
     def get(self, request: Request) -> Response:
-        """All users; for administrators of the cluster, as are all addresses below."""
+        """List all users. For administrators of the cluster, like all addresses below."""
         return self.list(request)
 
     @extend_schema(request=InviteInput, responses={201: HandoutOutput})
     def post(self, request: Request) -> Response:
-        """Invite somebody, who sets a password by the link."""
+        """Invite a user. The response contains the link by which the user sets a password."""
         return self.handed_out(actions.invite(signed_in(request), **validated(InviteInput, request.data)), 201)
 
 
@@ -292,14 +292,14 @@ class UserDetail(UserView):
 
     @extend_schema(request=RoleInput, responses=UserOutput)
     def patch(self, request: Request, reference: str) -> Response:
-        """Change the role. Who administers an instance group, that group says."""
+        """Change the role. Administrators of an instance group are a setting of that group."""
         given, user = validated(RoleInput, request.data), self.user()
         actions.change_role(signed_in(request), user.pk, given["role"])
         return Response(UserOutput(find_user(user.username)).data)
 
     @extend_schema(responses=_GONE)
     def delete(self, request: Request, reference: str) -> Response:
-        """Withdraw the invitation of somebody who never came. Others are deactivated: what they did stays theirs."""
+        """Withdraw the invitation of a user who never logged in. Deactivate other users instead: their objects stay."""
         actions.withdraw_invitation(signed_in(request), self.user().pk)
         return Response(status=204)
 
@@ -307,21 +307,21 @@ class UserDetail(UserView):
 class UserReset(UserView):
     @extend_schema(request=None, responses=HandoutOutput)
     def post(self, request: Request, reference: str) -> Response:
-        """Reset the password: it and all sessions end, and the user sets another one by the link. Tokens stay."""
+        """End the password and all sessions; the user sets another password by the link. Tokens stay."""
         return self.handed_out(actions.reset_password(signed_in(request), self.user().pk))
 
 
 class UserActivation(UserView):
     @extend_schema(request=None, responses=HandoutOutput)
     def post(self, request: Request, reference: str) -> Response:
-        """Let a deactivated user in again, by the link."""
+        """Reactivate a deactivated user, who sets a password by the link."""
         return self.handed_out(actions.activate(signed_in(request), self.user().pk))
 
 
 class UserDeactivation(UserView):
     @extend_schema(request=None, responses=UserOutput)
     def post(self, request: Request, reference: str) -> Response:
-        """Sessions, websockets, tokens and the password end at once. Trainings go on: cancel them by `jobs/`."""
+        """End sessions, websockets, tokens and the password at once. Trainings go on: cancel them with `jobs/`."""
         user = actions.deactivate(signed_in(request), self.user().pk)
         return Response(UserOutput(find_user(user.username)).data)
 
@@ -332,7 +332,7 @@ class UserTokens(UserView):
 
     @extend_schema(responses=TokenOutput(many=True))
     def get(self, request: Request, reference: str) -> Response:
-        """List the tokens of any user; never the tokens themselves."""
+        """List the tokens of a user, without the secrets."""
         rows: Any = self.paginate_queryset(ApiToken.objects.filter(user=self.user()))  # type: ignore[arg-type]
         return self.get_paginated_response(TokenOutput(rows, many=True).data)
 

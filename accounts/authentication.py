@@ -19,32 +19,32 @@ from rest_framework.authentication import BaseAuthentication, BasicAuthenticatio
 from rest_framework.exceptions import AuthenticationFailed, Throttled
 from rest_framework.request import Request
 
-from accounts.hashing import verifying
 from accounts.models import ApiToken
 from accounts.tokens import digest_of
+from accounts.verification_limits import verifying
 
 __all__ = ["BACKEND", "REALM", "BasicLogin", "BearerToken", "Passwords", "XAuthToken", "address_of"]
 
-#: As sessions name it.
+#: Name of the backend in sessions.
 BACKEND = "accounts.authentication.Passwords"
-#: A password hash costs 0.4 s of CPU: scripts that poll must not pay it for each request.
+#: Lifetime of verified credentials. A password hash costs 0.4 s of CPU, which polling scripts must not pay each time.
 CACHE_SECONDS = 60.0
-#: Credentials that were right a moment ago, by a digest keyed for this process: user's id and stored password hash.
+#: Recently verified credentials: digest keyed for this process -> user's id and stored password hash.
 _verified = LocMemCache("credentials", {"timeout": CACHE_SECONDS, "max_entries": 1000})
 _KEY = secrets.token_bytes(32)
-#: A token's last use is no reason to write at each request.
+#: Shortest time between two writes of a token's last use.
 _USE_NOTED_EVERY = timedelta(minutes=1)
-#: Not "Basic": browsers would open their own log-in window over our pages.
+#: Challenge of a 401. With "Basic", browsers would open their own log-in window over our pages.
 REALM = 'Bearer realm="api"'
 
 
 def address_of(request: HttpRequest) -> str:
-    """Address of whoever asks; "" where there is none, as on a unix socket."""
+    """Return the address of the client; "" if there is none, as on a unix socket."""
     return str(request.META.get("REMOTE_ADDR") or "")
 
 
 class Passwords(ModelBackend):
-    """Django's, in turns: verifying a password is the dearest that strangers may ask for."""
+    """Django's backend with a limit on concurrent verifications, the costliest thing that strangers can request."""
 
     def authenticate(
         self, request: HttpRequest | None, username: str | None = None, password: str | None = None, **kwargs: Any
@@ -71,7 +71,7 @@ class BearerToken(BaseAuthentication):
 
 
 class XAuthToken(BaseAuthentication):
-    """The same tokens, in the header that clients of Cloud Pak send."""
+    """Authentication with the same tokens in `X-Auth-Token`, the header of Cloud Pak's clients."""
 
     def authenticate(self, request: Request) -> tuple[User, ApiToken] | None:
         text = request.headers.get("X-Auth-Token", "").strip()
@@ -82,7 +82,7 @@ class XAuthToken(BaseAuthentication):
 
 
 def _owner_of(text: str) -> tuple[User, ApiToken]:
-    """Only a token whose digest is stored is good: what one says about itself is never believed."""
+    """Return the owner of a token and its row. Only the stored digest counts; claims inside the token do not."""
     token = ApiToken.objects.select_related("user").filter(digest=digest_of(text), user__is_active=True).first()
     if token is None:
         raise AuthenticationFailed("The token is not valid: make a new one on your account page.")
@@ -101,7 +101,7 @@ class BasicLogin(BasicAuthentication):
         text = f"{len(userid)}:{userid}:{password}".encode("utf-8", "surrogatepass")
         digest = hmac.digest(_KEY, text, "sha256").hex()
         pk, stored = _verified.get(digest, (0, ""))
-        # A changed password or a disabled user ends the entry at once, in every process.
+        # The query makes an entry invalid at once, in every process, if the password changed or the user is disabled.
         known = User.objects.filter(pk=pk, password=stored, is_active=True).first() if pk else None
         user = known or self._verify(userid, password, request)
         if known is None:
@@ -113,7 +113,7 @@ class BasicLogin(BasicAuthentication):
 
     @staticmethod
     def _verify(userid: str, password: str, request: Request) -> User:
-        """Wrong ones count as those of the log-in page do, and are refused for a while after too many."""
+        """Return the user. Wrong passwords count as on the log-in page; too many are refused for a while."""
         plain = getattr(request, "_request", request)
         if not AxesProxyHandler.is_allowed(plain, {"username": userid}):
             raise Throttled(settings.AXES_COOLOFF_TIME * 3600, "Too many failed log-ins: wait a quarter of an hour.")

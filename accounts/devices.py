@@ -1,7 +1,7 @@
-"""Log-in of programs by a code: the program asks, a user confirms in a browser, the program fetches its token.
+"""Log-in of programs by a code, after RFC 8628: a user confirms the code in a browser, the program fetches its token.
 
-After RFC 8628. The program holds one secret, the user types the other; only their sha256 are stored. The token itself
-is made when the program fetches it, so that it lies nowhere in between.
+The program holds one secret, the user types the other; only their sha256 are stored. The token itself
+is created when the program fetches it, so it is never stored in between.
 """
 
 import secrets
@@ -14,39 +14,39 @@ from django.http import HttpRequest
 from django.utils import timezone
 
 from accounts.authentication import address_of
-from accounts.hashing import verifying
 from accounts.models import DeviceGrant
 from accounts.tokens import NewToken, digest_of, replace_token
+from accounts.verification_limits import verifying
 from core.errors import Conflict, NotFound, TooMany, field_error
 from core.scopes import checked_scope, job_of
 from core.text import checked_name
 
-__all__ = ["EXPIRES_AFTER", "POLL_SECONDS", "TOKEN_DAYS", "Asked", "answer", "ask", "fetch", "find"]
+__all__ = ["EXPIRES_AFTER", "POLL_SECONDS", "TOKEN_DAYS", "DeviceRequest", "answer", "ask", "fetch", "find"]
 
 EXPIRES_AFTER = timedelta(minutes=10)
 POLL_SECONDS = 2
 TOKEN_DAYS = 90
-#: Consonants and digits that nobody mistakes for others, and that make no words.
+#: Letters of a code: consonants and digits that look different from each other and form no words.
 _LETTERS = "BCDFGHJKLMNPQRSTVWXZ23456789"
 _HALF = 4
-#: Open requests of an address, and of all.
+#: Limits on open requests, per address and in total.
 _MOST_OF_ADDRESS, _MOST = 20, 1000
 _MAX_MACHINE = 40
-_GONE = "This code is over, or is none: ask for another one with `tidepool login`."
+_GONE = "This code has expired or does not exist: ask for another one with `tidepool login`."
 
 
 @dataclass(frozen=True)
-class Asked:
-    #: What the program keeps to itself.
+class DeviceRequest:
+    #: Secret of the program.
     device: str
-    #: What the user types, such as `WXYZ-2345`.
+    #: Code that the user types, such as `WXYZ-2345`.
     code: str
     expires_at: datetime
 
 
 @transaction.atomic
-def ask(request: HttpRequest, machine: str, scope: str) -> Asked:
-    """Open a request for a token. Raises UserError for a machine or scope that does not fit, TooMany."""
+def ask(request: HttpRequest, machine: str, scope: str) -> DeviceRequest:
+    """Open a request for a token. Raises UserError for an invalid machine or scope, TooMany."""
     machine, scope = checked_name(machine, field="machine", limit=_MAX_MACHINE), checked_scope(scope)
     if job_of(scope) is not None:
         raise field_error(
@@ -65,11 +65,11 @@ def ask(request: HttpRequest, machine: str, scope: str) -> Asked:
         scope=scope,
         expires_at=now + EXPIRES_AFTER,
     )
-    return Asked(device, f"{code[:_HALF]}-{code[_HALF:]}", grant.expires_at)
+    return DeviceRequest(device, f"{code[:_HALF]}-{code[_HALF:]}", grant.expires_at)
 
 
 def find(request: HttpRequest, code: str) -> DeviceGrant:
-    """The request with this code, as a user types it. Wrong ones count as wrong passwords.
+    """Return the open request with this code, as a user types it. Wrong codes count as wrong passwords.
 
     Raises NotFound, TooMany.
     """
@@ -86,7 +86,7 @@ def find(request: HttpRequest, code: str) -> DeviceGrant:
 
 
 def answer(grant: DeviceGrant, user: User, *, confirmed: bool) -> None:
-    """Confirm the request, or refuse it. Raises Conflict where it was answered in the meantime."""
+    """Confirm or refuse the request. Raises Conflict if it was answered in the meantime."""
     open_one = DeviceGrant.objects.filter(pk=grant.pk, user=None, expires_at__gt=timezone.now())
     changed = open_one.update(user=user) if confirmed else open_one.delete()[0]
     if not changed:
@@ -95,7 +95,7 @@ def answer(grant: DeviceGrant, user: User, *, confirmed: bool) -> None:
 
 @transaction.atomic
 def fetch(device: str) -> NewToken | None:
-    """The token, once; None while nobody has confirmed. Raises NotFound once it is refused, over or fetched."""
+    """Return the token once; None until a user confirms. Raises NotFound if it was refused, expired or fetched."""
     rows = DeviceGrant.objects.select_for_update(of=("self",)).select_related("user")
     grant = rows.filter(device_digest=digest_of(device), expires_at__gt=timezone.now()).first()
     if grant is None:

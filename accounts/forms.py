@@ -1,4 +1,4 @@
-"""Forms of accounts. Actions check what is given; forms only carry it."""
+"""Forms of accounts. Actions validate the values; forms only carry them."""
 
 from datetime import datetime, timedelta
 from typing import Any
@@ -11,20 +11,20 @@ from core.scopes import FULL, READ, SUBMIT
 
 __all__ = ["ROLES", "SCOPES", "DeviceForm", "InviteForm", "NewPasswordForm", "OwnPasswordForm", "TokenForm"]
 
-#: What each role means, said where one is chosen.
+#: Role -> sentence that explains it in forms.
 ROLES = {
     Role.VIEWER: "Looks at everything that a data scientist sees, and changes nothing.",
-    Role.DATA_SCIENTIST: "Registers datasets and models, submits trainings, and owns what comes of it.",
+    Role.DATA_SCIENTIST: "Registers datasets and models, submits trainings, and owns the results.",
     Role.CLUSTER_ADMIN: "Sees and changes everything: hosts, groups, users, and everybody's trainings.",
 }
-#: What a token of each scope is for, said where one is chosen.
+#: Scope of a token -> words that explain it in forms.
 SCOPES = {
     READ: "Read: all that you may see",
     SUBMIT: "Submit: also train and add data",
     FULL: "Full: all that you may do",
     "job": "One training: change, stop it",
 }
-_DAYS = {"30": "30 days", "90": "90 days", "365": "1 year", "": "It does not end by itself"}
+_DAYS = {"30": "30 days", "90": "90 days", "365": "1 year", "": "Never"}
 _LONGEST = 4096
 
 
@@ -43,7 +43,7 @@ class InviteForm(forms.Form):
 
 
 class NewPasswordForm(forms.Form):
-    """Twice, because nobody sees what is typed."""
+    """Form with the new password typed twice, because typing is invisible."""
 
     password = _password("New password", "new-password", help_text="At least 10 characters, none that is well known.")
     again = _password("The same again", "new-password")
@@ -51,7 +51,7 @@ class NewPasswordForm(forms.Form):
     def clean_again(self) -> str:
         again: str = self.cleaned_data["again"]
         if again != self.cleaned_data.get("password", again):
-            raise forms.ValidationError("The two are not the same: type it again.")
+            raise forms.ValidationError("The two passwords differ: type the new one again.")
         return again
 
 

@@ -1,6 +1,6 @@
-"""Guesses at secrets in addresses: whoever opens ten that do not exist waits a quarter of an hour.
+"""Throttling of guesses at secret links: ten links that do not exist lock an address out for a quarter of an hour.
 
-django-axes counts them by address of the browser, as it counts wrong passwords, under a name for each kind of link.
+django-axes counts guesses by the client's address, as it counts wrong passwords, under a name for each kind of link.
 """
 
 from axes.handlers.proxy import AxesProxyHandler
@@ -22,6 +22,6 @@ def refuse_guessing(request: HttpRequest, kind: str) -> None:
 
 
 def count_wrong_guess(request: HttpRequest, kind: str) -> None:
-    """Outside of the transaction that refused it. django-axes keeps the path; what cannot be stored is no guess."""
+    """Count a wrong link, outside of the transaction that refused it. A path that cannot be stored is ignored."""
     if is_storable(request.path_info):
         user_login_failed.send(__name__, credentials={"username": kind}, request=request)

@@ -1,4 +1,4 @@
-"""API tokens, requests for one by a program, and one-time links."""
+"""API tokens, programs' requests for tokens, and one-time links."""
 
 from django.conf import settings
 from django.db import models
@@ -7,20 +7,20 @@ __all__ = ["ApiToken", "DeviceGrant", "OneTimeLink"]
 
 
 class ApiToken(models.Model):
-    """A bearer token. Only its hash is stored: it is shown once, when it is made."""
+    """A bearer token. Only its hash is stored: the token is shown once, when it is created."""
 
     user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="api_tokens")
     name = models.CharField(max_length=64)
     #: sha256 of the token, which is random enough to need no slow hash.
     digest = models.CharField(max_length=64, unique=True)
-    #: As `core.scopes` reads it.
+    #: Scope of the token; see `core.scopes`.
     scope = models.CharField(max_length=32, default="full")
     created_at = models.DateTimeField(auto_now_add=True)
-    #: None: it ends when it is withdrawn.
+    #: Expiry; None: the token is valid until it is withdrawn.
     expires_at = models.DateTimeField(null=True, blank=True)
-    #: Of a log-on by WMLA's clients: the user's session hash then, so that it ends with the password. "": it does not.
+    #: For a log-on of WMLA's clients, the user's session hash at that time: a changed password ends the token. Else "".
     session_hash = models.CharField(max_length=128, blank=True, default="")
-    #: To the minute.
+    #: Time of the last use, to the minute.
     last_used_at = models.DateTimeField(null=True, blank=True)
 
     class Meta:
@@ -35,17 +35,17 @@ class ApiToken(models.Model):
 
 
 class DeviceGrant(models.Model):
-    """A program's request for a token, which a user confirms in a browser. Gone once the program has the token."""
+    """A program's request for a token, which a user confirms in a browser. Deleted once the program has the token."""
 
-    #: sha256 of the secret by which the program asks for its token, and of the code that the user types.
+    #: sha256 of the program's secret, and of the code that the user types.
     device_digest = models.CharField(max_length=64, unique=True)
     code_digest = models.CharField(max_length=64, unique=True)
-    #: The machine as the program calls it, and the address that it asks from.
+    #: Name of the machine, as the program sends it, and the program's network address.
     machine = models.CharField(max_length=64)
     address = models.CharField(max_length=64)
     scope = models.CharField(max_length=32)
     expires_at = models.DateTimeField()
-    #: Who has confirmed it; None: nobody yet.
+    #: User who confirmed the request; None until then.
     user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, null=True, related_name="+")
 
 

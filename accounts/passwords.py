@@ -1,6 +1,6 @@
-"""Passwords: the change of one's own, one-time links that set one without the old, and lockouts after wrong ones.
+"""Changes of one's own password, one-time links that set a password without the old one, and records of lockouts.
 
-No mail is sent: administrators hand links on.
+No mail is sent: administrators pass links on.
 """
 
 import hmac
@@ -45,7 +45,7 @@ RESET = timedelta(days=1)
 
 @dataclass(frozen=True)
 class Handout:
-    """A link that an administrator hands on to a user, and can read only now."""
+    """A one-time link for a user. The administrator sees it once, and passes it on."""
 
     user: User
     #: Path of the link on this site.
@@ -54,7 +54,10 @@ class Handout:
 
 
 def change_own_password(request: HttpRequest, user: User, old: str, new: str) -> None:
-    """Ends all sessions but this one. Wrong old ones count as wrong log-ins do: an open session is no way to guess."""
+    """Set a new password, and end all sessions except this one.
+
+    A wrong old password counts as a failed log-in, so that an open session cannot be used for guessing.
+    """
     if authenticate(request=request, username=user.get_username(), password=old) is None:
         raise field_error("old_password", "This is not your password.")
     _check_password(user, new)
@@ -76,7 +79,7 @@ def hand_out_link(user: User, valid_for: timedelta, actor: User) -> Handout:
 
 
 def find_link(request: HttpRequest, number: int, secret: str, *, lock: bool = False) -> OneTimeLink:
-    """The link of this address; who tries too many wrong ones must wait."""
+    """Return the link with this number and secret. Raises NotFound, and UserError after too many wrong links."""
     refuse_guessing(request, ONE_TIME_LINK)
     links = OneTimeLink.objects.select_for_update(of=("self",)) if lock else OneTimeLink.objects.all()
     link = links.select_related("user").filter(pk=number, expires_at__gt=timezone.now(), user__is_active=True).first()
@@ -87,7 +90,7 @@ def find_link(request: HttpRequest, number: int, secret: str, *, lock: bool = Fa
 
 @transaction.atomic
 def set_password_by_link(request: HttpRequest, number: int, secret: str, password: str) -> User:
-    """The link ends. Raises UserError where the password is none that may be used; the link stays then."""
+    """Set the user's password and delete the link. Raises UserError for an invalid password, and keeps the link."""
     link = find_link(request, number, secret, lock=True)
     _check_password(link.user, password)
     _set_password(link.user, password, "set by a one-time link the password of")
@@ -96,9 +99,9 @@ def set_password_by_link(request: HttpRequest, number: int, secret: str, passwor
 
 
 def record_lockout(sender: object, username: str | None, ip_address: str | None, **_: Any) -> None:
-    """Record in the audit whom django-axes locks out.
+    """Record a lockout by django-axes in the audit, once for its duration.
 
-    Once in the time that it lasts: who goes on guessing must not fill the database.
+    Further guesses in that time must not fill the database.
     """
     name, address = storable(username or "")[:255], (ip_address or "unknown")[:64]
     since = timezone.now() - timedelta(hours=settings.AXES_COOLOFF_TIME)

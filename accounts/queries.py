@@ -22,9 +22,9 @@ class UserRow:
     username: str
     role: Role
     state: str
-    #: When the open one-time link ends.
+    #: Expiry of the open one-time link.
     link_expires_at: datetime | None
-    #: Names of the restricted groups that they may submit to, and of those that they administer.
+    #: Names of the restricted groups that the user may submit to, and of those that the user administers.
     instance_groups: list[str]
     administers: list[str]
     tokens: int
@@ -33,7 +33,7 @@ class UserRow:
 
     @property
     def role_words(self) -> str:
-        """The role as pages show it, with what the groups say."""
+        """Return the role as pages show it, which includes the groups that the user administers."""
         if self.administers and self.role == Role.DATA_SCIENTIST:
             return "group admin"
         return str(self.role.label)
@@ -53,7 +53,7 @@ def users(search: str = "") -> QuerySet[User]:
 
 
 def find_user(reference: int | str) -> User:
-    """Find a user by name or, where no name fits, by id."""
+    """Return the user with this name or, if there is none, with this id. Raises NotFound."""
     user = by_reference(users(), reference, name="username")
     if user is None:
         raise NotFound("There is no such user: look them up in the list.")
@@ -80,7 +80,7 @@ def user_row(user: User) -> UserRow:
 
 
 def _state(user: User, link_expires_at: datetime | None) -> str:
-    """Scripts of Tidepool itself work as users without a password, too."""
+    """Return the state of a user as pages show it. Tidepool's own scripts use accounts without a password."""
     if not user.is_active:
         return "deactivated"
     if user.has_usable_password():

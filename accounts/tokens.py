@@ -1,7 +1,7 @@
 """Tokens of the API and of log-ons by WMLA's clients. Each is shown once; only its digest is stored.
 
-A log-on's token is a JSON web token, whose claims clients read to show who is logged on and until when. Here they
-decide nothing: a token is good as long as its row is there, has not expired, and the password is that of the log-on.
+The token of a log-on is a JSON web token, because clients read its claims to show the user and the expiry. The server
+ignores the claims: a token is valid while its row exists and has not expired, and the password has not changed.
 """
 
 import hashlib
@@ -39,35 +39,35 @@ __all__ = [
 ]
 
 MAX_TOKENS = 50
-#: The name of the one that `me/token/` makes, replaces and withdraws.
+#: Name of the token that `me/token/` creates, replaces and withdraws.
 UNNAMED = "default"
-#: Of a log-on.
+#: Lifetime of a log-on.
 LIFETIME = timedelta(hours=12)
-#: Of a user at once; a notebook that logs on in each run pushes out its oldest.
+#: Log-ons of a user at once; a new one replaces the oldest, for notebooks that log on in each run.
 MAX_LOGONS = 20
 
 
 @dataclass(frozen=True)
 class NewToken:
     row: ApiToken
-    #: The token itself: this is the only time that it can be read.
+    #: The token itself, which cannot be read again later.
     text: str
 
 
 def digest_of(secret: str) -> str:
-    """The sha256 of a secret that is random enough to need no slow hash."""
+    """Return the sha256 of a secret that is random enough to need no slow hash."""
     return hashlib.sha256(secret.encode("utf-8", "surrogateescape")).hexdigest()
 
 
 @transaction.atomic
 def make_token(user: User, name: str, expires_at: datetime | None, scope: str = FULL) -> NewToken:
-    """Make a token of a new name. Raises UserError for a name, an end or a scope that does not fit."""
+    """Create a token with a new name. Raises UserError for an invalid name, expiry or scope."""
     name, scope = checked_name(name, limit=64), checked_scope(scope)
     job = job_of(scope)
     if job is not None and not user.jobs.filter(pk=job).exists():
         raise field_error("scope", f"You have no training {job}: take the number of one of yours.")
     if expires_at is not None and expires_at <= timezone.now():
-        raise field_error("expires_at", "This moment is over: give one to come.")
+        raise field_error("expires_at", "This time is in the past: give a later one.")
     if user.api_tokens.filter(session_hash="").count() >= MAX_TOKENS:
         raise Conflict(f"You have {MAX_TOKENS} tokens: withdraw one that nothing uses.")
     text = f"tide_{secrets.token_urlsafe(32)}"
@@ -91,13 +91,13 @@ def withdraw_token(actor: User, token: ApiToken) -> None:
 
 @transaction.atomic
 def create_token(user: User) -> str:
-    """The token of `me/token/`; the earlier one of that name ends."""
+    """Create the token of `me/token/`, and withdraw the earlier one."""
     return replace_token(user, UNNAMED, None).text
 
 
 @transaction.atomic
 def replace_token(user: User, name: str, expires_at: datetime | None, scope: str = FULL) -> NewToken:
-    """Make a token; an earlier one of the name ends."""
+    """Create a token, and withdraw an earlier one with this name."""
     earlier = user.api_tokens.select_for_update().filter(name=name, session_hash="").first()
     if earlier is not None:
         withdraw_token(user, earlier)
@@ -116,9 +116,9 @@ def _record(actor: User, verb: str, token: ApiToken, **values: dict[str, str]) -
 
 @transaction.atomic
 def log_on(user: User) -> NewToken:
-    """Make the token of a log-on. The caller has checked the password."""
+    """Create the token of a log-on. The caller has verified the password."""
     now, session_hash = timezone.now(), user.get_session_auth_hash()
-    # One log-on of a user after the other, so that there are never more than may be.
+    # Log-ons of a user are serialized, so that there are never more than MAX_LOGONS.
     User.objects.select_for_update().get(pk=user.pk)
     logons = user.api_tokens.exclude(session_hash="")
     logons.filter(Q(expires_at__lte=now) | ~Q(session_hash=session_hash)).delete()
@@ -131,7 +131,7 @@ def log_on(user: User) -> NewToken:
         "exp": int((now + LIFETIME).timestamp()),
         "jti": secrets.token_urlsafe(24),
     }
-    # A key of its own, so that what is signed here means nothing elsewhere.
+    # A separate key, so that this signature is valid nowhere else.
     key = salted_hmac("accounts.logons", "", secret=settings.SECRET_KEY, algorithm="sha256").digest()
     text = jwt.encode(claims, key, algorithm="HS256")
     row = ApiToken.objects.create(
@@ -145,5 +145,5 @@ def log_on(user: User) -> NewToken:
 
 
 def log_off(token: ApiToken) -> None:
-    """End this log-on; a token that was made by hand stays."""
+    """End this log-on. A token that the user created on purpose stays."""
     ApiToken.objects.filter(pk=token.pk).exclude(session_hash="").delete()

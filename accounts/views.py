@@ -1,4 +1,4 @@
-"""Pages of accounts: one's own, the page that a one-time link opens, and all users for administrators."""
+"""Pages of accounts: one's own account, the page of a one-time link, and all users for administrators."""
 
 from collections.abc import Callable
 from typing import Any
@@ -65,7 +65,7 @@ def account_password(request: HttpRequest) -> HttpResponse:
 
     if not carried_out(request, form, change):
         return _account_page(request, password_form=form)
-    say(request, "Your password is changed. Wherever else you were logged in, you are no longer.")
+    say(request, "Your password is changed. Your other sessions have ended.")
     return redirect("account")
 
 
@@ -77,7 +77,7 @@ def account_token_make(request: HttpRequest) -> HttpResponse:
         return make_token(login_user(request), form.cleaned_data["name"], form.expires_at(), form.given_scope())
 
     made = carried_out(request, form, make)
-    # Not after a redirect: the token would have to lie somewhere in between.
+    # Without a redirect, for which the token would have to be stored in between.
     return _account_page(request, made=made) if made else _account_page(request, token_form=form)
 
 
@@ -111,7 +111,7 @@ def device(request: HttpRequest) -> HttpResponse:
 @sensitive_post_parameters()
 @require_http_methods(["GET", "HEAD", "POST"])
 def one_time_link(request: HttpRequest, link_id: int, secret: str) -> HttpResponse:
-    """Nothing happens until the form is sent: mail programs and chats open links by themselves."""
+    """Set a password. Only sending the form uses the link up, because mail programs open links by themselves."""
     form = NewPasswordForm(request.POST or None)
     try:
         username = find_link(request, link_id, secret).user.get_username()
@@ -186,7 +186,7 @@ def user_role(request: HttpRequest, user_id: int) -> HttpResponse:
         undo = Undo(reverse("user-role", args=[user_id]), {"role": old.value})
         is_own = user_id == login_user(request).pk
         say(request, f"{user.username} is {role_of(_user(user_id)).label} now.", undo=None if is_own else undo)
-    # Who has just given up the own rights may no longer see the user's page.
+    # Users who have just given up their own rights may no longer see the page of a user.
     me = User.objects.get(pk=login_user(request).pk)
     return redirect("user", user_id) if is_cluster_admin(me) else redirect("overview")
 
@@ -273,7 +273,7 @@ def _hand_out(request: HttpRequest, user_id: int, action: Callable[[User, int], 
 
 
 def _handed_out(request: HttpRequest, handout: Handout, what: str) -> HttpResponse:
-    """Show the link in this answer: behind a redirect it would have to lie somewhere in between."""
+    """Show the link in this response: for a redirect, it would have to be stored in between."""
     context = {
         "section": "users",
         "crumbs": [LIST_CRUMB, (handout.user.username, reverse("user", args=[handout.user.pk])), ("Link", None)],

@@ -20,7 +20,7 @@ from django.test import Client
 from rest_framework.test import APIClient
 from xdist.scheduler import LoadFileScheduling
 
-from accounts.hashing import verifying
+from accounts.verification_limits import verifying
 from tests.described import refuse_what_is_not_described
 from tests.factories import UserFactory
 from tests.runtime.process_tree import running_forkserver

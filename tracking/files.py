@@ -8,7 +8,7 @@ from typing import Any
 
 from django.conf import settings
 
-from accounts.bodies import announced_bytes
+from accounts.body_limits import announced_bytes
 from tracking import artifacts, calls
 from tracking.artifacts import Missing, Place, Writing, place_of
 from tracking.callers import Caller

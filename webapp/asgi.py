@@ -14,7 +14,7 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "webapp.settings")
 # Before the imports below, which need the apps.
 _http = get_asgi_application()
 
-from accounts.bodies import LimitedBodies  # noqa: E402
+from accounts.body_limits import LimitedBodies  # noqa: E402
 from webapp.consumers import FullOrigin, LiveConsumer  # noqa: E402
 from webapp.proxies import TrustedProxies  # noqa: E402
 from webapp.streams import JobStreams  # noqa: E402

@@ -14,7 +14,7 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from accounts.bodies import largest_body
+from accounts.body_limits import largest_body
 from core.downloads import file_response
 from core.errors import UserError
 from core.rest import signed_in, validated

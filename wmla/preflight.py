@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
-from accounts.bodies import announced_bytes
+from accounts.body_limits import announced_bytes
 from wmla.absent import takes_nothing
 from wmla.execs import PREFLIGHT
 

@@ -257,7 +257,7 @@ def test_only_cluster_admins_do_it(alice: User, bob: User, act: Callable[[User, 
 def test_who_was_demoted_meanwhile_does_nothing_more(alice: User, carol: User, dora: User) -> None:
     actions.change_role(dora, carol.pk, Role.DATA_SCIENTIST)
 
-    with pytest.raises(Conflict, match="no administrator any more"):
+    with pytest.raises(Conflict, match="no longer an administrator"):
         actions.deactivate(carol, alice.pk)
 
 

@@ -9,7 +9,7 @@ from django.contrib.auth.hashers import MD5PasswordHasher
 from django.contrib.auth.models import User
 from django.test import Client
 
-from accounts.hashing import Turns, verifying
+from accounts.verification_limits import Turns, verifying
 from core.errors import TooMany
 from tests.factories import PASSWORD
 from tests.waiting import wait_until

@@ -1,7 +1,7 @@
-"""Limit of a request's body: the size of an upload for users, and little for everybody else; and its charset.
+"""Limits on the body of a request: the size of an upload for users, 1 MiB for everybody else, and a known charset.
 
-Django puts the whole body of a request on the disk before it asks who sends it, and fails at a charset which Python
-knows and which is none of text.
+Django writes the whole body to disk before it authenticates the request, and fails at a charset that Python
+knows but that is not a text encoding.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -22,11 +22,11 @@ from core.errors import TooMany
 
 __all__ = ["CHARSETS", "STRANGERS_BYTES", "LimitedBodies", "announced_bytes", "largest_body"]
 
-#: More than any form or question without a file. Who is not known sends names and passwords.
+#: Largest body in bytes without a log-in: more than any form without a file.
 STRANGERS_BYTES = 1024**2
-#: JSON is UTF-8 whatever it says; in others than these Django would read forms and the question of an address.
+#: Charsets that are accepted. In any other, Django would decode forms and query strings.
 CHARSETS = frozenset({"utf-8", "utf8", "us-ascii", "ascii", "iso-8859-1"})
-#: Of a request with files: what is around them.
+#: Bytes of a multipart request in addition to its files.
 _AROUND_FILES = 1024**2
 
 Message = Mapping[str, Any]
@@ -37,12 +37,12 @@ Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 
 def largest_body() -> int:
-    """Bytes of a request: the files, and what is around them."""
+    """Return the largest size in bytes of a request from a user: the files and the parts around them."""
     return int(settings.TIDEPOOL_UPLOAD_MAX_BYTES) + _AROUND_FILES
 
 
 class LimitedBodies:
-    """Refuses a body that says that it is too large before any of it is read; of one that did not, no more is read."""
+    """ASGI middleware that refuses a body announced as too large, and stops reading one that becomes too large."""
 
     def __init__(self, application: Application) -> None:
         self._application = application
@@ -59,7 +59,7 @@ class LimitedBodies:
         await _refuse(send, known=body.known)
 
     async def _ask(self, scope: Scope, body: "_Body", send: Send) -> bool:
-        """Return whether the application answered. Django does not where the body ends before its end."""
+        """Return whether the application answered. Django does not answer a body that ends too early."""
         answered = False
 
         async def tell(message: Message) -> None:
@@ -76,17 +76,17 @@ class _Body:
         self._scope = scope
         self._receive = receive
         self._read = 0
-        #: Whether a user sends it: looked up only where it matters.
+        #: Whether a user sends the request; looked up only for a large body.
         self.known = False
         self.cut_off = False
 
     async def fits(self, count: int) -> bool:
-        """Return whether whoever sends it may send so many bytes."""
+        """Return whether the client may send that many bytes."""
         self.known = self.known or (count > STRANGERS_BYTES and await _is_known(self._scope))
         return count <= (largest_body() if self.known else STRANGERS_BYTES)
 
     async def read(self) -> Message:
-        """Receive the next piece; once the body is too large, a disconnect in its place."""
+        """Return the next part of the body, or a disconnect once the body is too large."""
         message = await self._receive()
         self._read += len(message.get("body", b""))
         self.cut_off = self.cut_off or not await self.fits(self._read)
@@ -94,7 +94,7 @@ class _Body:
 
 
 def announced_bytes(scope: Scope) -> int:
-    """Bytes of the body as the client says; 0: it does not say."""
+    """Return the Content-Length of the body; 0 if there is none."""
     length = dict(scope["headers"]).get(b"content-length", b"0")
     return int(length[:19]) if length.isdigit() else 0
 
@@ -104,21 +104,21 @@ def _charset(scope: Scope) -> str:
     kinds = b",".join(value for name, value in scope["headers"] if name == b"content-type")
     try:
         return parse_header_parameters(kinds.decode("latin-1"))[1].get("charset", "utf-8").lower()
-    except ValueError:  # a parameter in an encoding that nobody knows
+    except ValueError:  # a parameter in an unknown encoding
         return ""
 
 
 @sync_to_async
 def _is_known(scope: Scope) -> bool:
-    """By any of the ways in which requests say who sends them."""
+    """Return whether the request carries valid credentials of any kind."""
     request = ASGIRequest(scope, BytesIO())
     sessions = import_module(settings.SESSION_ENGINE)
     request.session = sessions.SessionStore(request.COOKIES.get(settings.SESSION_COOKIE_NAME))
     if get_user(request).is_authenticated:
         return True
-    asked = Request(request)
+    api_request = Request(request)
     try:
-        return any(way().authenticate(asked) is not None for way in (BearerToken, XAuthToken, BasicLogin))
+        return any(kind().authenticate(api_request) is not None for kind in (BearerToken, XAuthToken, BasicLogin))
     except (APIException, TooMany):
         return False
 

@@ -1,7 +1,7 @@
-"""Turns at verifying passwords: each costs 0.4 s of a processor, and anybody may ask for one.
+"""Limits on verifying passwords: a verification costs 0.4 s of processor time, and anybody may request one.
 
-So few run at once, whoever asks; an address may have a few waiting, and after many wrong ones it must wait between
-them. Right ones cost an address nothing. Of this process alone: a site has one that serves pages.
+Only a few run at once. An address may have a few requests waiting, and after many wrong passwords it must wait between
+them; right passwords cost it nothing. The limits hold for this process alone: a site has one web process.
 """
 
 import ipaddress
@@ -22,19 +22,19 @@ _MOST_ADDRESSES = 10_000
 
 @dataclass
 class Turns:
-    #: How many may run at once; the other processors stay free for everybody else.
+    #: Number of verifications that run at once; the other processors stay free.
     running: int
-    #: How many may wait or run: of all, and of one address.
+    #: Number of verifications that wait or run: in total, and per address.
     most: int = 32
     most_of_address: int = 8
-    #: Wrong ones that an address has free, and how long it takes until it may have one more.
+    #: Wrong passwords of an address before it must wait, and the seconds to wait for each further one.
     failures: int = 30
     seconds_per_failure: float = 3.0
     patience_seconds: float = 15.0
     clock: Callable[[], float] = time.monotonic
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _here: Counter[str] = field(default_factory=Counter)
-    #: Address -> until when its wrong ones count, as if each took its seconds after the other. Oldest first.
+    #: Address -> time until which its wrong passwords count, each for `seconds_per_failure`. Oldest first.
     _owed_until: OrderedDict[str, float] = field(default_factory=OrderedDict)
 
     def __post_init__(self) -> None:
@@ -42,7 +42,7 @@ class Turns:
 
     @contextmanager
     def turn(self, address: str) -> Iterator[None]:
-        """Wait for a place. Raises TooMany at once where too many wait, or too many were wrong."""
+        """Wait for a place. Raises TooMany at once if too many requests wait, or too many passwords were wrong."""
         network = _network_of(address)
         self._enter(network)
         try:
@@ -55,7 +55,7 @@ class Turns:
         finally:
             with self._lock:
                 self._here[network] -= 1
-                self._here += Counter()  # forgets those without any
+                self._here += Counter()  # drops addresses with a count of 0
 
     def count_failure(self, address: str) -> None:
         network, now = _network_of(address), self.clock()
@@ -81,7 +81,7 @@ class Turns:
 
 
 def _network_of(address: str) -> str:
-    """The address; of IPv6 the network, within which a machine may choose any."""
+    """Return the address; for IPv6, the /64 network, inside which a machine can choose any address."""
     try:
         version = ipaddress.ip_address(address).version
     except ValueError:

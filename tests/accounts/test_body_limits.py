@@ -9,7 +9,7 @@ from asgiref.sync import sync_to_async
 from django.conf import settings
 from django.test import Client
 
-from accounts.bodies import STRANGERS_BYTES, LimitedBodies
+from accounts.body_limits import STRANGERS_BYTES, LimitedBodies
 from accounts.tokens import create_token
 from tests.factories import PASSWORD, UserFactory
 
