@@ -12,7 +12,7 @@ from alerts.decide import Happening, Rule, kind_of_event
 from alerts.kinds import Kind
 from alerts.models import AlertRule
 from core.roles import is_cluster_admin
-from jobs.insight.advisor import job_advice
+from insights.advisor import job_advice
 from jobs.models import InstanceGroup, Job, JobEvent, SlotClaim
 from jobs.states import JobState
 

@@ -39,9 +39,9 @@ def main() -> None:
 def measure(claims: int, jobs: int) -> list[Result]:
     from django.utils import timezone
 
-    from jobs.models import UsageBucket
-    from jobs.usage.recount import roll_up
     from tests.factories import UserFactory
+    from usage.models import UsageBucket
+    from usage.recount import roll_up
 
     now = timezone.now()
     make_year(claims, jobs, now)
@@ -67,15 +67,15 @@ def measure(claims: int, jobs: int) -> list[Result]:
 def year_by(by: str, viewer: Any, client: Any) -> list[Result]:
     from django.utils import timezone
 
-    from jobs.usage.intervals import to_ms
-    from jobs.usage.query import parsed
-    from jobs.usage.report import report
-    from jobs.usage.window import Stored
+    from jobs.gpu_time import to_ms
+    from usage.query import parsed
+    from usage.report import report
+    from usage.window import Stored
 
     now = to_ms(timezone.now())
     asked = parsed({"range": "1y", "by": by}, now)
     ours = times_of(lambda: report(viewer, asked, now, 50))
-    with patch("jobs.usage.window.stored_span", lambda: Stored(0, 0, 0)):
+    with patch("usage.window.stored_span", lambda: Stored(0, 0, 0)):
         direct: list[Any] = []
         theirs = [timed(lambda: direct.append(report(viewer, asked, now, 50)))]
     found = report(viewer, asked, now, 50)
@@ -95,7 +95,7 @@ def in_database(start: int, end: int, expected: int) -> None:
     """The claims of each user and GPU model, cut and added up by the database itself."""
     from django.db import connection
 
-    from jobs.usage.intervals import moment
+    from jobs.gpu_time import moment
 
     edges = {"start": moment(start), "end": moment(end)}
     least, most = ("LEAST", "GREATEST") if connection.vendor == "postgresql" else ("MIN", "MAX")
@@ -129,7 +129,8 @@ def timed(work: Callable[[], object]) -> float:
 
 def make_year(claims: int, jobs: int, now: datetime) -> None:
     """Each GPU goes from one job to the next, and each job is about for a short time, with several GPUs."""
-    from jobs.models import GpuPrice, SlotClaim
+    from jobs.models import SlotClaim
+    from usage.models import GpuPrice
 
     slots, numbers = make_slots(now), make_jobs(jobs, now)
     dice = random.Random(0)

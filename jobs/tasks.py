@@ -14,10 +14,9 @@ from jobs.control.dispatch import send_sync
 from jobs.control.hosts import RETURNING, note_problem, record_host, release_vacated
 from jobs.control.journals import store_entries
 from jobs.control.unstored import PASSES, in_words
-from jobs.usage.recount import roll_up
 from workers.models import Host
 
-__all__ = ["ingest_report", "note_saves", "roll_up_usage"]
+__all__ = ["ingest_report", "note_saves"]
 
 logger = logging.getLogger(__name__)
 
@@ -55,12 +54,6 @@ def _record_host(report: Report) -> tuple[Host | None, str]:
     except Exception as error:  # whatever it is: shown on Hosts
         logger.exception("host=%s: what it says of itself cannot be stored", report.host[:100])
         return Host.objects.filter(name=report.host).first(), f"What it says of itself: {in_words(error)}"
-
-
-@shared_task(name="jobs.tasks.roll_up_usage", ignore_result=True)  # type: ignore[untyped-decorator]
-def roll_up_usage() -> None:
-    """Add up the usage of the hours that are over. Called too often, or by several at once, it does nothing."""
-    roll_up(timezone.now())
 
 
 @shared_task(name="jobs.tasks.note_saves", ignore_result=True)  # type: ignore[untyped-decorator]

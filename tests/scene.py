@@ -20,22 +20,11 @@ from datasets.inspection.inspect import inspect
 from datasets.models import DatasetVersion
 from jobs.files.folder import job_folder
 from jobs.messages import message
-from jobs.models import (
-    AllocationPoint,
-    Checkpoint,
-    Job,
-    JobEvent,
-    JobTag,
-    MetricPoint,
-    Note,
-    Rank,
-    Replay,
-    Report,
-    ReportBlock,
-    SlotClaim,
-)
+from jobs.models import AllocationPoint, Checkpoint, Job, JobEvent, JobTag, MetricPoint, Note, Rank, SlotClaim
 from jobs.states import JobState, RankState, Reason
 from models_registry.models import RegisteredModelVersion
+from replay.models import Replay
+from reports.models import Report, ReportBlock
 from scheduling.plan import PlanReason
 from tests.factories import (
     DatasetFactory,
@@ -162,7 +151,7 @@ def build_scene(now: datetime | None = None) -> Scene:
 
 
 def _report(owner: User, jobs: list[Job], now: datetime) -> Report:
-    """Add a report as `jobs.reports` freezes one, of few points."""
+    """Add a report as `reports` freezes one, of few points."""
     report = Report.objects.create(owner=owner, title="Two learning rates", created_at=now, changed_at=now)
     points = [[0, 1.0, 2.3, 0], [100, 61.5, 0.4, 1], [200, 120.0, 0.08, 2]]
     lines = [

@@ -12,7 +12,10 @@ ROOT = Path(__file__).resolve().parent.parent
 MAX_LINES = 500
 #: A program that people download has to be one file.
 ONE_FILE = "wmla/dlicmd.py"
-APPS = ("core", "accounts", "datasets", "models_registry", "workers", "jobs", "wmla", "tracking", "alerts", "webapp")
+APPS = (
+    *("core", "accounts", "datasets", "models_registry", "workers", "jobs", "usage", "insights", "reports", "replay"),
+    *("wmla", "tracking", "alerts", "webapp"),
+)
 
 #: Floors of the house, from the ground up. A room imports rooms of lower floors, never of its own floor or above.
 FLOORS: tuple[tuple[str, ...], ...] = (
@@ -22,22 +25,22 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("accounts",),
     ("datasets", "models_registry", "workers"),
     ("jobs",),
+    ("usage",),
+    ("insights",),
+    ("reports", "replay"),
     ("wmla", "tracking", "alerts"),
     ("webapp",),
 )
 #: Floors within jobs/, by the second part of a module's name.
 JOBS_FLOORS: tuple[tuple[str, ...], ...] = (
-    ("states", "words", "tags"),
+    ("states", "words", "tags", "gpu_time"),
     ("permissions", "messages"),
     ("options",),
     ("models",),
     ("files",),
     ("queries",),
-    ("usage",),
     ("control",),
     ("actions",),
-    ("insight",),
-    ("reports",),
     ("pages", "api"),
     ("templatetags", "tutorial"),
     ("tasks", "management", "background"),

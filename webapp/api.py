@@ -66,6 +66,10 @@ _v1: list[URLPattern | URLResolver] = [
     path("", include("models_registry.api")),
     path("", include("workers.api")),
     path("", include("jobs.api.urls")),
+    path("", include("insights.api.urls")),
+    path("", include("usage.api")),
+    path("", include("reports.api")),
+    path("", include("replay.api")),
 ]
 
 urlpatterns = [

@@ -9,9 +9,9 @@ from django.urls import reverse
 
 from core.readers import readable
 from datasets.queries import datasets
-from jobs.models import Report
 from jobs.queries.jobs import visible_jobs
 from models_registry.queries import models
+from reports.models import Report
 
 __all__ = ["Hit", "find"]
 

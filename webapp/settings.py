@@ -105,6 +105,10 @@ INSTALLED_APPS = [
     "models_registry",
     "workers",
     "jobs",
+    "usage",
+    "insights",
+    "reports",
+    "replay",
     "wmla",
     "tracking",
     "alerts",
@@ -267,7 +271,7 @@ SPECTACULAR_SETTINGS = {
         "InstanceGroupState": "jobs.models.InstanceGroup.State",
         "JobState": "jobs.states.JobState",
         "Placement": "jobs.models.Job.Placement",
-        "ReplayState": "jobs.models.Replay.State",
+        "ReplayState": "replay.models.Replay.State",
         "ResourceGroupKind": "workers.models.ResourceGroup.Kind",
     },
 }
@@ -275,7 +279,7 @@ SPECTACULAR_SETTINGS = {
 # --- Celery -----------------------------------------------------------------------------------------------------------
 
 CELERY_BROKER_URL = TIDEPOOL_BROKER_URL
-CELERY_IMPORTS = ["jobs.tasks"]
+CELERY_IMPORTS = ["jobs.tasks", "usage.tasks"]
 CELERY_TASK_DEFAULT_QUEUE = "control"
 CELERY_TASK_IGNORE_RESULT = True
 CELERY_TASK_SERIALIZER = "json"

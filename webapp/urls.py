@@ -4,12 +4,10 @@ from django.contrib.auth.views import LoginView, LogoutView
 from django.urls import URLPattern, URLResolver, include, path
 
 from core.audit.views import audit
+from insights.pages.cluster import views as cluster_views
+from insights.pages.groups import views as group_views
 from jobs.pages.checkpoints import views as checkpoint_views
-from jobs.pages.cluster import views as cluster_views
-from jobs.pages.groups import views as group_views
-from jobs.pages.reports.shared import shared_report
-from jobs.pages.usage import views as usage_views
-from jobs.pages.what_if import views as what_if_views
+from reports.shared_view import shared_report
 from webapp import views
 from webapp.health import healthz
 from webapp.metrics import metrics
@@ -26,28 +24,24 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("cluster/now/", cluster_views.cluster_now, name="cluster-now"),
     path("cluster/trace.json", cluster_views.cluster_trace_json, name="cluster-trace"),
     path("jobs/", include("jobs.pages.urls")),
+    path("jobs/", include("insights.pages.urls")),
     path("checkpoints/", checkpoint_views.checkpoints, name="checkpoints"),
     path("checkpoints/<int:checkpoint_id>/version/", checkpoint_views.checkpoint_version, name="checkpoint-version"),
     path("checkpoints/<int:checkpoint_id>/keep/", checkpoint_views.checkpoint_keep, name="checkpoint-keep"),
-    path("reports/", include("jobs.pages.reports.urls")),
+    path("reports/", include("reports.urls")),
     path("shared/<str:secret>/", shared_report, name="shared-report"),
     path("datasets/", include("datasets.urls")),
     path("models/", include("models_registry.urls")),
     path("mlflow-registry/", include("tracking.urls")),
-    path("hosts/", include("jobs.pages.hosts.urls")),
-    path("resource-groups/", include("jobs.pages.resource_groups.urls")),
-    path("instance-groups/", include("jobs.pages.groups.urls")),
+    path("hosts/", include("insights.pages.hosts.urls")),
+    path("resource-groups/", include("insights.pages.resource_groups.urls")),
+    path("instance-groups/", include("insights.pages.groups.urls")),
     path("audit/", audit, name="audit"),
     path("alerts/", include("alerts.urls")),
     path("", include("accounts.urls")),
-    path("usage/", usage_views.usage, name="usage"),
-    path("usage/report.json", usage_views.usage_report, name="usage-report"),
-    path("usage/prices/<int:number>/remove/", usage_views.price_remove, name="usage-price-remove"),
-    path("usage/prices/restore/", usage_views.price_restore, name="usage-price-restore"),
     path("fair-share/", group_views.fair_share, name="fair-share"),
-    path("what-if/", what_if_views.what_if, name="what-if"),
-    path("what-if/<int:number>/", what_if_views.what_if_replay, name="what-if-replay"),
-    path("what-if/<int:number>/remove/", what_if_views.what_if_remove, name="what-if-remove"),
+    path("usage/", include("usage.urls")),
+    path("what-if/", include("replay.urls")),
     path("healthz", healthz, name="healthz"),
     path("metrics", metrics, name="metrics"),
     path("account/connect/", connect, name="connect"),

@@ -9,9 +9,10 @@ from core.errors import TooMany, UserError
 from core.live import CLUSTER, GROUPS, current_seqs, job_of_topic
 from core.pages import login_user
 from core.roles import is_cluster_admin
-from jobs.insight.trace import WINDOWS, cluster_trace, window_to_see
-from jobs.pages.cluster.views import COLUMNS, trace_figure
-from jobs.pages.queries import cluster_page, job_or_404
+from insights.overview import cluster_page
+from insights.pages.cluster.views import COLUMNS, trace_figure
+from insights.trace import WINDOWS, cluster_trace, window_to_see
+from jobs.pages.queries import job_or_404
 from jobs.queries.listing import jobs_topic
 from webapp.health import troubles
 

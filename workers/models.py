@@ -105,7 +105,7 @@ class CapacityPoint(models.Model):
 
 
 class GpuReading(models.Model):
-    """The newest reading of a slot's device: one row per slot. What they add up to is in jobs/usage."""
+    """The newest reading of a slot's device: one row per slot. What they add up to is in usage."""
 
     slot = models.OneToOneField(Slot, on_delete=models.CASCADE, related_name="reading")
     at = models.DateTimeField()

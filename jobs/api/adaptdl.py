@@ -15,7 +15,7 @@ from jobs.actions.adaptdl import MANIFEST_CHARACTERS, read_manifest, submit_mani
 from jobs.actions.once import HEADER, once
 from jobs.api.serializers import JobInLine
 from jobs.api.views import IDEMPOTENCY_KEY, sent_again
-from jobs.insight.line import with_places
+from jobs.control.queue_position import with_places
 from jobs.models import Job
 
 __all__ = ["AdaptDLJob"]

@@ -12,12 +12,9 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from core.errors import field_error
-from core.outputs import output_of
 from core.rest import NamedPages, ObjectField, ReferenceField, StrictSerializer, found, signed_in, validated
 from core.roles import require_cluster_admin
 from jobs.actions import groups as actions
-from jobs.insight.effects import Effect
-from jobs.insight.group_preview import GroupPreview, preview_group_change
 from jobs.models import InstanceGroup
 from jobs.queries.group_parameters import Given, ParameterError, read_values
 from jobs.queries.group_terms import TERMS, Term
@@ -26,7 +23,6 @@ from jobs.queries.groups import deployment, find_visible_group, visible_groups
 __all__ = [
     "InstanceGroupDetail",
     "InstanceGroupList",
-    "InstanceGroupPreview",
     "InstanceGroupStart",
     "InstanceGroupStop",
 ]
@@ -101,10 +97,6 @@ class WrittenOutput(InstanceGroupOutput):
         fields = [*InstanceGroupOutput.Meta.fields, "deployment", "without_effect"]
 
 
-_WHAT = serializers.ChoiceField(["stops", "shrinks", "waits", "gains", "starts"])
-GroupPreviewOutput = output_of(GroupPreview, effects=output_of(Effect, "GroupEffectOutput", what=_WHAT)(many=True))
-
-
 class InstanceGroupList(ListAPIView[InstanceGroup]):
     """The instance groups that the user may submit to or administers; for administrators of the cluster, all."""
 
@@ -118,9 +110,9 @@ class InstanceGroupList(ListAPIView[InstanceGroup]):
     def post(self, request: Request) -> Response:
         require_cluster_admin(request.user)
         values = validated(CreateInput, request.data)
-        given = _parameters(values)
+        given = given_parameters(values)
         spec = actions.InstanceGroupSpec(
-            values.pop("name"), values.pop("resource_group"), values.pop("template"), _joined(values, given)
+            values.pop("name"), values.pop("resource_group"), values.pop("template"), joined_terms(values, given)
         )
         make = actions.create_and_deploy if values.pop("deploy") else actions.create_instance_group
         return _written(make(spec, signed_in(request)), given, status=201)
@@ -130,20 +122,22 @@ class InstanceGroupDetail(GenericAPIView[InstanceGroup]):
     serializer_class = InstanceGroupOutput
 
     def get(self, request: Request, reference: str) -> Response:
-        return Response(InstanceGroupOutput(_group(request, reference)).data)
+        return Response(InstanceGroupOutput(group_to_see(request, reference)).data)
 
     @extend_schema(request=ChangeInput, responses=WrittenOutput)
     def patch(self, request: Request, reference: str) -> Response:
         """Change all that is given, or nothing."""
-        group, values = _group(request, reference), validated(ChangeInput, request.data)
-        given, revision = _parameters(values), values.pop("revision", None)
-        change = actions.change_instance_group(group.pk, _joined(values, given), signed_in(request), revision=revision)
+        group, values = group_to_see(request, reference), validated(ChangeInput, request.data)
+        given, revision = given_parameters(values), values.pop("revision", None)
+        change = actions.change_instance_group(
+            group.pk, joined_terms(values, given), signed_in(request), revision=revision
+        )
         return _written(change.group, given)
 
     @extend_schema(responses={204: OpenApiResponse(description="It is deleted.")})
     def delete(self, request: Request, reference: str) -> Response:
         """Delete the group. Refused if it has trainings, over or not."""
-        actions.delete_instance_group(_group(request, reference).pk, signed_in(request))
+        actions.delete_instance_group(group_to_see(request, reference).pk, signed_in(request))
         return Response(status=204)
 
 
@@ -153,7 +147,7 @@ class InstanceGroupCommand(GenericAPIView[InstanceGroup]):
 
     @extend_schema(request=None, responses=InstanceGroupOutput)
     def post(self, request: Request, reference: str) -> Response:
-        group = type(self).command(_group(request, reference).pk, signed_in(request))
+        group = type(self).command(group_to_see(request, reference).pk, signed_in(request))
         return Response(InstanceGroupOutput(group).data)
 
 
@@ -169,24 +163,12 @@ class InstanceGroupStop(InstanceGroupCommand):
     command = staticmethod(actions.stop_instance_group)
 
 
-class InstanceGroupPreview(GenericAPIView[InstanceGroup]):
-    """Predict what a change would do to the trainings now. Nothing is written."""
-
-    serializer_class = GroupPreviewOutput
-
-    @extend_schema(request=ChangeInput, responses=GroupPreviewOutput)
-    def post(self, request: Request, reference: str) -> Response:
-        group, values = _group(request, reference), validated(ChangeInput, request.data)
-        terms = _joined(values, _parameters(values))
-        return Response(GroupPreviewOutput(preview_group_change(group, terms, signed_in(request))).data)
-
-
-def _group(request: Request, reference: str) -> InstanceGroup:
+def group_to_see(request: Request, reference: str) -> InstanceGroup:
     group: InstanceGroup = found(find_visible_group(request.user, reference), "instance group")
     return group
 
 
-def _parameters(values: dict[str, Any]) -> Given:
+def given_parameters(values: dict[str, Any]) -> Given:
     """Take the parameters of WMLA out of the values and return the terms that they set."""
     texts = values.pop("parameters", {})
     if not isinstance(texts, Mapping) or not all(isinstance(text, str | int) for text in texts.values()):
@@ -197,7 +179,7 @@ def _parameters(values: dict[str, Any]) -> Given:
         raise field_error("parameters", str(error)) from error
 
 
-def _joined(values: Mapping[str, Any], given: Given) -> dict[str, Any]:
+def joined_terms(values: Mapping[str, Any], given: Given) -> dict[str, Any]:
     columns = {term.column for term in TERMS}
     terms = {name: value for name, value in values.items() if name in columns}
     if twice := sorted(terms.keys() & given.terms.keys()):

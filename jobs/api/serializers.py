@@ -5,25 +5,21 @@ from typing import Any
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
-from core.outputs import output_of
 from core.rest import ObjectField, ReferenceField, StrictSerializer
 from jobs.actions.beginning import WEIGHTS_WANTED, Weights
-from jobs.insight.advisor import Advice, JobAdvice
-from jobs.insight.line import expected_start
+from jobs.control.queue_position import expected_start
 from jobs.models import Checkpoint, Job
 from jobs.options import OPTIONS, Option
-from jobs.queries.serializers import JobOutput, ReasonOutput
+from jobs.queries.serializers import JobOutput
 from jobs.tags import MOST_TAGS
 
 __all__ = [
-    "AdviceOutput",
     "CheckpointOutput",
     "JobChangeInput",
     "JobInLine",
     "JobInput",
     "MetricOutput",
     "MetricQuery",
-    "PreviewOutput",
 ]
 
 
@@ -156,40 +152,6 @@ class JobChangeInput(StrictSerializer):
 
 class JobWaitInput(StrictSerializer):
     minutes = serializers.IntegerField(help_text="From now on; at most a week.")
-
-
-class SpanOutput(serializers.Serializer[Any]):
-    earliest_seconds = serializers.FloatField(help_text="From now.")
-    latest_seconds = serializers.FloatField(allow_null=True, help_text="null: no end of the wait can be told.")
-
-
-class EffectOutput(serializers.Serializer[Any]):
-    job = serializers.IntegerField()
-    name = serializers.CharField()
-    visible = serializers.BooleanField(help_text="Whether it is one of those that you may see.")
-    slots = serializers.IntegerField(help_text="What it would have otherwise.")
-    target_slots = serializers.IntegerField()
-
-
-class PreviewOutput(serializers.Serializer[Any]):
-    slots = serializers.IntegerField(help_text="What it holds after the scheduler's next cycle.")
-    target_slots = serializers.IntegerField(help_text="What it gets once others have given GPUs back.")
-    before_slots = serializers.IntegerField(help_text="What it would have without the change.")
-    reason = ReasonOutput(allow_null=True, help_text="Of the scheduler's next cycle.")
-    then = ReasonOutput(allow_null=True, help_text="Once others have given GPUs back, where it waits for that.")
-    others = EffectOutput(many=True, help_text="Who gets more or fewer GPUs; who loses most comes first.")
-    others_text = serializers.CharField()
-    missing = serializers.ListField(
-        child=serializers.CharField(), help_text="Modules that the script imports and the cluster does not have."
-    )
-    missing_text = serializers.CharField()
-    start = SpanOutput(allow_null=True, help_text="null: nobody can say.")
-    start_text = serializers.CharField()
-    end = SpanOutput(allow_null=True)
-    end_text = serializers.CharField(allow_blank=True)
-
-
-AdviceOutput = output_of(JobAdvice, "AdviceOutput", advice=output_of(Advice, "AdviceItem")(many=True))
 
 
 class MetricQuery(serializers.Serializer[Any]):

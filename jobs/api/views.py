@@ -16,10 +16,8 @@ from core.rest import Filters, ListPages, Pages, found, keyset_answer, page_size
 from jobs import actions
 from jobs.actions.once import HEADER, once
 from jobs.api import serializers
+from jobs.control.queue_position import with_places
 from jobs.files.result import checkpoint_chunks, result_name, zip_chunks
-from jobs.insight.advisor import job_advice
-from jobs.insight.line import with_places
-from jobs.insight.previews import preview_change, preview_submission
 from jobs.models import Checkpoint, Job
 from jobs.queries import jobs as queries
 from jobs.queries.listing import JobFilter, job_page_of
@@ -28,10 +26,8 @@ from jobs.queries.serializers import AllocationOutput, EventOutput, JobOutput, R
 
 __all__ = [
     "IDEMPOTENCY_KEY",
-    "JobAdvice",
     "JobAllocation",
     "JobCancel",
-    "JobChangePreview",
     "JobCheckpointDownload",
     "JobCheckpoints",
     "JobClone",
@@ -39,7 +35,6 @@ __all__ = [
     "JobEvents",
     "JobList",
     "JobMetrics",
-    "JobPreview",
     "JobRanks",
     "JobResult",
     "JobResume",
@@ -114,24 +109,6 @@ class JobDetail(JobView, RetrieveAPIView[Job]):
         return Response(serializers.JobInLine(self.get_object()).data)
 
 
-class JobPreview(GenericAPIView[Job]):
-    @extend_schema(operation_id="jobs_preview", request=serializers.JobInput, responses=serializers.PreviewOutput)
-    def post(self, request: Request) -> Response:
-        """Predict what would happen if this were submitted now. Nothing is written."""
-        given = validated(serializers.JobInput, request.data)
-        return Response(preview_submission(actions.Submission(**given), signed_in(request)))
-
-
-class JobChangePreview(JobView):
-    @extend_schema(
-        operation_id="jobs_change_preview", request=serializers.JobChangeInput, responses=serializers.PreviewOutput
-    )
-    def post(self, request: Request, job: int) -> Response:
-        """Predict what would happen if the priority or the most slots were changed now. Nothing is written."""
-        given = validated(serializers.JobChangeInput, request.data)
-        return Response(preview_change(self.get_object(), actions.JobChange(**given), signed_in(request)))
-
-
 class JobUndo(JobView):
     @extend_schema(request=None, responses=JobOutput)
     def post(self, request: Request, job: int, seq: int) -> Response:
@@ -194,13 +171,6 @@ class JobAllocation(JobView, ListAPIView[Any]):
 
     def get_queryset(self) -> Any:
         return queries.allocation_series(self.get_object())
-
-
-class JobAdvice(JobView):
-    @extend_schema(responses=serializers.AdviceOutput)
-    def get(self, request: Request, job: int) -> Response:
-        """Return advice from the curves: divergence, overfitting, a plateau, GPUs without effect."""
-        return Response(serializers.AdviceOutput(job_advice(self.get_object())).data)
 
 
 class JobRanks(JobView, ListAPIView[Any]):

@@ -11,8 +11,9 @@ job; received by the scheduler's process.
 import logging
 import time
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Literal, cast
 
@@ -36,13 +37,14 @@ from models_registry.settings import settings_in
 from workers.models import Host
 
 __all__ = [
+    "PeriodicTask",
     "WakeUps",
     "build_sync",
     "launch_spec",
+    "periodic_tasks",
     "register_launch_environment",
+    "register_periodic_task",
     "resend_outstanding",
-    "send_note_saves",
-    "send_roll_up",
     "send_sync",
     "wake_scheduler",
 ]
@@ -69,14 +71,27 @@ def send_sync(host: str, acknowledged: Mapping[str, int] | None = None) -> None:
     _send("executor.sync", [to_json(sync)], f"host.{host}", f"host={host} revision={sync.revision}")
 
 
-def send_roll_up() -> None:
-    """Have the control worker add up the usage of what is over."""
-    _send("jobs.tasks.roll_up_usage", [], settings.CELERY_TASK_DEFAULT_QUEUE, "the request to add up usage")
+@dataclass(frozen=True)
+class PeriodicTask:
+    """A Celery task without arguments that the leading scheduler requests from the control worker again and again."""
+
+    name: str
+    every_seconds: float
+
+    def send(self) -> None:
+        _send(self.name, [], settings.CELERY_TASK_DEFAULT_QUEUE, f"the request for {self.name}")
 
 
-def send_note_saves() -> None:
-    """Have the control worker look what scripts without a session have saved."""
-    _send("jobs.tasks.note_saves", [], settings.CELERY_TASK_DEFAULT_QUEUE, "the request to look for what was saved")
+_periodic_tasks = [PeriodicTask("jobs.tasks.note_saves", every_seconds=30.0)]
+
+
+def register_periodic_task(task: PeriodicTask) -> None:
+    """Have the scheduler request a task of an app above this one. Called from `AppConfig.ready`."""
+    _periodic_tasks.append(task)
+
+
+def periodic_tasks() -> Sequence[PeriodicTask]:
+    return _periodic_tasks
 
 
 def _send(task: str, args: list[Any], queue: str, what: str) -> None:

@@ -3,12 +3,11 @@
 from jobs.models.jobs import ChosenColumns, InstanceGroup, Job, JobEvent, JobRun, SavedFilter
 from jobs.models.labels import JobTag, Note
 from jobs.models.profiles import JobProfile, ThroughputPoint
-from jobs.models.replays import Replay
-from jobs.models.reports import Report, ReportBlock, ShareLink
 from jobs.models.runs import (
     AllocationPoint,
     Checkpoint,
     Generation,
+    GpuActivity,
     Journal,
     MetricPoint,
     Rank,
@@ -19,7 +18,6 @@ from jobs.models.runs import (
     UnstoredEntry,
     Validation,
 )
-from jobs.models.usage import GpuActivity, GpuPrice, UsageBucket, UsageMark, UsageName
 
 __all__ = [
     "AllocationPoint",
@@ -27,7 +25,6 @@ __all__ = [
     "ChosenColumns",
     "Generation",
     "GpuActivity",
-    "GpuPrice",
     "InstanceGroup",
     "Job",
     "JobEvent",
@@ -38,19 +35,12 @@ __all__ = [
     "MetricPoint",
     "Note",
     "Rank",
-    "Replay",
-    "Report",
-    "ReportBlock",
     "SavedFilter",
     "SchedulerLease",
-    "ShareLink",
     "SlotClaim",
     "SubmissionKey",
     "ThroughputPoint",
     "TrainedVersion",
     "UnstoredEntry",
-    "UsageBucket",
-    "UsageMark",
-    "UsageName",
     "Validation",
 ]

@@ -17,6 +17,7 @@ __all__ = [
     "AllocationPoint",
     "Checkpoint",
     "Generation",
+    "GpuActivity",
     "Journal",
     "MetricPoint",
     "Rank",
@@ -56,7 +57,7 @@ class SlotClaim(models.Model):
     """A slot held by a job, until its process is gone.
 
     It is *training* while its process belongs to the generation that trains, and *changing hands* before and after.
-    Every page counts by this; `jobs.usage.holding` has the rule.
+    Every page counts by this; `jobs.queries.holding` has the rule.
     """
 
     slot = models.ForeignKey(Slot, on_delete=models.PROTECT, related_name="claims")
@@ -88,6 +89,19 @@ class SlotClaim(models.Model):
             models.Index(fields=["claimed_at"], name="claims_by_start"),
             models.Index(fields=["released_at"], name="claims_by_end"),
         ]
+
+
+class GpuActivity(models.Model):
+    """Activity of a held GPU in a quarter of an hour, as far as its host told. Kept for two days, in sums for good."""
+
+    claim = models.ForeignKey(SlotClaim, on_delete=models.CASCADE, related_name="activity")
+    at = models.DateTimeField()
+    busy_ms = models.PositiveIntegerField()
+    idle_ms = models.PositiveIntegerField()
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["claim", "at"], name="gpu_activity_once")]
+        indexes = [models.Index(fields=["at"], name="gpu_activity_by_time")]
 
 
 class Generation(models.Model):

@@ -1,7 +1,5 @@
 from django.urls import path, re_path
 
-from jobs.pages.compare import differences
-from jobs.pages.compare import views as compare
 from jobs.pages.job import curves, files, labels
 from jobs.pages.job import views as job
 from jobs.pages.list import views as list_views
@@ -11,20 +9,13 @@ from jobs.pages.validation import views as validation
 app_name = "jobs"
 urlpatterns = [
     path("", list_views.job_list, name="list"),
-    path("compare/", compare.job_compare, name="compare"),
-    path("compare/differences/", differences.job_differences, name="differences"),
-    path("compare/curves.json", compare.job_compare_curves, name="compare-curves"),
-    path("compare/tables/", compare.job_compare_tables, name="compare-tables"),
     path("columns/", list_views.choose_job_columns, name="columns"),
     path("filters/", list_views.save_job_filter, name="save-filter"),
     path("filters/<int:filter_id>/forget/", list_views.forget_job_filter, name="forget-filter"),
     path("counts/", list_views.job_counts, name="counts"),
     path("rows/", list_views.job_list_rows, name="rows"),
-    path("stop-question.json", list_views.stop_question_of, name="stop-question"),
-    path("priority-question.json", list_views.priority_question_of, name="priority-question"),
     path("new/", train.train, name="train"),
     path("new/code/", train.train_code, name="train-code"),
-    path("new/preview/", train.train_preview, name="train-preview"),
     path("<int:job_id>/", job.job_detail, name="detail"),
     path("<int:job_id>/live.json", job.job_detail_live, name="live"),
     path("<int:job_id>/curves.json", job.job_curves, name="curves"),
@@ -32,15 +23,11 @@ urlpatterns = [
     path("<int:job_id>/file/", files.job_file, name="file"),
     path("<int:job_id>/picture/", files.job_picture, name="picture"),
     path("<int:job_id>/change/", job.job_change, name="change"),
-    path("<int:job_id>/change/preview/", train.job_change_preview, name="change-preview"),
     path("<int:job_id>/note/", job.job_note, name="note"),
     path("<int:job_id>/tag/", labels.job_tags, name="tags"),
     path("<int:job_id>/undo/", train.job_undo, name="undo"),
     path("<int:job_id>/validate/", validation.job_validate, name="validate"),
-    re_path(
-        r"^(?P<job_id>\d{1,18})/(?P<part>advice|facts|failure|notice|place|ranks|results|slots|sources|speed|tags|validations|why)/$",
-        job.job_part,
-        name="part",
-    ),
     re_path(r"^(?P<job_id>\d{1,18})/(?P<action>cancel|suspend|resume|wait)/$", job.job_act, name="act"),
+    # Any other word is a part of the page, or a 404.
+    re_path(r"^(?P<job_id>\d{1,18})/(?P<part>[a-z]+)/$", job.job_part, name="part"),
 ]

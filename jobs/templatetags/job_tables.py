@@ -4,10 +4,8 @@ from typing import Any
 
 from django import template
 
-from core.roles import is_cluster_admin
+from jobs.control.queue_position import short_start
 from jobs.files.validation_runs import ClassScore, class_scores, validation_of, why_not_validated
-from jobs.insight.line import short_start
-from jobs.insight.versions import results_by_version
 from jobs.models import Job
 from jobs.pages.queries import jobs_using, models_proposing
 from jobs.queries.checkpoints import visible_checkpoints
@@ -28,13 +26,6 @@ def used_by(context: dict[str, Any], **version: Any) -> dict[str, Any]:
 
 _MAX_SHOWN = 50
 _SHADES = 5
-
-
-@register.inclusion_tag("jobs/_version_results.html", takes_context=True)
-def results_of_versions(context: dict[str, Any], model: RegisteredModel) -> dict[str, Any]:
-    """The best result of each version among the trainings that the viewer may see; nothing where there is none."""
-    user = context["request"].user
-    return {"results": results_by_version(user, model), "everybodys": is_cluster_admin(user)}
 
 
 @register.inclusion_tag("jobs/validation/_table.html", takes_context=True)

@@ -15,10 +15,11 @@ import pytest
 from django.utils import timezone
 from playwright.sync_api import BrowserContext, Page, expect
 
-from jobs.models import GpuActivity, GpuPrice, SlotClaim
-from jobs.usage.recount import roll_up
+from jobs.models import GpuActivity, SlotClaim
 from tests.browser.conftest import log_in
 from tests.scene import Scene, user_who_can_log_in
+from usage.models import GpuPrice
+from usage.recount import roll_up
 from workers.models import CapacityPoint, Slot
 
 PNG_SIZE = slice(16, 24)

@@ -7,8 +7,8 @@ import pytest
 import torch
 from playwright.sync_api import Page, expect
 
+from insights.previews import preview_change
 from jobs.actions import JobChange
-from jobs.insight.previews import preview_change
 from jobs.models import Job, JobEvent
 from tests.factories import RegisteredModelVersionFactory
 from tests.scene import Scene

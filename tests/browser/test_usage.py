@@ -12,9 +12,9 @@ from playwright.sync_api import BrowserContext, Page, expect
 
 from core import live
 from jobs.models import SlotClaim
-from jobs.usage.recount import roll_up
 from tests.browser.conftest import listen, log_in
 from tests.scene import Scene, user_who_can_log_in
+from usage.recount import roll_up
 from workers.models import Slot
 
 CHART = "[data-chart=usage-allocation]"

@@ -11,8 +11,8 @@ from zoneinfo import ZoneInfo
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, expect
 
-from jobs.background import Replays
-from jobs.models import Replay
+from replay.background import Replays
+from replay.models import Replay
 from tests.browser.conftest import PATIENCE_MS, listen, log_in
 from tests.scene import Scene, user_who_can_log_in
 

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from jobs.insight.curves import MAX_LINES, curves_figure, held_out_part, rows_of
+from jobs.queries.curves import MAX_LINES, curves_figure, held_out_part, rows_of
 from jobs.queries.metrics import Curve, Sample
 
 AT = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)

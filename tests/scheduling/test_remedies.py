@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from jobs.insight.why import Term, remedy_text, terms
+from insights.why import Term, remedy_text, terms
 from scheduling.preview import with_changes
 from scheduling.remedies import remedies
 from scheduling.schedule import decided, schedule

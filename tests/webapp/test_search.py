@@ -5,7 +5,7 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from rest_framework.test import APIClient
 
-from jobs.reports.actions import make_report, set_readers
+from reports.actions import make_report, set_readers
 from tests.factories import DatasetVersionFactory, JobFactory, RegisteredModelVersionFactory
 
 pytestmark = pytest.mark.django_db

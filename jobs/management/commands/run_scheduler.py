@@ -13,7 +13,7 @@ from django.utils import timezone
 from tidepool.backoff import Interval
 
 from core.process import stop_at_signals, take_turns, without_collector
-from jobs.control.dispatch import WakeUps, resend_outstanding, send_note_saves, send_roll_up
+from jobs.control.dispatch import WakeUps, periodic_tasks, resend_outstanding
 from jobs.control.durations import Length, lengths, with_lengths
 from jobs.control.ending import give_up_halts
 from jobs.control.gangs import watch_gangs
@@ -31,10 +31,8 @@ logger = logging.getLogger(__name__)
 
 CYCLE_SECONDS = 1.0
 RESEND_SECONDS = 2.0
-ROLL_UP_SECONDS = 60.0
 #: How long trainings take is asked again after so long.
 FORECAST_AGE = timedelta(seconds=30)
-NOTE_SAVES_SECONDS = 30.0
 
 
 class Command(BaseCommand):
@@ -56,8 +54,7 @@ class Scheduler:
         self._settled: Settled | None = None
         self._now_and_then = (
             (Interval(RESEND_SECONDS), resend_outstanding),
-            (Interval(ROLL_UP_SECONDS), send_roll_up),
-            (Interval(NOTE_SAVES_SECONDS), send_note_saves),
+            *((Interval(task.every_seconds), task.send) for task in periodic_tasks()),
         )
 
     def run(self) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from django.contrib import messages
 from django.contrib.auth.models import User
-from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.views.decorators.http import require_POST, require_safe
@@ -23,23 +23,20 @@ from jobs.actions import JobChange
 from jobs.actions.notes import write_note
 from jobs.control.checkpoints import is_resumable, stop_words
 from jobs.control.gangs import gang_notice
+from jobs.control.queue_position import place_text, with_places
 from jobs.files.logs import first_written
 from jobs.files.result import code_files, result_files, shown_code
 from jobs.files.validation_runs import validation_of
-from jobs.insight.advisor import job_advice
-from jobs.insight.cluster import slots_of_job
-from jobs.insight.curves import curves_figure, thinned_metrics
-from jobs.insight.line import place_text, with_places
-from jobs.insight.why import why
 from jobs.models import Checkpoint, Job
 from jobs.options import option_texts, options_shown
 from jobs.pages.job.curves import sources_of
 from jobs.pages.job.labels import note_of, tags_of
-from jobs.pages.job.speed import SPEED_COLUMNS, speed_of
+from jobs.pages.job.parts import ViewedJob, page_context, registered_parts
 from jobs.pages.queries import job_or_404
 from jobs.pages.train.forms import ChangeForm
 from jobs.pages.train.views import say_changed
 from jobs.permissions import refusals_by_state
+from jobs.queries.curves import curves_figure, thinned_metrics
 from jobs.queries.jobs import allocation_series, event_list, rank_list, undoable_changes
 from jobs.queries.metrics import Curve, metric_points_as_json
 from jobs.queries.serializers import AllocationOutput, EventOutput, JobOutput, RankOutput, as_json
@@ -126,6 +123,11 @@ def job_curves(request: HttpRequest, job_id: int) -> JsonResponse:
 def job_part(request: HttpRequest, job_id: int, part: str) -> HttpResponse:
     """A part of the page anew, while somebody looks at it."""
     job = job_or_404(request.user, job_id)
+    if added := registered_parts().get(part):
+        context = added.context(ViewedJob(job, login_user(request)))
+        return render(request, added.template, {"job": job, **context})
+    if part not in _PARTS:
+        raise Http404
     return render(request, f"jobs/job/_{part}.html", {"job": job, **_PARTS[part](job, login_user(request))})
 
 
@@ -185,7 +187,7 @@ def _job_page(
     request: HttpRequest, job: Job, form: ChangeForm, *, note: dict[str, Any] | None = None, status: int = 200
 ) -> HttpResponse:
     live = _live_without_metrics(job)  # the page's figure has them
-    curves = thinned_metrics(job)
+    view = ViewedJob(job, login_user(request))
     steps = [
         Step(datetime.fromisoformat(point["at"]), point["slots"], point["reason"]["text"], point["pause_ms"])
         for point in live["append"]["allocation"]
@@ -204,20 +206,18 @@ def _job_page(
         "options_shown": options_shown(job),
         "option_texts": option_texts(job),
         "tide": tide_figure([Band(job.pk, job.name, steps)], job.max_slots, pool=False),
-        "advice": job_advice(job, curves),
         **sources_of(job),
         **_ranks(job),
-        "slots": slots_of_job(login_user(request), job),
         **_place(job),
-        "metrics": _curves(job, curves),
+        "metrics": _curves(job, view.curves),
         "tide_columns": TIDE_COLUMNS,
-        "speed_columns": SPEED_COLUMNS,
         **_words_of_no_metrics(job),
         "files": code_files(job),
         "shown": shown_code(job, request.GET.get("file", job.model.entry_point)),
         "newest": versions(job.model.model)[0].number,
-        **_facts(job, login_user(request)),
-        **tags_of(job, login_user(request)),
+        **page_context(view),
+        **_facts(job, view.user),
+        **tags_of(job, view.user),
         **(note or note_of(job)),
     }
     if not job.elastic:
@@ -258,21 +258,17 @@ def _results(job: Job) -> dict[str, Any]:
     return {"checkpoints": rows, "results": result_files(job), "back": back}
 
 
-#: Parts of a job's page that are fetched while somebody looks at them, and what each shows.
+#: Parts of the page that it fetches while somebody looks at them; other apps add theirs (`jobs.pages.job.parts`).
 _PARTS: dict[str, Callable[[Job, User], dict[str, Any]]] = {
-    "advice": lambda job, _: {"advice": job_advice(job)},
     "facts": _facts,
     "failure": lambda job, _: {},
     "notice": lambda job, _: {"notice": gang_notice(job)},
     "place": lambda job, _: _place(job),
     "ranks": lambda job, _: _ranks(job),
     "results": lambda job, _: _results(job),
-    "slots": lambda job, user: {"slots": slots_of_job(user, job)},
     "sources": lambda job, _: sources_of(job),
-    "speed": lambda job, _: speed_of(job),
     "tags": lambda job, user: tags_of(job, user),
     "validations": lambda job, _: {},
-    "why": why,
 }
 
 

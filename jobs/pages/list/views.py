@@ -2,41 +2,33 @@
 
 import json
 import math
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Collection, Sequence
 from typing import Any
 from urllib.parse import urlencode
 
 from django.contrib.auth.models import User
-from django.db.models import Max
-from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.utils import timezone
 from django.views.decorators.http import require_POST, require_safe
 
-from core.errors import UserError, field_error
+from core.errors import UserError
 from core.keyset import KeysetPage
 from core.live import CLUSTER, current_seqs
 from core.pages import PAGE_SIZE, Undo, done, login_user, or_404, say
 from core.readers import readable
 from core.roles import is_cluster_admin
 from core.templatetags.tidepool import figure
-from core.text import plural, whole
 from core.time import duration
 from datasets.models import Dataset
-from jobs.actions.many import MAX_JOBS
 from jobs.actions.saved_filters import choose_columns, forget_filter, save_filter
-from jobs.insight.effects import if_over, if_priority
-from jobs.insight.line import with_places
-from jobs.models import Checkpoint, InstanceGroup, Job, SavedFilter
-from jobs.permissions import Verb, refusal
-from jobs.queries.chosen import job_numbers
+from jobs.control.queue_position import with_places
+from jobs.models import InstanceGroup, Job, SavedFilter
 from jobs.queries.columns import FACTS, OF_ONE, USUAL, columns_of, extra_columns, joined_columns, names_of, value_of
-from jobs.queries.jobs import known_tags, visible_jobs
-from jobs.queries.listing import ACTIVE, FINISHED, JobFilter, job_page_of, jobs_topic, list_keys, state_counts
+from jobs.queries.jobs import known_tags
+from jobs.queries.listing import ACTIVE, FINISHED, JobFilter, job_page_of, jobs_topic, state_counts
 from jobs.states import TERMINAL, JobState
-from jobs.words import trainings
 from models_registry.models import RegisteredModel
 
 __all__ = [
@@ -45,11 +37,7 @@ __all__ = [
     "job_counts",
     "job_list",
     "job_list_rows",
-    "last_checkpoints",
-    "priority_question_of",
     "save_job_filter",
-    "stop_question",
-    "stop_question_of",
 ]
 
 STATES = [("", "All"), (ACTIVE, "Not over"), (FINISHED, "Over"), *[(state, state.capitalize()) for state in JobState]]
@@ -88,20 +76,6 @@ _LABELS = {
 #: Fields behind "More filters".
 _MORE = ("tag", "owner", "model", "dataset", "instance_group", "submitted_after", "submitted_before")
 _MOST_SUGGESTIONS = 500
-#: Jobs that are named before they are stopped.
-_MOST_NAMED = 6
-
-
-@dataclass(frozen=True)
-class Question:
-    """The texts of the dialog (`ask.js`) before many jobs are stopped or changed."""
-
-    title: str
-    lost: str
-    hint: str
-    yes: str
-    #: The jobs that it is about.
-    jobs: list[int]
 
 
 @require_safe
@@ -186,109 +160,6 @@ def job_counts(request: HttpRequest) -> HttpResponse:
     now = given.get("state", "")
     rows += [(state, state.capitalize(), counts.get(state, 0)) for state in JobState if state in (*counts, now)]
     return render(request, "jobs/list/_states.html", {"rows": rows, "now": now})
-
-
-@require_safe
-def stop_question_of(request: HttpRequest) -> JsonResponse:
-    """Return the question before jobs are stopped: those of `?jobs=1,2,3`, or all that fit the filter.
-
-    What is stopped then is what the question was about, and nothing that was submitted since.
-    """
-    return _answer(lambda: _stop_question(login_user(request), request))
-
-
-def _stop_question(user: User, request: HttpRequest) -> Question:
-    jobs = _meant(request, user)
-    question = stop_question(jobs, last_checkpoints(jobs))
-    if question.jobs:
-        then = f"Then, by the scheduler's own rules: {_lower(if_over(question.jobs, user))}"
-        question = replace(question, hint=" ".join(part for part in (question.hint, then) if part))
-    return question
-
-
-@require_safe
-def priority_question_of(request: HttpRequest) -> JsonResponse:
-    """Return the question before jobs are given `?priority=`, of the same jobs."""
-    return _answer(lambda: _priority_question(login_user(request), request))
-
-
-def _answer(question: Callable[[], Question]) -> JsonResponse:
-    try:
-        return JsonResponse(asdict(question()))
-    except UserError as error:
-        return JsonResponse({"error": error.message, "code": error.code, "fields": error.fields}, status=error.status)
-
-
-def _priority_question(user: User, request: HttpRequest) -> Question:
-    priority = whole(request.GET.get("priority", ""))
-    if priority is None or not 1 <= priority <= 10_000:
-        raise field_error("priority", "Give the priority that they shall have: 1 to 10000.")
-    jobs = _meant(request, user)
-    changed = [job for job in jobs if refusal(Verb.CHANGE, job.state) is None and job.priority != priority]
-    title = f"Set the priority of {trainings(len(changed))} to {priority}?"
-    same = sum(job.priority == priority and refusal(Verb.CHANGE, job.state) is None for job in jobs)
-    left = len(jobs) - len(changed) - same
-    hints = [
-        plural(same, "{count} training has it already.", "{count} trainings have it already.") if same else "",
-        plural(left, "{count} training is over.", "{count} trainings are over.") if left else "",
-    ]
-    hint = " ".join(text for text in hints if text)
-    if not changed:
-        return Question(title, f"There is nothing to change. {hint}", "", "", [])
-    now = sorted({job.priority for job in changed})
-    before = f"{now[0]}" if len(now) == 1 else f"{now[0]} to {now[-1]}"
-    numbers = [job.pk for job in changed]
-    effects = _lower(if_priority(numbers, priority, user))
-    text = f"Now {before}. By the scheduler's own rules: {effects}"
-    return Question(title, text, hint, f"Set the priority of {trainings(len(changed))}", numbers)
-
-
-def _lower(sentence: str) -> str:
-    return sentence[:1].lower() + sentence[1:]
-
-
-def _meant(request: HttpRequest, user: User) -> list[Job]:
-    """Return the jobs of `?jobs=`, without those that the user may not see; of `?matching=1`, all that fit."""
-    if "matching" not in request.GET:
-        return list(visible_jobs(user).filter(pk__in=job_numbers(request.GET.get("jobs", ""))).order_by("-pk"))
-    numbers = list(list_keys(user, JobFilter(joined_columns(request.GET))).values_list("pk", flat=True)[: MAX_JOBS + 1])
-    if len(numbers) > MAX_JOBS:
-        sentence = f"More than {MAX_JOBS:,} trainings fit: narrow the filter, or take them in parts."
-        raise field_error("matching", sentence)
-    return list(visible_jobs(user).filter(pk__in=numbers).order_by("-pk"))
-
-
-def last_checkpoints(jobs: Iterable[Job]) -> dict[int, int]:
-    """Return job -> the last step that it could continue from."""
-    steps = Checkpoint.objects.filter(job__in=list(jobs), problem="").values("job").annotate(last=Max("step"))
-    return {row["job"]: row["last"] for row in steps.order_by()}
-
-
-def stop_question(jobs: Sequence[Job], checkpoints: Mapping[int, int]) -> Question:
-    """Describe what stopping these jobs means. Those that are over or being stopped are left out and counted."""
-    stopped = [job for job in jobs if refusal(Verb.CANCEL, job.state) is None]
-    what = trainings(len(stopped))
-    named = [_loss(job, checkpoints.get(job.pk, 0)) for job in stopped[:_MOST_NAMED]]
-    if len(stopped) > _MOST_NAMED:
-        named.append(f"and {len(stopped) - _MOST_NAMED} more")
-    if not stopped:
-        return Question(f"Stop {what}?", "All of those chosen are over already: there is nothing to stop.", "", "", [])
-    ends = plural(len(stopped), "{count} training ends", "{count} trainings end")
-    lost = f"{ends} for good and cannot be continued: {'; '.join(named)}. Logs, metrics and checkpoints stay."
-    left = len(jobs) - len(stopped)
-    hint = plural(left, "{count} training of those chosen is", "{count} trainings of those chosen are")
-    numbers = [job.pk for job in stopped]
-    return Question(f"Stop {what}?", lost, f"{hint} over already." if left else "", f"Stop {what}", numbers)
-
-
-def _loss(job: Job, checkpoint: int) -> str:
-    if not job.run.step:
-        return f"“{job.name}” before its first step"
-    lost = max(0, job.run.step - checkpoint)
-    if not lost:
-        return f"“{job.name}” at step {job.run.step} (no step is lost)"
-    since = "since its last checkpoint" if checkpoint else "because it has no checkpoint"
-    return f"“{job.name}” at step {job.run.step} ({plural(lost, '{count} step', '{count} steps')} lost {since})"
 
 
 def _results(request: HttpRequest, user: User) -> dict[str, Any]:

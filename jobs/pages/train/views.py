@@ -1,7 +1,7 @@
 """The page that starts a training, its choices, previews while one types, and the undoing of changes."""
 
 import shlex
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,22 +16,21 @@ from django.views.decorators.http import require_http_methods, require_POST
 
 from core.archive import ARCHIVE_SUFFIXES
 from core.errors import UserError
-from core.pages import Undo, carried_out, done, login_user, misfits, say, show_error
+from core.pages import Undo, carried_out, done, login_user, say
 from core.parameters import parameters_as_text
 from core.sources import given_source
 from core.uploads import WEIGHTS_SUFFIXES, finished
 from datasets.models import Dataset
 from jobs import actions
-from jobs.actions import JobChange, Submission
+from jobs.actions import Submission
 from jobs.actions.submission import Checked, check, check_clone
 from jobs.control.checkpoints import stop_words
 from jobs.files.validation_runs import validation_of
-from jobs.insight.previews import preview_change, preview_checked
 from jobs.models import Checkpoint, InstanceGroup, Job, JobEvent
 from jobs.options import MASK, MAX_PRIORITY, Option, masked, option_values
 from jobs.pages.queries import job_or_404
 from jobs.pages.train.fields import parameter_fields
-from jobs.pages.train.forms import ON_PAGE, ChangeForm, TrainForm
+from jobs.pages.train.forms import ON_PAGE, TrainForm
 from jobs.queries.groups import usable_groups
 from jobs.queries.jobs import own_tags, visible_jobs
 from models_registry.actions import take_script
@@ -40,7 +39,7 @@ from models_registry.models import RegisteredModelVersion
 from models_registry.queries import models
 from workers.queries import capacity
 
-__all__ = ["beginnings", "job_change_preview", "job_undo", "say_changed", "train", "train_code", "train_preview"]
+__all__ = ["beginnings", "checked_submission", "job_undo", "posted_form", "say_changed", "train", "train_code"]
 
 #: Options whose texts are shown masked.
 _VARIABLES = [option for option in ON_PAGE if option.is_variables]
@@ -94,14 +93,6 @@ def train(request: HttpRequest) -> HttpResponse:
 
 
 @require_POST
-def train_preview(request: HttpRequest) -> JsonResponse:
-    """Preview what the Train form would do as it is filled in now."""
-    opened, user = _opened(request, request.POST), login_user(request)
-    form = _train_form(request, request.POST, opened)
-    return _preview(form, lambda: preview_checked(_checked(form.cleaned_data, opened.clone, user), user))
-
-
-@require_POST
 def train_code(request: HttpRequest) -> JsonResponse:
     """Take over a script or a folder of them, for the Train form: the model that it is now, or the scripts to ask for.
 
@@ -120,13 +111,6 @@ def train_code(request: HttpRequest) -> JsonResponse:
 
 
 @require_POST
-def job_change_preview(request: HttpRequest, job_id: int) -> JsonResponse:
-    job = job_or_404(request.user, job_id)
-    form, user = ChangeForm(request.POST), login_user(request)
-    return _preview(form, lambda: preview_change(job, JobChange(**form.cleaned_data), user))
-
-
-@require_POST
 def job_undo(request: HttpRequest, job_id: int) -> HttpResponse:
     """Undo what the events `events` (numbers separated by spaces) changed: all of it or nothing."""
     job = job_or_404(request.user, job_id)
@@ -136,22 +120,25 @@ def job_undo(request: HttpRequest, job_id: int) -> HttpResponse:
     return redirect("jobs:detail", job.pk)
 
 
+@dataclass(frozen=True)
+class PostedForm:
+    """The Train form as a request fills it in, and the training that it clones."""
+
+    form: TrainForm
+    clone: Job | None
+
+
+def posted_form(request: HttpRequest) -> PostedForm:
+    opened = _opened(request, request.POST)
+    return PostedForm(_train_form(request, request.POST, opened), opened.clone)
+
+
 def say_changed(request: HttpRequest, job: Job, events: Sequence[JobEvent]) -> None:
     if not events:
         say(request, "Nothing was changed: these are its priority, its GPUs and its time limit already.")
         return
     undo = Undo(reverse("jobs:undo", args=[job.pk]), {"events": " ".join(str(event.seq) for event in events)})
     say(request, "Changed: the scheduler decides again at once.", undo=undo)
-
-
-def _preview(form: TrainForm | ChangeForm, answer: Callable[[], dict[str, Any]]) -> JsonResponse:
-    """Answer with the preview, or with what does not fit yet: while the user types, that is no error of the request."""
-    if form.is_valid():
-        try:
-            return JsonResponse({"preview": answer()})
-        except UserError as error:
-            show_error(form, error)
-    return JsonResponse(misfits(form))
 
 
 def _opened(request: HttpRequest, values: QueryDict) -> _Opened:
@@ -206,7 +193,7 @@ def _submit(values: dict[str, Any], job: Job | None, user: User) -> Job:
     return actions.submit(given, user)
 
 
-def _checked(values: dict[str, Any], job: Job | None, user: User) -> Checked:
+def checked_submission(values: dict[str, Any], job: Job | None, user: User) -> Checked:
     given = _submission(values, job)
     if job is not None and _is_same_model(values, job):
         return check_clone(job, user, given, begins_again=values["start_from"] == _AGAIN)

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 from django.utils import timezone
+from jobs.pages.job.speed import speed_of
 from tidepool.goodput.model import Bounds, NoiseScale
 
 from jobs.control import profiles
@@ -12,7 +13,6 @@ from jobs.control.outcome import too_large
 from jobs.control.snapshots import snapshot
 from jobs.messages import text_of
 from jobs.models import InstanceGroup, Job, JobProfile, JobRun, SlotClaim
-from jobs.pages.job.speed import speed_of
 from jobs.queries.goodput import batch_now
 from jobs.states import Reason
 from scheduling.policies.speedups import Shape, batch_of

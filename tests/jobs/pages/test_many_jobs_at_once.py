@@ -13,9 +13,9 @@ from django.test.utils import CaptureQueriesContext
 from rest_framework.test import APIClient
 
 from core.downloads import csv_chunks, safe_cell
+from insights.pages.questions import last_checkpoints, stop_question
 from jobs.actions.many import MAX_JOBS
 from jobs.models import Checkpoint, Job, SlotClaim
-from jobs.pages.list.views import last_checkpoints, stop_question
 from jobs.states import JobState
 from tests.factories import JobFactory, set_job
 from tests.scene import Scene

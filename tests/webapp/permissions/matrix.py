@@ -24,8 +24,8 @@ from core.readers import Readers
 from core.roles import Role, viewers
 from jobs.actions.owner import JobChange, change_job
 from jobs.files.folder import CHECKPOINT_FILES, job_folder
-from jobs.models import Checkpoint, InstanceGroup, Job, SavedFilter, ShareLink, Validation
-from jobs.models.usage import GpuPrice
+from jobs.models import Checkpoint, InstanceGroup, Job, SavedFilter, Validation
+from reports.models import ShareLink
 from tests.factories import (
     DatasetVersionFactory,
     HostFactory,
@@ -39,6 +39,7 @@ from tests.factories import (
 from tests.permissions import IN, LOGIN, MISSING, REFUSED, RULES, Rule, rule_of
 from tests.scene import Scene, build_scene
 from tracking.models import ModelVersion
+from usage.models import GpuPrice
 from wmla.lookup import identities, submitted
 from wmla.view import csrf_token_of
 from workers.models import Host, JoinToken

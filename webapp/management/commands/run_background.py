@@ -10,7 +10,7 @@ from alerts.background import Alerts
 from core.background import BackgroundTask, BackgroundWorker
 from core.process import stop_at_signals
 from datasets.background import DatasetChecks
-from jobs.background import Replays
+from replay.background import Replays
 
 __all__ = ["Command"]
 

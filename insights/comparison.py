@@ -1,0 +1,254 @@
+"""Several jobs side by side: their curves, a Plotly figure for each quantity and a colour for each training; and what
+they were told and what came out, differences marked.
+
+`static/js/pages/compare.js` draws the figures over steps, time since each training's start, epochs or samples, adds new
+points to the lines, by the same rules, and fetches what it cannot know: a line that begins, GPUs that change hands, a
+training that starts again.
+"""
+
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from html import escape
+from typing import Any
+
+import plotly.graph_objects as go
+from django.utils.text import slugify
+
+from core.charts import figure, job_look
+from core.live import job_topic
+from core.time import iso
+from insights.differences import results_of, settings_of
+from jobs.models import AllocationPoint, Job
+from jobs.queries.curves import held_out_part, metric_label
+from jobs.queries.metrics import thinned_points
+
+__all__ = [
+    "GPUS",
+    "MAX_JOBS",
+    "Compared",
+    "Line",
+    "Point",
+    "Quantity",
+    "compared_live",
+    "compared_metrics",
+    "compared_settings",
+    "comparison_figures",
+    "quantities_of",
+    "titles_of",
+]
+
+MAX_JOBS = 8
+#: Points of one quantity, over all jobs: a browser redraws them while the jobs train.
+_MAX_POINTS = 1200
+#: Scripts may report as many metrics as they like.
+_MAX_QUANTITIES = 12
+GPUS = "GPUs"
+#: Title -> the metrics that the figure may show: of each job the first that it has. Those that scripts name follow.
+_ROWS: dict[str, tuple[str, ...]] = {
+    "Loss": ("loss",),
+    "Test loss": ("test_loss", "val_loss"),
+    "Accuracy (%)": ("accuracy",),
+    "Test accuracy (%)": ("test_accuracy", "val_accuracy"),
+    "Samples / s": ("samples_per_second",),
+    "Learning rate": ("learning_rate",),
+}
+#: Those that say nothing on a logarithmic axis.
+_LINEAR = {"Accuracy (%)", "Test accuracy (%)", "Samples / s", GPUS}
+_DASHES = ("solid", "dash", "dot", "dashdot")
+
+
+@dataclass(frozen=True)
+class Compared:
+    """A line of a table: one value per job, in the order of the jobs."""
+
+    name: str
+    values: list[str]
+
+    @property
+    def differs(self) -> bool:
+        return len(set(self.values)) > 1
+
+
+@dataclass(frozen=True)
+class Point:
+    step: int
+    #: Since the training's first start.
+    seconds: float
+    #: None: not a number, drawn as a gap.
+    value: float | None
+    epoch: int = 0
+
+
+@dataclass(frozen=True)
+class Line:
+    job: int
+    label: str
+    points: Sequence[Point] = field(default_factory=list)
+    #: What the points are values of; empty where they are no metric, or there is none yet.
+    metric: str = ""
+    #: One point in so many is here, and more than so many are not drawn.
+    every: int = 1
+    most: int = 0
+
+
+@dataclass(frozen=True)
+class Quantity:
+    title: str
+    lines: Sequence[Line]
+    #: The metrics that it may show.
+    names: Sequence[str] = ()
+    #: It holds its value until the next point.
+    is_stepped: bool = False
+
+
+def compared_live(jobs: Sequence[Job], seqs: Mapping[str, int]) -> dict[str, Any]:
+    """Return what the page follows: the topic of each job, and what of it is not in the figures."""
+    return {
+        "jobs": [
+            {
+                "job": job.pk,
+                "label": job.name,
+                "look": {"letter": job_look(job.pk).letter, "colour": job_look(job.pk).colour},
+                "samples_per_step": job.effective_batch_size,
+                "seq": seqs[job_topic(job.pk)],
+                "state": job.state,
+                "attempt": job.run.attempt,
+                "started_at": iso(job.started_at),
+                "submitted_at": iso(job.submitted_at),
+            }
+            for job in jobs
+        ]
+    }
+
+
+def compared_settings(jobs: Sequence[Job]) -> list[Compared]:
+    """Return the settings, then every parameter that one of them has."""
+    return [Compared(column.name, column.words) for column in settings_of(jobs)]
+
+
+def compared_metrics(jobs: Sequence[Job]) -> list[Compared]:
+    """Return the results so far: steps, and the last value of each metric."""
+    return [Compared(column.name, column.words) for column in results_of(jobs)]
+
+
+def quantities_of(jobs: Sequence[Job]) -> list[Quantity]:
+    """Return what is drawn: the metrics that these jobs reported, and the GPUs that they had."""
+    most = _MAX_POINTS // len(jobs)
+    rows = _rows(jobs)
+    metrics = {job.pk: _lines(job, rows, most) for job in jobs}
+    drawn = [
+        Quantity(title, [metrics[job.pk].get(title, Line(job.pk, job.name)) for job in jobs], names)
+        for title, names in rows.items()
+    ]
+    gpus = [Line(job.pk, job.name, _gpus(job, metrics[job.pk].values())) for job in jobs]
+    return [*drawn, Quantity(GPUS, gpus, is_stepped=True)]
+
+
+def titles_of(jobs: Sequence[Job]) -> list[str]:
+    """Return the titles of the quantities that one of these jobs has, without reading a point."""
+    reported = {name for job in jobs for name in job.run.final_metrics}
+    has_started = any(job.started_at for job in jobs)
+    return [title for title, names in _rows(jobs).items() if reported.intersection(names)] + [GPUS] * has_started
+
+
+def _rows(jobs: Sequence[Job]) -> dict[str, tuple[str, ...]]:
+    """The quantities by title, the usual ones first, as many as are drawn."""
+    usual = {name for names in _ROWS.values() for name in names}
+    rows = dict(_ROWS)
+    for name in sorted({name for job in jobs for name in job.run.final_metrics} - usual):
+        title = metric_label(name)
+        rows[title] = (*rows.get(title, ()), name)
+    return dict(list(rows.items())[: _MAX_QUANTITIES - 1])
+
+
+def _lines(job: Job, rows: Mapping[str, Sequence[str]], most: int) -> dict[str, Line]:
+    """The lines of the job's metrics, by the title of the row."""
+    found = {}
+    for title, names in rows.items():
+        if name := next((name for name in names if name in job.run.final_metrics), ""):
+            curve = thinned_points(job, name, most)
+            points = [Point(one.step, _seconds(job, one.at), one.value, one.epoch) for one in curve.samples if one.at]
+            found[title] = Line(job.pk, job.name, points, metric=name, every=curve.every, most=most)
+    return found
+
+
+def _gpus(job: Job, lines: Iterable[Line]) -> list[Point]:
+    """Changes are known by their time: their step is that of the last point drawn before."""
+    steps = max((line.points for line in lines), key=len, default=())
+    times = [point.seconds for point in steps]
+    points = []
+    for change in AllocationPoint.objects.filter(job=job).order_by("at", "id"):
+        seconds = _seconds(job, change.at)
+        place = bisect_right(times, seconds)
+        points.append(Point(steps[place - 1].step if place else 0, seconds, float(change.slots)))
+    return points
+
+
+def _seconds(job: Job, at: datetime) -> float:
+    return (at - (job.started_at or job.submitted_at)).total_seconds()
+
+
+def comparison_figures(quantities: Sequence[Quantity]) -> list[dict[str, Any]]:
+    """One figure for each quantity that has a single point."""
+    shown = [quantity for quantity in quantities if any(line.points for line in quantity.lines)]
+    dashes = _dashes({line.job for quantity in shown for line in quantity.lines})
+    return [_figure(quantity, number, dashes) for number, quantity in enumerate(shown, start=1)]
+
+
+def _figure(quantity: Quantity, number: int, dashes: Mapping[int, str]) -> dict[str, Any]:
+    is_count = quantity.is_stepped or quantity.title == "Samples / s"
+    return figure(
+        [_trace(line, quantity, dashes[line.job]) for line in quantity.lines],
+        margin={"l": 44, "r": 16, "t": 8, "b": 36},
+        xaxis={"zeroline": False, "nticks": 6, "showspikes": True, "spikemode": "across"},
+        yaxis={"zeroline": False, "nticks": 5, "rangemode": "tozero" if is_count else "normal"},
+        hovermode="x unified",
+        meta={
+            "kind": "comparison",
+            "title": quantity.title,
+            # Of its files and its place on the page.
+            "name": slugify(quantity.title) or f"metric-{number}",
+            "names": quantity.names,
+            "may_be_log": quantity.title not in _LINEAR,
+            # What is measured once in an epoch is smooth as it is.
+            "may_be_smooth": not quantity.is_stepped
+            and quantity.title != "Learning rate"
+            and not any(held_out_part(name)[0] for name in quantity.names),
+        },
+    )
+
+
+def _dashes(jobs: set[int]) -> dict[int, str]:
+    """Jobs of the same colour differ by their dashes."""
+    used: Counter[str] = Counter()
+    dashes = {}
+    for job in sorted(jobs):
+        colour = job_look(job).colour
+        dashes[job] = _DASHES[used[colour] % len(_DASHES)]
+        used[colour] += 1
+    return dashes
+
+
+def _trace(line: Line, quantity: Quantity, dash: str) -> go.Scatter:
+    look = job_look(line.job)
+    return go.Scatter(
+        x=[point.step for point in line.points],
+        y=[point.value for point in line.points],
+        customdata=[[round(point.seconds, 1), point.epoch] for point in line.points],
+        # Plotly reads a little markup in names, and people name jobs.
+        name=escape(f"{look.letter} · {line.label}", quote=False),
+        meta={
+            "job": line.job,
+            "label": line.label,
+            "metric": line.metric,
+            "every": line.every,
+            "most": line.most,
+        },
+        mode="lines",
+        line={"color": look.colour, "width": 2, "dash": dash, "shape": "hv" if quantity.is_stepped else "linear"},
+        connectgaps=False,
+        hovertemplate="%{y:.4g}",
+    )

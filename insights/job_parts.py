@@ -1,0 +1,34 @@
+"""Parts of a job's page that are worked out here: advice, its GPUs, what more GPUs would do, and why it has these."""
+
+from insights.advisor import job_advice
+from insights.cluster import slots_of_job
+from insights.speed import SPEED_COLUMNS, speed_of
+from insights.why import why
+from jobs.pages.job.parts import Part, ViewedJob, register_part
+
+__all__ = ["register_job_parts"]
+
+
+def register_job_parts() -> None:
+    register_part(
+        "advice",
+        Part(
+            "insights/job/_advice.html",
+            context=lambda view: {"advice": job_advice(view.job)},
+            on_page=lambda view: {"advice": job_advice(view.job, view.curves)},
+        ),
+    )
+    register_part("slots", Part("insights/job/_slots.html", context=_slots, on_page=_slots))
+    register_part(
+        "speed",
+        Part(
+            "insights/job/_speed.html",
+            context=lambda view: speed_of(view.job),
+            on_page=lambda _: {"speed_columns": SPEED_COLUMNS},
+        ),
+    )
+    register_part("why", Part("insights/job/_why.html", context=lambda view: why(view.job, view.user)))
+
+
+def _slots(view: ViewedJob) -> dict[str, object]:
+    return {"slots": slots_of_job(view.user, view.job)}

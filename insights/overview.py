@@ -1,0 +1,82 @@
+"""The contents of the overview: everybody's GPUs, and the viewer's own trainings."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from django.db.models import Count, Q
+
+from core.live import CLUSTER, current_seqs, job_topic
+from core.roles import Asking
+from insights.cluster import counts_of, host_slots, mean_utilisation
+from jobs.models import Job
+from jobs.queries.jobs import visible_jobs
+from jobs.states import HOLDING, JobState
+from workers.models import Host
+
+__all__ = ["ActiveJob", "ClusterPage", "cluster_page"]
+
+#: Number of the viewer's trainings that are listed; further ones are only counted.
+MAX_ACTIVE_JOBS = 30
+
+
+@dataclass(frozen=True)
+class ActiveJob:
+    job: Job
+    #: The number of its topic when it was read.
+    seq: int
+
+
+@dataclass(frozen=True)
+class ClusterPage:
+    """The contents of the overview: everybody's GPUs, and the viewer's own trainings."""
+
+    #: The number of the cluster's topic when it was read.
+    seq: int
+    hosts: Sequence[dict[str, Any]]
+    running_count: int
+    waiting_count: int
+    #: Those that hold GPUs, then those that wait, in the order of the queue.
+    active: Sequence[ActiveJob]
+    #: How many more of them there are.
+    more: int
+
+    @property
+    def counts(self) -> dict[str, int]:
+        return counts_of(self.hosts)
+
+    @property
+    def capacity(self) -> int:
+        """Number of slots of the present hosts."""
+        return sum(len(host["slots"]) for host in self.hosts if _is_present(host))
+
+    @property
+    def utilisation_words(self) -> str:
+        mean = mean_utilisation(self.hosts)
+        return "–" if mean is None else f"{mean:.0f} %"
+
+
+def _is_present(host: dict[str, Any]) -> bool:
+    return bool(host["state"] != Host.State.OFFLINE)
+
+
+def cluster_page(user: Asking) -> ClusterPage:
+    # The numbers first: what is published meanwhile comes again, and changes nothing.
+    seq = current_seqs([CLUSTER])[CLUSTER]
+    line = Job.objects.filter(finished_at__isnull=True, owner=user.pk).order_by("-priority", "submitted_at", "id")
+    states = dict(line.values_list("pk", "state"))
+    numbers = sorted(states, key=lambda number: states[number] not in HOLDING)[:MAX_ACTIVE_JOBS]
+    seqs = current_seqs(map(job_topic, numbers))
+    rows = {job.pk: job for job in visible_jobs(user).filter(pk__in=numbers)}
+    active = [ActiveJob(rows[number], seqs[job_topic(number)]) for number in numbers if number in rows]
+    counts = Job.objects.filter(finished_at__isnull=True).aggregate(
+        running=Count("pk", filter=Q(state__in=sorted(HOLDING))), waiting=Count("pk", filter=Q(state=JobState.PENDING))
+    )
+    return ClusterPage(
+        seq=seq,
+        hosts=[host for host in host_slots(user) if _is_present(host) or any(slot["job"] for slot in host["slots"])],
+        running_count=counts["running"],
+        waiting_count=counts["waiting"],
+        active=active,
+        more=len(states) - len(numbers),
+    )

@@ -1,0 +1,99 @@
+"""The cluster's page: every GPU now, and the GPUs of each job over time."""
+
+from typing import Any
+
+from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
+from django.shortcuts import render
+from django.utils import timezone
+from django.views.decorators.http import require_safe
+
+from core.charts import tide_figure
+from core.time import iso
+from insights.cluster import STATUSES, cluster_live
+from insights.trace import WINDOWS, Trace, cluster_trace
+
+__all__ = [
+    "COLUMNS",
+    "FIRST_WINDOW",
+    "cluster",
+    "cluster_now",
+    "cluster_trace_json",
+    "group_figure",
+    "minutes_of",
+    "trace_figure",
+]
+
+COLUMNS = ("Time", "Job", "GPUs", "Why", "Pause (ms)")
+FIRST_WINDOW = 15
+#: Held is training and changing hands together; of those that train, some are idle.
+_COUNTED = {"held": "held", "training": "training", "vacating": STATUSES["vacating"], "idle": STATUSES["idle"]}
+_COUNTED |= {status: STATUSES[status] for status in ("free", "draining", "offline")}
+
+
+@require_safe
+def cluster(request: HttpRequest) -> HttpResponse:
+    context = {
+        "section": "cluster",
+        "crumbs": [("Cluster", None)],
+        **_now(request),
+        "figure": trace_figure(cluster_trace(request.user, timezone.now(), FIRST_WINDOW)),
+        "windows": WINDOWS,
+        "minutes": FIRST_WINDOW,
+        "columns": COLUMNS,
+    }
+    return render(request, "insights/cluster/page.html", context)
+
+
+@require_safe
+def cluster_now(request: HttpRequest) -> HttpResponse:
+    """Return the GPUs as they are now."""
+    return render(request, "insights/cluster/_now.html", _now(request))
+
+
+@require_safe
+def cluster_trace_json(request: HttpRequest) -> JsonResponse:
+    """Return the figure of another window, or a newer one of the same."""
+    return JsonResponse(trace_figure(cluster_trace(request.user, timezone.now(), minutes_of(request))))
+
+
+def _now(request: HttpRequest) -> dict[str, Any]:
+    live = cluster_live(request.user)
+    width = max((len(host["slots"]) for host in live["hosts"]), default=0)
+    for host in live["hosts"]:
+        host["absent"] = range(len(host["slots"]), width)
+    counts = [(name, words, live["counts"][name]) for name, words in _COUNTED.items()]
+    return {"seq": live["seq"], "hosts": live["hosts"], "counts": counts, "width": range(width)}
+
+
+def minutes_of(request: HttpRequest) -> int:
+    asked = request.GET.get("minutes", str(FIRST_WINDOW))
+    if asked not in {str(minutes) for _, minutes in WINDOWS}:
+        raise Http404
+    return int(asked)
+
+
+def trace_figure(trace: Trace) -> dict[str, Any]:
+    """Return the figure that Overview and Cluster draw."""
+    return _figure(trace, pool=True, capacities=trace.capacities)
+
+
+def group_figure(trace: Trace) -> dict[str, Any]:
+    """Return the figure of an instance group: what it does not have is not free, others may have it."""
+    return _figure(trace, pool=False, limit="GPUs of its resource group")
+
+
+def _figure(trace: Trace, **look: Any) -> dict[str, Any]:
+    figure = tide_figure(trace.bands, trace.capacity, held=trace.held, **look)
+    figure["layout"]["meta"] |= {
+        "mean_seconds": trace.mean_seconds,
+        "count": trace.count,
+        "end": iso(trace.end),
+        "changes": [_change(trace, number) for number in range(len(trace.changes))] if trace.mean_seconds else [],
+    }
+    return figure
+
+
+def _change(trace: Trace, number: int) -> list[Any]:
+    change = trace.changes[number]
+    label = trace.labels.get(change.job)
+    return [iso(change.at), change.job, label, change.slots, change.text, change.pause_ms]

@@ -1,0 +1,157 @@
+"""The page of many trainings: their parallel coordinates, and a table of what differs."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from django.contrib.auth.models import User
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.views.decorators.http import require_safe
+
+from core.errors import NotFound, UserError
+from core.pages import login_user
+from insights.differences import MOST_JOBS, Axis, Column, axes_of, default_axes, differing
+from jobs.models import Job
+from jobs.queries.chosen import MIN_CHOSEN, job_numbers, jobs_in_order
+from jobs.queries.columns import joined_columns
+from jobs.queries.listing import JobFilter, list_keys
+
+__all__ = ["job_differences"]
+
+_MOST_COLUMNS = 40
+#: Of the drawing, in its own units.
+_HEIGHT, _TOP, _GAP, _SIDE = 300, 40, 150, 70
+_SHADES = 6
+
+
+@dataclass(frozen=True)
+class DrawnAxis:
+    x: int
+    name: str
+    #: (y, text)
+    ticks: list[tuple[float, str]]
+
+
+@dataclass(frozen=True)
+class DrawnLine:
+    job: Job
+    #: Of an SVG path; "": fewer than two of its values are on an axis.
+    path: str
+    #: By the last axis: 0 for the least.
+    shade: int
+
+
+@require_safe
+def job_differences(request: HttpRequest) -> HttpResponse:
+    """Show `?jobs=1,2,3`, or with `matching` all that fit the filter; `axes` are keys of columns, `sort` is one."""
+    numbers = _numbers(request, login_user(request))
+    context: dict[str, Any] = {
+        "section": "jobs",
+        "crumbs": [("Jobs", "/jobs/"), ("Differences", None)],
+        "least": MIN_CHOSEN,
+        "most": MOST_JOBS,
+        "count": len(numbers),
+    }
+    if not MIN_CHOSEN <= len(numbers) <= MOST_JOBS:
+        return render(request, "insights/compare/differences.html", context, status=400 if request.GET else 200)
+    try:
+        jobs = jobs_in_order(request.user, numbers)
+    except NotFound as error:
+        raise Http404 from error
+    return render(request, "insights/compare/differences.html", {**context, **_table(request, jobs)})
+
+
+def _table(request: HttpRequest, jobs: list[Job]) -> dict[str, Any]:
+    sort = request.GET.get("sort", "")
+    jobs = _sorted(jobs, sort)
+    differ, same = differing(jobs)
+    shown = differ[:_MOST_COLUMNS]
+    heads = [(column, f"-{column.key}" if sort == column.key else column.key, _aria(column, sort)) for column in shown]
+    words = zip(*(column.words for column in shown), strict=True)
+    return {
+        "jobs": jobs,
+        "heads": heads,
+        "rows": list(zip(jobs, words, strict=True)) if shown else [],
+        "left_out": len(differ) - len(shown),
+        "same": same,
+        **_drawing(jobs, differ, request.GET.getlist("axes")),
+        "given": [(name, text) for name in request.GET if name != "axes" for text in request.GET.getlist(name)],
+    }
+
+
+def _drawing(jobs: Sequence[Job], differ: Sequence[Column], wanted: Sequence[str]) -> dict[str, Any]:
+    """The parallel coordinates. wanted: keys of columns; none: the first of each kind."""
+    chosen = [column for column in differ if column.key in wanted] if wanted else default_axes(differ)
+    axes = axes_of(chosen)
+    return {
+        "axes": _drawn_axes(axes),
+        "lines": _drawn_lines(jobs, axes),
+        "width": 2 * _SIDE + _GAP * max(0, len(axes) - 1),
+        "height": _HEIGHT + _TOP + 20,
+        "top": _TOP,
+        "bottom": _TOP + _HEIGHT,
+        "choices": [(axis.column, axis.column in chosen) for axis in axes_of(differ)],
+    }
+
+
+def _numbers(request: HttpRequest, user: User) -> list[int]:
+    if "matching" not in request.GET:
+        return job_numbers(request.GET.get("jobs", ""))
+    try:
+        wanted = JobFilter({name: text for name, text in joined_columns(request.GET).items() if name != "sort"})
+    except UserError as error:
+        raise Http404 from error
+    return list(list_keys(user, wanted).order_by("-pk").values_list("pk", flat=True)[: MOST_JOBS + 1])
+
+
+def _sorted(jobs: list[Job], sort: str) -> list[Job]:
+    """By a column, those without a value last; as they were given where there is no such column."""
+    differ, _ = differing(jobs)
+    column = next((one for one in differ if one.key == sort.removeprefix("-")), None)
+    if column is None:
+        return jobs
+    are_numbers = all(isinstance(value, int | float) for value in column.values if value is not None)
+    keys: Sequence[Any] = column.values if are_numbers else column.words
+    with_value = [(key, job) for key, job, value in zip(keys, jobs, column.values, strict=True) if value is not None]
+    ordered = [job for _, job in sorted(with_value, key=lambda one: one[0], reverse=sort.startswith("-"))]
+    return ordered + [job for job, value in zip(jobs, column.values, strict=True) if value is None]
+
+
+def _aria(column: Column, sort: str) -> str:
+    return {column.key: "ascending", f"-{column.key}": "descending"}.get(sort, "none")
+
+
+def _drawn_axes(axes: Sequence[Axis]) -> list[DrawnAxis]:
+    return [
+        DrawnAxis(_x(number), axis.column.name, [(_y(place), text) for place, text in axis.ticks])
+        for number, axis in enumerate(axes)
+    ]
+
+
+def _drawn_lines(jobs: Sequence[Job], axes: Sequence[Axis]) -> list[DrawnLine]:
+    return [DrawnLine(job, _path(axes, number), _shade(axes, number)) for number, job in enumerate(jobs)]
+
+
+def _path(axes: Sequence[Axis], number: int) -> str:
+    """Through its place on each axis, with a gap where it has none."""
+    words, is_begun = [], False
+    for at, axis in enumerate(axes):
+        place = axis.places[number]
+        if place is not None:
+            words.append(f"{'L' if is_begun else 'M'}{_x(at)} {_y(place):.1f}")
+        is_begun = place is not None
+    return " ".join(words) if any(word.startswith("L") for word in words) else ""
+
+
+def _shade(axes: Sequence[Axis], number: int) -> int:
+    place = axes[-1].places[number] if axes else None
+    return 0 if place is None else min(_SHADES - 1, int(place * _SHADES))
+
+
+def _x(number: int) -> int:
+    return _SIDE + _GAP * number
+
+
+def _y(place: float) -> float:
+    return round(_TOP + _HEIGHT * (1 - place), 1)

@@ -1,0 +1,297 @@
+"""Forms that create an instance group from a template, change it with a preview, and undo a change.
+
+Actions check what is given; the forms only carry it.
+"""
+
+import json
+from collections.abc import Collection, Mapping
+from typing import Any, Final
+
+from django import forms
+from django.contrib import messages
+from django.core.exceptions import ValidationError
+from django.db import models
+from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.shortcuts import redirect, render
+from django.template.loader import render_to_string
+from django.urls import reverse
+from django.views.decorators.http import require_http_methods, require_POST
+
+from core.errors import NotAllowed, UserError
+from core.pages import Undo, login_user, misfits, say, show_error
+from core.roles import require_cluster_admin
+from insights.group_preview import preview_group_change
+from insights.pages.groups.views import LIST_CRUMB, group_of
+from jobs.actions.groups import (
+    PRESETS,
+    GroupChange,
+    InstanceGroupSpec,
+    Preset,
+    change_instance_group,
+    create_and_deploy,
+    create_instance_group,
+    find_preset,
+    terms_as_usual,
+)
+from jobs.models import InstanceGroup
+from jobs.queries.group_parameters import PARAMETERS, Given, ParameterError, read_lines
+from jobs.queries.group_terms import LINKS, TERMS, Term, in_words, terms_of
+from jobs.queries.groups import changeable_terms
+from workers.models import ResourceGroup
+
+__all__ = ["group_change", "group_change_preview", "group_new", "group_undo", "read_parameters"]
+
+_COLUMNS = frozenset(term.column for term in TERMS)
+_ON_OFF: Final = [("true", "On"), ("false", "Off")]
+_POLICIES: Final = [
+    (InstanceGroup.Policy.FAIRSHARE, "Fair share: in proportion to priorities"),
+    (InstanceGroup.Policy.PRIORITY, "Priority: higher ones get all that they ask for"),
+    (InstanceGroup.Policy.FIFO, "First come, first served"),
+    (InstanceGroup.Policy.GOODPUT, "Goodput: where they do most"),
+]
+_AIMS: Final = [
+    (InstanceGroup.Aim.SOON, "Soon: early ends on average"),
+    (InstanceGroup.Aim.EVEN, "Even: all sped up alike"),
+    (InstanceGroup.Aim.USED, "Used: few GPU-hours first"),
+]
+_CHOICES: Final[Mapping[str, Any]] = {"policy": _POLICIES, "aim": _AIMS}
+
+
+class UserNamesField(forms.CharField):
+    """One user name per line."""
+
+    widget = forms.Textarea(attrs={"rows": 3, "spellcheck": "false", "autocomplete": "off"})
+
+    def clean(self, value: Any) -> list[str]:
+        lines = [line.strip() for line in str(super().clean(value)).splitlines()]
+        return list(dict.fromkeys(line for line in lines if line))
+
+
+class ParametersOfWmla(forms.CharField):
+    """A parameter of WMLA per line, as NAME=value."""
+
+    widget = forms.Textarea(attrs={"rows": 4, "spellcheck": "false", "class": "font-monospace"})
+
+    def clean(self, value: Any) -> Given:
+        try:
+            return read_lines(str(super().clean(value)))
+        except ParameterError as error:
+            raise ValidationError(str(error)) from error
+
+
+class GroupForm(forms.Form):
+    name = forms.CharField(label="Instance group name", max_length=1000)
+    parameters = ParametersOfWmla(
+        required=False, label="Paste parameters", help_text="NAME=value on each line. They go before the fields."
+    )
+    revision = forms.IntegerField(required=False, widget=forms.HiddenInput)
+
+    def __init__(self, *args: Any, changeable: Collection[str], is_new: bool, **kwargs: Any) -> None:
+        """`changeable`: columns that this user may set; the others are shown and not sent."""
+        super().__init__(*args, **kwargs)
+        self.fields |= {term.column: _field_of(term) for term in TERMS}
+        self.order_fields(["name", *(term.column for term in TERMS)])
+        self._changeable = changeable
+        if not is_new:
+            del self.fields["name"]
+        for term in TERMS:
+            if term.column not in changeable:
+                self.fields[term.column].disabled = True
+                self.fields[term.column].required = False
+
+    def given(self) -> dict[str, Any]:
+        """Return the terms of a valid form, in the shape of `jobs.queries.group_terms.terms_of`."""
+        values = {column: self.cleaned_data[column] for column in self._changeable}
+        if "resource_group" in values:
+            values["resource_group"] = values["resource_group"].name
+        return {**values, **self.cleaned_data["parameters"].terms}
+
+    def sentences(self) -> list[str]:
+        """Sentences about pasted parameters that change nothing."""
+        sentences: list[str] = self.cleaned_data["parameters"].sentences
+        return sentences
+
+    def compared_with(self, now: Mapping[str, Any]) -> list[str]:
+        """Return the terms of a valid form that differ from the present ones."""
+        given = self.given()
+        return [
+            f"{term.label}: now {in_words(term.column, now[term.column])}, here {in_words(term.column, value)}"
+            for term in TERMS
+            if (value := given.get(term.column, now[term.column])) != now[term.column]
+        ]
+
+
+def _field_of(term: Term) -> forms.Field:
+    column = term.field
+    shown: dict[str, Any] = {"label": term.label, "help_text": term.help}
+    match column:
+        case models.BooleanField():
+            return forms.TypedChoiceField(choices=_ON_OFF, coerce=lambda text: text == "true", **shown)
+        case models.IntegerField():
+            return forms.IntegerField(required=not column.null, **shown)
+        case models.ForeignKey():
+            groups = ResourceGroup.objects.filter(kind=ResourceGroup.Kind.GPU).order_by("name")
+            return forms.ModelChoiceField(groups, empty_label=None, to_field_name="name", **shown)
+        case models.ManyToManyField():
+            return UserNamesField(required=False, **shown | {"help_text": f"One user name per line. {term.help}"})
+        case _ if column.choices:
+            return forms.ChoiceField(choices=_CHOICES[term.column], **shown)
+    return forms.CharField(required=False, max_length=10_000, **shown)
+
+
+def _shown_terms(terms: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the terms as the form's fields show them."""
+    values = {name: str(value).lower() if isinstance(value, bool) else value for name, value in terms.items()}
+    for link in LINKS:
+        values[link] = "\n".join(terms[link])
+    return values
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+def group_new(request: HttpRequest) -> HttpResponse:
+    """Choose a template first, then fill in the form."""
+    require_cluster_admin(request.user)
+    name = request.POST.get("template") or request.GET.get("template", "")
+    preset = find_preset(name)
+    if preset is None:
+        context = {"section": "groups", "crumbs": [LIST_CRUMB, ("New", None)], "presets": PRESETS, "unknown": name[:80]}
+        return render(request, "insights/groups/templates.html", context)
+    form = GroupForm(
+        request.POST or None,
+        changeable=changeable_terms(request.user),
+        is_new=True,
+        initial=_shown_terms({**terms_as_usual(), **preset.terms}),
+    )
+    if request.method == "POST" and form.is_valid():
+        group = _made(request, form, preset)
+        if group is not None:
+            return redirect("groups:deployment" if "deploy" in request.POST else "groups:detail", group.pk)
+    return _form_page(
+        request, form, [LIST_CRUMB, ("New", "/instance-groups/new/"), (preset.label, None)], preset=preset
+    )
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+def group_change(request: HttpRequest, group_id: int) -> HttpResponse:
+    """Change the group. Answers 409, with all that was typed, if it has changed since the form was opened."""
+    group = group_of(request, group_id)
+    form, status = _change_form(request, group, request.POST or None), 200
+    if request.method == "POST" and form.is_valid():
+        try:
+            given, revision = form.given(), form.cleaned_data["revision"]
+            change = change_instance_group(group.pk, given, login_user(request), revision=revision)
+        except UserError as error:
+            form, status = _refused(request, form, group_of(request, group_id), error)
+        else:
+            _say_changed(request, change, form.sentences())
+            return redirect("groups:detail", group.pk)
+    crumbs = [LIST_CRUMB, (group.name, f"/instance-groups/{group.pk}/"), ("Change", None)]
+    return _form_page(request, form, crumbs, group=group, status=status)
+
+
+@require_POST
+def group_change_preview(request: HttpRequest, group_id: int) -> JsonResponse:
+    """Preview what the form would do as it is filled in now."""
+    group = group_of(request, group_id)
+    form = _change_form(request, group, request.POST)
+    if form.is_valid():
+        try:
+            seen = preview_group_change(group, form.given(), login_user(request))
+            context = {"seen": seen, "notes": [*seen.notes, *form.sentences()]}
+            return JsonResponse({"preview": render_to_string("insights/groups/_effects.html", context)})
+        except UserError as error:
+            show_error(form, error)
+    return JsonResponse(misfits(form))
+
+
+@require_POST
+def group_undo(request: HttpRequest, group_id: int) -> HttpResponse:
+    """Restore the terms that a change replaced, unless the group has been changed again since."""
+    group = group_of(request, group_id)
+    text = request.POST.get("revision", "")
+    revision = int(text) if text.isascii() and text.isdecimal() and len(text) < 10 else 0
+    try:
+        change_instance_group(group.pk, _former(request), login_user(request), revision=revision)
+    except UserError as error:
+        message = (
+            "It has been changed again since: change it by hand." if error.code == "stale_group" else error.message
+        )
+        messages.error(request, message)
+    else:
+        say(request, "It is as it was before: the scheduler decides again at once.")
+    return redirect("groups:detail", group.pk)
+
+
+@require_POST
+def read_parameters(request: HttpRequest) -> JsonResponse:
+    """Return the terms that pasted parameters set, and the parameters that set nothing."""
+    try:
+        given = read_lines(request.POST.get("parameters", ""))
+    except ParameterError as error:
+        return JsonResponse({"error": str(error)})
+    terms = {name: str(value).lower() if isinstance(value, bool) else value for name, value in given.terms.items()}
+    return JsonResponse({"terms": terms, "sentences": given.sentences})
+
+
+def _made(request: HttpRequest, form: GroupForm, preset: Preset) -> InstanceGroup | None:
+    """Create the group; None, with errors in the form, if it is refused."""
+    terms = form.given()
+    spec = InstanceGroupSpec(form.cleaned_data["name"], terms.pop("resource_group"), preset.name, terms)
+    user = login_user(request)
+    try:
+        group = create_and_deploy(spec, user) if "deploy" in request.POST else create_instance_group(spec, user)
+    except UserError as error:
+        show_error(form, error)
+        return None
+    for sentence in form.sentences():
+        messages.info(request, sentence)
+    if "deploy" not in request.POST:
+        messages.success(request, f"{group.name} is registered. It takes trainings once it is started.")
+    return group
+
+
+def _change_form(request: HttpRequest, group: InstanceGroup, data: Any) -> GroupForm:
+    changeable = changeable_terms(request.user, group)
+    if not changeable:
+        raise NotAllowed(f"Only administrators of {group.name} and of the cluster may change it: ask one.")
+    initial = {**_shown_terms(terms_of(group)), "revision": group.revision}
+    return GroupForm(data, changeable=changeable, is_new=False, initial=initial)
+
+
+def _refused(request: HttpRequest, form: GroupForm, group: InstanceGroup, error: UserError) -> tuple[GroupForm, int]:
+    if error.code != "stale_group":
+        show_error(form, error)
+        return form, 200
+    # What was typed stays, over the group as it is now: saved again, it is meant.
+    fresh = _change_form(request, group, {**request.POST.dict(), "revision": str(group.revision)})
+    for line in [error.message, *form.compared_with(terms_of(group))]:
+        fresh.add_error(None, line)
+    return fresh, error.status
+
+
+def _say_changed(request: HttpRequest, change: GroupChange, sentences: list[str]) -> None:
+    for sentence in sentences:
+        messages.info(request, sentence)
+    if not change.phrases:
+        say(request, "Nothing was changed: these are its terms already.")
+        return
+    fields = {"revision": str(change.group.revision), "terms": json.dumps(change.before)}
+    undo = Undo(reverse("groups:undo", args=[change.group.pk]), fields)
+    say(request, f"Changed: {'; '.join(change.phrases)}. The scheduler decides again at once.", undo=undo)
+
+
+def _former(request: HttpRequest) -> dict[str, Any]:
+    try:
+        terms = json.loads(request.POST.get("terms", ""))
+    except (ValueError, RecursionError):
+        terms = None
+    if not isinstance(terms, dict) or not terms.keys() <= _COLUMNS:
+        raise UserError("These are no terms of an instance group: nothing was changed.")
+    return terms
+
+
+def _form_page(
+    request: HttpRequest, form: GroupForm, crumbs: list[Any], *, status: int = 200, **words: Any
+) -> HttpResponse:
+    context = {"section": "groups", "crumbs": crumbs, "form": form, "parameters": PARAMETERS, **words}
+    return render(request, "insights/groups/form.html", context, status=status)

@@ -1,0 +1,167 @@
+"""Pages of the instance groups: the list, one of them, and how they share GPUs."""
+
+from collections.abc import Callable
+from typing import Any
+
+from django.contrib import messages
+from django.contrib.auth.models import User
+from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
+from django.shortcuts import redirect, render
+from django.utils import timezone
+from django.views.decorators.http import require_POST, require_safe
+
+from core.errors import NotFound
+from core.keyset import Order
+from core.live import CLUSTER, GROUPS, current_seqs
+from core.pages import done, login_user, page_of
+from insights.fair_share import fair_share_page
+from insights.pages.cluster.views import COLUMNS, FIRST_WINDOW, group_figure, minutes_of
+from insights.trace import WINDOWS, cluster_trace
+from jobs.actions.groups import delete_instance_group, find_preset, start_instance_group, stop_instance_group
+from jobs.models import InstanceGroup
+from jobs.queries.group_parameters import of_field
+from jobs.queries.group_terms import TERMS, in_words, terms_of
+from jobs.queries.groups import changeable_terms, deployment, get_visible_group, groups_now, newest_jobs, visible_groups
+
+__all__ = [
+    "LIST_CRUMB",
+    "fair_share",
+    "group_act",
+    "group_deployment",
+    "group_detail",
+    "group_list",
+    "group_of",
+    "group_trace",
+]
+
+LIST_CRUMB = ("Instance groups", "/instance-groups/")
+#: What lists and pages of groups listen to.
+_TOPICS = (CLUSTER, GROUPS)
+_TABS = (
+    ("overview", "Overview"),
+    ("applications", "Applications"),
+    ("hosts", "Hosts"),
+    ("configuration", "Configuration"),
+    ("members", "Members"),
+)
+#: What the buttons of a group's page do, and what is said when it is done.
+_ACTIONS: dict[str, tuple[Callable[[int, User], InstanceGroup], str]] = {
+    "start": (start_instance_group, "{} is started: trainings may be submitted to it."),
+    "stop": (stop_instance_group, "{} is stopped: it takes no trainings. Those that run go on."),
+    "delete": (delete_instance_group, "The instance group {} is deleted."),
+}
+
+
+@require_safe
+def group_list(request: HttpRequest) -> HttpResponse:
+    context = {"section": "groups", "crumbs": [("Instance groups", None)], "seqs": current_seqs(_TOPICS)}
+    groups = visible_groups(request.user).prefetch_related("resource_group__hosts")
+    page = page_of(request, groups, Order("name"))
+    return render(request, "insights/groups/list.html", {**context, "page": page, "rows": groups_now(page.rows)})
+
+
+@require_safe
+def group_detail(request: HttpRequest, group_id: int) -> HttpResponse:
+    seqs = current_seqs(_TOPICS)
+    group = group_of(request, group_id)
+    [now] = groups_now([group])
+    context: dict[str, Any] = {
+        "section": "groups",
+        "crumbs": [LIST_CRUMB, (group.name, None)],
+        "tabs": _TABS,
+        "seqs": seqs,
+        "preset": find_preset(group.template),
+        "configuration": _configuration(group),
+        "members": group.members.order_by("username"),
+        "admins": group.admins.order_by("username"),
+        "may_change": bool(changeable_terms(request.user, group)),
+        "has_jobs": group.jobs.exists(),
+        "group": group,
+        "now": now,
+        "jobs": newest_jobs(request.user, group),
+        "sharing": _sharing(group),
+    }
+    if "HX-Request" not in request.headers:  # the parts that are asked for anew have no chart
+        figure = group_figure(cluster_trace(request.user, timezone.now(), FIRST_WINDOW, group))
+        context |= {"figure": figure, "windows": WINDOWS, "minutes": FIRST_WINDOW, "columns": COLUMNS}
+    return render(request, "insights/groups/detail.html", context)
+
+
+@require_safe
+def group_trace(request: HttpRequest, group_id: int) -> JsonResponse:
+    """Return the figure of another window, or a newer one of the same."""
+    group = group_of(request, group_id)
+    return JsonResponse(group_figure(cluster_trace(request.user, timezone.now(), minutes_of(request), group)))
+
+
+@require_safe
+def group_deployment(request: HttpRequest, group_id: int) -> HttpResponse:
+    """Show the result of deploying the group."""
+    group = group_of(request, group_id)
+    context = {
+        "section": "groups",
+        "crumbs": [LIST_CRUMB, (group.name, f"/instance-groups/{group.pk}/"), ("Deployment", None)],
+        "group": group,
+        "deployment": deployment(group.resource_group),
+    }
+    return render(request, "insights/groups/deployment.html", context)
+
+
+@require_POST
+def group_act(request: HttpRequest, group_id: str, action: str) -> HttpResponse:
+    group = group_of(request, int(group_id))
+    act, sentence = _ACTIONS[action]
+    if done(request, lambda: act(group.pk, login_user(request))):
+        messages.success(request, sentence.format(group.name))
+        if action == "delete":
+            return redirect("groups:list")
+    return redirect("groups:detail", group.pk)
+
+
+def group_of(request: HttpRequest, group_id: int) -> InstanceGroup:
+    try:
+        return get_visible_group(request.user, group_id)
+    except NotFound:
+        raise Http404 from None
+
+
+_GOODPUT = {
+    InstanceGroup.Aim.SOON: "Its GPUs go to the trainings that make most of them; who has little left weighs more.",
+    InstanceGroup.Aim.EVEN: "Its GPUs go to the trainings that make most of them, so that all are sped up alike.",
+    InstanceGroup.Aim.USED: "Its GPUs go to the trainings that make most of them; who has used little weighs more.",
+}
+
+
+def _sharing(group: InstanceGroup) -> list[str]:
+    """Describe in sentences how its GPUs are divided."""
+    policy = {
+        InstanceGroup.Policy.FAIRSHARE: "Its trainings share GPUs in proportion to their priorities.",
+        InstanceGroup.Policy.PRIORITY: "Of its trainings, those of higher priority get GPUs first.",
+        InstanceGroup.Policy.FIFO: "Of its trainings, those that came first get GPUs first.",
+        InstanceGroup.Policy.GOODPUT: f"{_GOODPUT[InstanceGroup.Aim(group.aim)]} None gets more than speeds it up.",
+    }[InstanceGroup.Policy(group.policy)]
+    taken = "GPUs are taken from trainings that run" if group.preemption else "Nothing is taken from trainings that run"
+    grace = f"; one that is stopped has {group.reclaim_grace_seconds} s to end" if group.preemption else ""
+    own = "It owns no GPUs" if group.quota is None else f"It owns {in_words('quota', group.quota)}"
+    weight = f"of what is over all quotas it gets a part by its weight, {group.weight}"
+    borrows = weight if group.weight and group.borrows else "it uses no more than that"
+    lends = "" if group.quota is None else f" It {'lends' if group.lends else 'does not lend'} what it leaves of them."
+    return [policy, f"{taken}{grace}.", f"{own}; {borrows}.{lends}"]
+
+
+def _configuration(group: InstanceGroup) -> list[tuple[str, str, str]]:
+    """Return (label, value in words, WMLA's name with its value) of each term."""
+    terms = terms_of(group)
+    rows = []
+    for term in TERMS:
+        parameter, value = of_field(term.column), terms[term.column]
+        written = str(value).lower() if isinstance(value, bool) else value
+        rows.append((term.label, in_words(term.column, value), f"{parameter.name}={written}" if parameter else ""))
+    return rows
+
+
+@require_safe
+def fair_share(request: HttpRequest) -> HttpResponse:
+    """Show entitlements, holdings, and which training waits for which."""
+    context = {"section": "fair-share", "crumbs": [("Fair share", None)], "seqs": current_seqs(_TOPICS)}
+    return render(request, "insights/groups/fair_share.html", {**context, "page": fair_share_page(request.user)})

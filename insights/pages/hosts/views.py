@@ -1,0 +1,122 @@
+"""The page of the machines: drain, resume, remove, restore; and the page for adding some by join tokens."""
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from django.conf import settings
+from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.shortcuts import redirect, render
+from django.urls import reverse
+from django.utils import timezone
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_http_methods, require_POST, require_safe
+
+from core.errors import UserError
+from core.live import CLUSTER, current_seqs
+from core.pages import Undo, done, login_user, or_404, say, show_error
+from core.roles import is_cluster_admin, require_cluster_admin
+from insights.cluster import IDLE_AFTER_SECONDS
+from insights.hosts import host_panels, idle_slots, question
+from jobs.queries.unstored import unstored
+from workers import actions
+from workers.forms import JoinForm
+from workers.join_tokens import create_join_token, join_command, join_command_of_containers, withdraw_join_token
+from workers.models import Host, JoinToken
+
+__all__ = ["host_act", "host_join", "host_join_withdraw", "host_list", "host_question"]
+
+
+@dataclass(frozen=True)
+class _Deed:
+    act: Callable[[str, Any], None]
+    done: str
+    #: The deed that takes it back.
+    undo: str | None
+
+
+_DEEDS = {
+    "drain": _Deed(actions.drain_host, "{} is being drained: nothing new starts there.", "resume"),
+    "resume": _Deed(actions.resume_host, "{} is in service again.", "drain"),
+    "remove": _Deed(actions.remove_host, "{} is removed.", "restore"),
+    "restore": _Deed(actions.restore_host, "{} is back in the lists.", None),
+}
+
+
+@require_safe
+def host_list(request: HttpRequest) -> HttpResponse:
+    # The number first: what is published meanwhile comes again, and changes nothing.
+    seq = current_seqs([CLUSTER])[CLUSTER]
+    user = login_user(request)
+    panels = host_panels(user)
+    context = {
+        "section": "hosts",
+        "crumbs": [("Hosts", None)],
+        "seq": seq,
+        "panels": panels,
+        "idle": idle_slots(panels),
+        "idle_after_seconds": round(IDLE_AFTER_SECONDS),
+        "may_change": is_cluster_admin(user),
+        "unstored": unstored(timezone.now()) if is_cluster_admin(user) else None,
+        "removed": Host.objects.exclude(removed_at=None).order_by("name") if is_cluster_admin(user) else [],
+    }
+    return render(request, "insights/hosts/page.html", context)
+
+
+@require_safe
+def host_question(request: HttpRequest, host_id: int, verb: str) -> JsonResponse:
+    """Return the question before a host is drained, resumed or removed; 409 if that is impossible."""
+    require_cluster_admin(request.user)
+    host = or_404(Host.objects.filter(pk=host_id, removed_at=None).first())
+    try:
+        return JsonResponse(asdict(question(host, verb)))
+    except UserError as error:
+        return JsonResponse({"error": error.message, "code": error.code, "fields": {}}, status=error.status)
+
+
+@require_POST
+def host_act(request: HttpRequest, host_id: int, verb: str) -> HttpResponse:
+    require_cluster_admin(request.user)
+    host = or_404(Host.objects.filter(pk=host_id).first())
+    deed = _DEEDS[verb]
+    if done(request, lambda: deed.act(host.name, login_user(request))):
+        undo = Undo(reverse("hosts:act", args=[host.pk, deed.undo]), {}) if deed.undo else None
+        say(request, deed.done.format(host.name), undo=undo)
+    return redirect("hosts:list")
+
+
+@never_cache
+@require_http_methods(["GET", "HEAD", "POST"])
+def host_join(request: HttpRequest) -> HttpResponse:
+    """Show join tokens; POST makes one. Only that answer contains it: behind a redirect it would have to be stored."""
+    require_cluster_admin(request.user)
+    form, commands = JoinForm(request.POST or None), {}
+    if request.method == "POST" and form.is_valid():
+        try:
+            token, _ = create_join_token(login_user(request), **form.cleaned_data)
+        except UserError as error:
+            show_error(form, error)
+        else:
+            site = request.build_absolute_uri("/").rstrip("/")
+            commands = {
+                "Without containers": join_command(site, token),
+                "With containers": join_command_of_containers(site, token),
+            }
+    context = {
+        "section": "hosts",
+        "crumbs": [("Hosts", "/hosts/"), ("Add hosts", None)],
+        "form": form,
+        "commands": commands,
+        "tokens": JoinToken.objects.filter(expires_at__gt=timezone.now()),
+        "can_join": bool(settings.TIDEPOOL_EXECUTOR_BROKER_URL),
+    }
+    return render(request, "insights/hosts/join.html", context, status=400 if form.errors else 200)
+
+
+@require_POST
+def host_join_withdraw(request: HttpRequest, token_id: int) -> HttpResponse:
+    require_cluster_admin(request.user)
+    or_404(JoinToken.objects.filter(pk=token_id).first())
+    withdraw_join_token(login_user(request), token_id)
+    say(request, "The join token is withdrawn: no machine is let in by it any more.")
+    return redirect("hosts:join")

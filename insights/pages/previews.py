@@ -1,0 +1,42 @@
+"""Previews while somebody fills in Train or changes a training."""
+
+from collections.abc import Callable
+from typing import Any
+
+from django.http import HttpRequest, JsonResponse
+from django.views.decorators.http import require_POST
+
+from core.errors import UserError
+from core.pages import login_user, misfits, show_error
+from insights.previews import preview_change, preview_checked
+from jobs.actions import JobChange
+from jobs.pages.queries import job_or_404
+from jobs.pages.train.forms import ChangeForm, TrainForm
+from jobs.pages.train.views import checked_submission, posted_form
+
+__all__ = ["job_change_preview", "train_preview"]
+
+
+@require_POST
+def train_preview(request: HttpRequest) -> JsonResponse:
+    """Preview what the Train form would do as it is filled in now."""
+    posted, user = posted_form(request), login_user(request)
+    form = posted.form
+    return _preview(form, lambda: preview_checked(checked_submission(form.cleaned_data, posted.clone, user), user))
+
+
+@require_POST
+def job_change_preview(request: HttpRequest, job_id: int) -> JsonResponse:
+    job = job_or_404(request.user, job_id)
+    form, user = ChangeForm(request.POST), login_user(request)
+    return _preview(form, lambda: preview_change(job, JobChange(**form.cleaned_data), user))
+
+
+def _preview(form: TrainForm | ChangeForm, answer: Callable[[], dict[str, Any]]) -> JsonResponse:
+    """Answer with the preview, or with what does not fit yet: while the user types, that is no error of the request."""
+    if form.is_valid():
+        try:
+            return JsonResponse({"preview": answer()})
+        except UserError as error:
+            show_error(form, error)
+    return JsonResponse(misfits(form))

@@ -1,0 +1,19 @@
+"""Addresses below `/jobs/` whose answers the apps above `jobs` work out."""
+
+from django.urls import path
+
+from insights.pages import previews, questions
+from insights.pages.compare import differences
+from insights.pages.compare import views as compare
+
+app_name = "insights"
+urlpatterns = [
+    path("compare/", compare.job_compare, name="compare"),
+    path("compare/differences/", differences.job_differences, name="differences"),
+    path("compare/curves.json", compare.job_compare_curves, name="compare-curves"),
+    path("compare/tables/", compare.job_compare_tables, name="compare-tables"),
+    path("stop-question.json", questions.stop_question_of, name="stop-question"),
+    path("priority-question.json", questions.priority_question_of, name="priority-question"),
+    path("new/preview/", previews.train_preview, name="train-preview"),
+    path("<int:job_id>/change/preview/", previews.job_change_preview, name="change-preview"),
+]

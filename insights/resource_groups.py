@@ -1,0 +1,90 @@
+"""Contents of the form of a resource group as it is filled in: members, totals, overlaps, and who would move off."""
+
+from collections import defaultdict
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from django.contrib.auth.models import User
+from django.utils import timezone
+
+from insights.hosts import becomes
+from jobs.control.snapshots import snapshot
+from jobs.models import InstanceGroup
+from jobs.queries.groups import visible_groups
+from jobs.words import gpus
+from scheduling.preview import lost_slots, moves
+from workers.members import Member, members, overlaps, totals
+from workers.models import Host, ResourceGroup
+from workers.offers import Offer, offer_of
+from workers.queries import device_models, held_indexes, listed_hosts, resource_groups
+
+__all__ = ["GroupLine", "group_lines", "member_rows", "preview", "users_of", "who_moves"]
+
+_MOST_HOSTS = 6
+
+
+@dataclass(frozen=True)
+class GroupLine:
+    group: ResourceGroup
+    hosts: int
+    slots: int
+    #: Those that use it, of which the viewer may know.
+    users: list[InstanceGroup]
+
+
+def group_lines(user: User) -> list[GroupLine]:
+    every_host = list(Host.objects.all())
+    users = users_of(user)
+    lines = []
+    for group in resource_groups().order_by("name"):
+        offered = offer_of(group).slots(every_host)
+        lines.append(GroupLine(group, len(offered), sum(offered.values()), users[group.pk]))
+    return lines
+
+
+def users_of(user: User) -> dict[int, list[InstanceGroup]]:
+    """Return, by id of the resource group, the instance groups that use it and that the user may see; by name."""
+    found: dict[int, list[InstanceGroup]] = defaultdict(list)
+    for group in visible_groups(user).order_by("name"):
+        found[group.resource_group_id].append(group)
+    return found
+
+
+def member_rows(offer: Offer, group: ResourceGroup | None) -> list[Member]:
+    return members(offer, listed_hosts(group), held_indexes(), device_models())
+
+
+def preview(offer: Offer, group: ResourceGroup | None, *, with_overlaps: bool) -> dict[str, Any]:
+    """Return the page's JSON; `group` is the one that would offer this instead."""
+    rows = member_rows(offer, group)
+    answer: dict[str, Any] = {
+        "hosts": {
+            row.host.name: {"member": row.is_member, "slots": row.slots, "free": row.free, "problem": row.problem}
+            for row in rows
+        },
+        "totals": asdict(totals(rows)),
+        "moves": who_moves(group, offer) if group else [],
+    }
+    if with_overlaps:
+        answer["overlaps"] = _overlap_sentences(offer, group)
+    return answer
+
+
+def who_moves(group: ResourceGroup, offer: Offer) -> list[str]:
+    """A sentence for each training that would have to leave GPUs, if the group offered this instead."""
+    if group.kind != ResourceGroup.Kind.GPU:
+        return []
+    now = timezone.now()
+    before, after = snapshot(now), snapshot(now, instead={group.pk: offer})
+    return becomes(moves(after, lost_slots(before, after, group.name)))
+
+
+def _overlap_sentences(offer: Offer, group: ResourceGroup | None) -> list[str]:
+    others = [other for other in resource_groups() if group is None or other.pk != group.pk]
+    sentences = []
+    for overlap in overlaps(offer, others, list(Host.objects.filter(removed_at=None))):
+        names, more = overlap.hosts[:_MOST_HOSTS], len(overlap.hosts) - _MOST_HOSTS
+        where = ", ".join(names) + (f" and {more} more" if more > 0 else "")
+        what = gpus(overlap.slots) if offer.kind == ResourceGroup.Kind.GPU else f"{overlap.slots} CPU slots"
+        sentences.append(f"{overlap.group} offers {what} of these, too: on {where}.")
+    return sentences

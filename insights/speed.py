@@ -1,0 +1,55 @@
+"""The part of a job's page about what GPUs do for it."""
+
+import json
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from core.templatetags.tidepool import figure as digits
+from core.templatetags.tidepool import percent
+from core.text import plural
+from insights.goodput import Outlook, batch_in_words, goodput_figure, goodput_outlook
+from jobs.models import Job
+from jobs.queries.goodput import BatchNow
+from jobs.words import gpus
+
+__all__ = ["SPEED_COLUMNS", "speed_of"]
+
+SPEED_COLUMNS = ("GPUs", "Steps / s", "Against one GPU", "Known by", "Batch")
+
+
+class _Tile(NamedTuple):
+    label: str
+    value: str
+    note: str
+
+
+def speed_of(job: Job) -> dict[str, Any]:
+    outlook = goodput_outlook(job)
+    return {"outlook": outlook, "tiles": list(_tiles(outlook)), "figure": json.dumps(goodput_figure(outlook))}
+
+
+def _tiles(outlook: Outlook) -> Iterator[_Tile]:
+    """Only what there are figures of."""
+    if (now := outlook.now) is not None:
+        yield _Tile("Goodput now", f"{now.goodput:.3g} steps/s", f"on {gpus(now.gpus)}")
+        if outlook.batch_now is None:
+            yield _Tile("Batch now", digits(now.batch), batch_in_words(now))
+    if outlook.batch_now is not None:
+        yield from _batch_tiles(outlook.batch_now)
+
+
+def _batch_tiles(now: BatchNow) -> Iterator[_Tile]:
+    """Build the tiles of a batch that adapts."""
+    note = f"submitted with {digits(now.submitted)}"
+    if now.is_pinned:
+        note = "stays as submitted: the loss had risen after a growth"
+    pieces = f" in {now.accumulation + 1} micro-batches" if now.accumulation else ""
+    each = plural(now.micro_batch, "{count} sample", "{count} samples")
+    yield _Tile("Batch now", digits(now.batch), f"{each} at once on each GPU{pieces}; {note}")
+    yield _Tile("Efficiency", percent(now.efficiency), f"of a sample at a batch of {digits(now.submitted)}")
+    least, most = f"{now.least_rate_factor:.3g}", f"{now.most_rate_factor:.3g}"
+    factor = least if least == most else f"{least} to {most}"
+    yield _Tile("Learning rate", f"× {factor}", "of what the script sets, for this batch")
+    if now.noise_scale is not None:
+        note = "samples: larger steps than this help little"
+        yield _Tile("Gradient noise scale", digits(round(now.noise_scale)), note)

@@ -1,0 +1,18 @@
+"""Results of a model's versions, on pages of apps that must not know about jobs."""
+
+from typing import Any
+
+from django import template
+
+from core.roles import is_cluster_admin
+from insights.versions import results_by_version
+from models_registry.models import RegisteredModel
+
+register = template.Library()
+
+
+@register.inclusion_tag("insights/_version_results.html", takes_context=True)
+def results_of_versions(context: dict[str, Any], model: RegisteredModel) -> dict[str, Any]:
+    """The best result of each version among the trainings that the viewer may see; nothing where there is none."""
+    user = context["request"].user
+    return {"results": results_by_version(user, model), "everybodys": is_cluster_admin(user)}

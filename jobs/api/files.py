@@ -1,0 +1,65 @@
+"""Files of a job: what its attempts have written, and its code."""
+
+import re
+from typing import Any
+
+from django.http import StreamingHttpResponse
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import extend_schema
+from rest_framework import serializers
+from rest_framework.generics import ListAPIView
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from core.downloads import file_response
+from core.rest import ListPages, found, validated
+from jobs.api.views import JobView
+from jobs.files.result import code_files, file_chunks, result_files, shown_code
+from models_registry.api import FilesOutput
+
+__all__ = ["JobCode", "JobFileDownload", "JobFiles"]
+
+
+class FileOutput(serializers.Serializer[Any]):
+    path = serializers.CharField(help_text="To download it by; also its name in the zip file of the result.")
+    attempt = serializers.IntegerField(allow_null=True, help_text="Null: in the folder that all attempts share.")
+    size_bytes = serializers.IntegerField()
+    modified_at = serializers.DateTimeField()
+
+
+class FileQuery(serializers.Serializer[Any]):
+    path = serializers.CharField(max_length=4096, trim_whitespace=False)
+
+
+class CodeQuery(serializers.Serializer[Any]):
+    file = serializers.CharField(
+        default="", max_length=4096, trim_whitespace=False, help_text="Whose text is wanted; absent: none."
+    )
+
+
+class JobFiles(JobView, ListAPIView[Any]):
+    """List what each attempt has written, in RESULT_DIR, LOG_DIR and the working folder. Logs: `logs/files/`."""
+
+    serializer_class = FileOutput
+    pagination_class = ListPages
+
+    def get_queryset(self) -> Any:
+        return result_files(self.get_object())
+
+
+class JobFileDownload(JobView):
+    @extend_schema(parameters=[FileQuery], responses={(200, "application/octet-stream"): OpenApiTypes.BINARY})
+    def get(self, request: Request, job: int) -> StreamingHttpResponse:
+        """Download one of these files."""
+        path = validated(FileQuery, request.query_params)["path"]
+        name = re.sub(r"[^A-Za-z0-9._-]", "_", path)[-120:]
+        return file_response(request, file_chunks(self.get_object(), path), name, "application/octet-stream")
+
+
+class JobCode(JobView):
+    @extend_schema(parameters=[CodeQuery], responses=FilesOutput)
+    def get(self, request: Request, job: int) -> Response:
+        """List the submitted files as the ranks see them now, with the text of one."""
+        row, name = self.get_object(), validated(CodeQuery, request.query_params)["file"]
+        text = found(shown_code(row, name), "file").text if name else None
+        return Response(FilesOutput({"files": code_files(row), "text": text}).data)

@@ -1,1 +1,0 @@
-"""GPU-hours, their sums and their costs. Called by pages, the API and the control plane's reports."""

@@ -1,0 +1,104 @@
+"""Ask for a replay of the past under other rules, and remove one."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from django.contrib.auth.models import User
+from django.utils import timezone
+
+from core.errors import Conflict, UserError
+from core.roles import require_cluster_admin
+from core.text import by_reference
+from jobs.actions.checks import Problems
+from jobs.actions.groups import check_change
+from jobs.models import InstanceGroup
+from replay.models import Replay
+from replay.queries import find_replay, jobs_between
+
+__all__ = ["MOST_DAYS", "RULES", "ReplaySpec", "ask_for_replay", "remove_replay"]
+
+#: Rules of a group that may be otherwise.
+RULES: Final = ("policy", "aim", "preemption", "quota", "weight", "borrows", "lends", "minimum_run_seconds")
+MOST_DAYS: Final = 35
+_MOST_JOBS, _MOST_GPUS, _MOST_SECONDS = 50_000, 10_000, 3600
+_MOST_WAITING = 5
+
+
+@dataclass(frozen=True)
+class ReplaySpec:
+    start: datetime
+    end: datetime
+    #: Id or name of an instance group -> its rules, of `RULES`, that shall be otherwise.
+    groups: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    #: GPUs that the pool shall have where it had its most; None: as it was.
+    gpus: int | None = None
+    #: What each change of a training's size shall cost; None: as it was.
+    restart_seconds: float | None = None
+
+
+def ask_for_replay(spec: ReplaySpec, actor: User) -> Replay:
+    """Put it into the queue. Raises UserError for everything that does not fit."""
+    require_cluster_admin(actor)
+    now, problems = timezone.now(), Problems()
+    _check_window(problems, spec, now)
+    if spec.gpus is not None and not 1 <= spec.gpus <= _MOST_GPUS:
+        problems.add("gpus", f"Give a number of GPUs from 1 to {_MOST_GPUS:,}.")
+    if spec.restart_seconds is not None and not 0 <= spec.restart_seconds <= _MOST_SECONDS:
+        problems.add("restart_seconds", f"Give a time from 0 to {_MOST_SECONDS:,} s.")
+    groups = _checked_groups(problems, spec.groups, actor)
+    problems.raise_if_any()
+    if Replay.objects.filter(state__in=(Replay.State.WAITING, Replay.State.RUNNING)).count() >= _MOST_WAITING:
+        raise Conflict(f"{_MOST_WAITING} replays wait or are played already: wait for one, or cancel one.")
+    alternative: dict[str, Any] = {"groups": groups} if groups else {}
+    for name in ("gpus", "restart_seconds"):
+        if getattr(spec, name) is not None:
+            alternative[name] = getattr(spec, name)
+    return Replay.objects.create(owner=actor, created_at=now, start=spec.start, end=spec.end, alternative=alternative)
+
+
+def remove_replay(number: int, actor: User) -> None:
+    """One that is played stops within a second."""
+    require_cluster_admin(actor)
+    find_replay(number).delete()
+
+
+def _check_window(problems: Problems, spec: ReplaySpec, now: datetime) -> None:
+    if spec.end > now:
+        problems.add("end", "The window has to end in the past.")
+    elif spec.start >= spec.end:
+        problems.add("start", "The window has to begin before it ends.")
+    elif spec.end - spec.start > timedelta(days=MOST_DAYS):
+        problems.add("start", f"The window may have {MOST_DAYS} days at most.")
+    elif not (count := jobs_between(spec.start, spec.end)[: _MOST_JOBS + 1].count()):
+        problems.add("start", "There was no training in this window: choose another one.")
+    elif count > _MOST_JOBS:
+        problems.add("start", f"There were more than {_MOST_JOBS:,} trainings: choose a shorter window.")
+
+
+def _checked_groups(
+    problems: Problems, given: Mapping[str, Mapping[str, Any]], actor: User
+) -> dict[str, dict[str, Any]]:
+    """Return changes of groups by name; without rules that are the same."""
+    found: dict[str, dict[str, Any]] = {}
+    for reference, rules in given.items():
+        group = by_reference(InstanceGroup.objects.select_related("resource_group"), reference)
+        if group is None:
+            problems.add("groups", f"There is no instance group {reference[:64]!a}.")
+            continue
+        if not isinstance(rules, Mapping):
+            problems.add("groups", f"{group.name}: give an object of rules.")
+            continue
+        if foreign := sorted(rules.keys() - set(RULES)):
+            problems.add(
+                "groups",
+                f"{group.name}: {', '.join(map(ascii, foreign))[:200]} cannot be otherwise: use {', '.join(RULES)}.",
+            )
+            continue
+        try:
+            found[group.name] = check_change(group, rules, actor)
+        except UserError as error:
+            for sentence in (sentence for sentences in error.fields.values() for sentence in sentences):
+                problems.add("groups", f"{group.name}: {sentence}")
+    return {name: rules for name, rules in found.items() if rules}

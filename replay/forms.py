@@ -1,0 +1,123 @@
+"""The form that asks what would have been: a window, and what shall be otherwise in it."""
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import Any
+
+from django import forms
+from django.utils import timezone
+
+from core.time import parsed_moment
+from jobs.actions.groups import PRESETS
+from jobs.models import InstanceGroup
+from replay.actions import ReplaySpec
+from replay.models import Replay
+
+__all__ = ["MomentForm", "WhatIfForm"]
+
+_OWN = "own"
+_WINDOWS = {"1h": timedelta(hours=1), "24h": timedelta(days=1), "7d": timedelta(days=7)}
+_POLICY, _QUOTA = "policy-", "quota-"
+_AS_IT_WAS = "As it was"
+#: A browser with scripts shows and sends the viewer's own time, and says so.
+_ZONE = "In UTC."
+
+
+class _Moment(forms.DateTimeInput):
+    """Shows what was sent in UTC, which scripts put into the viewer's zone."""
+
+    input_type = "datetime-local"
+
+    def format_value(self, value: Any) -> str | None:
+        try:
+            at: datetime | None = parsed_moment(value) if isinstance(value, str) else value
+        except (ValueError, OverflowError):
+            return None
+        return at.strftime("%Y-%m-%dT%H:%M:%S") if at else None
+
+
+def _preset_terms(name: str) -> Mapping[str, Any]:
+    return next(preset.terms for preset in PRESETS if preset.name == name)
+
+
+#: A choice -> its words and the rules that it means; preemption is that of the template.
+_POLICIES: dict[str, tuple[str, Mapping[str, Any]]] = {
+    "fifo": ("First come, first served", _preset_terms("first-come")),
+    "priority": ("Priority", _preset_terms("priority")),
+    "fairshare": ("Fair share", _preset_terms("elastic-fair-share")),
+    "soon": ("Goodput: soon over", {**_preset_terms("goodput"), "aim": "soon"}),
+    "even": ("Goodput: all sped up alike", {**_preset_terms("goodput"), "aim": "even"}),
+    "used": ("Goodput: who has used little", {**_preset_terms("goodput"), "aim": "used"}),
+}
+
+
+class WhatIfForm(forms.Form):
+    """The action checks what is given; the form only carries it."""
+
+    window = forms.ChoiceField(
+        label="Time",
+        choices=[("1h", "Last hour"), ("24h", "Last 24 hours"), ("7d", "Last 7 days"), (_OWN, "From, until")],
+    )
+    start = forms.DateTimeField(label="From", required=False, widget=_Moment, help_text=_ZONE)
+    end = forms.DateTimeField(label="Until", required=False, widget=_Moment, help_text=_ZONE)
+    gpus = forms.IntegerField(
+        label="GPUs of the pool", required=False, min_value=1,
+        help_text="Empty: as it was. Fewer lack the last ones; more are on hosts like the largest.",
+    )  # fmt: skip
+    restart_seconds = forms.FloatField(
+        label="A change of size costs", required=False, min_value=0,
+        help_text="For this long a training stands still. Empty: as it was; about 30 where it is restarted.",
+    )  # fmt: skip
+
+    def __init__(self, data: Any = None) -> None:
+        super().__init__(data, initial={"window": "24h"})
+        self.group_rows = list(InstanceGroup.objects.order_by("name"))
+        for group in self.group_rows:
+            self.fields[f"{_POLICY}{group.pk}"] = forms.ChoiceField(
+                label=f"Policy of {group.name}",
+                required=False,
+                choices=[("", _AS_IT_WAS), *((name, words) for name, (words, _) in _POLICIES.items())],
+            )
+            self.fields[f"{_QUOTA}{group.pk}"] = forms.IntegerField(
+                label=f"Quota of {group.name}", required=False, min_value=0
+            )
+
+    @property
+    def group_fields(self) -> list[tuple[Any, Any]]:
+        return [(self[f"{_POLICY}{group.pk}"], self[f"{_QUOTA}{group.pk}"]) for group in self.group_rows]
+
+    def clean(self) -> dict[str, Any]:
+        given = super().clean() or {}
+        if given.get("window") == _OWN:
+            for name in ("start", "end"):
+                if not given.get(name) and name not in self.errors:
+                    self.add_error(name, "Give the time.")
+        return given
+
+    def spec(self) -> ReplaySpec:
+        given, end = self.cleaned_data, timezone.now()
+        start: datetime = end - _WINDOWS.get(given["window"], timedelta())
+        if given["window"] == _OWN:
+            start, end = given["start"], given["end"]
+        groups: dict[str, dict[str, Any]] = {}
+        for group in self.group_rows:
+            rules: dict[str, Any] = {}
+            if policy := given[f"{_POLICY}{group.pk}"]:
+                rules |= _POLICIES[policy][1]
+            if (quota := given[f"{_QUOTA}{group.pk}"]) is not None:
+                rules["quota"] = quota
+            if rules:
+                groups[str(group.pk)] = rules
+        return ReplaySpec(start, end, groups, given["gpus"], given["restart_seconds"])
+
+
+class MomentForm(forms.Form):
+    """A moment of a replay. What it asks for is checked by who answers."""
+
+    at = forms.DateTimeField(label="At", widget=_Moment(attrs={"step": "1"}), help_text=_ZONE)
+    play = forms.ChoiceField(label="In the replay", choices=[("other", "As asked"), ("same", "The rules as they were")])
+
+    def __init__(self, replay: Replay, data: Any = None) -> None:
+        super().__init__(data)
+        if "other" not in replay.moments:
+            self.fields["play"].choices = [("same", "The rules as they were")]  # type: ignore[attr-defined]

@@ -1,0 +1,218 @@
+"""A replay of the past: plays a window under the rules as they were, then under others, and says what came of it."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict
+from datetime import UTC, datetime
+from itertools import pairwise
+from time import process_time
+from typing import Any, NamedTuple
+
+import psutil
+
+from core.charts import Step
+from core.process import fitting_alone
+from insights.trace import MAX_BANDS, MAX_STEPS, Change, means, summed
+from replay.history import recorded
+from replay.models import Replay
+from scheduling.replay import outcome
+from scheduling.replay.history import Alternative, History, Played, Scaling, play
+from scheduling.replay.notes import Notes
+from scheduling.replay.outcome import Fate
+from scheduling.schedule import CycleResult
+
+__all__ = ["JOB_COLUMNS", "Found", "TooMuch", "replayed"]
+
+#: Of a row of `Replay.jobs`. Seconds; `_low` and `_high` where an unmeasured training was played both ways. None: it
+#: did not start, or was not over when the play ended.
+JOB_COLUMNS = (
+    "job", "counted", "measured", "recorded_seconds", "recorded_wait", "same_low", "same_high", "same_wait",
+    "other_low", "other_high", "other_wait",
+)  # fmt: skip
+_MOST_CPU_SECONDS = 120.0
+_MOST_BYTES = 1024**3
+#: Reasons that are kept of each play, and changes of size of all that is shown.
+_MOST_NOTES, _MOST_CHANGES = 20_000, 100_000
+#: Of the work, reading rows.
+_READING = 0.1
+
+#: Job -> GPUs that it held, from moments on.
+_Held = Mapping[int, Sequence[tuple[float, int]]]
+
+
+class Found(NamedTuple):
+    """Columns of a `Replay` that is done."""
+
+    result: dict[str, Any]
+    jobs: list[list[Any]]
+    moments: dict[str, Any]
+
+
+class TooMuch(Exception):
+    """It needs more time or memory than a replay may have; the message is a sentence."""
+
+
+def replayed(replay: Replay, now: datetime, tell: Callable[[float], None]) -> Found:
+    """Play it. `tell` is called with the progress, often, and may raise."""
+    with fitting_alone():
+        return _replayed(replay, now, tell)
+
+
+def _replayed(replay: Replay, now: datetime, tell: Callable[[float], None]) -> Found:
+    began = process_time()
+    history = recorded(replay.start, replay.end, now)
+    tell(_READING)
+    alternatives = [Alternative()]
+    if replay.alternative:
+        alternatives.append(Alternative(**replay.alternative))
+    ways = _ways(history)
+    plays: list[list[Played]] = []
+    notes = [Notes(history.end, _MOST_NOTES) for _ in alternatives]
+    for number, alternative in enumerate(alternatives):
+        plays.append([])
+        for place, way in enumerate(ways):
+            done = number * len(ways) + place
+            tick = _ticking(history, done, len(alternatives) * len(ways), tell, began)
+            told = _nobody if place else notes[number].tell
+            plays[-1].append(play(history, alternative, way, clock=process_time, tick=tick, told=told))
+    result = _result(history, plays) | {"cpu_seconds": round(process_time() - began, 2)}
+    rows = list(_rows(history, [[outcome.fates(one) for one in same] for same in plays]))
+    return Found(result, rows, _moments(history, [same[0] for same in plays], notes))
+
+
+def _nobody(at: float, result: CycleResult | None) -> None:
+    """Of two ways to play, the first one says why."""
+
+
+def _ways(history: History) -> list[Scaling]:
+    """Both where somebody was never measured who could have had another size."""
+    unknown = any(job.known is None and job.elastic and job.max_slots > 1 for job in history.jobs)
+    return ["linear", "none"] if unknown else ["linear"]
+
+
+def _ticking(
+    history: History, done: int, count: int, tell: Callable[[float], None], began: float
+) -> Callable[[float], None]:
+    process = psutil.Process()
+    span, events = history.end - history.start, 0
+
+    def tick(now: float) -> None:
+        nonlocal events
+        events += 1
+        if events % 100 != 1:
+            return
+        if process_time() - began > _MOST_CPU_SECONDS:
+            raise TooMuch(f"It takes more than {_MOST_CPU_SECONDS:.0f} s of processor time: choose a shorter window.")
+        if process.memory_info().rss > _MOST_BYTES:
+            raise TooMuch("It takes more than 1 GiB of memory: choose a shorter window.")
+        part = min(1.0, max(0.0, (now - history.start) / span))
+        tell(_READING + (1 - _READING) * (done + part) / count)
+
+    return tick
+
+
+def _result(history: History, plays: Sequence[Sequence[Played]]) -> dict[str, Any]:
+    alone = plays[0][0].alone
+    errors = [outcome.errors_of(history, one) for one in plays[0]]
+    worst = outcome.Errors(*(max(values) for values in zip(*errors, strict=True)))
+    jobs = history.jobs
+    held: list[_Held] = [{job.id: job.held for job in jobs}, *(outcome.held_by_job(same[0]) for same in plays)]
+    shown = _largest(held[0], history)
+    names = ("recorded", "same", "other")
+    return {
+        "trainings": len(jobs),
+        "counted": sum(job.is_counted for job in jobs),
+        "unfinished": sum(job.outcome == "unfinished" for job in jobs),
+        "withdrawn": sum(job.outcome == "withdrawn" for job in jobs),
+        "unmeasured": sum(job.known is None for job in jobs),
+        "gpus": history.gpus,
+        "recorded": asdict(outcome.recorded(history, alone)),
+        "same": [asdict(outcome.played(history, one)) for one in plays[0]],
+        "other": [asdict(outcome.played(history, one)) for same in plays[1:] for one in same],
+        "errors": worst._asdict(),
+        "is_good": worst.is_good,
+        "is_too_large": worst.is_too_large,
+        "groups": {group: _of_group(history, plays, group) for group in sorted({job.group for job in jobs})},
+        "series": {name: _series(one, shown, history) for name, one in zip(names, held, strict=False)},
+    }
+
+
+def _of_group(history: History, plays: Sequence[Sequence[Played]], group: str) -> dict[str, Any]:
+    return {
+        "counted": sum(job.is_counted for job in history.jobs if job.group == group),
+        "recorded": asdict(outcome.recorded(history, plays[0][0].alone, group)),
+        "same": [asdict(outcome.played(history, one, group)) for one in plays[0]],
+        "other": [asdict(outcome.played(history, one, group)) for same in plays[1:] for one in same],
+    }
+
+
+def _moments(history: History, plays: Sequence[Played], notes: Sequence[Notes]) -> dict[str, Any]:
+    """Return `Replay.moments`; {}: there were too many changes."""
+    held = [[(at, job.id, slots) for job in history.jobs for at, slots in job.held], *(one.held for one in plays)]
+    within = [sorted(change for change in changes if change[0] <= history.end) for changes in held]
+    if any(one.is_full for one in notes) or sum(map(len, within)) > _MOST_CHANGES:
+        return {}
+    recorded, *replayed = ([[round(at, 3), job, slots] for at, job, slots in changes] for changes in within)
+    parts = zip(("same", "other"), replayed, notes, strict=False)
+    return {
+        "recorded": {"held": recorded},
+        **{
+            name: {"held": changes, "notes": [[round(note.at, 3), *note[1:]] for note in told.noted]}
+            for name, changes, told in parts
+        },
+    }
+
+
+def _rows(history: History, found: Sequence[Sequence[Sequence[Fate]]]) -> Iterable[list[Any]]:
+    for place, job in enumerate(history.jobs):
+        seconds = None if job.ended_at is None else job.ended_at - job.submitted_at
+        row = [job.id, job.is_counted, job.known is not None, _rounded(seconds)]
+        row.append(_rounded(None if job.started_at is None else job.started_at - job.submitted_at))
+        for same in found:
+            fates = [fates[place] for fates in same]
+            ended = [fate.seconds for fate in fates]
+            known = [one for one in ended if one is not None]
+            complete = len(known) == len(ended)
+            row += [_rounded(min(known)), _rounded(max(known))] if complete else [None, None]
+            started = fates[0].started_at
+            row.append(_rounded(None if started is None else started - job.submitted_at))
+        yield row + [None] * (len(JOB_COLUMNS) - len(row))
+
+
+def _rounded(seconds: float | None) -> float | None:
+    return None if seconds is None else round(seconds, 3)
+
+
+def _largest(held: _Held, history: History) -> list[int]:
+    """Trainings that get a band of their own."""
+    areas = {
+        job: sum(
+            slots * max(0.0, min(after, history.end) - max(at, history.start))
+            for (at, slots), (after, _) in pairwise([*steps, (history.end, 0)])
+        )
+        for job, steps in held.items()
+    }
+    return sorted(sorted(areas, key=lambda job: (-areas[job], job))[: MAX_BANDS - 1])
+
+
+def _series(held: _Held, shown: Sequence[int], history: History) -> list[dict[str, Any]]:
+    """Bands of a chart: job 0 is all others together. Steps are [Unix seconds, GPUs], means where there are many."""
+    parts = {
+        job: [Change(job, datetime.fromtimestamp(at, UTC), slots) for at, slots in held.get(job, ())] for job in shown
+    }
+    rest = [
+        [Change(job, datetime.fromtimestamp(at, UTC), slots) for at, slots in steps]
+        for job, steps in held.items()
+        if job not in parts
+    ]
+    if rest:
+        parts[0] = summed(rest)
+    count = sum(len(steps) for steps in parts.values())
+    start, end = (datetime.fromtimestamp(at, UTC) for at in (history.start, history.end))
+    bands = []
+    for job, steps in parts.items():
+        if count > MAX_STEPS:
+            drawn = [(step.at, step.slots) for step in means([Step(step.at, step.slots) for step in steps], start, end)]
+        else:
+            drawn = [(step.at, float(step.slots)) for step in steps]
+        bands.append({"job": job, "steps": [[round(at.timestamp(), 3), slots] for at, slots in drawn]})
+    return bands

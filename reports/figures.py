@@ -1,0 +1,144 @@
+"""What of one training, or of several side by side, may be put into a report, and freezing it."""
+
+import json
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Annotated, Any
+
+from django.utils import timezone
+
+from core.errors import field_error
+from core.live import without_nan
+from core.roles import Asking
+from insights.comparison import (
+    GPUS,
+    MAX_JOBS,
+    Compared,
+    Quantity,
+    compared_metrics,
+    compared_settings,
+    quantities_of,
+    titles_of,
+)
+from jobs.models import Job, Note
+from jobs.queries.chosen import job_numbers, jobs_in_order
+from reports.frozen import frozen_chart, frozen_table, gpu_hours, time_taken
+from reports.models import ReportBlock
+from workers.models import Host
+
+__all__ = ["Choice", "Frozen", "choices_of", "freeze", "jobs_of"]
+
+Kind = ReportBlock.Kind
+_SUMMARY, _RESULTS, _SETTINGS = "table:summary", "table:results", "table:settings"
+_TABLES = {_SUMMARY: "Summary", _RESULTS: "Results", _SETTINGS: "Settings and parameters"}
+
+
+@dataclass(frozen=True)
+class Choice:
+    key: Annotated[str, "What is sent to choose it, such as chart:Loss, table:results or note:412."]
+    title: str
+
+
+@dataclass(frozen=True)
+class Frozen:
+    """A block before it is stored."""
+
+    kind: ReportBlock.Kind
+    title: str
+    sources: Sequence[Job]
+    data: dict[str, Any] = field(default_factory=dict)
+    text: str = ""
+
+    @property
+    def size_bytes(self) -> int:
+        return len(json.dumps(self.data).encode()) if self.data else 0
+
+
+def jobs_of(user: Asking, text: str) -> list[Job]:
+    """Return the trainings in `1,2,3`, in this order. Raises UserError for none or too many, NotFound."""
+    numbers = job_numbers(text)
+    if not 1 <= len(numbers) <= MAX_JOBS:
+        raise field_error("jobs", f"Give 1 to {MAX_JOBS} trainings as 1,2,3, not {len(numbers)}.")
+    return jobs_in_order(user, numbers)
+
+
+def choices_of(jobs: Sequence[Job]) -> list[Choice]:
+    """Return what may be chosen of these trainings, in the order in which it is added."""
+    charts = [Choice(f"chart:{title}", title) for title in titles_of(jobs)]
+    tables = [Choice(key, title) for key, title in _TABLES.items()]
+    notes = [Choice(f"note:{note.job_id}", _note_title(note)) for note in _notes(jobs).values()]
+    return [*charts, *tables, *notes]
+
+
+def freeze(jobs: Sequence[Job], keys: Collection[str]) -> list[Frozen]:
+    """Return what was chosen as it is now. Raises UserError where nothing was, or what these trainings do not have."""
+    offered = choices_of(jobs)
+    known = [choice.key for choice in offered]
+    if unknown := sorted(set(keys) - set(known)):
+        raise field_error("figures", f"There is no {unknown[0][:80]!a} here: there are {', '.join(known)}.")
+    if not keys:
+        raise field_error("figures", "Choose at least one figure.")
+    drawn = {one.title: one for one in quantities_of(jobs)} if any(not key.startswith("note:") for key in keys) else {}
+    notes = {f"note:{number}": note for number, note in _notes(jobs).items()}
+    return [
+        *(_chart(jobs, drawn[key.removeprefix("chart:")]) for key in known if key in keys and key.startswith("chart:")),
+        *_tables(jobs, [key for key in _TABLES if key in keys], drawn.get(GPUS)),
+        *(
+            Frozen(Kind.NOTE, _note_title(note), [note.job], text=note.text)
+            for key, note in notes.items()
+            if key in keys
+        ),
+    ]
+
+
+def _chart(jobs: Sequence[Job], quantity: Quantity) -> Frozen:
+    if not any(line.points for line in quantity.lines):
+        raise field_error("figures", f"{quantity.title} has no value yet: choose it once there is one.")
+    return Frozen(Kind.CHART, quantity.title, jobs, without_nan(frozen_chart(quantity)))
+
+
+def _tables(jobs: Sequence[Job], keys: Sequence[str], gpus: Quantity | None) -> list[Frozen]:
+    lines = {
+        _SUMMARY: lambda: _summary(jobs, gpus),
+        _RESULTS: lambda: compared_metrics(jobs),
+        _SETTINGS: lambda: compared_settings(jobs),
+    }
+    hosts = list(Host.objects.values_list("name", flat=True)) if keys else []
+    metrics = {line.name for line in compared_metrics(jobs)} if keys else set()
+    return [Frozen(Kind.TABLE, _TABLES[key], jobs, frozen_table(lines[key](), hosts, metrics)) for key in keys]
+
+
+def _summary(jobs: Sequence[Job], gpus: Quantity | None) -> list[Compared]:
+    now = timezone.now()
+    taken = {job.pk: _seconds(job, now) for job in jobs}
+    lines = {line.job: line for line in gpus.lines} if gpus else {}
+    most = {job: max((point.value or 0 for point in line.points), default=0) for job, line in lines.items()}
+    hours = {job: gpu_hours(line, taken[job] or 0) for job, line in lines.items()}
+    rows: dict[str, Callable[[Job], str]] = {
+        "State": lambda job: job.state.capitalize(),
+        "Started": lambda job: f"{job.started_at:%Y-%m-%d %H:%M} UTC" if job.started_at else "–",
+        "Time taken": lambda job: time_taken(taken[job.pk]),
+        "Steps": lambda job: str(job.run.step),
+        "Epoch": lambda job: str(job.run.epoch),
+        "Most GPUs at once": lambda job: f"{most.get(job.pk, 0):g}",
+        "GPU-hours of training": lambda job: f"{hours.get(job.pk, 0):.2f}",
+    }
+    return [Compared(name, [word(job) for job in jobs]) for name, word in rows.items()]
+
+
+def _seconds(job: Job, now: datetime) -> float | None:
+    """Return the time since its first start, up to its end or now."""
+    return ((job.finished_at or now) - job.started_at).total_seconds() if job.started_at else None
+
+
+def _notes(jobs: Sequence[Job]) -> dict[int, Note]:
+    """Return the newest note of each training that has one."""
+    newest: dict[int, Note] = {}
+    for note in Note.objects.filter(job__in=jobs).order_by("-number").select_related("job"):
+        newest.setdefault(note.job_id, note)
+    return {job.pk: newest[job.pk] for job in jobs if job.pk in newest and newest[job.pk].text}
+
+
+def _note_title(note: Note) -> str:
+    return f"Note on {note.job.name}"

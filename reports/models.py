@@ -1,0 +1,104 @@
+"""Reports: what people choose of their trainings and write about it, frozen, and the links by which others read it."""
+
+from django.conf import settings
+from django.db import models
+from django.db.models import F, Q
+
+from core.readers import Readers
+
+__all__ = ["MAX_BLOCKS", "MAX_BLOCK_BYTES", "MAX_REPORT_TEXT", "Report", "ReportBlock", "ShareLink"]
+
+#: Of a report.
+MAX_BLOCKS = 60
+#: Of a block's text, in characters, and of what is frozen in it, in bytes of JSON.
+MAX_REPORT_TEXT = 20_000
+MAX_BLOCK_BYTES = 512 * 1024
+
+
+class Report(models.Model):
+    """A title, and blocks below it."""
+
+    owner = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="reports")
+    title = models.CharField(max_length=200)
+    #: Who may read it by its address; see `core.readers`.
+    readers = models.CharField(max_length=16, choices=Readers, default=Readers.OWNER)
+    created_at = models.DateTimeField()
+    changed_at = models.DateTimeField()
+
+    class Meta:
+        ordering = ["-id"]
+        constraints = [
+            models.CheckConstraint(condition=~Q(title=""), name="report_has_a_title"),
+            models.CheckConstraint(condition=Q(readers__in=Readers.values), name="report_readers"),
+        ]
+
+    def __str__(self) -> str:
+        return self.title
+
+
+class ReportBlock(models.Model):
+    """A part of a report: text that its owner writes, or what was chosen of trainings, as it was then.
+
+    No key leads to a training: the block stays as it is, whatever becomes of that.
+    """
+
+    class Kind(models.TextChoices):
+        TEXT = "text", "Text"
+        CHART = "chart", "Chart"
+        TABLE = "table", "Table"
+        NOTE = "note", "Note"
+
+    report = models.ForeignKey(Report, on_delete=models.CASCADE, related_name="blocks")
+    #: From the top, from 0 on.
+    place = models.PositiveIntegerField()
+    kind = models.CharField(max_length=8, choices=Kind)
+    #: Above it; "": of a text.
+    title = models.CharField(max_length=255, blank=True, default="")
+    #: Markdown, of texts and notes.
+    text = models.TextField(blank=True, default="")
+    #: How often the text was changed: whoever changes it has seen so many.
+    edits = models.PositiveIntegerField(default=0)
+    #: As `reports.frozen` writes it; {} of texts and notes.
+    data = models.JSONField(default=dict)
+    #: Of `data` as JSON.
+    size_bytes = models.PositiveIntegerField(default=0)
+    #: [number, name] of each training that it was taken from; [] of texts.
+    sources = models.JSONField(default=list)
+    added_at = models.DateTimeField()
+
+    class Meta:
+        ordering = ["report", "place"]
+        constraints = [
+            models.UniqueConstraint(fields=["report", "place"], name="report_block_place"),
+            models.CheckConstraint(condition=Q(kind__in=("text", "chart", "table", "note")), name="report_block_kind"),
+            models.CheckConstraint(condition=Q(size_bytes__lte=MAX_BLOCK_BYTES), name="report_block_size"),
+            models.CheckConstraint(
+                condition=(Q(kind__in=("text", "note")) & Q(size_bytes=0))
+                | (Q(kind__in=("chart", "table")) & Q(text="", edits=0, size_bytes__gt=0)),
+                name="report_block_has_text_or_data",
+            ),
+        ]
+
+
+class ShareLink(models.Model):
+    """A link by which a report is read without a log-in. Its secret is shown once."""
+
+    report = models.ForeignKey(Report, on_delete=models.CASCADE, related_name="links")
+    #: sha256 of the 256 random bits in its address.
+    digest = models.CharField(max_length=64, unique=True)
+    created_at = models.DateTimeField()
+    expires_at = models.DateTimeField()
+    withdrawn_at = models.DateTimeField(null=True, blank=True)
+    #: How often the report was read by it.
+    uses = models.PositiveIntegerField(default=0)
+    last_used_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        ordering = ["-id"]
+        constraints = [
+            models.CheckConstraint(condition=Q(expires_at__gt=F("created_at")), name="share_link_ends_later"),
+            models.CheckConstraint(
+                condition=Q(uses=0, last_used_at=None) | Q(uses__gt=0, last_used_at__isnull=False),
+                name="share_link_used_iff_counted",
+            ),
+        ]

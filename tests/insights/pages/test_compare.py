@@ -1,0 +1,192 @@
+"""Several trainings side by side."""
+
+import json
+import re
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.db import connection
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
+
+from insights.comparison import (
+    Compared,
+    Line,
+    Point,
+    Quantity,
+    compared_settings,
+    comparison_figures,
+    quantities_of,
+)
+from jobs.models import Job, MetricPoint
+from tests.factories import JobFactory
+from tests.scene import Scene
+
+
+def address(*jobs: Job) -> str:
+    return f"/jobs/compare/?jobs={','.join(str(job.pk) for job in jobs)}"
+
+
+def figures_of(content: str) -> list[dict[str, Any]]:
+    found = re.search(r'<script id="figures-comparison"[^>]*>(.*?)</script>', content, re.DOTALL)
+    assert found
+    figures: list[dict[str, Any]] = json.loads(found[1])
+    return figures
+
+
+def test_one_chart_for_each_quantity_and_one_colour_for_each_training(scene: Scene, alices: Client) -> None:
+    content = alices.get(address(scene.first, scene.second)).content.decode()
+    figures = figures_of(content)
+
+    names = {figure["layout"]["meta"]["title"]: figure["layout"]["meta"]["name"] for figure in figures}
+    assert {"Loss", "Accuracy (%)", "Test accuracy (%)", "GPUs"} <= set(names)
+    assert all(f'data-chart="{name}"' in content for name in names.values())
+    colours = {scene.first.pk: set(), scene.second.pk: set()}
+    for figure in figures:
+        for trace in figure["data"]:
+            colours[trace["meta"]["job"]].add(trace["line"]["color"])
+    assert [len(used) for used in colours.values()] == [1, 1]
+    assert figures[0]["layout"]["yaxis"]["rangemode"] == "normal", "a long loss is no flat line at 0"
+
+
+def test_what_scripts_name_themselves_has_a_chart_and_not_more_than_one_can_look_at(scene: Scene) -> None:
+    metrics = {"f1": 0.5, **{f"zeta_{number:02}": 1.0 for number in range(20)}}
+    job = JobFactory(owner=scene.alice, final_metrics={**metrics, "loss": 0.5}, started_at=scene.first.started_at)
+
+    titles = [quantity.title for quantity in quantities_of([job, scene.first])]
+
+    assert (titles[0], titles[6], titles[-1], len(titles)) == ("Loss", "F1", "GPUs", 12)
+
+
+def test_values_stand_at_their_step_and_their_time(scene: Scene) -> None:
+    job = JobFactory(owner=scene.alice, final_metrics={"loss": 0.5}, started_at=scene.first.started_at)
+    for step, seconds in ((1, 2.0), (2, 4.0)):
+        at = scene.first.started_at + timedelta(seconds=seconds)
+        MetricPoint.objects.create(job=job, name="loss", step=step, epoch=1, value=step / 10, at=at)
+
+    loss, *_, gpus = quantities_of([job, scene.first])
+
+    assert loss.lines[0].points == [Point(1, 2.0, 0.1, epoch=1), Point(2, 4.0, 0.2, epoch=1)]
+    assert gpus.lines[0].points == []
+    assert [point.value for point in gpus.lines[1].points] == [1, 8, 4, 3]
+    steps = [point.step for point in gpus.lines[1].points]
+    assert steps == sorted(steps)
+    assert 0 < steps[-1] <= 820
+
+
+def test_what_differs_is_marked(scene: Scene, alices: Client) -> None:
+    words = ["--lr", "0.01"]  # a parameter, too: tidepool run train.py -- --lr 0.01
+    Job.objects.filter(pk=scene.second.pk).update(parameters={"epochs": 20, "note": "<b>"}, arguments=words)
+    scene.second.refresh_from_db()
+
+    lines = {line.name: line for line in compared_settings([scene.first, scene.second])}
+    assert lines["epochs"] == Compared("epochs", ["20", "20"])
+    assert not lines["epochs"].differs
+    assert (lines["lr"].values, lines["lr"].differs) == (["–", "0.01"], True)
+    assert lines["Priority"].differs
+    content = alices.get(address(scene.first, scene.second)).content.decode()
+    assert (
+        '<tr class="differs"><th scope="row">lr <span class="tag">differs</span></th><td>–</td><td>0.01</td>' in content
+    )
+    assert "<td><b></td>" not in content
+    marks = [line.startswith(' class="differs"') for line in content.split("<tbody>")[1].split("<tr")[1:]]
+    assert marks == sorted(marks, reverse=True), "what differs comes first"
+
+
+def test_order_of_the_address_is_the_order_of_the_columns(scene: Scene, alices: Client) -> None:
+    content = alices.get(address(scene.second, scene.first)).content.decode()
+    heads = re.findall(r'<th scope="col" data-job.*?<a href="/jobs/(\d+)/">', content, re.DOTALL)
+    assert heads[:2] == [str(scene.second.pk), str(scene.first.pk)]
+
+
+def test_a_trainings_page_leads_to_those_that_it_can_be_compared_with(scene: Scene, alices: Client) -> None:
+    link = "/jobs/?model=digits-cnn"
+    assert f'href="{link}"' in alices.get(f"/jobs/{scene.first.pk}/").content.decode()
+    content = alices.get(link).content.decode()
+    assert scene.first.name in content
+    assert scene.second.name in content
+
+
+@pytest.mark.parametrize("query", ["", "?jobs=", "?jobs=1", "?jobs=x,y", "?jobs=1,1"])
+def test_at_least_two_are_asked_for(scene: Scene, alices: Client, query: str) -> None:
+    answer = alices.get(f"/jobs/compare/{query}")
+
+    assert answer.status_code == (400 if query not in ("", "?jobs=") else 200)
+    assert "2 to 200" in answer.content.decode()
+
+
+def test_others_jobs_are_not_compared(scene: Scene, alices: Client, bobs: Client, carols: Client) -> None:
+    both = address(scene.first, Job.objects.get(name="bobs-secret"))
+
+    assert alices.get(both).status_code == 404
+    assert bobs.get(both).status_code == 404
+    assert carols.get(both).status_code == 200
+    assert Client().get(both).status_code == 302
+    assert alices.get(f"/jobs/compare/?jobs={scene.first.pk},999999").status_code == 404
+
+
+def test_each_training_costs_the_same(scene: Scene, alices: Client) -> None:
+    def questions(*jobs: Job) -> int:
+        with CaptureQueriesContext(connection) as queries:
+            assert alices.get(address(*jobs)).status_code == 200
+        return len(queries)
+
+    extra = [JobFactory(owner=scene.alice, final_metrics={"loss": 1.0, "accuracy": 2.0}) for _ in range(4)]
+    two, four = questions(*extra[:2]), questions(*extra)
+    assert four - two <= 2 * 7
+
+
+def test_trainings_of_one_colour_differ_by_their_dashes() -> None:
+    points = [Point(1, 1.0, 1.0)]
+    [figure] = comparison_figures([Quantity("Loss", [Line(1, "<i>one</i>", points), Line(13, "two", points)])])
+
+    first, second = figure["data"]
+    assert first["line"]["color"] == second["line"]["color"]
+    assert first["line"]["dash"] != second["line"]["dash"]
+    assert first["name"] == "A · &lt;i&gt;one&lt;/i&gt;"
+
+
+def test_what_a_page_fetches_is_what_it_was_rendered_with(scene: Scene, alices: Client) -> None:
+    both = address(scene.first, scene.second)
+    content = alices.get(both).content.decode()
+
+    assert alices.get(both.replace("compare/", "compare/curves.json")).json() == {"figures": figures_of(content)}
+    tables = alices.get(both.replace("compare/", "compare/tables/")).content.decode()
+    assert tables.strip() in content
+
+
+@pytest.mark.parametrize("part", ["curves.json", "tables/"])
+def test_parts_are_for_who_may_see_the_jobs(
+    scene: Scene, alices: Client, bobs: Client, carols: Client, part: str
+) -> None:
+    both = address(scene.first, scene.second).replace("compare/", f"compare/{part}")
+
+    assert alices.get(both).status_code == carols.get(both).status_code == 200
+    assert bobs.get(both).status_code == 404
+    assert Client().get(both).status_code == 302
+    assert alices.get(f"/jobs/compare/{part}?jobs={scene.first.pk}").status_code == 404
+
+
+def test_many_trainings_are_drawn_with_fewer_points_each(scene: Scene) -> None:
+    job = JobFactory(owner=scene.alice, final_metrics={"loss": 0.5}, started_at=scene.first.started_at)
+    MetricPoint.objects.bulk_create(
+        MetricPoint(job=job, name="loss", step=step, epoch=1, value=1.0, at=scene.first.started_at)
+        for step in range(1, 1201)
+    )
+
+    def drawn(count: int) -> tuple[int, int]:
+        line = quantities_of([job] * count)[0].lines[0]
+        return len(line.points), line.every
+
+    assert drawn(2) == (601, 2)
+    assert drawn(8) == (151, 8)
+
+
+def test_trainings_that_are_over_and_made_no_step_have_no_chart(scene: Scene, alices: Client) -> None:
+    over = {"owner": scene.alice, "state": "CANCELLED", "finished_at": timezone.now()}
+    content = alices.get(address(JobFactory(**over), JobFactory(**over))).content.decode()
+
+    assert "None of these trainings made a step, so there is nothing to draw." in content
+    assert "data-chart" not in content

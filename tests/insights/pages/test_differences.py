@@ -1,0 +1,123 @@
+"""Many trainings: what differs among them, in a table and as parallel coordinates."""
+
+import re
+
+import pytest
+from django.contrib.auth.models import User
+from django.db import connection
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+from rest_framework.test import APIClient
+
+from insights.differences import Column, axes_of, default_axes
+from jobs.models import Job
+from tests.factories import JobFactory
+from tests.scene import Scene
+
+ADDRESS = "/jobs/compare/differences/"
+
+
+def swept(scene: Scene, count: int) -> list[Job]:
+    """Of one model, with their own learning rate and loss."""
+    terms = {name: getattr(scene.done, name) for name in ("model", "dataset", "instance_group", "owner")}
+    return [
+        JobFactory(
+            **terms,
+            name=f"sweep-{number:03}",
+            parameters={"lr": 10.0**-number, "optimizer": "Adam" if number % 2 else "SGD"},
+            final_metrics={"loss": number / 10} if number else {},
+        )
+        for number in range(count)
+    ]
+
+
+def query(jobs: list[Job]) -> str:
+    return ",".join(str(job.pk) for job in jobs)
+
+
+def test_numbers_are_linear_or_logarithmic_and_a_few_words_are_evenly_spaced() -> None:
+    columns = [
+        Column("setting", "lr", [0.001, 0.1, 1.0, None]),
+        Column("setting", "epochs", [1, 2, 3, 2]),
+        Column("setting", "optimizer", ["SGD", "Adam", "AdamW", "SGD"]),
+        Column("setting", "fixed", [1, 1, 1, None]),
+        Column("metric", "loss", [float("nan"), 1.0, 2.0, 3.0]),
+        Column("setting", "words", ["a", "b", True, None]),
+        Column("setting", "many", [f"text {number}" for number in range(13)]),
+    ]
+    axes = {axis.column.name: axis for axis in axes_of(columns)}
+    assert set(axes) == {"lr", "epochs", "optimizer", "loss", "words"}
+    assert axes["lr"].places == pytest.approx([0, 2 / 3, 1, None])
+    assert [text for _, text in axes["lr"].ticks] == ["0.001", "0.01", "0.1", "1"]
+    assert axes["epochs"].places == [0, 0.5, 1, 0.5]
+    assert axes["epochs"].ticks == [(0, "1"), (0.25, "1.5"), (0.5, "2"), (0.75, "2.5"), (1, "3")]
+    assert axes["optimizer"].places == [1, 0, 0.5, 1]
+    assert [column.name for column in default_axes(columns)] == ["lr", "epochs", "optimizer", "words", "loss"]
+
+
+def test_only_what_differs_is_a_column(scene: Scene, alices: Client) -> None:
+    page = alices.get(f"{ADDRESS}?jobs={query(swept(scene, 3))}").content.decode()
+    heads = re.findall(r'aria-sort="\w+"><a href="[^"]*">([^<]+)<', page)
+    assert heads == ["lr", "optimizer", "loss"]
+    assert len(re.findall(r'<path class="shade-\d" data-job', page)) == 3
+    assert "<dt>Model</dt><dd>digits-cnn, version 1</dd>" in page
+
+
+def test_rows_are_sorted_by_a_column_and_those_without_a_value_are_last(scene: Scene, alices: Client) -> None:
+    jobs = swept(scene, 3)
+
+    def order(sort: str) -> list[str]:
+        page = alices.get(f"{ADDRESS}?jobs={query(jobs)}&sort={sort}").content.decode()
+        return re.findall(r'<th scope="row"><a href="[^"]*">([^<]+)<', page)
+
+    assert order("metric:loss") == ["sweep-001", "sweep-002", "sweep-000"]
+    assert order("-metric:loss") == ["sweep-002", "sweep-001", "sweep-000"]
+    assert order("setting:optimizer") == ["sweep-001", "sweep-000", "sweep-002"]
+    assert order("no-such-column") == ["sweep-000", "sweep-001", "sweep-002"]
+
+
+def test_axes_are_chosen(scene: Scene, alices: Client) -> None:
+    jobs = query(swept(scene, 3))
+    page = alices.get(f"{ADDRESS}?jobs={jobs}&axes=metric:loss&axes=setting:lr").content.decode()
+    assert re.findall(r'class="parallel-name"[^>]*>([^<]+)<', page) == ["lr", "loss"]
+    assert f'<input type="hidden" name="jobs" value="{jobs}">' in page
+    assert "parallel-title" not in alices.get(f"{ADDRESS}?jobs={jobs}&axes=metric:none").content.decode()
+
+
+def test_two_hundred_cost_no_more_queries_than_three(scene: Scene, alices: Client) -> None:
+    jobs = swept(scene, 200)
+
+    def queries(some: list[Job]) -> int:
+        with CaptureQueriesContext(connection) as captured:
+            assert alices.get(f"{ADDRESS}?jobs={query(some)}").status_code == 200
+        return len(captured)
+
+    assert queries(jobs) == queries(jobs[:3])
+    answer = alices.get(f"{ADDRESS}?matching=1&search=sweep&sort=name").content.decode()
+    assert "Differences of 200 trainings" in answer
+    JobFactory(owner=scene.alice, name="sweep-last")
+    too_many = alices.get(f"{ADDRESS}?matching=1&search=sweep")
+    assert (too_many.status_code, "More than 200 trainings are chosen" in too_many.content.decode()) == (400, True)
+    assert alices.get(f"/jobs/compare/?jobs={query(jobs[:9])}")["Location"].startswith(ADDRESS)
+
+
+def test_others_trainings_are_not_there(scene: Scene, bobs: Client, alices: Client) -> None:
+    jobs = query([scene.first, scene.second])
+    assert bobs.get(f"{ADDRESS}?jobs={jobs}").status_code == 404
+    for wrong in ("jobs=1", "jobs=x"):
+        assert alices.get(f"{ADDRESS}?{wrong}").status_code == 400
+    assert alices.get(f"{ADDRESS}?matching=1&state=NONE").status_code == 404
+
+
+def test_by_rest(scene: Scene, carol: User) -> None:
+    api = APIClient()
+    api.force_login(scene.alice)
+    jobs = swept(scene, 2)
+    answer = api.get(f"/api/v1/jobs/differences/?jobs={query(jobs)}").json()
+    assert answer["jobs"] == [job.pk for job in jobs]
+    columns = {column["name"]: column for column in answer["columns"]}
+    assert columns["lr"] == {"kind": "setting", "name": "lr", "differs": True, "values": [1.0, 0.1]}
+    assert columns["loss"]["values"] == [None, 0.1]
+    assert columns["Model"]["differs"] is False
+    refused = api.get("/api/v1/jobs/differences/?jobs=1")
+    assert (refused.status_code, list(refused.json()["fields"])) == (400, ["jobs"])

@@ -1,0 +1,120 @@
+"""Every GPU with its status, and since when it does nothing."""
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
+from rest_framework.test import APIClient
+
+from insights.cluster import IDLE_AFTER_SECONDS, cluster_live, slot_status
+from jobs.messages import message
+from jobs.models import AllocationPoint
+from scheduling.plan import PlanReason
+from tests.factories import JobFactory, SlotClaimFactory, host_with_slots
+from workers.models import GpuReading, Host
+
+
+@pytest.mark.parametrize(
+    ("state", "facts", "status"),
+    [
+        ("ONLINE", {}, "free"),
+        ("ONLINE", {"training": True}, "busy"),
+        ("ONLINE", {"training": True, "idle_seconds": IDLE_AFTER_SECONDS}, "idle"),
+        ("ONLINE", {"training": True, "idle_seconds": IDLE_AFTER_SECONDS - 1}, "busy"),
+        ("ONLINE", {"held": True, "idle_seconds": 900.0}, "vacating"),
+        ("DRAINING", {}, "draining"),
+        ("DRAINING", {"training": True}, "busy"),
+        ("LOST", {"training": True}, "busy"),
+        ("LOST", {}, "offline"),
+        ("OFFLINE", {}, "offline"),
+    ],
+)
+def test_a_gpu_has_one_status(state: str, facts: dict[str, Any], status: str) -> None:
+    told = {"training": False, "idle_seconds": None, **facts}
+    assert slot_status(state, **{"held": told["training"], **told}) == status
+
+
+@pytest.fixture
+def held(alice: User) -> Host:
+    """Two GPUs of Alice's: one works, one has done nothing for ten minutes, five of them in her hands."""
+    host, now = host_with_slots("host", 4), timezone.now()
+    job = JobFactory(owner=alice, name="secret")
+    for slot, ago in zip(host.slots.all(), (None, 10), strict=False):
+        since = now - timedelta(minutes=5)
+        SlotClaimFactory(slot=slot, job=job, claimed_at=since, trains_from=since)
+        idle_since = ago and now - timedelta(minutes=ago)
+        GpuReading.objects.create(slot=slot, at=now, utilisation_percent=0 if ago else 90, idle_since=idle_since)
+    return host
+
+
+def test_a_gpu_is_idle_since_its_training_has_it(held: Host, alice: User) -> None:
+    live = cluster_live(alice)
+
+    [host] = live["hosts"]
+    assert [slot["status"] for slot in host["slots"]] == ["busy", "idle", "free", "free"]
+    assert host["slots"][1]["idle_since"] == host["slots"][1]["held_since"]
+    assert live["counts"] == {
+        "held": 2,
+        "training": 2,
+        "busy": 1,
+        "idle": 1,
+        "vacating": 0,
+        "free": 2,
+        "draining": 0,
+        "offline": 0,
+    }
+
+
+def test_other_users_see_a_number_and_no_name(held: Host, bob: User, carol: User) -> None:
+    assert "secret" not in str(cluster_live(bob))
+    assert "alice" not in str(cluster_live(bob))
+    assert cluster_live(bob)["hosts"][0]["slots"][0]["label"] == "another user's training"
+    assert cluster_live(carol)["hosts"][0]["slots"][0]["owner"] == "alice"
+
+
+def test_it_costs_the_same_however_many_gpus_there_are(held: Host, alice: User) -> None:
+    def cost(act: Callable[[User], Any]) -> int:
+        with CaptureQueriesContext(connection) as queries:
+            act(alice)
+        return len(queries)
+
+    before = cost(cluster_live)
+    for number in range(3):
+        for slot in host_with_slots(f"more-{number}", 8).slots.all():
+            SlotClaimFactory(slot=slot, job=JobFactory())
+
+    assert cost(cluster_live) == before == 3
+
+
+def test_the_same_by_rest(held: Host, alice_api: APIClient, bob_api: APIClient) -> None:
+    slots = alice_api.get("/api/v1/cluster/").json()["hosts"][0]["slots"]
+    assert (slots[1]["status"], slots[1]["label"]) == ("idle", "secret")
+    assert "secret" not in bob_api.get("/api/v1/cluster/").content.decode()
+
+    trace = alice_api.get("/api/v1/cluster/trace/?minutes=60").json()
+    assert (trace["capacity"], trace["changes"], trace["bands"]) == (4, 0, [])
+    refused = alice_api.get("/api/v1/cluster/trace/?minutes=7")
+    assert (refused.status_code, list(refused.json()["fields"])) == (400, ["minutes"])
+
+
+def test_the_file_of_changes_holds_no_formula(alice: User, alice_api: APIClient) -> None:
+
+    job = JobFactory(owner=alice, name="=1+1")
+    point = {
+        "attempt": 1,
+        "generation": 1,
+        "reason_code": PlanReason.GRANTED,
+        "reason_params": message("no_progress", text="4 GPUs."),
+    }
+    AllocationPoint.objects.create(job=job, at=timezone.now(), slots=4, **point)
+
+    answer = alice_api.get("/api/v1/cluster/trace.csv")
+
+    head, row = b"".join(answer.streaming_content).decode().splitlines()
+    assert head == "time,job,name,gpus,why,pause_ms"
+    assert row.split(",")[1:] == [str(job.pk), "'=1+1", "4", "4 GPUs.", ""]

@@ -1,0 +1,78 @@
+"""Long trainings cost a page no more than short ones."""
+
+import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
+
+from jobs.models import Job, MetricPoint
+from jobs.queries.curves import chart_metrics, thinned_metrics
+from jobs.queries.metrics import MAX_POINTS, thinned_points
+from tests.factories import JobFactory
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def job() -> Job:
+    return JobFactory(final_metrics={"loss": 1.0, "test_loss": 1.0})
+
+
+def measure(job: Job, name: str, steps: range) -> None:
+    now = timezone.now()
+    MetricPoint.objects.bulk_create(
+        MetricPoint(job=job, name=name, step=step, epoch=0, value=float(step), at=now) for step in steps
+    )
+
+
+@pytest.mark.parametrize(
+    ("steps", "every"),
+    [
+        (range(1, 101), 1),
+        (range(1, 601), 1),
+        (range(1, 602), 2),
+        (range(1, 5001), 9),
+        (range(68, 68 * 50, 68), 1),
+        (range(68, 68 * 2000, 68), 4),
+    ],
+)
+def test_the_points_of_a_metric_are_spread_evenly_and_end_with_the_last(job: Job, steps: range, every: int) -> None:
+    measure(job, "loss", steps)
+
+    thinned = thinned_points(job, "loss")
+
+    shown = [sample.step for sample in thinned.samples]
+    assert thinned.every == every
+    assert len(shown) <= MAX_POINTS + 1
+    assert shown[-1] == steps[-1]
+    assert set(shown) >= set(list(steps)[::every])
+
+
+def test_uneven_steps_stay_within_bounds(job: Job) -> None:
+    measure(job, "loss", range(1, 3001))
+    measure(job, "loss", range(100_000, 101_000))
+
+    assert 10 < len(thinned_points(job, "loss").samples) <= 2 * MAX_POINTS
+
+
+def test_a_metric_that_nobody_reported_has_no_points(job: Job) -> None:
+    assert list(thinned_metrics(job)["loss"].samples) == []
+
+
+def test_queries_do_not_grow_with_the_steps(job: Job) -> None:
+    measure(job, "loss", range(1, 2000))
+    measure(job, "test_loss", range(68, 2000, 68))
+
+    with CaptureQueriesContext(connection) as queries:
+        thinned_metrics(job)
+
+    assert len(queries) == 4
+
+
+def test_scripts_that_report_hundreds_of_metrics_do_not_slow_the_page() -> None:
+    job = JobFactory(final_metrics={f"metric_{number}": 1.0 for number in range(300)} | {"loss": 1.0})
+
+    names = chart_metrics(job)
+
+    assert names[0] == "loss"
+    assert len(names) <= 12

@@ -1,0 +1,123 @@
+"""Tests of replays: who plays which, limits, and those that are removed, too large or given up."""
+
+import threading
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.utils import timezone
+
+from core.claims import ClaimLost
+from core.errors import Conflict, NotAllowed, UserError
+from replay import control as replays
+from replay import player as insight
+from replay.actions import ReplaySpec, ask_for_replay, remove_replay
+from replay.background import Replays
+from replay.models import Replay
+from replay.player import TooMuch
+from tests.factories import InstanceGroupFactory, JobFactory, UserFactory
+
+START = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
+END = START + timedelta(hours=1)
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def carol() -> User:
+    JobFactory(submitted_at=START, instance_group=InstanceGroupFactory(name="all"))
+    carol: User = UserFactory(is_staff=True)
+    return carol
+
+
+def test_it_is_played_once_and_says_what_came_of_it(carol: User) -> None:
+    replay = ask_for_replay(ReplaySpec(START, END, {"all": {"policy": "goodput"}}, gpus=4), carol)
+    assert Replays().play_next(threading.Event())
+    assert not Replays().play_next(threading.Event())
+    replay.refresh_from_db()
+    assert (replay.state, replay.progress, len(replay.jobs)) == (Replay.State.DONE, 1, 1)
+    assert replay.result["counted"] == 0
+
+
+@pytest.mark.parametrize(
+    ("given", "field"),
+    [
+        ({"start": END, "end": START}, "start"),
+        ({"end": timezone.now() + timedelta(hours=1)}, "end"),
+        ({"start": START - timedelta(days=40)}, "start"),
+        ({"start": START - timedelta(days=2), "end": START - timedelta(days=1)}, "start"),
+        ({"gpus": 0}, "gpus"),
+        ({"restart_seconds": -1.0}, "restart_seconds"),
+        ({"groups": {"nobody": {}}}, "groups"),
+        ({"groups": {"all": {"policy": "random"}}}, "groups"),
+        ({"groups": {"all": {"members": []}}}, "groups"),
+        ({"groups": {"all": 3}}, "groups"),
+    ],
+)
+def test_what_does_not_fit_is_refused(carol: User, given: dict[str, Any], field: str) -> None:
+    with pytest.raises(UserError) as refused:
+        ask_for_replay(ReplaySpec(**{"start": START, "end": END, **given}), carol)
+    assert list(refused.value.fields) == [field]
+    assert not Replay.objects.exists()
+
+
+def test_only_administrators_ask_and_not_for_many_at_once(carol: User) -> None:
+    with pytest.raises(NotAllowed):
+        ask_for_replay(ReplaySpec(START, END), UserFactory())
+    for _ in range(5):
+        ask_for_replay(ReplaySpec(START, END), carol)
+    with pytest.raises(Conflict):
+        ask_for_replay(ReplaySpec(START, END), carol)
+
+
+def raising(error: Exception) -> Callable[..., Any]:
+    def replayed(*_: Any) -> Any:
+        raise error
+
+    return replayed
+
+
+@pytest.mark.parametrize("error", [TooMuch("too long"), ZeroDivisionError()])
+def test_one_that_cannot_be_played_says_why(carol: User, monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+    replay = ask_for_replay(ReplaySpec(START, END), carol)
+    monkeypatch.setattr("replay.player.replayed", raising(error))
+    Replays().play_next(threading.Event())
+    replay.refresh_from_db()
+    assert replay.state == Replay.State.FAILED
+    assert replay.problem
+
+
+def test_time_is_bounded(carol: User, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(insight, "_MOST_CPU_SECONDS", -1.0)
+    replay = ask_for_replay(ReplaySpec(START, END), carol)
+    with pytest.raises(TooMuch):
+        insight.replayed(replay, END, lambda part: None)
+
+
+def test_one_that_is_removed_is_not_played_on(carol: User) -> None:
+    replay = ask_for_replay(ReplaySpec(START, END), carol)
+    claim = replays.claim_next(timezone.now())
+    assert claim is not None
+    remove_replay(replay.pk, carol)
+    with pytest.raises(ClaimLost):
+        replays.note_progress(claim, 0.5)
+
+
+def test_one_of_a_process_that_died_or_stops_is_played_by_the_next(carol: User) -> None:
+    replay = ask_for_replay(ReplaySpec(START, END), carol)
+    assert replays.claim_next(timezone.now() - timedelta(minutes=2)) is not None
+    stopping = threading.Event()
+    stopping.set()
+    Replays().play_next(stopping)
+    replay.refresh_from_db()
+    assert replay.state == Replay.State.WAITING
+    assert replays.claim_next(timezone.now()) is not None
+
+
+def test_old_ones_are_removed(carol: User) -> None:
+    old, new = (ask_for_replay(ReplaySpec(START, END), carol) for _ in range(2))
+    Replay.objects.filter(pk=old.pk).update(created_at=timezone.now() - timedelta(days=36))
+    assert replays.prune(timezone.now()) == 1
+    assert list(Replay.objects.all()) == [new]

@@ -1,0 +1,151 @@
+"""The pages of reports, by forms alone."""
+
+import re
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+
+from reports import actions
+from reports.models import Report, ReportBlock, ShareLink
+from tests.scene import Scene
+
+
+def test_from_a_training_into_a_new_report_and_into_one_that_is_there(scene: Scene, alices: Client) -> None:
+    address = f"/reports/add/?jobs={scene.first.pk}"
+    assert f'href="{address}"' in alices.get(f"/jobs/{scene.first.pk}/").content.decode()
+    form = alices.get(address).content.decode()
+    assert form.count('name="figures"') == 11
+    assert f'value="note:{scene.first.pk}"' in form
+    sent = {"report": "new", "title": "Rates", "figures": ["chart:Loss", "table:summary"], "text": "# Why"}
+    made = alices.post(address, sent)
+    report = Report.objects.get(title="Rates")
+    assert made["Location"] == f"/reports/{report.pk}/edit/#block-{report.blocks.order_by('place')[0].pk}"
+    assert [block.kind for block in report.blocks.order_by("place")] == ["text", "chart", "table"]
+
+    both = f"/reports/add/?jobs={scene.first.pk},{scene.second.pk}"
+    assert (
+        both.replace(",", "%2C") in alices.get(f"/jobs/compare/{both.removeprefix('/reports/add/')}").content.decode()
+    )
+    alices.post(both, {"report": report.pk, "figures": ["table:settings"], "text": ""})
+    assert report.blocks.order_by("place").last().sources == [[job.pk, job.name] for job in (scene.first, scene.second)]
+    page = alices.get(f"/reports/{report.pk}/").content.decode()
+    assert "<h3>Why</h3>" in page
+    assert "Settings and parameters" in page
+    assert f'<a href="/jobs/{scene.second.pk}/">T2 digits-cnn</a>' in page
+
+
+def test_a_failed_form_keeps_what_was_typed(scene: Scene, alices: Client) -> None:
+    address = f"/reports/add/?jobs={scene.first.pk}"
+    failed = alices.post(address, {"report": "new", "title": " ", "figures": ["chart:Loss"], "text": "Typed."})
+    content = failed.content.decode()
+    assert failed.status_code == 400
+    assert "Give the report a title." in content
+    assert "Typed." in content
+    assert re.findall(r'value="([^"]*)"[^>]* checked', content) == ["chart:Loss"]
+    assert not Report.objects.exclude(pk=scene.report.pk).exists()
+
+    edit = f"/reports/{scene.report.pk}/"
+    text = scene.report.blocks.get(kind="text")
+    for address, sent in [
+        (f"{edit}edit/", {"title": "Kept" * 60}),
+        (f"{edit}texts/", {"text": "Kept\0"}),
+        (f"{edit}blocks/{text.pk}/text/", {"text": "Kept", "after": "7"}),
+    ]:
+        failed = alices.post(address, sent)
+        assert failed.status_code == 400
+        assert "Kept" in failed.content.decode()
+    assert '<details class="report-text" open>' in failed.content.decode()
+
+
+def test_order_texts_readers_and_end(scene: Scene, alices: Client) -> None:
+    report, edit = scene.report, f"/reports/{scene.report.pk}/"
+    first, chart = report.blocks.order_by("place")[:2]
+    moved = alices.post(f"{edit}blocks/{first.pk}/move/", {"place": "1"})
+    assert moved["Location"] == f"{edit}edit/#block-{first.pk}"
+    assert report.blocks.order_by("place")[0] == chart
+    assert 'name="below" value' in alices.get(f"{edit}edit/?below={chart.pk}").content.decode()
+    alices.post(f"{edit}texts/", {"text": "Between", "below": chart.pk})
+    assert report.blocks.get(place=1).text == "Between"
+    alices.post(f"{edit}blocks/{first.pk}/text/", {"text": "Another", "after": "0"})
+    alices.post(f"{edit}blocks/{chart.pk}/remove/")
+    assert list(report.blocks.order_by("place").values_list("kind", flat=True)) == ["text", "text", "table", "note"]
+    assert report.blocks.get(place=1).text == "Another"
+    alices.post(f"{edit}edit/", {"title": "Again"})
+    alices.post(f"{edit}readers/", {"readers": "everybody"})
+    report.refresh_from_db()
+    assert (report.title, report.readers) == ("Again", "everybody")
+    assert alices.post(f"{edit}blocks/{chart.pk}/remove/").status_code == 404
+    alices.post(f"{edit}delete/")
+    assert not Report.objects.exists()
+    assert not ReportBlock.objects.exists()
+
+
+def test_who_reads_sees_no_training_and_changes_nothing(scene: Scene, bobs: Client) -> None:
+    edit = f"/reports/{scene.report.pk}/"
+    assert bobs.get(edit).status_code == 404
+    actions.set_readers(scene.alice, scene.report.pk, "everybody")
+    page = bobs.get(edit).content.decode()
+    assert "T1 digits-cnn" in page
+    assert not re.search(
+        r'href="/jobs/\d', page.replace('<a href="/jobs/1/" rel', "")
+    )  # that one is in the note's text
+    assert "Edit report" not in page
+    assert 'id="sharing"' not in page
+    assert bobs.get(f"{edit}edit/").status_code == 404
+    assert bobs.post(f"{edit}delete/").status_code == 403
+    assert "Two learning rates" in bobs.get("/reports/").content.decode()
+
+
+def test_a_public_link_is_shown_once(scene: Scene, alices: Client, settings: Any) -> None:
+    address = f"/reports/{scene.report.pk}/"
+    assert "TIDEPOOL_PUBLIC_REPORT_DAYS" in alices.get(address).content.decode()
+    refused = alices.post(f"{address}links/", {"days": 7})
+    assert (refused.status_code, "shares no report" in refused.content.decode()) == (400, True)
+    settings.TIDEPOOL_PUBLIC_REPORT_DAYS = 14
+    asked = alices.post(f"{address}links/", {"days": 7})
+    assert asked.status_code == 400
+    assert "It names path /jobs/1/" in asked.content.decode()
+    made = alices.post(f"{address}links/", {"days": 7, "confirmed": "on"})
+    assert (made.status_code, made.headers["Cache-Control"]) == (200, "no-store")
+    [path] = set(re.findall(r"/shared/[\w-]{43}/", made.content.decode()))
+    assert Client().get(path).status_code == 200
+    page = alices.get(address).content.decode()
+    assert "/shared/" not in page
+    assert "Withdraw" in page
+    assert "public link" in alices.get("/reports/").content.decode()
+    alices.post(f"{address}links/{ShareLink.objects.get().pk}/withdraw/")
+    assert Client().get(path).status_code == 410
+    assert "public link" not in alices.get("/reports/").content.decode()
+
+
+@pytest.mark.parametrize(
+    "address", ["/reports/add/?jobs=x", "/reports/add/?jobs=1,2,3,4,5,6,7,8,9", "/reports/?after=nonsense"]
+)
+def test_addresses_that_do_not_fit(scene: Scene, alices: Client, address: str) -> None:
+    assert alices.get(address).status_code == 400
+
+
+def test_pages_ask_the_same_however_much_there_is(
+    scene: Scene, alices: Client, django_assert_max_num_queries: Any
+) -> None:
+    for number in range(5):
+        report = actions.make_report(scene.alice, f"Report {number}")
+        actions.add_figures(scene.alice, report.pk, [scene.first, scene.done], ["table:results", "table:settings"])
+        actions.add_figures(scene.alice, scene.report.pk, [scene.done], ["table:results"])
+    with django_assert_max_num_queries(6):
+        alices.get("/reports/")
+    with django_assert_max_num_queries(12):
+        alices.get(f"/reports/{scene.report.pk}/")
+
+
+def test_hostile_words_stay_words(scene: Scene, alices: Client) -> None:
+    report = actions.make_report(scene.alice, "</title><script>alert(1)</script>")
+    actions.add_text(scene.alice, report.pk, "<script>alert(2)</script> [x](javascript:alert(3))")
+    User.objects.filter(pk=scene.alice.pk).update(username="<b>alice</b>")
+    for address in (f"/reports/{report.pk}/", f"/reports/{report.pk}/edit/", "/reports/"):
+        content = alices.get(address).content.decode()
+        assert "<script>alert" not in content
+        assert 'href="javascript' not in content
+        assert "<b>alice" not in content
