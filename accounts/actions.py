@@ -10,9 +10,10 @@ from django.db.models import ProtectedError, QuerySet
 
 from accounts.models import ApiToken, OneTimeLink
 from accounts.passwords import INVITATION, RESET, Handout, hand_out_link
+from accounts.topics import ACCOUNTS
 from core.audit.entries import audit
 from core.errors import Conflict, NotFound, field_error
-from core.live import ACCOUNTS, publish
+from core.live import publish
 from core.roles import Role, require_cluster_admin, role_of, viewers
 from core.text import checked_name
 

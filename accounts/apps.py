@@ -8,5 +8,11 @@ class AccountsConfig(AppConfig):
         from axes.signals import user_locked_out
 
         from accounts.passwords import record_lockout
+        from core.roles import register_own_matters
+        from core.scopes import register_for_every_token
 
         user_locked_out.connect(record_lockout)
+        register_own_matters("POST", "api:my-password", "account-password", "account-token-withdraw", "one-time-link")
+        register_own_matters("DELETE", "api:token", "api:my-token", "api:my-current-token")
+        register_for_every_token("GET", "api:me", "api:my-current-token")
+        register_for_every_token("DELETE", "api:my-current-token")

@@ -22,9 +22,10 @@ from django.utils import timezone
 from accounts.guesses import ONE_TIME_LINK, refuse_guessing
 from accounts.models import OneTimeLink
 from accounts.tokens import digest_of
+from accounts.topics import ACCOUNTS
 from core.audit.entries import audit
 from core.errors import NotFound, field_error
-from core.live import ACCOUNTS, publish
+from core.live import publish
 from core.models import AuditEntry
 from core.text import storable
 

@@ -36,6 +36,7 @@ from benchmarks.results import Result, arguments, result, show
 from benchmarks.site import signed_in
 from tests.journey.running_stack import ROOT, free_port
 from tests.waiting import wait_until
+from workers.topics import CLUSTER
 
 CLIENTS = (500, 2000)
 SLOW_CLIENTS, SLOW_CONNECTIONS = 200, 500
@@ -203,7 +204,7 @@ def _allocation(number: int) -> dict[str, Any]:
 def _publish(data: dict[str, Any]) -> None:
     from core import live
 
-    live.publish(live.CLUSTER, "append", data)
+    live.publish(CLUSTER, "append", data)
 
 
 def _group_send(data: dict[str, Any]) -> None:
@@ -234,7 +235,7 @@ def _trainings() -> Iterator[None]:
         number = 0
         while not over.wait(0.125):
             number += 1
-            live.publish(live.CLUSTER, "state", {"jobs": {str(number % 8): {"progress": number / 1e4}}})
+            live.publish(CLUSTER, "state", {"jobs": {str(number % 8): {"progress": number / 1e4}}})
 
     thread = threading.Thread(target=report)
     thread.start()

@@ -15,55 +15,41 @@ from typing import Any, Literal
 import redis
 from django.core.serializers.json import DjangoJSONEncoder
 from django.db import transaction
-from django.db.models import CharField, F, OuterRef, Subquery, Value
-from django.db.models.functions import Cast, Coalesce, Concat
+from django.db.models import F
 
 from core.broker import connect
 from core.models import Topic
 
 __all__ = [
-    "ACCOUNTS",
-    "CLUSTER",
-    "DATASETS",
-    "GROUPS",
-    "JOBS",
     "LIVE_CHANNEL",
     "Event",
     "Kind",
     "current_seqs",
     "hold",
-    "job_of_topic",
-    "job_topic",
-    "jobs_topic_of",
     "merge",
-    "newest_of_job",
     "publish",
     "publish_all",
+    "register_merge_depth",
     "without_nan",
 ]
 
 logger = logging.getLogger(__name__)
 
 LIVE_CHANNEL = "tidepool.live"
-#: Ids of users whose role, password or activity changed: websockets ask again who they belong to. No browser hears it.
-ACCOUNTS = "accounts"
-#: What everybody may see: who holds which slot, by job number. Never names or owners.
-CLUSTER = "cluster"
-#: Everybody, too: how far the check of each dataset's newest version is.
-DATASETS = "datasets"
-#: Everybody, too: the revision of each instance group, by its number; None once it is deleted.
-GROUPS = "groups"
-#: The number of each new job, for staff; others hear of their own, see `jobs_topic_of`.
-JOBS = "jobs"
 
 Kind = Literal["state", "append"]
 
 #: Events that a line of the log names.
 _MOST_NAMED = 3
-#: How many levels of keys a state event merges; below, a value replaces the old one. So
-#: `{"slots": {"host:0": {"job": 3}}}` changes one field of one slot, while a job's reason is replaced as a whole.
-#: Nothing is removed by a state event: what goes gets a state of its own.
-_MERGE_DEPTH = {CLUSTER: 3}
+#: Levels of keys that a state event merges, by topic; any other topic merges the first level alone. Below it a value
+#: replaces the old one: with three levels `{"slots": {"host:0": {"job": 3}}}` changes one field of one slot.
+#: A state event removes nothing: an object that goes gets a state of its own.
+_merge_depths: dict[str, int] = {}
+
+
+def register_merge_depth(topic: str, depth: int) -> None:
+    """Have state events of the topic merged over `depth` levels of keys. Called from `AppConfig.ready`."""
+    _merge_depths[topic] = depth
 
 
 @dataclass(frozen=True)
@@ -73,25 +59,6 @@ class Event:
     seq: int
     kind: Kind
     data: dict[str, Any]
-
-
-_OF_JOB = "job."
-
-
-def job_topic(job: int) -> str:
-    return f"{_OF_JOB}{job}"
-
-
-def job_of_topic(topic: str) -> int | None:
-    """The number of the job that the topic is about."""
-    number = topic.removeprefix(_OF_JOB)
-    is_job = number.isascii() and number.isdecimal() and len(number) < 19 and topic == job_topic(int(number))
-    return int(number) if is_job else None
-
-
-def jobs_topic_of(user: int) -> str:
-    """New jobs of one user, by number."""
-    return f"{JOBS}.{user}"
 
 
 def publish(topic: str, kind: Kind, data: dict[str, Any]) -> None:
@@ -131,15 +98,9 @@ def current_seqs(topics: Iterable[str]) -> dict[str, int]:
     return {topic: found.get(topic, 0) for topic in topics}
 
 
-def newest_of_job() -> Coalesce:
-    """The newest number of each job's topic, as a column of a query of jobs."""
-    topic = Topic.objects.filter(name=Concat(Value(_OF_JOB), Cast(OuterRef("pk"), CharField())))
-    return Coalesce(Subquery(topic.values("seq")), 0)
-
-
 def merge(topic: str, old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
     """Apply a state event to a state: the same rule in the hub, in the browser (`live.js`) and in tests."""
-    return _merge(old, new, _MERGE_DEPTH.get(topic, 1))
+    return _merge(old, new, _merge_depths.get(topic, 1))
 
 
 def without_nan(value: Any) -> Any:

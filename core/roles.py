@@ -22,7 +22,6 @@ from core.errors import NotAllowed
 from core.scopes import FULL, SAFE_METHODS, refuse_beyond_scope
 
 __all__ = [
-    "OWN_MATTERS",
     "VIEWERS",
     "Asking",
     "Owned",
@@ -32,33 +31,15 @@ __all__ = [
     "may_change",
     "may_edit",
     "refuse_what_viewers_send",
+    "register_own_matters",
     "require_cluster_admin",
     "role_of",
     "viewers",
 ]
 
 VIEWERS = "viewers"
-#: (method, name of the address): all that a viewer may send. It concerns nobody but the sender.
-OWN_MATTERS = frozenset(
-    {
-        ("POST", "login"),
-        ("POST", "logout"),
-        ("POST", "jobs:columns"),
-        ("POST", "jobs:save-filter"),
-        ("POST", "jobs:forget-filter"),
-        ("POST", "api:job-filters"),
-        ("DELETE", "api:job-filter"),
-        ("DELETE", "api:token"),
-        ("DELETE", "api:my-token"),
-        ("DELETE", "api:my-current-token"),
-        ("POST", "api:my-password"),
-        ("POST", "account-password"),
-        ("POST", "account-token-withdraw"),
-        ("POST", "one-time-link"),
-        ("POST", "wmla:logon"),
-        ("POST", "wmla:logoff"),
-    }
-)
+#: (method, name of the address): everything that a viewer may send. Each concerns the sender alone.
+_own_matters: set[tuple[str, str]] = set()
 
 Asking = AbstractBaseUser | AnonymousUser
 
@@ -111,11 +92,16 @@ def may_edit(user: Asking, row: Owned) -> bool:
     return row.owner_id == user.pk or is_cluster_admin(user)
 
 
+def register_own_matters(method: str, *names: str) -> None:
+    """Let viewers send this method to the addresses of these names. Called from an app's `AppConfig.ready`."""
+    _own_matters.update((method, name) for name in names)
+
+
 def refuse_what_viewers_send(user: Asking, request: HttpRequest) -> None:
     if request.method in SAFE_METHODS:
         return
     name = request.resolver_match.view_name if request.resolver_match else ""
-    if (request.method, name) not in OWN_MATTERS and role_of(user) == Role.VIEWER:
+    if (request.method, name) not in _own_matters and role_of(user) == Role.VIEWER:
         raise NotAllowed("Your role is viewer, which may look at everything and change nothing: ask an administrator.")
 
 

@@ -17,23 +17,44 @@ from django.http import HttpRequest
 
 from core.errors import NotAllowed, field_error
 
-__all__ = ["FULL", "READ", "SAFE_METHODS", "SUBMIT", "admits", "checked_scope", "job_of", "refuse_beyond_scope"]
+__all__ = [
+    "FULL",
+    "READ",
+    "SAFE_METHODS",
+    "SUBMIT",
+    "admits",
+    "checked_scope",
+    "job_of",
+    "refuse_beyond_scope",
+    "register_for_every_token",
+    "register_for_one_job",
+    "register_for_submit",
+]
 
 READ, SUBMIT, FULL = "read", "submit", "full"
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 _JOB = re.compile(r"job:([1-9][0-9]{0,17})")
-#: (method, name of the address) that every token may send.
-_ITS_OWN = frozenset({("GET", "api:me"), ("GET", "api:my-current-token"), ("DELETE", "api:my-current-token")})
+#: (method, name of the address) that every token may send: it asks whose it is, and ends itself.
+_for_every_token: set[tuple[str, str]] = set()
 #: Beginnings of the names of addresses to which `submit` may send anything.
-_OF_TRAININGS = ("api:job", "api:dataset", "api:model", "api:template", "api:script", "api:upload")
-#: What `job:412` may send; it makes no other training.
-_OF_A_JOB = frozenset(
-    f"api:job{name}"
-    for name in (
-        *("", "-cancel", "-suspend", "-resume", "-wait", "-change-preview", "-undo"),
-        *("-log-pattern", "-log-pattern-try", "-notes", "-tags", "-checkpoint"),
-    )
-)
+_for_submit: list[str] = ["api:upload"]
+#: Names of the addresses to which `job:412` may send; none of them makes another training.
+_for_one_job: set[str] = set()
+
+
+def register_for_every_token(method: str, *names: str) -> None:
+    """Open these addresses to every token, whatever its scope. Called from an app's `AppConfig.ready`."""
+    _for_every_token.update((method, name) for name in names)
+
+
+def register_for_submit(*beginnings: str) -> None:
+    """Let tokens of scope `submit` send to the addresses whose names begin so. Called from `AppConfig.ready`."""
+    _for_submit.extend(beginnings)
+
+
+def register_for_one_job(*names: str) -> None:
+    """Let a token of one training send to these addresses of that training. Called from `AppConfig.ready`."""
+    _for_one_job.update(names)
 
 
 def checked_scope(text: str) -> str:
@@ -52,11 +73,11 @@ def job_of(scope: str) -> int | None:
 def admits(scope: str, method: str, name: str, values: Mapping[str, Any]) -> bool:
     """Return whether a token of this scope opens the address `name` with these `values` in it."""
     is_read = method in SAFE_METHODS
-    if scope == FULL or (method, name) in _ITS_OWN:
+    if scope == FULL or (method, name) in _for_every_token:
         return True
     if (job := job_of(scope)) is not None:
-        return name.startswith("api:job") and values.get("job") == job and (is_read or name in _OF_A_JOB)
-    return is_read or (scope == SUBMIT and name.startswith(_OF_TRAININGS))
+        return name.startswith("api:") and values.get("job") == job and (is_read or name in _for_one_job)
+    return is_read or (scope == SUBMIT and name.startswith(tuple(_for_submit)))
 
 
 def refuse_beyond_scope(scope: str, request: HttpRequest) -> None:

@@ -19,7 +19,7 @@ from core.archive import ARCHIVE_SUFFIXES
 from core.audit.entries import audit
 from core.errors import Conflict, NotAllowed, UserError, field_error
 from core.folders import resolve_under
-from core.live import DATASETS, publish
+from core.live import publish
 from core.models import Upload
 from core.registry import delete_named, kept_if_used, refuse_foreign, store_version
 from core.roles import may_edit
@@ -28,6 +28,7 @@ from core.text import checked_name, plural, storable
 from core.uploads import find_upload, finished_file
 from datasets.control import SINGLE_SUFFIXES, announce, check_at_once_if_small
 from datasets.models import LINKS, Dataset, DatasetVersion
+from datasets.topics import DATASETS
 
 __all__ = [
     "DatasetRegistration",

@@ -21,12 +21,13 @@ from django.utils import timezone
 from core.archive import store_uploads
 from core.claims import Claim, ClaimLost, Claims
 from core.errors import UserError
-from core.live import DATASETS, publish
+from core.live import publish
 from core.sources import upload_limits
 from core.text import storable
 from datasets.inspection.inspect import Inspection, inspect
 from datasets.models import DatasetVersion
 from datasets.queries import version_live
+from datasets.topics import DATASETS
 
 __all__ = [
     "SINGLE_SUFFIXES",

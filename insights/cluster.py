@@ -8,7 +8,7 @@ from typing import Any
 from django.db.models import QuerySet
 from django.utils import timezone
 
-from core.live import CLUSTER, current_seqs
+from core.live import current_seqs
 from core.roles import Asking, is_cluster_admin
 from core.templatetags.tidepool import decimal_size, lasting
 from core.time import iso
@@ -17,6 +17,7 @@ from jobs.queries.holding import trains
 from jobs.words import ANOTHER_USERS_TRAINING
 from workers.models import Host, Slot
 from workers.queries import slots
+from workers.topics import CLUSTER
 
 __all__ = [
     "IDLE_AFTER_SECONDS",

@@ -18,12 +18,12 @@ import plotly.graph_objects as go
 from django.utils.text import slugify
 
 from core.charts import figure, job_look
-from core.live import job_topic
 from core.time import iso
 from insights.differences import results_of, settings_of
 from jobs.models import AllocationPoint, Job
 from jobs.queries.curves import held_out_part, metric_label
 from jobs.queries.metrics import thinned_points
+from jobs.topics import job_topic
 
 __all__ = [
     "GPUS",

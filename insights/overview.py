@@ -6,13 +6,15 @@ from typing import Any
 
 from django.db.models import Count, Q
 
-from core.live import CLUSTER, current_seqs, job_topic
+from core.live import current_seqs
 from core.roles import Asking
 from insights.cluster import counts_of, host_slots, mean_utilisation
 from jobs.models import Job
 from jobs.queries.jobs import visible_jobs
 from jobs.states import HOLDING, JobState
+from jobs.topics import job_topic
 from workers.models import Host
+from workers.topics import CLUSTER
 
 __all__ = ["ActiveJob", "ClusterPage", "cluster_page"]
 

@@ -5,8 +5,12 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
+from typing import Any
+
+from django.urls import URLResolver, get_resolver
 
 ROOT = Path(__file__).resolve().parent.parent
 MAX_LINES = 500
@@ -33,7 +37,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
 )
 #: Floors within jobs/, by the second part of a module's name.
 JOBS_FLOORS: tuple[tuple[str, ...], ...] = (
-    ("states", "words", "tags", "gpu_time"),
+    ("states", "words", "tags", "gpu_time", "topics"),
     ("permissions", "messages"),
     ("options",),
     ("models",),
@@ -43,7 +47,7 @@ JOBS_FLOORS: tuple[tuple[str, ...], ...] = (
     ("actions",),
     ("pages", "api"),
     ("templatetags", "tutorial"),
-    ("tasks", "management", "background"),
+    ("apps", "tasks", "management"),
 )
 #: Floors within scheduling/: the order in which a cycle goes, and above it the questions that people ask.
 SCHEDULING_FLOORS: tuple[tuple[str, ...], ...] = (
@@ -379,3 +383,29 @@ def test_importing_all_pages_does_not_load_what_fits_curves() -> None:
     """Each process of the web would wait for it, and keep it."""
     code = "import django; django.setup(); import webapp.urls, sys; sys.exit('scipy' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60, cwd=ROOT)
+
+
+def views_by_name(patterns: Iterable[Any], namespace: str = "") -> Iterator[tuple[str, str]]:
+    """Yield (full name of an address, module of its view) for each named address below these patterns."""
+    for pattern in patterns:
+        if isinstance(pattern, URLResolver):
+            inner = f"{namespace}{pattern.namespace}:" if pattern.namespace else namespace
+            yield from views_by_name(pattern.url_patterns, inner)
+        elif pattern.name:
+            view = pattern.callback
+            yield namespace + pattern.name, getattr(view, "cls", getattr(view, "view_class", view)).__module__
+
+
+def test_no_arrow_goes_up_by_the_name_of_an_address() -> None:
+    """A string such as "jobs:detail" is an import in disguise: it names an address of the same app or a lower floor."""
+    module_of = dict(views_by_name(get_resolver().url_patterns))
+    assert module_of["jobs:detail"] == "jobs.pages.job.views"
+    upward = set()
+    for file in files_below(*(f"{app}/" for app in APPS)):
+        here = floor_of(module_name(file).partition(".")[0], FLOORS)
+        for node in ast.walk(tree_of(file)):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str) and ":" in node.value:
+                there = floor_of(module_of.get(node.value, "").partition(".")[0], FLOORS)
+                if here is not None and there is not None and there > here:
+                    upward.add((module_name(file), node.value))
+    assert upward == set()

@@ -14,7 +14,7 @@ from django.utils import timezone
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from core.errors import UserError
-from core.live import CLUSTER, current_seqs
+from core.live import current_seqs
 from core.pages import Undo, login_user, say, show_error
 from core.roles import require_cluster_admin
 from core.time import iso
@@ -25,6 +25,7 @@ from usage.models import GpuPrice
 from usage.prices import known_models, remove_price, set_price
 from usage.query import BY, RANGES, Asked, parsed, range_to_see
 from usage.report import Row, report
+from workers.topics import CLUSTER
 
 __all__ = ["gpu_hours", "price_remove", "price_restore", "usage", "usage_report"]
 

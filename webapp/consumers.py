@@ -14,24 +14,18 @@ from channels.db import database_sync_to_async
 from channels.generic.websocket import AsyncWebsocketConsumer
 from django.contrib.auth.models import AbstractBaseUser, AnonymousUser
 
+from accounts.topics import ACCOUNTS
 from core.broker import connect_async
 from core.hub import Client, Hub
-from core.live import (
-    ACCOUNTS,
-    CLUSTER,
-    DATASETS,
-    GROUPS,
-    JOBS,
-    LIVE_CHANNEL,
-    current_seqs,
-    job_of_topic,
-    jobs_topic_of,
-)
+from core.live import LIVE_CHANNEL, current_seqs
 from core.origins import is_own_origin
 from core.roles import is_cluster_admin
+from datasets.topics import DATASETS
 from jobs.files.tail import LogTails, log_topic_parts, topic_log
 from jobs.queries.jobs import visible_jobs
+from jobs.topics import GROUPS, JOBS, job_of_topic, jobs_topic_of
 from webapp.metrics import WEBSOCKETS
+from workers.topics import CLUSTER
 
 __all__ = ["FullOrigin", "LiveConsumer", "hub_of_this_loop", "may_see"]
 

@@ -16,9 +16,9 @@ from channels.db import database_sync_to_async
 
 from core.errors import NotFound, TooMany
 from core.hub import Client
-from core.live import job_topic
 from jobs.api.stream import STREAMS_KEY
 from jobs.queries.following import Following, Told
+from jobs.topics import job_topic
 from webapp.consumers import hub_of_this_loop
 
 __all__ = ["JobStreams"]

@@ -12,12 +12,13 @@ from django.utils import timezone
 
 from core.audit.entries import audit
 from core.errors import Conflict, field_error
-from core.live import CLUSTER, hold, publish
+from core.live import hold, publish
 from core.text import checked_name, plural
 from workers.models import HOST_NAME, CapacityPoint, Host, ResourceGroup
 from workers.offers import Offer, attributes
 from workers.queries import held_slots
 from workers.slot_formula import Formula, FormulaError, parse
+from workers.topics import CLUSTER
 
 __all__ = [
     "ResourceGroupSpec",

@@ -9,13 +9,14 @@ from django.db import IntegrityError, models, transaction
 
 from core.audit.entries import audit
 from core.errors import Conflict, NotAllowed, NotFound
-from core.live import GROUPS, publish
+from core.live import publish
 from core.roles import require_cluster_admin
 from jobs.actions.checks import Problems
 from jobs.control.dispatch import wake_scheduler
 from jobs.models import InstanceGroup
 from jobs.queries.group_terms import LINKS, TERMS, Term, changed_terms, terms_of
 from jobs.queries.groups import changeable_terms, deployment
+from jobs.topics import GROUPS
 from jobs.words import trainings
 from workers.models import ResourceGroup
 from workers.queries import find_resource_group

@@ -41,6 +41,7 @@ from jobs.models import InstanceGroup, Job, JobRun, JobTag, Validation
 from jobs.options import OPTIONS, Options, option_values
 from jobs.queries.serializers import JobStateOutput, as_json
 from jobs.states import JobState, Reason
+from jobs.topics import JOBS, jobs_topic_of
 from models_registry.models import RegisteredModelVersion
 
 __all__ = [
@@ -251,7 +252,7 @@ def _insert(checked: Checked) -> Job:
     JobTag.objects.bulk_create(JobTag(job=job, name=name) for name in given.tags)
     record(job, why, old="")
     publish_in_cluster({job.pk: as_json(JobStateOutput, job)})
-    for topic in (live.JOBS, live.jobs_topic_of(job.owner_id)):
+    for topic in (JOBS, jobs_topic_of(job.owner_id)):
         live.publish(topic, "append", {"jobs": [job.pk]})
     wake_scheduler()
     return job

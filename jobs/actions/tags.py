@@ -13,6 +13,7 @@ from core.errors import field_error
 from jobs.control.transition import lock_jobs
 from jobs.models import Job, JobTag
 from jobs.tags import MOST_TAGS, parsed_tags
+from jobs.topics import JOBS, job_topic, jobs_topic_of
 
 __all__ = ["TagChange", "change_tags", "change_tags_locked", "check_tags", "parsed_tag_change"]
 
@@ -57,7 +58,7 @@ def change_tags_locked(jobs: Sequence[Job], wanted: TagChange, actor: str) -> No
     JobTag.objects.filter(job__in=changed, name__in=set(wanted.remove) - set(wanted.add)).delete()
     new = [JobTag(job=job, name=name) for job in changed for name in wanted.add if name not in before[job.pk]]
     JobTag.objects.bulk_create(new)
-    live.publish_all("state", {live.job_topic(job.pk): {"tags": wanted.of(job)} for job in changed})
+    live.publish_all("state", {job_topic(job.pk): {"tags": wanted.of(job)} for job in changed})
     _tell_lists(changed)
     others = [job for job in changed if job.owner.get_username() != actor]
     values = [({"tags": before[job.pk]}, {"tags": wanted.of(job)}) for job in others]
@@ -68,6 +69,6 @@ def _tell_lists(changed: Sequence[Job]) -> None:
     """Have the lists that may show these jobs, or may not any more, look again."""
     news: dict[str, dict[str, list[int]]] = defaultdict(lambda: {"jobs": []})
     for job in changed:
-        for topic in (live.JOBS, live.jobs_topic_of(job.owner_id)):
+        for topic in (JOBS, jobs_topic_of(job.owner_id)):
             news[topic]["jobs"].append(job.pk)
     live.publish_all("append", news)

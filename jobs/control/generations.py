@@ -12,7 +12,9 @@ from jobs.messages import message
 from jobs.models import AllocationPoint, Generation, Job, Rank, SlotClaim
 from jobs.queries.serializers import AllocationOutput, as_json
 from jobs.states import HOLDING, LIVE_RANKS, GenerationState, JobState, RankState, Reason, reason_of
+from jobs.topics import job_topic
 from models_registry.models import RegisteredModelVersion
+from workers.topics import CLUSTER
 
 __all__ = ["abandon", "activate", "add_point", "close_generations", "end_generations", "enlist", "plan"]
 
@@ -149,10 +151,10 @@ def add_point(
     if not is_new:
         return
     shown = as_json(AllocationOutput, point)
-    live.publish(live.job_topic(job.pk), "append", {"allocation": [{"job": job.pk, **shown}]})
+    live.publish(job_topic(job.pk), "append", {"allocation": [{"job": job.pk, **shown}]})
     # Everybody sees the cluster topic, and a sentence may name other people's jobs.
     anonymous = {**shown, "reason": {**shown["reason"], "text": ""}}
-    live.publish(live.CLUSTER, "append", {"allocation": [{"job": job.pk, **anonymous}]})
+    live.publish(CLUSTER, "append", {"allocation": [{"job": job.pk, **anonymous}]})
 
 
 @transaction.atomic

@@ -33,6 +33,7 @@ from workers.actions import record_capacity, write_host_states
 from workers.clocks import behind_seconds, late_seconds, with_reading
 from workers.models import GpuReading, Host, Slot
 from workers.queries import held_slots
+from workers.topics import CLUSTER
 
 __all__ = ["RETURNING", "note_problem", "reap_lost_hosts", "record_host", "release_vacated"]
 
@@ -59,14 +60,14 @@ def record_host(report: Report, now: datetime) -> Host | None:
     # Not in the same transaction: live topics are locked before hosts (see raise_revisions).
     with transaction.atomic():
         if report.applied_revision > host.desired_revision:
-            live.hold(live.CLUSTER)
+            live.hold(CLUSTER)
             # The executor remembers more than the database: go on above it, or it would drop every desired state.
             Host.objects.filter(pk=host.pk, desired_revision__lt=report.applied_revision).update(
                 desired_revision=report.applied_revision
             )
             host.desired_revision = raise_revisions([host.pk])[host.pk]
         if news:
-            live.publish(live.CLUSTER, "state", news)
+            live.publish(CLUSTER, "state", news)
         if "hosts" in news:
             wake_scheduler()
     return host

@@ -33,6 +33,7 @@ from jobs.files.validation_runs import validation_of
 from jobs.messages import message
 from jobs.models import Job, Journal, MetricPoint
 from jobs.states import RankState, Reason
+from jobs.topics import job_topic
 
 __all__ = ["store_entries", "store_read_again", "store_steps"]
 
@@ -363,7 +364,7 @@ def _store_points(job: Job, points: Sequence[MetricPoint]) -> None:
         for point in points
     ]
     if shown:
-        live.publish(live.job_topic(job.pk), "append", {"metrics": shown})
+        live.publish(job_topic(job.pk), "append", {"metrics": shown})
 
 
 def _progress(job: Job, reported: float | None) -> float | None:

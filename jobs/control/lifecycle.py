@@ -21,6 +21,7 @@ from jobs.files.folder import job_folder
 from jobs.models import Job, SlotClaim
 from jobs.states import TRAINING, JobState
 from workers.models import Host, Slot
+from workers.topics import CLUSTER
 
 __all__ = [
     "HALT_SECONDS",
@@ -229,7 +230,7 @@ def raise_revisions(hosts: Iterable[int]) -> dict[int, int]:
     wanted = sorted(set(hosts))
     # Locks are taken in one order everywhere, so that no two transactions wait for each other: jobs by id, then the
     # cluster topic (which nearly everything publishes to), then hosts by id.
-    live.hold(live.CLUSTER)
+    live.hold(CLUSTER)
     # One update per host keeps that order.
     for host in wanted:
         Host.objects.filter(pk=host).update(desired_revision=F("desired_revision") + 1)

@@ -17,6 +17,8 @@ from core.errors import Conflict
 from jobs.models import Job, JobEvent, JobRun
 from jobs.queries.serializers import EventOutput, JobStateOutput, as_json
 from jobs.states import JOB_TRANSITIONS, AnyReason, JobState
+from jobs.topics import job_topic
+from workers.topics import CLUSTER
 
 __all__ = [
     "StaleJob",
@@ -140,7 +142,7 @@ def record_all(told: Sequence[tuple[Job, Why]], old: Mapping[int, str] = {}) -> 
     JobEvent.objects.bulk_create(events)
     news: dict[str, dict[str, Any]] = {}
     for event in events:
-        news.setdefault(live.job_topic(event.job_id), {"events": []})["events"].append(as_json(EventOutput, event))
+        news.setdefault(job_topic(event.job_id), {"events": []})["events"].append(as_json(EventOutput, event))
     live.publish_all("append", news)
     return events
 
@@ -153,13 +155,13 @@ def publish_in_cluster(news: Mapping[int, dict[str, Any]]) -> None:
         if (known := {name: of_job[name] for name in _CLUSTER_FIELDS if name in of_job})
     }
     if shown:
-        live.publish(live.CLUSTER, "state", {"jobs": shown})
+        live.publish(CLUSTER, "state", {"jobs": shown})
 
 
 def publish_slots(news: dict[str, dict[str, Any]]) -> None:
     """Tell everybody what is new about slots, by `host:index`."""
     if news:
-        live.publish(live.CLUSTER, "state", {"slots": news})
+        live.publish(CLUSTER, "state", {"slots": news})
 
 
 def _update(wanted: Sequence[tuple[Job, Mapping[str, Any]]]) -> None:
@@ -186,7 +188,7 @@ def _update(wanted: Sequence[tuple[Job, Mapping[str, Any]]]) -> None:
         after = as_json(JobStateOutput, job)
         if changed := {name: value for name, value in after.items() if value != before[job.pk][name]}:
             news[job.pk] = changed
-    live.publish_all("state", {live.job_topic(number): changed for number, changed in news.items()})
+    live.publish_all("state", {job_topic(number): changed for number, changed in news.items()})
     publish_in_cluster(news)
 
 

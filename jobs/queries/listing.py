@@ -11,7 +11,6 @@ from django_filters import CharFilter
 
 from core.filters import ListFilter, MomentFilter, TextFilter, choice_filter, within
 from core.keyset import KeysetPage, Order, every_row, keyset_page
-from core.live import JOBS, jobs_topic_of, newest_of_job
 from core.roles import Asking, is_cluster_admin
 from core.text import whole
 from core.time import parsed_moment
@@ -21,6 +20,7 @@ from jobs.queries.columns import parse_columns
 from jobs.queries.jobs import visible_jobs
 from jobs.states import TERMINAL, JobState
 from jobs.tags import folded, searched
+from jobs.topics import JOBS, jobs_topic_of, newest_of_job
 from models_registry.models import RegisteredModelVersion
 
 __all__ = [

@@ -12,6 +12,7 @@ from jobs.control.ending import finish
 from jobs.control.transition import Why, lock_job
 from jobs.models import AllocationPoint, Job, MetricPoint
 from jobs.states import JobState, Reason
+from jobs.topics import job_topic
 from tests.browser.test_live_pages import make_steps, wait_for_step
 from tests.factories import set_job
 from tests.scene import Scene, report_every_step
@@ -261,7 +262,7 @@ def test_a_metric_reported_for_the_first_time_gets_a_line(page: Page, job: Job) 
     MetricPoint.objects.create(job=job, name="f1", step=822, epoch=12, value=0.5, at=now)
     set_job(job, final_metrics={**job.run.final_metrics, "f1": 0.5})
     point = {"name": "f1", "step": 822, "epoch": 12, "value": 0.5, "at": now.isoformat()}
-    live.publish(live.job_topic(job.pk), "append", {"metrics": [point]})
+    live.publish(job_topic(job.pk), "append", {"metrics": [point]})
 
     page.wait_for_function(f"() => {CURVES}.data.some(trace => trace.meta.metric === 'f1')")
 

@@ -18,6 +18,7 @@ from scheduling.plan import PlanReason
 from tests.scene import Scene, shares
 from workers.actions import retire_host
 from workers.models import CapacityPoint, GpuReading
+from workers.topics import CLUSTER
 
 TRACE = "[data-chart=cluster-trace]"
 
@@ -52,7 +53,7 @@ def test_a_gpu_that_changes_hands_is_seen_at_once(cluster: Page, scene: Scene) -
     expect(cluster.locator("#counts [data-status=training] b")).to_have_text("8")
     with transaction.atomic():
         SlotClaim.objects.filter(slot__host__name="gpu-host-2", slot__index=3).update(released_at=timezone.now())
-        live.publish(live.CLUSTER, "state", {"slots": {"gpu-host-2:3": {"job": None, "vacating": False}}})
+        live.publish(CLUSTER, "state", {"slots": {"gpu-host-2:3": {"job": None, "vacating": False}}})
 
     free = cluster.locator("[data-slot='gpu-host-2:3']")
     expect(free).to_have_attribute("data-status", "free")

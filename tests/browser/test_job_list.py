@@ -12,6 +12,7 @@ from jobs.actions.tags import change_tags, parsed_tag_change
 from jobs.control.transition import Why, change, lock_job
 from jobs.models import Job
 from jobs.states import JobState, Reason
+from jobs.topics import JOBS, jobs_topic_of
 from tests.factories import JobFactory
 from tests.scene import Scene
 
@@ -28,7 +29,7 @@ def submitted(scene: Scene, name: str, owner: str = "alice") -> Job:
     job = JobFactory(
         name=name, owner=who, model=scene.model, dataset=scene.dataset, instance_group=scene.first.instance_group
     )
-    for topic in (live.JOBS, live.jobs_topic_of(who.pk)):
+    for topic in (JOBS, jobs_topic_of(who.pk)):
         live.publish(topic, "append", {"jobs": [job.pk]})
     return job
 

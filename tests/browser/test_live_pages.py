@@ -16,12 +16,14 @@ from jobs.control.transition import Why, change, lock_job, transition
 from jobs.messages import message
 from jobs.models import Job, MetricPoint, SlotClaim
 from jobs.states import JobState, Reason
+from jobs.topics import job_topic
 from scheduling.plan import PlanReason
 from tests.browser.conftest import script
 from tests.factories import RegisteredModelVersionFactory
 from tests.scene import Scene, shares
 from workers.actions import drain_host, resume_host
 from workers.models import GpuReading
+from workers.topics import CLUSTER
 
 LIVE = script("live")
 ELSEWHERE = "constructor() { super(`ws://${location.host}/ws/nowhere/`); }"
@@ -57,7 +59,7 @@ def make_steps(job: Job, first: int, last: int) -> None:
             {"name": point.name, "step": point.step, "epoch": 13, "value": point.value, "at": now.isoformat()}
             for point in points
         ]
-        live.publish(live.job_topic(job.pk), "append", {"metrics": values})
+        live.publish(job_topic(job.pk), "append", {"metrics": values})
 
 
 def drawn_steps(page: Page, metric: str = "loss") -> int:
@@ -221,7 +223,7 @@ def test_the_sentence_and_the_slots_change_while_one_looks(page: Page, scene: Sc
     expect(tile.locator(".slot-label")).to_have_text("draining, not offered")
     reading = GpuReading.objects.get(slot__host__name="gpu-host-1", slot__index=1)
     GpuReading.objects.filter(pk=reading.pk).update(utilisation_percent=7)
-    live.publish(live.CLUSTER, "state", {"slots": {str(reading.slot): {"utilisation_percent": 7}}})
+    live.publish(CLUSTER, "state", {"slots": {str(reading.slot): {"utilisation_percent": 7}}})
     expect(page.locator("[data-slot='gpu-host-1:1'] .slot-note")).to_have_text("7 % busy")
     resume_host("gpu-host-2", "carol")
     start(lock_job(scene.waiting.pk), [claim.slot], 1, why)

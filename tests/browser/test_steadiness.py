@@ -12,6 +12,7 @@ from tests.browser.test_accessibility import wait_for_charts
 from tests.browser.test_live_pages import make_steps, open_job, wait_for_step
 from tests.scene import Scene
 from workers.models import Slot
+from workers.topics import CLUSTER
 
 #: Every shift that no input of the person explains, with what moved.
 COLLECT = """
@@ -41,7 +42,7 @@ def hand_over(slot: Slot, job: Job | None) -> None:
         SlotClaim.objects.open().filter(slot=slot).update(released_at=timezone.now())
         if job is not None:
             SlotClaim.objects.create(slot=slot, job=job, attempt=1, claimed_at=timezone.now())
-        live.publish(live.CLUSTER, "state", {"slots": {str(slot): {"job": job and job.pk, "vacating": False}}})
+        live.publish(CLUSTER, "state", {"slots": {str(slot): {"job": job and job.pk, "vacating": False}}})
 
 
 @pytest.mark.parametrize("width", [1440, 390])

@@ -16,6 +16,7 @@ from tests.browser.conftest import listen, log_in
 from tests.scene import Scene, user_who_can_log_in
 from usage.recount import roll_up
 from workers.models import Slot
+from workers.topics import CLUSTER
 
 CHART = "[data-chart=usage-allocation]"
 DRAWN = f"document.querySelector('{CHART} .chart-canvas').data"
@@ -53,7 +54,7 @@ def test_a_gpu_that_is_given_back_is_seen_at_the_right_edge(page: Page, query: s
     with transaction.atomic():
         given_back = SlotClaim.objects.filter(slot__host__name="gpu-host-2", released_at=None)
         given_back.update(released_at=timezone.now())
-        live.publish(live.CLUSTER, "state", {"slots": {"gpu-host-2:3": {"job": None, "vacating": False}}})
+        live.publish(CLUSTER, "state", {"slots": {"gpu-host-2:3": {"job": None, "vacating": False}}})
 
     page.wait_for_function(
         f"() => {DRAWN}.filter(trace => trace.meta.kind === 'band').reduce((sum, t) => sum + t.y.at(-1), 0) === 4"

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 
 from core import hub as hub_module
 from core.hub import APPEND_ITEMS, HISTORY_EVENTS, Client, Hub, frames
-from core.live import CLUSTER, Event, merge
+from core.live import Event, merge
 from tests.waiting import PATIENCE_SECONDS
+from workers.topics import CLUSTER
 
 
 class Numbers:

@@ -11,6 +11,7 @@ from django.test.utils import CaptureQueriesContext
 
 from core import live
 from core.models import Topic
+from workers.topics import CLUSTER
 
 
 class RecordingBroker:
@@ -42,7 +43,7 @@ def broker(monkeypatch: pytest.MonkeyPatch) -> RecordingBroker:
 def test_numbers_each_topic_without_gaps(broker: RecordingBroker, django_capture_on_commit_callbacks: object) -> None:
     with django_capture_on_commit_callbacks(execute=True):  # type: ignore[operator]
         live.publish("job.1", "state", {"step": 1})
-        live.publish(live.CLUSTER, "state", {"slots": {}})
+        live.publish(CLUSTER, "state", {"slots": {}})
         live.publish("job.1", "append", {"events": []})
 
     assert [(event["topic"], event["seq"]) for event in broker.sent] == [("job.1", 1), ("cluster", 1), ("job.1", 2)]
@@ -99,7 +100,7 @@ def test_values_that_are_not_numbers_become_null(broker: RecordingBroker) -> Non
 
 
 def test_merges_a_slot_by_field_and_a_reason_as_a_whole() -> None:
-    slots = live.merge(live.CLUSTER, {"slots": {"a:0": {"job": 1, "vacating": True}}}, {"slots": {"a:0": {"job": 2}}})
+    slots = live.merge(CLUSTER, {"slots": {"a:0": {"job": 1, "vacating": True}}}, {"slots": {"a:0": {"job": 2}}})
     job = live.merge("job.1", {"reason": {"params": {"old": 1}}, "step": 3}, {"reason": {"params": {"new": 2}}})
 
     assert slots == {"slots": {"a:0": {"job": 2, "vacating": True}}}

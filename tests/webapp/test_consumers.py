@@ -13,14 +13,17 @@ from django.contrib.sessions.backends.db import SessionStore
 
 from accounts import actions
 from accounts.authentication import BACKEND
+from accounts.topics import ACCOUNTS
 from core.hub import Hub
-from core.live import ACCOUNTS, CLUSTER, JOBS, Event, current_seqs, job_topic
+from core.live import Event, current_seqs
 from core.roles import Role
 from jobs.models import Job
+from jobs.topics import JOBS, job_topic
 from tests.factories import JobFactory, UserFactory
 from tests.waiting import PATIENCE_SECONDS
 from webapp import consumers
 from webapp.consumers import LiveConsumer
+from workers.topics import CLUSTER
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

@@ -13,8 +13,9 @@ from django.core.asgi import get_asgi_application
 
 from accounts.tokens import make_token
 from core.hub import Hub
-from core.live import Event, current_seqs, job_topic
+from core.live import Event, current_seqs
 from jobs.models import Job
+from jobs.topics import job_topic
 from tests.factories import JobFactory, UserFactory, set_job
 from tests.jobs.api.test_stream import begin, end
 from tests.waiting import PATIENCE_SECONDS

@@ -5,7 +5,7 @@ from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.views.decorators.http import require_safe
 
-from core.live import current_seqs, job_topic
+from core.live import current_seqs
 from core.pages import or_404
 from insights.comparison import (
     MAX_JOBS,
@@ -21,6 +21,7 @@ from jobs.models import Job
 from jobs.queries.chosen import MIN_CHOSEN, job_numbers
 from jobs.queries.jobs import visible_jobs
 from jobs.states import TERMINAL
+from jobs.topics import job_topic
 
 __all__ = ["job_compare", "job_compare_curves", "job_compare_tables"]
 

@@ -12,7 +12,7 @@ from django.views.decorators.http import require_POST, require_safe
 
 from core.errors import NotFound
 from core.keyset import Order
-from core.live import CLUSTER, GROUPS, current_seqs
+from core.live import current_seqs
 from core.pages import done, login_user, page_of
 from insights.fair_share import fair_share_page
 from insights.pages.cluster.views import COLUMNS, FIRST_WINDOW, group_figure, minutes_of
@@ -22,6 +22,8 @@ from jobs.models import InstanceGroup
 from jobs.queries.group_parameters import of_field
 from jobs.queries.group_terms import TERMS, in_words, terms_of
 from jobs.queries.groups import changeable_terms, deployment, get_visible_group, groups_now, newest_jobs, visible_groups
+from jobs.topics import GROUPS
+from workers.topics import CLUSTER
 
 __all__ = [
     "LIST_CRUMB",

@@ -13,7 +13,7 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from core.errors import UserError
-from core.live import CLUSTER, current_seqs
+from core.live import current_seqs
 from core.pages import Undo, done, login_user, or_404, say, show_error
 from core.roles import is_cluster_admin, require_cluster_admin
 from insights.cluster import IDLE_AFTER_SECONDS
@@ -23,6 +23,7 @@ from workers import actions
 from workers.forms import JoinForm
 from workers.join_tokens import create_join_token, join_command, join_command_of_containers, withdraw_join_token
 from workers.models import Host, JoinToken
+from workers.topics import CLUSTER
 
 __all__ = ["host_act", "host_join", "host_join_withdraw", "host_list", "host_question"]
 

@@ -11,7 +11,7 @@ from django.urls import reverse
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from core.errors import UserError
-from core.live import CLUSTER, current_seqs
+from core.live import current_seqs
 from core.pages import Undo, login_user, misfits, or_404, say
 from core.roles import is_cluster_admin, require_cluster_admin
 from insights.resource_groups import group_lines, member_rows, preview, users_of, who_moves
@@ -21,6 +21,7 @@ from workers.forms import ResourceGroupForm, initial_of
 from workers.members import COLUMNS, shown_columns, totals
 from workers.models import ResourceGroup
 from workers.queries import find_resource_group, listed_hosts
+from workers.topics import CLUSTER
 
 __all__ = ["group_change", "group_delete", "group_list", "group_new", "group_preview", "group_put_back"]
 

@@ -14,7 +14,7 @@ from django.views.decorators.http import require_POST, require_safe
 
 from core.charts import Band, Step, tide_figure
 from core.errors import UserError
-from core.live import CLUSTER, current_seqs, job_topic
+from core.live import current_seqs
 from core.pages import done, login_user, show_error
 from core.parameters import parameters_as_text
 from core.text import whole
@@ -40,7 +40,9 @@ from jobs.queries.curves import curves_figure, thinned_metrics
 from jobs.queries.jobs import allocation_series, event_list, rank_list, undoable_changes
 from jobs.queries.metrics import Curve, metric_points_as_json
 from jobs.queries.serializers import AllocationOutput, EventOutput, JobOutput, RankOutput, as_json
+from jobs.topics import job_topic
 from models_registry.queries import models, versions
+from workers.topics import CLUSTER
 
 __all__ = ["job_act", "job_change", "job_curves", "job_detail", "job_detail_live", "job_live", "job_note", "job_part"]
 

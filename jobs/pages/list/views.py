@@ -15,7 +15,7 @@ from django.views.decorators.http import require_POST, require_safe
 
 from core.errors import UserError
 from core.keyset import KeysetPage
-from core.live import CLUSTER, current_seqs
+from core.live import current_seqs
 from core.pages import PAGE_SIZE, Undo, done, login_user, or_404, say
 from core.readers import readable
 from core.roles import is_cluster_admin
@@ -30,6 +30,7 @@ from jobs.queries.jobs import known_tags
 from jobs.queries.listing import ACTIVE, FINISHED, JobFilter, job_page_of, jobs_topic, state_counts
 from jobs.states import TERMINAL, JobState
 from models_registry.models import RegisteredModel
+from workers.topics import CLUSTER
 
 __all__ = [
     "choose_job_columns",

@@ -10,15 +10,17 @@ from django.db import connection
 from django.db.models import QuerySet
 from django.test.utils import CaptureQueriesContext
 
-from core.live import CLUSTER, Event, hold, job_of_topic
+from core.live import Event, hold
 from core.models import AuditEntry, Topic
 from jobs import actions
 from jobs.actions.many import cancel_many, change_priority_of_many, undo_many
 from jobs.models import Job, JobEvent, JobRun, SlotClaim
 from jobs.states import JobState
+from jobs.topics import job_of_topic
 from tests.factories import JobFactory, host_with_slots
 from tests.jobs.cluster import Cluster
 from tests.jobs.conftest import Submit
+from workers.topics import CLUSTER
 
 pytestmark = pytest.mark.django_db
 

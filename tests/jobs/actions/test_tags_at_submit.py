@@ -10,6 +10,7 @@ from core import live
 from jobs import actions
 from jobs.actions.tags import change_tags, parsed_tag_change
 from jobs.models import Job
+from jobs.topics import JOBS, jobs_topic_of
 from tests.jobs.cluster import Cluster
 from tests.jobs.conftest import Submit
 
@@ -46,7 +47,7 @@ def test_the_api_takes_them(cluster: Cluster, given: dict[str, Any], alice: User
 
 def test_lists_that_are_open_hear_of_a_change(submit: Submit, alice: User) -> None:
     job = submit()
-    topics = [live.JOBS, live.jobs_topic_of(alice.pk)]
+    topics = [JOBS, jobs_topic_of(alice.pk)]
     before = live.current_seqs(topics)
     change_tags(job.pk, parsed_tag_change(["baseline"]), "alice")
     assert live.current_seqs(topics) == {topic: seq + 1 for topic, seq in before.items()}

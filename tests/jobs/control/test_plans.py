@@ -5,7 +5,7 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from core.live import current_seqs, job_topic
+from core.live import current_seqs
 from jobs import actions
 from jobs.control.plans import LeadershipLost, apply
 from jobs.control.snapshots import snapshot
@@ -13,6 +13,7 @@ from jobs.files.folder import job_folder
 from jobs.messages import message
 from jobs.models import InstanceGroup, Job, JobEvent, JobRun, SchedulerLease, SlotClaim
 from jobs.states import JobState, Reason
+from jobs.topics import job_topic
 from scheduling.plan import Explanation, JobPlan, Plan, PlanReason
 from scheduling.schedule import schedule
 from scheduling.snapshot import SlotRef

@@ -15,7 +15,7 @@ from tidepool.protocol import Report, from_json
 
 from core import live
 from core.hub import CALM, frames, is_urgent
-from core.live import CLUSTER, Event, job_topic, merge
+from core.live import Event, merge
 from jobs import actions
 from jobs.control.ending import requeue_interrupted
 from jobs.control.generations import add_point
@@ -24,11 +24,13 @@ from jobs.control.lifecycle import open_claims, release_claims
 from jobs.control.transition import Why, change, lock_job
 from jobs.models import Job
 from jobs.pages.job.views import job_live
+from jobs.topics import job_topic
 from scheduling.plan import PlanReason
 from tests.jobs.cluster import FakeHost
 from tests.scene import Scene, shares
 from workers.actions import drain_host, retire_host
 from workers.models import Host
+from workers.topics import CLUSTER
 
 WHY = Why(PlanReason.GREW_INTO_FREE_SLOTS, shares(8, "alone"), "scheduler")
 

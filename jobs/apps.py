@@ -1,0 +1,17 @@
+from django.apps import AppConfig
+
+
+class JobsConfig(AppConfig):
+    name = "jobs"
+
+    def ready(self) -> None:
+        from core.roles import register_own_matters
+        from core.scopes import register_for_one_job, register_for_submit
+
+        register_own_matters("POST", "jobs:columns", "jobs:save-filter", "jobs:forget-filter", "api:job-filters")
+        register_own_matters("DELETE", "api:job-filter")
+        register_for_submit("api:job")
+        register_for_one_job(
+            *("api:job", "api:job-cancel", "api:job-suspend", "api:job-resume", "api:job-wait", "api:job-undo"),
+            *("api:job-log-pattern", "api:job-log-pattern-try", "api:job-notes", "api:job-tags", "api:job-checkpoint"),
+        )
