@@ -63,7 +63,7 @@ def training(name: str, exactness: str, rank: int, size: int, port: int) -> Iter
     session = Session(model, optimizer, effective_batch_size=BATCH, exactness=exactness, virtual_ranks=virtual)
     for epoch in session.epochs(1_000_000):
         if not epoch:  # the session has begun alone: give it others, as a switch does
-            session._drive.transitions._group = make_group(
+            session._training_loop.transitions._group = make_group(
                 address="127.0.0.1", store_address="127.0.0.1", store_port=port, prefix=exactness, generation=1,
                 rank=rank, size=size, device=torch.device("cpu"),
             )  # fmt: skip

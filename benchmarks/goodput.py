@@ -19,8 +19,8 @@ from unittest import mock
 import torch
 from tidepool.torch import Adaptive, Session
 from tidepool.torch.adaptive.adaptation import Adaptation
-from tidepool.torch.adaptive.gradient_noise import CUT_EACH, MEASURED_EACH, Lengths
-from tidepool.torch.adaptive.profiler import Made, Profiler, Shape
+from tidepool.torch.adaptive.gradient_noise import CUT_EACH, MEASURED_EACH, SquaredNorms
+from tidepool.torch.adaptive.profiler import CompletedStep, Profiler, Shape
 from tidepool.torch.state.training_state import Position
 from torch import nn
 from torch.utils.data import TensorDataset
@@ -66,7 +66,7 @@ def measure(name: str, width: int, rounds: int) -> list[Result]:
         plain = training(width, None)
     trainings = [plain, training(width, None), training(width, Adaptive(BATCH, rank_bounds=(1, BATCH)))]
     without, measured, adaptive = alternated(trainings, rounds)
-    with mock.patch.multiple(Lengths, is_ready=lambda *_: True, is_cut=lambda *_: True):
+    with mock.patch.multiple(SquaredNorms, is_ready=lambda *_: True, is_cut=lambda *_: True):
         uncut, _, cut = alternated(trainings, rounds)
     cutting, own = _shares(cut, uncut), adaptive_calls(trainings[-1], rounds)
     return [
@@ -105,7 +105,7 @@ def calls(rounds: int) -> list[float]:
             profiler.watch.start()
             profiler.watch.stop()
             profiler.write(control)
-            profiler.made(Made(Shape(1, 1, BATCH), 1, 0.01, 1), (0.01, 1.0))
+            profiler.made(CompletedStep(Shape(1, 1, BATCH), 1, 0.01, 1), (0.01, 1.0))
         taken.append(1000 * (time.process_time() - begun) / count)
     return taken
 
@@ -128,7 +128,7 @@ def adaptive_calls(steps: Iterator[None], rounds: int) -> list[float]:
     found = []
     with (
         mock.patch.multiple(Adaptation, **{name: timed(getattr(Adaptation, name)) for name in names}),
-        mock.patch.object(Lengths, "is_cut", return_value=False),
+        mock.patch.object(SquaredNorms, "is_cut", return_value=False),
     ):
         for _ in range(rounds):
             spent[0] = 0.0

@@ -21,7 +21,7 @@ from typing import Any, ClassVar
 
 from tidepool.backoff import Backoff
 from tidepool.env import RankContext
-from tidepool.json_sockets import Lines, between_hosts, dial, has_met_itself, send_line
+from tidepool.json_sockets import Lines, connect_tcp, is_connected_to_itself, send_line, set_tcp_options
 from tidepool.procfs import end_at_once
 from tidepool.protocol import (
     CoordinatorMessage,
@@ -34,7 +34,7 @@ from tidepool.protocol import (
     encode,
 )
 
-__all__ = ["RankLink", "ShimLink"]
+__all__ = ["RankConnection", "ShimConnection"]
 
 logger = logging.getLogger(__name__)
 
@@ -42,7 +42,7 @@ _RECONNECT_SECONDS = 0.05
 _CONNECT_SECONDS = 5.0
 
 
-class RankLink(ABC):
+class RankConnection(ABC):
     """A rank's connection. An error in one of its threads ends the rank: who hears no coordinator cannot be fenced."""
 
     #: Kinds of messages of which the next coordinator must get the newest one too.
@@ -126,9 +126,9 @@ class RankLink(ABC):
         place = _place(self._context.folder)
         if (message := self._farewell(place.get("ended"))) is not None:
             self._receive(message)
-        connection = dial((place["address"], place["port"]), _CONNECT_SECONDS)
+        connection = connect_tcp((place["address"], place["port"]), _CONNECT_SECONDS)
         connection.settimeout(None)
-        between_hosts(connection)
+        set_tcp_options(connection)
         return connection
 
     def _introduce(self, connection: socket.socket) -> None:
@@ -154,7 +154,7 @@ class RankLink(ABC):
             self.changed.notify_all()
 
 
-class ShimLink:
+class ShimConnection:
     """A shim's connection, by which the coordinator has it kill ranks that no longer respond.
 
     The shim's loop calls `turn`, and what it selects on calls the rest.
@@ -170,7 +170,7 @@ class ShimLink:
         self._folder = folder
         self._selector = selector
         self._join, self._on_command = join, on_command
-        self._link: socket.socket | None = None
+        self._socket: socket.socket | None = None
         self._connected = False
         self._lines = Lines()
         self._backoff = Backoff(first_seconds=0.1, longest_seconds=2.0)
@@ -185,7 +185,7 @@ class ShimLink:
 
     def send_join(self) -> None:
         """Send the join message, also again whenever its content has changed."""
-        if self._link is not None and self._connected and not send_line(self._link, encode(self._join())):
+        if self._socket is not None and self._connected and not send_line(self._socket, encode(self._join())):
             self._drop()
 
     def _connect(self) -> None:
@@ -198,35 +198,35 @@ class ShimLink:
             return
         if place.get("ended"):
             return
-        self._link = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-        self._link.setblocking(False)
-        if self._link.connect_ex(address) in (0, errno.EINPROGRESS):
+        self._socket = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        self._socket.setblocking(False)
+        if self._socket.connect_ex(address) in (0, errno.EINPROGRESS):
             self.next_attempt_at = time.monotonic() + _CONNECT_SECONDS
-            self._selector.register(self._link, selectors.EVENT_WRITE, self._begin)
+            self._selector.register(self._socket, selectors.EVENT_WRITE, self._begin)
         else:
-            self._link.close()
-            self._link = None
+            self._socket.close()
+            self._socket = None
 
     def _begin(self) -> None:
         """The attempt has come to its end, well or not."""
-        if self._link is None:
+        if self._socket is None:
             return
-        failed = self._link.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
-        if failed or has_met_itself(self._link):
+        failed = self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+        if failed or is_connected_to_itself(self._socket):
             logger.debug("no coordinator: %s", os.strerror(failed))
             self._drop()
             return
-        self._selector.modify(self._link, selectors.EVENT_READ, self._read)
-        between_hosts(self._link)
+        self._selector.modify(self._socket, selectors.EVENT_READ, self._read)
+        set_tcp_options(self._socket)
         self._connected, self._lines = True, Lines()
         self.next_attempt_at = None
         self._backoff.reset()
         self.send_join()
 
     def _read(self) -> None:
-        if self._link is None:
+        if self._socket is None:
             return
-        lines = self._lines.receive(self._link)
+        lines = self._lines.receive(self._socket)
         if lines is None:
             self._drop()
         for line in lines or []:
@@ -236,11 +236,11 @@ class ShimLink:
                 logger.warning("dropped a coordinator's line: %s", error)
 
     def _drop(self) -> None:
-        if self._link is None:
+        if self._socket is None:
             return
-        self._selector.unregister(self._link)
-        self._link.close()
-        self._link, self._connected = None, False
+        self._selector.unregister(self._socket)
+        self._socket.close()
+        self._socket, self._connected = None, False
         self.next_attempt_at = time.monotonic() + (self._backoff.pause_seconds or self._backoff.first_seconds)
 
 

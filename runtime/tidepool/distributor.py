@@ -15,7 +15,7 @@ from typing import Any
 
 from tidepool.client.api import Client
 from tidepool.client.errors import Unreachable
-from tidepool.client.following import Follower, News
+from tidepool.client.following import Change, Follower
 from tidepool.client.functions import submit_function
 from tidepool.client.rows import JobInfo, LogLine
 from tidepool.client.training import Job
@@ -141,7 +141,7 @@ class _Watch:
     job: Job
     #: Whose log was shown last, by attempt and member.
     place: tuple[int, str] | None = None
-    told: set[tuple[int | None, str]] = field(default_factory=set)
+    shown: set[tuple[int | None, str]] = field(default_factory=set)
     has_started: bool = False
 
     def follow(self) -> None:
@@ -150,9 +150,9 @@ class _Watch:
         lost_at, pause = None, _SOONEST
         while True:
             try:
-                for news in follower.news():
+                for change in follower.changes():
                     lost_at = None
-                    self._show(news)
+                    self._show(change)
                 return
             except Unreachable:
                 if lost_at is None:
@@ -162,16 +162,16 @@ class _Watch:
             time.sleep(pause)
             pause = min(2 * pause, _LATEST)
 
-    def _show(self, news: News) -> None:
-        if isinstance(news, JobInfo):
-            self._look(news)
-        elif isinstance(news, LogLine):
+    def _show(self, change: Change) -> None:
+        if isinstance(change, JobInfo):
+            self._look(change)
+        elif isinstance(change, LogLine):
             self._say_started()
-            place = news.attempt, news.member
+            place = change.attempt, change.member
             if self.place not in (None, place):
                 self.distributor.logger.info("--- attempt %d, %s ---", *place)
             self.place = place
-            sys.stdout.write(f"{news.text}\n")
+            sys.stdout.write(f"{change.text}\n")
             sys.stdout.flush()
 
     def _look(self, info: JobInfo) -> None:
@@ -197,8 +197,8 @@ class _Watch:
 
     def _say_once(self, words: str, attempt: int | None = None) -> None:
         """attempt: once in each."""
-        if (attempt, words) not in self.told:
-            self.told.add((attempt, words))
+        if (attempt, words) not in self.shown:
+            self.shown.add((attempt, words))
             self.distributor.logger.info("%s", words)
 
 

@@ -12,13 +12,13 @@ import socket
 
 import msgspec
 
-from tidepool.coordinator_client import RankLink
+from tidepool.coordinator_client import RankConnection
 from tidepool.env import RankContext
 from tidepool.procfs import end_at_once, set_title
 from tidepool.protocol import CoordinatorMessage, GenerationPlan, Join, MemberMessage
 from tidepool.shim_slots import gpu_of
 
-__all__ = ["SharedGpuError", "leave_gang", "take_place", "torchrun_environment"]
+__all__ = ["SharedGpuError", "join_gang", "leave_gang", "torchrun_environment"]
 
 
 class SharedGpuError(ValueError):
@@ -26,29 +26,29 @@ class SharedGpuError(ValueError):
 
 
 #: Of this process, once it has taken its place.
-_link: "GangLink | None" = None
+_connection: "GangConnection | None" = None
 
 
-def take_place(context: RankContext, *, slots_per_gpu: int | None) -> dict[str, str]:
+def join_gang(context: RankContext, *, slots_per_gpu: int | None) -> dict[str, str]:
     """Wait for the gang; returns variables for the script's environment. `slots_per_gpu`: None without GPUs.
 
     A gang that never gets complete ends with its job. Raises SharedGpuError.
     """
-    global _link
-    _link = GangLink(context)
-    plan = _link.wait_for_plan()
+    global _connection
+    _connection = GangConnection(context)
+    plan = _connection.wait_for_plan()
     rank = [member.member_id for member in plan.members].index(context.member_id)
     set_title(context.title(f" {rank} of {len(plan.members)}"))
-    _link.send(MemberMessage("switched", plan.generation))
+    _connection.send(MemberMessage("switched", plan.generation))
     return torchrun_environment(plan, context, slots_per_gpu) if context.launch.engine == "fixed" else {}
 
 
 def leave_gang() -> None:
     """Close the connection: a session in the only process of a job opens its own."""
-    global _link
-    if _link is not None:
-        _link.close()
-        _link = None
+    global _connection
+    if _connection is not None:
+        _connection.close()
+        _connection = None
 
 
 def torchrun_environment(plan: GenerationPlan, context: RankContext, slots_per_gpu: int | None) -> dict[str, str]:
@@ -110,7 +110,7 @@ def _reserve() -> socket.socket:
     return held
 
 
-class GangLink(RankLink):
+class GangConnection(RankConnection):
     """The connection of a rank whose script has none."""
 
     REPEATED = frozenset({"ready", "switched"})

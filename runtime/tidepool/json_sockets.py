@@ -12,17 +12,17 @@ from pathlib import Path
 
 __all__ = [
     "Lines",
-    "LinkError",
+    "PeerError",
     "Subscribers",
-    "between_hosts",
     "connect",
-    "dial",
-    "has_met_itself",
+    "connect_tcp",
+    "is_connected_to_itself",
     "listen",
-    "remover",
     "request",
     "send_line",
+    "set_tcp_options",
     "socket_path",
+    "socket_remover",
     "tcp_sockets",
 ]
 
@@ -36,7 +36,7 @@ _PROBE_EVERY_SECONDS = 1
 _SILENCE_SECONDS = 6
 
 
-class LinkError(RuntimeError):
+class PeerError(RuntimeError):
     """The other end sent something that is no line of ours, or went away in the middle of an answer."""
 
 
@@ -48,7 +48,7 @@ def socket_path(path: Path) -> Path:
     folder.mkdir(mode=0o700, exist_ok=True)
     facts = folder.lstat()
     if facts.st_uid != os.getuid() or facts.st_mode & 0o077 or folder.is_symlink():
-        raise LinkError(f"{folder} is not private: remove it, or use a shorter TIDEPOOL_HOME")
+        raise PeerError(f"{folder} is not private: remove it, or use a shorter TIDEPOOL_HOME")
     return folder / f"{hashlib.sha256(os.fsencode(path)).hexdigest()[:24]}.sock"
 
 
@@ -67,7 +67,7 @@ def listen(path: Path) -> socket.socket:
     return listener
 
 
-def remover(path: Path) -> Callable[[], None]:
+def socket_remover(path: Path) -> Callable[[], None]:
     """Removes the socket that is at `path` now, unless another one has replaced it meanwhile."""
     made = path.stat().st_ino
 
@@ -81,45 +81,45 @@ def remover(path: Path) -> Callable[[], None]:
 
 def connect(path: Path, timeout_seconds: float = 5.0) -> socket.socket:
     """Raises OSError (FileNotFoundError, ConnectionRefusedError) where nobody listens."""
-    link = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    link.settimeout(timeout_seconds)
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    connection.settimeout(timeout_seconds)
     try:
-        link.connect(str(path))
+        connection.connect(str(path))
     except OSError:
-        link.close()
+        connection.close()
         raise
-    return link
+    return connection
 
 
 def request(path: Path, line: bytes, timeout_seconds: float = 5.0) -> bytes:
     """Send one line and return the line that answers it."""
     lines = Lines()
-    with connect(path, timeout_seconds) as link:
-        link.sendall(line)
+    with connect(path, timeout_seconds) as connection:
+        connection.sendall(line)
         while True:
-            received = link.recv(65536)
+            received = connection.recv(65536)
             if not received:
-                raise LinkError(f"{path}: closed without an answer")
+                raise PeerError(f"{path}: closed without an answer")
             answers = lines.feed(received)
             if answers:
                 return answers[0]
 
 
-def dial(address: tuple[str, int], timeout_seconds: float) -> socket.socket:
+def connect_tcp(address: tuple[str, int], timeout_seconds: float) -> socket.socket:
     """A TCP connection. Raises OSError where nobody listens."""
     connection = socket.create_connection(address, timeout_seconds)
-    if has_met_itself(connection):
+    if is_connected_to_itself(connection):
         connection.close()
         raise ConnectionRefusedError(f"nobody listens at {address}")
     return connection
 
 
-def has_met_itself(connection: socket.socket) -> bool:
+def is_connected_to_itself(connection: socket.socket) -> bool:
     """Return whether TCP has connected a socket of this machine with itself, as it may where nobody listens."""
     return bool(connection.getsockname() == connection.getpeername())
 
 
-def between_hosts(connection: socket.socket) -> None:
+def set_tcp_options(connection: socket.socket) -> None:
     """Send at once, and see the end of a peer whose host is gone within seconds, not hours."""
     tcp = socket.IPPROTO_TCP
     connection.setsockopt(tcp, socket.TCP_NODELAY, 1)
@@ -156,7 +156,7 @@ class Lines:
     def feed(self, received: bytes) -> list[bytes]:
         *lines, self._rest = (self._rest + received).split(b"\n")
         if len(self._rest) > _LINE_LIMIT_BYTES:
-            raise LinkError(f"a line of more than {_LINE_LIMIT_BYTES} bytes")
+            raise PeerError(f"a line of more than {_LINE_LIMIT_BYTES} bytes")
         return lines
 
     def receive(self, connection: socket.socket) -> list[bytes] | None:
@@ -164,14 +164,14 @@ class Lines:
         try:
             received = connection.recv(65536)
             lines = self.feed(received)
-        except (OSError, LinkError):
+        except (OSError, PeerError):
             return None
         return lines if received else None
 
 
 @dataclass
 class _Client:
-    link: socket.socket
+    connection: socket.socket
     lines: Lines = field(default_factory=Lines)
 
 
@@ -201,15 +201,15 @@ class Subscribers:
             self._send(client, line)
 
     def _accept(self) -> None:
-        link, _ = self._listener.accept()
-        link.setblocking(False)
-        client = _Client(link)
+        connection, _ = self._listener.accept()
+        connection.setblocking(False)
+        client = _Client(connection)
         self._clients.append(client)
-        self._selector.register(link, selectors.EVENT_READ, lambda: self._receive(client))
+        self._selector.register(connection, selectors.EVENT_READ, lambda: self._receive(client))
         self._send(client, self._first_line())
 
     def _receive(self, client: _Client) -> None:
-        lines = client.lines.receive(client.link)
+        lines = client.lines.receive(client.connection)
         if lines is None:
             self._forget(client)
         for line in lines or []:
@@ -217,11 +217,11 @@ class Subscribers:
 
     def _send(self, client: _Client, line: bytes) -> None:
         """A client that does not read is dropped; it can connect again."""
-        if not send_line(client.link, line):
+        if not send_line(client.connection, line):
             self._forget(client)
 
     def _forget(self, client: _Client) -> None:
         if client in self._clients:
             self._clients.remove(client)
-            self._selector.unregister(client.link)
-            client.link.close()
+            self._selector.unregister(client.connection)
+            client.connection.close()

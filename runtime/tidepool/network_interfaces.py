@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 
 import psutil
 
-__all__ = ["Interfaces", "interface_of", "interface_variables", "interfaces", "is_loopback", "resolved"]
+__all__ = ["Interfaces", "interface_of", "interface_variables", "interfaces", "is_loopback", "resolve_host"]
 
 #: Addresses by the interface's name.
 Interfaces = Mapping[str, Sequence[str]]
@@ -26,7 +26,7 @@ def interfaces() -> Interfaces:
 
 def interface_of(address: str, known: Interfaces) -> str | None:
     """The interface with that address, which may be a name; None where there is none."""
-    for wanted in resolved(address):
+    for wanted in resolve_host(address):
         for name, addresses in known.items():
             if wanted in addresses or (is_loopback(wanted) and any(map(is_loopback, addresses))):
                 return name
@@ -39,7 +39,7 @@ def interface_variables(address: str, known: Interfaces) -> dict[str, str]:
     return {"GLOO_SOCKET_IFNAME": name, "NCCL_SOCKET_IFNAME": f"={name}"} if name else {}
 
 
-def resolved(address: str) -> list[str]:
+def resolve_host(address: str) -> list[str]:
     """The IP addresses of a host's name, or the address itself. Empty: nobody knows the name."""
     try:
         found = socket.getaddrinfo(address, None, type=socket.SOCK_STREAM)

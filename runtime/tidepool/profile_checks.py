@@ -82,7 +82,7 @@ class Profiles:
 
     _stored_at: float | None = None
     _refused: int = 0
-    _told: str = ""
+    _last_refusal: str = ""
 
     def received(self, message: MemberMessage, now: float) -> list[Entry]:
         """now: Unix seconds. Whoever reports faster than ranks do is not listened to."""
@@ -111,10 +111,10 @@ class Profiles:
         """Take over from an earlier coordinator's journal what has been told already."""
         for entry in entries:
             if isinstance(entry, ProfileRefused):
-                self._told = entry.why
+                self._last_refusal = entry.why
 
     def _tell(self, why: str, now: float) -> list[Entry]:
-        if why == self._told:
+        if why == self._last_refusal:
             return []
-        self._told = why
+        self._last_refusal = why
         return [ProfileRefused(why[:200], at=now)]

@@ -26,7 +26,7 @@ from typing import NoReturn
 from tidepool import adaptdl_environment, procfs, stand_ins, tracking, wmla_environment
 from tidepool.env import RankContext, rank_environment, site_of
 from tidepool.function_payload import CALL_FILE, CALLER
-from tidepool.gang import take_place
+from tidepool.gang import join_gang
 from tidepool.journal import replace_file
 from tidepool.network_interfaces import interface_variables, interfaces
 from tidepool.rank_exits import ERROR_FILE, FATAL_FILE
@@ -35,7 +35,7 @@ from tidepool.shim_slots import gpu_of
 __all__ = [
     "GROUPED",
     "READY",
-    "Leaving",
+    "RankReleased",
     "RankStart",
     "at_success",
     "could_train",
@@ -59,7 +59,7 @@ _ends: list[BaseException] = []
 #: Called when the script has ended without an error.
 _at_success: list[Callable[[], None]] = []
 #: To the shim, in a rank.
-_links: list[socket.socket] = []
+_shim_sockets: list[socket.socket] = []
 #: Steps that are completed; None: no training has begun here.
 _step: int | None = None
 #: Kind of GPU and samples of the largest micro-batch of the step under way, where the batch adapts.
@@ -82,7 +82,7 @@ _INHERITED = {
 }
 
 
-class Leaving(SystemExit):
+class RankReleased(SystemExit):
     """This rank is not needed any more: its script ends here, and the training goes on, or is over, without it."""
 
     def __init__(self) -> None:
@@ -107,29 +107,29 @@ def inherited_environment(environment: dict[str, str]) -> dict[str, str]:
     return {name: value for name, value in environment.items() if name in _INHERITED or name.startswith("LC_")}
 
 
-def run_rank(start: RankStart, link: socket.socket) -> NoReturn:
-    """Run the script in this freshly forked process and end it. When `link` closes, the shim is gone: end too."""
+def run_rank(start: RankStart, shim_socket: socket.socket) -> NoReturn:
+    """Run the script in this freshly forked process and end it. End too when `shim_socket` closes."""
     code = 1
     try:
-        _leave_shim(start.shim_pid, link.fileno())
+        _leave_shim(start.shim_pid, shim_socket.fileno())
         if start.slots_per_gpu is None:
             _yield_to_others()
         _open_logs(start.context.log_dir)
         _set_environment(start)
         procfs.set_title(start.context.title())
-        threading.Thread(target=_end_with_shim, args=(link,), name="shim-watch", daemon=True).start()
+        threading.Thread(target=_end_with_shim, args=(shim_socket,), name="shim-watch", daemon=True).start()
         required = _enter_environment(start.environment)
         _enter_code_folder(start.context, required)
         if start.context.launch.engine != "elastic":
-            os.environ.update(take_place(start.context, slots_per_gpu=start.slots_per_gpu))
+            os.environ.update(join_gang(start.context, slots_per_gpu=start.slots_per_gpu))
             if wmla_environment.COMPAT in start.context.launch.compat and os.environ.get("RANK", "0") == "0":
-                wmla_environment.link_recorded(start.context)
+                wmla_environment.link_recorded_metrics(start.context)
             if tracking.is_to_log(start.context.launch, os.environ):
                 tracking.log_by_themselves()
         if start.context.launch.engine == "fixed":
-            threading.Thread(target=_tell_of_group, args=(link,), name="group-watch", daemon=True).start()
-        _links.append(link)
-        link.send(RUNNING)
+            threading.Thread(target=_report_group, args=(shim_socket,), name="group-watch", daemon=True).start()
+        _shim_sockets.append(shim_socket)
+        shim_socket.send(RUNNING)
         code = _run_script(start.context)
     except BaseException as error:
         traceback.print_exc()
@@ -207,22 +207,22 @@ def _set_environment(start: RankStart) -> None:
     procfs.set_mark(start.mark)
 
 
-def _end_with_shim(link: socket.socket) -> None:
+def _end_with_shim(shim_socket: socket.socket) -> None:
     try:
-        while link.recv(64):
+        while shim_socket.recv(64):
             pass
     finally:
         os._exit(1)
 
 
-def _tell_of_group(link: socket.socket) -> None:
+def _report_group(shim_socket: socket.socket) -> None:
     """Look whether the script has formed a process group, and tell the shim once."""
     while True:
         # Never imported here: only a script that has torch can have a group. It may be in the middle of importing it.
         is_initialized = getattr(sys.modules.get("torch.distributed"), "is_initialized", None)
         if is_initialized is not None and is_initialized():
             with suppress(OSError):  # the shim is gone, and this process ends with it
-                link.send(GROUPED)
+                shim_socket.send(GROUPED)
             return
         time.sleep(_GROUP_LOOK_SECONDS)
 
@@ -297,7 +297,7 @@ def _run_to_its_end(script: str) -> None:
         runpy.run_path(script, run_name="__main__")
     except SystemExit as error:
         _ends.append(error)
-        if error.code or isinstance(error, Leaving):
+        if error.code or isinstance(error, RankReleased):
             raise
     for call in _at_success:
         call()
@@ -350,8 +350,8 @@ def _flush() -> None:
 
 def could_train() -> None:
     """Tell the shim that this rank's script has come as far as the training; again without effect."""
-    while _links:
-        _links.pop().send(READY)
+    while _shim_sockets:
+        _shim_sockets.pop().send(READY)
 
 
 def at_success(call: Callable[[], None]) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["RECORDED_FILE", "RecordedMetrics", "shown"]
+__all__ = ["RECORDED_FILE", "RecordedMetrics", "chart_value"]
 
 #: In the attempt's folder: leads to the file of rank 0.
 RECORDED_FILE = "evaluation-metrics.txt"
@@ -77,11 +77,11 @@ def _metrics(group: str, values: Mapping[str, Mapping[str, str]]) -> dict[str, f
         except ValueError:  # a text, which no curve can show
             continue
         prefix = "" if group == _TRAINING or name.startswith(f"{group}_") else f"{group}_"
-        found[f"{prefix}{name}"] = shown(name, value)
+        found[f"{prefix}{name}"] = chart_value(name, value)
     return found
 
 
-def shown(name: str, value: float) -> float | None:
+def chart_value(name: str, value: float) -> float | None:
     """A metric as charts draw it: what is not finite is None, an accuracy in percent. One of 1 or less is a share."""
     if not math.isfinite(value):
         return None

@@ -26,7 +26,7 @@ from pathlib import Path
 import psutil
 
 from tidepool import procfs
-from tidepool.coordinator_client import ShimLink
+from tidepool.coordinator_client import ShimConnection
 from tidepool.env import RankContext
 from tidepool.journal import Journal, last_record, read_journal, replace_file
 from tidepool.json_sockets import Subscribers
@@ -102,7 +102,7 @@ class Shim:
         replace_file(self._launch_file, json.dumps(to_json(spec.launch)), mode=0o600)
         self._wakeup, self._selector = self._listen()
         self._subscribers = Subscribers(listener, self._selector, lambda: encode(self._status()), self._receive_desired)
-        self._lead = ShimLink(Path(spec.launch.folder), self._selector, self._join_message, self._receive_command)
+        self._lead = ShimConnection(Path(spec.launch.folder), self._selector, self._join_message, self._receive_command)
 
     def run(self) -> None:
         """Returns when the job has been stopped here and nothing of it is left."""
@@ -275,9 +275,9 @@ class Shim:
 
     def _receive_progress(self, rank: RankProcess) -> None:
         """Read a byte: the script has begun, could train, or has formed a group. No byte: its side is closed."""
-        byte = rank.link.recv(1)
+        byte = rank.connection.recv(1)
         if not byte:
-            self._selector.unregister(rank.link)
+            self._selector.unregister(rank.connection)
         elif byte == READY:
             rank.ready_by = None
         elif byte == GROUPED:
@@ -367,8 +367,8 @@ class Shim:
         how = (end.code, end.signal, end.by_script, end.error, rank.state == "STOPPING")
         self._journal.append(RankExited(rank.member_id, rank.slot, rank.pid, *how, self._step(), at=time.time()))
         with suppress(KeyError):
-            self._selector.unregister(rank.link)
-        rank.link.close()
+            self._selector.unregister(rank.connection)
+        rank.connection.close()
         del self._ranks[rank.slot]
         if end.by_script:
             self._ended.append(end)

@@ -24,7 +24,7 @@ class RankProcess:
     started_at: float
     log_dir: Path
     #: Its end of the pair that tells each side that the other is gone.
-    link: socket.socket
+    connection: socket.socket
     state: Literal["LAUNCHING", "RUNNING", "STOPPING"] = "LAUNCHING"
     #: Monotonic time at which SIGKILL follows SIGTERM.
     kill_at: float | None = None

@@ -16,7 +16,7 @@ __all__ = [
     "build_fabric",
     "driver_folder",
     "environment",
-    "link_recorded",
+    "link_recorded_metrics",
     "link_results",
     "link_submitted_code",
 ]
@@ -92,7 +92,7 @@ def link_submitted_code(context: RankContext) -> None:
             (context.folder / _CODE).symlink_to(Path("..", _CODE))
 
 
-def link_recorded(context: RankContext) -> None:
+def link_recorded_metrics(context: RankContext) -> None:
     """Turn records of this rank's script (EMetrics) into the curves of a training that has no session."""
     with suppress(FileExistsError):
         (context.folder / RECORDED_FILE).symlink_to(context.log_dir.relative_to(context.folder) / RECORDED_FILE)

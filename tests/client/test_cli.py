@@ -282,8 +282,8 @@ class TestFollowing:
         waits = replace(stops, state="PENDING", reason=Reason("WAITS", "Waits for 4 more GPUs."))
         again = [replace(each, attempt=2) for each in (stops, waits)]
         first, second = LogLine("one", 1, "a"), LogLine("one", 2, "b")
-        news = [first, stops, stops, waits, waits, second, *again, over]
-        monkeypatch.setattr("tidepool.client.training.Follower.news", lambda follower: iter(news))
+        changes = [first, stops, stops, waits, waits, second, *again, over]
+        monkeypatch.setattr("tidepool.client.training.Follower.changes", lambda follower: iter(changes))
         assert follow.follow(job) == 0
         out, said = capsys.readouterr()
         assert out == "one\none\n"

@@ -147,13 +147,13 @@ def _play(monkeypatch: pytest.MonkeyPatch, *looks: list[LogLine | BaseException]
     """Let these be the news, connection after connection."""
     left = list(looks)
 
-    def news(follower: Follower) -> Iterator[LogLine]:
+    def changes(follower: Follower) -> Iterator[LogLine]:
         for each in left.pop(0):
             if isinstance(each, BaseException):
                 raise each
             yield each
 
-    monkeypatch.setattr(distributor, "Follower", type("Played", (Follower,), {"news": news}))
+    monkeypatch.setattr(distributor, "Follower", type("Played", (Follower,), {"changes": changes}))
 
 
 def test_a_lost_connection_ends_nothing(

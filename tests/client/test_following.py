@@ -11,7 +11,7 @@ from tidepool.client import following
 from tidepool.client.api import Client
 from tidepool.client.config import Profile
 from tidepool.client.errors import NotFound, Unreachable
-from tidepool.client.following import Follower, News, ServerEvent, parsed
+from tidepool.client.following import Change, Follower, ServerEvent, parsed
 from tidepool.client.http import Connection
 from tidepool.client.rows import JobInfo, LogLine
 from tidepool.client.wire import Request, Response, TransportError
@@ -66,8 +66,8 @@ class Cut:
         return Response(answer.status_code, "", answer.headers, Body(content[:most]), lambda _: None)
 
 
-def texts(news: Iterator[News]) -> list[str]:
-    return [each.text for each in news if isinstance(each, LogLine)]
+def texts(changes: Iterator[Change]) -> list[str]:
+    return [each.text for each in changes if isinstance(each, LogLine)]
 
 
 def test_a_stream_that_is_cut_again_and_again_loses_and_doubles_nothing(
@@ -81,7 +81,7 @@ def test_a_stream_that_is_cut_again_and_again_loses_and_doubles_nothing(
     cut = Cut(alices.connection.transport)
     follower = Follower(Connection(alices.profile, transport=cut, tries_for=0.0), job.pk, place=None)
     follower._id = "1.0.0.h.0.1"  # told nothing yet, of the first attempt
-    assert texts(follower.news()) == wanted
+    assert texts(follower.changes()) == wanted
     assert cut.asked > 1
 
 
@@ -115,9 +115,9 @@ def test_where_no_stream_comes_through_it_is_asked(
             found._body.read1 = lambda size: (_ for _ in ()).throw(OSError("timed out"))  # type: ignore[attr-defined]
         return found
 
-    news = list(Follower(Connection(alices.profile, transport=send, tries_for=0.0), job.pk).news())
-    assert texts(iter(news)) == ["one", "two"]
-    assert any(isinstance(each, JobInfo) and each.is_over for each in news)
+    changes = list(Follower(Connection(alices.profile, transport=send, tries_for=0.0), job.pk).changes())
+    assert texts(iter(changes)) == ["one", "two"]
+    assert any(isinstance(each, JobInfo) and each.is_over for each in changes)
 
 
 def test_polling_goes_on_where_the_stream_was(alices: Client, scene: Scene, home: Any) -> None:
@@ -141,17 +141,17 @@ def test_polling_goes_on_where_the_stream_was(alices: Client, scene: Scene, home
     assert texts(iter_until_lost(follower)) == ["one"]
     assert asked[1].startswith("1.4.")
     follower._has_stream = False
-    assert texts(follower.news()) == ["two"]
+    assert texts(follower.changes()) == ["two"]
 
 
-def iter_until_lost(follower: Follower) -> Iterator[News]:
+def iter_until_lost(follower: Follower) -> Iterator[Change]:
     with pytest.raises(Unreachable):
-        yield from follower.news()
+        yield from follower.changes()
 
 
 def test_a_job_that_is_not_there_is_not_found(alices: Client) -> None:
     with pytest.raises(NotFound):
-        list(Follower(alices.connection, 10**6).news())
+        list(Follower(alices.connection, 10**6).changes())
 
 
 def test_a_site_that_is_away_is_unreachable() -> None:
@@ -160,7 +160,7 @@ def test_a_site_that_is_away_is_unreachable() -> None:
 
     connection = Connection(Profile("http://site", ""), transport=lost, tries_for=0.0)
     with pytest.raises(Unreachable):
-        list(Follower(connection, 1).news())
+        list(Follower(connection, 1).changes())
 
 
 def test_waiting_and_following_take_the_stream(alices: Client, scene: Scene, home: Any) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from rich.console import Console
-from tidepool.cli.top import Screen, Seen, after_key, bar, keys_of, view
+from tidepool.cli.top import Overview, Screen, after_key, bar, keys_of, view
 from tidepool.client.training import info_of
 
 from tests.test_architecture import ROOT
@@ -30,13 +30,13 @@ def _job(number: int, **values: object) -> dict[str, object]:
     }  # fmt: skip
 
 
-SEEN = Seen([], [info_of(_job(1)), info_of(_job(2, state="SUSPENDED"))])
+OVERVIEW = Overview([], [info_of(_job(1)), info_of(_job(2, state="SUSPENDED"))])
 
 
 def _typed(*keys: str) -> list[tuple[str, int, int | None]]:
     screen, given = Screen(), []
     for key in keys:
-        screen, command = after_key(SEEN, screen, key)
+        screen, command = after_key(OVERVIEW, screen, key)
         given += [command] if command else []
     return given
 
@@ -63,7 +63,7 @@ def test_keys_give_commands(keys: tuple[str, ...], commands: list[tuple[str, int
 
 
 def test_a_job_that_is_gone_is_marked_no_more() -> None:
-    assert after_key(Seen([], []), Screen(marked=1, asking="cancel"), "y")[1] is None
+    assert after_key(Overview([], []), Screen(marked=1, asking="cancel"), "y")[1] is None
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ def test_keys_of_what_is_typed_fast(given: bytes, keys: list[str]) -> None:
 
 def test_shows_numbers_and_states_whole() -> None:
     console = Console(width=120, file=io.StringIO())
-    console.print(view(SEEN, Screen(), height=24))
+    console.print(view(OVERVIEW, Screen(), height=24))
     shown = console.file.getvalue()  # type: ignore[attr-defined]
     for words in (" 1 ", "RUNNING", "SUSPENDED", "2/4", "5000", "job-1"):
         assert words in shown

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tidepool.torch import Session
 from tidepool.torch.comm.process_group import Group
 from tidepool.torch.comm.reducer import CONTROL_SIZE, SumReducer
-from tidepool.torch.data import epoch_order, micro_batches, share, sized
+from tidepool.torch.data import epoch_order, micro_batches, sample_count, share
 from tidepool.torch.state.randomness import seed_step
 from tidepool.torch.state.training_state import flatten, unflatten
 
@@ -55,9 +55,9 @@ def test_datasets_that_cannot_be_divided_are_refused_with_a_reason() -> None:
             return iter(range(10))
 
     with pytest.raises(TypeError, match="map-style"):
-        sized(Endless())
+        sample_count(Endless())
     with pytest.raises(ValueError, match="empty"):
-        sized(torch.utils.data.TensorDataset(torch.zeros(0)))
+        sample_count(torch.utils.data.TensorDataset(torch.zeros(0)))
 
 
 def test_state_survives_json_exactly() -> None:

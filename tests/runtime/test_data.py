@@ -10,7 +10,7 @@ import pytest
 import torch
 from tidepool import procfs
 from tidepool.torch import Session
-from tidepool.torch.data import Feed, Piece
+from tidepool.torch.data import Feed, MicroBatch
 from tidepool.torch.state.randomness import Generators
 from torch.utils.data import Dataset
 
@@ -63,8 +63,8 @@ def test_a_script_may_make_its_own_batches(workers: int) -> None:
     assert weights(workers, collated)[0].equal(weights(0, collated)[0])
 
 
-def pieces(start: int, end: int, *, size: int = 4) -> list[Piece]:
-    return [Piece(step, 0, list(range(step * size, (step + 1) * size))) for step in range(start, end)]
+def pieces(start: int, end: int, *, size: int = 4) -> list[MicroBatch]:
+    return [MicroBatch(step, 0, list(range(step * size, (step + 1) * size))) for step in range(start, end)]
 
 
 @pytest.fixture
@@ -74,7 +74,7 @@ def feed() -> Iterator[Feed]:
     made.close()
 
 
-def read(feed: Feed, piece: Piece) -> list[int]:
+def read(feed: Feed, piece: MicroBatch) -> list[int]:
     numbers: list[int] = feed.take(piece)[1].tolist()
     return numbers
 

@@ -86,7 +86,7 @@ def test_a_path_too_long_for_a_socket_falls_back_to_a_private_folder(
 def test_a_folder_that_others_can_enter_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     json_sockets.socket_path(tmp_path / ("x" * 120)).parent.chmod(0o755)
-    with pytest.raises(json_sockets.LinkError, match="not private"):
+    with pytest.raises(json_sockets.PeerError, match="not private"):
         json_sockets.socket_path(tmp_path / ("x" * 120))
 
 
@@ -103,5 +103,5 @@ def test_lines_are_cut_where_they_end() -> None:
 
 
 def test_a_line_without_end_is_refused() -> None:
-    with pytest.raises(json_sockets.LinkError):
+    with pytest.raises(json_sockets.PeerError):
         json_sockets.Lines().feed(b"x" * (4 * 1024 * 1024 + 1))

@@ -75,7 +75,7 @@ class Forkserver:
         try:
             line = json_sockets.request(self.socket, json.dumps(question).encode() + b"\n", _ANSWER_SECONDS)
             answer: dict[str, Any] = json.loads(line)
-        except (OSError, json_sockets.LinkError, ValueError) as error:
+        except (OSError, json_sockets.PeerError, ValueError) as error:
             raise ForkserverError(f"the forkserver does not answer: {error}") from error
         if "error" in answer:
             raise ForkserverError(f"the forkserver refuses: {answer['error']}")

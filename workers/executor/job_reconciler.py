@@ -101,7 +101,7 @@ class _Link:
                 lines = self._lines.feed(received)
             except BlockingIOError:
                 break
-            except (OSError, json_sockets.LinkError):
+            except (OSError, json_sockets.PeerError):
                 received, lines = b"", []
             for line in lines:
                 try:

@@ -9,7 +9,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import psutil
-from tidepool.network_interfaces import Interfaces, interface_of, interfaces, is_loopback, resolved
+from tidepool.network_interfaces import Interfaces, interface_of, interfaces, is_loopback, resolve_host
 
 from workers.executor.config import ConfigError, ExecutorConfig
 
@@ -51,7 +51,7 @@ def host_address(config: ExecutorConfig, known: Interfaces) -> str:
         raise ConfigError(f"set TIDEPOOL_ADDRESS to where the other hosts reach this one, {_choice(known)}")
     if interface_of(config.address, known) is None:
         raise ConfigError(f"TIDEPOOL_ADDRESS is {config.address}, which no interface here has: use {_choice(known)}")
-    if not alone and all(map(is_loopback, resolved(config.address))):
+    if not alone and all(map(is_loopback, resolve_host(config.address))):
         raise ConfigError(
             f"TIDEPOOL_ADDRESS is {config.address}, which no other host can reach, and the broker is on another "
             f"machine: use {_choice(known)}"
@@ -73,7 +73,7 @@ def _address_of(interface: str, address: str, known: Interfaces) -> str:
 def _is_here(broker_url: str, known: Interfaces) -> bool:
     """Return whether the broker is on this machine."""
     host = urlsplit(broker_url).hostname
-    return not host or any(interface_of(address, known) for address in resolved(host))
+    return not host or any(interface_of(address, known) for address in resolve_host(host))
 
 
 def _choice(known: Interfaces) -> str:

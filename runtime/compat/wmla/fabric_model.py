@@ -21,7 +21,7 @@ from _wmla.options import datasets_of, parts_of, warn_of_unknown
 from callbacks import Callback
 from tidepool.env import rank_context, result_folder
 from tidepool.torch import Session
-from tidepool.torch.data import collate, moved, sized
+from tidepool.torch.data import collate, sample_count, to_device
 from tidepool.torch.rank.step import Step
 from tidepool.torch.state.checkpoint_files import WEIGHTS_FOLDER, write_weights
 from torch.utils.data import DataLoader, Dataset
@@ -103,7 +103,9 @@ class FabricModel:
         context = rank_context()
         limits = (engines_number, context.launch.max_slots if context else None)
         engines = min(filter(None, limits), default=1)
-        plan = Plan(epoch_number, batch_size, sized(training), engines, checkpoint_freq, self._callbacks_export())
+        plan = Plan(
+            epoch_number, batch_size, sample_count(training), engines, checkpoint_freq, self._callbacks_export()
+        )
         progress = Progress()
         step_size = effective_batch_size or batch_size * engines
         self._session = session = self._new_session(training, held_out, plan, progress, step_size)
@@ -163,8 +165,8 @@ class FabricModel:
     def _callbacks_export(self) -> bool:
         """Return whether callbacks are told in the end that they can export. WMLA's samples do it on a GPU."""
         own = [each for each in self._parts.callbacks if getattr(type(each), "on_epoch_end", None) is not _NO_END]
-        asked = any(takes(each, "on_epoch_end", "save_model") for each in own)
-        return asked and torch.cuda.is_available() and export.can_write_onnx()
+        is_requested = any(takes(each, "on_epoch_end", "save_model") for each in own)
+        return is_requested and torch.cuda.is_available() and export.can_write_onnx()
 
     def _introduce_callbacks(self, plan: Plan) -> None:
         for callback in self._parts.callbacks:
@@ -213,7 +215,7 @@ class FabricModel:
 
     def _save_onnx(self, session: Session, training: Dataset[Any]) -> None:
         def sample() -> Any:
-            return moved(collate(training, [0, 0], self._parts.fn_batch_collate), session.device)[0]
+            return to_device(collate(training, [0, 0], self._parts.fn_batch_collate), session.device)[0]
 
         folder = session.folder or result_folder() or Path()
         export.write_onnx(self.model, sample, folder / "model" / "trained_model.onnx")
@@ -267,7 +269,7 @@ class FabricModel:
         assert self._parts.loss_fn is not None
         self.model.train()
         batch = collate(training, [0] * min(batch_size, 2), self._parts.fn_batch_collate)
-        inputs, labels = moved(batch, next(self.model.parameters()).device)
+        inputs, labels = to_device(batch, next(self.model.parameters()).device)
         self._parts.loss_fn(self.model(inputs), labels).backward()  # type: ignore[no-untyped-call]
 
 

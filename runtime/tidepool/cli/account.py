@@ -94,13 +94,17 @@ def show_code(address: str, code: str) -> None:
 def _by_code(profile: Profile, scope: str) -> str:
     machine = platform.node()[:40].replace("/", "-") or "a machine"
     # Once: an address may be mistyped.
-    asked = Connection(profile, tries_for=0.0).json("POST", "device/", json={"machine": machine, "scope": scope})
-    show_code(asked["address"], asked["code"])
+    authorization = Connection(profile, tries_for=0.0).json(
+        "POST", "device/", json={"machine": machine, "scope": scope}
+    )
+    show_code(authorization["address"], authorization["code"])
     connection = Connection(profile)
     while True:
-        time.sleep(asked["poll_seconds"])
+        time.sleep(authorization["poll_seconds"])
         try:
-            answer: dict[str, Any] | None = connection.json("POST", "device/token/", json={"device": asked["device"]})
+            answer: dict[str, Any] | None = connection.json(
+                "POST", "device/token/", json={"device": authorization["device"]}
+            )
         except NotFound as error:
             raise NotLoggedIn(error.message) from error
         if answer is not None:

@@ -44,11 +44,11 @@ def follow(
 
 def _follow(job: Job, grep: str, **which: Any) -> int:
     place: tuple[int, str] | None = None
-    told: set[tuple[int, str]] = set()
+    shown: set[tuple[int, str]] = set()
 
     def say_why(info: JobInfo) -> None:
-        if info.hold_up and (info.attempt, info.hold_up) not in told:
-            told.add((info.attempt, info.hold_up))
+        if info.hold_up and (info.attempt, info.hold_up) not in shown:
+            shown.add((info.attempt, info.hold_up))
             click.echo(f"{info.state.lower()}: {info.hold_up}", err=True)
 
     for line in job.log_lines(follow=True, watch=say_why, **which):

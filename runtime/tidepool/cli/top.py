@@ -44,7 +44,7 @@ _ARROWS = {b"\x1b[A": "up", b"\x1b[B": "down", b"\x1bOA": "up", b"\x1bOB": "down
 
 
 @dataclass(frozen=True)
-class Seen:
+class Overview:
     """Answer of the site."""
 
     hosts: list[dict[str, Any]]
@@ -86,26 +86,26 @@ def top(context: Context, interval: float, once: bool) -> None:
         _live(client, interval)
 
 
-def look(client: Client) -> Seen:
+def look(client: Client) -> Overview:
     jobs = [job.info for job in client.jobs(state="active", most=200)]
     jobs.sort(key=lambda job: (-job.slots, job.queue_position or 0, job.id))
-    return Seen(client.cluster()["hosts"], jobs)
+    return Overview(client.cluster()["hosts"], jobs)
 
 
-def marked_job(seen: Seen, screen: Screen) -> JobInfo | None:
-    found = next((job for job in seen.jobs if job.id == screen.marked), None)
-    return found or (seen.jobs[0] if seen.jobs else None)
+def marked_job(overview: Overview, screen: Screen) -> JobInfo | None:
+    found = next((job for job in overview.jobs if job.id == screen.marked), None)
+    return found or (overview.jobs[0] if overview.jobs else None)
 
 
-def after_key(seen: Seen, screen: Screen, key: str) -> tuple[Screen, tuple[str, int, int | None] | None]:
+def after_key(overview: Overview, screen: Screen, key: str) -> tuple[Screen, tuple[str, int, int | None] | None]:
     """The screen after a key, and the command that it gives: what, the training, a value."""
-    job = marked_job(seen, screen)
+    job = marked_job(overview, screen)
     if screen.asking:
         return _after_answer(screen, job, key)
     if job is None:
         return screen, None
     if key in ("up", "down"):
-        numbers = [each.id for each in seen.jobs]
+        numbers = [each.id for each in overview.jobs]
         place = numbers.index(job.id) + (1 if key == "down" else -1)
         return replace(screen, marked=numbers[max(0, min(place, len(numbers) - 1))], said=""), None
     if key in ("c", "p"):
@@ -151,25 +151,25 @@ def bar(progress: float | None, width: int = _BAR) -> str:
     return "█" * full + "·" * (width - full)
 
 
-def _plain(seen: Seen) -> None:
-    slots = [slot for host in seen.hosts for slot in host["slots"]]
+def _plain(overview: Overview) -> None:
+    slots = [slot for host in overview.hosts for slot in host["slots"]]
     rows = [(slot["key"], slot["status"], slot["job"], slot["owner"]) for slot in slots]
     columns(("GPU", "STATUS", "JOB", "OWNER"), rows, right=(2,))
     click.echo()
     columns(("ID", "NAME", "OWNER", "STATE", "GPUS", "DONE", "PRIORITY", "STARTS"),
             [(job.id, job.name, job.owner, job.state, f"{job.slots}/{job.max_slots}", share(job.progress), job.priority,
-              expected(job.expected_start)) for job in seen.jobs], right=(0, 4, 5, 6))  # fmt: skip
+              expected(job.expected_start)) for job in overview.jobs], right=(0, 4, 5, 6))  # fmt: skip
 
 
-def view(seen: Seen, screen: Screen, *, height: int) -> Any:
+def view(overview: Overview, screen: Screen, *, height: int) -> Any:
     """Build the view that rich draws."""
     from rich.console import Group
     from rich.table import Table
     from rich.text import Text
 
-    inks = {job.id: _INKS[place % len(_INKS)] for place, job in enumerate(seen.jobs)}
+    inks = {job.id: _INKS[place % len(_INKS)] for place, job in enumerate(overview.jobs)}
     hosts = Text()
-    for host in seen.hosts:
+    for host in overview.hosts:
         hosts.append(f"{host['host']:<20} ")
         for slot in host["slots"]:
             number = slot["job"]
@@ -181,9 +181,9 @@ def view(seen: Seen, screen: Screen, *, height: int) -> Any:
         table.add_column(
             name, justify=kind, no_wrap=True, overflow="ellipsis", width=width or None, ratio=None if width else 1
         )
-    marked = marked_job(seen, screen)
-    room = max(3, height - len(seen.hosts) - 6)
-    for job in _around(seen.jobs, marked, room):
+    marked = marked_job(overview, screen)
+    room = max(3, height - len(overview.hosts) - 6)
+    for job in _around(overview.jobs, marked, room):
         table.add_row(
             str(job.id), Text(job.name), job.owner, job.state, f"{job.slots}/{job.max_slots}",
             Text(f"{bar(job.progress)} {share(job.progress)}", style=inks[job.id]), str(job.priority),
@@ -212,21 +212,21 @@ def _live(client: Client, interval: float) -> None:
     from rich.live import Live
 
     console = Console(no_color=not wants_colour())
-    screen, seen, looked = Screen(), look(client), time.monotonic()
+    screen, overview, looked = Screen(), look(client), time.monotonic()
     with _keys() as keys, Live(console=console, screen=True, auto_refresh=False) as live:
         while True:
-            live.update(view(seen, screen, height=console.height), refresh=True)
+            live.update(view(overview, screen, height=console.height), refresh=True)
             key = keys(max(0.0, looked + interval - time.monotonic()))
             if key == "q" and not screen.asking:
                 return
             if key:
-                screen, command = after_key(seen, screen, key)
+                screen, command = after_key(overview, screen, key)
                 if command is not None:
                     screen = replace(screen, said=obey(client, command))
                     looked = 0.0
             if time.monotonic() - looked >= interval:
                 try:
-                    seen = look(client)
+                    overview = look(client)
                 except TidepoolError as error:
                     screen = replace(screen, said=str(error))
                 looked = time.monotonic()

@@ -14,7 +14,7 @@ from tidepool.client.errors import NotFound, Unreachable
 from tidepool.client.http import Connection
 from tidepool.client.rows import JobInfo, LogLine, MetricPoint, Reason, of
 
-__all__ = ["Follower", "News", "ServerEvent", "asked", "info_of", "parsed"]
+__all__ = ["Change", "Follower", "ServerEvent", "fetch_info", "info_of", "parsed"]
 
 #: Seconds between two looks: soon after news, later while there is none.
 _SOONEST, _LATEST = 0.2, 1.0
@@ -25,7 +25,7 @@ _MEDIA_TYPE = "text/event-stream"
 _EVENT_BYTES = 4 * 1024**2
 
 #: None: the site is there, and nothing has changed.
-News = JobInfo | LogLine | MetricPoint | None
+Change = JobInfo | LogLine | MetricPoint | None
 
 
 def info_of(values: Mapping[str, Any]) -> JobInfo:
@@ -82,7 +82,7 @@ class Follower:
     _id: str = ""
     _has_stream: bool = True
 
-    def news(self) -> Iterator[News]:
+    def changes(self) -> Iterator[Change]:
         """Yield changes of the job until it is over; the last is the job at its end. Raises NotFound, Unreachable …"""
         try:
             while self._has_stream:
@@ -90,7 +90,7 @@ class Follower:
                     if event is None:
                         yield None
                         continue
-                    yield from self._told(event)
+                    yield from self._changes_of(event)
                     if event.name == "end":
                         return
                 time.sleep(_SOONEST)
@@ -123,7 +123,7 @@ class Follower:
             if not begun:
                 raise
 
-    def _told(self, event: ServerEvent) -> Iterator[News]:
+    def _changes_of(self, event: ServerEvent) -> Iterator[Change]:
         data = json.loads(event.data)
         if event.name == "state":
             yield info_of(data)
@@ -135,11 +135,11 @@ class Follower:
         elif event.name == "metrics":
             yield from (of(MetricPoint, point) for point in data["points"])
 
-    def _polled(self) -> Iterator[News]:
+    def _polled(self) -> Iterator[Change]:
         pause = _SOONEST
         while True:
             # Asked before the log is read: what was written before the end is read after it.
-            info = asked(self.connection, self.job)
+            info = fetch_info(self.connection, self.job)
             yield info
             pause = min(1.1 * pause, _LATEST)
             for line in self.lines(is_over=info.is_over) if self.logs else ():
@@ -181,7 +181,7 @@ class Follower:
         try:
             found = self._page(rank=self.rank, before=0)
         except NotFound:
-            asked(self.connection, self.job)  # raises where it is the job that is not there
+            fetch_info(self.connection, self.job)  # raises where it is the job that is not there
             return None
         return found["attempt"], found["rank"]
 
@@ -206,5 +206,5 @@ def _line_of(line: Mapping[str, Any], attempt: int, member: str) -> LogLine:
     return LogLine("".join(span["text"] for span in line["spans"]), attempt, member)
 
 
-def asked(connection: Connection, job: int) -> JobInfo:
+def fetch_info(connection: Connection, job: int) -> JobInfo:
     return info_of(connection.get(f"jobs/{job}/"))

@@ -121,11 +121,11 @@ class Connection:
         **body: Any,
     ) -> Response:
         """key: an idempotency key, by which the site does it once however often it comes. body: see `body_of`."""
-        asked = self._asked(method, path, params, {**(headers or {}), **({"Idempotency-Key": key} if key else {})})
-        asked = replace(asked, body=body_of(**body))
+        request = self._request(method, path, params, {**(headers or {}), **({"Idempotency-Key": key} if key else {})})
+        request = replace(request, body=body_of(**body))
 
         def send() -> Response:
-            response = self.transport(asked)
+            response = self.transport(request)
             response.read()
             return response
 
@@ -143,8 +143,8 @@ class Connection:
         seconds: float | None = None,
     ) -> Iterator[Response]:
         """A download, whose connection alone is tried again. seconds: that may pass between two pieces."""
-        asked = replace(self._asked("GET", path, params, headers or {}), seconds=seconds)
-        response = self._repeated(lambda: self.transport(asked), may_repeat=True)
+        request = replace(self._request("GET", path, params, headers or {}), seconds=seconds)
+        response = self._repeated(lambda: self.transport(request), may_repeat=True)
         try:
             raise_for(response)
             yield response
@@ -163,7 +163,7 @@ class Connection:
             self._is_skew_told = True
             logger.warning("%s", advice(VERSION, sites, self.url))
 
-    def _asked(self, method: str, path: str, params: Mapping[str, Any] | None, headers: Mapping[str, str]) -> Request:
+    def _request(self, method: str, path: str, params: Mapping[str, Any] | None, headers: Mapping[str, str]) -> Request:
         """path: below `/api/v1/`, or a whole address as pages of lists name their neighbours."""
         parts = urlsplit(path)
         prefix = "" if parts.scheme else f"{urlsplit(self.url).path}/api/v1/"

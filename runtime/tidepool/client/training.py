@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from tidepool.client.errors import JobFailed, MissingPackage, NotAllowed, NotFound, TidepoolError
-from tidepool.client.following import Follower, asked, info_of
+from tidepool.client.following import Follower, fetch_info, info_of
 from tidepool.client.http import Connection, new_key
 from tidepool.client.rows import (
     Checkpoint,
@@ -61,7 +61,7 @@ class Job:
         return self.info.state
 
     def refresh(self) -> JobInfo:
-        self._info = asked(self._connection, self.id)
+        self._info = fetch_info(self._connection, self.id)
         return self._info
 
     def learn(self, info: JobInfo) -> None:
@@ -123,8 +123,8 @@ class Job:
             return float("inf") if ends is None else ends - time.monotonic()
 
         if left() > _BY_ASKING_SECONDS:
-            for news in Follower(self._connection, self.id, logs=False).news():
-                self._info = news if isinstance(news, JobInfo) else self._info
+            for change in Follower(self._connection, self.id, logs=False).changes():
+                self._info = change if isinstance(change, JobInfo) else self._info
                 if left() < _BY_ASKING_SECONDS:
                     break
         while not self.refresh().is_over:
@@ -226,12 +226,12 @@ class Job:
         if not follow:
             yield from () if tail is not None else follower.lines(is_over=True)
             return
-        for news in follower.news():
-            if isinstance(news, JobInfo):
-                self._info = news
-                watch(news)
-            elif isinstance(news, LogLine):
-                yield news
+        for change in follower.changes():
+            if isinstance(change, JobInfo):
+                self._info = change
+                watch(change)
+            elif isinstance(change, LogLine):
+                yield change
 
     def value(self, *, timeout: float | None = None, raw: bool = False) -> Any:
         """Return the value that rank 0 of a submitted function returned, once it is over; None for a script.

@@ -26,15 +26,15 @@ from tidepool.torch.state.randomness import Generators, mixed_seed, seed_reading
 __all__ = [
     "Collate",
     "Feed",
+    "MicroBatch",
     "Part",
-    "Piece",
     "collate",
     "epoch_order",
     "micro_batches",
-    "moved",
     "parts",
+    "sample_count",
     "share",
-    "sized",
+    "to_device",
 ]
 
 #: Micro-batches that each worker is ahead.
@@ -85,7 +85,7 @@ def parts(samples: int, place: tuple[int, int], virtual_ranks: int | None, large
     return [Part(number, micro_batches(first, last, largest or max(1, last - first))) for number, first, last in spans]
 
 
-def sized(dataset: Dataset[Any]) -> int:
+def sample_count(dataset: Dataset[Any]) -> int:
     """Number of samples. Raises TypeError for a dataset without a length or without indices."""
     if isinstance(dataset, DataLoader):
         raise TypeError(
@@ -107,19 +107,19 @@ def collate(dataset: Dataset[Any], indices: list[int], collate_fn: Collate | Non
     return (collate_fn or default_collate)([dataset[index] for index in indices])
 
 
-def moved(value: Any, device: torch.device) -> Any:
+def to_device(value: Any, device: torch.device) -> Any:
     """Return the value with its tensors on that device, also inside lists and dicts."""
     if isinstance(value, torch.Tensor):
         return value.to(device)
     if isinstance(value, dict):
-        return {key: moved(item, device) for key, item in value.items()}
+        return {key: to_device(item, device) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [moved(item, device) for item in value]
+        return [to_device(item, device) for item in value]
     return value
 
 
 @dataclass(frozen=True)
-class Piece:
+class MicroBatch:
     """A micro-batch: the step, the place of its first sample in it, and the samples."""
 
     step: int
@@ -140,24 +140,24 @@ class Feed:
         self._generators = generators
         self._plan = _Plan()
         self._batches: Any = None
-        self.ahead: Callable[[], Iterator[Piece]] = lambda: iter(())
+        self.ahead: Callable[[], Iterator[MicroBatch]] = lambda: iter(())
 
     def prepare(self) -> None:
         """Have workers begin, so that the first step does not wait for their start."""
         if self._workers and self._batches is None:
             self._open(self.ahead())
 
-    def take(self, wanted: Piece) -> Any:
+    def take(self, wanted: MicroBatch) -> Any:
         """The batch of that piece, which is one of `ahead`."""
         if not self._workers:
             with self._generators.aside():
                 return self._reader[wanted][1]
-        asked = opened = False
+        requested = opened = False
         while True:
             try:
                 if self._batches is None:
                     self._open(self._from(wanted))
-                    asked = opened = True
+                    requested = opened = True
                 piece, batch = next(self._batches)
             except StopIteration:  # all that was planned has been read
                 self.close()
@@ -166,9 +166,9 @@ class Feed:
                 continue
             if piece == wanted:
                 return batch
-            if not asked:
+            if not requested:
                 self._plan.pieces = self._from(wanted)
-                asked = True
+                requested = True
 
     def close(self) -> None:
         """End the workers. What they have read and nobody has taken is dropped."""
@@ -176,10 +176,10 @@ class Feed:
         if batches is not None:
             batches._shutdown_workers()
 
-    def _from(self, wanted: Piece) -> Iterator[Piece]:
+    def _from(self, wanted: MicroBatch) -> Iterator[MicroBatch]:
         return dropwhile(lambda piece: piece != wanted, self.ahead())
 
-    def _open(self, pieces: Iterator[Piece]) -> None:
+    def _open(self, pieces: Iterator[MicroBatch]) -> None:
         self._plan.pieces = pieces
         loader = DataLoader(
             self._reader,
@@ -195,25 +195,25 @@ class Feed:
         self._batches = iter(loader)
 
 
-class _Plan(Sampler[Piece]):
+class _Plan(Sampler[MicroBatch]):
     """The pieces that workers read next; `pieces` may be exchanged at any time."""
 
-    pieces: Iterator[Piece] = iter(())
+    pieces: Iterator[MicroBatch] = iter(())
 
-    def __iter__(self) -> Iterator[Piece]:
+    def __iter__(self) -> Iterator[MicroBatch]:
         return self
 
-    def __next__(self) -> Piece:
+    def __next__(self) -> MicroBatch:
         return next(self.pieces)
 
 
-class _Reader(Dataset[tuple[Piece, Any]]):
+class _Reader(Dataset[tuple[MicroBatch, Any]]):
     """Reads pieces as a dataset is read, in whatever process."""
 
     def __init__(self, dataset: Dataset[Any], collate_fn: Collate | None, seed: int) -> None:
         self._dataset, self._collate_fn, self._seed = dataset, collate_fn, seed
 
-    def __getitem__(self, piece: Piece) -> tuple[Piece, Any]:
+    def __getitem__(self, piece: MicroBatch) -> tuple[MicroBatch, Any]:
         seed_reading(self._seed, piece.step, piece.first)
         return piece, collate(self._dataset, piece.indices, self._collate_fn)
 

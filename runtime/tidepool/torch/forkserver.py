@@ -52,7 +52,7 @@ def main() -> None:
     share_fabric_home(build_fabric(options.socket.parent / "fabric"))
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # children are reaped by the kernel; their records are on disk
     listener = json_sockets.listen(options.socket)
-    remove_socket = json_sockets.remover(options.socket)
+    remove_socket = json_sockets.socket_remover(options.socket)
     Forkserver(listener, options.lifeline_fd).run()
     remove_socket()
 
@@ -149,7 +149,7 @@ class Forkserver:
     ) -> dict[str, Any]:
         errors.parent.mkdir(parents=True, exist_ok=True)
         listener = json_sockets.listen(path)
-        remove_socket = json_sockets.remover(path)
+        remove_socket = json_sockets.socket_remover(path)
         sys.stdout.flush()
         sys.stderr.flush()
         pid = os.fork()

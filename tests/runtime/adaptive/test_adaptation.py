@@ -9,9 +9,9 @@ import torch
 from tidepool.goodput.model import Bounds, Size
 from tidepool.protocol import StepTimes
 from tidepool.torch import Adaptive, Session
-from tidepool.torch.adaptive.batch_chooser import WATCHED_STEPS, Chooser, LossWatch
+from tidepool.torch.adaptive.batch_chooser import WATCHED_STEPS, BatchChooser, LossWatch
 from tidepool.torch.data import epoch_order
-from tidepool.torch.state.training_state import Choice
+from tidepool.torch.state.training_state import BatchChoice
 
 from tests.runtime.lab import Lab
 from tests.waiting import wait_until
@@ -57,12 +57,12 @@ def times(*micro_batches: int, ranks: int = 1) -> Callable[[], list[StepTimes]]:
 
 
 def test_a_batch_grows_where_samples_are_worth_it_and_only_when_it_is_time() -> None:
-    chooser, present = Chooser(Bounds(8, 64, 1, 32), 30.0), Choice(8, 0)
+    chooser, present = BatchChooser(Bounds(8, 64, 1, 32), 30.0), BatchChoice(8, 0)
     assert chooser.choose(present, None, times(4, 8), (1, Size(1, 1)), 0.0) == present, "nobody knows the noise"
     assert chooser.choose(present, NOISY, times(4, 8), (1, Size(1, 1)), 29.0) == present, "too soon"
-    assert chooser.choose(present, NOISY, times(4, 8), (1, Size(1, 1)), 31.0) == Choice(64, 1)
+    assert chooser.choose(present, NOISY, times(4, 8), (1, Size(1, 1)), 31.0) == BatchChoice(64, 1)
     assert chooser.choose(present, (1e-6, 10.0), times(4, 8), (1, Size(1, 1)), 99.0) == present, "no noise"
-    assert chooser.choose(present, NOISY, times(4, 8), (2, Size(1, 2)), 100.0) == Choice(64, 0), "another size"
+    assert chooser.choose(present, NOISY, times(4, 8), (2, Size(1, 2)), 100.0) == BatchChoice(64, 0), "another size"
 
 
 def test_no_micro_batch_is_larger_than_one_that_is_known_to_fit() -> None:
@@ -70,7 +70,7 @@ def test_no_micro_batch_is_larger_than_one_that_is_known_to_fit() -> None:
     assert Adaptive(64).bounds(16, 4).max_micro_batch == 4
     _, session = line(adaptive=Adaptive(64))
     assert session.adaptation is not None
-    session.adaptation.choice = Choice(64, 0)
+    session.adaptation.choice = BatchChoice(64, 0)
     assert [session.adaptation.largest(64, 1, ranks) for ranks in (1, 3, 8)] == [8, 8, 8]
     assert session.adaptation.largest(8, 16, 1) == 4, "a single rank measures noise between micro-batches"
 

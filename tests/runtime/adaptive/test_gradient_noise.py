@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from tidepool.torch.adaptive.gradient_noise import Averages, Lengths, estimate
+from tidepool.torch.adaptive.gradient_noise import NoiseAverages, SquaredNorms, estimate
 from tidepool.torch.adaptive.scaling_rules import RULES, Moment, chosen_rule, factor
 
 SIZE, TRUE_S, TRUE_Q = 400, 9.0, 4.0
@@ -18,7 +18,7 @@ def test_noise_is_found_whatever_the_shares_are(shares: tuple[int, ...], read: s
     generator = torch.Generator().manual_seed(1)
     true = torch.randn(SIZE, generator=generator)
     true *= math.sqrt(TRUE_Q) / true.norm()
-    averages, samples = Averages(), sum(shares)
+    averages, samples = NoiseAverages(), sum(shares)
     for _ in range(2000):
         # Means of so many samples' gradients, each of which differs from the true one by SIZE numbers of this variance.
         means = [true + torch.randn(SIZE, generator=generator) * math.sqrt(TRUE_S / SIZE / b) for b in shares]
@@ -40,7 +40,7 @@ def test_one_part_alone_tells_nothing_nor_does_what_is_not_finite() -> None:
 
 
 def test_averages_begin_with_the_first_measurement_and_are_never_negative() -> None:
-    averages = Averages()
+    averages = NoiseAverages()
     assert averages.total() is None
     averages.add([(8.0, -2.0), (1.0, 3.0)], 8)
     assert averages.groups() == [(pytest.approx(8.0), 0.0), (pytest.approx(1.0), pytest.approx(3.0))]
@@ -51,7 +51,7 @@ def test_lengths_are_told_by_parameter_group_and_as_adam_steps() -> None:
     plain, normed = (torch.nn.Parameter(torch.zeros(3)) for _ in range(2))
     optimizers = {"a": torch.optim.SGD([plain], lr=1.0), "b": torch.optim.Adam([normed], lr=1.0, betas=(0.9, 0.99))}
     gradients = [torch.tensor([1.0, 2.0, 2.0]), torch.tensor([3.0, 0.0, 4.0])]
-    lengths = Lengths(optimizers)
+    lengths = SquaredNorms(optimizers)
     assert lengths.squares([plain, normed], gradients).tolist() == [9.0, 25.0]
     normed.grad = gradients[1].clone()
     for _ in range(6):
@@ -63,7 +63,7 @@ def test_lengths_are_told_by_parameter_group_and_as_adam_steps() -> None:
 
 
 def test_a_single_rank_cuts_fewer_steps_in_two_once_averages_are_full() -> None:
-    lengths = Lengths({"": torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0)})
+    lengths = SquaredNorms({"": torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0)})
     cut = [step for step in range(1200) if lengths.is_cut(step)]
     assert cut == [*range(0, 256, 16), *range(256, 1024, 32), 1024, 1088, 1152]
     assert all(map(lengths.is_ready, cut))

@@ -9,7 +9,7 @@ from msgspec import structs
 from tidepool.profile_checks import PROFILE_SECONDS, Profiles, bounds_of, noise_of, why_batch_refused, why_refused
 from tidepool.protocol import AdaptedBatch, MemberMessage, Profiled, ProfileRefused, StepTimes, decode, encode
 from tidepool.torch import Session
-from tidepool.torch.adaptive.profiler import Made, Profiler, Shape, TimesOfSteps
+from tidepool.torch.adaptive.profiler import CompletedStep, Profiler, Shape, TimesOfSteps
 from tidepool.torch.comm.reducer import CONTROL_SIZE, SumReducer
 from tidepool.torch.state.training_state import Position
 
@@ -43,48 +43,48 @@ def test_a_median_of_the_newest_two_hundred_is_told() -> None:
     table = filled(300, 4.0)
     for _ in range(101):
         table.add(SHAPE, 0.1, 8.0)
-    assert table.news(0.0) == [times(step_seconds=8.0, steps=401)]
+    assert table.take_changes(0.0) == [times(step_seconds=8.0, steps=401)]
 
 
 def test_of_quick_steps_the_newest_ten_minutes_count() -> None:
     table = filled(9 * 300)
     for _ in range(4 * 300):  # 8 of the 17 minutes
         table.add(SHAPE, 0.1, 0.4)
-    assert table.news(0.0) == [times(step_seconds=0.2, steps=13 * 300)]
+    assert table.take_changes(0.0) == [times(step_seconds=0.2, steps=13 * 300)]
     for _ in range(3 * 300):
         table.add(SHAPE, 0.1, 0.4)
-    assert table.news(PROFILE_SECONDS) == [times(step_seconds=0.4, steps=16 * 300)]
+    assert table.take_changes(PROFILE_SECONDS) == [times(step_seconds=0.4, steps=16 * 300)]
 
 
 def test_only_what_has_moved_is_told_again_and_not_too_often() -> None:
     table = filled(100)
-    assert table.news(0.0) == [times(steps=100)]
+    assert table.take_changes(0.0) == [times(steps=100)]
     table.add(SHAPE, 0.1, 0.2)
-    assert table.news(PROFILE_SECONDS + 1) == [], "nothing has moved"
+    assert table.take_changes(PROFILE_SECONDS + 1) == [], "nothing has moved"
     for _ in range(200):
         table.add(SHAPE, 0.1, 0.21)
-    assert table.news(PROFILE_SECONDS + 2) is None, "too soon"
-    assert table.news(2 * PROFILE_SECONDS + 1) == [times(step_seconds=0.21, steps=301)]
+    assert table.take_changes(PROFILE_SECONDS + 2) is None, "too soon"
+    assert table.take_changes(2 * PROFILE_SECONDS + 1) == [times(step_seconds=0.21, steps=301)]
 
 
 def test_a_few_steps_tell_nothing_and_the_first_are_told_again_when_they_have_doubled() -> None:
     table = filled(4)
-    assert table.news(0.0) is None
+    assert table.take_changes(0.0) is None
     table.add(SHAPE, 0.1, 0.2)
-    assert table.news(0.1) == [times(steps=5)]
+    assert table.take_changes(0.1) == [times(steps=5)]
     for _ in range(5):
         table.add(SHAPE, 0.1, 0.2)
-    assert table.news(PROFILE_SECONDS + 1) == [times(steps=10)]
+    assert table.take_changes(PROFILE_SECONDS + 1) == [times(steps=10)]
 
 
 # --- what is measured ---
 
 
-def made(generation: int = 1, pieces: int = 1, seconds: float = 0.2) -> Made:
-    return Made(SHAPE, pieces, seconds, generation)
+def made(generation: int = 1, pieces: int = 1, seconds: float = 0.2) -> CompletedStep:
+    return CompletedStep(SHAPE, pieces, seconds, generation)
 
 
-def profile_of(steps: list[tuple[Made, bool]]) -> list[StepTimes]:
+def profile_of(steps: list[tuple[CompletedStep, bool]]) -> list[StepTimes]:
     """After these steps, each of which two ranks have computed for 0.05 seconds a piece."""
     profiler = Profiler(torch.device("cpu"))
     for step, counts in [*steps, (made(99), True)]:  # figures of a step are told with the next one

@@ -19,7 +19,7 @@ from adaptdl._distributed import Turn
 from adaptdl._loops import shares
 from adaptdl.torch import scaling_rules
 from adaptdl.torch.data import current_dataloader
-from tidepool.torch.state.training_state import Choice
+from tidepool.torch.state.training_state import BatchChoice
 from torch.nn.functional import mse_loss
 from torch.utils.data import DataLoader
 
@@ -164,9 +164,9 @@ def grown(monkeypatch: pytest.MonkeyPatch) -> None:
     """From the third step on the batch is 16, in two micro-batches."""
     asked = itertools.count()
     monkeypatch.setattr(
-        tidepool.torch.adaptive.batch_chooser.Chooser,
+        tidepool.torch.adaptive.batch_chooser.BatchChooser,
         "choose",
-        lambda *_: Choice(16, 1) if next(asked) >= 1 else Choice(8, 0),
+        lambda *_: BatchChoice(16, 1) if next(asked) >= 1 else BatchChoice(8, 0),
     )
 
 
@@ -202,11 +202,11 @@ def test_learning_rates_follow_the_batch(grown: None, rule: scaling_rules.Scalin
     assert parts.rates[-1] == pytest.approx(0.1 * factor)
     assert parts.optimizer.param_groups[0]["lr"] == 0.1
     assert writer.written == {"Total_Batch_Size": 16, "Local_Batch_Size": 8, "Accumulation_Steps": 1}
-    drive = _training.training().drive
-    assert drive is not None
-    assert drive.adaptation is not None
-    assert drive.adaptation.progress >= 6, "as many steps at the first batch size as the epoch has"
-    assert parts.net.gain == drive.adaptation.gain
+    training_loop = _training.training().training_loop
+    assert training_loop is not None
+    assert training_loop.adaptation is not None
+    assert training_loop.adaptation.progress >= 6, "as many steps at the first batch size as the epoch has"
+    assert parts.net.gain == training_loop.adaptation.gain
 
 
 def test_workers_go_on_with_another_pass_before_this_one_is_read_up() -> None:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tidepool.protocol import Join, Member, MemberMessage, ShimCommand, ShimJoin, host_of
-from tidepool.torch.coordination.heartbeats import Pulses, Stuck
+from tidepool.torch.coordination.heartbeats import Heartbeats, Stuck
 from tidepool.torch.coordination.membership import Membership
 
 from tests.runtime.coordination.test_membership import Story, member_id
@@ -13,54 +13,57 @@ STUCK = 60.0
 NAMES = ["a", "b", "c"]
 
 
-def pulse(operation: int = 7, waits: float | None = None, generation: int = 1, step: float = 0.1) -> MemberMessage:
+def heartbeat(operation: int = 7, waits: float | None = None, generation: int = 1, step: float = 0.1) -> MemberMessage:
     return MemberMessage("alive", generation, operation=operation, waits_seconds=waits, step_seconds=step)
 
 
 def judged(
-    pulses: dict[str, tuple[float, MemberMessage]], now: float = 1000.0, given_up: int = 0
+    heartbeats: dict[str, tuple[float, MemberMessage]], now: float = 1000.0, given_up: int = 0
 ) -> list[tuple[str, bool]]:
-    """Return who is stuck, and whether for silence; `pulses`: how many seconds ago which pulse came."""
-    watch = Pulses(STUCK)
+    """Return who is stuck, and whether for silence; `heartbeats`: how many seconds ago which heartbeat came."""
+    watch = Heartbeats(STUCK)
     for _ in range(given_up):
         watch.give_up(Stuck("z", False, 0.0))
-    for name, (ago, said) in pulses.items():
+    for name, (ago, said) in heartbeats.items():
         watch.record(name, said, now - ago)
-    return [(stuck.member_id, stuck.silent) for stuck in watch.stuck(sorted(pulses), now)]
+    return [(stuck.member_id, stuck.silent) for stuck in watch.stuck(sorted(heartbeats), now)]
 
 
-WAITS = pulse(waits=61.0)
+WAITS = heartbeat(waits=61.0)
 CASES = {
-    "nobody waits": ({"a": (0.5, pulse()), "b": (0.5, pulse())}, []),
+    "nobody waits": ({"a": (0.5, heartbeat()), "b": (0.5, heartbeat())}, []),
     "all wait for each other": ({"a": (0.5, WAITS), "b": (0.5, WAITS)}, []),
-    "one is busy, the other has waited too long": ({"a": (0.5, WAITS), "b": (0.5, pulse())}, [("b", False)]),
-    "one is busy, the other has waited a while": ({"a": (0.5, pulse(waits=59.0)), "b": (0.5, pulse())}, []),
-    "one is silent, the other has waited too long": ({"a": (0.5, WAITS), "b": (61.5, pulse())}, [("b", True)]),
-    "it fell silent while it waited too": ({"a": (0.5, WAITS), "b": (61.5, pulse(waits=2.0))}, [("b", True)]),
-    "one is silent, nobody waits": ({"a": (0.5, pulse()), "b": (100.0, pulse())}, []),
-    "one is silent for very long, nobody waits": ({"a": (0.5, pulse()), "b": (181.0, pulse())}, [("b", True)]),
-    "alone and busy": ({"a": (0.5, pulse())}, []),
-    "alone and silent": ({"a": (181.0, pulse())}, [("a", True)]),
-    "a silent one's wait counts for nothing": ({"a": (100.0, WAITS), "b": (0.5, pulse())}, []),
+    "one is busy, the other has waited too long": ({"a": (0.5, WAITS), "b": (0.5, heartbeat())}, [("b", False)]),
+    "one is busy, the other has waited a while": ({"a": (0.5, heartbeat(waits=59.0)), "b": (0.5, heartbeat())}, []),
+    "one is silent, the other has waited too long": ({"a": (0.5, WAITS), "b": (61.5, heartbeat())}, [("b", True)]),
+    "it fell silent while it waited too": ({"a": (0.5, WAITS), "b": (61.5, heartbeat(waits=2.0))}, [("b", True)]),
+    "one is silent, nobody waits": ({"a": (0.5, heartbeat()), "b": (100.0, heartbeat())}, []),
+    "one is silent for very long, nobody waits": ({"a": (0.5, heartbeat()), "b": (181.0, heartbeat())}, [("b", True)]),
+    "alone and busy": ({"a": (0.5, heartbeat())}, []),
+    "alone and silent": ({"a": (181.0, heartbeat())}, [("a", True)]),
+    "a silent one's wait counts for nothing": ({"a": (100.0, WAITS), "b": (0.5, heartbeat())}, []),
     "two are busy": (
-        {"a": (0.5, WAITS), "b": (0.5, pulse()), "c": (0.5, pulse())},
+        {"a": (0.5, WAITS), "b": (0.5, heartbeat()), "c": (0.5, heartbeat())},
         [("b", False), ("c", False)],
     ),
-    "one that has gone further kept nobody waiting": ({"a": (0.5, WAITS), "b": (0.5, pulse(operation=8))}, []),
+    "one that has gone further kept nobody waiting": ({"a": (0.5, WAITS), "b": (0.5, heartbeat(operation=8))}, []),
     "one that has not heard of the next generation": (
-        {"a": (0.5, pulse(waits=61.0, generation=2)), "b": (0.5, pulse(operation=8))},
+        {"a": (0.5, heartbeat(waits=61.0, generation=2)), "b": (0.5, heartbeat(operation=8))},
         [("b", False)],
     ),
-    "its first step may take long": ({"a": (0.5, WAITS), "b": (0.5, pulse(step=0.0))}, []),
-    "its first step takes for ever": ({"a": (0.5, pulse(waits=601.0)), "b": (0.5, pulse(step=0.0))}, [("b", False)]),
-    "silent in its first step": ({"a": (0.5, WAITS), "b": (61.5, pulse(step=0.0))}, [("b", True)]),
-    "steps are long": ({"a": (0.5, pulse(waits=100.0, step=20.0)), "b": (0.5, pulse(step=20.0))}, []),
+    "its first step may take long": ({"a": (0.5, WAITS), "b": (0.5, heartbeat(step=0.0))}, []),
+    "its first step takes for ever": (
+        {"a": (0.5, heartbeat(waits=601.0)), "b": (0.5, heartbeat(step=0.0))},
+        [("b", False)],
+    ),
+    "silent in its first step": ({"a": (0.5, WAITS), "b": (61.5, heartbeat(step=0.0))}, [("b", True)]),
+    "steps are long": ({"a": (0.5, heartbeat(waits=100.0, step=20.0)), "b": (0.5, heartbeat(step=20.0))}, []),
     "steps are long, this one is longer": (
-        {"a": (0.5, pulse(waits=201.0, step=20.0)), "b": (0.5, pulse(step=20.0))},
+        {"a": (0.5, heartbeat(waits=201.0, step=20.0)), "b": (0.5, heartbeat(step=20.0))},
         [("b", False)],
     ),
     "one receives a large state, its sender computes": (
-        {"a": (0.5, pulse(operation=0, waits=100.0)), "b": (0.5, pulse())},
+        {"a": (0.5, heartbeat(operation=0, waits=100.0)), "b": (0.5, heartbeat())},
         [],
     ),
 }
@@ -68,20 +71,20 @@ CASES = {
 
 @pytest.mark.parametrize("case", CASES)
 def test_who_is_stuck(case: str) -> None:
-    pulses, expected = CASES[case]
-    assert judged(pulses) == expected
+    heartbeats, expected = CASES[case]
+    assert judged(heartbeats) == expected
 
 
 @pytest.mark.parametrize(("waits", "given_up", "found"), [(61, 0, True), (239, 1, False), (241, 1, True)])
 def test_a_busy_rank_has_longer_once_another_was_given_up_for_it(waits: int, given_up: int, found: bool) -> None:
-    pulses = {"a": (0.5, pulse(waits=float(waits))), "b": (0.5, pulse())}
-    assert bool(judged(pulses, given_up=given_up)) is found
+    heartbeats = {"a": (0.5, heartbeat(waits=float(waits))), "b": (0.5, heartbeat())}
+    assert bool(judged(heartbeats, given_up=given_up)) is found
 
 
 def test_nobody_is_blamed_for_our_own_sleep() -> None:
-    watch = Pulses(STUCK)
+    watch = Heartbeats(STUCK)
     for name in NAMES:
-        watch.record(name, pulse(waits=1.0 if name == "a" else None), 100.0)
+        watch.record(name, heartbeat(waits=1.0 if name == "a" else None), 100.0)
     watch.look(100.0)
     watch.look(4000.0)
     assert watch.stuck(NAMES, 4000.0) == []
@@ -91,20 +94,20 @@ def test_nobody_is_blamed_for_our_own_sleep() -> None:
 
 
 def test_a_training_that_stands_still_is_told_once_in_words() -> None:
-    watch = Pulses(STUCK)
-    watch.record("a", pulse(operation=7), 100.0)
-    watch.record("b", pulse(operation=7, waits=0.0), 100.0)
+    watch = Heartbeats(STUCK)
+    watch.record("a", heartbeat(operation=7), 100.0)
+    watch.record("b", heartbeat(operation=7, waits=0.0), 100.0)
     assert watch.stalled(["a", "b"], 399.0) is None
     assert watch.stalled(["a", "b"], 401.0) == "No step for 301 s: the script is busy in a."
     assert watch.stalled(["a", "b"], 402.0) is None
-    watch.record("a", pulse(operation=8), 410.0)
+    watch.record("a", heartbeat(operation=8), 410.0)
     assert watch.stalled(["a", "b"], 800.0) is not None, "another stall is told again"
 
 
 @settings(deadline=None)
 @given(st.data())
 def test_only_who_hangs_is_blamed_and_soon(data: st.DataObject) -> None:
-    """Three ranks of uneven speed, whose pulses come late; one of them hangs or is stopped at some operation."""
+    """Three ranks of uneven speed, whose heartbeats come late; one of them hangs or is stopped at some operation."""
     hangs_at = data.draw(st.integers(2, 6), "operation at which it hangs")
     culprit = data.draw(st.sampled_from(NAMES), "who hangs")
     silent = data.draw(st.booleans(), "stopped")
@@ -124,11 +127,11 @@ def test_only_who_hangs_is_blamed_and_soon(data: st.DataObject) -> None:
         done = sum(1 for moment in released[1:] if moment <= at)
         arrived = arrivals[name][done] if done < hangs_at else begun + 1.0
         waiting = arrived <= at and not (name == culprit and done == hangs_at)
-        return pulse(operation=done, waits=at - arrived if waiting else None, step=1.0)
+        return heartbeat(operation=done, waits=at - arrived if waiting else None, step=1.0)
 
-    watch, found = Pulses(STUCK), []
+    watch, found = Heartbeats(STUCK), []
     for name in NAMES:
-        watch.seen(name, 0.0)
+        watch.note_alive(name, 0.0)
     now = 0.0
     while not found and now < stopped_at + 2 * STUCK:
         now += 1.0

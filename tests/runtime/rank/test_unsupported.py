@@ -8,7 +8,7 @@ import pytest
 import torch
 import torch.distributed
 from tidepool.torch import Session
-from tidepool.torch.data import sized
+from tidepool.torch.data import sample_count
 from torch import nn
 from torch.distributed.fsdp import FullyShardedDataParallel, ShardingStrategy, fully_shard
 from torch.distributed.tensor.parallel import ColwiseParallel, parallelize_module
@@ -158,7 +158,7 @@ def test_what_is_left_over_of_a_plain_loop() -> None:
         begun(other, lambda step, inputs: other(inputs).mean().backward())
     loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(torch.ones(8, 4)))
     with pytest.raises(TypeError, match="pass the dataset, not a DataLoader"):
-        sized(loader)
+        sample_count(loader)
 
 
 def test_a_model_that_changes_after_its_session_was_made() -> None:

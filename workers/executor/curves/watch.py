@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from tidepool.journal import read_journal
 from tidepool.protocol import GenerationPlanned, ObservedStep, to_json
-from tidepool.recorded_metrics import RECORDED_FILE, shown
+from tidepool.recorded_metrics import RECORDED_FILE, chart_value
 from tidepool.safe_open import open_below
 
 from workers.executor.curves.names import Names, Owner
@@ -160,7 +160,7 @@ class Watch:
             if source.kind == "log":
                 self.parts[source.where] = point.progress
             named = {
-                known: value if value is None else shown(known, value)
+                known: value if value is None else chart_value(known, value)
                 for name, value in point.metrics.items()
                 if (known := self.names.name_for(owner, source.stem, name)) is not None
             }

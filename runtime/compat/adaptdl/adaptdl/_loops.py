@@ -6,9 +6,9 @@ from contextlib import closing
 from typing import Any
 
 import torch
-from tidepool.torch.data import Feed, Piece, collate, moved, share, sized
-from tidepool.torch.rank.script_loop import Loop
-from tidepool.torch.rank.training_loop import Drive
+from tidepool.torch.data import Feed, MicroBatch, collate, sample_count, share, to_device
+from tidepool.torch.rank.script_loop import ScriptLoop
+from tidepool.torch.rank.training_loop import TrainingLoop
 from tidepool.torch.state.randomness import seed_step
 from torch.utils.data import DataLoader
 
@@ -29,20 +29,20 @@ def trains(training: Training, source: Source) -> bool:
 
 def trained(training: Training, source: Source, loader: DataLoader[Any], *, shuffle: bool) -> Iterator[Any]:
     """This replica's batches of the steps that are left to do."""
-    drive, loop, key = training.drive, training.loop, training.place.key
-    assert drive is not None
-    assert loop is not None
-    _take_batch_size(drive, source)
+    training_loop, script_loop, key = training.training_loop, training.script_loop, training.place.key
+    assert training_loop is not None
+    assert script_loop is not None
+    _take_batch_size(training_loop, source)
     training.begin_training_loop()
-    drive.layout.check()
-    steps = _Steps(drive, loop, loader, shuffle)
-    feed = Feed(loader.dataset, loader.collate_fn, drive.seed, loader.num_workers, drive.generators)
+    training_loop.layout.check()
+    steps = _Steps(training_loop, script_loop, loader, shuffle)
+    feed = Feed(loader.dataset, loader.collate_fn, training_loop.seed, loader.num_workers, training_loop.generators)
     done = _Done(training, steps, key)
     try:
         for batch in steps.batches(feed):
-            held = copy.deepcopy(training.sums.state_dict()) if loop.stands_in else None
+            held = copy.deepcopy(training.sums.state_dict()) if script_loop.stands_in else None
             yield batch
-            if loop.has_summed:
+            if script_loop.has_summed:
                 training.trained = source
             if held is not None:
                 training.sums.load_state_dict(held)
@@ -52,46 +52,52 @@ def trained(training: Training, source: Source, loader: DataLoader[Any], *, shuf
         raise
     finally:
         feed.close()
-    loop.close_pass()
+    script_loop.close_pass()
     done.end()
 
 
-def _take_batch_size(drive: Drive, source: Source) -> None:
+def _take_batch_size(training_loop: TrainingLoop, source: Source) -> None:
     """Train with the first training loader's batch size, unless the job or the state says another."""
-    launch = drive.context.launch if drive.context else None
-    if not drive.position.step and drive.adaptation is None and not (launch and launch.effective_batch_size):
-        drive.position.effective_batch_size = source.batch_size
+    launch = training_loop.context.launch if training_loop.context else None
+    if (
+        not training_loop.position.step
+        and training_loop.adaptation is None
+        and not (launch and launch.effective_batch_size)
+    ):
+        training_loop.position.effective_batch_size = source.batch_size
 
 
 class _Steps:
-    def __init__(self, drive: Drive, loop: Loop, loader: DataLoader[Any], shuffle: bool) -> None:
-        self._drive, self.loop, self._loader, self._shuffle = drive, loop, loader, shuffle
+    def __init__(
+        self, training_loop: TrainingLoop, script_loop: ScriptLoop, loader: DataLoader[Any], shuffle: bool
+    ) -> None:
+        self._training_loop, self.script_loop, self._loader, self._shuffle = training_loop, script_loop, loader, shuffle
         self._drops = loader.drop_last
-        samples, size = sized(loader.dataset), drive.position.effective_batch_size
-        left_over = samples % size if self._drops and drive.adaptation is None and samples >= size else 0
+        samples, size = sample_count(loader.dataset), training_loop.position.effective_batch_size
+        left_over = samples % size if self._drops and training_loop.adaptation is None and samples >= size else 0
         #: Of a pass.
         self.samples = samples - left_over
 
     def batches(self, feed: Feed) -> Iterator[Any]:
-        order = self._in_order(self._drive.division.order(sized(self._loader.dataset)))
-        with closing(self.loop.batches(feed, order, self._draw, self._further, self.samples)) as batches:
+        order = self._in_order(self._training_loop.division.order(sample_count(self._loader.dataset)))
+        with closing(self.script_loop.batches(feed, order, self._draw, self._further, self.samples)) as batches:
             yield from batches
 
     def _in_order(self, order: list[int]) -> list[int]:
         return (order if self._shuffle else list(range(len(order))))[: self.samples]
 
     def _further(self, order: list[int]) -> list[int] | None:
-        drive = self._drive
-        if drive.adaptation is None:
-            return order if drive.position.cursor < self.samples else None
-        now = drive.division.further(drive.position.epoch, order, self.samples, whole=self._drops)
+        training_loop = self._training_loop
+        if training_loop.adaptation is None:
+            return order if training_loop.position.cursor < self.samples else None
+        now = training_loop.division.further(training_loop.position.epoch, order, self.samples, whole=self._drops)
         return now if now is order or now is None else self._in_order(now)
 
     def _draw(self, indices: list[int]) -> Any:
-        return moved(collate(self._loader.dataset, indices, self._loader.collate_fn), self._drive.device)
+        return to_device(collate(self._loader.dataset, indices, self._loader.collate_fn), self._training_loop.device)
 
     def settle(self) -> None:
-        self._drive.transitions.settle()
+        self._training_loop.transitions.settle()
 
 
 class _Done:
@@ -101,7 +107,7 @@ class _Done:
         self._training, self._steps, self._key = training, steps, key
 
     def leave(self) -> None:
-        self._steps.loop.leave(self._steps.samples)
+        self._steps.script_loop.leave(self._steps.samples)
         self.end()
 
     def end(self) -> None:
@@ -111,23 +117,25 @@ class _Done:
 
 def evaluated(training: Training, source: Source, loader: DataLoader[Any], *, shuffle: bool) -> Iterator[Any]:
     """This replica's share of whole batches, and of those that a replica which died has left undone."""
-    drive, key = training.drive, training.place.key
-    assert drive is not None
-    number = _EVALUATION - drive.position.operation
-    order = _order(drive, sized(loader.dataset), shuffle=shuffle)
-    spans = shares(len(order), source.batch_size, drive.world_size, drops_last=loader.drop_last)
+    training_loop, key = training.training_loop, training.place.key
+    assert training_loop is not None
+    number = _EVALUATION - training_loop.position.operation
+    order = _order(training_loop, sample_count(loader.dataset), shuffle=shuffle)
+    spans = shares(len(order), source.batch_size, training_loop.world_size, drops_last=loader.drop_last)
     done = [False] * len(spans)
-    mine = [place for place, (owner, _, _) in enumerate(spans) if owner == drive.rank]
-    feed = Feed(loader.dataset, loader.collate_fn, drive.seed, loader.num_workers, drive.generators)
+    mine = [place for place, (owner, _, _) in enumerate(spans) if owner == training_loop.rank]
+    feed = Feed(loader.dataset, loader.collate_fn, training_loop.seed, loader.num_workers, training_loop.generators)
     try:
         while True:
-            yield from _read(drive, feed, [Piece(number, spans[at][1], order[slice(*spans[at][1:])]) for at in mine])
+            yield from _read(
+                training_loop, feed, [MicroBatch(number, spans[at][1], order[slice(*spans[at][1:])]) for at in mine]
+            )
             for at in mine:
                 done[at] = True
             undone = training.agreed(done)
             if not undone:
                 break
-            mine = undone[drive.rank :: drive.world_size]
+            mine = undone[training_loop.rank :: training_loop.world_size]
     except GeneratorExit:
         training.place.left = lambda: training.end_loop(key, has_trained=False)
         raise
@@ -136,15 +144,15 @@ def evaluated(training: Training, source: Source, loader: DataLoader[Any], *, sh
     training.end_loop(key, has_trained=False)
 
 
-def _order(drive: Drive, samples: int, *, shuffle: bool) -> list[int]:
-    return drive.division.order(samples) if shuffle else list(range(samples))
+def _order(training_loop: TrainingLoop, samples: int, *, shuffle: bool) -> list[int]:
+    return training_loop.division.order(samples) if shuffle else list(range(samples))
 
 
-def _read(drive: Drive, feed: Feed, pieces: list[Piece]) -> Iterator[Any]:
+def _read(training_loop: TrainingLoop, feed: Feed, pieces: list[MicroBatch]) -> Iterator[Any]:
     feed.ahead = lambda: iter(pieces)
     for piece in pieces:
-        with drive.generators.aside():
-            seed_step(drive.seed, piece.step, piece.first)
+        with training_loop.generators.aside():
+            seed_step(training_loop.seed, piece.step, piece.first)
             yield feed.take(piece)
 
 

@@ -10,7 +10,7 @@ from types import FrameType
 from typing import Any
 
 from tidepool.env import adaptdl_variable
-from tidepool.torch.rank.training_loop import Drive
+from tidepool.torch.rank.training_loop import TrainingLoop
 from tidepool.torch.state.checkpoint_files import read_checkpoint, write_files
 
 __all__ = ["begin", "newest", "save", "write_state"]
@@ -20,26 +20,26 @@ _TOLD_TO_STOP = 143
 _PREFIX, _UNFINISHED, _OURS = "checkpoint-", "_checkpoint", "tidepool"
 
 
-def begin(drive: Drive, save_all: Callable[[], object]) -> None:
+def begin(training_loop: TrainingLoop, save_all: Callable[[], object]) -> None:
     """Take over the newest checkpoint; save one and exit after the step in which SIGTERM or SIGINT comes."""
     folder = newest()
     if folder is not None and (folder / _OURS).is_dir() and not int(adaptdl_variable("REPLICA_RANK") or 0):
-        read_checkpoint(folder / _OURS, drive.transitions.state)
-        drive.position.records = []
-    told = threading.Event()
+        read_checkpoint(folder / _OURS, training_loop.transitions.state)
+        training_loop.position.records = []
+    stop_requested = threading.Event()
 
     def stop() -> None:
         save_all()
         sys.exit(_TOLD_TO_STOP)
 
     def hear(number: int, frame: FrameType | None) -> None:
-        told.set()
+        stop_requested.set()
         signal.signal(number, before[number])  # the second one ends the process at once
 
     before: dict[int, Any] = {}
     if threading.current_thread() is threading.main_thread():
         before |= {number: signal.signal(number, hear) for number in (signal.SIGTERM, signal.SIGINT)}
-    drive.is_told_to_stop, drive.stop = told.is_set, stop
+    training_loop.is_stop_requested, training_loop.stop = stop_requested.is_set, stop
 
 
 def newest() -> Path | None:
@@ -50,7 +50,7 @@ def newest() -> Path | None:
     return max(_numbered(Path(path)).items(), default=(0, None))[1]
 
 
-def save(restarts: int, states: dict[str, bytes], drive: Drive | None) -> str | None:
+def save(restarts: int, states: dict[str, bytes], training_loop: TrainingLoop | None) -> str | None:
     """Write a checkpoint, which replaces all others; None: there is no folder for it."""
     path = adaptdl_variable("CHECKPOINT_PATH")
     if path is None:
@@ -60,8 +60,8 @@ def save(restarts: int, states: dict[str, bytes], drive: Drive | None) -> str | 
     unfinished.mkdir(parents=True)
     for name, content in states.items():
         (unfinished / name).write_bytes(content)
-    if drive is not None:
-        structure, tensors = drive.transitions.state.pack()
+    if training_loop is not None:
+        structure, tensors = training_loop.transitions.state.pack()
         write_files(unfinished / _OURS, structure, [tensor.cpu().contiguous() for tensor in tensors])
     older = _numbered(Path(path))
     unfinished.rename(Path(path, f"{_PREFIX}{max([restarts, *(number + 1 for number in older)])}"))

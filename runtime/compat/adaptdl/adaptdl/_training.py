@@ -22,8 +22,8 @@ from tidepool.torch.comm.gather import gather_bytes
 from tidepool.torch.comm.process_group import Group
 from tidepool.torch.comm.standalone_group import meet
 from tidepool.torch.rank.object_patches import adopt_others, refuse_validation, watch_backward
-from tidepool.torch.rank.script_loop import Loop, Words
-from tidepool.torch.rank.training_loop import Drive, Options
+from tidepool.torch.rank.script_loop import ErrorHints, ScriptLoop
+from tidepool.torch.rank.training_loop import Options, TrainingLoop
 from tidepool.torch.rank.unsupported import bare_model
 
 from adaptdl import _standalone
@@ -31,7 +31,7 @@ from adaptdl._ledger import OUTSIDE, Kept, Ledger
 
 __all__ = ["Parallel", "Source", "Training", "training"]
 
-_WORDS = Words(
+_WORDS = ErrorHints(
     outside=(
         "loss.backward() outside of a loop over the AdaptiveDataLoader of the training: take batches from it, while "
         "the model is in train mode"
@@ -110,8 +110,8 @@ class Training:
         #: The first loader that was made, and the one of the training, once it is known.
         self.first: Source | None = None
         self.trained: Source | None = None
-        self.drive: Drive | None = None
-        self.loop: Loop | None = None
+        self.training_loop: TrainingLoop | None = None
+        self.script_loop: ScriptLoop | None = None
         #: Off a cluster, several processes that have met by an address.
         self.group: Group | None = None
         self._kept_for_group: object = None
@@ -126,16 +126,16 @@ class Training:
 
     @property
     def rank(self) -> int:
-        if self.drive is not None:
-            return self.drive.rank
+        if self.training_loop is not None:
+            return self.training_loop.rank
         if self.group is not None:
             return self.group.rank
         return int(adaptdl_variable("REPLICA_RANK") or 0) if self.is_standalone else 0
 
     @property
     def size(self) -> int:
-        if self.drive is not None:
-            return self.drive.world_size
+        if self.training_loop is not None:
+            return self.training_loop.world_size
         if self.group is not None:
             return self.group.size
         return int(adaptdl_variable("NUM_REPLICAS") or 1) if self.is_standalone else 1
@@ -143,13 +143,13 @@ class Training:
     @property
     def hosts(self) -> int:
         if not self.is_standalone:
-            return self.drive.transitions.hosts if self.drive is not None else 1
+            return self.training_loop.transitions.hosts if self.training_loop is not None else 1
         return int(adaptdl_variable("NUM_NODES") or self.size)
 
     @property
     def restarts(self) -> int:
         if not self.is_standalone:
-            return self.drive.group.generation - 1 if self.drive is not None else 0
+            return self.training_loop.group.generation - 1 if self.training_loop is not None else 0
         return int(adaptdl_variable("NUM_RESTARTS") or 0)
 
     @property
@@ -166,7 +166,7 @@ class Training:
 
     def wait_for_turn(self) -> None:
         """On a cluster: be the only process that prepares files, if the first one has not come through yet."""
-        if self.turn is not None and self.drive is None:
+        if self.turn is not None and self.training_loop is None:
             self.turn.take()
 
     def come_through(self) -> None:
@@ -174,7 +174,7 @@ class Training:
             self.turn.give()
 
     def add(self, parallel: Parallel) -> None:
-        if self.drive is not None:
+        if self.training_loop is not None:
             raise RuntimeError("make every AdaptiveDataParallel before the first epoch, or loop over a loader, begins")
         if any(parallel.name == other.name for other in self.parallels):
             raise ValueError(f"there is an AdaptiveDataParallel {parallel.name!r} already: give each a name of its own")
@@ -182,37 +182,37 @@ class Training:
 
     def joins(self) -> bool:
         """Begin the training, if there is one. False: this process is alone and trains nothing."""
-        if self.drive is None and (self.parallels or self.group is not None):
+        if self.training_loop is None and (self.parallels or self.group is not None):
             self._join()
-        return self.drive is not None
+        return self.training_loop is not None
 
     def _join(self) -> None:
         self.come_through()
         context = rank_context()
         refuse_validation(context)
-        drive = Drive(self._model(), self._optimizers(), self._options())
+        training_loop = TrainingLoop(self._model(), self._optimizers(), self._options())
         schedulers = self._schedulers()
-        loop = Loop(drive, {**schedulers, "accumulators": self.sums}, _WORDS)
-        loop.factors = self._factors
-        drive.total_epochs = None
-        drive.before_change = self.share
+        script_loop = ScriptLoop(training_loop, {**schedulers, "accumulators": self.sums}, _WORDS)
+        script_loop.factors = self._factors
+        training_loop.total_epochs = None
+        training_loop.before_change = self.share
         scalers = [item.mp_scaler for item in self.parallels if item.mp_scaler is not None]
-        adopt_others(loop, drive.optimizers, scalers, list(schedulers.values()))
-        watch_backward(loop)
+        adopt_others(script_loop, training_loop.optimizers, scalers, list(schedulers.values()))
+        watch_backward(script_loop)
         if context is None:
-            _standalone.begin(drive, self.save)
-        drive.join()
-        self.drive, self.loop = drive, loop
-        self._see_what_is_done(drive, loop)
+            _standalone.begin(training_loop, self.save)
+        training_loop.join()
+        self.training_loop, self.script_loop = training_loop, script_loop
+        self._see_what_is_done(training_loop, script_loop)
         rank_process.at_success(self._finish)
 
-    def _see_what_is_done(self, drive: Drive, loop: Loop) -> None:
+    def _see_what_is_done(self, training_loop: TrainingLoop, script_loop: ScriptLoop) -> None:
         """Others have trained before: what the script does until it comes to where they are is a replay."""
-        if not drive.position.operation:
+        if not training_loop.position.operation:
             return
-        if drive.position.has_begun or self.ledger.loops[OUTSIDE]:
-            self._put_back = loop.volatile()
-        for optimizer in drive.optimizers.values():
+        if training_loop.position.has_begun or self.ledger.loops[OUTSIDE]:
+            self._put_back = script_loop.volatile()
+        for optimizer in training_loop.optimizers.values():
             optimizer._opt_called = True  # type: ignore[attr-defined]  # else a schedule that follows it complains
 
     def _model(self) -> torch.nn.Module:
@@ -261,12 +261,12 @@ class Training:
         self.settle()
         self.end_loop_outside()
         if self.joins():
-            assert self.drive is not None
-            self.drive.total_epochs = until
+            assert self.training_loop is not None
+            self.training_loop.total_epochs = until
         while self.ledger.finished < until:
             self.place.epoch = number = self.ledger.finished
-            if self.drive is not None:
-                self.drive.generators.begin_epoch()
+            if self.training_loop is not None:
+                self.training_loop.generators.begin_epoch()
             try:
                 yield number
             finally:
@@ -286,8 +286,8 @@ class Training:
         left, self.place.left = self.place.left, None
         if left is not None:
             left()
-        if self.loop is not None and self.place.source is None:
-            self.loop.close()
+        if self.script_loop is not None and self.place.source is None:
+            self.script_loop.close()
         if self.place.epoch_is_over:
             self.place.epoch_is_over = False
             self._end_epoch()
@@ -299,18 +299,18 @@ class Training:
             self._end_epoch()
 
     def _end_epoch(self) -> None:
-        if self.drive is not None:
-            self.drive.end_epoch()
+        if self.training_loop is not None:
+            self.training_loop.end_epoch()
 
     def _finish(self) -> None:
         """The script has ended without an error: leave together."""
         self.settle()
-        drive = self.drive
-        assert drive is not None
+        training_loop = self.training_loop
+        assert training_loop is not None
         if self.place.loop_is_over:
-            drive.total_epochs = drive.position.epoch + 1
+            training_loop.total_epochs = training_loop.position.epoch + 1
             self.end_loop_outside()
-        drive.finish(lambda folder: drive.save_weights("model_epoch_final"))
+        training_loop.finish(lambda folder: training_loop.save_weights("model_epoch_final"))
 
     # --- loops ---
 
@@ -324,19 +324,19 @@ class Training:
         return number >= self.ledger.loops[place.key]
 
     def begin_training_loop(self) -> None:
-        drive, loop = self.drive, self.loop
-        assert drive is not None
-        assert loop is not None
+        training_loop, script_loop = self.training_loop, self.script_loop
+        assert training_loop is not None
+        assert script_loop is not None
         self.end_loop_outside()
         put_back, self._put_back = self._put_back, None
         if put_back is not None:  # what the script has done while it caught up
             put_back()
-        if drive.transitions.state.carried:
-            loop.carry_on()
+        if training_loop.transitions.state.carried:
+            script_loop.carry_on()
         if self.place.epoch is None:
-            drive.generators.begin_epoch()
-        drive.generators.begin_steps()
-        drive.position.has_begun = self.place.epoch is not None
+            training_loop.generators.begin_epoch()
+        training_loop.generators.begin_steps()
+        training_loop.position.has_begun = self.place.epoch is not None
 
     def end_loop(self, key: str, *, has_trained: bool) -> None:
         """All of it has been done. key: of its epoch."""
@@ -345,17 +345,20 @@ class Training:
             return
         if key == OUTSIDE:
             self.place.loop_is_over = True
-        elif self.drive is not None:
-            self.drive.position.passes, self.drive.position.cursor = self.drive.position.passes + 1, 0
+        elif self.training_loop is not None:
+            self.training_loop.position.passes, self.training_loop.position.cursor = (
+                self.training_loop.position.passes + 1,
+                0,
+            )
 
     # --- steps ---
 
     def step(self, optimizer: torch.optim.Optimizer, name: str, real: Callable[[], Any]) -> Any:
         """The script calls an optimizer's step."""
-        if self.loop is None:
+        if self.script_loop is None:
             return self._step_alone(real)
-        result = self.loop.step(name, real)
-        if self.loop.is_whole:  # in vain too, after a death: what it was to use is summed anew
+        result = self.script_loop.step(name, real)
+        if self.script_loop.is_whole:  # in vain too, after a death: what it was to use is summed anew
             self._has_stepped.append(optimizer)
         return result
 
@@ -380,8 +383,8 @@ class Training:
         own = next((one for one in (item.factors() for item in self.parallels) if one is not None), None)
         if own is not None:
             return own
-        assert self.drive is not None
-        return self.drive.adaptation.factors if self.drive.adaptation else ()
+        assert self.training_loop is not None
+        return self.training_loop.adaptation.factors if self.training_loop.adaptation else ()
 
     # --- what replicas tell each other ---
 
@@ -390,7 +393,7 @@ class Training:
         content = pickle.dumps(value)
         self.join_for_sums()
         key = self.place.key
-        if self.place.source is not None or self.drive is None:
+        if self.place.source is not None or self.training_loop is None:
             return _loaded(self._gather(lambda: content))
         calls, number = self.ledger.calls.setdefault(key, []), self.place.called[key]
         self.place.called[key] += 1
@@ -409,8 +412,8 @@ class Training:
         self.settle()
 
     def _gather(self, give: Callable[[], bytes]) -> list[bytes]:
-        if self.drive is not None:
-            return self.drive.gathered(give)
+        if self.training_loop is not None:
+            return self.training_loop.gathered(give)
         return [give()] if self.group is None else gather_bytes(self.group, give())
 
     def save(self) -> str | None:
@@ -420,7 +423,9 @@ class Training:
         self.share()
         if self.rank:
             return None
-        return _standalone.save(self.restarts, {name: state.pack() for name, state in self.states.items()}, self.drive)
+        return _standalone.save(
+            self.restarts, {name: state.pack() for name, state in self.states.items()}, self.training_loop
+        )
 
     def share(self) -> None:
         """Before ranks go: what only they have counts for all, and for those who come."""
@@ -434,14 +439,14 @@ class Training:
         In the same message goes what each has added to accumulators: of who dies later, it is done and counted; of who
         dies before, neither.
         """
-        told = _loaded(self._gather(lambda: pickle.dumps((bytes(done), self._updates()))))
+        gathered = _loaded(self._gather(lambda: pickle.dumps((bytes(done), self._updates()))))
         items = self.ledger.named()
-        for _, updates in told:
+        for _, updates in gathered:
             for name in updates.keys() & items.keys():
                 items[name].add(updates[name])
         for item in items.values():
             item.clear_updates()
-        return [place for place in range(len(done)) if not any(others[place] for others, _ in told)]
+        return [place for place in range(len(done)) if not any(others[place] for others, _ in gathered)]
 
     def _updates(self) -> dict[str, Any]:
         return {name: item.updates() for name, item in self.ledger.named().items() if item.updates()}

@@ -75,10 +75,10 @@ def save_all_states() -> str | None:
     """Write a checkpoint: on a cluster at the next step, else now. Called by all replicas; returns its folder."""
     ours = training()
     if rank_context() is not None:
-        if ours.drive is not None:
-            ours.drive.wants_checkpoint = True
+        if ours.training_loop is not None:
+            ours.training_loop.wants_checkpoint = True
         return None
-    if ours.loop is not None and not ours.loop.is_clean:
+    if ours.script_loop is not None and not ours.script_loop.is_clean:
         raise RuntimeError("save_all_states() in the middle of a step: call it before the batch's backward pass")
     return ours.save()
 

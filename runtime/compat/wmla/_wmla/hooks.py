@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
-from tidepool.torch.data import Collate, collate, moved, sized
+from tidepool.torch.data import Collate, collate, sample_count, to_device
 from torch.utils.data import Dataset
 
 __all__ = ["Batches", "HookedModel", "accuracy", "are_classes", "as_number", "pair_of"]
@@ -35,7 +35,7 @@ class Batches(Dataset[int]):
 
     def __init__(self, dataset: Dataset[Any], size: int, collate_fn: Collate | None, device: torch.device) -> None:
         self._dataset, self._size, self._collate_fn, self._device = dataset, size, collate_fn, device
-        self._samples = sized(dataset)
+        self._samples = sample_count(dataset)
 
     def __len__(self) -> int:
         return -(-self._samples // self._size)
@@ -46,7 +46,7 @@ class Batches(Dataset[int]):
     def read(self, numbers: list[int]) -> Iterator[Any]:
         for number in numbers:
             indices = range(number * self._size, min(self._samples, (number + 1) * self._size))
-            yield moved(collate(self._dataset, list(indices), self._collate_fn), self._device)
+            yield to_device(collate(self._dataset, list(indices), self._collate_fn), self._device)
 
 
 def accuracy(outputs: Any, labels: Any) -> float:

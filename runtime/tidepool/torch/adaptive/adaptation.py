@@ -25,12 +25,12 @@ import torch
 from tidepool.goodput.model import Bounds, Size
 from tidepool.protocol import AdaptedBatch, StepTimes
 from tidepool.rank_process import note_micro_batch
-from tidepool.torch.adaptive.gradient_noise import MOST_GROUPS, Averages, Lengths, estimate
+from tidepool.torch.adaptive.gradient_noise import MOST_GROUPS, NoiseAverages, SquaredNorms, estimate
 from tidepool.torch.adaptive.profiler import TimesOfSteps, device_kind
 from tidepool.torch.adaptive.scaling_rules import RULES, Moment, Rule, chosen_rule, factor
 from tidepool.torch.comm.reducer import CONTROL_SIZE, Bucket, Reducer
 from tidepool.torch.data import Part
-from tidepool.torch.state.training_state import Choice
+from tidepool.torch.state.training_state import BatchChoice
 
 __all__ = ["ADAPTIVE_CONTROL_SIZE", "Adaptation", "Adaptive", "adaptation_of"]
 
@@ -103,12 +103,12 @@ class Chooser(Protocol):
 
     def choose(
         self,
-        present: Choice,
+        present: BatchChoice,
         noise: tuple[float, float] | None,
         times: Callable[[], list[StepTimes]],
         where: tuple[int, Size],
         now: float,
-    ) -> Choice: ...
+    ) -> BatchChoice: ...
 
 
 class Adaptation:
@@ -128,19 +128,19 @@ class Adaptation:
         self.bounds = bounds
         self._rule = chosen_rule(adaptive.rule, optimizers)
         self._warm_up_steps = adaptive.warm_up_steps
-        self._lengths = Lengths(optimizers)
+        self._lengths = SquaredNorms(optimizers)
         self._scaler = scaler
         #: Of the step under way.
-        self.choice = Choice(bounds.batch_size, 0)
+        self.choice = BatchChoice(bounds.batch_size, 0)
         self.gain = 1.0
         self.factors = [1.0] * self._lengths.count
         #: Steps at the submitted batch that all steps so far were worth.
         self.progress = 0.0
-        self.noise = Averages()
+        self.noise = NoiseAverages()
         #: The same, as samples say: since the newest measurement.
         self._since = 0.0
         #: What rank 0 tells with this step's sum.
-        self._next: Choice | None = None
+        self._next: BatchChoice | None = None
         self._meter: _Meter | None = None
         self._measured: list[tuple[float, float]] | None = None
         self._made: dict[str, float] = {}
@@ -186,8 +186,8 @@ class Adaptation:
     def write(self, control: torch.Tensor) -> None:
         if self._next is not None:
             worth, factors = self._worth(self._next)
-            told = [float(self._next.batch), float(self._next.accumulation), worth, *factors]
-            control[_NEXT : _NEXT + len(told)] = torch.tensor(told)
+            choice = [float(self._next.batch), float(self._next.accumulation), worth, *factors]
+            control[_NEXT : _NEXT + len(choice)] = torch.tensor(choice)
             control[_PINNED] = float(self._chooser.is_pinned)
 
     def measure(self, control: list[float], reducer: Reducer, samples: int) -> None:
@@ -219,12 +219,12 @@ class Adaptation:
             self.noise.add(self._measured, self._since)
             self._since, self._measured = 0.0, None
         if control[_NEXT] >= 1:
-            self.choice = Choice(round(control[_NEXT]), round(control[_NEXT + 1]))
+            self.choice = BatchChoice(round(control[_NEXT]), round(control[_NEXT + 1]))
             self.gain = control[_GAIN]
             self.factors = control[_FACTORS : _FACTORS + len(self.factors)]
         return self.choice.batch
 
-    def _worth(self, choice: Choice) -> tuple[float, list[float]]:
+    def _worth(self, choice: BatchChoice) -> tuple[float, list[float]]:
         at = Moment(self.bounds.batch_size, choice.batch, self.progress, self._warm_up_steps)
         groups = self.noise.groups() or repeat(None, len(self.factors))
         return factor("adascale", self.noise.total(), at), [factor(self._rule, group, at) for group in groups]
@@ -242,7 +242,7 @@ class Adaptation:
         """Metrics of the last completed step."""
         return self._made
 
-    def told(self, ranks: int) -> AdaptedBatch:
+    def reported_batch(self, ranks: int) -> AdaptedBatch:
         """Return the report of rank 0 to the control plane. ranks: that share a step now."""
         bounds, choice, noise = self.bounds, self.choice, self.noise.total()
         least, most = bounds.min_micro_batch, bounds.max_micro_batch or bounds.batch_size
@@ -287,16 +287,16 @@ class Adaptation:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.choice = Choice(state["batch"], state["accumulation"])
+        self.choice = BatchChoice(state["batch"], state["accumulation"])
         self.gain, self.progress, self._since = state["gain"], state["progress"], state["since"]
         self._chooser.is_pinned = state["pinned"]
-        self.factors, self.noise = [*state["factors"]], Averages(**state["noise"])
+        self.factors, self.noise = [*state["factors"]], NoiseAverages(**state["noise"])
 
 
 class _Meter:
     """Reads, in one step, how long the gradients of this rank's part are."""
 
-    def __init__(self, lengths: Lengths, samples: int, own: int, is_alone: bool) -> None:
+    def __init__(self, lengths: SquaredNorms, samples: int, own: int, is_alone: bool) -> None:
         self._lengths, self._is_alone = lengths, is_alone
         self._samples = samples
         #: Samples of the part that is read; 0: none is.
@@ -332,9 +332,9 @@ def adaptation_of(
     limits: Mapping[str, int] = MappingProxyType({}),
 ) -> Adaptation:
     """limits: as `LaunchSpec.micro_batch_limits`. Raises ValueError for what cannot be adapted so."""
-    from tidepool.torch.adaptive.batch_chooser import Chooser as BestChooser  # scipy, which no other training needs
+    from tidepool.torch.adaptive.batch_chooser import BatchChooser  # scipy, which no other training needs
 
     adaptive.check(batch_size, virtual_ranks)
     kind = device_kind(next(iter(optimizers.values())).param_groups[0]["params"][0].device)
     bounds = adaptive.bounds(batch_size, rank_batch_size, limits.get(kind))
-    return Adaptation(adaptive, bounds, optimizers, scaler, BestChooser(bounds, adaptive.every_seconds), kind)
+    return Adaptation(adaptive, bounds, optimizers, scaler, BatchChooser(bounds, adaptive.every_seconds), kind)

@@ -11,9 +11,9 @@ from tidepool.goodput.curve import best
 from tidepool.goodput.fit import fit
 from tidepool.goodput.model import Bounds, NoiseScale, Point, Size, ThroughputParameters, gain
 from tidepool.protocol import StepTimes
-from tidepool.torch.state.training_state import Choice
+from tidepool.torch.state.training_state import BatchChoice
 
-__all__ = ["Chooser", "LossWatch"]
+__all__ = ["BatchChooser", "LossWatch"]
 
 #: A batch is changed for so much more goodput.
 WORTH_A_CHANGE = 1.05
@@ -43,7 +43,7 @@ class LossWatch:
         return not self._steps_left and not self._mean <= self._before + (_RISEN - 1) * abs(self._before)
 
 
-class Chooser:
+class BatchChooser:
     def __init__(self, bounds: Bounds, every_seconds: float) -> None:
         self._bounds = bounds
         self._every_seconds = every_seconds
@@ -56,12 +56,12 @@ class Chooser:
 
     def choose(
         self,
-        present: Choice,
+        present: BatchChoice,
         noise: tuple[float, float] | None,
         times: Callable[[], list[StepTimes]],
         where: tuple[int, Size],
         now: float,
-    ) -> Choice:
+    ) -> BatchChoice:
         """The batch of the next step. where: generation, and the ranks that share steps. now: monotonic seconds."""
         generation, size = where
         if self.is_pinned:
@@ -82,7 +82,9 @@ class Chooser:
             text = f"the loss has risen since the batch grew: it stays at {self._bounds.batch_size} from now on"
             print(f"tidepool: {text}", file=sys.stderr, flush=True)  # noqa: T201
 
-    def _best(self, present: Choice, noise: tuple[float, float] | None, times: list[StepTimes], size: Size) -> Choice:
+    def _best(
+        self, present: BatchChoice, noise: tuple[float, float] | None, times: list[StepTimes], size: Size
+    ) -> BatchChoice:
         stay = self._split(present.batch, size)
         points = [
             Point(one.hosts, one.ranks, one.batch, one.compute_seconds, one.step_seconds, one.steps) for one in times
@@ -97,16 +99,16 @@ class Chooser:
         most = best(found.parameters, self._bounds, scale, size)
         if most.goodput <= WORTH_A_CHANGE * self._goodput(stay, scale, size):
             return stay
-        return Choice(most.batch, most.accumulation)
+        return BatchChoice(most.batch, most.accumulation)
 
-    def _split(self, batch: int, size: Size) -> Choice:
+    def _split(self, batch: int, size: Size) -> BatchChoice:
         """The same batch on these ranks, with as few micro-batches as fit."""
         share = -(-batch // size.ranks)
         most = self._bounds.max_micro_batch or share
         needed = -(-share // most) - 1
-        return Choice(batch, max(needed, 1) if size.ranks == 1 and batch > self._bounds.batch_size else needed)
+        return BatchChoice(batch, max(needed, 1) if size.ranks == 1 and batch > self._bounds.batch_size else needed)
 
-    def _goodput(self, choice: Choice, noise: NoiseScale, size: Size) -> float:
+    def _goodput(self, choice: BatchChoice, noise: NoiseScale, size: Size) -> float:
         assert self._parameters is not None
         micro = -(-choice.batch // (size.ranks * (choice.accumulation + 1)))
         compute = self._parameters.compute_seconds(float(micro))

@@ -19,7 +19,15 @@ from typing import Any
 
 import torch
 
-__all__ = ["CUT_EACH", "MEASURED_EACH", "MOST_GROUPS", "Averages", "Lengths", "estimate", "has_second_moments"]
+__all__ = [
+    "CUT_EACH",
+    "MEASURED_EACH",
+    "MOST_GROUPS",
+    "NoiseAverages",
+    "SquaredNorms",
+    "estimate",
+    "has_second_moments",
+]
 
 #: Steps from one measurement to the next.
 MEASURED_EACH = 16
@@ -47,7 +55,7 @@ def estimate(mean_square: float, mean_inverse: float, square: float, samples: in
 
 
 @dataclass
-class Averages:
+class NoiseAverages:
     """Averages of S and Q by parameter group, each for itself, as if they had begun with the first measurement."""
 
     variances: list[float] = field(default_factory=list)
@@ -87,7 +95,7 @@ def has_second_moments(optimizer: torch.optim.Optimizer) -> bool:
     return isinstance(optimizer, torch.optim.Adam | torch.optim.AdamW)
 
 
-class Lengths:
+class SquaredNorms:
     """Squared lengths of gradients by parameter group."""
 
     def __init__(self, optimizers: Mapping[str, torch.optim.Optimizer]) -> None:

@@ -20,7 +20,7 @@ from tidepool.protocol import AdaptedBatch, MemberMessage, StepTimes
 from tidepool.shim_slots import VIRTUAL_MODEL
 from tidepool.torch.state.training_state import Position
 
-__all__ = ["TIMES", "Made", "Profiler", "Shape", "Stopwatch", "TimesOfSteps", "device_kind"]
+__all__ = ["TIMES", "CompletedStep", "Profiler", "Shape", "Stopwatch", "TimesOfSteps", "device_kind"]
 
 #: Places of the control block that this takes.
 TIMES = 2
@@ -77,7 +77,7 @@ class TimesOfSteps:
         self._kind = kind
         #: Least recently used shapes first.
         self._newest: dict[Shape, _Newest] = {}
-        self._told: dict[Shape, StepTimes] = {}
+        self._reported: dict[Shape, StepTimes] = {}
         self._looked_at: float | None = None
 
     def add(self, shape: Shape, compute_seconds: float, step_seconds: float) -> None:
@@ -87,13 +87,13 @@ class TimesOfSteps:
         if len(self._newest) > _MOST_SHAPES:
             oldest = next(iter(self._newest))
             del self._newest[oldest]
-            self._told.pop(oldest, None)
+            self._reported.pop(oldest, None)
 
     def medians(self) -> list[StepTimes]:
         """Return the medians of each shape with enough steps; the shape used last comes last."""
         return [self._median(shape) for shape, newest in self._newest.items() if newest.count >= _FEWEST_STEPS]
 
-    def news(self, now: float) -> list[StepTimes] | None:
+    def take_changes(self, now: float) -> list[StepTimes] | None:
         """Return what has moved since the last report. None: too early to tell anything. now: monotonic seconds."""
         if self._looked_at is not None and now - self._looked_at < PROFILE_SECONDS:
             return None
@@ -102,7 +102,7 @@ class TimesOfSteps:
             return None
         self._looked_at = now
         moved = [times for times in medians if self._has_moved(times)]
-        self._told |= {_shape_of(times): times for times in moved}
+        self._reported |= {_shape_of(times): times for times in moved}
         return moved
 
     def _median(self, shape: Shape) -> StepTimes:
@@ -110,10 +110,10 @@ class TimesOfSteps:
         return StepTimes(self._kind, *shape, compute, step, self._newest[shape].count)
 
     def _has_moved(self, times: StepTimes) -> bool:
-        told = self._told.get(_shape_of(times))
-        if told is None or (told.steps < _ENOUGH_STEPS and times.steps >= 2 * told.steps):
+        reported = self._reported.get(_shape_of(times))
+        if reported is None or (reported.steps < _ENOUGH_STEPS and times.steps >= 2 * reported.steps):
             return True
-        pairs = (told.compute_seconds, times.compute_seconds), (told.step_seconds, times.step_seconds)
+        pairs = (reported.compute_seconds, times.compute_seconds), (reported.step_seconds, times.step_seconds)
         return any(_moved(older, newer) for older, newer in pairs)
 
 
@@ -127,14 +127,14 @@ def _moved(before: float | None, after: float | None) -> bool:
     return abs(after - before) > _MOVED * before
 
 
-def _is_news(told: AdaptedBatch | None, batch: AdaptedBatch | None) -> bool:
-    if told is None or batch is None:
+def _has_changed(reported: AdaptedBatch | None, batch: AdaptedBatch | None) -> bool:
+    if reported is None or batch is None:
         return batch is not None
     drifting = ("gain", "variance", "squared_gradient")
-    if any(_moved(getattr(told, name), getattr(batch, name)) for name in drifting):
+    if any(_moved(getattr(reported, name), getattr(batch, name)) for name in drifting):
         return True
     choice = ("batch", "micro_batch", "accumulation", "pinned", "most_micro_batch")
-    return any(getattr(told, name) != getattr(batch, name) for name in choice)
+    return any(getattr(reported, name) != getattr(batch, name) for name in choice)
 
 
 class Stopwatch:
@@ -164,7 +164,7 @@ class Stopwatch:
 
 
 @dataclass(frozen=True)
-class Made:
+class CompletedStep:
     """A completed step, as one rank saw it."""
 
     shape: Shape
@@ -186,7 +186,7 @@ class Profiler:
         self._generation = 0
         self._unsettled = UNSETTLED_STEPS
         #: The step before, if it counts, and this rank's seconds for a micro-batch of it.
-        self._before: Made | None = None
+        self._before: CompletedStep | None = None
         self._own_seconds: float | None = None
         #: How the batch adapts, as it was told.
         self._adapted: AdaptedBatch | None = None
@@ -203,9 +203,9 @@ class Profiler:
         if self._own_seconds is not None:
             places[:] = torch.tensor([self._own_seconds, 1.0])
 
-    def made(self, step: Made, told: tuple[float, float], *, counts: bool = True) -> None:
+    def made(self, step: CompletedStep, reported: tuple[float, float], *, counts: bool = True) -> None:
         """A step is complete. told: what its sum says of the step before. counts: it was a step like others."""
-        seconds, ranks = told
+        seconds, ranks = reported
         if self._before is not None and ranks >= 1:
             compute = seconds / ranks
             once = self._before.seconds - (self._before.pieces - 1) * compute
@@ -224,11 +224,11 @@ class Profiler:
         if self._refusal:
             why, self._refusal = self._refusal, ""
             return MemberMessage("profile", step=position.step, error=why)
-        times = self.times.news(now)
+        times = self.times.take_changes(now)
         if times is None:
             return None
         batch = adapted() if adapted is not None else None
-        if not times and not _is_news(self._adapted, batch):
+        if not times and not _has_changed(self._adapted, batch):
             return None
         self._adapted = batch
         return MemberMessage(

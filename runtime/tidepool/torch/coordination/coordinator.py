@@ -24,7 +24,7 @@ from torch._C._distributed_c10d import TCPStore
 from tidepool.env import share_faults
 from tidepool.faults import fault
 from tidepool.journal import Journal, read_journal, replace_file
-from tidepool.json_sockets import Lines, between_hosts, dial
+from tidepool.json_sockets import Lines, connect_tcp, set_tcp_options
 from tidepool.procfs import started_at
 from tidepool.profile_checks import Profiles
 from tidepool.protocol import (
@@ -136,7 +136,7 @@ class Coordinator:
     def _accept(self, listener: socket.socket, from_executor: bool) -> None:
         connection, _ = listener.accept()
         if not from_executor:
-            between_hosts(connection)
+            set_tcp_options(connection)
         connection.settimeout(5.0)
         self._selector.register(connection, selectors.EVENT_READ, partial(self._read, _Peer(connection, from_executor)))
 
@@ -290,7 +290,7 @@ class Coordinator:
         place: dict[str, Any] = {}
         try:
             place = json.loads((self._folder / "coordinator.json").read_text())
-            connection = dial((place["address"], place["port"]), _REACH_SECONDS)
+            connection = connect_tcp((place["address"], place["port"]), _REACH_SECONDS)
         except (OSError, ValueError) as error:
             logger.info("job=%s has no other coordinator: %s", self._desired.job, error)
             return place.get("host") if _is_unreachable(error) else None

@@ -42,7 +42,7 @@ class Failures:
     _ends: dict[str, RankEnd] = field(default_factory=dict)
     _known: set[str] = field(default_factory=set)
     #: (error, step) -> the first generation that went on without one that it had ended.
-    _seen: dict[tuple[str, int], int] = field(default_factory=dict)
+    _first_generation: dict[tuple[str, int], int] = field(default_factory=dict)
     #: member_id -> step after which its slot gets another rank.
     _waiting: dict[str, int] = field(default_factory=dict)
 
@@ -65,7 +65,7 @@ class Failures:
         if not connected:
             self.rank_failed(end.member_id, took_part=False)
 
-    def news(self) -> list[Failure]:
+    def take_complete(self) -> list[Failure]:
         """Failures of which everything is known now."""
         found = []
         for member_id, end in list(self._ends.items()):
@@ -89,8 +89,8 @@ class Failures:
 
     def _note(self, end: RankEnd, generation: int, step: int) -> Failure:
         key = error_key(end.error, end.code, end.signal), step
-        again = key in self._seen and (step == _BEFORE or generation > self._seen[key])
-        self._seen.setdefault(key, generation)
+        again = key in self._first_generation and (step == _BEFORE or generation > self._first_generation[key])
+        self._first_generation.setdefault(key, generation)
         if not again:
             self._waiting[end.member_id] = step
         return Failure(end, None if step == _BEFORE else step, generation, again)

@@ -1,4 +1,4 @@
-"""Detection of stuck ranks from their pulses, without any I/O.
+"""Detection of stuck ranks from their heartbeats, without any I/O.
 
 Each rank's control thread tells about once a second where its training thread is. Two things are suspicious: silence
 (the process is stopped, holds the interpreter's lock, or its host is gone), and a rank that others wait for in a
@@ -12,10 +12,10 @@ from dataclasses import dataclass
 
 from tidepool.protocol import MemberMessage
 
-__all__ = ["PULSE_SECONDS", "Pulses", "Stuck"]
+__all__ = ["HEARTBEAT_SECONDS", "Heartbeats", "Stuck"]
 
-#: Time between two pulses of a rank.
-PULSE_SECONDS = 1.0
+#: Time between two heartbeats of a rank.
+HEARTBEAT_SECONDS = 1.0
 #: Patience in median steps, where that is more than the setting.
 _STEPS = 10
 #: More patience, in multiples: with a silent rank that nobody waits for, and with one that has made no step yet.
@@ -44,7 +44,7 @@ class Stuck:
 
 
 @dataclass
-class _Pulse:
+class _Heartbeat:
     seen_at: float
     generation: int = 0
     operation: int = 0
@@ -58,10 +58,10 @@ class _Pulse:
         return self.generation, self.operation
 
 
-class Pulses:
+class Heartbeats:
     def __init__(self, stuck_seconds: float) -> None:
         self._stuck_seconds = stuck_seconds
-        self._pulses: dict[str, _Pulse] = {}
+        self._heartbeats: dict[str, _Heartbeat] = {}
         self._looked_at: float | None = None
         #: Times that a busy rank was given up.
         self._given_up = 0
@@ -69,37 +69,39 @@ class Pulses:
         self._moved_at: float | None = None
         self._stall_reported = False
 
-    def seen(self, member_id: str, now: float) -> None:
+    def note_alive(self, member_id: str, now: float) -> None:
         """Note a sign of life."""
-        self._pulses.setdefault(member_id, _Pulse(now)).seen_at = now
+        self._heartbeats.setdefault(member_id, _Heartbeat(now)).seen_at = now
 
     def record(self, member_id: str, message: MemberMessage, now: float) -> None:
-        """Note a pulse."""
+        """Note a heartbeat."""
         waiting_since = None if message.waits_seconds is None else now - message.waits_seconds
-        self._pulses[member_id] = _Pulse(
+        self._heartbeats[member_id] = _Heartbeat(
             now, message.generation, message.operation, waiting_since, message.step_seconds
         )
         if message.generation and (message.operation > self._newest or self._moved_at is None):
             self._newest, self._moved_at, self._stall_reported = message.operation, now, False
 
     def forget(self, member_id: str) -> None:
-        self._pulses.pop(member_id, None)
+        self._heartbeats.pop(member_id, None)
 
     def look(self, now: float) -> None:
         """Called often. A gap means that we ourselves stood still: nobody is blamed for that time."""
         slept = 0.0 if self._looked_at is None else now - self._looked_at
         if slept > _SLEEP_SECONDS:
-            for pulse in self._pulses.values():
-                pulse.seen_at += slept
-                if pulse.waiting_since is not None:
-                    pulse.waiting_since += slept
+            for heartbeat in self._heartbeats.values():
+                heartbeat.seen_at += slept
+                if heartbeat.waiting_since is not None:
+                    heartbeat.waiting_since += slept
             if self._moved_at is not None:
                 self._moved_at += slept
         self._looked_at = now
 
     def patience(self, members: Iterable[str]) -> float:
         steps = [
-            pulse.step_seconds for member_id in members if (pulse := self._pulses.get(member_id)) and pulse.step_seconds
+            heartbeat.step_seconds
+            for member_id in members
+            if (heartbeat := self._heartbeats.get(member_id)) and heartbeat.step_seconds
         ]
         return max(self._stuck_seconds, _STEPS * statistics.median(steps) if steps else 0.0)
 
@@ -107,33 +109,33 @@ class Pulses:
         """The members that hold up those they train with, or seem dead."""
         patience = self.patience(members)
         waits = {
-            member_id: now - pulse.waiting_since
+            member_id: now - heartbeat.waiting_since
             for member_id in members
-            if (pulse := self._pulses.get(member_id))
-            and pulse.waiting_since is not None
-            and now - pulse.seen_at <= patience
+            if (heartbeat := self._heartbeats.get(member_id))
+            and heartbeat.waiting_since is not None
+            and now - heartbeat.seen_at <= patience
         }
-        found = [self._judge(member_id, waits, patience, now) for member_id in members if member_id in self._pulses]
+        found = [self._judge(member_id, waits, patience, now) for member_id in members if member_id in self._heartbeats]
         return [stuck for stuck in found if stuck is not None]
 
     def give_up(self, stuck: Stuck) -> None:
         self._given_up += not stuck.silent
 
     def _judge(self, member_id: str, waits: dict[str, float], patience: float, now: float) -> Stuck | None:
-        pulse = self._pulses[member_id]
-        silent = now - pulse.seen_at
+        heartbeat = self._heartbeats[member_id]
+        silent = now - heartbeat.seen_at
         longest = max((seconds for other, seconds in waits.items() if other != member_id), default=0.0)
         if silent > patience * (1 if longest > patience else _ALONE):
             return Stuck(member_id, True, silent)
-        if silent > patience or pulse.waiting_since is not None:
+        if silent > patience or heartbeat.waiting_since is not None:
             return None
         # Who is already further than the one that waits has not kept it waiting: that one's news is older.
         held_up = [
             seconds
             for other, seconds in waits.items()
-            if other != member_id and pulse.place <= self._pulses[other].place
+            if other != member_id and heartbeat.place <= self._heartbeats[other].place
         ]
-        busy = patience * _ONCE_MORE**self._given_up * (1 if pulse.step_seconds else _FIRST_STEP)
+        busy = patience * _ONCE_MORE**self._given_up * (1 if heartbeat.step_seconds else _FIRST_STEP)
         longest = max(held_up, default=0.0)
         return Stuck(member_id, False, longest) if longest > busy else None
 
@@ -145,7 +147,7 @@ class Pulses:
         if seconds <= _STALL * self.patience(members):
             return None
         self._stall_reported = True
-        known = {member_id: self._pulses[member_id] for member_id in members if member_id in self._pulses}
-        busy = sorted(member_id for member_id, pulse in known.items() if pulse.waiting_since is None)
+        known = {member_id: self._heartbeats[member_id] for member_id in members if member_id in self._heartbeats}
+        busy = sorted(member_id for member_id, heartbeat in known.items() if heartbeat.waiting_since is None)
         doing = f"the script is busy in {', '.join(busy)}" if busy else "all ranks wait for each other"
         return f"No step for {seconds:.0f} s: {doing}."

@@ -34,14 +34,14 @@ from tidepool.protocol import (
     ShimJoin,
 )
 from tidepool.torch.coordination.failures import Failures
-from tidepool.torch.coordination.heartbeats import Pulses
+from tidepool.torch.coordination.heartbeats import Heartbeats
 from tidepool.torch.coordination.publication import Publications
 from tidepool.torch.coordination.roster import (
     Action,
     Pending,
+    PredecessorPlans,
     Rank,
     Send,
-    Succession,
     active_record,
     generation_of,
     holders_of,
@@ -74,7 +74,7 @@ class Membership:
     finished: bool = False
     #: Every rank that held the state is gone: this attempt is over.
     lost: bool = False
-    succession: Succession = field(default_factory=Succession)
+    succession: PredecessorPlans = field(default_factory=PredecessorPlans)
     #: Newest generation whose beginning is in the journal.
     recorded: int = 0
     publications: Publications = field(default_factory=Publications)
@@ -88,7 +88,7 @@ class Membership:
     backoff: Backoff = field(default_factory=lambda: Backoff(first_seconds=0.25, longest_seconds=15.0))
 
     def __post_init__(self) -> None:
-        self._pulses = Pulses(self.stuck_seconds)
+        self._heartbeats = Heartbeats(self.stuck_seconds)
 
     # --- what happened ---
 
@@ -113,7 +113,7 @@ class Membership:
         ready_at = now if join.ready else None
         rank = Rank(join.member_id, join.host, join.slot, ready_at, join.generation, False, join.target_revision)
         self.ranks[join.member_id] = rank
-        self._pulses.seen(join.member_id, now)
+        self._heartbeats.note_alive(join.member_id, now)
         self._catch_up_with(join)
         self.succession.returned(join.member_id)
         joined = RankJoined(rank.member_id, rank.host, rank.slot, at=now)
@@ -131,7 +131,7 @@ class Membership:
         rank = self.ranks.get(member_id)
         if rank is None:
             return []
-        self._pulses.seen(member_id, now)
+        self._heartbeats.note_alive(member_id, now)
         answers: dict[str, Callable[[Rank, MemberMessage, float], list[Action]]] = {
             "ready": self._ready,
             "prepared": self._prepared,
@@ -148,7 +148,7 @@ class Membership:
         return answers[message.kind](rank, message, now)
 
     def disconnected(self, member_id: str, now: float) -> list[Action]:
-        self._pulses.forget(member_id)
+        self._heartbeats.forget(member_id)
         rank = self.ranks.pop(member_id, None)
         if rank is None or self.finished or self.halted or rank.left:
             return []
@@ -170,7 +170,7 @@ class Membership:
         return [*fences, *(self._end_succession(now) if dead else []), *self._apply_failures(now)]
 
     def ticked(self, now: float) -> list[Action]:
-        self._pulses.look(now)
+        self._heartbeats.look(now)
         return [*self._give_up_stuck(now), *self._overdue(now), *self._replan(now)]
 
     def _overdue(self, now: float) -> list[Action]:
@@ -189,7 +189,7 @@ class Membership:
         """Continue after a restart of the coordinator, from its journal: members have a while to join again."""
         self.generation, self.active = max(planned), planned.get(active)
         self.recorded, self.target_revision = active, target_revision
-        self.succession = Succession.of(planned, self.active, now)
+        self.succession = PredecessorPlans.of(planned, self.active, now)
 
     def _catch_up_with(self, join: Join) -> None:
         later = self.succession.later_plan(join, generation_of(self.active))
@@ -305,7 +305,7 @@ class Membership:
     def _checkpoint(self, rank: Rank, message: MemberMessage, now: float) -> list[Action]:
         takes_part = rank.member_id in holders_of(self.ranks, self.active)
         over = self.finished or self.lost
-        answer = self.publications.asked(rank.member_id, message, now, takes_part=takes_part, over=over)
+        answer = self.publications.decide(rank.member_id, message, now, takes_part=takes_part, over=over)
         return [*answer, *(self._halt_if_saved(message, now) if message.step in self.publications.steps else [])]
 
     def published(self, message: MemberMessage, path: str, now: float) -> list[Action]:
@@ -322,7 +322,7 @@ class Membership:
         return [record, *(Send(member_id, CoordinatorMessage("stop")) for member_id in self.ranks)]
 
     def _alive(self, rank: Rank, message: MemberMessage, now: float) -> list[Action]:
-        self._pulses.record(rank.member_id, message, now)
+        self._heartbeats.record(rank.member_id, message, now)
         overcome = self.failures.overcome(message.step) if rank.member_id in member_ids(self.active) else []
         return [ShimCommand("retry", member_id) for member_id in overcome]
 
@@ -333,16 +333,16 @@ class Membership:
         if self.finished or self.lost or self.succession.awaited or self.active is None:
             return []
         members = self._training()
-        given_up = self._pulses.stuck(members, now)
+        given_up = self._heartbeats.stuck(members, now)
         if not given_up:
-            stalled = self._pulses.stalled(members, now)
+            stalled = self._heartbeats.stalled(members, now)
             return [NoProgress(stalled, at=now)] if stalled else []
         actions: list[Action] = []
         for stuck in given_up:
             host, seconds = self.ranks[stuck.member_id].host, round(stuck.seconds, 1)
             actions.append(RankStuck(stuck.member_id, host, stuck.silent, seconds, stuck.why, at=now))
             actions += self._fence(stuck.member_id, stuck.why)
-            self._pulses.give_up(stuck)
+            self._heartbeats.give_up(stuck)
         return actions + self._recover(now)
 
     def _apply_failures(self, now: float) -> list[Action]:
@@ -350,7 +350,7 @@ class Membership:
         actions: list[Action] = []
         if self.active is None or self.finished:
             return actions
-        for failure in self.failures.news():
+        for failure in self.failures.take_complete():
             actions.append(failure.record(RankFailed, now))
             if failure.again and failure.step is not None:
                 return [*actions, failure.record(AttemptFailed, now), *self._lose(now)]
@@ -369,7 +369,7 @@ class Membership:
     def _fence(self, member_id: str, why: str) -> list[Action]:
         """Treat a rank as dead from now on. Whether or not it receives the message, its shim kills it."""
         self.fenced[member_id] = why
-        self._pulses.forget(member_id)
+        self._heartbeats.forget(member_id)
         del self.ranks[member_id]
         return [Send(member_id, CoordinatorMessage("fenced")), ShimCommand("fence", member_id, why)]
 

@@ -60,7 +60,7 @@ class Publications:
         """The newest checkpoint's age, for a rank that may become rank 0 and write the next."""
         return [Send(member_id, CoordinatorMessage("checkpointed", age=now - self.newest_at))] if self.newest_at else []
 
-    def asked(
+    def decide(
         self, member_id: str, message: MemberMessage, now: float, *, takes_part: bool, over: bool
     ) -> list[Action]:
         """Publish the checkpoint of a rank that goes on training, once for each step; refuse others."""

@@ -24,10 +24,10 @@ __all__ = [
     "REJOIN_SECONDS",
     "Action",
     "Pending",
+    "PredecessorPlans",
     "Publish",
     "Rank",
     "Send",
-    "Succession",
     "active_record",
     "generation_of",
     "holders_of",
@@ -154,7 +154,7 @@ def next_change(
 
 
 @dataclass
-class Succession:
+class PredecessorPlans:
     """A restarted coordinator's view of its predecessor's plans, from the journal.
 
     Ranks train on while there is no coordinator. Until all members of the active generation are back, or given up,

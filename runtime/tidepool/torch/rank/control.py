@@ -15,16 +15,16 @@ from typing import TypeVar
 import msgspec
 import torch
 
-from tidepool.coordinator_client import RankLink
+from tidepool.coordinator_client import RankConnection
 from tidepool.env import RankContext
 from tidepool.faults import fault
 from tidepool.procfs import end_at_once
 from tidepool.protocol import CoordinatorMessage, GenerationPlan, Join, MemberMessage, encode
 from tidepool.torch.comm.process_group import CommunicationError, Group, make_group
-from tidepool.torch.coordination.heartbeats import PULSE_SECONDS
+from tidepool.torch.coordination.heartbeats import HEARTBEAT_SECONDS
 from tidepool.torch.state.training_state import Position
 
-__all__ = ["Control", "Prepared"]
+__all__ = ["Control", "PreparedGeneration"]
 
 #: Steps whose median a rank reports.
 _STEPS = 16
@@ -33,14 +33,14 @@ T = TypeVar("T")
 
 
 @dataclass
-class Prepared:
+class PreparedGeneration:
     """A planned generation on this rank; without a group when this rank leaves with it."""
 
     plan: GenerationPlan
     group: Group | None
 
 
-class Control(RankLink):
+class Control(RankConnection):
     """State by received messages. `changed` is notified with each message; the fields below are guarded by it."""
 
     REPEATED = frozenset({"switched", "finished", "restored", "checkpoint", "profile"})
@@ -49,7 +49,7 @@ class Control(RankLink):
         super().__init__(context)
         self._device = device
         self._position = position
-        self.prepared: dict[int, Prepared] = {}
+        self.prepared: dict[int, PreparedGeneration] = {}
         self.committed = 0
         self.recovery: GenerationPlan | None = None
         self.stopping = False
@@ -66,7 +66,7 @@ class Control(RankLink):
         self._abandoned: set[int] = set()
         self._ready = False
         self._start(self._listen, "control")
-        self._start(self._beat, "pulse")
+        self._start(self._beat, "heartbeat")
 
     # --- for the training loop ---
 
@@ -102,7 +102,7 @@ class Control(RankLink):
                 else:
                     group.break_off()  # told to recover while the group was being built
 
-    def forget(self, prepared: Prepared) -> None:
+    def forget(self, prepared: PreparedGeneration) -> None:
         """Joining `prepared` has failed: only a later generation may still invite this rank."""
         with self.changed:
             self.prepared.pop(prepared.plan.generation, None)
@@ -148,14 +148,14 @@ class Control(RankLink):
     def _beat(self) -> None:
         """Tell where the training thread is, for as long as this process can run at all."""
         while True:
-            time.sleep(PULSE_SECONDS)
-            line = encode(self._pulse())
+            time.sleep(HEARTBEAT_SECONDS)
+            line = encode(self._heartbeat())
             with self._send_lock:
                 # Never wait here: the training thread also wants the lock, and a stopped coordinator reads nothing.
                 if self._connection is not None and select.select([], [self._connection], [], 0)[1]:
                     self._send(line)
 
-    def _pulse(self) -> MemberMessage:
+    def _heartbeat(self) -> MemberMessage:
         receiving = (prepared.group for prepared in list(self.prepared.values()) if prepared.group)
         joining = next((group for group in receiving if group.waiting_since is not None), None)
         group, building = self._forming or self._active or joining, self._building
@@ -214,7 +214,7 @@ class Control(RankLink):
 
     def _prepare(self, plan: GenerationPlan) -> None:
         if all(member.member_id != self._context.member_id for member in plan.members):
-            self.prepared[plan.generation] = Prepared(plan, None)
+            self.prepared[plan.generation] = PreparedGeneration(plan, None)
             self.send(MemberMessage("prepared", plan.generation))
             return
         self._start(lambda: self._build_prepared(plan), f"prepare-{plan.generation}")
@@ -230,7 +230,7 @@ class Control(RankLink):
             if self._is_over(plan.generation):
                 _dispose(group)
                 return
-            self.prepared[plan.generation] = Prepared(plan, group)
+            self.prepared[plan.generation] = PreparedGeneration(plan, group)
             self.send(MemberMessage("prepared", plan.generation))
             self.changed.notify_all()
 

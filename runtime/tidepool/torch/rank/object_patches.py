@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from tidepool.env import RankContext
-from tidepool.torch.rank.script_loop import Loop
+from tidepool.torch.rank.script_loop import ScriptLoop
 
 __all__ = ["adopt", "adopt_optimizer", "adopt_others", "refuse_validation", "watch_backward"]
 
@@ -15,19 +15,19 @@ _backward = torch.autograd.backward
 
 
 def adopt(
-    loop: Loop,
+    script_loop: ScriptLoop,
     optimizers: Mapping[str, torch.optim.Optimizer],
     scalers: Sequence[torch.amp.GradScaler],
     registered: Sequence[Any],
 ) -> None:
     """Have the script's calls ask the loop first."""
     for name, optimizer in optimizers.items():
-        adopt_optimizer(lambda real, name=name: loop.step(name, real), optimizer)  # type: ignore[misc]
-    adopt_others(loop, optimizers, scalers, registered)
+        adopt_optimizer(lambda real, name=name: script_loop.step(name, real), optimizer)  # type: ignore[misc]
+    adopt_others(script_loop, optimizers, scalers, registered)
 
 
 def adopt_others(
-    loop: Loop,
+    script_loop: ScriptLoop,
     optimizers: Mapping[str, torch.optim.Optimizer],
     scalers: Sequence[torch.amp.GradScaler],
     registered: Sequence[Any],
@@ -36,14 +36,14 @@ def adopt_others(
     names = {id(optimizer): name for name, optimizer in optimizers.items()}
     for scaler in scalers:
         real = scaler.step
-        scaler.step = lambda optimizer, *args, real=real, **keywords: loop.step(  # type: ignore[method-assign]
+        scaler.step = lambda optimizer, *args, real=real, **keywords: script_loop.step(  # type: ignore[method-assign]
             names[id(optimizer)], lambda: real(optimizer, *args, **keywords)
         )
         for name in ("update", "unscale_"):
-            setattr(scaler, name, _only(lambda: loop.counts, getattr(scaler, name)))
+            setattr(scaler, name, _only(lambda: script_loop.counts, getattr(scaler, name)))
     for item in registered:
         if isinstance(item, torch.optim.lr_scheduler.LRScheduler):
-            _adopt_schedule(loop, item)
+            _adopt_schedule(script_loop, item)
 
 
 def adopt_optimizer(take_step: Callable[[Callable[[], Any]], Any], optimizer: torch.optim.Optimizer) -> None:
@@ -64,16 +64,16 @@ def adopt_optimizer(take_step: Callable[[Callable[[], Any]], Any], optimizer: to
     optimizer.step = MethodType(step, optimizer)  # type: ignore[method-assign]
 
 
-def watch_backward(loop: Loop) -> None:
+def watch_backward(script_loop: ScriptLoop) -> None:
     """Let the loop weigh and sum what is back-propagated where a batch is under way."""
 
     def backward(tensors: Any, grad_tensors: Any = None, *args: Any, **keywords: Any) -> None:
-        if not loop.in_batch:
+        if not script_loop.in_batch:
             _backward(tensors, grad_tensors, *args, **keywords)
             return
         roots = [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
         given = [grad_tensors] if isinstance(grad_tensors, torch.Tensor) else list(grad_tensors or [None] * len(roots))
-        loop.backward(roots, given, lambda gradients: _backward(roots, gradients, *args, **keywords))
+        script_loop.backward(roots, given, lambda gradients: _backward(roots, gradients, *args, **keywords))
 
     torch.autograd.backward = backward  # what `Tensor.backward` calls
 
@@ -87,12 +87,12 @@ def refuse_validation(context: RankContext | None) -> None:
         )
 
 
-def _adopt_schedule(loop: Loop, schedule: torch.optim.lr_scheduler.LRScheduler) -> None:
+def _adopt_schedule(script_loop: ScriptLoop, schedule: torch.optim.lr_scheduler.LRScheduler) -> None:
     """Change the schedule's class, because all of its attributes count as its state."""
     kind = type(schedule)
 
     def step(self: Any, *args: Any, **keywords: Any) -> None:
-        if loop.is_whole:
+        if script_loop.is_whole:
             kind.step(self, *args, **keywords)
 
     schedule.__class__ = type(kind.__name__, (kind,), {"step": step})

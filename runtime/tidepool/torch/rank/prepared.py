@@ -23,31 +23,31 @@ from torch.utils.data import BatchSampler, DataLoader, RandomSampler, Sequential
 
 from tidepool import rank_process
 from tidepool.journal import last_record
-from tidepool.torch.data import Feed, collate, moved, sized
+from tidepool.torch.data import Feed, collate, sample_count, to_device
 from tidepool.torch.rank.object_patches import adopt, refuse_validation, watch_backward
-from tidepool.torch.rank.script_loop import Loop
-from tidepool.torch.rank.training_loop import Drive, Options
+from tidepool.torch.rank.script_loop import ScriptLoop
+from tidepool.torch.rank.training_loop import Options, TrainingLoop
 from tidepool.torch.rank.unsupported import bare_model
 from tidepool.torch.state.randomness import seed_step
 from tidepool.torch.state.training_state import Stateful
 from tidepool.torch.state.update import named_optimizers
 
-__all__ = ["Loader", "Prepared", "current", "epochs", "is_first", "prepare", "report"]
+__all__ = ["Loader", "PreparedTraining", "current", "epochs", "is_first", "prepare", "report"]
 
 T = TypeVar("T")
 
 #: Beside those of `update.py`: of a sampler that draws an epoch's order.
 _IN_ORDER = -5
 
-_prepared: "Prepared | None" = None
+_prepared: "PreparedTraining | None" = None
 
 
-class Prepared:
+class PreparedTraining:
     """The script's training: what was prepared, and where this process is in it."""
 
-    def __init__(self, drive: Drive, registered: dict[str, Stateful]) -> None:
-        self.drive = drive
-        self.loop = Loop(drive, registered)
+    def __init__(self, training_loop: TrainingLoop, registered: dict[str, Stateful]) -> None:
+        self.training_loop = training_loop
+        self.script_loop = ScriptLoop(training_loop, registered)
         self.has_joined = False
         #: Passes over the loader that this process has begun: of the epoch, if the script has `epochs`, else of all.
         self._passes = 0
@@ -62,9 +62,9 @@ class Prepared:
 
     def begin_pass(self) -> bool:
         """The script begins to iterate over the loader. False: the others have completed this pass."""
-        number, position = self._passes, self.drive.position
+        number, position = self._passes, self.training_loop.position
         self._passes += 1
-        if not self.has_joined and not self._has_epochs and number < _epoch_of_others(self.drive):
+        if not self.has_joined and not self._has_epochs and number < _epoch_of_others(self.training_loop):
             self._note_steps()
             return False
         self._join()
@@ -76,11 +76,11 @@ class Prepared:
             self._has_trained = True
             if self._put_back is not None:
                 self._put_back()
-            self.loop.carry_on()
+            self.script_loop.carry_on()
         position.has_begun = True
         if not self._has_epochs:
-            self.drive.generators.begin_epoch()
-        self.drive.generators.begin_steps()
+            self.training_loop.generators.begin_epoch()
+        self.training_loop.generators.begin_steps()
         return True
 
     def pass_is_over(self) -> None:
@@ -89,28 +89,31 @@ class Prepared:
     def _end_pass(self) -> None:
         """Only now: whoever joins before does what the script does after the pass, as all do."""
         self._after_pass = False
-        self.loop.close()
+        self.script_loop.close()
         if self._has_epochs:
-            self.drive.position.passes, self.drive.position.cursor = self.drive.position.passes + 1, 0
+            self.training_loop.position.passes, self.training_loop.position.cursor = (
+                self.training_loop.position.passes + 1,
+                0,
+            )
         else:
-            self.drive.end_epoch()
+            self.training_loop.end_epoch()
 
     def _join(self) -> None:
         if self.has_joined:
             return
-        refuse_validation(self.drive.context)
-        self.drive.join()
+        refuse_validation(self.training_loop.context)
+        self.training_loop.join()
         self.has_joined = True
         # The script's own `range` has come to its pass when it joins; `epochs` joins before what stands above the pass.
-        if not self._has_epochs or self.drive.position.has_begun:
-            self._put_back = self.loop.volatile()
-        if self.drive.position.step:
+        if not self._has_epochs or self.training_loop.position.has_begun:
+            self._put_back = self.script_loop.volatile()
+        if self.training_loop.position.step:
             self._note_steps()
         rank_process.at_success(self.finish)
 
     def _note_steps(self) -> None:
         """Optimizers have stepped, in other processes: else a schedule that follows them complains."""
-        for optimizer in self.drive.optimizers.values():
+        for optimizer in self.training_loop.optimizers.values():
             optimizer._opt_called = True  # type: ignore[attr-defined]
 
     # --- epochs ---
@@ -120,12 +123,12 @@ class Prepared:
             raise RuntimeError(
                 "tidepool.torch.epochs() is iterated once at a time, before the first pass over the data"
             )
-        every, drive = list(numbers), self.drive
-        self._has_epochs, drive.total_epochs = True, len(every)
+        every, training_loop = list(numbers), self.training_loop
+        self._has_epochs, training_loop.total_epochs = True, len(every)
         self._join()
-        while drive.position.epoch < len(every):
-            number = drive.position.epoch
-            drive.generators.begin_epoch()
+        while training_loop.position.epoch < len(every):
+            number = training_loop.position.epoch
+            training_loop.generators.begin_epoch()
             self._passes, self._in_epoch = 0, True
             try:
                 yield every[number]
@@ -133,22 +136,22 @@ class Prepared:
                 self._in_epoch = False
             if self._after_pass:
                 self._end_pass()
-            drive.end_epoch()
+            training_loop.end_epoch()
 
     # --- the end ---
 
     def finish(self) -> None:
         """The script has ended without an error: leave together."""
         if self._after_pass and not self._has_epochs:
-            self.drive.total_epochs = self.drive.position.epoch + 1
+            self.training_loop.total_epochs = self.training_loop.position.epoch + 1
             self._end_pass()
-        self.drive.finish(lambda folder: self.drive.save_weights("model_epoch_final"))
+        self.training_loop.finish(lambda folder: self.training_loop.save_weights("model_epoch_final"))
 
 
 class Loader:
     """Iterate it for this rank's share of each batch, on the model's device. In evaluation it is a plain DataLoader."""
 
-    def __init__(self, prepared: Prepared, loader: DataLoader[Any], model: torch.nn.Module) -> None:
+    def __init__(self, prepared: PreparedTraining, loader: DataLoader[Any], model: torch.nn.Module) -> None:
         self._prepared, self._loader, self._model = prepared, loader, model
         self.dataset = loader.dataset
         self._pass: _Pass | None = None
@@ -160,15 +163,15 @@ class Loader:
         """Batches of a pass. During one: of those that this process gets, with what is done again or was missed."""
         if self._pass is not None:
             return self._pass.length()
-        return -(-self._samples() // self._prepared.drive.position.effective_batch_size)
+        return -(-self._samples() // self._prepared.training_loop.position.effective_batch_size)
 
     def _samples(self) -> int:
-        samples, size = len(self._loader.sampler), self._prepared.drive.position.effective_batch_size  # type: ignore[arg-type]
+        samples, size = len(self._loader.sampler), self._prepared.training_loop.position.effective_batch_size  # type: ignore[arg-type]
         return samples - samples % size if self._loader.drop_last else samples
 
     def __iter__(self) -> Iterator[Any]:
         if not self._model.training or not torch.is_grad_enabled():
-            yield from (moved(batch, self._prepared.drive.device) for batch in self._loader)
+            yield from (to_device(batch, self._prepared.training_loop.device) for batch in self._loader)
             return
         if self._pass is not None:
             raise RuntimeError("the prepared loader is being iterated already: two passes at once divide no data")
@@ -184,52 +187,56 @@ class Loader:
 class _Pass:
     """A pass over the data in which the model is trained."""
 
-    def __init__(self, prepared: Prepared, loader: DataLoader[Any], samples: int) -> None:
+    def __init__(self, prepared: PreparedTraining, loader: DataLoader[Any], samples: int) -> None:
         self._prepared, self._loader, self._samples = prepared, loader, samples
         self._yielded = 0
 
     def length(self) -> int:
-        position = self._prepared.drive.position
-        left = self._samples - position.cursor - self._prepared.loop.samples_under_way
+        position = self._prepared.training_loop.position
+        left = self._samples - position.cursor - self._prepared.script_loop.samples_under_way
         return self._yielded + -(-left // position.effective_batch_size)
 
     def batches(self) -> Iterator[Any]:
-        drive, loop, loader = self._prepared.drive, self._prepared.loop, self._loader
-        drive.layout.check()
+        training_loop, script_loop, loader = self._prepared.training_loop, self._prepared.script_loop, self._loader
+        training_loop.layout.check()
         order = self._order()
-        feed = Feed(loader.dataset, loader.collate_fn, drive.seed, loader.num_workers, drive.generators)
+        feed = Feed(loader.dataset, loader.collate_fn, training_loop.seed, loader.num_workers, training_loop.generators)
         try:
-            with closing(loop.batches(feed, order, self._draw, self._further, self._samples)) as batches:
+            with closing(script_loop.batches(feed, order, self._draw, self._further, self._samples)) as batches:
                 for batch in batches:
                     self._yielded += 1
                     yield batch
-            loop.close_pass()
+            script_loop.close_pass()
         except GeneratorExit:
-            loop.leave(self._samples)
+            script_loop.leave(self._samples)
             raise
         finally:
             feed.close()
-            drive.transitions.settle()
+            training_loop.transitions.settle()
             self._prepared.pass_is_over()
 
     def _draw(self, indices: list[int]) -> Any:
-        return moved(collate(self._loader.dataset, indices, self._loader.collate_fn), self._prepared.drive.device)
+        return to_device(
+            collate(self._loader.dataset, indices, self._loader.collate_fn), self._prepared.training_loop.device
+        )
 
     def _further(self, order: list[int]) -> list[int] | None:
-        return order if self._prepared.drive.position.cursor < self._samples else None
+        return order if self._prepared.training_loop.position.cursor < self._samples else None
 
     def _order(self) -> list[int]:
-        drive, sampler = self._prepared.drive, self._loader.sampler
+        training_loop, sampler = self._prepared.training_loop, self._loader.sampler
         if isinstance(sampler, SequentialSampler):
             order = list(range(len(sampler)))
         elif (
             isinstance(sampler, RandomSampler) and not sampler.replacement and len(sampler) == len(sampler.data_source)
         ):
-            order = drive.division.order(len(sampler))
+            order = training_loop.division.order(len(sampler))
         else:
             generator = getattr(sampler, "generator", None)
-            with drive.generators.aside():
-                seed_step(drive.seed, drive.position.epoch * 1009 + drive.position.passes, _IN_ORDER)
+            with training_loop.generators.aside():
+                seed_step(
+                    training_loop.seed, training_loop.position.epoch * 1009 + training_loop.position.passes, _IN_ORDER
+                )
                 if generator is not None:
                     generator.manual_seed(torch.initial_seed())
                 order = list(sampler)
@@ -284,12 +291,12 @@ def prepare(
     bare = [bare_model(model) for model in models]
     model = bare[0] if len(bare) == 1 else torch.nn.ModuleDict({str(place): one for place, one in enumerate(bare)})
     named = named_optimizers(optimizers[0] if len(optimizers) == 1 else optimizers)
-    drive = Drive(model, named, options)
-    drive.total_epochs = None
-    ours = Prepared(drive, registered)
-    adopt(ours.loop, named, scalers, others)
+    training_loop = TrainingLoop(model, named, options)
+    training_loop.total_epochs = None
+    ours = PreparedTraining(training_loop, registered)
+    adopt(ours.script_loop, named, scalers, others)
     _prepared = ours
-    watch_backward(ours.loop)
+    watch_backward(ours.script_loop)
     prepared_objects = [Loader(ours, item, bare[0]) if item is loader else item for item in objects]
     return prepared_objects[0] if len(prepared_objects) == 1 else tuple(prepared_objects)
 
@@ -301,34 +308,34 @@ def epochs(numbers: Iterable[T]) -> Iterator[T]:
 
 def report(**values: float) -> None:
     """Add metrics to the newest step's record, such as the accuracy on held-out data after an epoch."""
-    current().drive.report(values)
+    current().training_loop.report(values)
 
 
 def is_first() -> bool:
     """Return whether this process prints and writes files: rank 0, once it has caught up with the others."""
     return (
         rank_process.is_first()
-        if _prepared is None or not _prepared.drive.transitions.on_cluster
+        if _prepared is None or not _prepared.training_loop.transitions.on_cluster
         else _leads(_prepared)
     )
 
 
-def current() -> Prepared:
+def current() -> PreparedTraining:
     """Raises RuntimeError where nothing was prepared."""
     if _prepared is None:
         raise RuntimeError("call tidepool.torch.prepare first, with the loader, the model and its optimizer")
     return _prepared
 
 
-def _leads(ours: Prepared) -> bool:
-    return ours.has_joined and ours.drive.rank == 0
+def _leads(ours: PreparedTraining) -> bool:
+    return ours.has_joined and ours.training_loop.rank == 0
 
 
 def _training_loader(objects: Sequence[Any]) -> DataLoader[Any]:
     loader = next((item for item in objects if isinstance(item, DataLoader)), None)
     if loader is None:
         raise TypeError("give tidepool.torch.prepare the DataLoader of the training: it hands out each rank's share")
-    sized(loader.dataset)
+    sample_count(loader.dataset)
     if loader.batch_size is None or type(loader.batch_sampler) is not BatchSampler:
         raise TypeError("the DataLoader has a batch_sampler of its own: give it a batch_size, and a sampler if need be")
     if isinstance(loader.sampler, torch.utils.data.DistributedSampler):
@@ -336,9 +343,9 @@ def _training_loader(objects: Sequence[Any]) -> DataLoader[Any]:
     return loader
 
 
-def _epoch_of_others(drive: Drive) -> int:
+def _epoch_of_others(training_loop: TrainingLoop) -> int:
     """The epoch of the attempt's newest record, which may be older than where the others are; 0: there is none."""
-    context = drive.context
+    context = training_loop.context
     if context is None:
         return 0
     record = last_record(Path(context.folder, "metrics.jsonl"))

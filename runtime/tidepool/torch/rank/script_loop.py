@@ -23,10 +23,10 @@ from tidepool.procfs import end_at_once
 from tidepool.torch.comm.reducer import CONTROL_SIZE
 from tidepool.torch.data import Feed, share
 from tidepool.torch.rank.step import Step
-from tidepool.torch.rank.training_loop import Drive, flagged
+from tidepool.torch.rank.training_loop import TrainingLoop, agreed_generation
 from tidepool.torch.state.training_state import Stateful, load_optimizer
 
-__all__ = ["Loop", "Words"]
+__all__ = ["ErrorHints", "ScriptLoop"]
 
 #: Places of the control block, behind the metrics and before the times of steps: ranks that say where they are, and
 #: the sum of what they say.
@@ -54,7 +54,7 @@ class _Boundary:
 
 
 @dataclass(frozen=True)
-class Words:
+class ErrorHints:
     """What to do about a mistake, in the words of the API that the script uses."""
 
     outside: str = (
@@ -68,18 +68,20 @@ class Words:
     )
 
 
-class Loop:
+class ScriptLoop:
     """The group under way. Only the training thread calls it."""
 
-    def __init__(self, drive: Drive, registered: Mapping[str, Stateful], words: Words | None = None) -> None:
-        self.drive = drive
+    def __init__(
+        self, training_loop: TrainingLoop, registered: Mapping[str, Stateful], words: ErrorHints | None = None
+    ) -> None:
+        self.training_loop = training_loop
         self._registered = registered
-        self._words = words or Words()
+        self._words = words or ErrorHints()
         #: What learning rates are multiplied by in the step of an optimizer, by parameter group.
         self.factors: Callable[[], Sequence[float]] = self._factors
-        drive.before_recovery = self._roll_back
-        drive.reducer.lets_be = False
-        drive.reducer.remedy = self._words.outside
+        training_loop.before_recovery = self._roll_back
+        training_loop.reducer.lets_be = False
+        training_loop.reducer.remedy = self._words.outside
         self._boundary = _Boundary()
         #: The batch that the script is at.
         self._step: Step | None = None
@@ -88,7 +90,7 @@ class Loop:
         self._sums = 0
         self._control: list[float] = []
         #: Of this piece of the batch: the script has called for an optimizer's step.
-        self._asked = False
+        self._step_called = False
         #: What the parameters' gradients were when the sum under way began.
         self._accumulated: list[tuple[torch.nn.Parameter, torch.Tensor]] = []
         #: Of the batch: it is computed in several pieces.
@@ -97,11 +99,11 @@ class Loop:
         self._complete = 0
         self._stepped = False
         self._switch_to = 0
-        #: A rank died: nothing of the group counts until it is handed out again. `_asked_in_vain`: the script's own
-        #: count of batches has come to the group's end.
-        self._void = self._asked_in_vain = False
+        #: A rank died: nothing of the group counts until it is handed out again. `_step_called_in_vain`: the script's
+        #: own count of batches has come to the group's end.
+        self._void = self._step_called_in_vain = False
         #: Steps change weights before a group's last sum: keep what is needed to undo them.
-        self._undoes = len(drive.optimizers) > 1
+        self._undoes = len(training_loop.optimizers) > 1
         #: Optimizers that have stepped in the group.
         self._steppers: set[str] = set()
 
@@ -158,44 +160,46 @@ class Loop:
         draw: the batch of these samples. further: the order in which the pass goes on; None: it is over.
         samples: of an epoch.
         """
-        drive, vain = self.drive, 0
+        training_loop, vain = self.training_loop, 0
         while True:
             self.close()
             if self._void:
                 vain += 1
                 if vain > _MOST_IN_VAIN:
                     raise RuntimeError("a rank died, and the script has called no optimizer's step since")
-                with drive.generators.aside():
-                    yield draw(self._own_or_first(drive.division.chunk(order, drive.position.cursor)))
+                with training_loop.generators.aside():
+                    yield draw(self._own_or_first(training_loop.division.chunk(order, training_loop.position.cursor)))
                 continue
             if (going_on := further(order)) is None:
                 return
             order = going_on
             if self.is_at_boundary:
-                if not drive.is_due():
+                if not training_loop.is_due():
                     continue
                 self._begin_group()
-            step = drive.open(feed, order)
+            step = training_loop.open(feed, order)
             if self.is_at_boundary:
-                self._boundary.buffers = drive.buffers.saved()
+                self._boundary.buffers = training_loop.buffers.saved()
             yield from self._pieces(step, order, draw)
             self._end_batch(samples)
 
     def _pieces(self, step: Step, order: list[int], draw: Callable[[list[int]], Any]) -> Generator[Any]:
         self._step, self._sums, self._control = step, 0, []
         self._stand_in, self._has_pieces = not step.pieces, step.pieces > 1
-        self.drive.reducer.give_up()
-        with self.drive.generators.aside():
+        self.training_loop.reducer.give_up()
+        with self.training_loop.generators.aside():
             if self._stand_in:
-                self._asked = False
-                yield draw(self._own_or_first(self.drive.division.chunk(order, self.drive.position.cursor)))
+                self._step_called = False
+                yield draw(
+                    self._own_or_first(self.training_loop.division.chunk(order, self.training_loop.position.cursor))
+                )
                 return
             for batch in step:
-                self._asked = False
+                self._step_called = False
                 yield batch
                 if self._void:
                     return
-                if self._has_pieces and not self._asked:
+                if self._has_pieces and not self._step_called:
                     raise RuntimeError(
                         "this process computes each batch in several pieces, and the script did not call the "
                         f"optimizer's step after one: do not accumulate gradients yourself then. {self._words.pieces}"
@@ -203,8 +207,10 @@ class Loop:
 
     def _own_or_first(self, chunk: list[int]) -> list[int]:
         """Samples for a body whose gradients do not count: as many as a rank has of such a batch."""
-        first, last = share(0, len(chunk), 0, self.drive.world_size)
-        largest = self.drive.division.largest(len(chunk), self.drive.position.step, self.drive.world_size)
+        first, last = share(0, len(chunk), 0, self.training_loop.world_size)
+        largest = self.training_loop.division.largest(
+            len(chunk), self.training_loop.position.step, self.training_loop.world_size
+        )
         return chunk[first : min(last, first + largest) if largest else last]
 
     def _end_batch(self, samples: int) -> None:
@@ -212,19 +218,19 @@ class Loop:
         if self._void or step is None:
             return
         if not self._sums:  # the script has left it out, as on all ranks
-            self.drive.position.cursor += step.samples
+            self.training_loop.position.cursor += step.samples
             return
-        self.drive.count(step, self._control, samples, self._complete)
+        self.training_loop.count(step, self._control, samples, self._complete)
         self._complete += 1
 
     # --- groups ---
 
     def _begin_group(self) -> None:
-        drive = self.drive
-        if not drive.transitions.on_cluster:
+        training_loop = self.training_loop
+        if not training_loop.transitions.on_cluster:
             return
-        position = {name: copy.copy(value) for name, value in vars(drive.position).items()}
-        adaptation = drive.adaptation.state_dict() if drive.adaptation else None
+        position = {name: copy.copy(value) for name, value in vars(training_loop.position).items()}
+        adaptation = training_loop.adaptation.state_dict() if training_loop.adaptation else None
         states = self._states(modules=False)
         self._boundary = _Boundary(position, registered=states, rates=self._rates(), adaptation=adaptation)
 
@@ -234,23 +240,23 @@ class Loop:
             if self._stepped:
                 self._commit()
             return
-        if self.drive.caught_up:
-            self._void = self.drive.caught_up = False
+        if self.training_loop.caught_up:
+            self._void = self.training_loop.caught_up = False
             self.carry_on()
             self._reset()
-        elif self._asked_in_vain:
+        elif self._step_called_in_vain:
             self._restore(self._boundary.registered, self._boundary.rates)
-            if self.drive.transitions.state.carried:
+            if self.training_loop.transitions.state.carried:
                 self.carry_on()
-            self._void = self._asked_in_vain = False
+            self._void = self._step_called_in_vain = False
             self._reset()
 
     def leave(self, samples: int) -> None:
         """The script breaks out of a pass of so many samples."""
-        if self._void and not self.drive.caught_up:
+        if self._void and not self.training_loop.caught_up:
             text = "tidepool: the loop ended with a batch that a dead rank has spoiled: it is left out on all ranks"
             print(text, file=sys.stderr, flush=True)  # noqa: T201
-            self._void = self._asked_in_vain = False
+            self._void = self._step_called_in_vain = False
             self._reset()
         self._end_batch(samples)
         self.close_pass()
@@ -259,26 +265,26 @@ class Loop:
         """The pass is over. Gradients that no step has used yet go on into the next one, as in plain PyTorch."""
         self.close()
         if self._complete and not self._void:
-            parameters = self.drive.model.named_parameters()
-            self.drive.transitions.state.carried = {
+            parameters = self.training_loop.model.named_parameters()
+            self.training_loop.transitions.state.carried = {
                 name: parameter.grad.clone() for name, parameter in parameters if parameter.grad is not None
             }
             self._commit(keep=True)
 
     def carry_on(self) -> None:
         """Give parameters the gradients that the state carries, or none."""
-        carried = self.drive.transitions.state.carried
-        for name, parameter in self.drive.model.named_parameters():
+        carried = self.training_loop.transitions.state.carried
+        for name, parameter in self.training_loop.model.named_parameters():
             gradient = carried.get(name)
             parameter.grad = None if gradient is None else gradient.to(parameter.device).clone()
 
     def _commit(self, *, keep: bool = False) -> None:
         generation, summed = self._switch_to, self._complete > 0
         if not keep:
-            self.drive.transitions.state.carried = {}
+            self.training_loop.transitions.state.carried = {}
         self._reset()
         if summed:  # else the step has used what the pass had left over: that was a boundary already
-            self.drive.commit(generation)
+            self.training_loop.commit(generation)
 
     def _reset(self) -> None:
         self._complete, self._sums, self._stepped, self._switch_to = 0, 0, False, 0
@@ -293,11 +299,11 @@ class Loop:
 
         run: the backward itself, given the roots' gradients. Which of these are None are scalars' own.
         """
-        step, reducer = self._step, self.drive.reducer
+        step, reducer = self._step, self.training_loop.reducer
         if self._void or step is None:
             self._run(run, gradients)
             return
-        if (self._asked and not self.is_whole) or (self._sums and self.drive.virtual_ranks):
+        if (self._step_called and not self.is_whole) or (self._sums and self.training_loop.virtual_ranks):
             raise RuntimeError(
                 "the script back-propagates again in the same batch, after its sum or after an optimizer's step: this "
                 "needs whole batches (no rank_batch_size, and exactness sum)"
@@ -321,32 +327,32 @@ class Loop:
             self._set_aside()
 
     def _run(self, run: Callable[[list[Any]], None], gradients: Sequence[Any]) -> None:
-        self.drive.reducer.open = True
+        self.training_loop.reducer.open = True
         try:
             run(list(gradients))
         finally:
-            self.drive.reducer.open = False
+            self.training_loop.reducer.open = False
 
     def _unscaled(self, loss: torch.Tensor) -> torch.Tensor:
-        scale = getattr(self.drive.update.scaler, "_scale", None)  # get_scale() would wait for the GPU
+        scale = getattr(self.training_loop.update.scaler, "_scale", None)  # get_scale() would wait for the GPU
         return loss if scale is None else loss / scale.to(loss.device)
 
     def _begin_sum(self) -> None:
         """Empty the buckets, and keep what the script has accumulated so far."""
-        parameters = self.drive.model.parameters()
+        parameters = self.training_loop.model.parameters()
         self._accumulated = [(one, one.grad.clone()) for one in parameters if one.grad is not None]
-        self.drive.reducer.begin(self.drive.group, self.drive.transitions.sharing)
+        self.training_loop.reducer.begin(self.training_loop.group, self.training_loop.transitions.sharing)
 
     def _set_aside(self) -> None:
         """Leave the gradients of a piece in the buckets, where the script's clipping does not find them."""
-        for parameter in self.drive.model.parameters():
+        for parameter in self.training_loop.model.parameters():
             parameter.grad = None
 
     def _sum(self, step: Step) -> None:
-        drive, where = self.drive, self._where()
-        drive.reducer.control[_WHERE : _WHERE + 2] = torch.tensor([1.0, float(where)])
-        operation = drive.position.operation
-        control = drive.reduce(step)
+        training_loop, where = self.training_loop, self._where()
+        training_loop.reducer.control[_WHERE : _WHERE + 2] = torch.tensor([1.0, float(where)])
+        operation = training_loop.position.operation
+        control = training_loop.reduce(step)
         if control is None:
             self._fail(operation)
             return
@@ -358,8 +364,8 @@ class Loop:
                 "own, let it follow the loader"
             )
         control[_WHERE : _WHERE + 2] = [0.0, 0.0]
-        if drive.adaptation is not None:
-            drive.adaptation.measure(control, drive.reducer, step.samples)
+        if training_loop.adaptation is not None:
+            training_loop.adaptation.measure(control, training_loop.reducer, step.samples)
         for parameter, gradient in self._accumulated:
             parameter.grad = gradient if parameter.grad is None else parameter.grad.add_(gradient)
         self._accumulated = []
@@ -367,11 +373,11 @@ class Loop:
             control[_LOSS] += self._control[_LOSS]
         step.begin_again()
         self._sums, self._control = self._sums + 1, control
-        self._switch_to = self._switch_to or flagged(control)
+        self._switch_to = self._switch_to or agreed_generation(control)
 
     def _where(self) -> int:
         """A number that differs between ranks that are not at the same sum of the same batch, or step differently."""
-        position = self.drive.position
+        position = self.training_loop.position
         rates = [value for group in self._rates() for value in group.values() if isinstance(value, int | float)]
         place = position.epoch, position.passes, position.cursor, self._sums, rates
         return zlib.crc32(repr(place).encode()) % _WHERES
@@ -381,22 +387,22 @@ class Loop:
     def _fail(self, operation: int) -> None:
         """A rank died in a sum, and the survivors have agreed. operation: the boundaries that this rank had passed."""
         self._void = True
-        self._asked_in_vain = False
-        self.drive.caught_up = self.drive.position.operation != operation
+        self._step_called_in_vain = False
+        self.training_loop.caught_up = self.training_loop.position.operation != operation
 
     def _roll_back(self) -> None:
         """Restore weights, buffers and position of the newest boundary, before a recovery."""
-        boundary, drive = self._boundary, self.drive
+        boundary, training_loop = self._boundary, self.training_loop
         if self.is_at_boundary and not self._sums:
             return
         if self._stepped and set(boundary.undo) != self._steppers:
             end_at_once("a rank died after a step of the first batch with several: start again from the checkpoint")
         for name, (weights, state) in boundary.undo.items():
-            _put_back(drive.optimizers[name], weights, state)
-        drive.buffers.put_back(boundary.buffers)
-        drive.position.__dict__.update(boundary.position)
-        if drive.adaptation is not None and boundary.adaptation is not None:
-            drive.adaptation.load_state_dict(boundary.adaptation)
+            _put_back(training_loop.optimizers[name], weights, state)
+        training_loop.buffers.put_back(boundary.buffers)
+        training_loop.position.__dict__.update(boundary.position)
+        if training_loop.adaptation is not None and boundary.adaptation is not None:
+            training_loop.adaptation.load_state_dict(boundary.adaptation)
         boundary.undo.clear()
         self._reset()
         self._boundary = boundary
@@ -410,19 +416,19 @@ class Loop:
 
     def _rates(self) -> list[dict[str, Any]]:
         """Hyperparameters of all groups."""
-        groups = [group for optimizer in self.drive.optimizers.values() for group in optimizer.param_groups]
+        groups = [group for optimizer in self.training_loop.optimizers.values() for group in optimizer.param_groups]
         return [{key: value for key, value in group.items() if key != "params"} for group in groups]
 
     def _restore(self, registered: dict[str, Any], rates: list[dict[str, Any]]) -> None:
         for name, state in registered.items():
             self._registered[name].load_state_dict(copy.deepcopy(state))
-        groups = [group for optimizer in self.drive.optimizers.values() for group in optimizer.param_groups]
+        groups = [group for optimizer in self.training_loop.optimizers.values() for group in optimizer.param_groups]
         for group, values in zip(groups, rates, strict=False):
             group.update(values)
 
     def volatile(self) -> Callable[[], None]:
         """Note what a script's replay may change; call what this returns to put it back."""
-        carried = self.drive.transitions.state.registered
+        carried = self.training_loop.transitions.state.registered
         states = {name: state for name, state in self._states(modules=True).items() if name in carried}
         rates = self._rates()
         return lambda: self._restore(states, rates)
@@ -431,26 +437,26 @@ class Loop:
 
     def step(self, name: str, real: Callable[[], Any]) -> Any:
         """The script calls for the step of an optimizer, or of its scaler. `real` is called if it is due."""
-        self._asked = True
-        self._asked_in_vain = self._void
+        self._step_called = True
+        self._step_called_in_vain = self._void
         if not self.counts:
             return None
         self._keep_for_undo(name)
-        with self.drive.update.by_script(self.factors()):
+        with self.training_loop.update.by_script(self.factors()):
             result = real()
         self._steppers = {*(self._steppers if self._stepped else ()), name}
         self._stepped = True
-        self.drive.updated()
+        self.training_loop.updated()
         return result
 
     def _factors(self) -> Sequence[float]:
-        return self.drive.adaptation.factors if self.drive.adaptation else ()
+        return self.training_loop.adaptation.factors if self.training_loop.adaptation else ()
 
     def _keep_for_undo(self, name: str) -> None:
         boundary = self._boundary
         if not self._undoes or not boundary.position or name in boundary.undo:
             return
-        optimizer = self.drive.optimizers[name]
+        optimizer = self.training_loop.optimizers[name]
         weights = [parameter.detach().clone() for group in optimizer.param_groups for parameter in group["params"]]
         boundary.undo[name] = weights, copy.deepcopy(optimizer.state_dict())
 

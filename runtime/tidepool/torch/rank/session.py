@@ -19,9 +19,9 @@ import torch
 from torch.utils.data import Dataset
 
 from tidepool.torch.adaptive.adaptation import Adaptive
-from tidepool.torch.data import Collate, Feed, collate, moved, sized
+from tidepool.torch.data import Collate, Feed, collate, sample_count, to_device
 from tidepool.torch.rank.step import Step
-from tidepool.torch.rank.training_loop import Drive, Options
+from tidepool.torch.rank.training_loop import Options, TrainingLoop
 from tidepool.torch.rank.unsupported import bare_model
 from tidepool.torch.rank.validation import HeldOut, measured, write_result
 from tidepool.torch.state.randomness import seed_step
@@ -94,52 +94,52 @@ class Session:
             virtual_ranks=virtual_ranks,
             adaptive=adaptive,
         )
-        self._drive = Drive(bare_model(model), named_optimizers(optimizer), options)
-        self.context = self._drive.context
-        self.model, self.optimizers = self._drive.model, self._drive.optimizers
-        self.seed, self.position = self._drive.seed, self._drive.position
-        self.virtual_ranks, self.adaptation = self._drive.virtual_ranks, self._drive.adaptation
+        self._training_loop = TrainingLoop(bare_model(model), named_optimizers(optimizer), options)
+        self.context = self._training_loop.context
+        self.model, self.optimizers = self._training_loop.model, self._training_loop.optimizers
+        self.seed, self.position = self._training_loop.seed, self._training_loop.position
+        self.virtual_ranks, self.adaptation = self._training_loop.virtual_ranks, self._training_loop.adaptation
 
     # --- what a script asks ---
 
     @property
     def rank(self) -> int:
-        return self._drive.rank
+        return self._training_loop.rank
 
     @property
     def world_size(self) -> int:
-        return self._drive.world_size
+        return self._training_loop.world_size
 
     @property
     def generation(self) -> int:
-        return self._drive.group.generation
+        return self._training_loop.group.generation
 
     @property
     def folder(self) -> Path | None:
         """The folder of results; None off the cluster."""
-        return self._drive.folder
+        return self._training_loop.folder
 
     @property
     def device(self) -> torch.device:
-        return self._drive.device
+        return self._training_loop.device
 
     # --- the loop ---
 
     def epochs(self, count: int) -> Iterator[int]:
         """Yield the number of each epoch that is left to do, from 0; a joining rank starts at the one under way."""
-        drive = self._drive
-        drive.total_epochs = count
+        training_loop = self._training_loop
+        training_loop.total_epochs = count
         if self.context is not None and self.context.launch.validate:
             self._validate(self.context.launch.validate)
             return
-        drive.join()
+        training_loop.join()
         while self.position.epoch < count:
             epoch = self.position.epoch
-            drive.generators.begin_epoch()
+            training_loop.generators.begin_epoch()
             yield epoch
             if self.position.epoch == epoch:
-                drive.end_epoch()
-        drive.finish(lambda folder: self.save_weights("model_epoch_final"))
+                training_loop.end_epoch()
+        training_loop.finish(lambda folder: self.save_weights("model_epoch_final"))
 
     def steps(
         self, dataset: Dataset[Any], *, num_workers: int = 0, collate_fn: Collate | None = None
@@ -152,32 +152,33 @@ class Session:
         num_workers: processes that read samples ahead; each epoch starts them anew, with the dataset as it is then.
         collate_fn: makes a batch of a list of samples; None: as torch's DataLoader does.
         """
-        samples = sized(dataset)
-        drive = self._drive
-        drive.layout.check()
+        samples = sample_count(dataset)
+        training_loop = self._training_loop
+        training_loop.layout.check()
         epoch = self.position.epoch
-        order = drive.division.order(samples)
-        drive.generators.begin_steps()
-        feed = Feed(dataset, collate_fn, self.seed, num_workers, drive.generators)
+        order = training_loop.division.order(samples)
+        training_loop.generators.begin_steps()
+        feed = Feed(dataset, collate_fn, self.seed, num_workers, training_loop.generators)
         try:
-            while drive.division.goes_on(epoch, samples):
+            while training_loop.division.goes_on(epoch, samples):
                 if self.position.cursor >= samples:
-                    order = drive.division.next_order(samples)
-                step = drive.begin(feed, order)
+                    order = training_loop.division.next_order(samples)
+                step = training_loop.begin(feed, order)
                 if step is not None:
-                    with drive.generators.aside():
+                    with training_loop.generators.aside():
                         seed_step(self.seed, step.number, IN_BODY)
                         yield step
-                    if (control := drive.reduce(step)) is not None:
-                        drive.apply(step, control)
-                        drive.advance(step, control, samples)
+                    if (control := training_loop.reduce(step)) is not None:
+                        training_loop.apply(step, control)
+                        training_loop.advance(step, control, samples)
         finally:
             feed.close()
-            drive.transitions.settle()  # between epochs scripts may change parameters: to evaluate an average, say
+            # Between epochs scripts may change parameters: to evaluate an average, say.
+            training_loop.transitions.settle()
 
     def report(self, **values: float) -> None:
         """Add metrics to the newest step's record, such as the accuracy on held-out data after an epoch."""
-        self._drive.report(values)
+        self._training_loop.report(values)
 
     def validate_on(
         self,
@@ -215,9 +216,9 @@ class Session:
         def rows() -> torch.Tensor:
             """A row for each part of the dataset, float64, zeros for others' parts. The buffers stay as they are."""
             sums = torch.zeros(self.virtual_ranks or self.world_size, width, dtype=torch.float64)
-            sharing = self._drive.transitions.sharing
-            with torch.no_grad(), self._drive.generators.aside(), self._drive.buffers.kept():
-                for part in self._drive.division.parts(sized(dataset), batch_size, sharing):
+            sharing = self._training_loop.transitions.sharing
+            with torch.no_grad(), self._training_loop.generators.aside(), self._training_loop.buffers.kept():
+                for part in self._training_loop.division.parts(sample_count(dataset), batch_size, sharing):
                     seed_step(self.seed, -1 - self.position.operation, part.number)
                     for start, end in part.pieces:
                         batch = self.to_device(collate(dataset, list(range(start, end)), collate_fn))
@@ -226,7 +227,7 @@ class Session:
                             on_batch(end - start)
             return sums
 
-        return self._drive.summed(rows)
+        return self._training_loop.summed(rows)
 
     def from_first(self, values: Callable[[], Sequence[float]], *, width: int) -> list[float]:
         """The `width` numbers that rank 0 computes, on all ranks.
@@ -242,18 +243,18 @@ class Session:
                 row[0] = torch.tensor(computed, dtype=torch.float64)
             return row
 
-        return self._drive.summed(rows)
+        return self._training_loop.summed(rows)
 
     def share_among(self, ranks: int | None) -> None:
         """Let only so many ranks compute from the next step on; None: all. The others add zeros. Alike on all ranks."""
-        self._drive.transitions.most_sharing = ranks
+        self._training_loop.transitions.most_sharing = ranks
 
     def to_device(self, value: Any) -> Any:
-        return moved(value, self.device)
+        return to_device(value, self.device)
 
     def save_weights(self, name: str) -> None:
         """`<name>.pth` and `<name>_optimizer_state.pth` as results; for one rank to call, between epochs."""
-        self._drive.save_weights(name)
+        self._training_loop.save_weights(name)
 
     def _validate(self, split: str) -> None:
         if self._held_out is None:
@@ -261,6 +262,6 @@ class Session:
                 "This script does not say what to measure it on: call session.validate_on(dataset, loss) before"
                 " session.epochs, as runtime/README.md shows, and train it again."
             )
-        self._drive.join()
-        result = measured(self.model, self._held_out, split, self._drive.metrics, self.sum_over)
-        self._drive.finish(lambda folder: write_result(folder, result))
+        self._training_loop.join()
+        result = measured(self.model, self._held_out, split, self._training_loop.metrics, self.sum_over)
+        self._training_loop.finish(lambda folder: write_result(folder, result))

@@ -9,10 +9,10 @@ import torch
 
 from tidepool.protocol import StepRecord, to_json
 from tidepool.torch.adaptive.adaptation import Adaptation
-from tidepool.torch.adaptive.profiler import TIMES, Made, Profiler, Shape
+from tidepool.torch.adaptive.profiler import TIMES, CompletedStep, Profiler, Shape
 from tidepool.torch.comm.process_group import Group
 from tidepool.torch.comm.reducer import CONTROL_SIZE, Reducer
-from tidepool.torch.data import Feed, Part, Piece, moved
+from tidepool.torch.data import Feed, MicroBatch, Part, to_device
 from tidepool.torch.state.buffers import Buffers
 from tidepool.torch.state.randomness import seed_step
 from tidepool.torch.state.training_state import Position
@@ -75,7 +75,7 @@ class Step:
         #: ... and, over all of this rank's parts, of those that are logged for the first time.
         self._new: dict[str, torch.Tensor | float] = {}
         #: Of the step before, from this one's sums: seconds for a micro-batch, added up over so many ranks.
-        self.told = (0.0, 0.0)
+        self.reported_times = (0.0, 0.0)
 
     def __iter__(self) -> Iterator[Any]:
         for place, part in enumerate(self._parts):
@@ -85,8 +85,8 @@ class Step:
                 self.is_last = place + 1 == len(self._parts) and last == part.pieces[-1][1]
                 if self.is_last:
                     self._shared.reducer.expect_last_backward()
-                batch = self._feed.take(Piece(self.number, first, self._indices[first:last]))
-                yield moved(batch, self._device)
+                batch = self._feed.take(MicroBatch(self.number, first, self._indices[first:last]))
+                yield to_device(batch, self._device)
             if place + 1 < len(self._parts):
                 self._end_part()
 
@@ -219,12 +219,12 @@ class Step:
         """Leave their places to metrics, which may get them in this very step."""
         if self._is_timed:
             seconds, ranks = control[_TIMES]
-            self.told = seconds, ranks
+            self.reported_times = seconds, ranks
             control[_TIMES] = [0.0] * TIMES
 
-    def made(self, seconds: float, generation: int, hosts: int, ranks: int) -> Made:
+    def made(self, seconds: float, generation: int, hosts: int, ranks: int) -> CompletedStep:
         pieces = [last - first for part in self._parts for first, last in part.pieces]
-        return Made(Shape(hosts, ranks, max(pieces, default=0)), len(pieces), seconds, generation)
+        return CompletedStep(Shape(hosts, ranks, max(pieces, default=0)), len(pieces), seconds, generation)
 
     def record(
         self, control: list[float], seconds: float, group: Group, attempt: int, progress: float | None

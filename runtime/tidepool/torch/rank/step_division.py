@@ -4,15 +4,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tidepool.torch.adaptive.adaptation import Adaptation
-from tidepool.torch.data import Part, Piece, epoch_order, parts
+from tidepool.torch.data import MicroBatch, Part, epoch_order, parts
 from tidepool.torch.rank.transitions import Transitions
 from tidepool.torch.state.training_state import Position
 
-__all__ = ["Division"]
+__all__ = ["StepDivision"]
 
 
 @dataclass(frozen=True)
-class Division:
+class StepDivision:
     """One rank's view of the division of steps."""
 
     seed: int
@@ -55,13 +55,13 @@ class Division:
         """The samples of a step."""
         return order[cursor : cursor + self.position.effective_batch_size]
 
-    def ahead(self, order: list[int], sharing: list[int]) -> Iterator[Piece]:
+    def ahead(self, order: list[int], sharing: list[int]) -> Iterator[MicroBatch]:
         """This rank's micro-batches to the end of the pass, if nobody comes or goes. `sharing`: of the next step."""
         number, cursor, all_ranks = self.position.step, self.position.cursor, self.transitions.all_sharing
         while chunk := self.chunk(order, cursor):
             for part in self.of_step(len(chunk), number, sharing):
                 for first, last in part.pieces:
-                    yield Piece(number, first, chunk[first:last])
+                    yield MicroBatch(number, first, chunk[first:last])
             number, cursor, sharing = number + 1, cursor + len(chunk), all_ranks
 
     def of_step(self, samples: int, number: int, sharing: list[int]) -> list[Part]:

@@ -23,7 +23,7 @@ from tidepool.env import RankContext, rank_context
 from tidepool.faults import fault
 from tidepool.goodput.model import Size
 from tidepool.protocol import MemberMessage
-from tidepool.rank_process import Leaving
+from tidepool.rank_process import RankReleased
 from tidepool.torch.adaptive.adaptation import ADAPTIVE_CONTROL_SIZE, Adaptive, adaptation_of
 from tidepool.torch.adaptive.profiler import Profiler
 from tidepool.torch.comm.gather import gather_bytes, packed, unpacked
@@ -34,7 +34,7 @@ from tidepool.torch.data import Feed
 from tidepool.torch.rank.checkpointer import Checkpointer, CheckpointPolicy
 from tidepool.torch.rank.metrics_file import KEPT_RECORDS, MetricsFile
 from tidepool.torch.rank.step import Step, StepParts
-from tidepool.torch.rank.step_division import Division
+from tidepool.torch.rank.step_division import StepDivision
 from tidepool.torch.rank.transitions import Transitions
 from tidepool.torch.rank.unsupported import Layout, check_engine, check_trainable
 from tidepool.torch.state.buffers import Buffers
@@ -43,7 +43,7 @@ from tidepool.torch.state.randomness import Generators
 from tidepool.torch.state.training_state import Position, Stateful, TrainingState
 from tidepool.torch.state.update import Update
 
-__all__ = ["Drive", "Options", "flagged"]
+__all__ = ["Options", "TrainingLoop", "agreed_generation"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,7 +68,7 @@ class Options:
     group: Group | None = None
 
 
-class Drive:
+class TrainingLoop:
     """The objects of one rank's training, and what happens to them in a step and between two.
 
     Raises TypeError or ValueError, with the reason, for what cannot be trained elastically.
@@ -113,7 +113,7 @@ class Drive:
         state = self._set_up_steps(options)
         self.transitions = Transitions(self.context, state, options.group)
         how = self.virtual_ranks, options.rank_batch_size, self.adaptation
-        self.division = Division(self.seed, self.position, self.transitions, *how)
+        self.division = StepDivision(self.seed, self.position, self.transitions, *how)
         self._profiler.most_micro_batch = self.division.most_micro_batch
         policy = CheckpointPolicy.of(
             launch,
@@ -127,7 +127,7 @@ class Drive:
         #: Called on all ranks at a boundary before ranks go, and with them what only they have; it may sum.
         self.before_change: Callable[[], None] = lambda: None
         #: Off the cluster: whether this process was told to stop, and what all of them do then, after the same step.
-        self.is_told_to_stop: Callable[[], bool] = lambda: False
+        self.is_stop_requested: Callable[[], bool] = lambda: False
         self.stop: Callable[[], None] = lambda: None
 
     def _set_up_steps(self, options: Options) -> TrainingState:
@@ -189,7 +189,7 @@ class Drive:
         if self.rank == 0:
             self._copied = self._checkpoints.offer(is_wanted=self.wants_checkpoint)
             self.wants_checkpoint = False
-            adapted = partial(self.adaptation.told, self.world_size) if self.adaptation else None
+            adapted = partial(self.adaptation.reported_batch, self.world_size) if self.adaptation else None
             self.transitions.tell(partial(self._profiler.message, self.position, time.monotonic(), adapted))
         if self.adaptation is not None:
             size = Size(self.transitions.hosts, self.world_size)
@@ -217,7 +217,7 @@ class Drive:
         """
         if self._count_writes() != self._writes:
             self.transitions.exposed = True
-        step.complete(self.transitions.flag or int(self.is_told_to_stop()))
+        step.complete(self.transitions.flag or int(self.is_stop_requested()))
         fault("reduce", self.transitions.member_id)
         try:
             self.reducer.finish()
@@ -248,7 +248,7 @@ class Drive:
     def advance(self, step: Step, control: list[float], samples: int) -> None:
         """The step is complete; then switch to another generation if all have agreed on one. samples: of an epoch."""
         self.count(step, control, samples)
-        self.commit(flagged(control))
+        self.commit(agreed_generation(control))
 
     def commit(self, generation: int) -> None:
         """Nothing of what was made so far is done again: a boundary. generation: to switch to; 0: none."""
@@ -267,7 +267,7 @@ class Drive:
         self.transitions.step_made(seconds)
         of = self.group.generation, self.transitions.hosts, self.world_size
         counts = not self._copied and self.transitions.most_sharing is None
-        self._profiler.made(step.made(seconds, *of), step.told, counts=counts)
+        self._profiler.made(step.made(seconds, *of), step.reported_times, counts=counts)
         done = position.epoch + position.cursor / samples
         if self.adaptation is not None:
             position.effective_batch_size = self.adaptation.advance(control, step.samples)
@@ -316,7 +316,7 @@ class Drive:
     def _halt_if_due(self) -> bool:
         """Stop at a step boundary with all ranks: rank 0 saves the state, the others wait until it is published.
 
-        Ends this rank by `Leaving`. Returns True if one died meanwhile: the survivors train on, and halt again.
+        Ends this rank by `RankReleased`. Returns True if one died meanwhile: the survivors train on, and halt again.
         """
         if self._halt_generation <= self.group.generation:
             return False
@@ -326,7 +326,7 @@ class Drive:
         if self.rank == 0:
             self._checkpoints.halt(self._halt_generation)
         if self.transitions.wait_halted():
-            raise Leaving
+            raise RankReleased
         self.recover()
         return True
 
@@ -408,6 +408,6 @@ class Drive:
             write_weights(self.folder, name, self.model, self.optimizers, self.transitions.state.registered)
 
 
-def flagged(control: list[float]) -> int:
+def agreed_generation(control: list[float]) -> int:
     """The generation that the ranks have agreed on in that step's sum; 0: none."""
     return round(control[1] / control[0]) if control[0] > 0 else 0

@@ -13,10 +13,10 @@ from tidepool.faults import fault
 from tidepool.gang import leave_gang
 from tidepool.procfs import end_at_once, set_title
 from tidepool.protocol import GenerationPlan, MemberMessage
-from tidepool.rank_process import Leaving, could_train, note_rank, note_step
+from tidepool.rank_process import RankReleased, could_train, note_rank, note_step
 from tidepool.torch.comm.process_group import CommunicationError, Group
 from tidepool.torch.comm.state_transfer import HandOver, catch_up, receive_state, send_state
-from tidepool.torch.rank.control import Control, Prepared
+from tidepool.torch.rank.control import Control, PreparedGeneration
 from tidepool.torch.state.training_state import TrainingState
 
 __all__ = ["Transitions"]
@@ -104,9 +104,9 @@ class Transitions:
         if self._control is not None:
             self._control.step_made(seconds)
 
-    def tell(self, news: Callable[[], MemberMessage | None]) -> None:
-        """Send the message that `news` returns, if there is a coordinator to hear it; else it stays news."""
-        if self._control is not None and self._control.connected and (message := news()) is not None:
+    def tell(self, message_of: Callable[[], MemberMessage | None]) -> None:
+        """Send the message that `message_of` returns, if there is a coordinator to hear it; else it stays news."""
+        if self._control is not None and self._control.connected and (message := message_of()) is not None:
             self._control.send(message)
 
     # --- joining ---
@@ -142,13 +142,13 @@ class Transitions:
         for rank in range(1, group.size):
             send_state(group, self.state.snapshot(), rank)
 
-    def _next_invitation(self, control: Control) -> Prepared:
+    def _next_invitation(self, control: Control) -> PreparedGeneration:
         invitation = control.wait_until(lambda: control.stopping or control.finished or self._invitation(control))
-        if not isinstance(invitation, Prepared):
-            raise Leaving
+        if not isinstance(invitation, PreparedGeneration):
+            raise RankReleased
         return invitation
 
-    def _invitation(self, control: Control) -> Prepared | None:
+    def _invitation(self, control: Control) -> PreparedGeneration | None:
         """A group to join now: as one that receives the state, or, told to commit, as the first of all.
 
         A plan that takes this rank for a holder already is no invitation: its state is still on its way.
@@ -170,7 +170,7 @@ class Transitions:
     def _is_holder(self, plan: GenerationPlan) -> bool:
         return any(member.member_id == self.member_id and member.holder for member in plan.members)
 
-    def _accept(self, prepared: Prepared, load: Callable[[], None]) -> None:
+    def _accept(self, prepared: PreparedGeneration, load: Callable[[], None]) -> None:
         assert prepared.group is not None
         group, plan = prepared.group, prepared.plan
         if self._begins(plan):
@@ -188,7 +188,7 @@ class Transitions:
     def switch(self, generation: int) -> None:
         """Switch to a generation; every member of the present one calls this after the same step.
 
-        A rank that leaves does not return: `Leaving` ends its script.
+        A rank that leaves does not return: `RankReleased` ends its script.
         """
         assert self._control is not None
         begun = time.monotonic()
@@ -199,7 +199,7 @@ class Transitions:
         fault("switch", self.member_id)
         if prepared.group is None:
             self._control.send(MemberMessage("left", generation, self.state.position.step))
-            raise Leaving
+            raise RankReleased
         old = self.group
         try:
             self._enter(prepared.group, prepared.plan, begun)
@@ -298,7 +298,7 @@ class Transitions:
             control.send(MemberMessage("broken", known, self.state.position.step))
         plan = newer_plan()
         if control.finished or plan is None:  # or sent away
-            raise Leaving
+            raise RankReleased
         return plan
 
     def _agree(self, group: Group) -> bool:

@@ -12,7 +12,7 @@ import torch
 from torch.utils.data import Dataset
 
 from tidepool.journal import replace_file
-from tidepool.torch.data import Collate, collate, moved, sized
+from tidepool.torch.data import Collate, collate, sample_count, to_device
 from tidepool.torch.rank.metrics_file import MetricsFile
 
 __all__ = [
@@ -111,7 +111,7 @@ def measured(
                 sums[3:] += torch.bincount(truth * classes + answers, minlength=classes * classes)
         return sums
 
-    measuring = Measuring(metrics, sized(dataset))
+    measuring = Measuring(metrics, sample_count(dataset))
     loss, samples, correct, *pairs = sum_over(
         dataset, measure, width=width, collate_fn=held_out.collate_fn, on_batch=measuring.add
     )
@@ -133,7 +133,7 @@ def write_result(folder: Path, result: dict[str, Any]) -> None:
 def _classes(held_out: HeldOut, predict: Predict, dataset: Dataset[Any], device: torch.device) -> int:
     """Number of classes that the outputs are scores of, by the first sample; 0: they are something else."""
     with torch.no_grad():
-        outputs, labels = predict(moved(collate(dataset, [0], held_out.collate_fn), device))
+        outputs, labels = predict(to_device(collate(dataset, [0], held_out.collate_fn), device))
     is_scores = isinstance(outputs, torch.Tensor) and outputs.ndim == 2 and outputs.shape[1] > 1
     is_whole = isinstance(labels, torch.Tensor) and labels.ndim == 1 and labels.dtype in (torch.int64, torch.int32)
     return int(outputs.shape[1]) if is_scores and is_whole else 0

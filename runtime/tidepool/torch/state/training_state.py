@@ -24,7 +24,7 @@ import torch
 from tidepool.torch.state.randomness import Generators
 
 __all__ = [
-    "Choice",
+    "BatchChoice",
     "Position",
     "Snapshot",
     "Stateful",
@@ -36,7 +36,7 @@ __all__ = [
 
 
 @dataclass(frozen=True)
-class Choice:
+class BatchChoice:
     """Samples of a step, and micro-batches of each rank beside the last one."""
 
     batch: int

@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterator, Sized
 from typing import Any, Protocol
 
-from tidepool.torch.data import epoch_order, sized
+from tidepool.torch.data import epoch_order, sample_count
 from torch.utils.data import DataLoader, Dataset, Sampler
 
 from adaptdl import env
@@ -76,7 +76,7 @@ class AdaptiveDataLoaderHelper:
         low, high = local_bsz_bounds or (None, None)
         if (low or 0) > self.batch_size or (high is not None and high < self.batch_size):
             raise ValueError(f"local_bsz_bounds are {local_bsz_bounds}: they include the batch_size, {self.batch_size}")
-        if training().drive is not None:
+        if training().training_loop is not None:
             raise RuntimeError("call autoscale_batch_size before the first epoch, or loop over a loader, begins")
         self.max_batch_size, self.local_bsz_bounds = max_batch_size, local_bsz_bounds
         self.accumulates = gradient_accumulation
@@ -89,47 +89,61 @@ class AdaptiveDataLoaderHelper:
     @property
     def current_index(self) -> int | None:
         """Samples that the loop has used so far, over all replicas."""
-        drive = training().drive
+        training_loop = training().training_loop
         if not self.is_iterated:
             return None
-        return drive.position.cursor if drive is not None and self.training else 0
+        return training_loop.position.cursor if training_loop is not None and self.training else 0
 
     @property
     def current_batch_size(self) -> int | None:
-        drive = training().drive
+        training_loop = training().training_loop
         if not self.is_iterated:
             return None
-        return drive.position.effective_batch_size if drive is not None and self.training else self.batch_size
+        return (
+            training_loop.position.effective_batch_size
+            if training_loop is not None and self.training
+            else self.batch_size
+        )
 
     @property
     def current_local_bsz(self) -> int | None:
         """Samples of the largest batch that a replica has in a step."""
-        drive, batch = training().drive, self.current_batch_size
+        training_loop, batch = training().training_loop, self.current_batch_size
         if batch is None:
             return None
-        if drive is None or not self.training:
+        if training_loop is None or not self.training:
             return self.batch_size
-        share = -(-batch // drive.world_size)
-        return min(share, drive.division.largest(batch, drive.position.step, drive.world_size) or share)
+        share = -(-batch // training_loop.world_size)
+        return min(
+            share, training_loop.division.largest(batch, training_loop.position.step, training_loop.world_size) or share
+        )
 
     @property
     def accumulation_steps(self) -> int:
         """Batches of a step, on each replica, before the last one."""
-        drive = training().drive
-        return drive.adaptation.choice.accumulation if drive is not None and drive.adaptation is not None else 0
+        training_loop = training().training_loop
+        return (
+            training_loop.adaptation.choice.accumulation
+            if training_loop is not None and training_loop.adaptation is not None
+            else 0
+        )
 
     def is_optim_step(self) -> bool:
         """The batch under way is the last one of its step."""
-        loop = training().loop
-        return loop is None or loop.is_whole
+        script_loop = training().script_loop
+        return script_loop is None or script_loop.is_whole
 
     def is_accum_step(self) -> bool:
         return not self.is_optim_step()
 
     def to_tensorboard(self, writer: Writer, global_step: int, tag_prefix: str = "") -> None:
         """Write the batch's sizes as they are now."""
-        drive = training().drive
-        batch = drive.position.effective_batch_size if drive is not None and self.training else self.batch_size
+        training_loop = training().training_loop
+        batch = (
+            training_loop.position.effective_batch_size
+            if training_loop is not None and self.training
+            else self.batch_size
+        )
         pieces = env.num_replicas() * (self.accumulation_steps + 1)
         prefix = tag_prefix if not tag_prefix or tag_prefix.endswith("/") else f"{tag_prefix}/"
         writer.add_scalar(f"{prefix}Total_Batch_Size", batch, global_step)
@@ -164,7 +178,7 @@ class AdaptiveDataLoader(DataLoader[Any]):
         for name in ("sampler", "batch_sampler"):
             if kwargs.get(name) is not None:
                 raise ValueError(f"an AdaptiveDataLoader takes no {name}: it divides the samples itself")
-        sized(dataset)
+        sample_count(dataset)
         self._elastic = AdaptiveDataLoaderHelper(batch_size)
         self._shuffle = shuffle
         kwargs |= {"sampler": ElasticSampler(dataset, shuffle=shuffle), "batch_sampler": None}  # type: ignore[arg-type]

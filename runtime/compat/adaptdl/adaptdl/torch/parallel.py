@@ -104,26 +104,28 @@ class _State:
 
     def factors(self) -> Sequence[float] | None:
         """Return the factors of the script's own rule, or of LEGW where the batch stays; None: the session's hold."""
-        rule, drive = self._parallel.scaling_rule, training().drive
+        rule, training_loop = self._parallel.scaling_rule, training().training_loop
         is_own = type(rule).scale_lr is not ScalingRuleBase.scale_lr
-        warms_up = isinstance(rule, LEGWScale) and drive is not None and drive.adaptation is None
-        if drive is None or not (is_own or warms_up):
+        warms_up = isinstance(rule, LEGWScale) and training_loop is not None and training_loop.adaptation is None
+        if training_loop is None or not (is_own or warms_up):
             return None
-        size = drive.adaptation.bounds.batch_size if drive.adaptation is not None else 0
-        scale = drive.position.effective_batch_size / size if size else 1.0
+        size = training_loop.adaptation.bounds.batch_size if training_loop.adaptation is not None else 0
+        scale = training_loop.position.effective_batch_size / size if size else 1.0
         groups = len(self.optimizer.param_groups)
         return [float(each) for each in numpy.broadcast_to(rule.scale_lr(scale), groups)]
 
     @property
     def gain(self) -> float:
-        drive = training().drive
-        return drive.adaptation.gain if drive is not None and drive.adaptation is not None else 1.0
+        training_loop = training().training_loop
+        return (
+            training_loop.adaptation.gain if training_loop is not None and training_loop.adaptation is not None else 1.0
+        )
 
     @property
     def lr_factor(self) -> float:
-        own, drive = self.factors(), training().drive
-        if own is None and drive is not None and drive.adaptation is not None:
-            own = drive.adaptation.factors
+        own, training_loop = self.factors(), training().training_loop
+        if own is None and training_loop is not None and training_loop.adaptation is not None:
+            own = training_loop.adaptation.factors
         return float(numpy.mean(own)) if own else 1.0
 
 
@@ -135,13 +137,17 @@ class _Noise:
         return bool(self._groups())
 
     def _groups(self) -> list[tuple[float, float]]:
-        drive = training().drive
-        return list(drive.adaptation.noise.groups() or []) if drive is not None and drive.adaptation is not None else []
+        training_loop = training().training_loop
+        return (
+            list(training_loop.adaptation.noise.groups() or [])
+            if training_loop is not None and training_loop.adaptation is not None
+            else []
+        )
 
     @property
     def raw_var_avg(self) -> numpy.ndarray[Any, Any]:
         """Variance of a gradient at the first batch size, by parameter group."""
-        size = training().drive.adaptation.bounds.batch_size if self.is_measured else 1  # type: ignore[union-attr]
+        size = training().training_loop.adaptation.bounds.batch_size if self.is_measured else 1  # type: ignore[union-attr]
         return numpy.asarray([variance / size for variance, _ in self._groups()] or [1e-6])
 
     @property
@@ -160,7 +166,11 @@ class _Noise:
 
     def get_progress(self) -> float:
         """Steps at the first batch size that all steps so far were worth."""
-        drive = training().drive
-        if drive is None:
+        training_loop = training().training_loop
+        if training_loop is None:
             return 0.0
-        return drive.adaptation.progress if drive.adaptation is not None else float(drive.position.step)
+        return (
+            training_loop.adaptation.progress
+            if training_loop.adaptation is not None
+            else float(training_loop.position.step)
+        )

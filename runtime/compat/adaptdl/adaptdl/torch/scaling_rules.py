@@ -44,9 +44,9 @@ class ScalingRuleBase:
         return numpy.asarray([self._factor(self.rule, scale, place) for place in range(groups)])
 
     def _factor(self, rule: Rule, scale: float, place: int) -> float:
-        drive, source = training().drive, training().trained
+        training_loop, source = training().training_loop, training().trained
         size = source.batch_size if source is not None else 1
-        adaptation = drive.adaptation if drive is not None else None
+        adaptation = training_loop.adaptation if training_loop is not None else None
         groups = adaptation.noise.groups() if adaptation is not None else None
         progress = self.adp.gns.get_progress() if self.adp is not None else 0.0
         noise = groups[min(place, len(groups) - 1)] if groups else None
