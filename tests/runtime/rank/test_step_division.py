@@ -38,4 +38,4 @@ def test_the_largest_micro_batch_is_told(exactness: Literal["sum", "bitwise"], m
         exactness=exactness,
         virtual_ranks=4,
     )
-    assert session._drive._profiler.most_micro_batch == expected
+    assert session._training_loop._profiler.most_micro_batch == expected
