@@ -1,11 +1,11 @@
 """One rank's part in an elastic training, step by step: whoever owns the loop pushes it along.
 
-    step = drive.begin(feed, order)                     # None: ranks came or went, begin again
+    step = loop.begin(feed, order)                     # None: ranks came or went, begin again
     for batch in step:
         step.backward(loss(batch))
-    if (control := drive.reduce(step)) is not None:     # None: a rank died, nothing has come of the step
-        drive.apply(step, control)
-        drive.advance(step, control, samples)           # a boundary: here ranks come and go
+    if (control := loop.reduce(step)) is not None:     # None: a rank died, nothing has come of the step
+        loop.apply(step, control)
+        loop.advance(step, control, samples)           # a boundary: here ranks come and go
 
 `Session` drives it from its own loop, `prepare` from a loop of the script's own.
 """
