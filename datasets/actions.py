@@ -1,4 +1,4 @@
-"""Registers and deletes datasets. Whether files are good is found by a check: at once for small ones, or later."""
+"""Registration and deletion of datasets. A check validates the files: at once if they are small, otherwise later."""
 
 import logging
 import secrets
@@ -42,7 +42,7 @@ __all__ = [
 
 logger = logging.getLogger(__name__)
 
-#: Leaves room for what is put behind it.
+#: Longest base of a generated name, which leaves room for a suffix.
 _MAX_MADE_NAME = 80
 _ONE_SOURCE = "Give one of: a folder on the server, or a file to upload."
 
@@ -55,16 +55,16 @@ class DatasetRegistration:
     source: Source = field(default_factory=Source)
     kind: str = Dataset.Kind.ANY
     description: str = ""
-    #: Paths. Only the first is needed; alone it may hold the others as `val` and `test`.
+    #: Paths of the parts. Only `training` is required; alone, it may contain the others as `val` and `test`.
     training: str = ""
     validation: str = ""
     testing: str = ""
-    #: Id of an upload of the owner's.
+    #: Id of a finished upload of the owner.
     upload: int | None = None
 
 
 def register(owner: User, registration: DatasetRegistration) -> DatasetVersion:
-    """A new dataset, or the next version of one that belongs to `owner`."""
+    """Register a new dataset, or the next version of one that belongs to `owner`."""
     name = checked_name(registration.name)
     if registration.kind not in Dataset.Kind.values:
         raise field_error("kind", f"There is no such kind: use one of {', '.join(Dataset.Kind.values)}.")
@@ -78,10 +78,11 @@ def register(owner: User, registration: DatasetRegistration) -> DatasetVersion:
 
 
 def version_at(owner: User, path: str) -> DatasetVersion:
-    """The newest version of whatever dataset has its files at `path`; where there is none, of a new one of `owner`.
+    """Return the newest version whose files are at `path`; if there is none, register a dataset for `owner`.
 
-    Its check does not matter where nothing is asked of its files: an empty folder is what a script downloads to.
-    path: as in a registration; "": the whole data folder, which nobody looks into.
+    A failed check does not matter for kind ANY, which requires nothing of the files: a script may download into an
+    empty folder.
+    path: as in a registration; "" is the whole data folder, which is not checked.
     """
     is_whole = not path.strip("/.")
     folder = Path(settings.TIDEPOOL_DATA_ROOTS[0]) if is_whole else _resolved(path, "data_path")
@@ -101,7 +102,7 @@ def version_at(owner: User, path: str) -> DatasetVersion:
 
 
 def _free_name(owner: User, wanted: str) -> str:
-    """The wanted name, or one made of it that no dataset has."""
+    """Return the wanted name, or one made from it that no dataset has."""
     name = storable(wanted)[:_MAX_MADE_NAME].strip(" .") or "data"
     names = [name, f"{name}-{owner.get_username()}", f"{name}-{secrets.token_hex(4)}"]
     taken = set(Dataset.objects.filter(name__in=names).values_list("name", flat=True))
@@ -110,7 +111,7 @@ def _free_name(owner: User, wanted: str) -> str:
 
 @contextmanager
 def _with_files(owner: User, given: DatasetRegistration, name: str) -> Iterator[DatasetVersion]:
-    """A version, not stored yet, whose files are ready; what was made is removed again when the body fails."""
+    """Yield a version, not stored yet, whose files are in place. If the body fails, new files are removed."""
     source = given.source
     is_picked = bool(given.training or given.validation or given.testing)
     if sum((is_picked, bool(source.path), source.upload is not None, given.upload is not None)) != 1:
@@ -131,7 +132,7 @@ def _with_files(owner: User, given: DatasetRegistration, name: str) -> Iterator[
 def _from_upload(owner: User, upload_id: int, name: str) -> DatasetVersion:
     upload = find_upload(owner, upload_id)
     if not upload.name.lower().endswith((*SINGLE_SUFFIXES, *ARCHIVE_SUFFIXES)):
-        raise field_error("upload", f"{upload.name} is no archive and no data file: upload a .zip or .tar.gz.")
+        raise field_error("upload", f"{upload.name} is neither an archive nor a data file: upload a .zip or .tar.gz.")
     folder = new_upload_folder(settings.TIDEPOOL_DATA_ROOTS, name)
     archive = str(finished_file(upload))
     return DatasetVersion(path=str(folder), is_uploaded=True, archive=archive, archive_name=upload.name)
@@ -139,9 +140,9 @@ def _from_upload(owner: User, upload_id: int, name: str) -> DatasetVersion:
 
 def _picked(given: DatasetRegistration) -> dict[str, str]:
     if not given.training:
-        raise field_error("training", "Pick the training folder, too: what is validated must have been trained.")
-    asked = {"training": given.training, "validation": given.validation, "testing": given.testing}
-    return {role: str(_resolved(path, role)) for role, path in asked.items() if path}
+        raise field_error("training", "Pick the training folder, too: validation and testing need it.")
+    paths = {"training": given.training, "validation": given.validation, "testing": given.testing}
+    return {role: str(_resolved(path, role)) for role, path in paths.items() if path}
 
 
 def _resolved(path: str, role: str) -> Path:
@@ -150,7 +151,7 @@ def _resolved(path: str, role: str) -> Path:
 
 @contextmanager
 def _linked(picked: dict[str, str], name: str) -> Iterator[Path]:
-    """One folder for scripts to read, with a link to each that was picked, called as in IBM's tutorial."""
+    """Yield a folder with a link to each picked folder, under the names of IBM's tutorial."""
     folder = settings.TIDEPOOL_DATA_ROOTS[0] / "sets" / f"{slug(name)}-{secrets.token_hex(6)}"
     folder.mkdir(parents=True, mode=0o755)
     try:
@@ -174,7 +175,7 @@ def delete_dataset(user: User, dataset: Dataset) -> None:
 
 @transaction.atomic
 def delete_version(user: User, version: DatasetVersion) -> None:
-    """The last one goes with its dataset only: a dataset without versions would be a name for nothing."""
+    """Delete a version with its uploaded files. The only version of a dataset is deleted with the dataset only."""
     dataset = Dataset.objects.select_for_update().get(pk=version.dataset_id)
     require_owner(user, dataset)
     if dataset.versions.count() == 1:
@@ -189,11 +190,11 @@ def delete_version(user: User, version: DatasetVersion) -> None:
 
 @transaction.atomic
 def check_again(user: User, version: DatasetVersion) -> None:
-    """Check a refused version again, after its files were corrected. One that is READY stays what it was."""
+    """Queue an INVALID version for another check, after its files were corrected. Other versions are refused."""
     require_owner(user, version.dataset)
     invalid, waiting = DatasetVersion.State.INVALID, DatasetVersion.State.WAITING
     if not DatasetVersion.objects.filter(pk=version.pk, state=invalid).update(state=waiting, problem="", progress=0):
-        raise Conflict("Only a version whose check found problems is checked again: register changed files anew.")
+        raise Conflict("Only a version whose check found problems can be checked again: register changed files anew.")
     version.refresh_from_db()
     announce(version)
 
@@ -205,11 +206,11 @@ def require_owner(user: User, dataset: Dataset) -> None:
 
 def _in_use(what: str, jobs: Collection[Any]) -> str:
     trainings = plural(len(jobs), "{count} training has", "{count} trainings have")
-    return f"{what} cannot be deleted: {trainings} used it, and what they learned came from it."
+    return f"{what} cannot be deleted: {trainings} used it, and their results depend on it."
 
 
 def _remove_files(versions: Iterable[DatasetVersion]) -> None:
-    """Remove what Tidepool put there itself: uploads, and folders of links."""
+    """Remove files that Tidepool created: uploads, and folders of links."""
     root = settings.TIDEPOOL_DATA_ROOTS[0]
     for version in versions:
         if version.archive:

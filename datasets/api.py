@@ -1,4 +1,4 @@
-"""`/api/v1/datasets/`."""
+"""REST addresses below `/api/v1/datasets/`."""
 
 import base64
 import os
@@ -27,9 +27,9 @@ from datasets.models import Dataset, DatasetVersion
 __all__ = ["urlpatterns"]
 
 _BELOW = "Below an allowed data root; instead of `path`, `upload` and `file`."
-#: Of a sample image.
+#: Largest sample image in bytes.
 _MAX_BYTES = 16 * 1024**2
-_GONE = {204: OpenApiResponse(description="It is deleted.")}
+_GONE = {204: OpenApiResponse(description="Deleted.")}
 
 
 class DatasetInput(SourceInput):
@@ -82,7 +82,7 @@ class DatasetOutput(serializers.ModelSerializer[Dataset]):
 
 
 class DatasetList(ListAPIView[Dataset]):
-    """All datasets; POST registers one, or the next version of one's own. Small ones are checked before it answers."""
+    """All datasets. POST registers one, or the next version of yours; small ones are checked before the response."""
 
     queryset = queries.datasets()
     serializer_class = DatasetOutput
@@ -108,7 +108,7 @@ class DatasetView(ByReference, GenericAPIView[Dataset]):
 class DatasetDetail(DatasetView, RetrieveAPIView[Dataset]):
     @extend_schema(responses=_GONE)
     def delete(self, request: Request, reference: str) -> Response:
-        """Delete it with all versions and uploaded files. Refused while a job has used it."""
+        """Delete the dataset with all versions and uploaded files. Refused if a job has used it."""
         actions.delete_dataset(signed_in(request), self.get_object())
         return Response(status=204)
 
@@ -123,7 +123,7 @@ class DatasetVersionList(ListAPIView[DatasetVersion]):
 
 
 class DatasetVersionView(DatasetView):
-    """One version, with what its check has found."""
+    """One version, with the findings of its check."""
 
     serializer_class = DatasetVersionDetail
 
@@ -137,7 +137,7 @@ class DatasetVersionView(DatasetView):
 
 
 class DatasetCheck(DatasetView):
-    """Check a version again whose check found problems."""
+    """Check a version with problems again."""
 
     serializer_class = DatasetVersionDetail
 
@@ -157,14 +157,14 @@ class DatasetSample(DatasetView):
 
 
 def _sample_response(version: DatasetVersion, index: int) -> HttpResponse:
-    """The picture; the type is judged by its bytes, not by its name."""
+    """Return the picture with the content type that its bytes show, whatever its name."""
     if index >= len(version.samples):
         raise NotFound("There is no such sample: the dataset may have been checked again. Load the page again.")
     sample = version.samples[index]
     content = base64.b64decode(sample["png"]) if sample["png"] else _content(version, sample["file"])
     kind = image_type(content)
     if kind is None:
-        raise NotFound("The file is no picture any more: register the dataset again.")
+        raise NotFound("The file is no longer a picture: register the dataset again.")
     response = HttpResponse(content, content_type=CONTENT_TYPES[kind])
     response["Content-Security-Policy"] = "default-src 'none'; sandbox"
     response["Cache-Control"] = "private, max-age=3600"
@@ -173,9 +173,9 @@ def _sample_response(version: DatasetVersion, index: int) -> HttpResponse:
 
 def _content(version: DatasetVersion, name: str) -> bytes:
     base = Path(version.path)
-    gone = NotFound("The file is gone, or may not be read: register the dataset again.")
+    gone = NotFound("The file is gone or cannot be read: register the dataset again.")
     try:
-        # Whoever owns the folder may have put a link there since it was checked.
+        # The owner of the folder may have put a link there since the check.
         file = resolve_under(str(base if base.is_file() else base / name), settings.TIDEPOOL_DATA_ROOTS)
         descriptor = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except (UserError, OSError) as error:

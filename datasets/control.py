@@ -42,14 +42,14 @@ __all__ = [
     "waiting_versions",
 ]
 
-#: Taken as they are; everything else comes in an archive.
+#: Suffixes of single data files; all other uploads are archives.
 SINGLE_SUFFIXES = (".csv", ".tsv", ".json", ".jsonl", ".npy", ".npz", ".parquet", ".txt")
 #: Limits of a version that is checked by the request that registers it: so small a check needs no worker.
 _SMALL_BYTES = 16 * 1024**2
 _SMALL_FILES = 500
-#: Progress is stored a few times per second.
+#: Seconds between two writes of the progress.
 _TELL_SECONDS = 0.4
-#: Of the work with an archive: unpacking it.
+#: Fraction of a check's progress that unpacking the archive takes.
 _UNPACKING = 0.5
 _State = DatasetVersion.State
 #: A check renews its claim with its progress.
@@ -177,7 +177,7 @@ def _unpack(claim: Claim[DatasetVersion], tell: Callable[[float], None]) -> None
     archive, folder = Path(version.archive), Path(version.path)
     # A check that died may have left half of the folder.
     shutil.rmtree(folder, ignore_errors=True)
-    with _Told(archive, tell) as stream:
+    with _ReportingFile(archive, tell) as stream:
         store_uploads([(stream, version.archive_name)], folder, upload_limits(), single=SINGLE_SUFFIXES)
     # The folder is whole: a later check need not unpack the archive again.
     with _announced(claim):
@@ -185,8 +185,8 @@ def _unpack(claim: Claim[DatasetVersion], tell: Callable[[float], None]) -> None
     archive.unlink(missing_ok=True)
 
 
-class _Told(io.BufferedReader):
-    """A file that says how much of it was read."""
+class _ReportingFile(io.BufferedReader):
+    """A file that reports the fraction of it that was read."""
 
     def __init__(self, path: Path, tell: Callable[[float], None]) -> None:
         super().__init__(io.FileIO(path))
@@ -195,23 +195,23 @@ class _Told(io.BufferedReader):
 
     def read(self, size: int | None = -1, /) -> bytes:
         content = super().read(size)
-        # Archives are read from their beginning but for the directory of a .zip, at its end.
+        # Archives are read from the beginning, except for the directory at the end of a .zip.
         self._tell(min(self.tell() / self._size, 0.99))
         return content
 
 
 def _is_small(version: DatasetVersion) -> bool:
-    """Return whether it is small. Looks at no more than it must: a folder may have millions of files."""
+    """Return whether the version is small. Stops counting early: a folder may have millions of files."""
     try:
         sizes = list(islice((size for part in version.parts for size in _sizes(part.folder)), _SMALL_FILES + 1))
     except OSError:
-        # The check says what is the matter.
+        # The check reports the error.
         return True
     return len(sizes) <= _SMALL_FILES and sum(sizes) <= _SMALL_BYTES
 
 
 def _sizes(place: Path) -> Iterator[int]:
-    """Bytes of each file; 0 for each folder."""
+    """Yield the bytes of each file, and 0 for each folder."""
     if place.is_file():
         yield place.stat().st_size
         return

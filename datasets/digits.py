@@ -1,4 +1,4 @@
-"""scikit-learn's bundled digits as files: the data of the demo, of tests and of benchmarks. Needs no Django."""
+"""Digits from scikit-learn as files, the data of the demo, tests and benchmarks. Needs no Django."""
 
 import gzip
 from importlib.util import find_spec
@@ -12,7 +12,7 @@ _TEST_PART = 0.2
 
 
 def write_digits(folder: Path) -> None:
-    """train.npz and test.npz: 1,797 images of 8 x 8 pixels, a fifth of them held out. The same bytes each time."""
+    """Write train.npz and test.npz: 1,797 images of 8 x 8 pixels, a fifth held out. The bytes are always the same."""
     pixels_and_label = _table()
     images = (pixels_and_label[:, :-1] / 16).astype(np.float32).reshape(-1, 1, 8, 8)
     labels = pixels_and_label[:, -1].astype(np.int64)
@@ -24,12 +24,12 @@ def write_digits(folder: Path) -> None:
 
 
 def _table() -> np.ndarray:
-    """One row of 64 pixels (0 to 16) and a digit for each image: what `sklearn.datasets.load_digits` reads.
+    """Return the table that `sklearn.datasets.load_digits` reads: a row of 64 pixels (0 to 16) and a digit per image.
 
-    From scikit-learn's file, without scikit-learn: to import it takes two seconds and 100 MB.
+    The file is read without importing scikit-learn, which takes two seconds and 100 MB.
     """
     package = find_spec("sklearn")
     if package is None or package.origin is None:
-        raise ModuleNotFoundError("The digits are scikit-learn's: install requirements.txt.")
+        raise ModuleNotFoundError("The digits come with scikit-learn: install requirements.txt.")
     with gzip.open(Path(package.origin).parent / "datasets" / "data" / "digits.csv.gz") as lines:
         return np.loadtxt(lines, delimiter=",")

@@ -1,4 +1,4 @@
-"""Forms of the datasets pages. Actions check what is given; forms only carry it."""
+"""Forms of the datasets pages. Actions validate the values; forms only carry them."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ __all__ = ["DatasetForm"]
 
 
 class DatasetForm(forms.Form):
-    """Form in the order and with the words of IBM's. Uploads take the place of its folders."""
+    """Form of a new dataset, in the order and with the words of IBM's. An upload may replace the folders."""
 
     kind = forms.ChoiceField(choices=Dataset.Kind.choices, initial=Dataset.Kind.ANY, widget=forms.HiddenInput)
     name = forms.CharField(

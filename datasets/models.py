@@ -12,13 +12,13 @@ from datasets.inspection.findings import Part, parts_of
 
 __all__ = ["LINKS", "Dataset", "DatasetVersion"]
 
-#: Folders that were picked one by one lie in the version's own folder under IBM's names, as links.
+#: Role -> IBM's name of the link to a folder that was picked, inside the version's own folder.
 LINKS = {"training": "train_db", "validation": "val_db", "testing": "test_db"}
 
 
 class Dataset(NamedRow):
     class Kind(models.TextChoices):
-        """Kinds in IBM's order and words."""
+        """Formats of datasets, in IBM's order and words."""
 
         IMAGES = "images", "Images for Object Classification"
         CSV = "csv", "CSV Files"
@@ -29,10 +29,10 @@ class Dataset(NamedRow):
 
 
 class DatasetVersion(Claimable):
-    """One state of a dataset's files. Jobs name a version, so that a later one changes no running job."""
+    """One state of a dataset's files. A job refers to a version, so a later one does not change a running job."""
 
     class State(models.TextChoices):
-        #: Registered; nobody has looked at its files yet.
+        #: Registered; its files have not been checked yet.
         WAITING = "WAITING"
         CHECKING = "CHECKING"
         READY = "READY"
@@ -41,31 +41,31 @@ class DatasetVersion(Claimable):
 
     dataset = models.ForeignKey(Dataset, on_delete=models.CASCADE, related_name="versions")
     number = models.PositiveIntegerField()
-    #: Absolute folder (or file) under one of the allowed data roots: DATA_DIR of a job.
+    #: Absolute path of the folder (or file) below an allowed data root; a job gets it as DATA_DIR.
     path = models.CharField(max_length=4096)
-    #: Absolute folders, where they were picked one by one; `path` then holds links to them.
+    #: Absolute paths of folders that were picked one by one; `path` then contains links to them.
     training = models.CharField(max_length=4096, blank=True, default="")
     validation = models.CharField(max_length=4096, blank=True, default="")
     testing = models.CharField(max_length=4096, blank=True, default="")
-    #: Its files came by upload: they are removed together with the version.
+    #: Whether the files were uploaded; they are then deleted with the version.
     is_uploaded = models.BooleanField(default=False)
-    #: An uploaded archive that still has to be unpacked to `path`, and the name that its owner gave it.
+    #: Path of an uploaded archive that is still to be unpacked to `path`, and its original name.
     archive = models.CharField(max_length=4096, blank=True, default="")
     archive_name = models.CharField(max_length=255, blank=True, default="")
 
     state = models.CharField(max_length=16, choices=State, default=State.WAITING)
-    #: 0..1, of the check that goes on.
+    #: Progress of the current check, 0 to 1.
     progress = models.FloatField(default=0)
-    #: Sentences, one per line.
+    #: Problems as sentences, one per line.
     problem = models.TextField(blank=True, default="")
 
     size_bytes = models.BigIntegerField(null=True)
     file_count = models.PositiveIntegerField(null=True)
     #: sha256 over the sorted names, sizes and contents.
     digest = models.CharField(max_length=64, blank=True, default="")
-    #: `Findings.summary()` of the check.
+    #: Result of the check, from `Findings.summary()`.
     summary = models.JSONField(default=dict)
-    #: Of each: label, role, and `file` (relative to `path`) or `png` (base64).
+    #: Sample images: label, role, and `file` (relative to `path`) or `png` (base64).
     samples = models.JSONField(default=list)
     created_at = models.DateTimeField(auto_now_add=True)
 
@@ -100,7 +100,7 @@ class DatasetVersion(Claimable):
 
     @property
     def parts(self) -> list[Part]:
-        """The folders that it consists of. Reads the file system where they were not picked one by one."""
+        """Return the folders of the version. Reads the file system unless they were picked one by one."""
         if not self.training:
             return parts_of(Path(self.path))
         picked = {"training": self.training, "validation": self.validation, "testing": self.testing}

@@ -1,4 +1,4 @@
-"""Reads datasets for pages, the API and the jobs app."""
+"""Queries of datasets for pages, the API and the jobs app."""
 
 from typing import Any
 
@@ -23,12 +23,12 @@ __all__ = [
 
 
 def datasets() -> QuerySet[Dataset]:
-    """All datasets with their owners; `latest` holds the newest version in a list of one."""
+    """Return all datasets with their owners; `latest` is a list with the newest version."""
     return with_latest(Dataset.objects.all(), DatasetVersion.objects.defer("samples", "summary"), "dataset")
 
 
 def find_dataset(reference: int | str) -> Dataset | None:
-    """Find a dataset by id or name."""
+    """Return the dataset with this id or name, or None."""
     return by_reference(datasets(), reference)
 
 
@@ -37,7 +37,7 @@ def versions(dataset: Dataset) -> QuerySet[DatasetVersion]:
 
 
 def find_version(dataset: Dataset, number: int | str | None = None) -> DatasetVersion | None:
-    """The version with this number; without one, the newest."""
+    """Return the version with this number; without a number, the newest."""
     known = dataset.versions.select_related("dataset__owner").order_by("-number")
     if number is not None:
         known = known.filter(number=whole(str(number)) or 0)
@@ -45,7 +45,7 @@ def find_version(dataset: Dataset, number: int | str | None = None) -> DatasetVe
 
 
 def why_not_ready(version: DatasetVersion) -> str:
-    """A sentence for who wants to train with it; empty where it is READY."""
+    """Return a sentence that says why no training can use the version; empty if it is READY."""
     what = f"Version {version.number} of the dataset {version.dataset.name}"
     if version.state == DatasetVersion.State.READY:
         return ""
@@ -59,12 +59,12 @@ def why_not_ready(version: DatasetVersion) -> str:
 
 
 def use_count(dataset: Dataset) -> int:
-    """Jobs of anybody that have used any version: while there are some, the database keeps it."""
+    """Return the number of jobs, of all users, that have used a version. Such a dataset cannot be deleted."""
     return dataset.versions.aggregate(count=Count("jobs"))["count"]  # type: ignore[no-any-return]
 
 
 def version_live(version: DatasetVersion) -> dict[str, Any]:
-    """The state of a version's check for pages: the same by event and by fetch."""
+    """Return the state of a version's check for pages, the same in events and in responses."""
     return {
         "version": version.number,
         "state": version.state,
@@ -76,7 +76,7 @@ def version_live(version: DatasetVersion) -> dict[str, Any]:
 
 
 def datasets_live(ids: list[int]) -> dict[str, Any]:
-    """The newest versions of these datasets; what is gone says so."""
+    """Return the states of the newest versions of these datasets; a deleted dataset has the state DELETED."""
     seq = current_seqs([DATASETS])[DATASETS]
     storable = [number for number in ids if number < 2**63]
     rows = datasets().filter(pk__in=storable)

@@ -43,7 +43,7 @@ LIST_CRUMB = ("Datasets", "/datasets/")
 _MAX_LIVE = 200
 _SHOWN_CLASSES = 40
 _ROLES = {"": "All", "training": "Training", "validation": "Validation", "testing": "Testing"}
-#: What the chooser says about each kind.
+#: Kind -> icon and explanation in the chooser.
 _KINDS = {
     Dataset.Kind.IMAGES: (
         "photo",
@@ -75,7 +75,7 @@ def dataset_list(request: HttpRequest) -> HttpResponse:
 
 @require_safe
 def datasets_live_json(request: HttpRequest) -> JsonResponse:
-    """State for pages whose live chain broke: `?id=1&id=2`."""
+    """Return the states of the datasets `?id=1&id=2`, for pages that missed live events."""
     ids = [number for text in request.GET.getlist("id")[:_MAX_LIVE] if (number := whole(text)) is not None]
     return JsonResponse(datasets_live(ids))
 
@@ -104,7 +104,7 @@ def dataset_detail(request: HttpRequest, dataset_id: int) -> HttpResponse:
 
 @require_http_methods(["GET", "HEAD", "POST"])
 def dataset_new(request: HttpRequest) -> HttpResponse:
-    """First which kind, then the form."""
+    """Show the choice of the kind first, then the form."""
     kind = request.POST.get("kind") or request.GET.get("kind", "")
     if request.method != "POST" and kind not in Dataset.Kind.values:
         kinds = [(value, label, *_KINDS[Dataset.Kind(value)]) for value, label in Dataset.Kind.choices]
@@ -181,18 +181,18 @@ def _registration(form: DatasetForm) -> DatasetRegistration:
 class ClassTable:
     """Counts of each class in each part."""
 
-    #: "Training" and so on.
+    #: Names of the parts, such as "Training".
     heads: list[str]
-    #: (class, (head, count) for each of `heads`), the largest first.
+    #: Rows of (class, [(head, count) for each of `heads`]), the largest first.
     rows: list[tuple[str, list[tuple[str, int]]]]
-    #: What bars are drawn against.
+    #: Largest count, the full length of a bar.
     most: int
-    #: Classes that are not among the rows.
+    #: Number of classes that are not among the rows.
     more: int
 
 
 def class_table(summary: dict[str, Any]) -> ClassTable | None:
-    """Build the table; None where nothing has classes."""
+    """Return the table, or None if no part has classes."""
     parts = [part for part in summary.get("parts", []) if part["classes"]]
     if not parts:
         return None
@@ -208,7 +208,7 @@ def class_table(summary: dict[str, Any]) -> ClassTable | None:
 
 
 def _deletions(dataset: Dataset, versions: Sequence[DatasetVersion]) -> list[dict[str, str]]:
-    """The questions that are asked before something is deleted, with what is lost."""
+    """Return the confirmation dialogs for deletions, with the data that is lost."""
     is_one = len(versions) == 1
     what = "Its registration is" if is_one else f"All {len(versions)} versions are"
     uploads = ", and the files that were uploaded" if any(version.is_uploaded for version in versions) else ""
@@ -234,7 +234,7 @@ def _version_deletion(dataset: Dataset, version: DatasetVersion) -> dict[str, st
 
 
 def _unfinished_uploads(user: User) -> list[dict[str, Any]]:
-    """Return the user's unfinished uploads with what is here of each, so that the form goes on where it was."""
+    """Return the user's unfinished uploads with the received bytes of each, so that the form can continue them."""
     return [
         {"id": upload.pk, "name": upload.name, "size_bytes": upload.size_bytes, "offset": received(upload)}
         for upload in Upload.objects.filter(owner=user).order_by("-id")

@@ -1,4 +1,4 @@
-"""Adds templates and registers models, and takes over their files: the only writer of this app's rows."""
+"""Registration of templates and models with copies of their files. No other module writes this app's rows."""
 
 import shutil
 from collections.abc import Collection, Iterator, Mapping
@@ -25,7 +25,7 @@ from core.sources import Source, new_upload_folder, obtained
 from core.text import checked_name, plural
 from models_registry.code import COMPAT_MODULES, checked_entry_point, found_entry_point, inspect_code
 from models_registry.models import ModelTemplate, RegisteredModel, RegisteredModelVersion
-from models_registry.settings import checked_settings, told
+from models_registry.settings import checked_settings, setting_uses
 
 __all__ = [
     "ModelRegistration",
@@ -35,9 +35,9 @@ __all__ = [
     "delete_template",
     "readers_of_training",
     "register",
+    "register_script",
     "set_readers",
     "take_again",
-    "take_script",
 ]
 
 _IGNORED = shutil.ignore_patterns("__pycache__", ".git", "*.pyc")
@@ -49,7 +49,7 @@ class TemplateAddition:
     source: Source
     entry_point: str = "main.py"
     framework: str = ModelTemplate.Framework.PYTORCH
-    #: One of `Readers`.
+    #: Readers of the code, one of `Readers`.
     readers: str = Readers.EVERYBODY
     description: str = ""
 
@@ -57,28 +57,28 @@ class TemplateAddition:
 @dataclass(frozen=True)
 class ModelRegistration:
     name: str
-    #: Files; or what has been taken over already: a template, or another version.
+    #: Source of the code: files, a template, or another version.
     source: Source | ModelTemplate | RegisteredModelVersion
-    #: Of files. "": the one that can be it.
+    #: Script that trains, for a source of files. "": the only candidate.
     entry_point: str = ""
     framework: str = RegisteredModelVersion.Framework.PYTORCH
-    #: "": as its code trains.
+    #: Engine; "": the one that the code shows.
     engine: str = RegisteredModelVersion.Engine.ELASTIC
-    #: Name of the dataset proposed when training; empty: none.
+    #: Name of the dataset that is suggested for trainings; empty: none.
     default_dataset: str = ""
-    #: By names of `models_registry.settings`; each is given to the script if it asks for it.
+    #: Settings by their names in `models_registry.settings`; the script gets those that it declares.
     settings: Mapping[str, Any] = field(default_factory=dict)
-    #: Given to the script whatever it asks for, over the settings.
+    #: Parameters that the script gets in any case; they take precedence over settings.
     parameters: Mapping[str, Any] = field(default_factory=dict)
-    #: None: told from what the code imports.
+    #: Compatibility folders on the script's path; None: found from the imports of the code.
     compat: list[str] | None = None
-    #: One of `Readers`. "": those that the model has; of a new one those of what it is made of, or everybody.
+    #: One of `Readers`. "": the model's readers; for a new model those of its source, or everybody.
     readers: str = ""
     description: str = ""
 
 
 def add_template(owner: User, addition: TemplateAddition) -> ModelTemplate:
-    """A new template. A name is given once."""
+    """Register a template under a new name."""
     name = checked_name(addition.name)
     _check_choice("framework", [addition.framework], ModelTemplate.Framework.values)
     _check_choice("readers", [addition.readers], Readers.values)
@@ -98,7 +98,7 @@ def add_template(owner: User, addition: TemplateAddition) -> ModelTemplate:
 
 
 def take_again(template: ModelTemplate, user: User) -> ModelTemplate:
-    """Take the files over as they are at the template's path now. Models made of it before keep theirs."""
+    """Copy the files at the template's path again. Models that were made from it keep their copies."""
     _refuse_others(user, template, "template")
     former = template.folder
     with _kept_code(Source(path=template.path), template.entry_point, compat=None, label=template.name) as code:
@@ -115,7 +115,7 @@ def delete_template(template: ModelTemplate, user: User) -> None:
     def refusal(versions: Collection[RegisteredModelVersion]) -> str:
         names = sorted({version.model.name for version in versions})
         shown = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
-        return f"The template {template.name} stays: it is what {shown} was made of."
+        return f"The template {template.name} cannot be deleted: {shown} was made from it."
 
     delete_named(user, template, "template", refusal)
     transaction.on_commit(partial(_drop_unused, [template.folder]))
@@ -123,22 +123,22 @@ def delete_template(template: ModelTemplate, user: User) -> None:
 
 @transaction.atomic
 def delete_model(model: RegisteredModel, user: User) -> None:
-    """Delete the model with its versions. Refused while trainings name one of them."""
+    """Delete the model with its versions. Refused if a training has used one."""
     _refuse_others(user, model, "model")
     folders = [version.folder for version in model.versions.all()]
 
     def refusal(jobs: Collection[Any]) -> str:
         trainings = plural(len(jobs), "{count} training was", "{count} trainings were")
-        return f"The model {model.name} stays: {trainings} started with it, and would lose what they ran."
+        return f"The model {model.name} cannot be deleted: {trainings} started with it, and would lose their code."
 
     delete_named(user, model, "model", refusal)
     transaction.on_commit(partial(_drop_unused, folders))
 
 
 def register(owner: User, registration: ModelRegistration, *, reuse: bool = False) -> RegisteredModelVersion:
-    """A new model, or the next version of one that belongs to `owner`.
+    """Register a new model, or the next version of one that belongs to `owner`.
 
-    reuse: a version that has the same files and terms already is the one; files that an older one has are kept once.
+    reuse: return the newest version if it has the same files and settings; share files with an older version.
     """
     name = checked_name(registration.name)
     parameters = checked_parameters(registration.parameters)
@@ -165,7 +165,7 @@ def register(owner: User, registration: ModelRegistration, *, reuse: bool = Fals
         )
         if isinstance(source, ModelTemplate):
             version.template = source
-        version.parameters = {**_asked_for(version), **parameters}
+        version.parameters = {**_declared_settings(version), **parameters}
         brought, same = Path(version.copy), _same_as(version, name) if reuse else None
         if same is None:
             if reuse:
@@ -179,13 +179,13 @@ def register(owner: User, registration: ModelRegistration, *, reuse: bool = Fals
     return version if same is None else same
 
 
-def take_script(owner: User, source: Source, entry_point: str = "", engine: str = "") -> RegisteredModelVersion:
-    """Register a script, or a folder of them, as it is: what it is called and how it trains are told from it.
+def register_script(owner: User, source: Source, entry_point: str = "", engine: str = "") -> RegisteredModelVersion:
+    """Register a script, or a folder of scripts. Its name and engine are found from the files.
 
-    engine: how it trains, where the script does not say it itself.
+    engine: the engine, if the code does not show it.
 
-    Only its owner reads a new model, as the training that the script is for. The newest files again are no new version.
-    Raises EntryPointWanted where a person has to say which script trains.
+    Only the owner can read a new model. Files that equal the newest version make no new one.
+    Raises EntryPointWanted if a person has to choose the script that trains.
     """
     name = _name_for(owner, Path(source.path or (source.upload.name if source.upload else "")))
     registration = ModelRegistration(name, source, entry_point, engine=engine, readers=readers_of_training(name))
@@ -193,13 +193,13 @@ def take_script(owner: User, source: Source, entry_point: str = "", engine: str 
 
 
 def readers_of_training(name: str) -> str:
-    """The `readers` of a model of this name whose files are handed over with a training: a new one is the owner's."""
+    """Return the `readers` for files that are submitted with a training: only the owner reads a new model."""
     return "" if RegisteredModel.objects.filter(name=name).exists() else Readers.OWNER
 
 
 @transaction.atomic
 def set_readers(row: RegisteredModel | ModelTemplate, readers: str, user: User) -> None:
-    """Let others read a model or template from now on. Trainings keep the code that they were submitted with."""
+    """Set who may read a model or template. Trainings keep the code that they were submitted with."""
     what = "model" if isinstance(row, RegisteredModel) else "template"
     _refuse_others(user, row, what)
     _check_choice("readers", [readers], Readers.values)
@@ -209,7 +209,7 @@ def set_readers(row: RegisteredModel | ModelTemplate, readers: str, user: User) 
 
 
 def _name_for(owner: User, path: Path) -> str:
-    """Return the name of the file or folder; with the user's own where somebody else's model has it."""
+    """Return the name of the file or folder, with the user's name appended if somebody else's model has it."""
     name = path.name
     for suffix in (".py", *ARCHIVE_SUFFIXES):
         name = name.removesuffix(suffix)
@@ -219,7 +219,7 @@ def _name_for(owner: User, path: Path) -> str:
 
 
 def _same_as(new: RegisteredModelVersion, name: str) -> RegisteredModelVersion | None:
-    """The model's newest version, if it is no other than this. No older one: the model's name stands for the newest."""
+    """Return the model's newest version if it equals the new one; older ones do not count."""
     facts = ("digest", "entry_point", "engine", "framework", "compat", "settings", "parameters", "default_dataset")
     newest = RegisteredModelVersion.objects.filter(model__name=name).select_related("model").order_by("-number").first()
     is_same = (
@@ -229,44 +229,42 @@ def _same_as(new: RegisteredModelVersion, name: str) -> RegisteredModelVersion |
 
 
 def _share_files(new: RegisteredModelVersion, name: str) -> None:
-    """Let it name the copy of an older version of the model that has the same files, where there is one."""
+    """Use the copy of an older version of the model with the same files, if there is one."""
     older = RegisteredModelVersion.objects.filter(model__name=name, digest=new.digest)
     former = older.exclude(digest="").exclude(copy="").order_by("number").first()
     if former is None or not former.folder.is_dir():
         return
-    if new.path == new.copy:  # an upload: it lies nowhere else
+    if new.path == new.copy:  # an upload exists nowhere else
         new.path = former.copy
     new.copy = former.copy
 
 
-def _asked_for(version: RegisteredModelVersion) -> dict[str, Scalar]:
-    """Return the settings that the script asks for, as its arguments."""
+def _declared_settings(version: RegisteredModelVersion) -> dict[str, Scalar]:
+    """Return the settings that the script declares, by the names of its arguments."""
     if not version.settings:
         return {}
     arguments = [argument for argument in version.declared.arguments if argument.takes == "value"]
-    return {each.argument: each.given for each in told(version.settings, arguments) if each.argument}
+    return {each.argument: each.given for each in setting_uses(version.settings, arguments) if each.argument}
 
 
 def _readers_of(source: Source | ModelTemplate | RegisteredModelVersion) -> str:
-    """Return the readers of the code's source; files of one's own are for everybody."""
+    """Return the readers of the code's source; files are for everybody."""
     if isinstance(source, Source):
         return Readers.EVERYBODY
     return source.model.readers if isinstance(source, RegisteredModelVersion) else source.readers
 
 
 def _refuse_own_copies(source: Source) -> None:
-    """A path to what was taken over before would lead past `core.readers`."""
+    """Refuse a path to a copy of other code, which would bypass `core.readers`."""
     if source.path and is_own(source.path, site.TIDEPOOL_MODEL_ROOTS):
-        raise field_error(
-            "path", "Code of a model or template lies there already: clone the model, or name its template."
-        )
+        raise field_error("path", "The path belongs to a model or template: clone the model, or name its template.")
 
 
 @dataclass(frozen=True)
 class _Code:
-    #: Of `KeptCode`.
+    #: Columns of `KeptCode`.
     columns: Mapping[str, Any]
-    #: How it trains, by itself.
+    #: Engine that the code shows.
     engine: str
 
 
@@ -274,12 +272,12 @@ class _Code:
 def _kept_code(
     source: Source | ModelTemplate | RegisteredModelVersion, entry_point: str, *, compat: list[str] | None, label: str
 ) -> Iterator[_Code]:
-    """The code, copied unless it was kept already.
+    """Yield the code, copied unless it is a template's or a version's. If the body fails, a new copy is removed.
 
-    A new copy is removed again when the body fails. compat: None: told from what the code imports.
+    compat: compatibility folders; None: found from the imports of the code.
     """
     if not isinstance(source, Source):
-        yield _looked_at(Path(source.path), source.folder, source.entry_point, compat, digest=source.digest)
+        yield _inspected(Path(source.path), source.folder, source.entry_point, compat, digest=source.digest)
         return
     with obtained(source, site.TIDEPOOL_MODEL_ROOTS, label=label, single=(".py",)) as folder:
         if folder.is_file() and folder.suffix != ".py":
@@ -290,11 +288,11 @@ def _kept_code(
             entry_point = checked_entry_point(folder, entry_point or found_entry_point(folder))
         _check_size(folder)
         if source.upload is not None:
-            yield _looked_at(folder, folder, entry_point, compat)
+            yield _inspected(folder, folder, entry_point, compat)
             return
         with _copied(folder, label) as copy:
             script = checked_entry_point(copy, entry_point or folder.name)
-            yield _looked_at(folder, copy, script, compat)
+            yield _inspected(folder, copy, script, compat)
 
 
 def _check_size(folder: Path) -> None:
@@ -305,7 +303,7 @@ def _check_size(folder: Path) -> None:
     if not facts.digest:
         raise field_error(
             "path",
-            f"The folder holds {facts.size_bytes / 1024**3:.1f} GiB: a model is its code, at most "
+            f"The folder has {facts.size_bytes / 1024**3:.1f} GiB: a model is its code, at most "
             f"{HASHED_BYTES // 1024**3} GiB. Put data and weights elsewhere.",
         )
 
@@ -318,7 +316,7 @@ def _copied(folder: Path, label: str) -> Iterator[Path]:
             copy.mkdir(parents=True)
             shutil.copy2(folder, copy)
         else:
-            # Links stay links: copying what they lead to could copy anything.
+            # Links are copied as links: following them could copy any file of the server.
             shutil.copytree(folder, copy, symlinks=True, ignore=_IGNORED)
         yield copy
     except BaseException as error:
@@ -328,7 +326,7 @@ def _copied(folder: Path, label: str) -> Iterator[Path]:
         raise
 
 
-def _looked_at(path: Path, folder: Path, entry_point: str, compat: list[str] | None, *, digest: str = "") -> _Code:
+def _inspected(path: Path, folder: Path, entry_point: str, compat: list[str] | None, *, digest: str = "") -> _Code:
     facts = inspect_code(folder, entry_point)
     columns = {
         "path": str(path),
@@ -343,7 +341,7 @@ def _looked_at(path: Path, folder: Path, entry_point: str, compat: list[str] | N
 
 
 def _drop_unused(folders: list[Path]) -> None:
-    """Remove our copies that no row names any more. To be called once the rows are gone for good."""
+    """Remove copies that no row refers to. Call it after the rows are deleted and committed."""
     ours = site.TIDEPOOL_MODEL_ROOTS[0] / "uploads"
     for folder in folders:
         kept = {"copy": str(folder)}

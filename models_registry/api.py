@@ -1,4 +1,4 @@
-"""`/api/v1/templates/` and `/api/v1/models/`."""
+"""REST addresses below `/api/v1/templates/` and `/api/v1/models/`."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -121,7 +121,7 @@ class ModelInput(_FilesInput):
         values = super().validate(attrs)
         template, dataset = values.pop("template"), values.pop("dataset")
         if values["upload"] is not None and (template is not None or values["source"] != Source()):
-            raise field_error("upload", "An upload is all that it is made of: leave path, file and template out.")
+            raise field_error("upload", "An upload is the only source: leave path, file and template out.")
         if template is not None:
             if values["source"] != Source() or values["entry_point"]:
                 raise field_error(
@@ -166,7 +166,7 @@ class ModelOutput(serializers.ModelSerializer[RegisteredModel]):
 
 
 class RegisteredOutput(ModelOutput):
-    """Answer to a registration: the model, and problems of its script as far as reading it tells."""
+    """Response to a registration: the model, and problems that reading its script shows."""
 
     warning = serializers.SerializerMethodField()
 
@@ -191,7 +191,7 @@ class ChangesQuery(serializers.Serializer[Any]):
 
 class FilesOutput(serializers.Serializer[Any]):
     files = output_of(queries.CodeFile, "_FileOutput")(many=True)
-    #: Of the file that was asked for; null: none was, or it is no text.
+    #: Text of the requested file; null: none was requested, or it is binary.
     text = serializers.CharField(allow_null=True)
 
 
@@ -234,14 +234,14 @@ class TemplateView(ByReference, GenericAPIView[ModelTemplate]):
 class TemplateDetail(TemplateView, RetrieveAPIView[ModelTemplate]):
     @extend_schema(request=ReadersInput)
     def patch(self, request: Request, reference: str) -> Response:
-        """Say who may read it. Models made of it keep their own readers."""
+        """Set who may read the template. Models that were made from it keep their own readers."""
         template, given = self.get_object(), validated(ReadersInput, request.data)
         actions.set_readers(template, given["readers"], signed_in(request))
         return Response(_template_output(request, template.name))
 
     @extend_schema(responses={204: None})
     def delete(self, request: Request, reference: str) -> Response:
-        """Refused (409) while a model was made of it."""
+        """Delete the template. Refused (409) if a model was made from it."""
         actions.delete_template(self.get_object(), signed_in(request))
         return Response(status=204)
 
@@ -249,7 +249,7 @@ class TemplateDetail(TemplateView, RetrieveAPIView[ModelTemplate]):
 class TemplateTakeAgain(TemplateView):
     @extend_schema(request=None)
     def post(self, request: Request, reference: str) -> Response:
-        """Take the files over as they are at its path now. Models made of it before keep theirs."""
+        """Copy the files at the template's path again. Models that were made from it keep their copies."""
         template = actions.take_again(self.get_object(), signed_in(request))
         return Response(_template_output(request, template.name))
 
@@ -259,12 +259,12 @@ class TemplateFiles(TemplateView):
 
     @extend_schema(parameters=[FileQuery])
     def get(self, request: Request, reference: str) -> Response:
-        """The files, and the text of one."""
+        """List the files, with the text of one."""
         return _files(self.get_object().folder, validated(FileQuery, request.query_params)["file"])
 
 
 class ModelList(ListAPIView[RegisteredModel]):
-    """All models that the user may read; POST registers one, or the next version of one's own."""
+    """All models that the user may read; POST registers one, or the next version of yours."""
 
     queryset = RegisteredModel.objects.none()
     serializer_class = ModelOutput
@@ -316,14 +316,14 @@ class ScriptList(GenericAPIView[Any]):
 
     @extend_schema(request=ScriptInput, responses={201: ScriptOutput})
     def post(self, request: Request) -> Response:
-        """Take over a script, or a folder of them, to train from: what it is called and how it trains is told from it.
+        """Register a script, or a folder of scripts, for a training. Its name and engine are found from the files.
 
-        The newest files again are no new version. Where several scripts may be what trains, the answer is 400 with the
-        code `entry_point`.
+        Files that equal the newest version make no new one. If several scripts are candidates for the entry point, the
+        response is 400 with the code `entry_point`.
         """
         given = validated(ScriptInput, request.data)
         source = replace(given["source"], unwrap=True)
-        version = actions.take_script(signed_in(request), source, given["entry_point"], given["engine"])
+        version = actions.register_script(signed_in(request), source, given["entry_point"], given["engine"])
         return Response(ScriptOutput(version).data, status=201)
 
 
@@ -336,7 +336,7 @@ class ModelView(ByReference, GenericAPIView[RegisteredModel]):
         return queries.models(self.request.user)
 
     def version(self, number: int | None) -> RegisteredModelVersion:
-        """The newest one without a number."""
+        """Return the version with this number; without a number, the newest."""
         rows = queries.versions(self.get_object())
         return found(rows.first() if number is None else rows.filter(number=number).first(), "version")
 
@@ -344,14 +344,14 @@ class ModelView(ByReference, GenericAPIView[RegisteredModel]):
 class ModelDetail(ModelView, RetrieveAPIView[RegisteredModel]):
     @extend_schema(request=ReadersInput)
     def patch(self, request: Request, reference: str) -> Response:
-        """Say who may read and train it. Trainings that were submitted before go on."""
+        """Set who may read and train the model. Trainings that were submitted before go on."""
         model, given = self.get_object(), validated(ReadersInput, request.data)
         actions.set_readers(model, given["readers"], signed_in(request))
         return Response(ModelOutput(queries.find_model(signed_in(request), model.name)).data)
 
     @extend_schema(responses={204: None})
     def delete(self, request: Request, reference: str) -> Response:
-        """Delete it with all its versions. Refused (409) while a training was started with one of them."""
+        """Delete the model with all its versions. Refused (409) if a training has used one."""
         actions.delete_model(self.get_object(), signed_in(request))
         return Response(status=204)
 
@@ -359,7 +359,7 @@ class ModelDetail(ModelView, RetrieveAPIView[RegisteredModel]):
 class ModelClone(ModelView):
     @extend_schema(request=CloneInput, responses={201: RegisteredOutput})
     def post(self, request: Request, reference: str) -> Response:
-        """A model of one's own, with the code and the settings of the newest version."""
+        """Create a model of yours with code and settings of the newest version."""
         newest, given = self.version(None), validated(CloneInput, request.data)
         registration = ModelRegistration(
             name=given["name"],
@@ -403,7 +403,7 @@ class ModelFiles(ModelView):
 
     @extend_schema(parameters=[FileQuery])
     def get(self, request: Request, reference: str) -> Response:
-        """The files of a version, and the text of one."""
+        """List the files of a version, with the text of one."""
         given = validated(FileQuery, request.query_params)
         return _files(self.version(given["version"]).folder, given["file"])
 

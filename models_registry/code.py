@@ -1,4 +1,4 @@
-"""Looks at a model's code without running it."""
+"""Static inspection of a model's code, which is never run."""
 
 import ast
 import math
@@ -25,33 +25,33 @@ __all__ = [
 
 _Engine = RegisteredModelVersion.Engine
 
-#: Compatibility folder -> what a script imports when it is written for that system.
+#: Compatibility folder -> modules that a script written for that system imports.
 COMPAT_MODULES = {
     "wmla": frozenset(
         {
             *("emetrics", "fabric_model", "monitor_pth", "pyedt", "pth_parameter_mgr"),
-            # What says, when it is imported, that it is not here.
+            # Modules whose import raises an error that names the alternative.
             *("inference_helper", "monitor_tf", "redhareapi", "tf_parameter_mgr"),
         }
     ),
     "adaptdl": frozenset({"adaptdl"}),
 }
-#: What WMLA passes to each script: where to save the trained model, and where weights to begin with are.
+#: Arguments that WMLA passes to scripts: folders for the trained model and for initial weights.
 FOLDER_ARGUMENTS = frozenset({"train_dir", "weights"})
 
 _FABRIC = frozenset({"fabric_model", "pyedt"})
 _MANAGER = "pth_parameter_mgr"
-#: What a script that trains in several processes uses: itself, or by a library that finds torchrun's variables.
+#: Names, modules and words in scripts that train in several processes, directly or through a library.
 _DISTRIBUTED_NAMES = frozenset({"init_process_group", "DistributedDataParallel", "FullyShardedDataParallel"})
 _DISTRIBUTED_MODULES = frozenset({"accelerate", "deepspeed", "lightning", "pytorch_lightning"})
 _DISTRIBUTED_WORDS = frozenset({"LOCAL_RANK", "WORLD_SIZE"})
 _DATA_WORDS = frozenset({"DATA_DIR", "DLI_DATA_FS"})
-#: Layers and functions that draw random numbers in a step, or normalise by their batch.
+#: Layers and functions that draw random numbers in a step or normalise over the batch.
 _BY_BATCH = re.compile(
     r"(Lazy)?BatchNorm[123]d|(Feature)?(Alpha)?[Dd]ropout[123]?d?|(feature_)?alpha_dropout|batch_norm|RReLU|"
     r"Transformer(En|De)coderLayer"
 )
-#: Entry points by their usual names.
+#: Usual names of entry points.
 _USUAL = ("main.py", "train.py", "run.py")
 _NO_SCRIPT = re.compile(r"(^|/)(setup|conftest|__init__|test_[^/]*|[^/]*_test)\.py$|(^|/)(tests?|docs)/")
 _CANDIDATES_SHOWN = 5
@@ -59,7 +59,7 @@ _MAX_SOURCE_BYTES = 4 * 1024**2
 
 
 class EntryPointWanted(UserError):
-    """Several scripts may be what trains: a person has to choose one of `scripts`."""
+    """Several scripts are candidates for the entry point: a person has to choose one of `scripts`."""
 
     def __init__(self, scripts: list[str]) -> None:
         sentence = f"Which script trains? There are {_listed_names(scripts)}."
@@ -70,19 +70,19 @@ class EntryPointWanted(UserError):
 @dataclass(frozen=True)
 class CodeFacts:
     compat: list[str]
-    #: What is wrong with the script as Python sees it; it may be registered all the same.
+    #: Syntax error of the script; it can still be registered.
     warning: str | None
     declared: Declared = field(default_factory=Declared)
-    #: How it trains: resized while it does, in several processes that stay, or in one.
+    #: Engine: elastic, several fixed processes, or one process.
     engine: str = _Engine.SINGLE
-    #: It says what it is measured on: a FabricModel does, and a Session with `validate_on`.
+    #: Whether it declares data for validation: a FabricModel does, and a Session with `validate_on`.
     can_validate: bool = False
-    #: It ends at an option that it does not declare: by `parse_args`, and nowhere `parse_known_args`.
+    #: Whether it exits at an undeclared option: it uses `parse_args` and never `parse_known_args`.
     refuses_unknown_options: bool = False
 
     @property
     def elastic(self) -> bool:
-        """True if it makes a tidepool Session or a FabricModel, prepares its own loop, or is written for AdaptDL."""
+        """Whether the code uses a Session, a FabricModel, a prepared loop or AdaptDL."""
         return self.engine == _Engine.ELASTIC
 
     @property
@@ -104,13 +104,13 @@ class CodeFacts:
 class _Found:
     modules: set[str] = field(default_factory=set)
     names: set[str] = field(default_factory=set)
-    #: Texts that are a constant by themselves.
+    #: String constants.
     words: set[str] = field(default_factory=set)
     arguments: dict[str, Argument] = field(default_factory=dict)
 
 
 def checked_entry_point(folder: Path, entry_point: str) -> str:
-    """The entry point relative to `folder`, which holds it as a regular file."""
+    """Return the path of the entry point relative to `folder`. Raises UserError if it is not a file there."""
     try:
         file = (folder / entry_point).resolve()
         relative = file.relative_to(folder.resolve()).as_posix()
@@ -125,7 +125,7 @@ def checked_entry_point(folder: Path, entry_point: str) -> str:
 
 
 def found_entry_point(folder: Path) -> str:
-    """The one script that can be what trains. Raises EntryPointWanted where several can."""
+    """Return the only candidate for the entry point. Raises EntryPointWanted if there are several."""
     trees = _trees(folder)
     if folder.is_file() or len(trees) == 1:
         return next(iter(trees), folder.name)
@@ -170,7 +170,7 @@ def inspect_code(folder: Path, entry_point: str) -> CodeFacts:
 
 
 def _layers(names: set[str]) -> tuple[str, ...]:
-    """Each once: an attribute `dropout` says no more than the layer Dropout that it holds."""
+    """Return each layer once: an attribute `dropout` adds nothing to the layer Dropout."""
     found = sorted(name for name in names if _BY_BATCH.fullmatch(name))
     layers = [name for name in found if name[0].isupper()]
     kinds = {_kind(name) for name in layers}
@@ -227,7 +227,7 @@ def _trees(folder: Path, problems: dict[str, str] | None = None) -> dict[str, as
 
 
 def _reached(entry_point: str, trees: dict[str, ast.AST]) -> set[str]:
-    """The entry point and the sources that it imports, directly or by others."""
+    """Return the entry point and the sources that it imports, directly or indirectly."""
     reached: set[str] = set()
     waiting = {entry_point} & trees.keys()
     while waiting:
@@ -253,7 +253,7 @@ def _imports(name: str, trees: dict[str, ast.AST], script_folder: PurePosixPath 
 
 
 def _paths(base: PurePosixPath, module: str) -> Iterator[str]:
-    """Files that an import of a.b.c can run: those of a, a.b and a.b.c."""
+    """Yield the files that an import of a.b.c can run: those of a, a.b and a.b.c."""
     path = base
     for part in module.split("."):
         path /= part
@@ -262,11 +262,11 @@ def _paths(base: PurePosixPath, module: str) -> Iterator[str]:
 
 
 def _is_begun(tree: ast.AST) -> bool:
-    """Return whether it is written to be started: it asks for `__name__`."""
+    """Return whether the source is a script: it uses `__name__`."""
     return any(isinstance(node, ast.Name) and node.id == "__name__" for node in ast.walk(tree))
 
 
-# --- what is in a file -----------------------------------------------------------------------------------------------
+# --- contents of a file ----------------------------------------------------------------------------------------------
 
 
 def _look(tree: ast.AST, found: _Found) -> None:
@@ -287,10 +287,10 @@ def _look(tree: ast.AST, found: _Found) -> None:
 
 
 def _declared(call: ast.Call) -> Argument | None:
-    """Return the name of the argument: its first long name; None for one that has none."""
+    """Return the argument that the call declares, under its first long name; None if it has no long name."""
     keywords = {keyword.arg: keyword.value for keyword in call.keywords if keyword.arg}
     texts = [text for argument in call.args if isinstance(text := _constant(argument), str)]
-    # click declares both names of a switch in one text: "--shout/--no-shout".
+    # click declares both names of a switch in one string: "--shout/--no-shout".
     names = [text[2:] for each in texts for text in each.split("/") if LONG_NAME.fullmatch(text)]
     if not names:
         return None
@@ -319,7 +319,7 @@ def _takes(keywords: dict[str, ast.expr], texts: list[str]) -> Takes:
 
 
 def _choice_type(node: ast.expr | None) -> ast.expr | None:
-    """The list of a `click.Choice([...])`."""
+    """Return the list of a `click.Choice([...])`, or None."""
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "Choice" and node.args:
         return node.args[0]
     return None
@@ -332,7 +332,7 @@ def _listed(choices: ast.expr | None) -> tuple[object, ...] | None:
 
 
 def _constant(node: ast.expr | None) -> object:
-    """The value of a literal, a negative number too."""
+    """Return the value of a literal, including negative numbers; None otherwise."""
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub) and isinstance(node.operand, ast.Constant):
         value = node.operand.value
         return -value if isinstance(value, int | float) else None

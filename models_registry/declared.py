@@ -1,4 +1,4 @@
-"""Declarations of a script, read from its code: arguments and needs. Pure; stored with a version."""
+"""Declarations of a script that are read from its code: arguments and requirements. Pure; stored with a version."""
 
 import difflib
 import json
@@ -14,16 +14,16 @@ from core.parameters import Scalar
 __all__ = ["LONG_NAME", "Argument", "Declared", "Takes"]
 
 LONG_NAME = re.compile(r"--[A-Za-z][A-Za-z0-9_.-]{0,63}")
-#: No value of the option before it, as a negative number is.
+#: Beginning of an option, as opposed to a negative number.
 _OPTION = re.compile(r"-(?![\d.])")
 
-#: Whole numbers up to this are the same in every JSON.
+#: Largest whole number that every JSON parser reads exactly.
 _MAX_WHOLE = 2**53
 
-#: What follows a `--name`: a value; nothing (a flag); nothing, with `--no-name` for false; several words.
+#: Words after `--name`: a value; none (a flag); none, with `--no-name` for false (a switch); several words.
 Takes = Literal["value", "flag", "switch", "words"]
 
-#: Names at least so alike are one with a slip of the pen.
+#: Similarity from which a name counts as a typing error of another.
 _ALIKE = 0.75
 
 
@@ -32,15 +32,15 @@ class Argument:
     """A `--name` that a script declares by argparse or click."""
 
     name: str
-    #: What it accepts, () if that cannot be read; None: anything.
+    #: Accepted values; () if they cannot be read; None: any.
     choices: tuple[Any, ...] | None = None
-    #: None: it has none, or not one that can be read.
+    #: Default value; None: there is none, or it cannot be read.
     default: Any = None
     help: str = ""
     takes: Takes = "value"
-    #: Its value is converted by `int` or `float`.
+    #: Whether `int` or `float` converts the value.
     is_number: bool = False
-    #: Its other long names.
+    #: Further long names.
     aliases: tuple[str, ...] = ()
 
     @property
@@ -53,14 +53,14 @@ class Declared:
     """Declarations of the entry point and its imports from the folder."""
 
     arguments: tuple[Argument, ...] = ()
-    #: It ends at any other argument, and all of them could be read.
+    #: Whether the script exits at any other argument, and all of them could be read.
     is_complete: bool = False
-    #: It names DATA_DIR, or is written for WMLA: without a dataset it has nothing to train on.
+    #: Whether it needs a dataset: it uses DATA_DIR, or is written for WMLA.
     reads_data: bool = True
-    #: It imports WMLA's `pth_parameter_mgr`, which tells it every setting.
+    #: Whether it imports WMLA's `pth_parameter_mgr`, which returns every setting.
     asks_manager: bool = False
-    #: What it names whose results depend on how a step is divided: layers that draw random numbers or look at their
-    #: batch, such as Dropout and BatchNorm2d.
+    #: Layers whose results depend on the division of a step, because they draw random numbers or look at their batch,
+    #: such as Dropout and BatchNorm2d.
     layers: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
@@ -68,7 +68,7 @@ class Declared:
 
     @classmethod
     def from_json(cls, stored: Mapping[str, Any]) -> Self:
-        """Read stored declarations; nothing is known of a version that was stored without them."""
+        """Return the stored declarations; the defaults for a version that was stored without them."""
         arguments = [
             Argument(**{**each, "choices": _tuple(each["choices"]), "aliases": tuple(each["aliases"])})
             for each in stored.get("arguments", ())
@@ -76,20 +76,20 @@ class Declared:
         return cls(**{**stored, "arguments": tuple(arguments), "layers": tuple(stored.get("layers", ()))})
 
     def find(self, name: str) -> Argument | None:
-        """Find an argument by its full name, or by an unambiguous prefix, as argparse does."""
+        """Return the argument with this full name or unambiguous prefix, as argparse does, or None."""
         named = [each for each in self.arguments if name in (each.name, *each.aliases)]
         begun = [each for each in self.arguments if any(one.startswith(name) for one in (each.name, *each.aliases))]
         return named[0] if named else begun[0] if len(begun) == 1 else None
 
     def misfits(self, parameters: Mapping[str, Any], others: Collection[str] = ()) -> dict[str, str]:
-        """Name -> a sentence, for each parameter that the script would not take. `others`: names that it may have."""
+        """Return name -> sentence for each parameter that the script would refuse. `others` are allowed names."""
         found = {name: self._misfit(name, value) for name, value in parameters.items() if name not in others}
         return {name: sentence for name, sentence in found.items() if sentence}
 
     def unknown_words(self, words: Sequence[str], others: Collection[str] = ()) -> list[str]:
-        """A sentence for each option among the words at which the script would end, by argparse's rules.
+        """Return a sentence for each option at which the script would exit, by argparse's rules.
 
-        Only where all that it takes is known. `others`: names that it may have.
+        The list is empty unless all options of the script are known. `others` are allowed names.
         """
         if not self.is_complete:
             return []
@@ -99,11 +99,11 @@ class Declared:
         return [self._unknown(name) for name in names if name not in others and not self._takes_option(name)]
 
     def words(self, parameters: Mapping[str, Scalar]) -> list[str]:
-        """The parameters as the script takes them: `--name value`, and `--name` alone for a flag that is on."""
+        """Return the parameters as words of the command line: `--name value`, or `--name` for a flag that is on."""
         return [word for name, value in parameters.items() for word in self._words(name, value)]
 
     def values_in(self, words: Sequence[str]) -> dict[str, Scalar]:
-        """Read parameters from words as a script is given them, by their declared names; others are left out."""
+        """Return the parameters in words of the command line, by their declared names, without positional words."""
         rest = deque(words[: list(words).index("--")] if "--" in words else words)
         found: dict[str, Scalar] = {}
         while rest:
@@ -123,7 +123,7 @@ class Declared:
         return found
 
     def _declared(self, name: str) -> tuple[Argument | None, bool]:
-        """The argument, and False for the `--no-name` of a switch."""
+        """Return the argument, and whether it is on: False for the `--no-name` of a switch."""
         switches = {f"no-{each.name}": each for each in self.arguments if each.takes == "switch"}
         return (switches[name], False) if name in switches else (self.find(name), True)
 
@@ -163,7 +163,7 @@ class Declared:
 
 
 def _scalar(text: str) -> Scalar:
-    """Return the number that a word is, or the word."""
+    """Return the word as a number if it is one, otherwise the word."""
     try:
         number = float(text)
     except ValueError:

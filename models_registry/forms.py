@@ -1,4 +1,4 @@
-"""Forms of the models pages. Actions check what is given; forms only carry it."""
+"""Forms of the models pages. Actions validate the values; forms only carry them."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -11,7 +11,7 @@ from core.readers import Readers
 from models_registry.code import CodeFacts
 from models_registry.declared import Argument
 from models_registry.models import ModelTemplate, RegisteredModelVersion
-from models_registry.settings import SETTINGS, Setting, own_parameters, told
+from models_registry.settings import SETTINGS, Setting, own_parameters, setting_uses
 
 __all__ = ["LocationForm", "ModelForm", "initial_of"]
 
@@ -29,7 +29,7 @@ def _readers_field(help_text: str) -> forms.ChoiceField:
 
 
 class LocationForm(forms.Form):
-    """Add location: where code lies that models can be made of."""
+    """Form for the location of a template's code."""
 
     framework = forms.ChoiceField(choices=[(name, name) for name in ModelTemplate.Framework.values])
     name = forms.CharField(max_length=1000, help_text="What the template is called in the list.")
@@ -50,7 +50,7 @@ class LocationForm(forms.Form):
 
 
 class ModelForm(forms.Form):
-    """Add model: a template's code with what it is trained by."""
+    """Form of a model: a template's code with its settings."""
 
     name = forms.CharField(label="Model name", max_length=1000, help_text="How trainings refer to it.")
     description = forms.CharField(required=False, max_length=10_000, widget=forms.Textarea(attrs={"rows": 2}))
@@ -88,7 +88,7 @@ class ModelForm(forms.Form):
 
     @property
     def learning(self) -> list[tuple[BoundField, str]]:
-        """Each with the policies that it belongs to."""
+        """Return the fields for learning, each with the learning-rate policies that use it."""
         hidden = {*_MORE, "epochs", "batch_size"}
         return [(self[each.name], " ".join(each.policies)) for each in SETTINGS if each.name not in hidden]
 
@@ -98,7 +98,7 @@ class ModelForm(forms.Form):
 
 
 def initial_of(version: RegisteredModelVersion, arguments: Sequence[Argument]) -> dict[str, Any]:
-    """A version's values as the form has them."""
+    """Return the initial values of the form for a version."""
     own = own_parameters(version.parameters, version.settings, arguments)
     return {
         "description": version.model.description,
@@ -127,7 +127,7 @@ def _field(setting: Setting, facts: CodeFacts) -> forms.Field:
 
 
 def _argument(setting: Setting, arguments: Sequence[Argument]) -> Argument | None:
-    """The argument that carries the setting, with the first value that one carries."""
-    carriers = (told({setting.name: probe}, arguments)[0].argument for probe in setting.choices or ("1",))
+    """Return the argument that carries the setting, for the first value that any argument accepts."""
+    carriers = (setting_uses({setting.name: probe}, arguments)[0].argument for probe in setting.choices or ("1",))
     name = next(filter(None, carriers), "")
     return next((argument for argument in arguments if argument.name == name), None)

@@ -1,4 +1,4 @@
-"""Templates (code that can train) and registered models (a template's code with what it is trained by)."""
+"""Templates (code that can train) and registered models (code with its settings)."""
 
 from pathlib import Path
 
@@ -22,25 +22,25 @@ class ReadRow(NamedRow):
 
 
 class KeptCode(models.Model):
-    """One state of a model's files, and what identifies it."""
+    """One state of a model's files, and the facts that are read from them."""
 
     class Framework(models.TextChoices):
         PYTORCH = "PyTorch"
 
     framework = models.CharField(max_length=32, choices=Framework, default=Framework.PYTORCH)
-    #: Absolute folder under one of the allowed model roots that the files were taken from.
+    #: Absolute path of the folder, below an allowed model root, from which the files were copied.
     path = models.CharField(max_length=4096)
-    #: Our own copy of them, which nobody edits; several rows may share it. Empty: `path` itself.
+    #: Path of our copy, which nobody edits; several rows may share it. Empty: `path` itself.
     copy = models.CharField(max_length=4096, blank=True, default="")
-    #: The script, relative to the folder.
+    #: Path of the script, relative to the folder.
     entry_point = models.CharField(max_length=255)
     #: sha256 over the sorted names, sizes and contents.
     digest = models.CharField(max_length=64)
     #: Compatibility modules on a rank's path, such as ["wmla"].
     compat = models.JSONField(default=list)
-    #: Those of WMLA's arguments for folders that the script declares: `train_dir`, `weights`.
+    #: WMLA's arguments for folders that the script declares: `train_dir`, `weights`.
     folder_arguments = models.JSONField(default=list)
-    #: `models_registry.declared.Declared` of the entry point; {}: nobody has looked.
+    #: Declarations of the entry point (`models_registry.declared.Declared`); {}: not read.
     script = models.JSONField(default=dict)
 
     class Meta:
@@ -48,7 +48,7 @@ class KeptCode(models.Model):
 
     @property
     def folder(self) -> Path:
-        """The folder that the files are read from."""
+        """Return the folder from which the files are read."""
         return Path(self.copy or self.path)
 
     @property
@@ -57,10 +57,10 @@ class KeptCode(models.Model):
 
 
 class ModelTemplate(ReadRow, KeptCode):
-    """Code by itself: models are made from it."""
+    """Code from which models are made."""
 
     owner = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="model_templates")
-    #: When the files were taken over the last time.
+    #: Time of the last copy of the files.
     taken_at = models.DateTimeField()
 
 
@@ -69,7 +69,7 @@ class RegisteredModel(ReadRow):
 
 
 class RegisteredModelVersion(KeptCode):
-    """One state of a model. A job copies its code when it is submitted, and names the version for good."""
+    """One state of a model. A job copies the code at submission, and refers to the version for good."""
 
     class Engine(models.TextChoices):
         ELASTIC = "elastic", "Elastic distributed training"  # resized live
@@ -78,16 +78,16 @@ class RegisteredModelVersion(KeptCode):
 
     model = models.ForeignKey(RegisteredModel, on_delete=models.CASCADE, related_name="versions")
     number = models.PositiveIntegerField()
-    #: None: it was registered with files of its own.
+    #: Template that it was made from; None: it was registered with its own files.
     template = models.ForeignKey(
         ModelTemplate, null=True, blank=True, on_delete=models.PROTECT, related_name="model_versions"
     )
     engine = models.CharField(max_length=16, choices=Engine, default=Engine.ELASTIC)
-    #: What was chosen of `models_registry.settings`, by name: optimizer, learning rate and so on.
+    #: Chosen settings by their names in `models_registry.settings`: optimizer, learning rate and so on.
     settings = models.JSONField(default=dict)
-    #: Each reaches the script as `--name value`: those given, and the settings that the script asks for.
+    #: Parameters that reach the script as `--name value`: given ones, and settings that the script declares.
     parameters = models.JSONField(default=dict)
-    #: Name of the dataset proposed when training.
+    #: Name of the dataset that is suggested for trainings.
     default_dataset = models.CharField(max_length=255, blank=True, default="")
     created_at = models.DateTimeField(auto_now_add=True)
 

@@ -1,4 +1,4 @@
-"""Whether a script may take options that cannot be read from its code. Errs on the side of yes."""
+"""Detection of scripts that may accept options which cannot be read from their code. In doubt, the answer is yes."""
 
 import ast
 from collections.abc import Iterable, Iterator, Sequence
@@ -6,19 +6,19 @@ from typing import TypeGuard
 
 __all__ = ["is_declaring", "may_take_others"]
 
-#: Methods that declare an argument, of argparse and of click.
+#: Methods of argparse and click that declare an argument.
 _DECLARING = frozenset({"add_argument", "option"})
-#: Parsers whose arguments are declared elsewhere, or not all of them at once; and what takes all words that follow.
+#: Parsers whose arguments are declared elsewhere or in parts, and arguments that take all remaining words.
 _OPEN = frozenset(
     {"parse_known_args", "add_subparsers", "HfArgumentParser", "LightningCLI", "from_argparse_args", "REMAINDER"}
 )
-#: Settings of a parser that take arguments from elsewhere, or let other words be options.
+#: Keywords of a parser that add arguments from elsewhere, or make other words options.
 _OPEN_SETTINGS = frozenset({"parents", "prefix_chars", "fromfile_prefix_chars"})
 _PARSERS = frozenset({"ArgumentParser", "add_argument_group", "add_mutually_exclusive_group"})
 
 
 def may_take_others(trees: Sequence[ast.AST]) -> bool:
-    """Return whether a script of these sources may take other options than those that it declares in them."""
+    """Return whether a script with these sources may accept options that it does not declare in them."""
     nodes = [node for tree in trees for node in ast.walk(tree)]
     calls = [node for node in nodes if isinstance(node, ast.Call)]
     return (
@@ -41,7 +41,7 @@ def _last_name(node: ast.AST | None) -> str:
 
 
 def _declares_unread(call: ast.Call) -> bool:
-    """Names that are no constants, all words that follow, or a parser with settings of its own."""
+    """Return whether a call declares names that are not constants, takes all words, or makes an open parser."""
     keywords = {keyword.arg: keyword.value for keyword in call.keywords}
     if _last_name(call.func) == "ArgumentParser":
         return bool(_OPEN_SETTINGS & keywords.keys())
@@ -57,7 +57,7 @@ def _is_text(node: ast.expr) -> bool:
 
 
 def _hands_on_declaring(nodes: Iterable[ast.AST], calls: Iterable[ast.Call]) -> bool:
-    """`add = parser.add_argument`: what is called later is not seen."""
+    """Return whether `add_argument` is passed on, as in `add = parser.add_argument`: later calls are not visible."""
     called = {id(call.func) for call in calls}
     return any(_is_attribute(node, "add_argument") and id(node) not in called for node in nodes)
 
@@ -67,7 +67,7 @@ def _is_attribute(node: ast.AST, name: str) -> bool:
 
 
 def _hands_on_parser(nodes: Iterable[ast.AST], calls: Sequence[ast.Call]) -> bool:
-    """`deepspeed.add_config_arguments(parser)`: a function of elsewhere may declare more."""
+    """Return whether a parser is passed to a function from elsewhere, which may declare more arguments."""
     parsers, own = set(_parsers(nodes, calls)), set[str]()
     for node in nodes:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
@@ -79,7 +79,7 @@ def _hands_on_parser(nodes: Iterable[ast.AST], calls: Sequence[ast.Call]) -> boo
 
 
 def _parsers(nodes: Iterable[ast.AST], calls: Iterable[ast.Call]) -> Iterator[str]:
-    """Names of variables that hold a parser."""
+    """Yield the names of variables that contain a parser."""
     for node in nodes:
         if isinstance(node, ast.Assign) and _last_name(getattr(node.value, "func", None)) in _PARSERS:
             yield from filter(None, map(_last_name, node.targets))
@@ -89,7 +89,7 @@ def _parsers(nodes: Iterable[ast.AST], calls: Iterable[ast.Call]) -> Iterator[st
 
 
 def _parses_other_words(nodes: Sequence[ast.AST], calls: Iterable[ast.Call]) -> bool:
-    """What is parsed may be something else than the words behind the script's name."""
+    """Return whether other words than those after the script's name may be parsed."""
     whole = {id(node.value) for node in nodes if isinstance(node, ast.Subscript) and _is_all_words(node)}
     if any(_is_argv(node) and id(node) not in whole for node in nodes):
         return True
@@ -112,12 +112,12 @@ def _is_argv(node: ast.AST) -> bool:
 
 
 def _is_all_words(node: ast.Subscript) -> bool:
-    """`sys.argv[1:]`"""
+    """Return whether the expression is `sys.argv[1:]`."""
     return _is_argv(node.value) and ast.unparse(node.slice) == "1:"
 
 
 def _optional_parameters(nodes: Iterable[ast.AST]) -> Iterator[str]:
-    """Parameters whose default is None, as in `def main(argv=None)`."""
+    """Yield parameters whose default is None, as in `def main(argv=None)`."""
     for node in nodes:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             named = [*node.args.posonlyargs, *node.args.args]

@@ -1,4 +1,4 @@
-"""Reads templates and models, their files, and the differences between versions."""
+"""Queries of templates and models, their files, and the differences between versions."""
 
 import difflib
 import filecmp
@@ -39,7 +39,7 @@ __all__ = [
 _SHOWN_BYTES = 256 * 1024
 MAX_FILES = 500
 _MAX_LINES = 2000
-#: Of difflib at worst, for all files of a comparison: about a second. They grow with the cube of the lines.
+#: Limit on difflib's worst-case steps for a comparison, about a second. Steps grow with the cube of the lines.
 _MAX_STEPS = 300_000_000
 _CONTEXT = 3
 _KINDS: dict[str, Literal["added", "removed", "same", "place"]] = {
@@ -58,7 +58,7 @@ class CodeFile:
 
 @dataclass(frozen=True)
 class Shown:
-    """A file's text, maybe only its beginning; `text` is None where it is no text."""
+    """A file with the beginning of its text; `text` is None for a binary file."""
 
     name: str
     text: str | None
@@ -70,24 +70,24 @@ class Shown:
 
 
 def models(user: Asking) -> QuerySet[RegisteredModel]:
-    """Models that the user may read, with their owners; `latest` holds the newest version in a list of one."""
+    """Return the models that the user may read, with owners; `latest` is a list with the newest version."""
     versions = RegisteredModelVersion.objects.select_related("template")
     return with_latest(readable(RegisteredModel.objects.all(), user), versions, "model")
 
 
 def templates(user: Asking) -> QuerySet[ModelTemplate]:
-    """Templates that the user may read, with their owners; `used` is how many models were made of each."""
+    """Return the templates that the user may read, with owners; `used` is the number of models made from each."""
     rows = readable(ModelTemplate.objects.all(), user).select_related("owner")
     return rows.annotate(used=Count("model_versions__model", distinct=True))
 
 
 def find_model(user: Asking, reference: int | str) -> RegisteredModel | None:
-    """Find a model by id or name."""
+    """Return the model with this id or name, or None."""
     return by_reference(models(user), reference)
 
 
 def find_template(user: Asking, reference: int | str) -> ModelTemplate | None:
-    """Find a template by id or name."""
+    """Return the template with this id or name, or None."""
     return by_reference(templates(user), reference)
 
 
@@ -100,12 +100,12 @@ def find_version(model: RegisteredModel, number: int) -> RegisteredModelVersion 
 
 
 def code_files(folder: Path) -> list[CodeFile]:
-    """The regular files by name, at most 500; none where the folder is gone."""
+    """Return at most 500 regular files, by name; none if the folder is gone."""
     return [CodeFile(name, file.stat().st_size) for name, file in islice(regular_files(folder), MAX_FILES)]
 
 
 def shown_file(folder: Path, name: str) -> Shown | None:
-    """One file of a folder by its relative name; None if there is no such regular file."""
+    """Return one file of a folder by its relative name; None if there is no such regular file."""
     for found, file in regular_files(folder):
         if found == name:
             return Shown(name, _read_text(file), file.stat().st_size)
@@ -113,7 +113,7 @@ def shown_file(folder: Path, name: str) -> Shown | None:
 
 
 def _read_text(file: Path) -> str | None:
-    """The beginning of a text file, or None for what is no text."""
+    """Return the beginning of a text file, or None for a binary file."""
     try:
         with file.open("rb") as stream:
             return text_of(stream)
@@ -122,18 +122,18 @@ def _read_text(file: Path) -> str | None:
 
 
 def text_of(stream: IO[bytes]) -> str | None:
-    """Read the text of an open file; see `_read_text`."""
+    """Return the beginning of an open text file, or None for a binary file."""
     content = stream.read(_SHOWN_BYTES)
     return None if b"\0" in content else content.decode("utf-8", "replace")
 
 
 def has_changed(template: ModelTemplate) -> bool:
-    """Return whether the files at the template's path differ from those that were taken over."""
+    """Return whether the files at the template's path differ from the copy."""
     source = Path(template.path)
     if source == template.folder or not source.is_dir():
         return False
     now, then = _code(source), _code(template.folder)
-    # A copy has the times of what was copied, so that most files need not be read.
+    # A copy has the original times, so most files need not be read.
     return now.keys() != then.keys() or not all(filecmp.cmp(now[name], then[name]) for name in now)
 
 
@@ -149,7 +149,7 @@ def _code(folder: Path) -> dict[str, Path]:
 @dataclass(frozen=True)
 class ValueChange:
     name: str
-    #: None: it was not set.
+    #: Former value; None: it was not set.
     old: Any
     new: Any
 
@@ -166,12 +166,12 @@ class DiffLine:
 class FileChange:
     name: str
     kind: Annotated[Literal["added", "removed", "changed"], "added, removed or changed."]
-    #: Empty for what is no text, and for what would take too long to compare.
+    #: Changed lines; empty for binary files and if comparing takes too long.
     lines: list[DiffLine] = field(default_factory=list)
 
 
 def changed_values(old: RegisteredModelVersion, new: RegisteredModelVersion) -> list[ValueChange]:
-    """Engine, dataset, entry point and so on, then settings and parameters by name."""
+    """Return changes of engine, dataset, entry point and so on, then of settings and parameters by name."""
     before, after = _facts(old), _facts(new)
     return [
         ValueChange(name, before.get(name), after.get(name))
@@ -201,9 +201,9 @@ def changed_files(old: Path, new: Path) -> list[FileChange]:
 
 
 def _steps(old: list[str], new: list[str]) -> int:
-    """Worst-case cost of difflib: for each matched line it looks at all lines, and at all equal to them.
+    """Return difflib's worst-case steps: for each matched line, it visits all lines and all equal lines.
 
-    It leaves out lines that many are equal to: see `SequenceMatcher` on its automatic junk.
+    difflib ignores lines that occur often: see `SequenceMatcher` on automatic junk.
     """
     there = Counter(new)
     popular = len(new) // 100 + 1 if len(new) >= 200 else len(new)
@@ -212,14 +212,14 @@ def _steps(old: list[str], new: list[str]) -> int:
 
 
 def line_changes(old: str, new: str) -> list[DiffLine]:
-    """Diff in the format of `diff -u`, without its head; at most 2000 lines."""
+    """Return a diff as of `diff -u`, without its head; at most 2000 lines."""
     lines = difflib.unified_diff(old.splitlines(), new.splitlines(), n=_CONTEXT, lineterm="")
-    shown = islice(lines, 2, 2 + _MAX_LINES)  # after the head, which names the files
+    shown = islice(lines, 2, 2 + _MAX_LINES)  # skips the head, which names the files
     return [DiffLine(_KINDS[line[:1]], line if line.startswith("@") else line[1:]) for line in shown]
 
 
 def _differing(old: Path | None, new: Path | None) -> tuple[str | None, str | None] | None:
-    """The texts of files that differ: "" of one that is not there, None of one that is no text."""
+    """Return the texts of files that differ: "" for a missing file, None for a binary one. None if they are equal."""
     if old is not None and new is not None and filecmp.cmp(old, new, shallow=False):
         return None
     before, after = (_read_text(file) if file is not None else "" for file in (old, new))

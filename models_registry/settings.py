@@ -1,7 +1,7 @@
-"""Settings that can be chosen for a model without knowing its script, and their way to the script: pure functions.
+"""Settings of a model that do not depend on its script, and how they reach the script. Pure functions.
 
-A value is given to a script only if the script asks for it: `learning_rate` as `--lr 0.1` to one that declares `--lr`,
-and not at all to one that declares nothing of the kind. So no choice can break a script that parses strictly.
+A script gets a setting only if it declares a matching argument: `learning_rate` reaches a script that declares `--lr`
+as `--lr 0.1`, and no script without such an argument. A setting can therefore never break a strict parser.
 """
 
 import math
@@ -13,7 +13,7 @@ from core.errors import field_error
 from core.parameters import Scalar
 from models_registry.declared import Argument
 
-__all__ = ["SETTINGS", "Setting", "Told", "checked_settings", "own_parameters", "settings_in", "told"]
+__all__ = ["SETTINGS", "Setting", "SettingUse", "checked_settings", "own_parameters", "setting_uses", "settings_in"]
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,7 @@ class Setting:
     name: str
     label: str
     help: str
-    #: As scripts spell it, without regard to case, '-' and '_'.
+    #: Names of matching arguments; case, '-' and '_' do not matter.
     spellings: tuple[str, ...]
     kind: Literal["number", "whole", "choice", "list"] = "number"
     choices: tuple[str, ...] = ()
@@ -29,26 +29,26 @@ class Setting:
     least: float = 0.0
     from_least: bool = False
     most: float = 1e9
-    #: Learning-rate policies that it belongs to; empty: to all.
+    #: Learning-rate policies that use it; empty: all.
     policies: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
-class Told:
-    """The fate of one chosen setting."""
+class SettingUse:
+    """A chosen setting, and the argument by which it reaches the script."""
 
     setting: Setting
     value: Scalar
-    #: Name of the argument that carries it; "": the script asks for nothing of the kind.
+    #: Name of the argument that carries it; "": the script declares none.
     argument: str
-    #: What the argument gets: a choice in the script's own spelling.
+    #: Value of the argument, in the script's own spelling.
     given: Scalar
 
 
 _POLICIES = ("fixed", "step", "multistep", "exponential", "cosineannealing", "reducelronplateau")
 _OPTIMIZERS = ("SGD", "Adam", "AdamW", "RMSprop", "ASGD", "Adadelta", "Adagrad", "SparseAdam", "Adamax", "Rprop")
 
-#: In the order of the form.
+#: All settings, in the order of the form.
 SETTINGS: tuple[Setting, ...] = (
     Setting(
         "lr_policy", "Learning rate policy", "How the learning rate changes while it trains.",
@@ -81,7 +81,7 @@ _BY_NAME = {setting.name: setting for setting in SETTINGS}
 
 
 def checked_settings(given: Any) -> dict[str, Scalar]:
-    """The chosen settings as numbers and words, in the form's order; empty ones are left out."""
+    """Return the chosen settings as numbers and words, in the order of the form; empty ones are left out."""
     if not isinstance(given, Mapping):
         raise field_error("settings", 'Give the settings as an object, such as {"learning_rate": 0.1}.')
     unknown = [str(name)[:80] for name in given if name not in _BY_NAME]
@@ -94,36 +94,36 @@ def checked_settings(given: Any) -> dict[str, Scalar]:
     return values
 
 
-def told(settings: Mapping[str, Scalar], arguments: Sequence[Argument]) -> list[Told]:
-    """Map each setting to the argument that carries it, if the script declares one that takes the value."""
+def setting_uses(settings: Mapping[str, Scalar], arguments: Sequence[Argument]) -> list[SettingUse]:
+    """Return each setting with the argument that carries it, if the script declares one that accepts the value."""
     by_spelling = {_plain(argument.name): argument for argument in reversed(arguments)}
-    return [_told(_BY_NAME[name], value, by_spelling) for name, value in settings.items() if name in _BY_NAME]
+    return [_use_of(_BY_NAME[name], value, by_spelling) for name, value in settings.items() if name in _BY_NAME]
 
 
 def own_parameters(
     parameters: Mapping[str, Scalar], settings: Mapping[str, Scalar], arguments: Sequence[Argument]
 ) -> dict[str, Scalar]:
-    """A version's parameters without those that its settings give."""
-    by_settings = {each.argument: each.given for each in told(settings, arguments)}
+    """Return a version's parameters without those that come from its settings."""
+    by_settings = {each.argument: each.given for each in setting_uses(settings, arguments)}
     return {name: value for name, value in parameters.items() if by_settings.get(name) != value}
 
 
 def settings_in(parameters: Mapping[str, Scalar]) -> dict[str, Scalar]:
-    """Return the parameters of a training that are settings by name: they go before the model's."""
+    """Return the parameters of a training that are settings by name, which take precedence over the model's."""
     return {name: value for name, value in parameters.items() if name in _BY_NAME}
 
 
-def _told(setting: Setting, value: Scalar, by_spelling: Mapping[str, Argument]) -> Told:
+def _use_of(setting: Setting, value: Scalar, by_spelling: Mapping[str, Argument]) -> SettingUse:
     for spelling in setting.spellings:
         argument = by_spelling.get(_plain(spelling))
         if argument is None:
             continue
         if argument.choices is None:
-            return Told(setting, value, argument.name, value)
+            return SettingUse(setting, value, argument.name, value)
         for choice in argument.choices:
             if _plain(str(choice)) == _plain(str(value)):
-                return Told(setting, value, argument.name, choice)
-    return Told(setting, value, "", value)
+                return SettingUse(setting, value, argument.name, choice)
+    return SettingUse(setting, value, "", value)
 
 
 def _checked(setting: Setting, value: Any) -> Scalar:

@@ -1,4 +1,4 @@
-"""Pages of the models, and of the templates that they are made of."""
+"""Pages of models and templates."""
 
 from collections.abc import Sequence
 from itertools import zip_longest
@@ -33,7 +33,7 @@ from models_registry.queries import (
     templates,
     versions,
 )
-from models_registry.settings import told
+from models_registry.settings import setting_uses
 
 __all__ = [
     "model_add",
@@ -67,7 +67,7 @@ def model_list(request: HttpRequest) -> HttpResponse:
 
 @require_safe
 def model_detail(request: HttpRequest, model_id: int) -> HttpResponse:
-    """`?version=` shows an older one, `?file=` another file than the entry point."""
+    """Show a model. `?version=` selects an older version, `?file=` another file than the entry point."""
     model = _model(request, model_id)
     history = list(versions(model))
     number = request.GET.get("version", "")
@@ -81,7 +81,7 @@ def model_detail(request: HttpRequest, model_id: int) -> HttpResponse:
         "history": list(zip_longest(history, [each.number for each in history[1:]])),
         "version": shown,
         "facts": facts,
-        "settings": told(shown.settings, facts.arguments),
+        "settings": setting_uses(shown.settings, facts.arguments),
         "files": code_files(shown.folder),
         "shown": shown_file(shown.folder, request.GET.get("file", shown.entry_point)),
         "may_change": may_edit(login_user(request), model),
@@ -93,7 +93,7 @@ def model_detail(request: HttpRequest, model_id: int) -> HttpResponse:
 
 @require_http_methods(["GET", "HEAD", "POST"])
 def model_add(request: HttpRequest, template_id: int) -> HttpResponse:
-    """Add model: of a template's code."""
+    """Add a model with a template's code."""
     template = _template(request, template_id)
     facts = inspect_code(template.folder, template.entry_point)
     engine = RegisteredModelVersion.Engine.ELASTIC if facts.elastic else RegisteredModelVersion.Engine.SINGLE
@@ -104,7 +104,7 @@ def model_add(request: HttpRequest, template_id: int) -> HttpResponse:
 
 @require_http_methods(["GET", "HEAD", "POST"])
 def model_clone(request: HttpRequest, model_id: int) -> HttpResponse:
-    """A model of one's own with the newest version's code and settings."""
+    """Add a model with code and settings of the newest version of another one."""
     model = _model(request, model_id)
     [newest] = model.latest  # type: ignore[attr-defined]  # see queries.models
     facts = inspect_code(newest.folder, newest.entry_point)
@@ -115,7 +115,7 @@ def model_clone(request: HttpRequest, model_id: int) -> HttpResponse:
 
 @require_http_methods(["GET", "HEAD", "POST"])
 def model_change(request: HttpRequest, model_id: int) -> HttpResponse:
-    """The next version: other settings, or the code of a template as it is now."""
+    """Add the next version, with other settings or the current code of a template."""
     model = _model(request, model_id)
     if not may_edit(login_user(request), model):
         messages.error(request, f"{model.name} belongs to {model.owner.get_username()}: clone it to change it.")
@@ -141,7 +141,7 @@ def _model_form(
     codes: Sequence[tuple[str, str]] = (),
     **words: Any,
 ) -> HttpResponse:
-    """The form of a model with this code, or what comes of it. With `codes` to choose from, of its next version."""
+    """Show the form of a model with this code, or register it. With `codes` to choose from, it is a next version."""
     data = request.POST if request.method == "POST" else None
     form = ModelForm(data, facts=facts, codes=codes, initial=initial)
     version = carried_out(request, form, lambda: actions.register(login_user(request), _registration(form, code)))
@@ -175,7 +175,7 @@ def _registration(form: ModelForm, code: ModelTemplate | RegisteredModelVersion)
 
 @require_safe
 def model_compare(request: HttpRequest, model_id: int) -> HttpResponse:
-    """Differences from version `old` to version `new`; without them, those of the newest one."""
+    """Show the differences from version `old` to version `new`, by default those of the newest version."""
     model = _model(request, model_id)
     history = list(versions(model))
     new = _version_of(request, "new", model) or history[0]
@@ -216,7 +216,7 @@ def template_list(request: HttpRequest) -> HttpResponse:
 
 @require_safe
 def template_choice(request: HttpRequest) -> HttpResponse:
-    """New: which template, or a new location. `Next` comes back with the number of the chosen one."""
+    """Choose a template or a new location. `Next` returns here with the number of the chosen template."""
     if (chosen := whole(request.GET.get("template", ""))) is not None:
         return redirect("models:add", chosen)
     page = page_of(request, templates(request.user), Order("taken_at", descending=True, parse=parsed_moment))

@@ -19,7 +19,7 @@ _IMAGES = ("images", "image", "x", "data")
 _MAX_LABELS = 20_000_000
 _MAX_CLASSES = 1000
 _SAMPLES = 10
-#: Labels among which samples are looked for: images are stored one after the other and must be read up to there.
+#: Number of labels among which samples are searched: images are stored in order and must be read up to the sample.
 _LOOKED_AT = 200
 _MAX_SIDE = 256
 _BROKEN = (zipfile.BadZipFile, zlib.error, ValueError, EOFError, OSError, KeyError, NotImplementedError, RuntimeError)
@@ -66,7 +66,7 @@ def _count(part: PartFindings, numbers: Any) -> None:
 
 
 def _add_samples(findings: Findings, role: str, archive: zipfile.ZipFile, info: zipfile.ZipInfo, numbers: Any) -> None:
-    """An image of each of the first classes met."""
+    """Add an image of each of the first classes that occur."""
     with archive.open(info) as stream:
         shape, dtype = _header(stream)
         if len(shape) < 3 or shape[0] != len(numbers):
@@ -86,7 +86,7 @@ def _add_samples(findings: Findings, role: str, archive: zipfile.ZipFile, info: 
 
 
 def _sides(shape: tuple[int, ...]) -> tuple[int, bool] | None:
-    """(channels, whether they come first) of images that can be shown."""
+    """Return (channels, whether they come first) of images that can be shown, else None."""
     match shape:
         case (height, width):
             channels, first = 1, True
@@ -100,7 +100,7 @@ def _sides(shape: tuple[int, ...]) -> tuple[int, bool] | None:
 
 
 def _picture(values: Any, channels: int, is_first: bool) -> str:
-    """Bytes as they are; other numbers from their least (black) to their most (white)."""
+    """Return a PNG (base64). Bytes are kept; other numbers are scaled from least (black) to most (white)."""
     if values.ndim == 2:
         values = values[None]
     if is_first:
@@ -114,7 +114,7 @@ def _picture(values: Any, channels: int, is_first: bool) -> str:
 
 
 def _header(stream: IO[bytes]) -> tuple[tuple[int, ...], Any]:
-    """Shape and type of an array in C order; `allow_pickle` stays off, so that objects are refused."""
+    """Return shape and type of an array in C order. Arrays of objects are refused, so nothing is unpickled."""
     version = np.lib.format.read_magic(stream)
     read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
     shape, is_fortran, dtype = read(stream)

@@ -18,7 +18,7 @@ _TEST = "test_batch"
 _META = "batches.meta"
 _SIDE = 32
 _PIXELS = _SIDE * _SIDE * 3
-#: A batch of 10,000 images has 31 MB.
+#: Largest batch in bytes; a batch of 10,000 images has 31 MB.
 _MAX_BYTES = 256 * 1024**2
 _MAX_META_BYTES = 1024**2
 _CLASSES = 10
@@ -29,7 +29,7 @@ def is_batch(name: str) -> bool:
 
 
 def _batches_of(role: str, names: Sequence[str]) -> list[str]:
-    """The batches that belong to a part. Each part may hold the whole download, as in IBM's tutorial."""
+    """Return the batches of a part. Each part may contain the whole download, as in IBM's tutorial."""
     batches = [name for name in names if is_batch(name)]
     testing = [name for name in batches if name.endswith(_TEST)]
     training = [name for name in batches if name not in testing]
@@ -38,7 +38,7 @@ def _batches_of(role: str, names: Sequence[str]) -> list[str]:
 
 
 def read_batches(findings: Findings, piece: Piece, tick: Tick) -> None:
-    """Count the classes of the part's batches, and keep an image of each."""
+    """Count the classes in the part's batches, and keep an image of each class."""
     part, names = piece.findings, _batches_of(piece.findings.role, list(piece.files))
     labels = _label_names(findings, piece.beside, names)
     samples: dict[str, Sample] = {}
@@ -59,7 +59,7 @@ def read_batches(findings: Findings, piece: Piece, tick: Tick) -> None:
 
 
 def _read_batch(file: Path) -> tuple[list[int], bytes]:
-    """(labels, the images' bytes one after the other)."""
+    """Return the labels, and the bytes of the images one after the other."""
     values = _plain(file, _MAX_BYTES)
     labels, data = _get(values, "labels"), _get(values, "data")
     if not isinstance(labels, list) or not all(type(label) is int and 0 <= label < _CLASSES for label in labels):
@@ -72,7 +72,7 @@ def _read_batch(file: Path) -> tuple[list[int], bytes]:
 
 
 def _label_names(findings: Findings, files: dict[str, Path], names: Sequence[str]) -> list[str]:
-    """Return names from `batches.meta` beside the first batch; numbers where it is missing."""
+    """Return the class names from `batches.meta` beside the first batch; numbers if it is missing."""
     numbered = [str(number) for number in range(_CLASSES)]
     if not names:
         return numbered
@@ -102,12 +102,12 @@ def _plain(file: Path, limit: int) -> dict[Any, Any]:
 
 
 def _get(values: dict[Any, Any], name: str) -> Any:
-    """Python 2 wrote the keys as bytes."""
+    """Return the value of a key, which Python 2 wrote as bytes."""
     return values.get(name.encode(), values.get(name))
 
 
 def _picture(row: bytes) -> str:
-    """A batch has all red values of an image first, then green, then blue."""
+    """Return a PNG (base64) of an image whose row has all red values first, then green, then blue."""
     third = _SIDE * _SIDE
     pixels = bytearray(_PIXELS)
     for channel in range(3):

@@ -1,4 +1,4 @@
-"""The parts of a dataset (folders for training, validation and testing), and what an inspection finds in them."""
+"""Parts of a dataset (folders for training, validation and testing), and the findings of an inspection."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -24,19 +24,19 @@ __all__ = [
     "role_of_file",
 ]
 
-#: As many problems are named as people would look at.
+#: Largest number of problems that are named.
 _MAX_SENTENCES = 20
-#: Said for each piece of work done: a fraction of the whole between 0 and 1. It may raise to give the work up.
+#: Callback for the fraction of the work that is done, 0 to 1. It may raise an exception to stop the work.
 Progress = Callable[[float], None]
-#: Told how many bytes are read.
+#: Callback for the number of bytes that were read.
 Tick = Callable[[int], None]
-#: The words by which people and IBM's tutorials name them.
+#: Role -> names of folders and files that people and IBM's tutorials use for it.
 ROLES = {
     "training": ("train", "training", "train_db", "train_data"),
     "validation": ("val", "valid", "validation", "val_db", "validation_db", "dev"),
     "testing": ("test", "testing", "test_db", "test_data"),
 }
-#: Formats in which one file holds many samples.
+#: Suffixes of files that contain many samples each.
 _SPLIT_BY_FILE = frozenset({".csv", ".tsv", ".npz"})
 _CIFAR = frozenset({"test_batch", "batches.meta", "readme.html", *(f"data_batch_{number}" for number in range(1, 6))})
 _ROLE_OF = {word: role for role, words in ROLES.items() for word in words}
@@ -46,21 +46,22 @@ _ROLE_OF = {word: role for role, words in ROLES.items() for word in words}
 class Part:
     """One of the folders that a dataset consists of."""
 
-    #: "training", "validation", "testing", or "" where one folder holds all.
+    #: Role of the part: "training", "validation", "testing", or "" if one folder contains everything.
     role: str
     folder: Path
-    #: How its folder is called in messages and previews; "" for the dataset itself.
+    #: Name of the folder in messages and previews; "" for the dataset itself.
     name: str = ""
 
 
 @dataclass
 class Files:
-    """Files of a part: (name relative to it, file, bytes), sorted by name."""
+    """Files of a part."""
 
+    #: Plain files: (name relative to the part, path, bytes), sorted by name.
     regular: list[tuple[str, Path, int]] = field(default_factory=list)
-    #: Links and devices, which are left out; names that begin with a dot are not even counted.
+    #: Number of links and devices, which are left out. Names that begin with a dot are not counted.
     left_out: int = 0
-    #: (name, what the operating system says)
+    #: Folders that cannot be read: (name, error of the operating system).
     unreadable: list[tuple[str, str]] = field(default_factory=list)
 
 
@@ -70,7 +71,7 @@ class PartFindings:
     folder: str
     files: int = 0
     size_bytes: int = 0
-    #: Images or rows.
+    #: Number of images or rows.
     items: int = 0
     classes: dict[str, int] = field(default_factory=dict)
 
@@ -83,15 +84,15 @@ class Piece:
     """Files of a part that serve the same purpose."""
 
     findings: PartFindings
-    #: Name in messages -> file.
+    #: Files: name in messages -> path.
     files: dict[str, Path]
-    #: The same for all files of its part, whatever their role.
+    #: All files of the part, whatever their role: name in messages -> path.
     beside: dict[str, Path]
 
 
 @dataclass(frozen=True)
 class Sample:
-    """One image: a file of the dataset, or a PNG that was made from its numbers (base64)."""
+    """One image: a file of the dataset, or a PNG (base64) made from its numbers."""
 
     label: str
     role: str
@@ -104,7 +105,7 @@ class Column:
     name: str
     is_number: bool
     missing: int = 0
-    #: Numbers only.
+    #: Statistics; None for a column that is not numeric.
     least: float | None = None
     most: float | None = None
     mean: float | None = None
@@ -123,16 +124,16 @@ class Head:
 class Findings:
     format: str = "files"
     parts: list[PartFindings] = field(default_factory=list)
-    #: Sentences: why the dataset cannot be used.
+    #: Sentences that say why the dataset cannot be used.
     problems: list[str] = field(default_factory=list)
-    #: Sentences: what somebody should know who uses it.
+    #: Sentences that users of the dataset should know.
     warnings: list[str] = field(default_factory=list)
     columns: list[Column] = field(default_factory=list)
     head: Head | None = None
     samples: list[Sample] = field(default_factory=list)
 
     def refuse(self, sentence: str) -> None:
-        """One more problem. After `_MAX_SENTENCES` it only says that there are more."""
+        """Add a problem. After `_MAX_SENTENCES`, one sentence says that there are more."""
         if len(self.problems) < _MAX_SENTENCES:
             self.problems.append(sentence)
         elif len(self.problems) == _MAX_SENTENCES:
@@ -147,7 +148,7 @@ class Findings:
             self.warn(f"{file_word(len(names))} of another kind, such as {names[0]}, left out of the counts.")
 
     def summary(self) -> dict[str, Any]:
-        """Return the findings as JSON, without samples and problems, which are kept apart."""
+        """Return the findings as JSON, without samples and problems, which are stored in columns of their own."""
         values = asdict(self)
         for name in ("samples", "problems"):
             del values[name]
@@ -155,18 +156,18 @@ class Findings:
 
 
 def file_word(count: int, what: str = "file") -> str:
-    """1 file, 2 files."""
+    """Return the count with the word, such as "1 file" or "2 files"."""
     return f"{count:,} {what}" if count == 1 else f"{count:,} {what}s"
 
 
 def parts_of(folder: Path) -> list[Part]:
-    """The folder's parts by their names, `train` and so on; the folder itself where there is no training part."""
+    """Return the parts of a folder by their names, such as `train`; the folder itself if it has no training part."""
     if folder.is_file():
         return [Part("", folder)]
     names = sorted(entry.name for entry in os.scandir(folder) if entry.is_dir() and not entry.name.startswith("."))
     known = {name: role for name in names if (role := _ROLE_OF.get(name.lower()))}
     roles = list(known.values())
-    # Classes may be called so, too: "train" beside "car" and "plane" is a vehicle.
+    # A class may have such a name, too: "train" beside "car" and "plane" is a vehicle.
     is_split = "training" in roles and len(set(roles)) == len(roles) and (len(roles) > 1 or len(names) == 1)
     if not is_split:
         return [Part("", folder)]
@@ -177,7 +178,7 @@ def parts_of(folder: Path) -> list[Part]:
 
 
 def role_of_file(name: str) -> str:
-    """train.csv, test.npz and CIFAR's test_batch say themselves what they are for; "" where a name does not."""
+    """Return the role that a file's name shows, such as train.csv or CIFAR's test_batch; otherwise ""."""
     path = Path(name)
     if path.name in _CIFAR:
         return "testing" if path.name == "test_batch" else "training"
@@ -185,7 +186,7 @@ def role_of_file(name: str) -> str:
 
 
 def files_of(part: Part) -> Files:
-    """Links are not followed, except the part's own folder, which registration has checked."""
+    """Return the files of a part. Links are not followed, except the part's own folder, checked at registration."""
     found = Files()
     if part.folder.is_file():
         found.regular.append((part.folder.name, part.folder, part.folder.stat().st_size))

@@ -1,4 +1,4 @@
-"""Inspects a dataset: size and digest of its files, then what they are and whether they fit the chosen kind."""
+"""Inspection of a dataset: size and digest of its files, then their format and whether it fits the chosen kind."""
 
 import hashlib
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ from datasets.inspection.findings import (
 __all__ = ["Inspection", "inspect"]
 
 _CHUNK = 1024 * 1024
-#: Of the work, by its time: reading all bytes; looking into them is the rest.
+#: Fraction of the time that reading all bytes takes; parsing takes the rest.
 _READING = 0.7
 _EXPECTED = {
     "images": "There are no labelled images: put each class's pictures into a folder of its own (train/cat/1.jpg), "
@@ -42,7 +42,7 @@ class Inspection:
 
 
 def inspect(parts: Sequence[Part], kind: str, progress: Progress = lambda _: None) -> Inspection:
-    """`kind` is "any", "images" or "csv". What is wrong is in the findings' problems; only `progress` may raise."""
+    """Return the findings for the kind "any", "images" or "csv", with errors as problems. Only `progress` may raise."""
     findings = Findings()
     found = [(part, files_of(part)) for part in parts]
     size_bytes = sum(size for _, files in found for _, _, size in files.regular)
@@ -83,7 +83,7 @@ def _digest(findings: Findings, found: list[tuple[Part, Files]], tick: Tick) -> 
 
 
 def _look_into(findings: Findings, found: list[tuple[Part, Files]], kind: str, tick: Tick) -> None:
-    # A part without a role whose files name theirs (train.csv, test.csv) is several.
+    # A part without a role whose files have roles in their names (train.csv, test.csv) is split.
     split = [piece for part, files in found for piece in _pieces(part, files)]
     findings.format = _format(kind, [name for piece in split for name in piece.files])
     read = 0
@@ -106,8 +106,8 @@ def _pieces(part: Part, files: Files) -> list[Piece]:
     for role in (*ROLES, ""):
         mine = [(name, file, size) for name, file, size in files.regular if roles[name] == role]
         if mine:
-            told = PartFindings(role, part.name, len(mine), sum(size for _, _, size in mine))
-            pieces.append(Piece(told, {_full(part, name): file for name, file, _ in mine}, beside))
+            counted = PartFindings(role, part.name, len(mine), sum(size for _, _, size in mine))
+            pieces.append(Piece(counted, {_full(part, name): file for name, file, _ in mine}, beside))
     return pieces
 
 
@@ -135,7 +135,7 @@ _READERS = {
 
 def _judge(findings: Findings, kind: str) -> None:
     if kind == "any":
-        # Whoever chooses Any wants nothing asked of the files: what was noticed is only said.
+        # Kind Any requires nothing of the files: problems become warnings.
         findings.warnings = [*findings.warnings, *findings.problems]
         findings.problems = []
     labelled = any(part.classes or (part.items and kind == "csv") for part in findings.parts)

@@ -1,9 +1,9 @@
-"""Reads the pickles of CIFAR's python batches without unpickling.
+"""Reader of the pickles of CIFAR's python batches that does not unpickle.
 
-Unpickling runs what the file says, whoever wrote it. So nothing here makes an object that a pickle names: its opcodes
-are parsed by `pickletools`, which executes nothing, and played on a stack of plain numbers, texts, lists and dicts. The
-three names that NumPy's arrays need, and the one by which newer Pythons write bytes, are understood as marks. Every
-other opcode and name is refused.
+Unpickling executes code that the file names. This reader creates no object that a pickle names: `pickletools`, which
+executes nothing, parses the opcodes, and they are replayed on a stack of plain numbers, texts, lists and dicts. The
+three names that NumPy's arrays need, and the one with which newer Pythons write bytes, are recognised as markers. All
+other opcodes and names are refused.
 """
 
 import pickletools
@@ -23,7 +23,7 @@ _PUSH = frozenset(
     {"BININT", "BININT1", "BININT2", "INT", "LONG1", "BINUNICODE", "SHORT_BINUNICODE", "UNICODE"}
     | {"BINBYTES", "SHORT_BINBYTES"}
 )
-#: Python 2 had one type for text and bytes; `pickletools` gives it as Latin-1.
+#: Opcodes of Python 2's str, which is text or bytes; `pickletools` returns it as Latin-1.
 _PUSH_BYTES = frozenset({"BINSTRING", "SHORT_BINSTRING", "STRING"})
 _CONSTANTS: dict[str, Any] = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False}
 _TUPLES = {"EMPTY_TUPLE": 0, "TUPLE1": 1, "TUPLE2": 2, "TUPLE3": 3}
@@ -40,7 +40,7 @@ class RawArray:
     """A NumPy array as its pickle describes it, unchecked."""
 
     shape: tuple[int, ...] = ()
-    #: As NumPy writes types: "u1".
+    #: Type in NumPy's notation, such as "u1".
     dtype: str = ""
     data: bytes = b""
 
@@ -80,7 +80,7 @@ class _Machine:
 
 
 def read_plain_pickle(content: bytes) -> Any:
-    """The value: dicts, lists, tuples, numbers, str, bytes and `RawArray`. Raises NotPlain."""
+    """Return the value, made of dicts, lists, tuples, numbers, str, bytes and `RawArray`. Raises NotPlain."""
     machine = _Machine()
     for number, (name, argument) in enumerate(_opcodes(content)):
         if number > _MAX_OPCODES:
@@ -161,7 +161,7 @@ def _call(machine: _Machine, _: Any) -> None:
 
 
 def _build(machine: _Machine, _: Any) -> None:
-    """Gives the array its shape, type and content; what else a type says of itself is not needed."""
+    """Set shape, type and content of the array. Further state of a type is ignored."""
     [state] = machine.pop(1)
     if machine.stack and isinstance(machine.stack[-1], _Type):
         return

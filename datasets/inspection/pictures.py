@@ -1,6 +1,6 @@
-"""Pictures in class folders (`cat/1.jpg` is an image of the class `cat`), and pictures by their bytes.
+"""Checks of pictures in class folders (`cat/1.jpg` is an image of the class `cat`), and types of pictures by bytes.
 
-Whole picture files are told from broken ones without decoding them.
+A check recognises incomplete picture files without decoding them.
 """
 
 import os
@@ -17,7 +17,7 @@ FORMAT = "pictures in class folders"
 _MAX_CLASSES = 10_000
 _SAMPLES = 12
 _SAMPLES_PER_CLASS = 2
-#: What browsers show, and what training scripts usually read.
+#: Content types of the formats that browsers show and training scripts usually read.
 CONTENT_TYPES = {"png": "image/png", "jpeg": "image/jpeg", "gif": "image/gif", "webp": "image/webp", "bmp": "image/bmp"}
 IMAGE_SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".gif", ".webp", ".bmp"})
 _PNG = b"\x89PNG\r\n\x1a\n"
@@ -26,7 +26,7 @@ _TAIL_BYTES = 64
 
 
 def read_pictures(findings: Findings, piece: Piece, tick: Tick) -> None:
-    """Check that each picture begins and ends as one, count classes, and name some as samples."""
+    """Check that each picture is complete, count classes, and choose some pictures as samples."""
     part, others, outside, read = piece.findings, [], [], 0
     for name, file in piece.files.items():
         if file.suffix.lower() not in IMAGE_SUFFIXES:
@@ -57,20 +57,20 @@ def _tell(findings: Findings, part: PartFindings, others: list[str], outside: li
             "the folder of its class."
         )
     elif outside:
-        findings.warn(f"The pictures of {part.folder or 'the dataset'} lie in no class folder: they have no labels.")
+        findings.warn(f"The pictures of {part.folder or 'the dataset'} are not in class folders: they have no labels.")
     if len(part.classes) > _MAX_CLASSES:
         findings.refuse(f"There are {len(part.classes):,} class folders: at most {_MAX_CLASSES:,} are taken.")
 
 
 def _label(part: PartFindings, name: str) -> str | None:
-    """The folder right below the part; None where there is none."""
+    """Return the name of the class folder, directly below the part; None for a file outside of class folders."""
     inside = name.removeprefix(f"{part.folder}/") if part.folder else name
     label, slash, _ = inside.partition("/")
     return label if slash else None
 
 
 def _add_samples(findings: Findings, piece: Piece) -> None:
-    """Some of each class, in turn, as far as there is room."""
+    """Add samples, alternating between classes, up to the limit."""
     taken: Counter[str] = Counter()
     rounds: list[list[Sample]] = [[] for _ in range(_SAMPLES_PER_CLASS)]
     for name, file in piece.files.items():
@@ -82,11 +82,11 @@ def _add_samples(findings: Findings, piece: Piece) -> None:
 
 
 class _BrokenImage(ValueError):
-    """The message says what is wrong with it."""
+    """A picture is invalid; the message continues a sentence that begins with the file's name."""
 
 
 def png(pixels: bytes, width: int, height: int, *, channels: int) -> bytes:
-    """A PNG of 8-bit grey (1 channel) or RGB (3) pixels, row by row."""
+    """Return a PNG of 8-bit grey (1 channel) or RGB (3) pixels, given row by row."""
     line = width * channels
     rows = b"".join(b"\0" + pixels[start : start + line] for start in range(0, line * height, line))
     header = struct.pack(">IIBBBBB", width, height, 8, 2 if channels == 3 else 0, 0, 0, 0)
@@ -94,7 +94,7 @@ def png(pixels: bytes, width: int, height: int, *, channels: int) -> bytes:
 
 
 def image_type(head: bytes) -> str | None:
-    """A name of CONTENT_TYPES by a file's first bytes, whatever its suffix says."""
+    """Return the key in CONTENT_TYPES for a file's first bytes, whatever its suffix; None if it is not a picture."""
     if head.startswith(_PNG):
         return "png"
     if head.startswith(b"\xff\xd8\xff"):
@@ -107,7 +107,7 @@ def image_type(head: bytes) -> str | None:
 
 
 def _check_picture(file: Path) -> None:
-    """Check that a picture begins and ends as it must. Raises _BrokenImage or OSError."""
+    """Check the beginning and the end of a picture. Raises _BrokenImage or OSError."""
     with file.open("rb") as stream:
         head = stream.read(_HEAD_BYTES)
         size = stream.seek(0, os.SEEK_END)

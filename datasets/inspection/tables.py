@@ -1,4 +1,4 @@
-"""CSV files: their encoding, delimiter and columns, and whether every row has as many fields as the first."""
+"""Checks of CSV files: encoding, delimiter, columns, and the number of fields in every row."""
 
 import codecs
 import csv
@@ -19,20 +19,20 @@ _HEAD_ROWS = 10
 _MAX_COLUMNS = 2000
 _SHOWN_COLUMNS = 50
 _MAX_CELL = 200
-#: Progress is told after so many rows.
+#: Number of rows between two reports of the progress.
 _ROWS_PER_TICK = 5000
 _MAX_CLASSES = 50
-#: Columns that hold a class are known by these names.
+#: Names of columns that contain a class.
 _CLASS_NAMES = frozenset({"label", "labels", "class", "target", "category", "species", "y"})
 _BOMS = ((codecs.BOM_UTF8, "utf-8-sig"), (codecs.BOM_UTF16_LE, "utf-16"), (codecs.BOM_UTF16_BE, "utf-16"))
 
 
 class _Unfit(ValueError):
-    """The message follows the file's name."""
+    """A table is invalid; the message continues a sentence that begins with the file's name."""
 
 
 def read_tables(findings: Findings, piece: Piece, tick: Tick) -> None:
-    """Add rows and classes to the part, the first file's head and columns, and a problem for what does not fit."""
+    """Add rows and classes to the part, head and columns of the first file, and a problem for each error."""
     others = [name for name, file in piece.files.items() if file.suffix.lower() not in TABLE_SUFFIXES]
     for name, file in piece.files.items():
         if name not in others:
@@ -59,7 +59,7 @@ def _read(findings: Findings, part: PartFindings, name: str, file: Path, tick: T
         raise _Unfit("is empty: remove it, or fill it.")
     encoding = next((encoding for bom, encoding in _BOMS if start.startswith(bom)), "utf-8")
     if encoding != "utf-16" and b"\0" in start:
-        raise _Unfit("holds NUL bytes, so it is no text: save it as CSV in UTF-8.")
+        raise _Unfit("contains NUL bytes, so it is not text: save it as CSV in UTF-8.")
     delimiter = _delimiter(start.decode(encoding, "replace"))
     with file.open("rb") as raw, io.TextIOWrapper(raw, encoding, newline="") as stream:
         rows = csv.reader(stream, delimiter=delimiter, strict=True)
@@ -91,7 +91,7 @@ class _Table:
             self.classes = Counter()
 
     def read(self, rows: Iterator[list[str]], *, starts_at: int) -> list[str]:
-        """Sentences about rows of another length; three are enough to find the rest."""
+        """Read all rows. Return sentences about rows of another length: three, and the number of further ones."""
         ragged: list[tuple[int, int]] = []
         count = 0
         for number, row in enumerate(rows, start=starts_at):
@@ -162,7 +162,7 @@ def _store(findings: Findings, part: PartFindings, name: str, table: _Table) -> 
 
 
 def _check_against_others(findings: Findings, name: str, first: list[str]) -> None:
-    """All tables of a dataset have the same number of columns: scripts read them one like the other."""
+    """Refuse a table whose number of columns differs from the first one's: scripts read all tables alike."""
     if findings.head is not None and len(findings.head.columns) < _SHOWN_COLUMNS:
         known = len(findings.head.columns)
         if len(first) != known:
@@ -173,13 +173,13 @@ def _check_against_others(findings: Findings, name: str, first: list[str]) -> No
 
 
 def _delimiter(start: str) -> str:
-    """The one that splits the first line most often; a comma where none does."""
+    """Return the delimiter that splits the first line most often; a comma if none does."""
     line = start.splitlines()[0] if start.splitlines() else ""
     return max(",;\t|", key=line.count)
 
 
 def _is_header(first: list[str], second: list[str]) -> bool:
-    """Names stand above numbers, or are all different words above others."""
+    """Return whether the first row has names: distinct words above numbers, or the name of a class column."""
     if any(_number(cell) is not None for cell in first) or len(set(first)) != len(first):
         return False
     return any(_number(cell) is not None for cell in second) or any(

@@ -1,4 +1,4 @@
-"""The names of all datasets as proposals for a text field, on pages of apps that must not know about datasets."""
+"""Names of all datasets as suggestions for a text field, for pages of apps that must not import datasets."""
 
 from typing import Any
 
@@ -11,5 +11,5 @@ register = template.Library()
 
 @register.inclusion_tag("datasets/_names.html")
 def dataset_names() -> dict[str, Any]:
-    """A `<datalist id="dataset-names">`."""
+    """Render a `<datalist id="dataset-names">`."""
     return {"names": Dataset.objects.order_by("name").values_list("name", flat=True)}

@@ -152,7 +152,7 @@ def test_a_table_without_names_gets_numbers(tmp_path: Path) -> None:
         ({"a.csv": "a,b\n1,2\n1,2,3\n1\n"}, "a.csv has 3 fields in row 3, but 2 columns"),
         ({"a.csv": "a,b\n" + "1\n" * 9}, "a.csv has 6 more rows of another length"),
         ({"a.csv": b"name,n\nM\xfcller,1\n"}, "a.csv is not UTF-8 (byte 0xfc is no character)"),
-        ({"a.csv": b"a,b\n1,\0\n"}, "a.csv holds NUL bytes"),
+        ({"a.csv": b"a,b\n1,\0\n"}, "a.csv contains NUL bytes"),
         ({"a.csv": b""}, "a.csv is empty"),
         ({"a.csv": 'a,b\n1,"open\n'}, "a.csv cannot be read as CSV"),
         ({"a.csv": "a,b\n1,2\n", "b.csv": "a,b,c\n1,2,3\n"}, "b.csv has 3 columns, but a.csv has 2"),

@@ -12,7 +12,7 @@ from core.readers import Readers
 from core.sources import Source
 from jobs.actions.submission import check_clone
 from jobs.files.folder import job_folder
-from models_registry.actions import ModelRegistration, TemplateAddition, add_template, register, take_script
+from models_registry.actions import ModelRegistration, TemplateAddition, add_template, register, register_script
 from models_registry.models import RegisteredModel, RegisteredModelVersion
 from tests.scene import Scene
 
@@ -110,11 +110,11 @@ def test_files_are_for_everybody_unless_they_come_with_a_training(alice: User, h
     (home / "models" / "a").mkdir()
     (home / "models" / "a" / "main.py").write_text("print(1)\n")
     assert register(alice, ModelRegistration("files", Source(path="a"))).model.readers == Readers.EVERYBODY
-    first = take_script(alice, Source(path="a"))
+    first = register_script(alice, Source(path="a"))
     assert first.model.readers == Readers.OWNER
     RegisteredModel.objects.update(readers=Readers.EVERYBODY)
     (home / "models" / "a" / "main.py").write_text("print(2)\n")
-    assert take_script(alice, Source(path="a")).model.readers == Readers.EVERYBODY, "its owner has said so"
+    assert register_script(alice, Source(path="a")).model.readers == Readers.EVERYBODY, "its owner has said so"
 
 
 def test_its_owner_says_who_may_read(kept: RegisteredModelVersion, alices: Client, bobs: Client) -> None:

@@ -5,11 +5,11 @@ import pytest
 from core.errors import UserError
 from models_registry.code import inspect_code
 from models_registry.declared import Argument
-from models_registry.settings import SETTINGS, checked_settings, told
+from models_registry.settings import SETTINGS, checked_settings, setting_uses
 
 
 def _given(settings, *arguments):
-    return {each.argument: each.given for each in told(settings, arguments) if each.argument}
+    return {each.argument: each.given for each in setting_uses(settings, arguments) if each.argument}
 
 
 @pytest.mark.parametrize("spelling", ["learning-rate", "learning_rate", "lr", "LR", "base_lr"])
@@ -20,7 +20,7 @@ def test_a_setting_finds_the_scripts_spelling(spelling):
 def test_what_the_script_does_not_ask_for_is_not_given():
     settings = {"learning_rate": 0.1, "optimizer": "Adam", "epochs": 3}
     assert _given(settings, Argument("epochs"), Argument("weights")) == {"epochs": 3}
-    assert [each.argument for each in told(settings, [])] == ["", "", ""]
+    assert [each.argument for each in setting_uses(settings, [])] == ["", "", ""]
 
 
 def test_choices_are_given_in_the_scripts_own_spelling():

@@ -33,7 +33,7 @@ from jobs.pages.train.fields import parameter_fields
 from jobs.pages.train.forms import ON_PAGE, TrainForm
 from jobs.queries.groups import usable_groups
 from jobs.queries.jobs import own_tags, visible_jobs
-from models_registry.actions import take_script
+from models_registry.actions import register_script
 from models_registry.code import EntryPointWanted
 from models_registry.models import RegisteredModelVersion
 from models_registry.queries import models
@@ -100,7 +100,7 @@ def train_code(request: HttpRequest) -> JsonResponse:
     """
     source = given_source(request.POST.get("path", "").strip(), request.FILES.get("file"))
     try:
-        version = take_script(
+        version = register_script(
             login_user(request), replace(source, unwrap=True), entry_point=request.POST.get("entry_point", "")
         )
     except EntryPointWanted as error:
