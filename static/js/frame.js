@@ -42,7 +42,7 @@ function openRow(event) {
 
 //: What the server says on a new page is not heard by itself: a screen reader only hears what changes.
 function readNoticesAloud() {
-  const words = [...document.querySelectorAll('[data-notice][role="status"]')].map((notice) => notice.firstChild.textContent);
+  const words = [...document.querySelectorAll('[data-notice][role="status"]')].map((notice) => notice.firstChild.textContent.trim());
   if (!words.length) return;
   const heard = document.createElement("span");
   heard.className = "visually-hidden";

@@ -13,6 +13,7 @@ from alerts.actions import add_channel, add_rule
 from alerts.loop import AlertLoop
 from alerts.models import AlertRule, Channel, Delivery, QuietHours
 from tests.factories import InstanceGroupFactory
+from tests.html import html_of
 
 ADDRESS = "https://example.org/hooks/very-secret"
 WEBHOOK = {"name": "team", "kind": "webhook", "address": ADDRESS}
@@ -23,14 +24,14 @@ def test_a_channel_by_the_page(alice: User, alice_client: Client) -> None:
     made = alice_client.post("/alerts/channels/", sent)
     assert made.headers["Cache-Control"] == "no-store"
     [secret] = [made.context["made"].secret]
-    assert secret in made.content.decode()
-    page = alice_client.get("/alerts/").content.decode()
+    assert secret in html_of(made)
+    page = html_of(alice_client.get("/alerts/"))
     assert "https://example.org/…" in page
     assert "very-secret" not in page
     assert secret not in page
 
     again = alice_client.post("/alerts/channels/", sent)
-    assert (again.status_code, "already" in again.content.decode()) == (400, True)
+    assert (again.status_code, "already" in html_of(again)) == (400, True)
 
 
 def test_rules_tests_and_quiet_hours_by_the_page(alice: User, alice_client: Client) -> None:
@@ -42,7 +43,7 @@ def test_rules_tests_and_quiet_hours_by_the_page(alice: User, alice_client: Clie
     assert alice_client.post("/alerts/rules/", {**rule, "rule-kind": "quota_used"}).status_code == 400
     alice_client.post(f"/alerts/channels/{channel.pk}/test/")
     assert Delivery.objects.get().is_test
-    assert "every 2s" in alice_client.get("/alerts/deliveries/").content.decode()
+    assert "every 2s" in html_of(alice_client.get("/alerts/deliveries/"))
     quiet = {"begins": "22:00", "ends": "07:00", "time_zone": "Europe/Berlin"}
     alice_client.post("/alerts/quiet-hours/", quiet)
     assert QuietHours.objects.get().time_zone == "Europe/Berlin"
@@ -94,7 +95,7 @@ def test_where_rows_are_stacked_each_cell_of_a_message_is_one_thing(alice: User,
     channel, now = add_channel(alice, **WEBHOOK).row, timezone.now()
     told = {"created_at": now, "next_try_at": now, "tries": 2, "problem": "No answer."}
     Delivery.objects.create(channel=channel, **told)
-    page = alice_client.get("/alerts/").content.decode()
+    page = html_of(alice_client.get("/alerts/"))
     for label in ("What", "State"):
         cell = re.search(f'<td data-label="{label}">(.*?)</td>', page)
         assert cell is not None

@@ -21,6 +21,7 @@ from tests.factories import (
     RegisteredModelVersionFactory,
     UserFactory,
 )
+from tests.html import html_of
 
 pytestmark = pytest.mark.django_db
 
@@ -66,16 +67,16 @@ def test_a_page_refuses_what_a_viewer_sends(victors: Client) -> None:
     refused = victors.post("/datasets/new/", {"name": "mine"})
 
     assert refused.status_code == 403
-    assert "Your role is viewer" in refused.content.decode()
+    assert "Your role is viewer" in html_of(refused)
 
 
 def test_a_viewer_reads_and_is_not_offered_to_train(victors: Client, alice_client: Client) -> None:
     train = 'href="/jobs/new/" data-key="t"'
 
-    assert train in alice_client.get("/").content.decode()
+    assert train in html_of(alice_client.get("/"))
     shown = victors.get("/")
     assert shown.status_code == 200
-    assert train not in shown.content.decode()
+    assert train not in html_of(shown)
 
 
 def test_no_page_offers_a_viewer_to_make_something(victors: Client, alice_client: Client) -> None:
@@ -89,15 +90,15 @@ def test_no_page_offers_a_viewer_to_make_something(victors: Client, alice_client
         f"/instance-groups/{group.pk}/": "Run Application</a>",
     }
     for address, offer in pages.items():
-        assert offer in alice_client.get(address).content.decode(), address
-        assert offer not in victors.get(address).content.decode(), address
+        assert offer in html_of(alice_client.get(address)), address
+        assert offer not in html_of(victors.get(address)), address
 
 
 def test_a_page_that_its_reader_may_not_change_offers_to_train(alice_client: Client, bob: User) -> None:
     """The button asks for the role, not for whose the page is."""
     dataset = DatasetVersionFactory(dataset__owner=bob).dataset
 
-    assert 'href="/jobs/new/" data-key="t"' in alice_client.get(f"/datasets/{dataset.pk}/").content.decode()
+    assert 'href="/jobs/new/" data-key="t"' in html_of(alice_client.get(f"/datasets/{dataset.pk}/"))
 
 
 def test_the_api_refuses_what_a_viewer_sends(victors: Client, victor: User) -> None:

@@ -12,6 +12,7 @@ from insights.versions import Ended, best_by_version, results_by_version
 from jobs.models import Job
 from models_registry.models import RegisteredModelVersion
 from tests.factories import JobFactory, RegisteredModelVersionFactory, UserFactory
+from tests.html import html_of
 
 
 def ended(job: int, version: int, **metrics: Any) -> Ended:
@@ -95,7 +96,7 @@ def test_the_page_of_a_model_shows_them(versions: list[RegisteredModelVersion], 
     model.save()
     assert b"by version</h2>" not in client.get(f"/models/{model.pk}/").content
     job = finished(versions[1], owner=alice, final_metrics={"test_accuracy": 97.25})
-    page = client.get(f"/models/{model.pk}/").content.decode()
+    page = html_of(client.get(f"/models/{model.pk}/"))
     assert "Test accuracy by version</h2>" in page
     assert f'<a href="/jobs/{job.pk}/">{job.name}</a>' in page
     assert 'value="97.250"' in page

@@ -9,13 +9,14 @@ from django.test import Client
 
 from reports import actions
 from reports.models import Report, ReportBlock, ShareLink
+from tests.html import html_of
 from tests.scene import Scene
 
 
 def test_from_a_training_into_a_new_report_and_into_one_that_is_there(scene: Scene, alices: Client) -> None:
     address = f"/reports/add/?jobs={scene.first.pk}"
-    assert f'href="{address}"' in alices.get(f"/jobs/{scene.first.pk}/").content.decode()
-    form = alices.get(address).content.decode()
+    assert f'href="{address}"' in html_of(alices.get(f"/jobs/{scene.first.pk}/"))
+    form = html_of(alices.get(address))
     assert form.count('name="figures"') == 11
     assert f'value="note:{scene.first.pk}"' in form
     sent = {"report": "new", "title": "Rates", "figures": ["chart:Loss", "table:summary"], "text": "# Why"}
@@ -25,12 +26,10 @@ def test_from_a_training_into_a_new_report_and_into_one_that_is_there(scene: Sce
     assert [block.kind for block in report.blocks.order_by("place")] == ["text", "chart", "table"]
 
     both = f"/reports/add/?jobs={scene.first.pk},{scene.second.pk}"
-    assert (
-        both.replace(",", "%2C") in alices.get(f"/jobs/compare/{both.removeprefix('/reports/add/')}").content.decode()
-    )
+    assert both.replace(",", "%2C") in html_of(alices.get(f"/jobs/compare/{both.removeprefix('/reports/add/')}"))
     alices.post(both, {"report": report.pk, "figures": ["table:settings"], "text": ""})
     assert report.blocks.order_by("place").last().sources == [[job.pk, job.name] for job in (scene.first, scene.second)]
-    page = alices.get(f"/reports/{report.pk}/").content.decode()
+    page = html_of(alices.get(f"/reports/{report.pk}/"))
     assert "<h3>Why</h3>" in page
     assert "Settings and parameters" in page
     assert f'<a href="/jobs/{scene.second.pk}/">T2 digits-cnn</a>' in page
@@ -39,7 +38,7 @@ def test_from_a_training_into_a_new_report_and_into_one_that_is_there(scene: Sce
 def test_a_failed_form_keeps_what_was_typed(scene: Scene, alices: Client) -> None:
     address = f"/reports/add/?jobs={scene.first.pk}"
     failed = alices.post(address, {"report": "new", "title": " ", "figures": ["chart:Loss"], "text": "Typed."})
-    content = failed.content.decode()
+    content = html_of(failed)
     assert failed.status_code == 400
     assert "Give the report a title." in content
     assert "Typed." in content
@@ -55,8 +54,8 @@ def test_a_failed_form_keeps_what_was_typed(scene: Scene, alices: Client) -> Non
     ]:
         failed = alices.post(address, sent)
         assert failed.status_code == 400
-        assert "Kept" in failed.content.decode()
-    assert '<details class="report-text" open>' in failed.content.decode()
+        assert "Kept" in html_of(failed)
+    assert '<details class="report-text" open>' in html_of(failed)
 
 
 def test_order_texts_readers_and_end(scene: Scene, alices: Client) -> None:
@@ -65,7 +64,7 @@ def test_order_texts_readers_and_end(scene: Scene, alices: Client) -> None:
     moved = alices.post(f"{edit}blocks/{first.pk}/move/", {"place": "1"})
     assert moved["Location"] == f"{edit}edit/#block-{first.pk}"
     assert report.blocks.order_by("place")[0] == chart
-    assert 'name="below" value' in alices.get(f"{edit}edit/?below={chart.pk}").content.decode()
+    assert 'name="below" value' in html_of(alices.get(f"{edit}edit/?below={chart.pk}"))
     alices.post(f"{edit}texts/", {"text": "Between", "below": chart.pk})
     assert report.blocks.get(place=1).text == "Between"
     alices.post(f"{edit}blocks/{first.pk}/text/", {"text": "Another", "after": "0"})
@@ -86,7 +85,7 @@ def test_who_reads_sees_no_training_and_changes_nothing(scene: Scene, bobs: Clie
     edit = f"/reports/{scene.report.pk}/"
     assert bobs.get(edit).status_code == 404
     actions.set_readers(scene.alice, scene.report.pk, "everybody")
-    page = bobs.get(edit).content.decode()
+    page = html_of(bobs.get(edit))
     assert "T1 digits-cnn" in page
     assert not re.search(
         r'href="/jobs/\d', page.replace('<a href="/jobs/1/" rel', "")
@@ -95,29 +94,29 @@ def test_who_reads_sees_no_training_and_changes_nothing(scene: Scene, bobs: Clie
     assert 'id="sharing"' not in page
     assert bobs.get(f"{edit}edit/").status_code == 404
     assert bobs.post(f"{edit}delete/").status_code == 403
-    assert "Two learning rates" in bobs.get("/reports/").content.decode()
+    assert "Two learning rates" in html_of(bobs.get("/reports/"))
 
 
 def test_a_public_link_is_shown_once(scene: Scene, alices: Client, settings: Any) -> None:
     address = f"/reports/{scene.report.pk}/"
-    assert "TIDEPOOL_PUBLIC_REPORT_DAYS" in alices.get(address).content.decode()
+    assert "TIDEPOOL_PUBLIC_REPORT_DAYS" in html_of(alices.get(address))
     refused = alices.post(f"{address}links/", {"days": 7})
-    assert (refused.status_code, "shares no report" in refused.content.decode()) == (400, True)
+    assert (refused.status_code, "shares no report" in html_of(refused)) == (400, True)
     settings.TIDEPOOL_PUBLIC_REPORT_DAYS = 14
     asked = alices.post(f"{address}links/", {"days": 7})
     assert asked.status_code == 400
-    assert "It names path /jobs/1/" in asked.content.decode()
+    assert "It names path /jobs/1/" in html_of(asked)
     made = alices.post(f"{address}links/", {"days": 7, "confirmed": "on"})
     assert (made.status_code, made.headers["Cache-Control"]) == (200, "no-store")
-    [path] = set(re.findall(r"/shared/[\w-]{43}/", made.content.decode()))
+    [path] = set(re.findall(r"/shared/[\w-]{43}/", html_of(made)))
     assert Client().get(path).status_code == 200
-    page = alices.get(address).content.decode()
+    page = html_of(alices.get(address))
     assert "/shared/" not in page
     assert "Withdraw" in page
-    assert "public link" in alices.get("/reports/").content.decode()
+    assert "public link" in html_of(alices.get("/reports/"))
     alices.post(f"{address}links/{ShareLink.objects.get().pk}/withdraw/")
     assert Client().get(path).status_code == 410
-    assert "public link" not in alices.get("/reports/").content.decode()
+    assert "public link" not in html_of(alices.get("/reports/"))
 
 
 @pytest.mark.parametrize(
@@ -145,7 +144,7 @@ def test_hostile_words_stay_words(scene: Scene, alices: Client) -> None:
     actions.add_text(scene.alice, report.pk, "<script>alert(2)</script> [x](javascript:alert(3))")
     User.objects.filter(pk=scene.alice.pk).update(username="<b>alice</b>")
     for address in (f"/reports/{report.pk}/", f"/reports/{report.pk}/edit/", "/reports/"):
-        content = alices.get(address).content.decode()
+        content = html_of(alices.get(address))
         assert "<script>alert" not in content
         assert 'href="javascript' not in content
         assert "<b>alice" not in content

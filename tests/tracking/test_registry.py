@@ -17,6 +17,7 @@ from tests.factories import (
     UserFactory,
     set_job,
 )
+from tests.html import html_of
 from tracking.launch import artifact_root
 from tracking.lineage import drawn
 from tracking.mirror import Mirror
@@ -53,7 +54,7 @@ def mirror(mlflow, monkeypatch):
 
 
 def register(owner, job):
-    return owner.post(f"/mlflow-registry/jobs/{job.pk}/register/", follow=True).content.decode()
+    return html_of(owner.post(f"/mlflow-registry/jobs/{job.pk}/register/", follow=True))
 
 
 def registered(owner, mirror, job):
@@ -69,14 +70,14 @@ def test_a_trained_model_becomes_a_version_whose_source_is_its_run(owner, mirror
     told = {"name": default_name(trained), "version": "1", "run_id": run.run_id, "source": f"mlflow-artifacts:/{place}"}
     assert mlflow.versions == {(default_name(trained), 1): {**told, "aliases": []}}
     assert (artifact_root() / place / "weights.pth").read_bytes() == b"weights"
-    assert str(version) in owner.get(f"/jobs/{trained.pk}/").content.decode()
+    assert str(version) in html_of(owner.get(f"/jobs/{trained.pk}/"))
     assert "registered already" in register(owner, trained)
 
 
 def test_while_mlflow_is_away_it_is_asked_for_and_made_once_later(owner, mirror, mlflow, trained):
     mirror.turn(timezone.now())
     register(owner, trained)
-    assert "is being registered" in owner.get(f"/jobs/{trained.pk}/").content.decode()
+    assert "is being registered" in html_of(owner.get(f"/jobs/{trained.pk}/"))
     mirror.turn(timezone.now())
     # Made, and not noted.
     ModelVersion.objects.update(number=None)
@@ -104,7 +105,7 @@ def test_what_is_registered_in_mlflow_appears_with_its_aliases_until_it_is_remov
     mlflow.versions["theirs", 3] = {"name": "theirs", "version": "3", "run_id": run.run_id, "aliases": ["champion"]}
     mlflow.versions["others", 1] = {"name": "others", "version": "1", "run_id": "f" * 32, "aliases": []}
     mirror.turn(now + timedelta(minutes=1))
-    page = owner.get(f"/models/{trained.model.model_id}/").content.decode()
+    page = html_of(owner.get(f"/models/{trained.model.model_id}/"))
     assert "theirs v3" in page
     assert "champion" in page
     assert "others" not in page
@@ -123,7 +124,7 @@ def test_an_alias_is_one_versions_of_a_model(owner, mirror, mlflow, trained):
     assert mlflow.versions[version.name, 1]["aliases"] == []
     mlflow.is_away = True
     answer = owner.post(f"/mlflow-registry/versions/{other.pk}/alias/", {"alias": "new"}, follow=True)
-    assert "nothing has changed" in answer.content.decode()
+    assert "nothing has changed" in html_of(answer)
 
 
 def test_weights_are_taken_over_for_a_training_to_begin_with(owner, mirror, trained):
@@ -139,7 +140,7 @@ def test_nothing_is_taken_from_elsewhere(owner, mirror, trained, source):
     version = registered(owner, mirror, trained)
     ModelVersion.objects.update(source=source)
     answer = owner.post(f"/mlflow-registry/versions/{version.pk}/take-over/", follow=True)
-    assert "no state dictionary" in answer.content.decode()
+    assert "no state dictionary" in html_of(answer)
     assert not Upload.objects.exists()
 
 
@@ -152,7 +153,7 @@ def test_the_picture_leads_from_data_by_trainings_to_versions(client, settings):
     JobFactory(owner=first.owner, model=code, dataset=data, name="second", initial_job=first)
     JobFactory(model=code, dataset=data, name="someone elses")
     client.force_login(first.owner)
-    page = client.get(f"/models/{code.model_id}/").content.decode()
+    page = html_of(client.get(f"/models/{code.model_id}/"))
     shown = page[page.index('class="lineage"') :]
     assert shown.count(f'href="/datasets/{data.dataset_id}/"') == 1
     assert "test_accuracy 0.953" in shown
@@ -174,7 +175,7 @@ def test_readers_are_those_of_the_groups_by_now(mlflow, mirror, owner, trained):
     group.members.add(trained.owner, member)
     address, now = f"/mlflow-registry/models/{trained.model.model_id}/share/", timezone.now()
     owner.post(address, {"group": group.pk})
-    assert "Stop sharing with lab" in owner.get(f"/models/{trained.model.model_id}/").content.decode()
+    assert "Stop sharing with lab" in html_of(owner.get(f"/models/{trained.model.model_id}/"))
     mirror.turn(now)
     experiment = TrackedRun.objects.get(job=trained).experiment_id
     assert mlflow.readers == {("zoe", experiment, "READ")}
@@ -182,7 +183,7 @@ def test_readers_are_those_of_the_groups_by_now(mlflow, mirror, owner, trained):
     member.save()
     mirror.turn(now + timedelta(minutes=1))
     assert mlflow.readers == set()
-    refused = owner.post(address, {"group": InstanceGroupFactory().pk}, follow=True).content.decode()
+    refused = html_of(owner.post(address, {"group": InstanceGroupFactory().pk}, follow=True))
     assert "a member of" in refused
     owner.post(address, {"group": group.pk, "remove": "1"})
     assert not ExperimentShare.objects.exists()

@@ -14,6 +14,7 @@ from django.utils import timezone
 
 from core.audit.entries import audit
 from core.models import AuditEntry
+from tests.html import html_of
 
 #: All but the id.
 COLUMNS = ", ".join(f'"{field.column}"' for field in AuditEntry._meta.fields if not field.primary_key)
@@ -42,7 +43,7 @@ def test_says_who_changed_what_from_what_to_what(carol: User, carols: Client) ->
     after = {"state": "DRAINING", "max_slots": 8, "members": ["bob", "dora"], "preemption": True, "quota": 3}
     audit(carol, "drained", kind="host", key=7, name="gpu<b>-1", before=before, after=after)
 
-    content = carols.get("/audit/").content.decode()
+    content = html_of(carols.get("/audit/"))
 
     assert "drained host <b><bdi>gpu&lt;b&gt;-1</bdi></b>" in content
     for old, new in (("ONLINE", "DRAINING"), ("4", "8"), ("alice", "dora"), ("no", "yes"), ("nothing", "3")):
@@ -55,7 +56,7 @@ def test_says_who_changed_what_from_what_to_what(carol: User, carols: Client) ->
 def test_a_long_value_is_cut_on_the_page_and_whole_in_the_file(carol: User, carols: Client) -> None:
     audit(carol, "changed", kind="host", key=7, name="h", before={"note": ""}, after={"note": "x" * 5000})
 
-    assert "x" * 300 not in carols.get("/audit/").content.decode()
+    assert "x" * 300 not in html_of(carols.get("/audit/"))
     assert "x" * 5000 in b"".join(carols.get("/api/v1/audit/export/").streaming_content).decode()
 
 
@@ -80,7 +81,7 @@ def test_filters(carols: Client, query: str, expected: list[str]) -> None:
     entry("new")
 
     assert names(carols, query) == expected
-    content = carols.get(f"/audit/{query}").content.decode()
+    content = html_of(carols.get(f"/audit/{query}"))
     assert [name for name in ("new", "old", "older") if f"<bdi>{name}</bdi>" in content] == expected
     rows = list(
         csv.reader(io.StringIO(b"".join(carols.get(f"/api/v1/audit/export/{query}").streaming_content).decode()))
@@ -94,7 +95,7 @@ def test_a_filter_that_is_none_is_refused_with_its_reason(carols: Client, query:
 
     page = carols.get(f"/audit/{query}")
     assert page.status_code == 400
-    assert "Please look at" in page.content.decode()
+    assert "Please look at" in html_of(page)
     assert carols.get(f"/api/v1/audit/{query}").json()["fields"]
 
 
@@ -112,7 +113,7 @@ def test_pages_by_key(carols: Client) -> None:
         query = "&after=" + page["next"].rpartition("after=")[2]
 
     assert seen == [f"n{number}" for number in reversed(range(120))]
-    assert "Next page" in carols.get("/audit/").content.decode()
+    assert "Next page" in html_of(carols.get("/audit/"))
 
 
 def test_formulas_are_text_in_the_file(carols: Client) -> None:
@@ -124,13 +125,13 @@ def test_formulas_are_text_in_the_file(carols: Client) -> None:
 def test_leads_to_what_was_changed(carols: Client) -> None:
     entry("alice", kind="user", key="3")
 
-    assert '<a href="/users/3/"><bdi>alice</bdi></a>' in carols.get("/audit/").content.decode()
+    assert '<a href="/users/3/"><bdi>alice</bdi></a>' in html_of(carols.get("/audit/"))
 
 
 def test_an_empty_audit_says_what_leaves_a_line(carols: Client) -> None:
-    assert "Nothing was changed yet" in carols.get("/audit/").content.decode()
+    assert "Nothing was changed yet" in html_of(carols.get("/audit/"))
     entry("new")
-    assert "Nothing fits this filter" in carols.get("/audit/?actor=nobody").content.decode()
+    assert "Nothing fits this filter" in html_of(carols.get("/audit/?actor=nobody"))
 
 
 @pytest.mark.parametrize("path", ["/audit/", "/api/v1/audit/", "/api/v1/audit/export/"])

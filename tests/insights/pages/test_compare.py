@@ -22,6 +22,7 @@ from insights.comparison import (
 )
 from jobs.models import Job, MetricPoint
 from tests.factories import JobFactory
+from tests.html import html_of
 from tests.scene import Scene
 
 
@@ -37,7 +38,7 @@ def figures_of(content: str) -> list[dict[str, Any]]:
 
 
 def test_one_chart_for_each_quantity_and_one_colour_for_each_training(scene: Scene, alices: Client) -> None:
-    content = alices.get(address(scene.first, scene.second)).content.decode()
+    content = html_of(alices.get(address(scene.first, scene.second)))
     figures = figures_of(content)
 
     names = {figure["layout"]["meta"]["title"]: figure["layout"]["meta"]["name"] for figure in figures}
@@ -86,7 +87,7 @@ def test_what_differs_is_marked(scene: Scene, alices: Client) -> None:
     assert not lines["epochs"].differs
     assert (lines["lr"].values, lines["lr"].differs) == (["–", "0.01"], True)
     assert lines["Priority"].differs
-    content = alices.get(address(scene.first, scene.second)).content.decode()
+    content = html_of(alices.get(address(scene.first, scene.second)))
     assert (
         '<tr class="differs"><th scope="row">lr <span class="tag">differs</span></th><td>–</td><td>0.01</td>' in content
     )
@@ -96,15 +97,15 @@ def test_what_differs_is_marked(scene: Scene, alices: Client) -> None:
 
 
 def test_order_of_the_address_is_the_order_of_the_columns(scene: Scene, alices: Client) -> None:
-    content = alices.get(address(scene.second, scene.first)).content.decode()
+    content = html_of(alices.get(address(scene.second, scene.first)))
     heads = re.findall(r'<th scope="col" data-job.*?<a href="/jobs/(\d+)/">', content, re.DOTALL)
     assert heads[:2] == [str(scene.second.pk), str(scene.first.pk)]
 
 
 def test_a_trainings_page_leads_to_those_that_it_can_be_compared_with(scene: Scene, alices: Client) -> None:
     link = "/jobs/?model=digits-cnn"
-    assert f'href="{link}"' in alices.get(f"/jobs/{scene.first.pk}/").content.decode()
-    content = alices.get(link).content.decode()
+    assert f'href="{link}"' in html_of(alices.get(f"/jobs/{scene.first.pk}/"))
+    content = html_of(alices.get(link))
     assert scene.first.name in content
     assert scene.second.name in content
 
@@ -114,7 +115,7 @@ def test_at_least_two_are_asked_for(scene: Scene, alices: Client, query: str) ->
     answer = alices.get(f"/jobs/compare/{query}")
 
     assert answer.status_code == (400 if query not in ("", "?jobs=") else 200)
-    assert "2 to 200" in answer.content.decode()
+    assert "2 to 200" in html_of(answer)
 
 
 def test_others_jobs_are_not_compared(scene: Scene, alices: Client, bobs: Client, carols: Client) -> None:
@@ -150,10 +151,10 @@ def test_trainings_of_one_colour_differ_by_their_dashes() -> None:
 
 def test_what_a_page_fetches_is_what_it_was_rendered_with(scene: Scene, alices: Client) -> None:
     both = address(scene.first, scene.second)
-    content = alices.get(both).content.decode()
+    content = html_of(alices.get(both))
 
     assert alices.get(both.replace("compare/", "compare/curves.json")).json() == {"figures": figures_of(content)}
-    tables = alices.get(both.replace("compare/", "compare/tables/")).content.decode()
+    tables = html_of(alices.get(both.replace("compare/", "compare/tables/")))
     assert tables.strip() in content
 
 
@@ -186,7 +187,7 @@ def test_many_trainings_are_drawn_with_fewer_points_each(scene: Scene) -> None:
 
 def test_trainings_that_are_over_and_made_no_step_have_no_chart(scene: Scene, alices: Client) -> None:
     over = {"owner": scene.alice, "state": "CANCELLED", "finished_at": timezone.now()}
-    content = alices.get(address(JobFactory(**over), JobFactory(**over))).content.decode()
+    content = html_of(alices.get(address(JobFactory(**over), JobFactory(**over))))
 
     assert "None of these trainings made a step, so there is nothing to draw." in content
     assert "data-chart" not in content

@@ -12,6 +12,7 @@ from rest_framework.test import APIClient
 from insights.differences import Column, axes_of, default_axes
 from jobs.models import Job
 from tests.factories import JobFactory
+from tests.html import html_of
 from tests.scene import Scene
 
 ADDRESS = "/jobs/compare/differences/"
@@ -56,7 +57,7 @@ def test_numbers_are_linear_or_logarithmic_and_a_few_words_are_evenly_spaced() -
 
 
 def test_only_what_differs_is_a_column(scene: Scene, alices: Client) -> None:
-    page = alices.get(f"{ADDRESS}?jobs={query(swept(scene, 3))}").content.decode()
+    page = html_of(alices.get(f"{ADDRESS}?jobs={query(swept(scene, 3))}"))
     heads = re.findall(r'aria-sort="\w+"><a href="[^"]*">([^<]+)<', page)
     assert heads == ["lr", "optimizer", "loss"]
     assert len(re.findall(r'<path class="shade-\d" data-job', page)) == 3
@@ -67,7 +68,7 @@ def test_rows_are_sorted_by_a_column_and_those_without_a_value_are_last(scene: S
     jobs = swept(scene, 3)
 
     def order(sort: str) -> list[str]:
-        page = alices.get(f"{ADDRESS}?jobs={query(jobs)}&sort={sort}").content.decode()
+        page = html_of(alices.get(f"{ADDRESS}?jobs={query(jobs)}&sort={sort}"))
         return re.findall(r'<th scope="row"><a href="[^"]*">([^<]+)<', page)
 
     assert order("metric:loss") == ["sweep-001", "sweep-002", "sweep-000"]
@@ -78,10 +79,10 @@ def test_rows_are_sorted_by_a_column_and_those_without_a_value_are_last(scene: S
 
 def test_axes_are_chosen(scene: Scene, alices: Client) -> None:
     jobs = query(swept(scene, 3))
-    page = alices.get(f"{ADDRESS}?jobs={jobs}&axes=metric:loss&axes=setting:lr").content.decode()
+    page = html_of(alices.get(f"{ADDRESS}?jobs={jobs}&axes=metric:loss&axes=setting:lr"))
     assert re.findall(r'class="parallel-name"[^>]*>([^<]+)<', page) == ["lr", "loss"]
     assert f'<input type="hidden" name="jobs" value="{jobs}">' in page
-    assert "parallel-title" not in alices.get(f"{ADDRESS}?jobs={jobs}&axes=metric:none").content.decode()
+    assert "parallel-title" not in html_of(alices.get(f"{ADDRESS}?jobs={jobs}&axes=metric:none"))
 
 
 def test_two_hundred_cost_no_more_queries_than_three(scene: Scene, alices: Client) -> None:
@@ -93,11 +94,11 @@ def test_two_hundred_cost_no_more_queries_than_three(scene: Scene, alices: Clien
         return len(captured)
 
     assert queries(jobs) == queries(jobs[:3])
-    answer = alices.get(f"{ADDRESS}?matching=1&search=sweep&sort=name").content.decode()
+    answer = html_of(alices.get(f"{ADDRESS}?matching=1&search=sweep&sort=name"))
     assert "Differences of 200 trainings" in answer
     JobFactory(owner=scene.alice, name="sweep-last")
     too_many = alices.get(f"{ADDRESS}?matching=1&search=sweep")
-    assert (too_many.status_code, "More than 200 trainings are chosen" in too_many.content.decode()) == (400, True)
+    assert (too_many.status_code, "More than 200 trainings are chosen" in html_of(too_many)) == (400, True)
     assert alices.get(f"/jobs/compare/?jobs={query(jobs[:9])}")["Location"].startswith(ADDRESS)
 
 

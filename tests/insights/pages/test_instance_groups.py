@@ -14,6 +14,7 @@ from django.test.utils import CaptureQueriesContext
 from jobs.actions.groups import PRESETS
 from jobs.models import InstanceGroup
 from tests.factories import InstanceGroupFactory, JobFactory, ResourceGroupFactory, UserFactory, host_with_slots
+from tests.html import html_of, squeezed
 from tests.notices import levels
 from tests.scene import Scene
 from workers.models import Host
@@ -49,7 +50,7 @@ def values() -> dict[str, Any]:
 
 
 def text(response: HttpResponse) -> str:
-    return html.unescape(response.content.decode())
+    return html.unescape(html_of(response))
 
 
 # --- Made ----------------------------------------------------------------------------------------------------------
@@ -126,8 +127,8 @@ def test_what_does_not_fit_stays_typed(
 ) -> None:
     page = carols.post(f"{LIST}new/", {**values, "template": "priority", "description": "typed", **changes})
     assert sentence in text(page)
-    assert f'id="id_{field}_error"' in page.content.decode()
-    assert 'value="typed"' in page.content.decode()
+    assert f'id="id_{field}_error"' in html_of(page)
+    assert 'value="typed"' in html_of(page)
     assert InstanceGroup.objects.count() == 1
 
 
@@ -159,7 +160,7 @@ def test_what_was_changed_meanwhile_is_a_conflict_and_the_typed_stays(
     assert page.status_code == 409
     assert "Weight: now 7, here 1" in text(page)
     assert "Quota: now no quota, here 4 GPUs" in text(page)
-    assert 'name="quota" value="4"' in page.content.decode()
+    assert 'name="quota" value="4"' in html_of(page)
     group.refresh_from_db()
     assert (group.quota, group.weight) == (None, 7)
 
@@ -171,7 +172,7 @@ def test_the_preview_says_what_the_form_would_do(
     carols: Client, scene: Scene, group: InstanceGroup, values: dict
 ) -> None:
     changed = {**values, "policy": "priority", "parameters": "SPARK_EGO_SLOTS_MAX=2"}
-    seen = carols.post(f"{LIST}{group.pk}/change/preview/", changed).json()["preview"]
+    seen = squeezed(carols.post(f"{LIST}{group.pk}/change/preview/", changed).json()["preview"])
     assert "<li>policy from fair share to priority</li>" in seen
     for name, words in (("T1 digits-cnn", "stops"), ("T2 digits-cnn", "gains")):
         assert f"{name}</a></td><td>{words}" in seen
@@ -183,13 +184,13 @@ def test_the_preview_says_what_the_form_would_do(
 
 
 def test_its_own_administrator_may_change_a_part_of_it(davids: Client, group: InstanceGroup, values: dict) -> None:
-    form = davids.get(f"{LIST}{group.pk}/change/").content.decode()
+    form = html_of(davids.get(f"{LIST}{group.pk}/change/"))
     assert 'name="quota" class="form-control"' not in form or "disabled" in form
     davids.post(f"{LIST}{group.pk}/change/", {**values, "policy": "fifo", "quota": "8"})
     group.refresh_from_db()
     assert (group.policy, group.quota) == ("fifo", None), "a field that is not theirs is not taken"
     preview = davids.post(f"{LIST}{group.pk}/change/preview/", {**values, "policy": "priority"})
-    assert "T1 digits-cnn" not in preview.content.decode(), "others' trainings are not named"
+    assert "T1 digits-cnn" not in html_of(preview), "others' trainings are not named"
 
 
 def test_lines_of_parameters_are_read(carols: Client, scene: Scene) -> None:
@@ -202,7 +203,7 @@ def test_lines_of_parameters_are_read(carols: Client, scene: Scene) -> None:
 @pytest.mark.parametrize("terms", ["", "[]", "{", '{"name": "x"}', '{"state": "STARTED"}', '{"quota": -1}'])
 def test_an_undo_that_was_tampered_with_changes_nothing(carols: Client, group: InstanceGroup, terms: str) -> None:
     page = carols.post(f"{LIST}{group.pk}/undo/", {"revision": "1", "terms": terms}, follow=True)
-    assert 'role="alert"' in page.content.decode()
+    assert 'role="alert"' in html_of(page)
     group.refresh_from_db()
     assert group.revision == 1
 
@@ -220,7 +221,7 @@ def test_stopped_it_is_not_offered_for_trainings(carols: Client, alices: Client,
 
 
 def test_with_trainings_it_is_not_deleted(carols: Client, group: InstanceGroup) -> None:
-    assert "delete-dialog" not in carols.get(f"{LIST}{group.pk}/").content.decode()
+    assert "delete-dialog" not in html_of(carols.get(f"{LIST}{group.pk}/"))
     assert levels(carols.post(f"{LIST}{group.pk}/delete/", follow=True)) == ["error"]
     empty = InstanceGroupFactory(name="empty")
     assert levels(carols.post(f"{LIST}{empty.pk}/delete/", follow=True)) == ["success"]
@@ -253,7 +254,7 @@ def test_members_see_it_and_others_do_not(alices: Client, bobs: Client, scene: S
 
 
 def test_members_change_nothing(alices: Client, group: InstanceGroup, values: dict) -> None:
-    page = alices.get(f"{LIST}{group.pk}/").content.decode()
+    page = html_of(alices.get(f"{LIST}{group.pk}/"))
     for words in ("Change</a>", "stop-dialog", "delete-dialog"):
         assert words not in page
     assert alices.get(f"{LIST}{group.pk}/change/").status_code == 403

@@ -13,6 +13,7 @@ from core.models import AuditEntry
 from jobs.models import Job
 from models_registry.models import RegisteredModelVersion
 from tests.factories import HostFactory, ResourceGroupFactory, host_with_slots
+from tests.html import html_of
 from tests.notices import levels
 from tests.scene import Scene
 from workers.models import Host, ResourceGroup
@@ -45,7 +46,7 @@ def preview(client: Client, group: ResourceGroup | None = None, **fields: Any) -
 
 def undo_form(page: HttpResponse) -> tuple[str, dict[str, str]]:
     """Address and fields of the page's Undo button."""
-    form = page.content.decode().split('<button class="btn btn-sm" type="submit">Undo')[0].rpartition("<form")[2]
+    form = html_of(page).split('<button class="btn btn-sm" type="submit">Undo')[0].rpartition("<form")[2]
     address = re.search(r'action="([^"]+)"', form)
     assert address is not None
     fields = re.findall(r'name="(\w+)" value="([^"]*)"', form)
@@ -54,7 +55,7 @@ def undo_form(page: HttpResponse) -> tuple[str, dict[str, str]]:
 
 def test_the_list_tells_type_slots_and_who_uses_each(alices: Client, group: ResourceGroup) -> None:
     ResourceGroupFactory(name="four", slot_rule="4", requirement="ngpus >= 4", description="Large ones")
-    page = alices.get("/resource-groups/").content.decode()
+    page = html_of(alices.get("/resource-groups/"))
     for text in ("ComputeHostsGPU", "8 GPUs", "sig-elastic", "ngpus &gt;= 4", "Large ones", "Dynamic"):
         assert text in page
     assert NEW not in page
@@ -63,8 +64,8 @@ def test_the_list_tells_type_slots_and_who_uses_each(alices: Client, group: Reso
 def test_instance_groups_are_named_to_who_may_see_them(alices: Client, bobs: Client, group: ResourceGroup) -> None:
     group.instance_groups.get().members.add(User.objects.get(username="alice"))
     for address in ("/resource-groups/", f"/resource-groups/{group.pk}/"):
-        assert "sig-elastic" in alices.get(address).content.decode()
-        assert "sig-elastic" not in bobs.get(address).content.decode()
+        assert "sig-elastic" in html_of(alices.get(address))
+        assert "sig-elastic" not in html_of(bobs.get(address))
 
 
 @pytest.mark.parametrize(
@@ -115,7 +116,7 @@ def test_what_does_not_fit_is_said_and_what_was_typed_is_kept(
     carols: Client, scene: Scene, fields: dict[str, str], words: str
 ) -> None:
     answer = create(carols, **{"requirement": "ngpus > 1", **fields})
-    page = answer.content.decode().replace("&#x27;", "'")
+    page = html_of(answer).replace("&#x27;", "'")
     assert answer.status_code == 400
     assert words in page
     assert 'value="ngpus &gt; 1"' in page or "requirement" in fields
@@ -123,7 +124,7 @@ def test_what_does_not_fit_is_said_and_what_was_typed_is_kept(
 
 
 def test_a_mark_stands_under_the_character_that_is_wrong(carols: Client, scene: Scene) -> None:
-    page = create(carols, formula="ngpus *").content.decode()
+    page = html_of(create(carols, formula="ngpus *"))
     assert "ngpus *\n       ^" in page
     assert preview(carols, formula="ngpus *", requirement="1 <")["carets"] == {
         "formula": "ngpus *\n       ^",
@@ -206,7 +207,7 @@ def test_what_cannot_be_put_back_is_refused_in_words(carols: Client, scene: Scen
 
 def test_everybody_looks_at_a_group_and_only_administrators_change_it(alices: Client, group: ResourceGroup) -> None:
     address = f"/resource-groups/{group.pk}/"
-    page = alices.get(address).content.decode()
+    page = html_of(alices.get(address))
     assert "Apply" not in page.partition("<dialog")[0]
     assert re.search(r'<fieldset class="all-fields" disabled', page)
     for path in (address, f"{address}delete/", f"{address}preview.json", NEW, f"{NEW}preview.json"):
@@ -218,7 +219,7 @@ def test_everybody_looks_at_a_group_and_only_administrators_change_it(alices: Cl
 
 def test_chosen_columns_are_shown(carols: Client, group: ResourceGroup) -> None:
     carols.cookies["tidepool_member_columns"] = "ngpus"
-    page = carols.get(f"/resource-groups/{group.pk}/").content.decode()
+    page = html_of(carols.get(f"/resource-groups/{group.pk}/"))
     assert re.search(r'<th scope="col" data-column="ngpus" class="number">', page)
     assert re.search(r'<th scope="col" data-column="ncpus" class="number" hidden>', page)
 

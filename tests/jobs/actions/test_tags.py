@@ -11,6 +11,7 @@ from core.models import AuditEntry
 from jobs.models import Job, JobTag
 from jobs.queries.listing import JobFilter, all_pages
 from jobs.tags import parsed_tags, searched
+from tests.html import html_of
 from tests.scene import Scene
 
 
@@ -116,12 +117,12 @@ def test_an_administrator_who_tags_anothers_training_is_in_the_audit(scene: Scen
 
 def test_the_page_adds_removes_and_takes_back(scene: Scene, alices: Client) -> None:
     address = f"/jobs/{scene.done.pk}/tag/"
-    page = alices.post(address, {"add": "baseline paper"}, follow=True).content.decode()
+    page = html_of(alices.post(address, {"add": "baseline paper"}, follow=True))
     assert 'value="baseline" aria-label="Remove the tag baseline"' in page
-    page = alices.post(address, {"remove": "paper"}, follow=True).content.decode()
+    page = html_of(alices.post(address, {"remove": "paper"}, follow=True))
     assert "The tag paper is removed." in page
     assert ">Undo<" in page
-    assert "is no tag" in alices.post(address, {"add": "<b>"}, follow=True).content.decode()
+    assert "is no tag" in html_of(alices.post(address, {"add": "<b>"}, follow=True))
     assert tags(scene.done) == ["baseline"]
 
 
@@ -129,8 +130,8 @@ def test_the_list_shows_tags_and_suggests_only_those_that_one_may_see(
     scene: Scene, alices: Client, bobs: Client
 ) -> None:
     JobTag.objects.create(job=scene.done, name="baseline")
-    page = alices.get("/jobs/?search=tag:baseline").content.decode()
+    page = html_of(alices.get("/jobs/?search=tag:baseline"))
     assert 'href="/jobs/?search=tag%3Abaseline&amp;tag=baseline">baseline</a>' in page
-    assert "baseline" not in bobs.get("/jobs/").content.decode()
+    assert "baseline" not in html_of(bobs.get("/jobs/"))
     assert "baseline paper" not in alices.get("/api/v1/jobs/export/").getvalue().decode()
     assert ",baseline," in alices.get("/api/v1/jobs/export/?tag=baseline").getvalue().decode()

@@ -7,6 +7,7 @@ import pytest
 
 from jobs.models import AllocationPoint, Job, MetricPoint
 from tests.factories import JobFactory, set_job
+from tests.html import html_of
 
 pytestmark = pytest.mark.django_db
 
@@ -175,6 +176,6 @@ def test_each_of_many_that_wait_has_its_place_in_list_page_and_api(alice, alice_
     job = alice_api.get(f"/api/v1/jobs/{last.pk}/").json()
     waiting = Job.objects.filter(state="PENDING").count()
     assert (job["queue_position"], job["expected_start"]) == (waiting, None), "nobody knows how long the others take"
-    page = alice_client.get(f"/jobs/{last.pk}/").content.decode()
+    page = html_of(alice_client.get(f"/jobs/{last.pk}/"))
     assert f"It is number {waiting} of {waiting} in line. Nobody can say when it starts" in page
-    assert f'class="place">{waiting}</td>' in alice_client.get("/jobs/").content.decode()
+    assert f'class="place">{waiting}</td>' in html_of(alice_client.get("/jobs/"))

@@ -12,6 +12,7 @@ from jobs.control.snapshots import snapshot
 from jobs.models import Job, SlotClaim
 from jobs.states import JobState, Reason
 from models_registry.models import RegisteredModelVersion
+from tests.html import html_of
 from tests.jobs.cluster import Cluster
 from tests.jobs.conftest import Submit
 
@@ -52,11 +53,11 @@ def test_its_owner_is_told_once_before(job: Job, alice_client: Client) -> None:
     at(job, 101)
     assert told(job) == []
     page = f"/jobs/{job.pk}/notice/"
-    assert " hidden>" in alice_client.get(page).content.decode()
+    assert " hidden>" in html_of(alice_client.get(page))
     at(job, 100)
     at(job, 50)
     assert (told(job), fresh(job).state) == (["limit_near"], JobState.RUNNING)
-    shown = alice_client.get(page).content.decode()
+    shown = html_of(alice_client.get(page))
     assert " hidden>" not in shown
     assert f"({LIMIT} s): it stops" in shown
 

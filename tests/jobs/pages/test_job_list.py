@@ -17,6 +17,7 @@ from jobs.queries.columns import FACTS
 from jobs.queries.listing import ORDERS, JobFilter, all_pages, job_page_of
 from jobs.states import TERMINAL, JobState
 from tests.factories import JobFactory, UserFactory, set_job
+from tests.html import html_of
 from tests.many_jobs import make_many_jobs
 from tests.scene import Scene
 
@@ -149,7 +150,7 @@ def test_signs_in_a_search_mean_themselves(carol: User, search: str) -> None:
 
 @pytest.mark.parametrize("path", ["/jobs/", "/jobs/rows/"])
 def test_everybody_sees_what_is_theirs(scene: Scene, alices: Client, bobs: Client, carols: Client, path: str) -> None:
-    pages = {name: client.get(path).content.decode() for name, client in (("a", alices), ("b", bobs), ("c", carols))}
+    pages = {name: html_of(client.get(path)) for name, client in (("a", alices), ("b", bobs), ("c", carols))}
 
     assert "T1 digits-cnn" in pages["a"]
     assert "bobs-secret" not in pages["a"]
@@ -157,13 +158,13 @@ def test_everybody_sees_what_is_theirs(scene: Scene, alices: Client, bobs: Clien
     assert "T1 digits-cnn" not in pages["b"]
     assert "bobs-secret" in pages["c"]
     assert "T1 digits-cnn" in pages["c"]
-    assert "T1 digits-cnn" not in bobs.get(f"{path}?owner=alice").content.decode()
+    assert "T1 digits-cnn" not in html_of(bobs.get(f"{path}?owner=alice"))
     assert Client().get(path).status_code == 302
 
 
 def test_only_administrators_may_pick_an_owner(scene: Scene, alices: Client, carols: Client) -> None:
-    assert 'name="owner"' in carols.get("/jobs/").content.decode()
-    page = alices.get("/jobs/").content.decode()
+    assert 'name="owner"' in html_of(carols.get("/jobs/"))
+    page = html_of(alices.get("/jobs/"))
     assert 'name="owner"' not in page
     assert 'value="bob"' not in page
 
@@ -196,14 +197,14 @@ def test_what_cannot_be_asked_is_said_and_kept(scene: Scene, alices: Client, que
     page = alices.get(f"/jobs/?q=ignored&owner=alice&model=kept&{query}")
 
     assert page.status_code == 400
-    assert sentence in page.content.decode()
-    assert 'value="kept"' in page.content.decode()
+    assert sentence in html_of(page)
+    assert 'value="kept"' in html_of(page)
     assert alices.get(f"/api/v1/jobs/?{query}").status_code == 400
 
 
 def test_columns_without_a_word_are_hidden(scene: Scene, alices: Client) -> None:
     def without(query: str) -> set[str]:
-        found = re.search(r'data-without="([^"]*)"', alices.get(f"/jobs/?{query}").content.decode())
+        found = re.search(r'data-without="([^"]*)"', html_of(alices.get(f"/jobs/?{query}")))
         assert found
         return set(found[1].split())
 
@@ -217,7 +218,7 @@ def test_any_metric_and_any_parameter_is_a_column(scene: Scene, alices: Client) 
     Job.objects.filter(pk=scene.first.pk).update(parameters={"wide": True}, arguments=["--lr=0.01"])
     set_job(scene.first, final_metrics={"loss": 0.25, "accuracy": 97.5})
 
-    page = alices.get("/jobs/?columns=reason&columns=metric:loss&columns=parameter:lr").content.decode()
+    page = html_of(alices.get("/jobs/?columns=reason&columns=metric:loss&columns=parameter:lr"))
 
     row = page.split(f'<tr id="job-{scene.first.pk}"')[1].split("</tr>")[0]
     assert re.findall(r'<td data-label="(loss|lr)" class="number extra" title="[^"]*">([^<]*)<', row) == [
@@ -243,7 +244,7 @@ def test_a_column_that_there_is_not_is_refused_in_words(alices: Client, columns:
     page = alices.get(f"/jobs/?columns={columns}")
 
     assert page.status_code == 400
-    assert "The list has no column" in page.content.decode() or "at most 24 columns" in page.content.decode()
+    assert "The list has no column" in html_of(page) or "at most 24 columns" in html_of(page)
 
 
 def test_more_columns_cost_no_more_questions(carol_sees_all: User, client: Client) -> None:
@@ -265,7 +266,7 @@ def test_states_have_counts_of_what_fits_the_rest_of_the_filter(carol_sees_all: 
     fitting = [job for job in Job.objects.select_related("owner") if job.owner.username == "user-000"]
 
     with CaptureQueriesContext(connection) as captured:
-        page = client.get("/jobs/counts/?owner=user-000&state=FAILED").content.decode()
+        page = html_of(client.get("/jobs/counts/?owner=user-000&state=FAILED"))
 
     assert len([query for query in captured if "COUNT(" in query["sql"]]) == 1
     shown = dict(re.findall(r">([A-Z][a-z ]+) <b>(\d+)</b>", page))
@@ -277,10 +278,10 @@ def test_states_have_counts_of_what_fits_the_rest_of_the_filter(carol_sees_all: 
 
 
 def test_an_order_can_be_turned_round(scene: Scene, alices: Client) -> None:
-    page = alices.get("/jobs/?state=finished").content.decode()
+    page = html_of(alices.get("/jobs/?state=finished"))
     head = '<th scope="col" data-column="submitted" aria-sort="descending">'
     assert f'{head}<a href="?state=finished&amp;sort=oldest">Submitted</a>' in page
-    page = alices.get("/jobs/?sort=name").content.decode()
+    page = html_of(alices.get("/jobs/?sort=name"))
     assert '<th scope="col" aria-sort="ascending"><a href="?sort=-name">Job</a>' in page
 
 
@@ -357,5 +358,5 @@ def test_a_deep_page_asks_as_little_as_the_first(carol_sees_all: User, client: C
 def test_nobody_without_jobs_reads_others(many: None, client: Client) -> None:
     client.force_login(UserFactory())
 
-    assert "Nothing was trained yet" in client.get("/jobs/").content.decode()
-    assert "Nothing was trained yet" not in client.get("/jobs/?owner=user-000").content.decode()
+    assert "Nothing was trained yet" in html_of(client.get("/jobs/"))
+    assert "Nothing was trained yet" not in html_of(client.get("/jobs/?owner=user-000"))

@@ -7,6 +7,7 @@ from django.test import Client
 from rest_framework.test import APIClient
 
 from jobs.models import ChosenColumns, SavedFilter
+from tests.html import html_of
 from tests.scene import Scene
 
 LATELY = "state=FAILED&within=7d"
@@ -19,12 +20,12 @@ def saved(client: Client, name: str, query: str = LATELY) -> Any:
 def test_a_filter_is_saved_opened_and_forgotten(scene: Scene, alices: Client) -> None:
     answer = saved(alices, "Failed lately")
     assert answer.headers["Location"] == f"/jobs/?{LATELY}"
-    page = alices.get("/jobs/").content.decode()
+    page = html_of(alices.get("/jobs/"))
     assert f'href="/jobs/?{LATELY.replace("&", "&amp;")}">Failed lately</a>' in page
-    assert 'aria-current="true">Failed lately' in alices.get(f"/jobs/?{LATELY}").content.decode()
+    assert 'aria-current="true">Failed lately' in html_of(alices.get(f"/jobs/?{LATELY}"))
 
     [row] = SavedFilter.objects.all()
-    page = alices.post(f"/jobs/filters/{row.pk}/forget/", follow=True).content.decode()
+    page = html_of(alices.post(f"/jobs/filters/{row.pk}/forget/", follow=True))
     assert ">Undo<" in page
     assert not SavedFilter.objects.exists()
 
@@ -48,8 +49,8 @@ def test_what_cannot_be_saved_is_said_and_the_name_kept(scene: Scene, alices: Cl
         answer = saved(alices, name, query)
 
         assert answer.status_code == 400, name
-        assert sentence in answer.content.decode()
-        assert f'value="{name}"' in answer.content.decode()
+        assert sentence in html_of(answer)
+        assert f'value="{name}"' in html_of(answer)
     assert SavedFilter.objects.count() == 1
 
 
@@ -60,7 +61,7 @@ def test_filters_are_ones_own(scene: Scene, alices: Client, bobs: Client, carols
 
     for client in (bobs, carols):
         assert client.post(f"/jobs/filters/{row.pk}/forget/").status_code == 404
-    assert "alices secret" not in carols.get("/jobs/").content.decode()
+    assert "alices secret" not in html_of(carols.get("/jobs/"))
     assert Client().post(f"/jobs/filters/{row.pk}/forget/").status_code == 302
     assert SavedFilter.objects.filter(pk=row.pk).exists()
 
@@ -86,13 +87,11 @@ def test_chosen_columns_stay_until_others_are_chosen(scene: Scene, alices: Clien
     answer = alices.post("/jobs/columns/?state=RUNNING&after=", {"columns": ["reason", "metric:loss"]})
     assert answer["Location"] == "/jobs/?state=RUNNING&after=&columns=reason%2Cmetric%3Aloss"
     for address in ("/jobs/", "/jobs/rows/?search=T1"):
-        assert 'title="Metric loss: its newest value"' in alices.get(address).content.decode()
-        assert (
-            "Metric loss" not in alices.get(f"{address}{'&' if '?' in address else '?'}columns=owner").content.decode()
-        )
-        assert "Metric loss" not in bobs.get(address).content.decode()
+        assert 'title="Metric loss: its newest value"' in html_of(alices.get(address))
+        assert "Metric loss" not in html_of(alices.get(f"{address}{'&' if '?' in address else '?'}columns=owner"))
+        assert "Metric loss" not in html_of(bobs.get(address))
 
-    page = alices.post("/jobs/columns/", {"columns": ["nothing"]}, follow=True).content.decode()
+    page = html_of(alices.post("/jobs/columns/", {"columns": ["nothing"]}, follow=True))
     assert "The list has no column “nothing”" in page
     assert ChosenColumns.objects.get().columns == "reason,metric:loss"
     assert alices.post("/jobs/columns/")["Location"] == "/jobs/"

@@ -4,6 +4,7 @@ import pytest
 from django.test import Client
 
 from jobs.models import Job, JobEvent
+from tests.html import html_of
 from tests.scene import Scene
 
 
@@ -20,7 +21,7 @@ def test_only_what_differs_from_the_model_is_given(
 @pytest.mark.parametrize("where", [{"parameter.epochs": "many"}, {"parameters": "epochs = many"}])
 def test_a_parameter_of_another_kind_is_refused(training: dict, alices: Client, where: dict) -> None:
     response = alices.post("/jobs/new/", {**training, **where})
-    assert "The parameter epochs is a number, such as 20." in response.content.decode()
+    assert "The parameter epochs is a number, such as 20." in html_of(response)
     if "parameter.epochs" in where:
         typed = response.context["typed_parameters"]
         assert (typed["values"], list(typed["errors"])) == ({"epochs": "many"}, ["epochs"])
@@ -29,7 +30,7 @@ def test_a_parameter_of_another_kind_is_refused(training: dict, alices: Client, 
 
 def test_a_parameter_is_given_once(training: dict, alices: Client) -> None:
     response = alices.post("/jobs/new/", {**training, "parameter.epochs": "3", "parameters": "epochs = 4"})
-    assert "epochs has a field of its own above" in response.content.decode()
+    assert "epochs has a field of its own above" in html_of(response)
 
 
 def test_the_preview_says_what_does_not_fit_instead(training: dict, alices: Client) -> None:
@@ -44,7 +45,7 @@ def test_the_preview_writes_nothing_and_names_nobody_else(training: dict, alices
     before = Job.objects.count()
     seen = alices.post("/jobs/new/preview/", {**training, "priority": 9999}).json()["preview"]
     assert {other["name"] for other in seen["others"]} >= {"T2 digits-cnn", "another user's training"}
-    strangers = bobs.post("/jobs/new/preview/", training).content.decode()
+    strangers = html_of(bobs.post("/jobs/new/preview/", training))
     assert "digits-cnn shrinks" not in strangers
     assert "bobs-secret" not in repr(seen)
     assert Job.objects.count() == before
@@ -59,7 +60,7 @@ def test_others_jobs_cannot_be_asked_about(scene: Scene, bobs: Client, carols: C
 
 def test_a_change_of_both_is_undone_as_one(scene: Scene, alices: Client) -> None:
     job = scene.first
-    page = alices.post(f"/jobs/{job.pk}/change/", {"priority": 9000, "max_slots": 6}, follow=True).content.decode()
+    page = html_of(alices.post(f"/jobs/{job.pk}/change/", {"priority": 9000, "max_slots": 6}, follow=True))
     events = JobEvent.objects.filter(job=job, reason__in=["PRIORITY_CHANGED", "LIMIT_CHANGED"]).order_by("seq")
     numbers = " ".join(str(event.seq) for event in events)
     assert f'value="{numbers}"' in page
@@ -80,7 +81,7 @@ def test_a_time_limit_is_set_and_taken_off_beside_the_others(scene: Scene, alice
 
     assert limit_after(max_seconds=3600) == 3600
     page = alices.get(f"/jobs/{job.pk}/")
-    assert (page.context["form"]["max_seconds"].value(), "Undo: time limit none" in page.content.decode()) == (
+    assert (page.context["form"]["max_seconds"].value(), "Undo: time limit none" in html_of(page)) == (
         3600,
         True,
     )
@@ -97,7 +98,7 @@ def test_an_undo_that_comes_too_late_undoes_nothing(scene: Scene, alices: Client
         str(seq) for seq in JobEvent.objects.filter(job=job).order_by("-seq")[:2].values_list("seq", flat=True)
     )
     carols.post(f"/jobs/{job.pk}/change/", {"priority": 100, "max_slots": 6})
-    page = alices.post(f"/jobs/{job.pk}/undo/", {"events": numbers}, follow=True).content.decode()
+    page = html_of(alices.post(f"/jobs/{job.pk}/undo/", {"events": numbers}, follow=True))
     assert "by carol, to 100" in page
     job.refresh_from_db()
     assert (job.priority, job.max_slots) == (100, 6)

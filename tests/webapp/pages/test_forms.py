@@ -14,6 +14,7 @@ from jobs.models import Checkpoint, Job
 from jobs.permissions import refusals_by_state
 from jobs.states import JobState
 from tests.factories import RegisteredModelVersionFactory
+from tests.html import html_of
 from tests.scene import Scene
 
 
@@ -31,9 +32,7 @@ def test_a_jobs_page_says_what_its_exactness_guarantees(training: dict, alices: 
     alices.post("/jobs/new/", {**training, "exactness": "bitwise", "virtual_ranks": "12"})
     alices.post("/jobs/new/", {**training, "name": "other"})
 
-    exact, summed = (
-        alices.get(f"/jobs/{Job.objects.get(name=name).pk}/").content.decode() for name in ("mine", "other")
-    )
+    exact, summed = (html_of(alices.get(f"/jobs/{Job.objects.get(name=name).pk}/")) for name in ("mine", "other"))
     assert "<dd>12</dd>" in exact
     assert "the same bits as those of an uninterrupted run" in exact
     assert "but for the rounding of sums" in summed
@@ -64,7 +63,7 @@ def test_train_says_what_does_not_fit_and_creates_nothing(
 
     response = alices.post("/jobs/new/", {**training, field: value})
 
-    content = response.content.decode()
+    content = html_of(response)
     assert sentence in content
     assert f'id="id_{field}_error"' in content
     assert Job.objects.count() == before
@@ -100,8 +99,8 @@ def test_change_asks_the_actions(scene: Scene, alices: Client) -> None:
 def test_a_change_that_does_not_fit_changes_nothing_at_all(scene: Scene, alices: Client) -> None:
     response = alices.post(f"/jobs/{scene.first.pk}/change/", {"priority": 9000, "max_slots": 99})
 
-    assert "ask for at most 8, not 99" in response.content.decode()
-    assert 'value="99"' in response.content.decode()
+    assert "ask for at most 8, not 99" in html_of(response)
+    assert 'value="99"' in html_of(response)
     scene.first.refresh_from_db()
     assert (scene.first.priority, scene.first.max_slots) == (5000, 8)
 
@@ -128,7 +127,7 @@ def test_buttons_of_a_job_do_what_they_say(scene: Scene, alices: Client, action:
 def test_what_came_too_late_is_said(scene: Scene, alices: Client) -> None:
     response = alices.post(f"/jobs/{scene.done.pk}/cancel/", follow=True)
 
-    assert refusals_by_state()["SUCCEEDED"]["cancel"] in response.content.decode()
+    assert refusals_by_state()["SUCCEEDED"]["cancel"] in html_of(response)
 
 
 def test_a_clone_whose_code_is_gone_says_why_it_cannot_be_made(
@@ -137,7 +136,7 @@ def test_a_clone_whose_code_is_gone_says_why_it_cannot_be_made(
     before = Job.objects.count()
     response = alices.post("/jobs/new/", {**training, "clone": scene.done.pk})
 
-    assert "cannot be copied" in response.content.decode()
+    assert "cannot be copied" in html_of(response)
     assert Job.objects.count() == before
 
 
@@ -162,11 +161,11 @@ def test_registers_a_dataset_by_path(alices: Client, home: Path) -> None:
 
     dataset = Dataset.objects.get(name="points")
     assert (dataset.owner.username, dataset.versions.get().file_count) == ("alice", 1)
-    assert str(folder) in response.content.decode()
+    assert str(folder) in html_of(response)
 
 
 def test_a_name_that_belongs_to_somebody_else_is_refused(scene: Scene, bobs: Client) -> None:
-    content = bobs.post("/datasets/new/", {"name": "digits", "kind": "any", "training": "digits"}).content.decode()
+    content = html_of(bobs.post("/datasets/new/", {"name": "digits", "kind": "any", "training": "digits"}))
 
     assert "This name is taken." in content
 
@@ -178,13 +177,13 @@ def test_what_a_stop_means_is_said_before(scene: Scene, alices: Client, engine: 
     assert choices["models"][str(scene.model.model_id)]["engine"] == engine
     [group] = choices["groups"].values()
     assert "it starts again from nothing" in group["stopping"]
-    page = alices.get(f"/jobs/{scene.first.pk}/").content.decode()
+    page = html_of(alices.get(f"/jobs/{scene.first.pk}/"))
     assert "SIGTERM and 10 s: if it then exits with 0 and has saved in CHECKPOINT_DIR, it finds that later" in page
     assert "Nothing that its script prints or writes gives a curve yet" in page
 
 
 def test_an_elastic_training_is_not_told_about_signals(scene: Scene, alices: Client) -> None:
-    assert "SIGTERM" not in alices.get(f"/jobs/{scene.first.pk}/").content.decode()
+    assert "SIGTERM" not in html_of(alices.get(f"/jobs/{scene.first.pk}/"))
 
 
 def left_behind(scene: Scene) -> Checkpoint:
@@ -207,7 +206,7 @@ def left_behind(scene: Scene) -> Checkpoint:
 
 def test_train_starts_from_what_an_earlier_training_left(training: dict, scene: Scene, alices: Client) -> None:
     point = left_behind(scene)
-    page = alices.get(f"/jobs/new/?start_from=checkpoint-{point.pk}").content.decode()
+    page = html_of(alices.get(f"/jobs/new/?start_from=checkpoint-{point.pk}"))
     assert f'value="checkpoint-{point.pk}" selected' in page
     assert f'value="weights-{scene.first.pk}"' in page
 
@@ -220,7 +219,7 @@ def test_train_starts_from_what_an_earlier_training_left(training: dict, scene: 
     assert (more.checkpoint_seconds, more.checkpoints_kept) == (0, 5)
     assert (anew.starts_from, anew.initial_job) == ("weights", scene.first)
     assert (seven.starts_from, seven.initial_checkpoint) == ("weights", point)
-    shown = [" ".join(alices.get(f"/jobs/{job.pk}/").content.decode().split()) for job in (more, anew, seven)]
+    shown = [" ".join(html_of(alices.get(f"/jobs/{job.pk}/")).split()) for job in (more, anew, seven)]
     assert f'step 7 of <a href="/jobs/{scene.first.pk}/">' in shown[0]
     assert f'Begins with the weights of</dt><dd><a href="/jobs/{scene.first.pk}/">' in shown[1]
     assert f'Begins with the weights of</dt><dd>step 7 of <a href="/jobs/{scene.first.pk}/">' in shown[2]
@@ -228,8 +227,8 @@ def test_train_starts_from_what_an_earlier_training_left(training: dict, scene: 
 
 def test_train_does_not_offer_what_others_left(training: dict, scene: Scene, bobs: Client) -> None:
     point = left_behind(scene)
-    assert f"checkpoint-{point.pk}" not in bobs.get("/jobs/new/").content.decode()
-    page = bobs.post("/jobs/new/", {**training, "start_from": f"checkpoint-{point.pk}"}).content.decode()
+    assert f"checkpoint-{point.pk}" not in html_of(bobs.get("/jobs/new/"))
+    page = html_of(bobs.post("/jobs/new/", {**training, "start_from": f"checkpoint-{point.pk}"}))
     assert "is not one of the available choices" in page
 
 

@@ -17,6 +17,7 @@ from tests.factories import (
     UserFactory,
     host_with_slots,
 )
+from tests.html import html_of
 from tests.scene import Scene
 
 
@@ -82,7 +83,7 @@ def test_the_overview_lists_what_trains_first_and_counts_the_rest(scene: Scene, 
     JobFactory.create_batch(60, owner=scene.alice, instance_group=scene.first.instance_group, priority=10_000)
     active = Job.objects.filter(owner=scene.alice, finished_at=None).count()
 
-    content = alices.get("/").content.decode()
+    content = html_of(alices.get("/"))
 
     rows = re.findall(r'<tr id="active-(\d+)"', content)
     assert len(rows) == 30
@@ -93,13 +94,13 @@ def test_the_overview_lists_what_trains_first_and_counts_the_rest(scene: Scene, 
 def test_jobs_are_filtered_and_paged(scene: Scene, alices: Client) -> None:
     JobFactory.create_batch(60, owner=scene.alice, name="many", instance_group=scene.first.instance_group)
 
-    first = alices.get("/jobs/").content.decode()
+    first = html_of(alices.get("/jobs/"))
     [after] = re.findall(r'after=([^"&]+)" rel="next"', first)
-    assert "digits-baseline" in alices.get(f"/jobs/?after={after}").content.decode()
-    assert "digits-baseline" in alices.get("/jobs/?state=SUCCEEDED").content.decode()
-    assert "T1 digits-cnn" not in alices.get("/jobs/?state=finished").content.decode()
-    assert "T1 digits-cnn" in alices.get("/jobs/?state=active&search=t1").content.decode()
-    assert "No job of yours fits" in alices.get("/jobs/?search=no-such-name").content.decode()
+    assert "digits-baseline" in html_of(alices.get(f"/jobs/?after={after}"))
+    assert "digits-baseline" in html_of(alices.get("/jobs/?state=SUCCEEDED"))
+    assert "T1 digits-cnn" not in html_of(alices.get("/jobs/?state=finished"))
+    assert "T1 digits-cnn" in html_of(alices.get("/jobs/?state=active&search=t1"))
+    assert "No job of yours fits" in html_of(alices.get("/jobs/?search=no-such-name"))
 
 
 @pytest.mark.parametrize("query", ["?page=0", "?page=x", "?after=", "?search=%F0%9F%98%80", "?state=&search=%20"])
@@ -108,13 +109,13 @@ def test_odd_addresses_do_no_harm(alices: Client, query: str) -> None:
 
 
 def test_a_job_says_why_it_has_what_it_has(scene: Scene, alices: Client) -> None:
-    content = alices.get(f"/jobs/{scene.first.pk}/").content.decode()
+    content = html_of(alices.get(f"/jobs/{scene.first.pk}/"))
 
     assert "3 of 8 GPUs: T2 digits-cnn has twice your priority (10000 to 5000)." in content
 
 
 def test_a_failure_shows_the_scripts_traceback(scene: Scene, alices: Client) -> None:
-    content = alices.get(f"/jobs/{scene.failed.pk}/").content.decode()
+    content = html_of(alices.get(f"/jobs/{scene.failed.pk}/"))
 
     assert "FileNotFoundError: [Errno 2] No such file or directory: &#x27;start.pt&#x27;" in content
 
@@ -123,20 +124,20 @@ def test_names_of_people_are_text(scene: Scene, alices: Client) -> None:
     Job.objects.filter(pk=scene.first.pk).update(name="</script><script>alert(1)</script>")
 
     for path in ("/", "/jobs/", f"/jobs/{scene.first.pk}/"):
-        assert "<script>alert(1)" not in alices.get(path).content.decode()
+        assert "<script>alert(1)" not in html_of(alices.get(path))
 
 
 def test_empty_pages_teach_the_next_step(db: None, client: Client) -> None:
     client.force_login(UserFactory())
 
-    assert "Train a model" in client.get("/jobs/").content.decode()
-    assert "Register one" in client.get("/datasets/").content.decode()
-    assert "Add one" in client.get("/models/").content.decode()
+    assert "Train a model" in html_of(client.get("/jobs/"))
+    assert "Register one" in html_of(client.get("/datasets/"))
+    assert "Add one" in html_of(client.get("/models/"))
     for path in ("/models/templates/", "/models/new/"):
-        assert "Add a location" in client.get(path).content.decode()
-    assert "No host has reported yet" in client.get("/hosts/").content.decode()
-    assert "No host has reported yet" in client.get("/").content.decode()
-    assert "ask an administrator" in client.get("/jobs/new/").content.decode()
+        assert "Add a location" in html_of(client.get(path))
+    assert "No host has reported yet" in html_of(client.get("/hosts/"))
+    assert "No host has reported yet" in html_of(client.get("/"))
+    assert "ask an administrator" in html_of(client.get("/jobs/new/"))
 
 
 @pytest.mark.parametrize(
@@ -146,7 +147,7 @@ def test_what_is_not_there_is_said(alices: Client, path: str) -> None:
     response = alices.get(path)
 
     assert response.status_code == 404
-    assert "There is nothing at this address" in response.content.decode()
+    assert "There is nothing at this address" in html_of(response)
 
 
 def test_a_mistake_of_ours_is_said_without_details(
@@ -161,8 +162,8 @@ def test_a_mistake_of_ours_is_said_without_details(
     response = alices.get("/")
 
     assert response.status_code == 500
-    assert "Trainings go on" in response.content.decode()
-    assert "secret detail" not in response.content.decode()
+    assert "Trainings go on" in html_of(response)
+    assert "secret detail" not in html_of(response)
 
 
 def test_log_in_and_out(scene: Scene, client: Client) -> None:
@@ -173,14 +174,14 @@ def test_log_in_and_out(scene: Scene, client: Client) -> None:
     right = client.post("/login/", {"username": "alice", "password": "correct horse battery", "next": "/jobs/"})
     client.post("/logout/")
 
-    assert 'value="alice"' in wrong.content.decode()
+    assert 'value="alice"' in html_of(wrong)
     assert right.headers["Location"] == "/jobs/"
     assert client.get("/").status_code == 302
 
 
 def test_pages_have_no_inline_script_or_style(scene: Scene, alices: Client) -> None:
     for path in ("/", "/jobs/", f"/jobs/{scene.first.pk}/", "/jobs/new/"):
-        content = alices.get(path).content.decode()
+        content = html_of(alices.get(path))
         assert "<style" not in content
         assert ' style="' not in content
         assert ' onclick="' not in content

@@ -18,6 +18,7 @@ from tests.factories import (
     RegisteredModelVersionFactory,
     UserFactory,
 )
+from tests.html import html_of
 
 pytestmark = pytest.mark.django_db
 
@@ -38,7 +39,7 @@ def rows_and_neighbours(client: Client, path: str, row: str) -> tuple[list[str],
     """Return the rows of the page, and the addresses of the pages before and after it."""
     answer = client.get(path)
     assert answer.status_code == 200
-    content = answer.content.decode()
+    content = html_of(answer)
     links = re.findall(r'href="([^"]*)" rel="(prev|next)"', content)
     return re.findall(row, content), {rel: f"{path.partition('?')[0]}{unescape(link)}" for link, rel in links}
 
@@ -63,7 +64,7 @@ def test_a_place_that_is_none_is_refused(carols: Client, path: str, place: str) 
     answer = carols.get(f"{path}{'&' if '?' in path else '?'}{place}")
 
     assert answer.status_code == 400
-    assert "begin with its first page" in answer.content.decode()
+    assert "begin with its first page" in html_of(answer)
 
 
 @pytest.mark.parametrize("path", LISTS)
