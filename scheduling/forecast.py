@@ -14,10 +14,13 @@ from scheduling.policies.shares import shares_of
 from scheduling.sharing.decision import Decision
 from scheduling.snapshot import JobView, Snapshot
 
-__all__ = ["Forecast", "Place", "Span", "Work", "forecast", "informed", "places"]
+__all__ = ["Forecast", "Span", "Work", "expected_starts", "forecast", "informed"]
 
 #: One earlier training says nothing of how far the next one may be from it.
 _MARGIN = 1.25
+
+#: Seconds that a training is taken to need at least: rates stay finite.
+_NEARLY_DONE = 1e-3
 
 #: Demands that are decided about in one play.
 _MAX_DECIDED = 40_000
@@ -38,6 +41,15 @@ class Work:
             return max(slots / self.gpu_seconds[0], 1 / self.seconds[0])
         return min(slots / self.gpu_seconds[1], 1 / self.seconds[1])
 
+    def after(self, seconds: float, slots: int) -> "Work":
+        """Return the work that is left after so many seconds on so many slots."""
+        (least_gpu, most_gpu), (least, most) = self.gpu_seconds, self.seconds
+        used = seconds * slots
+        return Work(
+            (max(_NEARLY_DONE, least_gpu - used), max(_NEARLY_DONE, most_gpu - used)),
+            (max(_NEARLY_DONE, least - seconds), max(_NEARLY_DONE, most - seconds)),
+        )
+
 
 @dataclass(frozen=True)
 class Span:
@@ -52,18 +64,6 @@ class Forecast:
     #: None: nobody can say.
     start: Span | None
     end: Span | None
-
-
-@dataclass(frozen=True)
-class Place:
-    """Position of a waiting job in its group's line."""
-
-    #: 1: it is the next to start.
-    position: int
-    #: How many wait there.
-    of: int
-    #: None: nobody can say.
-    start: Span | None
 
 
 def informed(snapshot: Snapshot, works: Mapping[int, Work], at: float) -> Snapshot:
@@ -96,16 +96,14 @@ def forecast(decision: Decision, job: int, works: Mapping[int, Work]) -> Forecas
     return Forecast(start, known and _span(quick.ends.get(job), slow.ends.get(job)))
 
 
-def places(decision: Decision, works: Mapping[int, Work]) -> dict[int, Place]:
-    """Return the places of all waiting jobs of the group, in the order in which they are served."""
+def expected_starts(decision: Decision, works: Mapping[int, Work]) -> dict[int, Span]:
+    """Return when each waiting job of the group starts. The missing ones: nobody can say."""
     waiting = [demand.id for demand in decision.pool.demands if not demand.running]
     if not waiting:
         return {}
     quick, slow = (_at_its_pace(_play(decision, works, quick=quick), decision) for quick in (True, False))
-    return {
-        job: Place(number, len(waiting), _reserved(decision, job, _span(quick.get(job), slow.get(job))))
-        for number, job in enumerate(waiting, start=1)
-    }
+    found = {job: _reserved(decision, job, _span(quick.get(job), slow.get(job))) for job in waiting}
+    return {job: start for job, start in found.items() if start is not None}
 
 
 def _span(quick: float | None, slow: float | None) -> Span | None:

@@ -51,6 +51,15 @@ class CycleResult:
         """The slots of every job of the snapshot."""
         return {job: slots for _, placed in self.groups for job, slots in placed.items()}
 
+    @property
+    def queues(self) -> dict[str, list[int]]:
+        """Group -> the jobs that still wait once the plan is carried out, in the order in which they are served."""
+        return {
+            decision.pool.group.name: queue
+            for decision, placed in self.groups
+            if (queue := [one.id for one in decision.pool.demands if not (one.running or placed[one.id].claim)])
+        }
+
     def decision(self, job: int) -> Decision:
         """Return the decision about the job's group."""
         return next(decision for decision, placed in self.groups if job in placed)
@@ -68,6 +77,13 @@ class CycleResult:
             for job, reason in explain(decision, placed, self.others(decision), placed).items()
         }
 
+    def plan(self) -> Plan:
+        """The decisions, with a reason for each job."""
+        # 4. What it says to each job.
+        reasons = self.reasons()
+        lines = [_line(decision, placed, job, reasons[job]) for decision, placed in self.groups for job in placed]
+        return Plan(jobs=tuple(sorted(lines, key=_BY_JOB)), groups=tuple(sorted(_group_plans(self))))
+
     def others(self, decision: Decision) -> OtherGroups:
         """Facts about other groups for the group's sentences: what comes from them."""
         classes, group = self.index.classes, decision.pool.group
@@ -81,11 +97,7 @@ class CycleResult:
 
 
 def schedule(snapshot: Snapshot) -> Plan:
-    result = decided(snapshot)
-    # 4. What it says to each job.
-    reasons = result.reasons()
-    lines = [_line(decision, placed, job, reasons[job]) for decision, placed in result.groups for job in placed]
-    return Plan(jobs=tuple(sorted(lines, key=_BY_JOB)), groups=tuple(sorted(_group_plans(result))))
+    return decided(snapshot).plan()
 
 
 def _group_plans(result: CycleResult) -> Iterator[GroupPlan]:

@@ -20,7 +20,18 @@ from datasets.inspection.inspect import inspect
 from datasets.models import DatasetVersion
 from jobs.files.folder import job_folder
 from jobs.messages import message
-from jobs.models import AllocationPoint, Checkpoint, Job, JobEvent, JobTag, MetricPoint, Note, Rank, SlotClaim
+from jobs.models import (
+    AllocationPoint,
+    Checkpoint,
+    GroupQueue,
+    Job,
+    JobEvent,
+    JobTag,
+    MetricPoint,
+    Note,
+    Rank,
+    SlotClaim,
+)
 from jobs.states import JobState, RankState, Reason
 from models_registry.models import RegisteredModelVersion
 from replay.models import Replay
@@ -136,6 +147,7 @@ def build_scene(now: datetime | None = None) -> Scene:
         reason_params=message("in_line", missing=8, min_slots=8, taken=8, capacity=8),
         submitted_at=now - timedelta(minutes=2),
     )
+    GroupQueue.objects.create(group=waiting.instance_group, jobs=[[waiting.pk, None, None]])
     JobFactory(**{**common, "owner": bob}, name="bobs-secret", reason_params=message("submitted"))
     JobTag.objects.bulk_create([JobTag(job=second, name=name) for name in ("lr:0.1", "paper-3")])
     Note.objects.create(job=first, number=1, text=NOTE, author="alice", at=now)

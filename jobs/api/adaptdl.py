@@ -15,8 +15,8 @@ from jobs.actions.adaptdl import MANIFEST_CHARACTERS, read_manifest, submit_mani
 from jobs.actions.once import HEADER, once
 from jobs.api.serializers import JobInLine
 from jobs.api.views import IDEMPOTENCY_KEY, sent_again
-from jobs.control.queue_position import with_places
 from jobs.models import Job
+from jobs.queries.queue_position import with_places
 
 __all__ = ["AdaptDLJob"]
 

@@ -7,9 +7,9 @@ from rest_framework import serializers
 
 from core.rest import ObjectField, ReferenceField, StrictSerializer
 from jobs.actions.beginning import WEIGHTS_WANTED, Weights
-from jobs.control.queue_position import expected_start
 from jobs.models import Checkpoint, Job
 from jobs.options import OPTIONS, Option
+from jobs.queries.queue_position import expected_start
 from jobs.queries.serializers import JobOutput
 from jobs.tags import MOST_TAGS
 

@@ -16,12 +16,12 @@ from core.rest import Filters, ListPages, Pages, found, keyset_answer, page_size
 from jobs import actions
 from jobs.actions.once import HEADER, once
 from jobs.api import serializers
-from jobs.control.queue_position import with_places
 from jobs.files.result import checkpoint_chunks, result_name, zip_chunks
 from jobs.models import Checkpoint, Job
 from jobs.queries import jobs as queries
 from jobs.queries.listing import JobFilter, job_page_of
 from jobs.queries.metrics import metric_names, metric_series
+from jobs.queries.queue_position import with_places
 from jobs.queries.serializers import AllocationOutput, EventOutput, JobOutput, RankOutput, as_json
 
 __all__ = [

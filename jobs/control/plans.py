@@ -27,7 +27,7 @@ from scheduling.plan import JobPlan, Plan, PlanReason
 from scheduling.snapshot import SlotRef
 from workers.models import Slot
 
-__all__ = ["Leadership", "LeadershipLost", "apply"]
+__all__ = ["Leadership", "LeadershipLost", "apply", "lock_lead"]
 
 logger = logging.getLogger(__name__)
 
@@ -114,7 +114,13 @@ def _expiry() -> Combinable:
 
 
 class LeadershipLost(Exception):
-    """Another scheduler leads by now: nothing of the plan was written."""
+    """Another scheduler leads by now: nothing was written."""
+
+
+def lock_lead(epoch: int) -> None:
+    """Keep the lead until the transaction ends. Raises LeadershipLost if the lease has another epoch."""
+    if not SchedulerLease.objects.select_for_update().filter(pk=1, epoch=epoch).exists():
+        raise LeadershipLost(f"epoch {epoch} is over")
 
 
 @transaction.atomic
@@ -124,8 +130,7 @@ def apply(plan: Plan, epoch: int) -> list[int]:
     A job that changed since the snapshot, or whose slots somebody else took, is left as it is: the next cycle decides
     about it again.
     """
-    if not SchedulerLease.objects.select_for_update().filter(pk=1, epoch=epoch).exists():
-        raise LeadershipLost(f"epoch {epoch} is over")
+    lock_lead(epoch)
     lines = _changing(plan)
     # All at once and in order of id: whoever locks jobs one by one in this order never waits for us in a circle.
     jobs = {job.pk: job for job in lock_jobs(line.job for line in lines)}

@@ -3,6 +3,7 @@
 from jobs.models.jobs import ChosenColumns, InstanceGroup, Job, JobEvent, JobRun, SavedFilter
 from jobs.models.labels import JobTag, Note
 from jobs.models.profiles import JobProfile, ThroughputPoint
+from jobs.models.queues import GroupQueue, QueuedJob
 from jobs.models.runs import (
     AllocationPoint,
     Checkpoint,
@@ -25,6 +26,7 @@ __all__ = [
     "ChosenColumns",
     "Generation",
     "GpuActivity",
+    "GroupQueue",
     "InstanceGroup",
     "Job",
     "JobEvent",
@@ -34,6 +36,7 @@ __all__ = [
     "Journal",
     "MetricPoint",
     "Note",
+    "QueuedJob",
     "Rank",
     "SavedFilter",
     "SchedulerLease",

@@ -4,12 +4,12 @@ from typing import Any
 
 from django import template
 
-from jobs.control.queue_position import short_start
 from jobs.files.validation_runs import ClassScore, class_scores, validation_of, why_not_validated
 from jobs.models import Job
 from jobs.pages.queries import jobs_using, models_proposing
 from jobs.queries.checkpoints import visible_checkpoints
 from jobs.queries.jobs import validation_problem, validations_of_job, validations_of_model
+from jobs.queries.queue_position import short_start
 from models_registry.models import RegisteredModel, RegisteredModelVersion
 
 register = template.Library()

@@ -7,7 +7,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from jobs.messages import text_of
-from scheduling.forecast import Forecast, Place, Span, Work, forecast, places
+from scheduling.forecast import Forecast, Span, Work, expected_starts, forecast
 from scheduling.preview import Fate, preview, with_changes, with_job
 from scheduling.schedule import decided, schedule
 from scheduling.snapshot import Snapshot
@@ -123,10 +123,10 @@ def test_limits_say_when_it_starts_at_the_latest_as_its_reservation_does() -> No
     decision = decided(queue).decision(2)
     assert decision.reservation is not None
     assert (decision.reservation.job, decision.reservation.at) == (2, 60.0)
-    found = places(decision, {})
-    assert found[2].start == foreseen(queue, 2, {}).start == Span(0.0, 60.0)
-    assert found[4].start is None  # nobody knows how long T2 takes
-    assert places(decision, {2: exactly(80.0, 10.0)})[4].start == Span(10.0, 70.0)
+    found = expected_starts(decision, {})
+    assert found[2] == foreseen(queue, 2, {}).start == Span(0.0, 60.0)
+    assert 4 not in found  # nobody knows how long T2 takes
+    assert expected_starts(decision, {2: exactly(80.0, 10.0)})[4] == Span(10.0, 70.0)
 
 
 def test_the_play_is_bounded() -> None:
@@ -138,33 +138,47 @@ def test_the_play_is_bounded() -> None:
     assert foreseen(queue, 2, works).start == Span(1.0, 1.0)
 
 
-def test_each_of_ten_thousand_that_wait_has_its_place_and_its_start() -> None:
+def test_each_of_ten_thousand_that_wait_has_its_start() -> None:
     waiting = tuple(job(number, least=8) for number in range(2, 10_000))
     queue = Snapshot(0.0, (group(),), FULL, (running(job(1, least=8)), *waiting))
     works = {number: exactly(8.0, 1.0) for number in range(1, 10_000)}
-    found = places(decided(queue).decision(2), works)
+    result = decided(queue)
+    assert result.queues == {"g": [view.id for view in waiting]}
+    found = expected_starts(result.decision(2), works)
     assert len(found) == len(waiting)
     for number in (2, 3, 500, 9_999):
-        start = Span(pytest.approx(number - 1), pytest.approx(number - 1))  # type: ignore[arg-type]
-        assert found[number] == Place(number - 1, len(waiting), start)
+        assert found[number] == Span(pytest.approx(number - 1), pytest.approx(number - 1))  # type: ignore[arg-type]
 
 
-def test_who_has_a_higher_priority_is_before_others_in_line() -> None:
+def test_who_has_a_higher_priority_is_before_others_in_the_queue() -> None:
     jobs = (running(job(1, least=8)), job(2, 3000, least=8), job(3, 7000, least=8), job(4, 3000, least=8))
-    found = places(decided(Snapshot(0.0, (group(),), FULL, jobs)).decision(2), {})
-    assert [(number, place.position, place.of) for number, place in found.items()] == [(3, 1, 3), (2, 2, 3), (4, 3, 3)]
-    assert all(place.start is None for place in found.values())
+    result = decided(Snapshot(0.0, (group(),), FULL, jobs))
+    assert list(result.queues.values()) == [[3, 2, 4]]
+    assert expected_starts(result.decision(2), {}) == {}
+
+
+def test_who_starts_with_the_plan_is_in_no_queue() -> None:
+    result = decided(Snapshot(0.0, (group(),), slots(4), (job(1, least=4), job(2, least=4))))
+    assert list(result.queues.values()) == [[2]]
+
+
+def test_work_shrinks_as_it_is_done() -> None:
+    work = Work((80.0, 160.0), (10.0, 40.0)).after(8.0, 5)
+    assert work == Work((40.0, 120.0), (2.0, 32.0))
+    assert work.after(30.0, 8).rate(8, quick=True) == pytest.approx(8000.0)
 
 
 @thorough
 @given(snapshots(max_groups=1), st.data())
-def test_the_line_starts_each_job_when_it_is_foreseen_alone(snapshot: Snapshot, data: st.DataObject) -> None:
+def test_the_queue_starts_each_job_when_it_is_foreseen_alone(snapshot: Snapshot, data: st.DataObject) -> None:
     seconds = {view.id: float(data.draw(st.integers(1, 50))) for view in snapshot.jobs}
     works = {number: exactly(8 * length, length) for number, length in seconds.items()}
     result = decided(snapshot)
     for decision, _ in result.groups:
-        for number, place in places(decision, works).items():
-            assert place.start == forecast(decision, number, works).start
+        found = expected_starts(decision, works)
+        for demand in decision.pool.demands:
+            if not demand.running:
+                assert found.get(demand.id) == forecast(decision, demand.id, works).start
 
 
 @thorough

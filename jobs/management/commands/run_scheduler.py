@@ -3,8 +3,7 @@
 import logging
 import threading
 import time
-from collections.abc import Mapping
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import redis
@@ -14,15 +13,16 @@ from tidepool.backoff import Interval
 
 from core.process import stop_at_signals, take_turns, without_collector
 from jobs.control.dispatch import WakeUps, periodic_tasks, resend_outstanding
-from jobs.control.durations import Length, lengths, with_lengths
+from jobs.control.durations import lengths, with_lengths
 from jobs.control.ending import give_up_halts
 from jobs.control.gangs import watch_gangs
 from jobs.control.hosts import reap_lost_hosts
 from jobs.control.limits import enforce_limits
 from jobs.control.plans import Leadership, LeadershipLost, apply
+from jobs.control.queues import KnownLengths, QueueWriter
 from jobs.control.snapshots import snapshot
 from scheduling.policies.target_hold import Settled, settled
-from scheduling.schedule import schedule
+from scheduling.schedule import decided
 from scheduling.snapshot import Snapshot
 
 __all__ = ["Command", "Scheduler"]
@@ -49,8 +49,8 @@ class Scheduler:
         self._wake_ups = WakeUps()
         self._well_since: datetime | None = None
         self._cycle = 0
-        self._forecasts: Mapping[int, Length] = {}
-        self._forecast_at: datetime | None = None
+        self._known = KnownLengths({}, datetime.min.replace(tzinfo=UTC))
+        self._queues = QueueWriter()
         self._settled: Settled | None = None
         self._now_and_then = (
             (Interval(RESEND_SECONDS), resend_outstanding),
@@ -81,16 +81,18 @@ class Scheduler:
         watch_gangs(now)
         enforce_limits(now)
         seen, self._settled = settled(snapshot(now, self._cycle), self._settled)
-        plan = schedule(self._with_forecasts(seen, now))
+        result = decided(self._with_forecasts(seen, now))
+        plan = result.plan()
         for group in plan.groups:
             prices = group.prices or group.price
             logger.debug("cycle=%s group=%s goodput: gap=%.4f price=%s", self._cycle, group.group, group.gap, prices)
         try:
             apply(plan, epoch)
+            self._leadership.count_cycle(time.monotonic() - begun, timezone.now())
+            self._queues.write(result, self._known, epoch)
         except LeadershipLost as error:
-            logger.warning("cycle=%s its plan is void: %s", self._cycle, error)
+            logger.warning("cycle=%s another scheduler leads: %s", self._cycle, error)
             return
-        self._leadership.count_cycle(time.monotonic() - begun, timezone.now())
         for interval, work in self._now_and_then:
             if interval.is_due(time.monotonic()):
                 work()
@@ -99,9 +101,9 @@ class Scheduler:
         """Add forecasts, which decide only who starts before whom: they are skipped while nobody waits."""
         if all(job.state != "PENDING" for job in seen.jobs):
             return seen
-        if self._forecast_at is None or not timedelta(0) <= now - self._forecast_at < FORECAST_AGE:
-            self._forecasts, self._forecast_at = lengths({}, now), now
-        return with_lengths(seen, self._forecasts, self._forecast_at)
+        if not timedelta(0) <= now - self._known.at < FORECAST_AGE:
+            self._known = KnownLengths(lengths({}, now), now)
+        return with_lengths(seen, self._known.by_job, self._known.at)
 
     def _turn(self) -> bool:
         """Run one cycle and wait for the next. Returns whether to run it at once."""

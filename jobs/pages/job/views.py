@@ -23,7 +23,6 @@ from jobs.actions import JobChange
 from jobs.actions.notes import write_note
 from jobs.control.checkpoints import is_resumable, stop_words
 from jobs.control.gangs import gang_notice
-from jobs.control.queue_position import place_text, with_places
 from jobs.files.logs import first_written
 from jobs.files.result import code_files, result_files, shown_code
 from jobs.files.validation_runs import validation_of
@@ -39,6 +38,7 @@ from jobs.permissions import refusals_by_state
 from jobs.queries.curves import curves_figure, thinned_metrics
 from jobs.queries.jobs import allocation_series, event_list, rank_list, undoable_changes
 from jobs.queries.metrics import Curve, metric_points_as_json
+from jobs.queries.queue_position import place_text, with_places
 from jobs.queries.serializers import AllocationOutput, EventOutput, JobOutput, RankOutput, as_json
 from jobs.topics import job_topic
 from models_registry.queries import models, versions

@@ -23,11 +23,11 @@ from core.templatetags.tidepool import figure
 from core.time import duration
 from datasets.models import Dataset
 from jobs.actions.saved_filters import choose_columns, forget_filter, save_filter
-from jobs.control.queue_position import with_places
 from jobs.models import InstanceGroup, Job, SavedFilter
 from jobs.queries.columns import FACTS, OF_ONE, USUAL, columns_of, extra_columns, joined_columns, names_of, value_of
 from jobs.queries.jobs import known_tags
 from jobs.queries.listing import ACTIVE, FINISHED, JobFilter, job_page_of, jobs_topic, state_counts
+from jobs.queries.queue_position import with_places
 from jobs.states import TERMINAL, JobState
 from models_registry.models import RegisteredModel
 from workers.topics import CLUSTER
