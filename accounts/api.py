@@ -12,7 +12,7 @@ from rest_framework.mixins import ListModelMixin
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from accounts import actions, devices
+from accounts import actions, device_login
 from accounts.models import ApiToken
 from accounts.passwords import Handout, change_own_password
 from accounts.queries import find_user, user_row, users
@@ -231,9 +231,9 @@ class Device(DeviceView):
     @extend_schema(request=DeviceInput, responses={201: DeviceOutput})
     def post(self, request: Request) -> Response:
         """Request a token that a user confirms in a browser. Needs no log-in."""
-        made = devices.ask(request._request, **validated(DeviceInput, request.data))
+        made = device_login.ask(request._request, **validated(DeviceInput, request.data))
         address = request.build_absolute_uri(f"{reverse('device')}?code={made.code}")
-        values = {**vars(made), "address": address, "poll_seconds": devices.POLL_SECONDS}
+        values = {**vars(made), "address": address, "poll_seconds": device_login.POLL_SECONDS}
         return Response(DeviceOutput(values).data, status=201, headers={"Cache-Control": "no-store"})
 
 
@@ -243,7 +243,7 @@ class DeviceFetch(DeviceView):
     )
     def post(self, request: Request) -> Response:
         """Fetch the token, once."""
-        made = devices.fetch(**validated(DeviceFetchInput, request.data))
+        made = device_login.fetch(**validated(DeviceFetchInput, request.data))
         if made is None:
             return Response(status=202)
         row = made.row

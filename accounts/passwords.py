@@ -19,7 +19,7 @@ from django.http import HttpRequest
 from django.urls import reverse
 from django.utils import timezone
 
-from accounts.guesses import ONE_TIME_LINK, refuse_guessing
+from accounts.link_throttling import ONE_TIME_LINK, refuse_guessing
 from accounts.models import OneTimeLink
 from accounts.tokens import digest_of
 from accounts.topics import ACCOUNTS

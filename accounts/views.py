@@ -14,10 +14,10 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
-from accounts import actions, devices
+from accounts import actions, device_login
 from accounts.authentication import BACKEND
 from accounts.forms import ROLES, SCOPES, DeviceForm, InviteForm, NewPasswordForm, OwnPasswordForm, TokenForm
-from accounts.guesses import ONE_TIME_LINK, count_wrong_guess
+from accounts.link_throttling import ONE_TIME_LINK, count_wrong_guess
 from accounts.passwords import Handout, change_own_password, find_link, set_password_by_link
 from accounts.queries import find_user, user_row, users
 from accounts.tokens import NewToken, make_token, withdraw_token
@@ -95,15 +95,15 @@ def device(request: HttpRequest) -> HttpResponse:
     if not form.is_valid():
         return render(request, "accounts/device.html", {**context, "form": form}, status=400 if form.errors else 200)
     try:
-        grant = devices.find(request, form.cleaned_data["code"])
+        grant = device_login.find(request, form.cleaned_data["code"])
         if request.method == "POST" and (given := request.POST.get("answer", "")) in ("yes", "no"):
-            devices.answer(grant, login_user(request), confirmed=given == "yes")
+            device_login.answer(grant, login_user(request), confirmed=given == "yes")
             return render(request, "accounts/device.html", {**context, "grant": grant, "answer": given})
     except UserError as error:
         form.add_error("code", error.message)
         return render(request, "accounts/device.html", {**context, "form": form}, status=error.status)
     opens = SCOPES[grant.scope]
-    context |= {"form": form, "grant": grant, "opens": opens, "days": devices.TOKEN_DAYS}
+    context |= {"form": form, "grant": grant, "opens": opens, "days": device_login.TOKEN_DAYS}
     return render(request, "accounts/device.html", context)
 
 

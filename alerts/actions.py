@@ -12,10 +12,10 @@ from django.db.models import Q
 from django.utils import timezone
 
 from alerts.addresses import checked_address, masked
-from alerts.kinds import DEFAULT_MINUTES, ChannelKind, Kind
+from alerts.alert_kinds import DEFAULT_MINUTES, ChannelKind, Kind
+from alerts.encryption import sealed
 from alerts.models import AlertRule, Channel, Delivery, QuietHours
 from alerts.queries import find_channel
-from alerts.sealing import sealed
 from core.errors import Conflict, NotFound, TooMany, field_error
 from core.text import checked_name
 from jobs.models import InstanceGroup

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 from django.core.exceptions import ValidationError
 from django.core.validators import validate_email
 
-from alerts.kinds import ChannelKind
+from alerts.alert_kinds import ChannelKind
 from core.errors import field_error
 from core.text import is_storable
 

@@ -10,7 +10,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from alerts import actions, queries
-from alerts.kinds import ChannelKind, Kind
+from alerts.alert_kinds import ChannelKind, Kind
 from alerts.models import AlertRule, Channel, Delivery, QuietHours
 from core.errors import NotFound
 from core.rest import NamedPages, Pages, ReferenceField, StrictSerializer, signed_in, validated

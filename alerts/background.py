@@ -7,7 +7,7 @@ import time
 from django.utils import timezone
 from tidepool.backoff import Interval
 
-from alerts import control, looking
+from alerts import detectors, outbox
 from alerts.loop import AlertLoop
 from core.process import take_turns
 
@@ -32,12 +32,12 @@ class Alerts:
             return False
         if self._pruning.is_due(now) or _is_needed():
             return True
-        control.skip_events(looking.newest_event())
+        outbox.skip_events(detectors.newest_event())
         return False
 
     def run(self, stop: threading.Event) -> None:
         """Decide and send until the event is set; sets it once there are neither rules nor messages."""
-        # A proxy would connect to addresses that are forbidden here, unseen by `alerts.guard`.
+        # A proxy would connect to addresses that are forbidden here, unseen by `alerts.connection_guard`.
         os.environ["NO_PROXY"] = "*"
         loop = AlertLoop()
 
@@ -51,4 +51,4 @@ class Alerts:
 
 
 def _is_needed() -> bool:
-    return looking.has_rules() or control.has_unsent()
+    return detectors.has_rules() or outbox.has_unsent()

@@ -6,7 +6,7 @@ from django import forms
 from django.conf import settings
 from django.contrib.auth.models import User
 
-from alerts.kinds import DEFAULT_MINUTES, ChannelKind, Kind
+from alerts.alert_kinds import DEFAULT_MINUTES, ChannelKind, Kind
 from alerts.queries import channels
 from core.roles import is_cluster_admin
 from jobs.queries.groups import visible_groups

@@ -9,12 +9,12 @@ from datetime import datetime, timedelta
 
 from tidepool.backoff import Interval
 
-from alerts import control, looking
-from alerts.decide import Happening, Rule, alerts_of
-from alerts.kinds import Kind
+from alerts import detectors, outbox
+from alerts.alert_kinds import Kind
+from alerts.encryption import Unreadable
 from alerts.messages import Message, message_of
 from alerts.models import AlertMark, Delivery
-from alerts.sealing import Unreadable
+from alerts.routing import Happening, Rule, alerts_of
 from alerts.senders import NotDelivered, Route, send
 from core.claims import Claim, ClaimLost
 
@@ -44,31 +44,31 @@ class AlertLoop:
         #: Found by the last look, and stored behind the alerts about them. None: not looked yet.
         self._full_groups: list[int] | None = None
         self._turns: dict[str, Callable[[datetime, list[Rule]], list[Happening]]] = {
-            Kind.WAITS: looking.waits,
-            Kind.IDLE: looking.idle,
+            Kind.WAITS: detectors.waits,
+            Kind.IDLE: detectors.idle,
             Kind.LOSS: self._losses,
             Kind.QUOTA: self._quotas,
         }
 
     def turn(self, now: datetime) -> bool:
         """Return whether there may be more to send at once."""
-        rules = looking.rules()
+        rules = detectors.rules()
         self._decide(rules, now)
-        control.pack(now)
+        outbox.pack(now)
         sent = self._send(now)
         if self._pruning.is_due(now.timestamp()):
-            control.prune(now)
+            outbox.prune(now)
         return sent == _AT_ONCE
 
     def _decide(self, rules: list[Rule], now: datetime) -> None:
         if not rules:
-            control.skip_events(looking.newest_event())
+            outbox.skip_events(detectors.newest_event())
             return
-        mark = AlertMark.objects.first() or AlertMark.objects.create(event=looking.newest_event())
-        happenings, event = looking.events_since(mark.event, now - _SETTLED)
+        mark = AlertMark.objects.first() or AlertMark.objects.create(event=detectors.newest_event())
+        happenings, event = detectors.events_since(mark.event, now - _SETTLED)
         if self._looking.is_due(now.timestamp()):
             happenings += self._lasting(rules, now)
-        control.store(alerts_of(happenings, rules))
+        outbox.store(alerts_of(happenings, rules))
         full = mark.full_groups if self._full_groups is None else self._full_groups
         if (event, full) != (mark.event, mark.full_groups):
             AlertMark.objects.update(event=event, full_groups=full)
@@ -83,32 +83,32 @@ class AlertLoop:
 
     def _losses(self, now: datetime, asked: list[Rule]) -> list[Happening]:
         """Those that trained on since the last look, in turn: the longest unseen first."""
-        jobs = [job for job in looking.training(asked) if self._steps.get(job.pk) != job.run.step]
+        jobs = [job for job in detectors.training(asked) if self._steps.get(job.pk) != job.run.step]
         order = {number: place for place, number in enumerate(self._steps)}
         looked = sorted(jobs, key=lambda job: order.get(job.pk, -1))[:_MOST_LOSSES]
         for job in looked:
             self._steps.pop(job.pk, None)
             self._steps[job.pk] = job.run.step
-        return looking.losses(looked, now)
+        return detectors.losses(looked, now)
 
     def _quotas(self, now: datetime, asked: list[Rule]) -> list[Happening]:
-        full = looking.full_groups(asked)
+        full = detectors.full_groups(asked)
         before = set(AlertMark.objects.values_list("full_groups", flat=True).get(pk=1))
         self._full_groups = sorted(group.pk for group, _ in full)
-        return looking.of_full_groups(full, before, now)
+        return detectors.of_full_groups(full, before, now)
 
     def _send(self, now: datetime) -> int:
         """Return how many messages were tried."""
-        claims = control.claim_due(now, _AT_ONCE)
+        claims = outbox.claim_due(now, _AT_ONCE)
         if not claims:
             return 0
-        alerts = control.alerts_by_delivery([claim.row for claim in claims])
+        alerts = outbox.alerts_by_delivery([claim.row for claim in claims])
         calls: list[tuple[Claim[Delivery], Route, Message]] = []
         for claim in claims:
             try:
-                route = control.route_of(claim.row.channel)
+                route = outbox.route_of(claim.row.channel)
             except Unreadable as error:
-                control.note_failed(claim, str(error), is_final=True)
+                outbox.note_failed(claim, str(error), is_final=True)
             else:
                 calls.append((claim, route, message_of(claim.row, alerts[claim.row.pk])))
         with ThreadPoolExecutor(_AT_ONCE) as pool:
@@ -116,9 +116,9 @@ class AlertLoop:
         for (claim, _, _), outcome in zip(calls, outcomes, strict=True):
             try:
                 if outcome is None:
-                    control.note_sent(claim, now)
+                    outbox.note_sent(claim, now)
                 else:
-                    control.note_failed(claim, str(outcome), is_final=outcome.is_final)
+                    outbox.note_failed(claim, str(outcome), is_final=outcome.is_final)
             except ClaimLost as error:
                 logger.warning("%s", error)
         return len(claims)

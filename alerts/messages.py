@@ -7,7 +7,7 @@ from typing import Any
 from django.conf import settings
 from django.urls import reverse
 
-from alerts.kinds import Kind
+from alerts.alert_kinds import Kind
 from alerts.models import Alert, Delivery
 from core.time import duration, iso
 from jobs.messages import text_of

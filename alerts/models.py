@@ -4,7 +4,7 @@ from django.conf import settings
 from django.db import models
 from django.db.models import Q
 
-from alerts.kinds import ChannelKind, Kind
+from alerts.alert_kinds import ChannelKind, Kind
 from core.claims import Claimable
 from jobs.models import InstanceGroup, Job
 
@@ -12,7 +12,7 @@ __all__ = ["Alert", "AlertMark", "AlertRule", "Channel", "Delivery", "QuietHours
 
 
 class Channel(models.Model):
-    """Where a user is told. Address and secret are sealed: see `alerts.sealing`."""
+    """Where a user is told. Address and secret are sealed: see `alerts.encryption`."""
 
     owner = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="alert_channels")
     name = models.CharField(max_length=64)

@@ -15,8 +15,8 @@ from django.conf import settings
 from tidepool.version import VERSION
 
 from alerts.addresses import slack_tokens
-from alerts.guard import AddressRefused, guarded
-from alerts.kinds import ChannelKind
+from alerts.alert_kinds import ChannelKind
+from alerts.connection_guard import AddressRefused, guarded
 from alerts.messages import Message
 
 __all__ = ["NotDelivered", "Route", "send", "signature"]

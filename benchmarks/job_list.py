@@ -63,7 +63,7 @@ def key_at(user: Any, query: str, depth: float) -> str:
         return ""
     from django.http import QueryDict
 
-    from jobs.queries.listing import JobFilter, job_page_of, list_keys
+    from jobs.queries.job_list import JobFilter, job_page_of, list_keys
 
     wanted = JobFilter(QueryDict(query).dict())
     skipped = int(list_keys(user, wanted).count() * depth)
@@ -77,7 +77,7 @@ def page_by_offset(client: Any, user: Any, query: str, depth: float) -> str:
     from django.http import QueryDict
     from django.template.loader import render_to_string
 
-    from jobs.queries.listing import JobFilter, list_keys
+    from jobs.queries.job_list import JobFilter, list_keys
 
     wanted = JobFilter(QueryDict(query).dict())
     rows = list_keys(user, wanted).select_related("owner", "model__model", "dataset__dataset", "instance_group")

@@ -20,11 +20,11 @@ from typing import Any, get_args
 import httpx
 
 from benchmarks.results import Result, arguments, result, show
-from jobs.tutorial.history import COUNT, KINDS, PACED, PAUSE_SECONDS
 from scheduling.snapshot import Aim
 from tests.journey.running_stack import RunningStack, free_port
 from tests.journey.training import Training
 from tests.waiting import wait_until
+from webapp.tutorial.history import COUNT, KINDS, PACED, PAUSE_SECONDS
 
 POLICIES = ("fairshare", "goodput")
 

@@ -41,7 +41,7 @@ def measure(claims: int, jobs: int) -> list[Result]:
 
     from tests.factories import UserFactory
     from usage.models import UsageBucket
-    from usage.recount import roll_up
+    from usage.rollup import roll_up
 
     now = timezone.now()
     make_year(claims, jobs, now)
@@ -68,14 +68,14 @@ def year_by(by: str, viewer: Any, client: Any) -> list[Result]:
     from django.utils import timezone
 
     from jobs.gpu_time import to_ms
-    from usage.query import parsed
-    from usage.report import report
-    from usage.window import Stored
+    from usage.usage_query import parsed
+    from usage.usage_report import report
+    from usage.usage_window import Stored
 
     now = to_ms(timezone.now())
     asked = parsed({"range": "1y", "by": by}, now)
     ours = times_of(lambda: report(viewer, asked, now, 50))
-    with patch("usage.window.stored_span", lambda: Stored(0, 0, 0)):
+    with patch("usage.usage_window.stored_span", lambda: Stored(0, 0, 0)):
         direct: list[Any] = []
         theirs = [timed(lambda: direct.append(report(viewer, asked, now, 50)))]
     found = report(viewer, asked, now, 50)

@@ -129,7 +129,7 @@ def polls(known: Any, by_basic: Any, exec_id: str) -> list[Result]:
 
 def reads(client: Any, size: int) -> list[Result]:
     """Memory that this process gained while a log and a result of `size` bytes were sent."""
-    from jobs.files.folder import job_folder
+    from jobs.files.job_folder import job_folder
     from jobs.models import Job
     from tests.factories import set_job
 

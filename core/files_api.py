@@ -12,12 +12,12 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from core import uploads
+from core.dataclass_serializers import output_of
 from core.errors import field_error
+from core.file_sources import given_source
 from core.folders import PAGE_SIZE, Listing, listing
 from core.models import Upload
-from core.outputs import output_of
 from core.rest import Pages, signed_in, validated
-from core.sources import given_source
 from core.text import whole
 
 __all__ = ["Folders", "SourceInput", "UploadDetail", "UploadList"]

@@ -59,7 +59,7 @@ class Upload(models.Model):
 
 
 class NamedRow(models.Model):
-    """Base of what people register by name; see `core.registry`. Each has an `owner`, too."""
+    """Base of what people register by name; see `core.registered_rows`. Each has an `owner`, too."""
 
     name = models.CharField(max_length=255, unique=True)
     description = models.TextField(blank=True, default="")

@@ -18,9 +18,9 @@ from django.conf import settings
 from django.contrib.auth.models import User
 
 from core.errors import Conflict, NotFound, field_error
+from core.file_sources import Source
+from core.file_sources import Upload as Content
 from core.models import Upload
-from core.sources import Source
-from core.sources import Upload as Content
 from core.text import checked_name
 
 __all__ = [

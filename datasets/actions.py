@@ -18,15 +18,15 @@ from django.db.models import Q
 from core.archive import ARCHIVE_SUFFIXES
 from core.audit.entries import audit
 from core.errors import Conflict, NotAllowed, UserError, field_error
+from core.file_sources import Source, new_upload_folder, obtained, slug
 from core.folders import resolve_under
 from core.live import publish
 from core.models import Upload
-from core.registry import delete_named, kept_if_used, refuse_foreign, store_version
+from core.registered_rows import delete_named, kept_if_used, refuse_foreign, store_version
 from core.roles import may_edit
-from core.sources import Source, new_upload_folder, obtained, slug
 from core.text import checked_name, plural, storable
 from core.uploads import find_upload, finished_file
-from datasets.control import SINGLE_SUFFIXES, announce, check_at_once_if_small
+from datasets.inspection_queue import SINGLE_SUFFIXES, announce, check_at_once_if_small
 from datasets.models import LINKS, Dataset, DatasetVersion
 from datasets.topics import DATASETS
 

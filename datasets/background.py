@@ -10,7 +10,7 @@ from tidepool.backoff import Interval
 from core.claims import ClaimLost
 from core.process import still_alive
 from core.uploads import prune
-from datasets.control import Stopped, check, claim_next, give_back, waiting_versions
+from datasets.inspection_queue import Stopped, check, claim_next, give_back, waiting_versions
 
 __all__ = ["DatasetChecks"]
 

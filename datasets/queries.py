@@ -5,7 +5,7 @@ from typing import Any
 from django.db.models import Count, QuerySet
 
 from core.live import current_seqs
-from core.registry import with_latest
+from core.registered_rows import with_latest
 from core.text import by_reference, whole
 from datasets.models import Dataset, DatasetVersion
 from datasets.topics import DATASETS

@@ -13,17 +13,17 @@ from django.urls import reverse
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from core.archive import ARCHIVE_SUFFIXES
+from core.file_sources import given_source
 from core.keyset import Order
 from core.models import Upload
 from core.pages import carried_out, done, login_user, or_404, page_of
 from core.roles import may_edit
-from core.sources import given_source
 from core.text import whole
 from core.uploads import received
 from datasets import actions
 from datasets.actions import DatasetRegistration
-from datasets.control import SINGLE_SUFFIXES
 from datasets.forms import DatasetForm
+from datasets.inspection_queue import SINGLE_SUFFIXES
 from datasets.models import Dataset, DatasetVersion
 from datasets.queries import datasets, datasets_live, find_version, use_count, versions
 

@@ -13,7 +13,7 @@ from core.roles import Asking, is_cluster_admin
 from core.templatetags.tidepool import decimal_size, lasting
 from core.time import iso
 from jobs.models import Job, SlotClaim
-from jobs.queries.holding import trains
+from jobs.queries.gpu_status import trains
 from jobs.words import ANOTHER_USERS_TRAINING
 from workers.models import Host, Slot
 from workers.queries import slots

@@ -9,7 +9,7 @@ from django.contrib.auth.models import User
 from django.utils import timezone
 
 from core.text import plural
-from insights.effects import Effect, effects_of, effects_sentence
+from insights.change_effects import Effect, effects_of, effects_sentence
 from jobs.actions.groups import check_change
 from jobs.control.snapshots import group_view, snapshot
 from jobs.models import InstanceGroup

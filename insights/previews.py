@@ -8,12 +8,12 @@ from django.contrib.auth.models import User
 from django.utils import timezone
 
 from core.text import plural
-from jobs.actions.owner import JobChange, check_change
+from jobs.actions.job_commands import JobChange, check_change
 from jobs.actions.requirements import missing_modules, missing_words
 from jobs.actions.submission import Checked, Submission, check
 from jobs.control.durations import NewTraining, lengths, with_lengths
-from jobs.control.limits import limit_end
 from jobs.control.snapshots import snapshot
+from jobs.control.time_limits import limit_end
 from jobs.messages import text_of
 from jobs.messages.spans import span_in_words, starts_in
 from jobs.models import Job

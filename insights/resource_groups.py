@@ -7,15 +7,15 @@ from typing import Any
 from django.contrib.auth.models import User
 from django.utils import timezone
 
-from insights.hosts import becomes
+from insights.host_panels import becomes
 from jobs.control.snapshots import snapshot
 from jobs.models import InstanceGroup
 from jobs.queries.groups import visible_groups
 from jobs.words import gpus
 from scheduling.preview import lost_slots, moves
-from workers.members import Member, members, overlaps, totals
+from workers.group_members import Member, members, overlaps, totals
+from workers.group_rules import Offer, offer_of
 from workers.models import Host, ResourceGroup
-from workers.offers import Offer, offer_of
 from workers.queries import device_models, held_indexes, listed_hosts, resource_groups
 
 __all__ = ["GroupLine", "group_lines", "member_rows", "preview", "users_of", "who_moves"]

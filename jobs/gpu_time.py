@@ -39,7 +39,7 @@ _MILLISECOND = timedelta(milliseconds=1)
 
 @dataclass(frozen=True, slots=True)
 class Amount:
-    """Milliseconds of GPUs, as `jobs.queries.holding` tells them apart.
+    """Milliseconds of GPUs, as `jobs.queries.gpu_status` tells them apart.
 
     What is held and not training changes hands; what is neither busy nor idle was not measured.
     """

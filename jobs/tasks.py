@@ -10,10 +10,10 @@ from tidepool.protocol import ProtocolError, Report, from_json
 
 from core.text import storable
 from jobs.control import checkpoints
+from jobs.control.dead_letters import PASSES, in_words
 from jobs.control.dispatch import send_sync
 from jobs.control.hosts import RETURNING, note_problem, record_host, release_vacated
 from jobs.control.journals import store_entries
-from jobs.control.unstored import PASSES, in_words
 from workers.models import Host
 
 __all__ = ["ingest_report", "note_saves"]

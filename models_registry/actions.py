@@ -16,16 +16,16 @@ from django.utils import timezone
 from core.archive import ARCHIVE_SUFFIXES
 from core.audit.entries import audit
 from core.errors import NotAllowed, field_error
+from core.file_sources import Source, new_upload_folder, obtained
 from core.folders import HASHED_BYTES, folder_facts, is_own
 from core.parameters import Scalar, checked_parameters
-from core.readers import Readers
-from core.registry import delete_named, refuse_foreign, store_version
+from core.registered_rows import delete_named, refuse_foreign, store_version
 from core.roles import may_edit
-from core.sources import Source, new_upload_folder, obtained
 from core.text import checked_name, plural
-from models_registry.code import COMPAT_MODULES, checked_entry_point, found_entry_point, inspect_code
+from core.visibility import Readers
+from models_registry.code_inspection import COMPAT_MODULES, checked_entry_point, found_entry_point, inspect_code
+from models_registry.model_settings import checked_settings, setting_uses
 from models_registry.models import ModelTemplate, RegisteredModel, RegisteredModelVersion
-from models_registry.settings import checked_settings, setting_uses
 
 __all__ = [
     "ModelRegistration",
@@ -66,7 +66,7 @@ class ModelRegistration:
     engine: str = RegisteredModelVersion.Engine.ELASTIC
     #: Name of the dataset that is suggested for trainings; empty: none.
     default_dataset: str = ""
-    #: Settings by their names in `models_registry.settings`; the script gets those that it declares.
+    #: Settings by their names in `models_registry.model_settings`; the script gets those that it declares.
     settings: Mapping[str, Any] = field(default_factory=dict)
     #: Parameters that the script gets in any case; they take precedence over settings.
     parameters: Mapping[str, Any] = field(default_factory=dict)
@@ -255,7 +255,7 @@ def _readers_of(source: Source | ModelTemplate | RegisteredModelVersion) -> str:
 
 
 def _refuse_own_copies(source: Source) -> None:
-    """Refuse a path to a copy of other code, which would bypass `core.readers`."""
+    """Refuse a path to a copy of other code, which would bypass `core.visibility`."""
     if source.path and is_own(source.path, site.TIDEPOOL_MODEL_ROOTS):
         raise field_error("path", "The path belongs to a model or template: clone the model, or name its template.")
 

@@ -12,10 +12,10 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from core import uploads
+from core.dataclass_serializers import output_of
 from core.errors import field_error
+from core.file_sources import Source
 from core.files_api import SourceInput
-from core.outputs import output_of
-from core.readers import Readers
 from core.rest import (
     PARSERS_WITH_FILES,
     ByReference,
@@ -28,10 +28,10 @@ from core.rest import (
     signed_in,
     validated,
 )
-from core.sources import Source
+from core.visibility import Readers
 from models_registry import actions, queries
 from models_registry.actions import ModelRegistration, TemplateAddition
-from models_registry.code import inspect_code
+from models_registry.code_inspection import inspect_code
 from models_registry.models import ModelTemplate, RegisteredModel, RegisteredModelVersion
 
 __all__ = ["FilesOutput", "urlpatterns"]

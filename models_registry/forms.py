@@ -7,11 +7,11 @@ from django import forms
 from django.forms import BoundField
 
 from core.parameters import ParametersField, parameters_as_text
-from core.readers import Readers
-from models_registry.code import CodeFacts
-from models_registry.declared import Argument
+from core.visibility import Readers
+from models_registry.code_inspection import CodeFacts
+from models_registry.model_settings import SETTINGS, Setting, own_parameters, setting_uses
 from models_registry.models import ModelTemplate, RegisteredModelVersion
-from models_registry.settings import SETTINGS, Setting, own_parameters, setting_uses
+from models_registry.script_declarations import Argument
 
 __all__ = ["LocationForm", "ModelForm", "initial_of"]
 

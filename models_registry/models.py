@@ -6,8 +6,8 @@ from django.conf import settings
 from django.db import models
 
 from core.models import NamedRow
-from core.readers import Readers
-from models_registry.declared import Declared
+from core.visibility import Readers
+from models_registry.script_declarations import Declared
 
 __all__ = ["ModelTemplate", "RegisteredModel", "RegisteredModelVersion"]
 
@@ -40,7 +40,7 @@ class KeptCode(models.Model):
     compat = models.JSONField(default=list)
     #: WMLA's arguments for folders that the script declares: `train_dir`, `weights`.
     folder_arguments = models.JSONField(default=list)
-    #: Declarations of the entry point (`models_registry.declared.Declared`); {}: not read.
+    #: Declarations of the entry point (`models_registry.script_declarations.Declared`); {}: not read.
     script = models.JSONField(default=dict)
 
     class Meta:
@@ -83,7 +83,7 @@ class RegisteredModelVersion(KeptCode):
         ModelTemplate, null=True, blank=True, on_delete=models.PROTECT, related_name="model_versions"
     )
     engine = models.CharField(max_length=16, choices=Engine, default=Engine.ELASTIC)
-    #: Chosen settings by their names in `models_registry.settings`: optimizer, learning rate and so on.
+    #: Chosen settings by their names in `models_registry.model_settings`: optimizer, learning rate and so on.
     settings = models.JSONField(default=dict)
     #: Parameters that reach the script as `--name value`: given ones, and settings that the script declares.
     parameters = models.JSONField(default=dict)

@@ -11,10 +11,10 @@ from typing import IO, Annotated, Any, Literal
 from django.db.models import Count, QuerySet
 
 from core.folders import regular_files
-from core.readers import readable
-from core.registry import with_latest
+from core.registered_rows import with_latest
 from core.roles import Asking
 from core.text import by_reference
+from core.visibility import readable
 from models_registry.models import ModelTemplate, RegisteredModel, RegisteredModelVersion
 
 __all__ = [

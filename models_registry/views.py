@@ -10,17 +10,18 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
+from core.file_sources import given_source
 from core.keyset import Order
 from core.pages import carried_out, done, login_user, or_404, page_of
-from core.readers import Readers
 from core.roles import may_edit
-from core.sources import given_source
 from core.text import whole
 from core.time import parsed_moment
+from core.visibility import Readers
 from models_registry import actions
 from models_registry.actions import ModelRegistration, TemplateAddition
-from models_registry.code import CodeFacts, inspect_code
+from models_registry.code_inspection import CodeFacts, inspect_code
 from models_registry.forms import LocationForm, ModelForm, initial_of
+from models_registry.model_settings import setting_uses
 from models_registry.models import ModelTemplate, RegisteredModel, RegisteredModelVersion
 from models_registry.queries import (
     changed_files,
@@ -33,7 +34,6 @@ from models_registry.queries import (
     templates,
     versions,
 )
-from models_registry.settings import setting_uses
 
 __all__ = [
     "model_add",

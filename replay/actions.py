@@ -11,8 +11,8 @@ from django.utils import timezone
 from core.errors import Conflict, UserError
 from core.roles import require_cluster_admin
 from core.text import by_reference
-from jobs.actions.checks import Problems
 from jobs.actions.groups import check_change
+from jobs.actions.submission_checks import Problems
 from jobs.models import InstanceGroup
 from replay.models import Replay
 from replay.queries import find_replay, jobs_between

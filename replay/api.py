@@ -16,8 +16,8 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
+from core.dataclass_serializers import output_of
 from core.downloads import Cell, csv_chunks, file_response
-from core.outputs import output_of
 from core.rest import Pages, StrictSerializer, signed_in, validated
 from core.roles import is_cluster_admin, require_cluster_admin
 from replay.actions import ReplaySpec, ask_for_replay, remove_replay

@@ -11,7 +11,7 @@ import psutil
 
 from core.charts import Step
 from core.process import fitting_alone
-from insights.trace import MAX_BANDS, MAX_STEPS, Change, means, summed
+from insights.cluster_trace import MAX_BANDS, MAX_STEPS, Change, means, summed
 from replay.history import recorded
 from replay.models import Replay
 from scheduling.replay import outcome

@@ -13,9 +13,9 @@ from django.utils import timezone
 
 from core.audit.entries import audit
 from core.errors import Conflict, NotAllowed, NotFound, field_error
-from core.readers import Readers
 from core.roles import may_edit
 from core.text import is_storable
+from core.visibility import Readers
 from jobs.models import Job
 from reports.figures import Frozen, freeze
 from reports.models import MAX_BLOCK_BYTES, MAX_BLOCKS, MAX_REPORT_TEXT, Report, ReportBlock

@@ -10,12 +10,12 @@ from rest_framework.pagination import BasePagination
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from core.dataclass_serializers import output_of
 from core.errors import field_error
 from core.keyset import Order
-from core.outputs import output_of
-from core.readers import Readers
 from core.rest import Pages, StrictSerializer, signed_in, validated
 from core.text import whole
+from core.visibility import Readers
 from reports import actions, links
 from reports.figures import Choice, choices_of, jobs_of
 from reports.models import MAX_REPORT_TEXT, Report, ReportBlock, ShareLink

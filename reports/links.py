@@ -12,7 +12,7 @@ from django.http import HttpRequest
 from django.urls import reverse
 from django.utils import timezone
 
-from accounts.guesses import SHARE_LINK, refuse_guessing
+from accounts.link_throttling import SHARE_LINK, refuse_guessing
 from accounts.tokens import digest_of
 from core.audit.entries import audit
 from core.errors import Conflict, NotAllowed, NotFound, UserError, field_error

@@ -4,7 +4,7 @@ from django.conf import settings
 from django.db import models
 from django.db.models import F, Q
 
-from core.readers import Readers
+from core.visibility import Readers
 
 __all__ = ["MAX_BLOCKS", "MAX_BLOCK_BYTES", "MAX_REPORT_TEXT", "Report", "ReportBlock", "ShareLink"]
 
@@ -20,7 +20,7 @@ class Report(models.Model):
 
     owner = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="reports")
     title = models.CharField(max_length=200)
-    #: Who may read it by its address; see `core.readers`.
+    #: Who may read it by its address; see `core.visibility`.
     readers = models.CharField(max_length=16, choices=Readers, default=Readers.OWNER)
     created_at = models.DateTimeField()
     changed_at = models.DateTimeField()

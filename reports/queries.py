@@ -9,8 +9,8 @@ from django.db.models import Count, Exists, OuterRef, QuerySet
 from django.utils import timezone
 
 from core.errors import NotFound
-from core.readers import readable
 from core.roles import Asking
+from core.visibility import readable
 from jobs.queries.jobs import visible_jobs
 from reports.models import Report, ReportBlock, ShareLink
 from reports.names import Named, named_in

@@ -4,7 +4,7 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
-from accounts.guesses import SHARE_LINK, count_wrong_guess
+from accounts.link_throttling import SHARE_LINK, count_wrong_guess
 from core.errors import NotFound, UserError
 from reports.links import LinkEnded, open_report
 from reports.rendering import COLUMNS, shown_blocks

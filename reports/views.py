@@ -15,9 +15,9 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 from core.errors import NotFound, UserError
 from core.keyset import Order
 from core.pages import carried_out, login_user, or_404, page_of, say
-from core.readers import Readers
 from core.roles import may_change, may_edit
 from core.text import whole
+from core.visibility import Readers
 from reports import actions, links
 from reports.figures import choices_of, jobs_of
 from reports.forms import AddForm, ShareForm, TextForm, TitleForm

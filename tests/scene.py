@@ -16,9 +16,9 @@ from django.db import connection, transaction
 from django.utils import timezone
 
 from datasets.inspection.findings import parts_of
-from datasets.inspection.inspect import inspect
+from datasets.inspection.inspector import inspect
 from datasets.models import DatasetVersion
-from jobs.files.folder import job_folder
+from jobs.files.job_folder import job_folder
 from jobs.messages import message
 from jobs.models import (
     AllocationPoint,

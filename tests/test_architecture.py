@@ -46,7 +46,7 @@ JOBS_FLOORS: tuple[tuple[str, ...], ...] = (
     ("control",),
     ("actions",),
     ("pages", "api"),
-    ("templatetags", "tutorial"),
+    ("templatetags",),
     ("apps", "tasks", "management"),
 )
 #: Floors within scheduling/: the order in which a cycle goes, and above it the questions that people ask.
@@ -91,7 +91,7 @@ READS_ENVIRONMENT = {
 }
 #: Modules that only make the environment of other processes.
 HANDS_ENVIRONMENT_ON = {
-    "webapp/embedded/specs.py": "to the children of `up`",
+    "webapp/embedded/process_specs.py": "to the children of `up`",
     "workers/executor/join.py": "to the executor that it becomes",
     "workers/executor/forkserver.py": "what is allowed of it, to the forkserver",
     "runtime/tidepool/rank_process.py": "what is allowed of it, to a rank",

@@ -12,7 +12,7 @@ import re
 from django.conf import settings
 from django.utils.crypto import salted_hmac
 
-from jobs.files.folder import job_folder
+from jobs.files.job_folder import job_folder
 from jobs.models import Job
 
 __all__ = ["ACCESS_DIR", "experiment_name", "job_of_token", "token_of", "write_access"]

@@ -12,7 +12,7 @@ from tidepool.backoff import Backoff, Interval
 
 from core.claims import Claim, ClaimLost, Claims
 from core.process import still_alive
-from tracking.away import note
+from tracking.availability import note
 from tracking.mirror import Mirror
 from tracking.models import MirrorState
 from tracking.upstream import Away, MlflowServer

@@ -16,7 +16,7 @@ from django.db.models import Max
 from jobs.models import AllocationPoint, Job, MetricPoint, SlotClaim
 from jobs.states import JobState
 from tracking.models import TrackedRun, UnsentCall
-from tracking.registry import follow_registry, make_versions
+from tracking.registry_mirror import follow_registry, make_versions
 from tracking.runs import ensure_run, metric_key
 from tracking.sharing import keep_readers
 from tracking.upstream import MlflowServer, Refused

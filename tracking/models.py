@@ -49,7 +49,7 @@ class UnsentCall(models.Model):
     """A call that a script logged while MLflow was away. The mirror sends it, the oldest first."""
 
     job = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="unsent_calls")
-    #: As `tracking.calls.Call`.
+    #: As `tracking.call_rules.Call`.
     call = models.CharField(max_length=64)
     values = models.JSONField()
 

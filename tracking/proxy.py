@@ -20,9 +20,11 @@ from django.conf import settings
 from django.urls import reverse
 
 from core.origins import is_own_origin, own_origin
-from tracking import calls, job_calls
-from tracking.callers import Caller, Unknown, address_with_ticket, caller_of
-from tracking.entrance import (
+from tracking import call_rules, training_calls
+from tracking.authentication import Caller, Unknown, address_with_ticket, caller_of
+from tracking.file_calls import Files
+from tracking.launch import PREFIX
+from tracking.mlflow_pages import (
     BROWSER,
     COOKIE,
     ENTER,
@@ -32,9 +34,7 @@ from tracking.entrance import (
     is_at_mlflow_host,
     secret_of_browser,
 )
-from tracking.exchange import Answered, Exchange, Header, Receive, Scope, Send, error_of
-from tracking.files import Files
-from tracking.launch import PREFIX
+from tracking.proxied_call import Answered, Exchange, Header, Receive, Scope, Send, error_of
 from tracking.upstream import identity
 
 __all__ = ["TrackingProxy"]
@@ -106,24 +106,24 @@ class TrackingProxy:
             await self._send_to_own_host(exchange)
             return
         _refuse_foreign(exchange, caller)
-        if caller.only_reads and not calls.is_read(exchange.method, exchange.path):
+        if caller.only_reads and not call_rules.is_read(exchange.method, exchange.path):
             raise Answered(403, "You may look at everything here and change nothing.")
         files = Files(exchange, caller, self._ask)
         if await files.answer():
             return
-        call = calls.call_of(exchange.path)
+        call = call_rules.call_of(exchange.path)
         if call is None:
             raise Answered(404, "This address of MLflow is not open here: users, roles and passwords are Tidepool's.")
         body = await exchange.body()
         values = _values(body) if exchange.method not in ("GET", "HEAD") and call else {}
-        if reason := calls.refused_values(call, values):
+        if reason := call_rules.refused_values(call, values):
             raise Answered(403, reason)
         if call == "model-versions/create":
             await files.refuse_foreign_source(str(values.get("source", "")))
         if caller.job is None:
             await self._pass_on(exchange, caller, json.dumps(values).encode() if values else body)
             return
-        await job_calls.answer(exchange, caller, call, values, self._ask)
+        await training_calls.answer(exchange, caller, call, values, self._ask)
 
     async def _send_away(self, exchange: Exchange, sentence: str) -> None:
         """Redirect to the log-in, where somebody opens a page."""

@@ -10,7 +10,7 @@ from core.errors import NotFound
 from core.pages import done, login_user, or_404
 from jobs.pages.queries import job_or_404
 from models_registry.queries import models
-from tracking import registering, sharing
+from tracking import registry_actions, sharing
 from tracking.models import ModelVersion
 
 __all__ = ["alias", "register", "share", "take_over"]
@@ -19,7 +19,7 @@ __all__ = ["alias", "register", "share", "take_over"]
 @require_POST
 def register(request: HttpRequest, job_id: int) -> HttpResponse:
     job = job_or_404(request.user, job_id)
-    if done(request, lambda: registering.register(job, login_user(request))):
+    if done(request, lambda: registry_actions.register(job, login_user(request))):
         messages.success(request, "It is being registered. Its version appears here in some seconds.")
     return redirect(f"{reverse('jobs:detail', args=[job_id])}#results")
 
@@ -27,7 +27,7 @@ def register(request: HttpRequest, job_id: int) -> HttpResponse:
 @require_POST
 def alias(request: HttpRequest, version_id: int) -> HttpResponse:
     version, name = _version(request, version_id), request.POST.get("alias", "")
-    if done(request, lambda: registering.set_alias(version, name, remove="remove" in request.POST)):
+    if done(request, lambda: registry_actions.set_alias(version, name, remove="remove" in request.POST)):
         messages.success(request, f"{version} {'has lost' if 'remove' in request.POST else 'is now'} {name}.")
     return redirect(f"{reverse('models:detail', args=[version.job.model.model_id])}#lineage")
 
@@ -35,7 +35,7 @@ def alias(request: HttpRequest, version_id: int) -> HttpResponse:
 @require_POST
 def take_over(request: HttpRequest, version_id: int) -> HttpResponse:
     version, uploads = _version(request, version_id), []
-    if not done(request, lambda: uploads.append(registering.take_over(version, login_user(request)))):
+    if not done(request, lambda: uploads.append(registry_actions.take_over(version, login_user(request)))):
         return redirect(f"{reverse('models:detail', args=[version.job.model.model_id])}#lineage")
     messages.success(request, f"The weights of {version} are an upload of yours: a training can begin with them.")
     model = version.job.model.model_id
@@ -53,6 +53,6 @@ def share(request: HttpRequest, model_id: int) -> HttpResponse:
 
 def _version(request: HttpRequest, version_id: int) -> ModelVersion:
     try:
-        return registering.find_version(login_user(request), version_id)
+        return registry_actions.find_version(login_user(request), version_id)
     except NotFound:
         return or_404(None)

@@ -20,9 +20,9 @@ from core.time import iso
 from jobs.gpu_time import HOUR, moment, to_ms
 from usage.models import GpuPrice
 from usage.prices import remove_price, set_price
-from usage.query import BY, RANGES, parsed
-from usage.report import Report, Row, report
-from usage.window import Band, Timeline
+from usage.usage_query import BY, RANGES, parsed
+from usage.usage_report import Report, Row, report
+from usage.usage_window import Band, Timeline
 
 __all__ = ["GpuPriceDetail", "GpuPriceList", "Usage", "urlpatterns"]
 

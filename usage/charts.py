@@ -9,9 +9,9 @@ import plotly.graph_objects as go
 from core.charts import SEVERAL, JobLook, figure, fill_pattern, job_look
 from core.time import iso
 from jobs.gpu_time import moment
-from usage.query import Asked
-from usage.report import UNKNOWN_MODEL
-from usage.window import Timeline
+from usage.usage_query import Asked
+from usage.usage_report import UNKNOWN_MODEL
+from usage.usage_window import Timeline
 
 __all__ = ["usage_figures"]
 

@@ -3,7 +3,7 @@
 from celery import shared_task
 from django.utils import timezone
 
-from usage.recount import roll_up
+from usage.rollup import roll_up
 
 __all__ = ["roll_up_usage"]
 

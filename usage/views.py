@@ -20,11 +20,11 @@ from core.roles import require_cluster_admin
 from core.time import iso
 from jobs.gpu_time import HOUR, Amount, moment, to_ms
 from usage.charts import usage_figures
-from usage.claims import first_held
+from usage.claim_intervals import first_held
 from usage.models import GpuPrice
 from usage.prices import known_models, remove_price, set_price
-from usage.query import BY, RANGES, Asked, parsed, range_to_see
-from usage.report import Row, report
+from usage.usage_query import BY, RANGES, Asked, parsed, range_to_see
+from usage.usage_report import Row, report
 from workers.topics import CLUSTER
 
 __all__ = ["gpu_hours", "price_remove", "price_restore", "usage", "usage_report"]

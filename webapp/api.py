@@ -13,8 +13,8 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
+from core.dataclass_serializers import output_of
 from core.files_api import Folders, UploadDetail, UploadList
-from core.outputs import output_of
 from core.rest import signed_in
 from webapp.search import Hit, find
 

@@ -21,7 +21,7 @@ from core.live import LIVE_CHANNEL, current_seqs
 from core.origins import is_own_origin
 from core.roles import is_cluster_admin
 from datasets.topics import DATASETS
-from jobs.files.tail import LogTails, log_topic_parts, topic_log
+from jobs.files.log_tail import LogTails, log_topic_parts, topic_log
 from jobs.queries.jobs import visible_jobs
 from jobs.topics import GROUPS, JOBS, job_of_topic, jobs_topic_of
 from webapp.metrics import WEBSOCKETS

@@ -22,8 +22,8 @@ from tidepool.version import VERSION
 from core.broker import connect
 from core.text import plural
 from jobs.models import SchedulerLease
-from jobs.queries.unstored import Unstored, unstored
-from tracking.away import mlflow_away_since
+from jobs.queries.dead_letters import Unstored, unstored
+from tracking.availability import mlflow_away_since
 from workers.models import Host
 
 __all__ = ["Trouble", "healthz", "missing_parts", "troubles"]

@@ -34,7 +34,7 @@ from jobs.control.snapshots import snapshot
 from jobs.models import AllocationPoint, InstanceGroup, Job, JobEvent, SchedulerLease, SlotClaim, UnstoredEntry
 from jobs.states import JobState
 from scheduling.sharing_report import fair_share
-from tracking.away import mlflow_away_since
+from tracking.availability import mlflow_away_since
 from workers.models import GpuReading, Host
 
 __all__ = ["REGISTRY", "WEBSOCKETS", "CountRequests", "History", "metrics"]

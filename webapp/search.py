@@ -7,7 +7,7 @@ from django.contrib.auth.models import User
 from django.db.models import Q
 from django.urls import reverse
 
-from core.readers import readable
+from core.visibility import readable
 from datasets.queries import datasets
 from jobs.queries.jobs import visible_jobs
 from models_registry.queries import models

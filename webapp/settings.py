@@ -6,7 +6,7 @@ from pathlib import Path
 from csp.constants import NONE, SELF, UNSAFE_INLINE
 from tidepool.version import VERSION
 
-from webapp.collected import is_collected
+from webapp.collected_static import is_collected
 from webapp.environment import Environment, certificate_file, embedded_broker_url, secret_key, with_secrets
 
 BASE_DIR = Path(__file__).resolve().parent.parent
@@ -193,7 +193,7 @@ AXES_LOCKOUT_PARAMETERS = [["username", "ip_address"]]
 AXES_RESET_ON_SUCCESS = True
 AXES_DISABLE_ACCESS_LOG = True
 AXES_VERBOSE = False
-# No header: webapp/proxies.py has read those of trusted servers, and nobody else's may say who asks.
+# No header: webapp/client_addresses.py has read those of trusted servers, and nobody else's may say who asks.
 AXES_CLIENT_IP_CALLABLE = "accounts.authentication.address_of"
 AXES_LOCKOUT_CALLABLE = "webapp.views.locked_out"
 
@@ -261,13 +261,13 @@ SPECTACULAR_SETTINGS = {
     "COMPONENT_SPLIT_REQUEST": True,
     "ENUM_NAME_OVERRIDES": {
         "Adaptive": "jobs.models.Job.Adaptive",
-        "AlertChannelKind": "alerts.kinds.ChannelKind",
-        "AlertKind": "alerts.kinds.Kind",
+        "AlertChannelKind": "alerts.alert_kinds.ChannelKind",
+        "AlertKind": "alerts.alert_kinds.Kind",
         "Autolog": "jobs.models.Job.Autolog",
         "DatasetKind": "datasets.models.Dataset.Kind",
         "DatasetVersionState": "datasets.models.DatasetVersion.State",
         "Exactness": "jobs.models.Job.Exactness",
-        "ExecState": "wmla.identities.EXEC_WORDS",
+        "ExecState": "wmla.job_names.EXEC_WORDS",
         "InstanceGroupState": "jobs.models.InstanceGroup.State",
         "JobState": "jobs.states.JobState",
         "Placement": "jobs.models.Job.Placement",

@@ -12,7 +12,7 @@ from webapp import views
 from webapp.health import healthz
 from webapp.metrics import metrics
 from webapp.wheel import client_wheel, connect
-from wmla.service import dlicmd
+from wmla.service_info import dlicmd
 
 urlpatterns: list[URLPattern | URLResolver] = [
     path("", views.overview, name="overview"),

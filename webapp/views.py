@@ -9,11 +9,11 @@ from core.errors import TooMany, UserError
 from core.live import current_seqs
 from core.pages import login_user
 from core.roles import is_cluster_admin
+from insights.cluster_trace import WINDOWS, cluster_trace, window_to_see
 from insights.overview import cluster_page
 from insights.pages.cluster.views import COLUMNS, trace_figure
-from insights.trace import WINDOWS, cluster_trace, window_to_see
 from jobs.pages.queries import job_or_404
-from jobs.queries.listing import jobs_topic
+from jobs.queries.job_list import jobs_topic
 from jobs.topics import GROUPS, job_of_topic
 from webapp.health import troubles
 from workers.topics import CLUSTER

@@ -19,12 +19,12 @@ from core.errors import NotFound, UserError, field_error
 from core.text import is_storable
 from core.time import iso
 from jobs.models import Generation, InstanceGroup, Job, Rank, SlotClaim
+from jobs.queries.job_list import JobFilter, list_keys
 from jobs.queries.jobs import visible_jobs
-from jobs.queries.listing import JobFilter, list_keys
 from jobs.states import LIVE_RANKS, TERMINAL, JobState, RankState
-from wmla.fields import Flag, Json, Many, Real, Shape, Text, Whole
-from wmla.identities import KNOWN_WORDS, Submitted, state_word, states_behind
-from wmla.lookup import group_of, identities, job_of, submitted
+from wmla.answer_fields import Flag, Json, Many, Real, Shape, Text, Whole
+from wmla.identifiers import group_of, identities, job_of, submitted
+from wmla.job_names import KNOWN_WORDS, Submitted, state_word, states_behind
 
 __all__ = [
     "ApplicationOutput",

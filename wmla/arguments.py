@@ -14,7 +14,7 @@ from typing import Any
 
 from core.errors import UserError
 from core.text import is_storable
-from jobs.actions.checks import is_own_variable
+from jobs.actions.submission_checks import is_own_variable
 
 __all__ = [
     "MAX_ARGS",

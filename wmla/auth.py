@@ -19,7 +19,7 @@ from accounts.tokens import log_off, log_on
 from core.errors import UserError
 from core.rest import signed_in
 from core.text import is_storable
-from wmla.view import ConductorView, WmlaView, csrf_token_of, json_body, route
+from wmla.base_view import ConductorView, WmlaView, csrf_token_of, json_body, route
 
 __all__ = ["auth_urls", "conductor_urls", "preauth_urls"]
 

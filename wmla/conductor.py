@@ -29,12 +29,12 @@ from jobs.actions import groups as group_actions
 from jobs.models import InstanceGroup, Job
 from jobs.queries.group_parameters import PARAMETERS, ParameterError, known_values, read_values, twin
 from jobs.queries.groups import GroupNow, groups_now, visible_groups
+from wmla.answer_fields import Json, Real, Shape, Text, Whole
 from wmla.applications import ApplicationOutput, StateQuery, TotalMemory, applications, consumer_of, jobs_in_list
-from wmla.fields import Json, Real, Shape, Text, Whole
-from wmla.identities import Dialect
+from wmla.base_view import ConductorView, json_body, route
+from wmla.identifiers import group_of, identities, job_of
+from wmla.job_names import Dialect
 from wmla.logs import driver_log, executor_log, log_answer
-from wmla.lookup import group_of, identities, job_of
-from wmla.view import ConductorView, json_body, route
 from workers.models import ResourceGroup
 
 __all__ = ["InstanceOutput", "instances", "urls"]

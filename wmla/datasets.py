@@ -15,9 +15,9 @@ from core.text import shown_text
 from core.time import iso
 from datasets import actions, queries
 from datasets.models import Dataset, DatasetVersion
-from wmla.fields import Flag, Json, Real, Text, Texts, Whole
-from wmla.lookup import group_meant, listed
-from wmla.view import LIST_PARAMETERS, WmlaView, json_body, part_asked_for, route
+from wmla.answer_fields import Flag, Json, Real, Text, Texts, Whole
+from wmla.base_view import LIST_PARAMETERS, WmlaView, json_body, part_asked_for, route
+from wmla.identifiers import group_meant, listed
 
 __all__ = ["urls"]
 

@@ -15,11 +15,11 @@ from rest_framework.response import Response
 from core.rest import found, signed_in
 from core.time import iso
 from jobs.queries.groups import visible_groups
-from wmla.fields import Json, Many, Text, Texts, Whole
+from wmla.answer_fields import Json, Many, Text, Texts, Whole
+from wmla.base_view import ConductorView, route
 from wmla.scheduler import PlanOutput, plans
-from wmla.view import ConductorView, route
+from workers.group_rules import offer_of
 from workers.models import Host, ResourceGroup
-from workers.offers import offer_of
 from workers.queries import find_resource_group, held_indexes, hosts, resource_groups
 
 __all__ = ["urls"]

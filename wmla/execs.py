@@ -17,21 +17,21 @@ from rest_framework.response import Response
 from accounts.body_limits import largest_body
 from core.downloads import file_response
 from core.errors import UserError
+from core.file_sources import Upload
 from core.rest import signed_in, validated
-from core.sources import Upload
-from jobs.actions.owner import hide
-from jobs.files.folder import job_folder
-from jobs.files.result import sized_zip
+from jobs.actions.job_commands import hide
+from jobs.files.job_folder import job_folder
+from jobs.files.result_files import sized_zip
 from jobs.models import Job
 from jobs.states import JobState
+from wmla.answer_fields import Address, Choice, Flag, Text, Whole
 from wmla.arguments import accepted_arguments
-from wmla.fields import Address, Choice, Flag, Text, Whole
-from wmla.identities import EXEC_WORDS, KNOWN_WORDS, Dialect, state_word, states_behind
+from wmla.base_view import WmlaView, route, stop
+from wmla.identifiers import identities, job_of, submitted, wmla_jobs
+from wmla.job_names import EXEC_WORDS, KNOWN_WORDS, Dialect, state_word, states_behind
 from wmla.logs import LOG_TYPES, as_json_string, launcher_log, rank_log, train_log
-from wmla.lookup import identities, job_of, submitted, wmla_jobs
-from wmla.service import framework_of
+from wmla.service_info import framework_of
 from wmla.submission import parse_form, prepare, submit
-from wmla.view import WmlaView, route, stop
 
 __all__ = ["PREFLIGHT", "urls"]
 

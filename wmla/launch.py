@@ -7,7 +7,7 @@ from django.conf import settings
 from tidepool.wmla_environment import COMPAT, DRIVER
 
 from jobs.models import Job
-from wmla.lookup import identities, submitted
+from wmla.identifiers import identities, submitted
 
 __all__ = ["launch_environment"]
 

@@ -25,11 +25,11 @@ from core.downloads import file_response
 from core.errors import NotFound
 from core.rest import validated
 from jobs.files.logs import STREAMS, Log, Stream, find_log, first_rank_logs, log_content, log_of
-from jobs.files.result import driver_logs, log_file
+from jobs.files.result_files import driver_logs, log_file
 from jobs.models import Job, JobEvent
 from wmla.applications import executors_of
-from wmla.lookup import executor_of
-from wmla.service import framework_of
+from wmla.identifiers import executor_of
+from wmla.service_info import framework_of
 
 __all__ = [
     "LOG_TYPES",

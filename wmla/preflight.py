@@ -10,8 +10,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from accounts.body_limits import announced_bytes
-from wmla.absent import takes_nothing
 from wmla.execs import PREFLIGHT
+from wmla.unsupported import takes_nothing
 
 __all__ = ["Preflight"]
 

@@ -21,13 +21,13 @@ from core.text import is_storable, shown_text
 from core.time import iso
 from jobs.models import Job
 from models_registry import actions, queries
-from models_registry.code import inspect_code
+from models_registry.code_inspection import inspect_code
+from models_registry.model_settings import own_parameters
 from models_registry.models import ModelTemplate, RegisteredModel, RegisteredModelVersion
-from models_registry.settings import own_parameters
-from wmla.fields import Json, Text, Whole
-from wmla.lookup import group_meant, listed, wmla_jobs
+from wmla.answer_fields import Json, Text, Whole
+from wmla.base_view import LIST_PARAMETERS, WmlaView, json_body, part_asked_for, refuse_fields, route
+from wmla.identifiers import group_meant, listed, wmla_jobs
 from wmla.templates import WmlaFileOutput, code_file, template_named
-from wmla.view import LIST_PARAMETERS, WmlaView, json_body, part_asked_for, refuse_fields, route
 
 __all__ = ["ModelView", "WeightUpload", "urls"]
 

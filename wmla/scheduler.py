@@ -21,6 +21,7 @@ from jobs.actions import groups as group_actions
 from jobs.models import InstanceGroup, Job
 from jobs.queries.groups import groups_now, visible_groups
 from jobs.states import ACTIVE
+from wmla.answer_fields import Flag, Json, Many, Text, Whole
 from wmla.applications import (
     ApplicationQuery,
     EngineApplicationOutput,
@@ -30,12 +31,11 @@ from wmla.applications import (
     consumer_of,
     jobs_in_list,
 )
+from wmla.base_view import WmlaView, route, stop
 from wmla.conductor import InstanceOutput, instances
-from wmla.fields import Flag, Json, Many, Text, Whole
-from wmla.identities import Dialect
+from wmla.identifiers import group_of, identities, job_of
+from wmla.job_names import Dialect
 from wmla.logs import LogQuery, driver_log, executor_log, launcher_log, log_answer, text_stream
-from wmla.lookup import group_of, identities, job_of
-from wmla.view import WmlaView, route, stop
 
 __all__ = ["PlanOutput", "plans", "urls"]
 

@@ -16,23 +16,23 @@ from django.db.models import Q
 from tidepool.command_runner import COMMAND_FILE, COMMAND_SOURCE
 
 from core.errors import UserError
-from core.sources import Source, Upload
+from core.file_sources import Source, Upload
 from core.text import checked_name
 from datasets.actions import version_at
 from datasets.models import DatasetVersion
 from jobs import actions
-from jobs.actions.checks import Problems, check_priority, find_group
+from jobs.actions.submission_checks import Problems, check_priority, find_group
 from jobs.control.transition import Why, record
 from jobs.messages import message
 from jobs.models import InstanceGroup, Job
 from jobs.states import Reason
 from models_registry.actions import ModelRegistration, readers_of_training, register
-from models_registry.code import inspect_code
+from models_registry.code_inspection import inspect_code
 from models_registry.models import RegisteredModel, RegisteredModelVersion
 from wmla.arguments import Arguments, add_hardware, folder_of, parse_arguments, script_words
-from wmla.identities import Dialect
-from wmla.lookup import group_named
-from wmla.service import Framework, framework_named
+from wmla.identifiers import group_named
+from wmla.job_names import Dialect
+from wmla.service_info import Framework, framework_named
 from workers.queries import capacity
 
 __all__ = ["Form", "Prepared", "parse_form", "prepare", "submit", "usual_group"]

@@ -16,16 +16,16 @@ from rest_framework.response import Response
 
 from core.downloads import file_response
 from core.errors import NotFound, UserError, field_error
+from core.file_sources import Source
 from core.folders import regular_files
 from core.rest import signed_in, validated
-from core.sources import Source
 from core.text import shown_text
 from core.time import iso
 from models_registry import actions, queries
 from models_registry.models import ModelTemplate
-from wmla.fields import Text, Whole
-from wmla.lookup import listed
-from wmla.view import LIST_PARAMETERS, WmlaView, json_body, part_asked_for, route
+from wmla.answer_fields import Text, Whole
+from wmla.base_view import LIST_PARAMETERS, WmlaView, json_body, part_asked_for, route
+from wmla.identifiers import listed
 
 __all__ = ["WmlaFileOutput", "code_file", "template_named", "urls"]
 

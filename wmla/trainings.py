@@ -18,18 +18,18 @@ from core.rest import signed_in, validated
 from core.text import checked_name, is_storable, shown_text
 from core.time import iso
 from jobs import actions
-from jobs.actions.beginning import final_weights
-from jobs.actions.owner import hide
-from jobs.files.result import file_chunks
+from jobs.actions.initial_state import final_weights
+from jobs.actions.job_commands import hide
+from jobs.files.result_files import file_chunks
 from jobs.models import Job, Validation
 from jobs.queries.jobs import validation_problem, validations_of_model
 from models_registry.models import RegisteredModelVersion
-from wmla.fields import Address, Many, Text, Texts, Whole
-from wmla.identities import Dialect, state_word
-from wmla.lookup import group_meant, identities, listed, submitted
+from wmla.answer_fields import Address, Many, Text, Texts, Whole
+from wmla.base_view import LIST_PARAMETERS, json_body, part_asked_for, refuse_fields, route, stop
+from wmla.identifiers import group_meant, identities, listed, submitted
+from wmla.job_names import Dialect, state_word
 from wmla.registered_models import ModelView
 from wmla.submission import usual_group
-from wmla.view import LIST_PARAMETERS, json_body, part_asked_for, refuse_fields, route, stop
 
 __all__ = ["urls"]
 

@@ -2,22 +2,33 @@
 
 from django.urls import URLPattern, URLResolver, include, path, re_path
 
-from wmla import absent, conductor, datasets, ego, execs, registered_models, scheduler, service, templates, trainings
 from wmla import auth as logon
-from wmla.view import Nothing
+from wmla import (
+    conductor,
+    datasets,
+    ego,
+    execs,
+    registered_models,
+    scheduler,
+    service_info,
+    templates,
+    trainings,
+    unsupported,
+)
+from wmla.base_view import Nothing
 
 __all__ = ["urlpatterns"]
 
 deeplearning: list[URLPattern] = [
-    *service.urls,
+    *service_info.urls,
     *execs.urls,
     *scheduler.urls,
-    *absent.uploads,
+    *unsupported.uploads,
     *datasets.urls,
     *templates.urls,
     *registered_models.urls,
     *trainings.urls,
-    *absent.others,
+    *unsupported.others,
 ]
 
 
@@ -27,7 +38,7 @@ def _base(prefix: str, routes: list[URLPattern]) -> URLResolver:
 
 urlpatterns = [
     _base("platform/rest/deeplearning/v1/", deeplearning),
-    _base("platform/rest/conductor/v1/", [*logon.conductor_urls, *conductor.urls, *absent.certificates]),
+    _base("platform/rest/conductor/v1/", [*logon.conductor_urls, *conductor.urls, *unsupported.certificates]),
     _base("platform/rest/ego/v1/", ego.urls),
     _base("auth/v1/", logon.auth_urls),
     _base("v1/preauth/", logon.preauth_urls),

@@ -14,8 +14,8 @@ from core.audit.entries import audit
 from core.errors import Conflict, field_error
 from core.live import hold, publish
 from core.text import checked_name, plural
+from workers.group_rules import Offer, attributes
 from workers.models import HOST_NAME, CapacityPoint, Host, ResourceGroup
-from workers.offers import Offer, attributes
 from workers.queries import held_slots
 from workers.slot_formula import Formula, FormulaError, parse
 from workers.topics import CLUSTER

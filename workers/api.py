@@ -11,7 +11,7 @@ from rest_framework.generics import GenericAPIView, ListAPIView, RetrieveAPIView
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from core.outputs import output_of
+from core.dataclass_serializers import output_of
 from core.rest import NamedPages, Pages, StrictSerializer, found, signed_in, validated
 from core.roles import require_cluster_admin
 from workers import actions, queries

@@ -8,8 +8,8 @@ from django.db.models import OuterRef, Prefetch, Q, QuerySet, Subquery
 
 from core.text import by_reference
 from workers.clocks import correction_seconds
+from workers.group_rules import offer_of
 from workers.models import CapacityPoint, Host, ResourceGroup, Slot
-from workers.offers import offer_of
 
 __all__ = [
     "capacity",

@@ -16,13 +16,13 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from core.charts import Band, Step
+from core.dataclass_serializers import output_of
 from core.downloads import Cell, csv_chunks, file_response
-from core.outputs import output_of
 from core.rest import ObjectField, validated
 from core.time import iso
 from insights.cluster import STATUSES, cluster_live
+from insights.cluster_trace import WINDOWS, Trace, all_changes, cluster_trace
 from insights.fair_share import FairSharePage, GroupLine, JobLine, SharingPoolLine, fair_share_page
-from insights.trace import WINDOWS, Trace, all_changes, cluster_trace
 from workers.executor.environments.requirements import installed
 
 __all__ = ["Cluster", "ClusterTrace", "ClusterTraceCsv", "FairShare", "Software"]

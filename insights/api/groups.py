@@ -6,9 +6,9 @@ from rest_framework.generics import GenericAPIView
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from core.outputs import output_of
+from core.dataclass_serializers import output_of
 from core.rest import signed_in, validated
-from insights.effects import Effect
+from insights.change_effects import Effect
 from insights.group_preview import GroupPreview, preview_group_change
 from jobs.api.groups import ChangeInput, given_parameters, group_to_see, joined_terms
 from jobs.models import InstanceGroup

@@ -8,19 +8,19 @@ from rest_framework.generics import GenericAPIView
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from core.outputs import output_of
+from core.dataclass_serializers import output_of
 from core.rest import signed_in, validated
 from insights.advisor import Advice, job_advice
 from insights.advisor import JobAdvice as AdviceOfJob
-from insights.eta import Eta, time_left
 from insights.goodput import Outlook, goodput_outlook
 from insights.previews import preview_change, preview_submission
+from insights.time_left import Eta, time_left
 from insights.why import Term, why
 from jobs import actions
 from jobs.api.serializers import JobChangeInput, JobInput
 from jobs.api.views import JobView
 from jobs.models import Job
-from jobs.queries.goodput import BatchNow
+from jobs.queries.batch import BatchNow
 from jobs.queries.serializers import ReasonOutput
 
 __all__ = ["JobAdvice", "JobChangePreview", "JobEta", "JobGoodput", "JobPreview", "JobWhy"]

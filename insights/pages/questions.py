@@ -11,14 +11,14 @@ from django.views.decorators.http import require_safe
 from core.errors import UserError, field_error
 from core.pages import login_user
 from core.text import plural, whole
-from insights.effects import if_over, if_priority
-from jobs.actions.many import MAX_JOBS
+from insights.change_effects import if_over, if_priority
+from jobs.actions.bulk import MAX_JOBS
 from jobs.models import Checkpoint, Job
 from jobs.permissions import Verb, refusal
-from jobs.queries.chosen import job_numbers
-from jobs.queries.columns import joined_columns
+from jobs.queries.job_columns import joined_columns
+from jobs.queries.job_list import JobFilter, list_keys
+from jobs.queries.job_numbers import job_numbers
 from jobs.queries.jobs import visible_jobs
-from jobs.queries.listing import JobFilter, list_keys
 from jobs.words import trainings
 
 __all__ = ["last_checkpoints", "priority_question_of", "stop_question", "stop_question_of"]

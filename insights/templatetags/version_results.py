@@ -5,7 +5,7 @@ from typing import Any
 from django import template
 
 from core.roles import is_cluster_admin
-from insights.versions import results_by_version
+from insights.version_results import results_by_version
 from models_registry.models import RegisteredModel
 
 register = template.Library()

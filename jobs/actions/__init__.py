@@ -8,9 +8,9 @@ saved_filters.py           names for filters of the list
 Changes that the system makes by itself are in `jobs.control`.
 """
 
-from jobs.actions.checks import InvalidSubmission
-from jobs.actions.owner import JobChange, cancel, change_job, resume, suspend, undo_changes, wait_for_ranks
+from jobs.actions.job_commands import JobChange, cancel, change_job, resume, suspend, undo_changes, wait_for_ranks
 from jobs.actions.submission import Submission, ValidationRequest, clone, submit, validate
+from jobs.actions.submission_checks import InvalidSubmission
 
 __all__ = [
     "InvalidSubmission",

@@ -8,19 +8,19 @@ from tidepool.protocol import ObservedStep
 
 from core.audit.entries import Audited, audit_all
 from core.errors import Conflict
-from jobs.actions.checks import Problems, check_pattern
+from jobs.actions.submission_checks import Problems, check_pattern
 from jobs.control.journals import store_read_again
-from jobs.control.observed import set_log_pattern
+from jobs.control.observed_curves import set_log_pattern
 from jobs.control.transition import lock_job
-from jobs.files.folder import job_folder
+from jobs.files.job_folder import job_folder
 from jobs.files.logs import STREAMS, first_rank_logs, read_log
 from jobs.models import Job
 from jobs.options import OPTIONS
 from jobs.states import TERMINAL
-from workers.executor.curves.lines import LineReader
+from workers.executor.curves.growing_files import complete_lines
+from workers.executor.curves.log_parser import LineReader
 from workers.executor.curves.pattern import compiled
-from workers.executor.curves.sources import complete_lines
-from workers.executor.curves.watch import read_again
+from workers.executor.curves.reader import read_again
 
 __all__ = ["PATTERN_HELP", "change_log_pattern", "try_log_pattern"]
 

@@ -11,7 +11,7 @@ from core.audit.entries import audit
 from core.errors import Conflict, NotAllowed, NotFound
 from core.live import publish
 from core.roles import require_cluster_admin
-from jobs.actions.checks import Problems
+from jobs.actions.submission_checks import Problems
 from jobs.control.dispatch import wake_scheduler
 from jobs.models import InstanceGroup
 from jobs.queries.group_terms import LINKS, TERMS, Term, changed_terms, terms_of

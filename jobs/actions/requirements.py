@@ -10,9 +10,9 @@ from functools import cache
 from importlib.metadata import packages_distributions
 from pathlib import Path
 
-from jobs.actions.checks import Problems
+from jobs.actions.submission_checks import Problems
 from jobs.messages import HOW_TO_REQUIRE
-from models_registry.code import COMPAT_MODULES, imported_modules
+from models_registry.code_inspection import COMPAT_MODULES, imported_modules
 from workers.executor.environments.requirements import RequirementsError, checked, conflict_with, installed, of_script
 
 __all__ = ["find_requirements", "missing_modules", "missing_words"]

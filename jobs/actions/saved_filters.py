@@ -8,8 +8,8 @@ from django.db import IntegrityError, transaction
 from core.errors import Conflict, NotFound, field_error
 from core.text import checked_name
 from jobs.models import ChosenColumns, SavedFilter
-from jobs.queries.columns import parse_columns
-from jobs.queries.listing import JobFilter
+from jobs.queries.job_columns import parse_columns
+from jobs.queries.job_list import JobFilter
 
 __all__ = ["choose_columns", "forget_filter", "save_filter"]
 

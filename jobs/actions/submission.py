@@ -13,8 +13,9 @@ from core import live
 from core.errors import Conflict, field_error
 from core.text import MAX_NAME_LENGTH
 from datasets.models import DatasetVersion
-from jobs.actions.beginning import Beginning, Weights, beginning_again, bring, find_beginning
-from jobs.actions.checks import (
+from jobs.actions.initial_state import Beginning, Weights, beginning_again, bring, find_beginning
+from jobs.actions.requirements import find_requirements
+from jobs.actions.submission_checks import (
     InvalidSubmission,
     Problems,
     check_arguments,
@@ -31,10 +32,9 @@ from jobs.actions.checks import (
     find_model,
     with_virtual_ranks,
 )
-from jobs.actions.requirements import find_requirements
 from jobs.control.dispatch import wake_scheduler
 from jobs.control.transition import Why, publish_in_cluster, record
-from jobs.files.folder import job_folder, stage
+from jobs.files.job_folder import job_folder, stage
 from jobs.files.validation_runs import validation_of, why_not_validated
 from jobs.messages import message
 from jobs.models import InstanceGroup, Job, JobRun, JobTag, Validation
@@ -83,7 +83,7 @@ class Submission(Options):
     checkpoint: int | None = None
     #: Weights to begin with, at step 0 and with a fresh optimizer.
     initial_weights: Weights | None = None
-    #: One of `wmla.identities.Dialect`, and the `args` of such a submission.
+    #: One of `wmla.job_names.Dialect`, and the `args` of such a submission.
     dialect: str = ""
     submitted_args: str = ""
 

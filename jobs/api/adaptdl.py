@@ -12,7 +12,7 @@ from rest_framework.response import Response
 from core.errors import field_error
 from core.rest import ReferenceField, StrictJSONParser, StrictSerializer, signed_in, validated
 from jobs.actions.adaptdl import MANIFEST_CHARACTERS, read_manifest, submit_manifest
-from jobs.actions.once import HEADER, once
+from jobs.actions.idempotency import HEADER, once
 from jobs.api.serializers import JobInLine
 from jobs.api.views import IDEMPOTENCY_KEY, sent_again
 from jobs.models import Job

@@ -20,13 +20,13 @@ from core.downloads import Cell, csv_chunks, file_response
 from core.errors import field_error
 from core.rest import Filters, NamedPages, signed_in, validated
 from core.time import iso
-from jobs.actions.many import MAX_JOBS, Outcome, cancel_many, change_priority_of_many, tag_many, undo_many
+from jobs.actions.bulk import MAX_JOBS, Outcome, cancel_many, change_priority_of_many, tag_many, undo_many
 from jobs.actions.saved_filters import forget_filter, save_filter
 from jobs.actions.tags import parsed_tag_change
 from jobs.api.serializers import TagsField
 from jobs.models import Job, SavedFilter
-from jobs.queries.columns import ExtraColumn, extra_columns, joined_columns, value_of
-from jobs.queries.listing import JobFilter, all_pages
+from jobs.queries.job_columns import ExtraColumn, extra_columns, joined_columns, value_of
+from jobs.queries.job_list import JobFilter, all_pages
 
 __all__ = ["JobBulk", "JobExport", "SavedFilterDetail", "SavedFilterList"]
 

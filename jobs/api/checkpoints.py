@@ -10,7 +10,7 @@ from rest_framework.response import Response
 
 from core.rest import Filters, Pages, StrictSerializer, found, keyset_answer, page_size_of, signed_in, validated
 from jobs.actions.checkpoints import change_kept
-from jobs.actions.versions import make_version
+from jobs.actions.model_versions import make_version
 from jobs.api.serializers import CheckpointOutput
 from jobs.api.views import JobView
 from jobs.models import Checkpoint

@@ -14,7 +14,7 @@ from rest_framework.response import Response
 from core.downloads import file_response
 from core.rest import ListPages, found, validated
 from jobs.api.views import JobView
-from jobs.files.result import code_files, file_chunks, result_files, shown_code
+from jobs.files.result_files import code_files, file_chunks, result_files, shown_code
 from models_registry.api import FilesOutput
 
 __all__ = ["JobCode", "JobFileDownload", "JobFiles"]

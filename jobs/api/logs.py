@@ -11,16 +11,16 @@ from rest_framework.generics import ListAPIView
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from core.dataclass_serializers import output_of
 from core.downloads import file_response
-from core.outputs import output_of
 from core.rest import ListPages, validated
 from jobs.api.views import JobView
-from jobs.files.folder import safe_name
-from jobs.files.lines import Line, Lines, Span, lines_after, lines_before
+from jobs.files.job_folder import safe_name
+from jobs.files.log_lines import Line, Lines, Span, lines_after, lines_before
+from jobs.files.log_tail import log_topic
 from jobs.files.logs import STREAMS, Log, LogPiece, find_log, log_content, log_list, read_log
-from jobs.files.result import log_chunks, result_name
+from jobs.files.result_files import log_chunks, result_name
 from jobs.files.search import MAX_NEEDLE, Match, Matches, search_logs
-from jobs.files.tail import log_topic
 
 __all__ = ["JobLogDownload", "JobLogFiles", "JobLogLines", "JobLogSearch", "JobLogs", "rank_field"]
 

@@ -6,7 +6,7 @@ from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
 from core.rest import ObjectField, ReferenceField, StrictSerializer
-from jobs.actions.beginning import WEIGHTS_WANTED, Weights
+from jobs.actions.initial_state import WEIGHTS_WANTED, Weights
 from jobs.models import Checkpoint, Job
 from jobs.options import OPTIONS, Option
 from jobs.queries.queue_position import expected_start

@@ -15,7 +15,7 @@ from core.rest import StrictJSONRenderer, signed_in, validated
 from jobs.api.logs import rank_field
 from jobs.api.views import JobView
 from jobs.files.logs import STREAMS
-from jobs.queries.following import Following, Place, place_of
+from jobs.queries.job_stream import Following, Place, place_of
 
 __all__ = ["MEDIA_TYPE", "STREAMS_KEY", "JobStream", "Streams"]
 

@@ -8,7 +8,7 @@ from rest_framework.generics import ListAPIView
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from core.outputs import output_of
+from core.dataclass_serializers import output_of
 from core.rest import Pages, ReferenceField, found, signed_in, validated
 from jobs import actions
 from jobs.files.validation_runs import ClassScore, class_scores

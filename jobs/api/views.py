@@ -14,12 +14,12 @@ from rest_framework.serializers import BaseSerializer
 from core.downloads import file_response
 from core.rest import Filters, ListPages, Pages, found, keyset_answer, page_size_of, signed_in, validated
 from jobs import actions
-from jobs.actions.once import HEADER, once
+from jobs.actions.idempotency import HEADER, once
 from jobs.api import serializers
-from jobs.files.result import checkpoint_chunks, result_name, zip_chunks
+from jobs.files.result_files import checkpoint_chunks, result_name, zip_chunks
 from jobs.models import Checkpoint, Job
 from jobs.queries import jobs as queries
-from jobs.queries.listing import JobFilter, job_page_of
+from jobs.queries.job_list import JobFilter, job_page_of
 from jobs.queries.metrics import metric_names, metric_series
 from jobs.queries.queue_position import with_places
 from jobs.queries.serializers import AllocationOutput, EventOutput, JobOutput, RankOutput, as_json

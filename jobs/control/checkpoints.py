@@ -24,7 +24,7 @@ from tidepool.protocol import KEPT_CHECKPOINTS, CheckpointPublished, Restored
 
 from core.errors import Conflict
 from jobs.control.transition import Why, change, lock_job, record
-from jobs.files.folder import KEPT, JobFolder, job_folder, link_checkpoint
+from jobs.files.job_folder import KEPT, JobFolder, job_folder, link_checkpoint
 from jobs.messages import message
 from jobs.models import Checkpoint, InstanceGroup, Job, Rank
 from jobs.states import WAITING, JobState, RankState, Reason

@@ -28,12 +28,12 @@ from redis.client import PubSub
 from tidepool.protocol import DesiredJob, LaunchSpec, Member, Sync, to_json
 
 from core.broker import connect
-from jobs.files.folder import INITIAL, TRAIN_DIR, job_folder
+from jobs.files.job_folder import INITIAL, TRAIN_DIR, job_folder
 from jobs.files.validation_runs import validation_of
 from jobs.models import Job, Journal, SlotClaim
 from jobs.options import OPTIONS, option_values
 from jobs.states import TRAINING, JobState
-from models_registry.settings import settings_in
+from models_registry.model_settings import settings_in
 from workers.models import Host
 
 __all__ = [

@@ -14,7 +14,7 @@ from django.conf import settings
 from django.db import transaction
 from tidepool.command_runner import COMMAND_FILE
 
-from jobs.control.ending import finish
+from jobs.control.job_end import finish
 from jobs.control.transition import Why, lock_job, record
 from jobs.messages import message, text_of
 from jobs.models import Job, JobEvent, Rank

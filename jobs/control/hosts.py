@@ -19,15 +19,15 @@ from django.db import transaction
 from tidepool.protocol import DeviceReading, Report
 
 from core import live
-from jobs.control.activity import COUNTED, count_activity
+from jobs.control.dead_letters import PASSES, in_words
 from jobs.control.dispatch import wake_scheduler
-from jobs.control.ending import judge_job, requeue
+from jobs.control.gpu_activity import COUNTED, count_activity
+from jobs.control.job_end import judge_job, requeue
 from jobs.control.lifecycle import hosts_of, keep_lead, open_claims, raise_revisions, release_claims
 from jobs.control.transition import Why, change, lock_job, record
-from jobs.control.unstored import PASSES, in_words
 from jobs.messages import message
 from jobs.models import Job, Rank, SlotClaim
-from jobs.queries.holding import IDLE_BELOW_PERCENT
+from jobs.queries.gpu_status import IDLE_BELOW_PERCENT
 from jobs.states import HOLDING, LIVE_RANKS, TRAINING, RankState, Reason
 from workers.actions import record_capacity, write_host_states
 from workers.clocks import behind_seconds, late_seconds, with_reading

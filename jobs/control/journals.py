@@ -21,14 +21,14 @@ from tidepool.rank_exits import error_words
 
 from core import live
 from core.time import iso
-from jobs.control import checkpoints, generations, profiles
-from jobs.control.ending import end_halt, judge_job
+from jobs.control import checkpoints, generations, speed_profiles
+from jobs.control.dead_letters import PASSES, end_job, has_had_its_tries, set_aside
 from jobs.control.generations import close_generations
-from jobs.control.observed import forget_logs, observed_columns, observed_points, take_pattern
+from jobs.control.job_end import end_halt, judge_job
+from jobs.control.observed_curves import forget_logs, observed_columns, observed_points, take_pattern
 from jobs.control.outcome import ENVIRONMENT_FAILED, reason_of, too_large
-from jobs.control.standing import AttemptKey, JournalName, Place, misplaced, parse_name, places_of
+from jobs.control.report_authorization import AttemptKey, JournalName, Place, misplaced, parse_name, places_of
 from jobs.control.transition import Why, change, lock_job, record
-from jobs.control.unstored import PASSES, end_job, has_had_its_tries, set_aside
 from jobs.files.validation_runs import validation_of
 from jobs.messages import message
 from jobs.models import Job, Journal, MetricPoint
@@ -190,7 +190,7 @@ def _store_entry(job: Job, entry: protocol.Entry, host: str) -> None:
         case protocol.Restored():
             checkpoints.restore(job, entry)
         case protocol.Profiled():
-            profiles.store(job, entry)
+            speed_profiles.store(job, entry)
         case protocol.ProfileRefused():
             _tell(job, Reason.PROFILE_REFUSED, "profile_refused", why=entry.why)
         case protocol.NoProgress():
@@ -230,7 +230,7 @@ def _rank_exited(job: Job, exited: protocol.RankExited) -> None:
     if (exited.step or 0) > job.run.step:
         change(job, step=exited.step)
     if batch := too_large(exited.error):
-        profiles.refuse_micro_batch(job, *batch)
+        speed_profiles.refuse_micro_batch(job, *batch)
 
 
 def _rank_failed(job: Job, failed: protocol.RankFailed) -> None:

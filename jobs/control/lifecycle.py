@@ -17,7 +17,7 @@ from jobs.control.checkpoints import carry_checkpoints, is_resumable, look_for_n
 from jobs.control.dispatch import send_sync, wake_scheduler
 from jobs.control.generations import add_point
 from jobs.control.transition import Why, change, publish_slots, record, transition
-from jobs.files.folder import job_folder
+from jobs.files.job_folder import job_folder
 from jobs.models import Job, SlotClaim
 from jobs.states import TRAINING, JobState
 from workers.models import Host, Slot

@@ -1,4 +1,4 @@
-"""Verdict on a job, from the ends of its ranks. Pure: facts in, verdict out. Called by `jobs.control.ending`."""
+"""Verdict on a job, from the ends of its ranks. Pure: facts in, verdict out. Called by `jobs.control.job_end`."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -5,13 +5,13 @@ from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime
 from typing import Any, cast, get_args
 
-from jobs.control.measured import with_measures
+from jobs.control.goodput_inputs import with_measures
 from jobs.models import InstanceGroup, Job, SlotClaim
 from jobs.states import ACTIVE, JobState
 from models_registry.models import RegisteredModelVersion
 from scheduling.snapshot import Aim, GroupView, JobView, PolicyName, SlotRef, SlotView, Snapshot
+from workers.group_rules import Offer, offer_of
 from workers.models import Host, ResourceGroup, Slot
-from workers.offers import Offer, offer_of
 
 __all__ = ["group_view", "offers", "snapshot"]
 

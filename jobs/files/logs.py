@@ -12,7 +12,7 @@ from django.db.models import QuerySet
 from tidepool.safe_open import open_below
 
 from core.errors import NotFound
-from jobs.files.folder import job_folder
+from jobs.files.job_folder import job_folder
 from jobs.models import Generation, Job, Rank
 from jobs.states import GenerationState
 from models_registry.models import RegisteredModelVersion

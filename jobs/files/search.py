@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from jobs.files.lines import visible
+from jobs.files.log_lines import visible
 from jobs.files.logs import Log
 
 __all__ = ["MAX_NEEDLE", "Match", "Matches", "search_logs"]

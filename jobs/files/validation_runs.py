@@ -11,9 +11,9 @@ import msgspec
 from msgspec import Meta
 from tidepool.safe_open import open_regular
 
-from jobs.files.folder import job_folder
+from jobs.files.job_folder import job_folder
 from jobs.models import Job, Validation
-from models_registry.code import inspect_code
+from models_registry.code_inspection import inspect_code
 from models_registry.models import RegisteredModelVersion
 
 __all__ = ["ClassScore", "class_scores", "keep_result", "parsed_result", "validation_of", "why_not_validated"]

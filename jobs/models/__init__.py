@@ -1,7 +1,6 @@
 """Rows of the jobs app, one file per subject. What must never happen is a constraint here."""
 
 from jobs.models.jobs import ChosenColumns, InstanceGroup, Job, JobEvent, JobRun, SavedFilter
-from jobs.models.labels import JobTag, Note
 from jobs.models.profiles import JobProfile, ThroughputPoint
 from jobs.models.queues import GroupQueue, QueuedJob
 from jobs.models.runs import (
@@ -19,6 +18,7 @@ from jobs.models.runs import (
     UnstoredEntry,
     Validation,
 )
+from jobs.models.tags_and_notes import JobTag, Note
 
 __all__ = [
     "AllocationPoint",

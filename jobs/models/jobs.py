@@ -147,7 +147,7 @@ class Job(OptionColumns):
     parameters = models.JSONField(default=dict)
     #: Words that reach the script behind its parameters, in this order and as they are.
     arguments = models.JSONField(default=list)
-    #: In what way it was submitted, `wmla.identities.Dialect`: WMLA's clients know it by other ids and words.
+    #: In what way it was submitted, `wmla.job_names.Dialect`: WMLA's clients know it by other ids and words.
     dialect = models.CharField(max_length=16, blank=True, default="")
     #: The `args` of such a submission, as they came; "" for one of our own.
     submitted_args = models.TextField(blank=True, default="")
@@ -155,7 +155,7 @@ class Job(OptionColumns):
     hidden_at = models.DateTimeField(null=True, blank=True)
     #: Number of changes of the log's pattern by the owner: says by which pattern a point was read.
     log_pattern_revision = models.PositiveIntegerField(default=0)
-    #: What its first attempt begins with; the files are linked into its folder, see jobs/actions/beginning.py.
+    #: What its first attempt begins with; the files are linked into its folder, see jobs/actions/initial_state.py.
     starts_from = models.CharField(max_length=16, choices=StartsFrom, default=StartsFrom.NOTHING)
     #: Whose weights it begins with, and the checkpoint that they are from if one was named; or which it continues.
     initial_job = models.ForeignKey(
@@ -177,7 +177,7 @@ class Job(OptionColumns):
 
     class Meta:
         ordering = ["-id"]
-        # For the list (jobs/queries/listing.py). Each index has all columns that the list filters and sorts by: a page
+        # For the list (jobs/queries/job_list.py). Each index has all columns that the list filters and sorts by: a page
         # reads one narrow index and its own rows. No column in them changes as a job trains.
         indexes = [
             _list_index("job_by_submission", "-submitted_at", "-id"),

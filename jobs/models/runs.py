@@ -57,7 +57,7 @@ class SlotClaim(models.Model):
     """A slot held by a job, until its process is gone.
 
     It is *training* while its process belongs to the generation that trains, and *changing hands* before and after.
-    Every page counts by this; `jobs.queries.holding` has the rule.
+    Every page counts by this; `jobs.queries.gpu_status` has the rule.
     """
 
     slot = models.ForeignKey(Slot, on_delete=models.PROTECT, related_name="claims")

@@ -5,8 +5,8 @@ from typing import Any
 from django.db.models import QuerySet
 
 from core.pages import or_404
-from core.readers import readable
 from core.roles import Asking
+from core.visibility import readable
 from jobs.models import Job
 from jobs.queries.jobs import visible_jobs
 from models_registry.models import RegisteredModel

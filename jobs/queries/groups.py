@@ -17,8 +17,8 @@ from jobs.queries.group_terms import OF_GROUP_ADMINS, TERMS, in_words
 from jobs.queries.jobs import visible_jobs
 from jobs.states import HOLDING, JobState
 from jobs.words import gpus
+from workers.group_rules import offer_of
 from workers.models import Host, ResourceGroup
-from workers.offers import offer_of
 
 __all__ = [
     "Deployment",

@@ -5,7 +5,7 @@ import ipaddress
 import pytest
 
 from alerts.addresses import checked_address, is_allowed, masked
-from alerts.kinds import ChannelKind
+from alerts.alert_kinds import ChannelKind
 from core.errors import UserError
 
 SLACK = "https://hooks.slack.com/services/T0AAA/B0BBB/abcDEF123"

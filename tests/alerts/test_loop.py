@@ -9,7 +9,7 @@ from django.contrib.auth.models import User
 from django.utils import timezone
 
 from alerts import actions
-from alerts.kinds import Kind
+from alerts.alert_kinds import Kind
 from alerts.loop import AlertLoop
 from alerts.models import Alert, Channel, Delivery
 from jobs.control.transition import Why, record, transition

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from alerts.guard import AddressRefused, guarded
-from alerts.kinds import ChannelKind
+from alerts.alert_kinds import ChannelKind
+from alerts.connection_guard import AddressRefused, guarded
 from alerts.messages import Message
 from alerts.senders import NotDelivered, Route, send
 from tests.alerts.receivers import Hook, mail_server, web_receiver

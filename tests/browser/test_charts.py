@@ -8,7 +8,7 @@ from django.utils import timezone
 from playwright.sync_api import Page, expect
 
 from core import live
-from jobs.control.ending import finish
+from jobs.control.job_end import finish
 from jobs.control.transition import Why, lock_job
 from jobs.models import AllocationPoint, Job, MetricPoint
 from jobs.states import JobState, Reason

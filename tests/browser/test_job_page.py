@@ -18,7 +18,7 @@ from tidepool.goodput.model import ThroughputParameters
 from jobs import actions
 from jobs.control.journals import store_steps
 from jobs.control.transition import Why, lock_job, record
-from jobs.files.folder import job_folder
+from jobs.files.job_folder import job_folder
 from jobs.messages import message
 from jobs.models import InstanceGroup, Job, JobProfile, MetricPoint, Rank, SlotClaim, Validation
 from jobs.states import JobState, Reason

@@ -19,7 +19,7 @@ from jobs.models import GpuActivity, SlotClaim
 from tests.browser.conftest import log_in
 from tests.scene import Scene, user_who_can_log_in
 from usage.models import GpuPrice
-from usage.recount import roll_up
+from usage.rollup import roll_up
 from workers.models import CapacityPoint, Slot
 
 PNG_SIZE = slice(16, 24)

@@ -14,7 +14,7 @@ from core import live
 from jobs.models import SlotClaim
 from tests.browser.conftest import listen, log_in
 from tests.scene import Scene, user_who_can_log_in
-from usage.recount import roll_up
+from usage.rollup import roll_up
 from workers.models import Slot
 from workers.topics import CLUSTER
 

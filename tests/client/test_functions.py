@@ -11,7 +11,7 @@ from tidepool.client.errors import InvalidRequest, JobFailed, NotAllowed
 from tidepool.client.functions import submit_function
 from tidepool.function_payload import VALUE_FACTS, VALUE_FILE, ValueFacts
 
-from jobs.files.folder import job_folder
+from jobs.files.job_folder import job_folder
 from jobs.models import Job
 from tests.scene import Scene
 

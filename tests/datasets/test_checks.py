@@ -17,17 +17,17 @@ from django.utils import timezone
 from core import uploads
 from core.claims import Claim, ClaimLost
 from core.errors import Conflict, NotAllowed, UserError
+from core.file_sources import Source, Upload
 from core.models import Topic
-from core.sources import Source, Upload
-from datasets import control
+from datasets import inspection_queue
 from datasets.actions import DatasetRegistration, check_again, delete_dataset, delete_version, register
 from datasets.background import DatasetChecks
-from datasets.control import Stopped, check, claim_next, finish, note_progress
-from datasets.inspection.inspect import inspect
+from datasets.inspection.inspector import inspect
+from datasets.inspection_queue import Stopped, check, claim_next, finish, note_progress
 from datasets.models import Dataset, DatasetVersion
 from datasets.queries import find_version, why_not_ready
 from jobs import actions as job_actions
-from jobs.actions.checks import InvalidSubmission
+from jobs.actions.submission_checks import InvalidSubmission
 from tests.core.archives import tar_of
 from tests.factories import InstanceGroupFactory, JobFactory, RegisteredModelVersionFactory, host_with_slots
 from tests.processes import database_url
@@ -166,7 +166,7 @@ def test_half_an_unpacked_archive_is_unpacked_again(alice, home, monkeypatch):
 def test_states_and_progress_are_published(waiting, django_capture_on_commit_callbacks, monkeypatch):
     sent = []
     monkeypatch.setattr("core.live._send", sent.extend)
-    monkeypatch.setattr(control, "_TELL_SECONDS", 0)
+    monkeypatch.setattr(inspection_queue, "_TELL_SECONDS", 0)
     with django_capture_on_commit_callbacks(execute=True):
         turn()
     states = [event.data[str(waiting.dataset_id)] for event in sent]

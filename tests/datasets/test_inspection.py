@@ -9,7 +9,7 @@ import pytest
 
 from datasets.digits import write_digits
 from datasets.inspection.findings import parts_of
-from datasets.inspection.inspect import Inspection, inspect
+from datasets.inspection.inspector import Inspection, inspect
 from datasets.inspection.pictures import png
 from tests.datasets.cifar_files import batch, meta, write_cifar
 

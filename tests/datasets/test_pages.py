@@ -10,9 +10,9 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
 from core import uploads
-from core.sources import Source
+from core.file_sources import Source
 from datasets.actions import DatasetRegistration, register
-from datasets.control import claim_next, note_progress
+from datasets.inspection_queue import claim_next, note_progress
 from datasets.models import Dataset, DatasetVersion
 from datasets.queries import datasets_live
 from datasets.views import class_table
@@ -202,7 +202,7 @@ def test_the_page_of_a_dataset_costs_the_same_however_many_versions_and_jobs(sce
 
 def test_what_is_fetched_is_what_was_published(scene: Scene, alices: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     published: list[dict] = []
-    monkeypatch.setattr("datasets.control.publish", lambda topic, kind, data: published.append(data))
+    monkeypatch.setattr("datasets.inspection_queue.publish", lambda topic, kind, data: published.append(data))
     version = DatasetVersionFactory(dataset=DatasetFactory(), state="WAITING", size_bytes=None, file_count=None)
     number = version.dataset_id
     claim = claim_next(version.created_at)

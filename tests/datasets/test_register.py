@@ -6,7 +6,7 @@ import pytest
 from django.conf import settings
 
 from core.errors import NotAllowed, UserError
-from core.sources import Source, Upload
+from core.file_sources import Source, Upload
 from datasets.actions import DatasetRegistration, register
 from datasets.models import Dataset, DatasetVersion
 from datasets.queries import datasets, find_dataset

@@ -22,7 +22,7 @@ from tests.docker.local_services import SERVICES, LocalServices
 from tests.journey.training import Training, cancel_all, register_recorder
 from tests.missing import leave_out
 from tests.waiting import wait_until
-from workers.executor.records import load_json
+from workers.executor.saved_state import load_json
 
 pytestmark = pytest.mark.services
 

@@ -7,11 +7,11 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
+from core.file_sources import Source
 from core.models import AuditEntry
-from core.readers import Readers
-from core.sources import Source
+from core.visibility import Readers
 from jobs.actions.submission import check_clone
-from jobs.files.folder import job_folder
+from jobs.files.job_folder import job_folder
 from models_registry.actions import ModelRegistration, TemplateAddition, add_template, register, register_script
 from models_registry.models import RegisteredModel, RegisteredModelVersion
 from tests.scene import Scene

@@ -7,10 +7,10 @@ import pytest
 from django.conf import settings
 
 from core.errors import NotAllowed, UserError
+from core.file_sources import Source, Upload
 from core.folders import folder_facts
-from core.sources import Source, Upload
 from models_registry.actions import ModelRegistration, register
-from models_registry.code import inspect_code
+from models_registry.code_inspection import inspect_code
 from models_registry.models import RegisteredModel
 from models_registry.queries import shown_file
 from tests.core.archives import zip_of

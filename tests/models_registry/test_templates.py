@@ -7,7 +7,7 @@ import pytest
 from django.conf import settings
 
 from core.errors import Conflict, NotAllowed, UserError
-from core.sources import Source, Upload
+from core.file_sources import Source, Upload
 from models_registry.actions import (
     ModelRegistration,
     TemplateAddition,

@@ -11,8 +11,8 @@ from tidepool.protocol import encode
 from tidepool.tracking import access_variables
 
 from jobs.control.dispatch import launch_spec
-from jobs.files.folder import job_folder
-from jobs.files.result import result_files, zip_chunks
+from jobs.files.job_folder import job_folder
+from jobs.files.result_files import result_files, zip_chunks
 from jobs.models import Job
 from jobs.states import JobState
 from tests.factories import JobFactory, set_job

@@ -14,7 +14,7 @@ from accounts.tokens import create_token, make_token
 from core.roles import VIEWERS
 from jobs.states import JobState
 from tests.factories import JobFactory, UserFactory, set_job
-from tracking import family
+from tracking import token_reach
 from tracking.access import token_of
 from tracking.mirror import Mirror
 from tracking.models import TrackedRun, UnsentCall
@@ -144,7 +144,7 @@ async def test_who_opens_a_page_reads_a_sentence(site, mlflow, alice):
 
 
 async def test_a_run_that_was_made_again_is_the_trainings_from_then_on(site, mlflow, alice, monkeypatch):
-    monkeypatch.setattr(family, "_KNOWN_SECONDS", 0.0)
+    monkeypatch.setattr(token_reach, "_KNOWN_SECONDS", 0.0)
     job, run, headers = await arunning(alice, mlflow)
 
     async def begun():

@@ -16,20 +16,20 @@ from django.utils import timezone
 
 from accounts.tokens import create_token
 from core.uploads import file_of
-from jobs.files.folder import job_folder
+from jobs.files.job_folder import job_folder
 from jobs.models import Job
 from jobs.states import JobState
 from tests.factories import InstanceGroupFactory, JobFactory, UserFactory, set_job
 from tests.tracking.clients import CLIENTS, Client, server_installed
 from tests.tracking.real import proxy, real_server
 from tests.tracking.routes import OPEN_ROUTES, routes_of_server
-from tracking import family
+from tracking import token_reach
 from tracking.access import token_of
-from tracking.calls import call_of
+from tracking.call_rules import call_of
 from tracking.launch import artifact_root
 from tracking.mirror import Mirror
 from tracking.models import ModelVersion
-from tracking.registering import default_name, register, set_alias, take_over
+from tracking.registry_actions import default_name, register, set_alias, take_over
 from tracking.runs import ensure_run
 from tracking.sharing import share
 from tracking.upstream import MlflowServer
@@ -108,8 +108,8 @@ def server(home, django_db_setup, django_db_blocker) -> Iterator[None]:
 
 @pytest.fixture
 def site(server, monkeypatch) -> Iterator[str]:
-    monkeypatch.setattr(family, "_runs", {})
-    monkeypatch.setattr(family, "_related", set())
+    monkeypatch.setattr(token_reach, "_runs", {})
+    monkeypatch.setattr(token_reach, "_related", set())
     with proxy() as url:
         yield url
 

@@ -8,11 +8,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tidepool.protocol import DeviceReading
 
-from jobs.control.activity import MAX_GAP_MS, Counted, Reading, count, count_activity
+from jobs.control.gpu_activity import MAX_GAP_MS, Counted, Reading, count, count_activity
 from jobs.gpu_time import PIECE, Measure, to_ms
 from jobs.models import GpuActivity, SlotClaim
 from tests.factories import HostFactory, JobFactory, SlotClaimFactory, SlotFactory
-from usage.claims import measures_between
+from usage.claim_intervals import measures_between
 from workers.models import GpuReading, Slot
 
 

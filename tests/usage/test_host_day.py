@@ -4,10 +4,10 @@ from datetime import timedelta
 
 import pytest
 
-from insights.hosts import last_day
+from insights.host_panels import last_day
 from tests.factories import HostFactory, JobFactory, SlotClaimFactory
 from tests.usage.scene import NOW, make_claims, make_jobs, make_slots
-from usage.recount import roll_up
+from usage.rollup import roll_up
 from workers.models import Host
 
 pytestmark = pytest.mark.django_db

@@ -16,7 +16,7 @@ from jobs.management.commands import run_scheduler
 from jobs.models import GpuActivity, Job, SlotClaim
 from tests.factories import HostFactory, JobFactory, SlotClaimFactory, SlotFactory
 from usage.models import UsageBucket, UsageMark, UsageName
-from usage.recount import HOURS_KEPT, rebuild, roll_up
+from usage.rollup import HOURS_KEPT, rebuild, roll_up
 from usage.tasks import roll_up_usage
 from workers.models import CapacityPoint, Slot
 

@@ -4,8 +4,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from jobs.gpu_time import DAY, HOUR, NOTHING, Amount, Interval, Measure, amount_in, cuts, summed_up
-from usage.recount import rolled
-from usage.window import Part, Size, Stored, cover
+from usage.rollup import rolled
+from usage.usage_window import Part, Size, Stored, cover
 
 thorough = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 

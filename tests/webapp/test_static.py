@@ -10,7 +10,7 @@ from django.core.management import CommandError, call_command
 from django.http import HttpResponse
 from django.test import Client, RequestFactory
 
-from webapp.collected import is_collected
+from webapp.collected_static import is_collected
 from webapp.middleware import StaticFiles
 
 ICONS = "/static/icons.svg"

@@ -12,13 +12,13 @@ from django.contrib.auth.models import User
 from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import Client
 
-from jobs.files.folder import job_folder
+from jobs.files.job_folder import job_folder
 from jobs.models import InstanceGroup, Job
 from jobs.states import JobState
 from tests.factories import InstanceGroupFactory, ResourceGroupFactory, host_with_slots, set_job
 from tests.wmla.commandline import RUN, TOKEN, Command
 from tests.wmla.recorded import BASE, Answer, RecordedServer, recorded_server
-from wmla.lookup import job_of
+from wmla.identifiers import job_of
 
 DLI = "/platform/rest/deeplearning/v1"
 ARGS = (

@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 
 from core.errors import UserError
 from wmla.arguments import MAX_ARGS, Arguments, accepted_arguments, add_hardware, parse_arguments, script_words
-from wmla.service import framework_named
+from wmla.service_info import framework_named
 
 NOTEBOOK = (
     "--exec-start edtPyTorch --cs-datastore-meta type=fs,data_path=mnist \\\n"

@@ -15,8 +15,8 @@ from jobs.states import JobState, RankState
 from tests.factories import InstanceGroupFactory, JobFactory, ResourceGroupFactory, host_with_slots, set_job
 from tests.wmla.training import driver_id, end, rank_on, reads, running_job, sig_id, write_log
 from wmla.applications import ApplicationOutput
-from wmla.lookup import identities, submitted
-from wmla.view import csrf_token_of
+from wmla.base_view import csrf_token_of
+from wmla.identifiers import identities, submitted
 from workers.models import Slot
 
 pytestmark = pytest.mark.django_db

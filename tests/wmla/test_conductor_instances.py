@@ -11,8 +11,8 @@ from core.models import AuditEntry
 from jobs.models import InstanceGroup
 from tests.factories import HostFactory, InstanceGroupFactory, ResourceGroupFactory, host_with_slots
 from tests.wmla.training import reads, running_job, sig_id
+from wmla.base_view import csrf_token_of
 from wmla.conductor import InstanceOutput
-from wmla.view import csrf_token_of
 from workers.models import Host, ResourceGroup
 
 pytestmark = pytest.mark.django_db

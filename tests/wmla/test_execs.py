@@ -19,9 +19,9 @@ from django.utils import timezone
 from core.roles import viewers
 from jobs import actions
 from jobs.control.dispatch import launch_spec
-from jobs.control.ending import finish
+from jobs.control.job_end import finish
 from jobs.control.transition import Why
-from jobs.files.folder import job_folder
+from jobs.files.job_folder import job_folder
 from jobs.messages import message
 from jobs.models import InstanceGroup, Job, JobEvent
 from jobs.options import MASK
@@ -29,7 +29,7 @@ from jobs.states import JobState, Reason
 from models_registry.models import RegisteredModel, RegisteredModelVersion
 from tests.factories import InstanceGroupFactory, JobFactory, host_with_slots
 from tests.wmla.conftest import ARGS, DLI, SCRIPT, Submit, job_behind, model_tar, started, text_of
-from wmla.lookup import job_of
+from wmla.identifiers import job_of
 
 pytestmark = pytest.mark.django_db
 

@@ -32,7 +32,7 @@ class TestData:
     def test_a_large_folder_does_not_wait_for_its_check(
         self, submit: Submit, alice: User, data: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("datasets.control._SMALL_FILES", 0)
+        monkeypatch.setattr("datasets.inspection_queue._SMALL_FILES", 0)
         job = job_behind(submit(), alice)
         assert job.dataset.state == "WAITING"
 

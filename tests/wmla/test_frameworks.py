@@ -9,8 +9,8 @@ from django.test import Client
 
 from jobs.models import Job
 from tests.wmla.conftest import DLI, Submit
-from wmla.lookup import job_of
-from wmla.service import FRAMEWORKS
+from wmla.identifiers import job_of
+from wmla.service_info import FRAMEWORKS
 
 pytestmark = pytest.mark.django_db
 

@@ -16,7 +16,7 @@ from jobs.models import InstanceGroup, Job
 from models_registry.models import RegisteredModel
 from tests.core.archives import tar_of, tar_with, zip_of
 from tests.wmla.conftest import ARGS, DLI, Submit, model_tar
-from wmla.lookup import job_of
+from wmla.identifiers import job_of
 
 pytestmark = pytest.mark.django_db
 

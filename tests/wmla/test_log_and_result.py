@@ -13,7 +13,7 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
-from jobs.files.folder import job_folder
+from jobs.files.job_folder import job_folder
 from jobs.models import Generation, Job, Rank
 from jobs.states import RankState
 from tests.factories import set_job

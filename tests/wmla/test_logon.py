@@ -17,7 +17,7 @@ from accounts.tokens import MAX_LOGONS, log_on, make_token
 from jobs.models import InstanceGroup, Job
 from tests.factories import PASSWORD
 from tests.wmla.conftest import Submit
-from wmla.lookup import identities
+from wmla.identifiers import identities
 
 pytestmark = pytest.mark.django_db
 

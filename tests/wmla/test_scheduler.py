@@ -12,7 +12,7 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from jobs.actions.owner import hide
+from jobs.actions.job_commands import hide
 from jobs.messages import message
 from jobs.models import InstanceGroup, Job
 from jobs.states import JobState
@@ -26,8 +26,8 @@ from tests.factories import (
 from tests.many_jobs import make_many_jobs
 from tests.wmla.training import driver_id, end, running_job, sig_id, write_log
 from wmla.applications import EngineApplicationOutput, ScheduledApplicationOutput
-from wmla.identities import Dialect
-from wmla.lookup import identities, submitted
+from wmla.identifiers import identities, submitted
+from wmla.job_names import Dialect
 from workers.models import Slot
 
 pytestmark = pytest.mark.django_db

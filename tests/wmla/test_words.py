@@ -1,7 +1,7 @@
 import pytest
 
 from jobs.states import TERMINAL, JobState
-from wmla.identities import FINAL_WORDS, Dialect, state_word, states_behind
+from wmla.job_names import FINAL_WORDS, Dialect, state_word, states_behind
 
 DIALECTS = [Dialect.OWN, Dialect.ON_PREM, Dialect.CLOUD_PAK]
 

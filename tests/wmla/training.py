@@ -5,11 +5,11 @@ from datetime import timedelta
 from django.contrib.auth.models import User
 from django.utils import timezone
 
-from jobs.files.folder import job_folder
+from jobs.files.job_folder import job_folder
 from jobs.models import Generation, InstanceGroup, Job, Rank
 from jobs.states import GenerationState, JobState, RankState
 from tests.factories import JobFactory, SlotClaimFactory, set_job
-from wmla.lookup import identities, submitted
+from wmla.identifiers import identities, submitted
 from workers.models import GpuReading, Slot
 
 __all__ = ["driver_id", "end", "rank_on", "reads", "running_job", "sig_id", "write_log"]

@@ -4,7 +4,7 @@ import pytest
 
 from core.errors import Conflict
 from core.models import AuditEntry
-from jobs.control.ending import requeue_interrupted
+from jobs.control.job_end import requeue_interrupted
 from tests.factories import HostFactory, SlotClaimFactory, host_with_slots
 from tests.jobs.cluster import FakeHost
 from workers.actions import drain_host, remove_host, restore_host, resume_host, retire_host

@@ -12,8 +12,8 @@ from workers.actions import (
     delete_resource_group,
     spec_of,
 )
+from workers.group_rules import Offer, offer_of
 from workers.models import Host, ResourceGroup
-from workers.offers import Offer, offer_of
 from workers.queries import capacity
 from workers.slot_formula import Formula
 

@@ -12,10 +12,10 @@ from core.roles import may_change
 from jobs.files.validation_runs import validation_of
 from jobs.models import Job
 from models_registry.models import RegisteredModel
-from tracking.away import mlflow_away_since
+from tracking.availability import mlflow_away_since
 from tracking.lineage import lineage_of
 from tracking.models import ModelVersion, TrackedRun
-from tracking.registering import default_name, why_not_registered
+from tracking.registry_actions import default_name, why_not_registered
 from tracking.runs import run_path
 from tracking.sharing import sharing_of
 

@@ -15,7 +15,7 @@ from typing import BinaryIO
 from tidepool import procfs
 from tidepool.backoff import Backoff
 
-from webapp.embedded import tether
+from webapp.embedded import parent_watch
 
 __all__ = ["ChildSpec", "Children", "end_descendants", "open_log", "rotate"]
 
@@ -92,7 +92,7 @@ class Children:
                 child.process.wait()
 
     def _spawn(self, spec: ChildSpec) -> subprocess.Popen[bytes]:
-        tied = [sys.executable, "-S", "-E", tether.__file__, str(os.getpid()), str(int(spec.death_signal))]
+        tied = [sys.executable, "-S", "-E", parent_watch.__file__, str(os.getpid()), str(int(spec.death_signal))]
         with open_log(self.log(spec.name)) as log:
             return subprocess.Popen(
                 [*tied, *spec.command],

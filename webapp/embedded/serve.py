@@ -13,7 +13,7 @@ from contextlib import contextmanager
 
 import uvicorn
 
-from webapp.embedded.connections import LimitedHttp, LimitedWebsocket
+from webapp.embedded.connection_limits import LimitedHttp, LimitedWebsocket
 from webapp.embedded.ports import Listener, parse_listener
 
 __all__ = ["main", "raise_open_files"]
@@ -80,7 +80,7 @@ def _config(certificate: str | None) -> uvicorn.Config:
         ws=LimitedWebsocket,
         # A frame is encoded once for all browsers, and would be compressed for each of them.
         ws_per_message_deflate=False,
-        proxy_headers=False,  # webapp/proxies.py
+        proxy_headers=False,  # webapp/client_addresses.py
         # What browsers send by a websocket are short questions; a few of them may wait.
         ws_max_size=WEBSOCKET_BYTES,
         timeout_graceful_shutdown=2,

@@ -18,14 +18,14 @@ from tidepool import procfs
 
 from core.text import plural
 from jobs.control.checkpoints import catch_up_with_folders
-from jobs.control.ending import requeue_interrupted, stop_trainings
+from jobs.control.job_end import requeue_interrupted, stop_trainings
 from jobs.models import SchedulerLease, SlotClaim
 from webapp.embedded import broker, home, ports
 from webapp.embedded.certificate import certificate_names, ensure_certificate
+from webapp.embedded.process_specs import StackOptions, StackSpecs, mlflow_variables
 from webapp.embedded.processes import Children, end_descendants
-from webapp.embedded.specs import StackOptions, StackSpecs, mlflow_variables
 from webapp.environment import write_private
-from webapp.first_home import fill_home
+from webapp.initial_data import fill_home
 from workers import actions
 from workers.models import Host
 

@@ -15,11 +15,11 @@ from tidepool.protocol import ProtocolError, Report, Sync, from_json, to_json
 from workers.executor.config import ConfigError, executor_config
 from workers.executor.curves.observer import CurveObserver
 from workers.executor.journals import Journals
-from workers.executor.log_keeper import LogKeeper
-from workers.executor.place import placed
+from workers.executor.log_rotation import LogKeeper
+from workers.executor.machine import placed
+from workers.executor.monotonic_clock import steady_clock
 from workers.executor.probe import make_probe
-from workers.executor.report import Delivery, Reporter
-from workers.executor.steady_clock import steady_clock
+from workers.executor.reporting import Delivery, Reporter
 from workers.executor.supervisor import Supervisor
 
 __all__ = ["app"]

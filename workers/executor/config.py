@@ -36,7 +36,7 @@ class ExecutorConfig:
     broker_url: str
     #: Slots without a GPU behind them, or None on a host with real ones.
     virtual_slots: int | None
-    #: Where other hosts reach this one; "": not said. See `workers.executor.place`.
+    #: Where other hosts reach this one; "": not said. See `workers.executor.machine`.
     address: str
     #: Reading end of a pipe whose closing ends everything here, or None.
     lifeline_fd: int | None

@@ -37,7 +37,7 @@ from tidepool.protocol import (
 from tidepool.shim import journal_path
 
 from workers.executor.config import ExecutorConfig
-from workers.executor.environments.keeper import Environments, Ready
+from workers.executor.environments.cache import Environments, Ready
 from workers.executor.forkserver import Forkserver, ForkserverError
 
 __all__ = ["JobReconciler"]

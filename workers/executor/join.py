@@ -24,7 +24,7 @@ from kombu.exceptions import OperationalError
 from tidepool.protocol import PROTOCOL_VERSION
 
 from workers.executor.config import ConfigError, executor_config
-from workers.executor.place import mounts, placed, refuse_shared_folder
+from workers.executor.machine import mounts, placed, refuse_shared_folder
 
 __all__ = [
     "JoinError",

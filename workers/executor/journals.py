@@ -18,7 +18,7 @@ from tidepool.protocol import DesiredJob, JournalEntry
 from tidepool.recorded_metrics import RECORDED_FILE, RecordedMetrics
 
 from workers.executor.curves.observer import CurveObserver
-from workers.executor.records import JobKey, load_json, save_json
+from workers.executor.saved_state import JobKey, load_json, save_json
 
 __all__ = ["JournalTail", "Journals"]
 

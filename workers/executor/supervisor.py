@@ -22,11 +22,11 @@ from tidepool import procfs
 from tidepool.protocol import DesiredJob, RankStatus, Sync
 
 from workers.executor.config import ExecutorConfig
-from workers.executor.environments.keeper import Environments
+from workers.executor.environments.cache import Environments
 from workers.executor.forkserver import Forkserver
 from workers.executor.job_reconciler import JobReconciler
 from workers.executor.journals import Journals
-from workers.executor.records import JobKey, Records, load_records, save_records
+from workers.executor.saved_state import JobKey, Records, load_records, save_records
 
 __all__ = ["Observation", "Supervisor"]
 

@@ -10,7 +10,7 @@ from django.views.decorators.http import require_safe
 from core.charts import tide_figure
 from core.time import iso
 from insights.cluster import STATUSES, cluster_live
-from insights.trace import WINDOWS, Trace, cluster_trace
+from insights.cluster_trace import WINDOWS, Trace, cluster_trace
 
 __all__ = [
     "COLUMNS",

@@ -18,7 +18,7 @@ from insights.comparison import (
 )
 from insights.differences import MOST_JOBS
 from jobs.models import Job
-from jobs.queries.chosen import MIN_CHOSEN, job_numbers
+from jobs.queries.job_numbers import MIN_CHOSEN, job_numbers
 from jobs.queries.jobs import visible_jobs
 from jobs.states import TERMINAL
 from jobs.topics import job_topic

@@ -14,9 +14,9 @@ from core.errors import NotFound
 from core.keyset import Order
 from core.live import current_seqs
 from core.pages import done, login_user, page_of
+from insights.cluster_trace import WINDOWS, cluster_trace
 from insights.fair_share import fair_share_page
 from insights.pages.cluster.views import COLUMNS, FIRST_WINDOW, group_figure, minutes_of
-from insights.trace import WINDOWS, cluster_trace
 from jobs.actions.groups import delete_instance_group, find_preset, start_instance_group, stop_instance_group
 from jobs.models import InstanceGroup
 from jobs.queries.group_parameters import of_field

@@ -18,7 +18,7 @@ from insights.resource_groups import group_lines, member_rows, preview, users_of
 from workers import actions
 from workers.actions import ResourceGroupSpec
 from workers.forms import ResourceGroupForm, initial_of
-from workers.members import COLUMNS, shown_columns, totals
+from workers.group_members import COLUMNS, shown_columns, totals
 from workers.models import ResourceGroup
 from workers.queries import find_resource_group, listed_hosts
 from workers.topics import CLUSTER

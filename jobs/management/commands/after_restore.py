@@ -7,7 +7,7 @@ from django.core.management.base import BaseCommand, CommandError
 from django.utils import timezone
 
 from jobs.control.checkpoints import catch_up_with_folders
-from jobs.control.ending import requeue_interrupted
+from jobs.control.job_end import requeue_interrupted
 from jobs.models import SchedulerLease
 from workers.models import JoinToken
 

@@ -14,13 +14,13 @@ from tidepool.backoff import Interval
 from core.process import stop_at_signals, take_turns, without_collector
 from jobs.control.dispatch import WakeUps, periodic_tasks, resend_outstanding
 from jobs.control.durations import lengths, with_lengths
-from jobs.control.ending import give_up_halts
 from jobs.control.gangs import watch_gangs
 from jobs.control.hosts import reap_lost_hosts
-from jobs.control.limits import enforce_limits
+from jobs.control.job_end import give_up_halts
 from jobs.control.plans import Leadership, LeadershipLost, apply
 from jobs.control.queues import KnownLengths, QueueWriter
 from jobs.control.snapshots import snapshot
+from jobs.control.time_limits import enforce_limits
 from scheduling.policies.target_hold import Settled, settled
 from scheduling.schedule import decided
 from scheduling.snapshot import Snapshot

@@ -13,7 +13,7 @@ from core.errors import UserError
 from core.keyset import KeysetPage
 from core.pages import PAGE_SIZE, login_user, or_404
 from jobs.actions.checkpoints import change_kept
-from jobs.actions.versions import make_version
+from jobs.actions.model_versions import make_version
 from jobs.models import Checkpoint
 from jobs.queries.checkpoints import CheckpointFilter, checkpoint_page, totals, visible_checkpoints
 

@@ -6,7 +6,7 @@ from django.urls import reverse
 from django.views.decorators.http import require_safe
 
 from core.errors import NotFound
-from jobs.files.preview import file_preview, open_picture
+from jobs.files.file_preview import file_preview, open_picture
 from jobs.pages.queries import job_or_404
 
 __all__ = ["job_file", "job_picture"]

@@ -24,7 +24,7 @@ from jobs.actions.notes import write_note
 from jobs.control.checkpoints import is_resumable, stop_words
 from jobs.control.gangs import gang_notice
 from jobs.files.logs import first_written
-from jobs.files.result import code_files, result_files, shown_code
+from jobs.files.result_files import code_files, result_files, shown_code
 from jobs.files.validation_runs import validation_of
 from jobs.models import Checkpoint, Job
 from jobs.options import option_texts, options_shown

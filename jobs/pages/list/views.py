@@ -17,16 +17,16 @@ from core.errors import UserError
 from core.keyset import KeysetPage
 from core.live import current_seqs
 from core.pages import PAGE_SIZE, Undo, done, login_user, or_404, say
-from core.readers import readable
 from core.roles import is_cluster_admin
 from core.templatetags.tidepool import figure
 from core.time import duration
+from core.visibility import readable
 from datasets.models import Dataset
 from jobs.actions.saved_filters import choose_columns, forget_filter, save_filter
 from jobs.models import InstanceGroup, Job, SavedFilter
-from jobs.queries.columns import FACTS, OF_ONE, USUAL, columns_of, extra_columns, joined_columns, names_of, value_of
+from jobs.queries.job_columns import FACTS, OF_ONE, USUAL, columns_of, extra_columns, joined_columns, names_of, value_of
+from jobs.queries.job_list import ACTIVE, FINISHED, JobFilter, job_page_of, jobs_topic, state_counts
 from jobs.queries.jobs import known_tags
-from jobs.queries.listing import ACTIVE, FINISHED, JobFilter, job_page_of, jobs_topic, state_counts
 from jobs.queries.queue_position import with_places
 from jobs.states import TERMINAL, JobState
 from models_registry.models import RegisteredModel

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from core.parameters import Scalar, as_scalar, kind_of
-from models_registry.declared import Argument
+from models_registry.model_settings import SETTINGS, Setting
 from models_registry.models import RegisteredModelVersion
-from models_registry.settings import SETTINGS, Setting
+from models_registry.script_declarations import Argument
 
 __all__ = ["ParameterField", "given_in", "parameter_fields"]
 

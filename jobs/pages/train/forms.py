@@ -9,7 +9,7 @@ from django.core.exceptions import ValidationError
 
 from core.parameters import ParametersField, Scalar
 from datasets.models import Dataset
-from jobs.actions.checks import misfits_of
+from jobs.actions.submission_checks import misfits_of
 from jobs.models import InstanceGroup
 from jobs.options import MAX_PRIORITY, OPTIONS, Option
 from jobs.pages.train.fields import given_in, parameter_fields

@@ -16,9 +16,9 @@ from django.views.decorators.http import require_http_methods, require_POST
 
 from core.archive import ARCHIVE_SUFFIXES
 from core.errors import UserError
+from core.file_sources import given_source
 from core.pages import Undo, carried_out, done, login_user, say
 from core.parameters import parameters_as_text
-from core.sources import given_source
 from core.uploads import WEIGHTS_SUFFIXES, finished
 from datasets.models import Dataset
 from jobs import actions
@@ -34,7 +34,7 @@ from jobs.pages.train.forms import ON_PAGE, TrainForm
 from jobs.queries.groups import usable_groups
 from jobs.queries.jobs import own_tags, visible_jobs
 from models_registry.actions import register_script
-from models_registry.code import EntryPointWanted
+from models_registry.code_inspection import EntryPointWanted
 from models_registry.models import RegisteredModelVersion
 from models_registry.queries import models
 from workers.queries import capacity

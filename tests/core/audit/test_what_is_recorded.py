@@ -7,7 +7,7 @@ from core.errors import UserError
 from core.models import AuditEntry
 from datasets.actions import delete_dataset, delete_version
 from jobs import actions
-from jobs.actions.owner import JobChange, change_job
+from jobs.actions.job_commands import JobChange, change_job
 from jobs.models import Job
 from jobs.states import JobState
 from models_registry.actions import delete_model, delete_template

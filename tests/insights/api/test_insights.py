@@ -6,7 +6,7 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from jobs.files.folder import job_folder
+from jobs.files.job_folder import job_folder
 from jobs.models import Job, JobEvent
 from jobs.states import JobState
 from scheduling.plan import PlanReason

@@ -14,7 +14,7 @@ from core.models import AuditEntry
 from jobs.actions import checkpoints as actions
 from jobs.actions.checkpoints import change_kept
 from jobs.control.checkpoints import store
-from jobs.files.folder import CHECKPOINT_FILES, job_folder
+from jobs.files.job_folder import CHECKPOINT_FILES, job_folder
 from jobs.models import Checkpoint, Job, MetricPoint
 from tests.factories import set_job
 from tests.scene import Scene

@@ -4,7 +4,7 @@ import pytest
 from django.utils import timezone
 
 from jobs import actions
-from jobs.actions.owner import JobChange, check_change
+from jobs.actions.job_commands import JobChange, check_change
 from jobs.permissions import BUTTONS, Refused, Verb, refusal, refusals_by_state
 from jobs.states import TERMINAL, JobState
 from tests.factories import JobFactory

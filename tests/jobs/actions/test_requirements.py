@@ -9,8 +9,8 @@ from django.test import Client
 
 from jobs import actions
 from jobs.control.dispatch import launch_spec
-from jobs.files.folder import job_folder
-from jobs.files.tail import topic_log
+from jobs.files.job_folder import job_folder
+from jobs.files.log_tail import topic_log
 from jobs.models import Job
 from jobs.states import JobState
 from models_registry.models import RegisteredModelVersion

@@ -18,11 +18,11 @@ from core import uploads
 from core.models import Upload
 from jobs import actions
 from jobs.actions import InvalidSubmission, Submission, submission
-from jobs.actions.beginning import bring, find_beginning
-from jobs.actions.checks import Problems
+from jobs.actions.initial_state import bring, find_beginning
+from jobs.actions.submission_checks import Problems
 from jobs.control.dispatch import launch_spec
 from jobs.control.snapshots import snapshot
-from jobs.files.folder import job_folder, safe_name
+from jobs.files.job_folder import job_folder, safe_name
 from jobs.models import Checkpoint, InstanceGroup, Job, JobEvent
 from jobs.states import JobState, Reason
 from models_registry.models import RegisteredModelVersion

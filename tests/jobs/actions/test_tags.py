@@ -9,7 +9,7 @@ from rest_framework.test import APIClient
 from core.errors import UserError
 from core.models import AuditEntry
 from jobs.models import Job, JobTag
-from jobs.queries.listing import JobFilter, all_pages
+from jobs.queries.job_list import JobFilter, all_pages
 from jobs.tags import parsed_tags, searched
 from tests.html import html_of
 from tests.scene import Scene

@@ -8,12 +8,12 @@ import pytest
 from django.contrib.auth.models import User
 
 from core.errors import Conflict, UserError
-from insights.eta import time_left
+from insights.time_left import time_left
 from jobs import actions
 from jobs.actions import ValidationRequest
 from jobs.control.dispatch import build_sync
 from jobs.control.outcome import MAX_FRUITLESS_STARTS
-from jobs.files.folder import job_folder
+from jobs.files.job_folder import job_folder
 from jobs.files.validation_runs import class_scores, keep_result, parsed_result, why_not_validated
 from jobs.models import Job, Validation
 from jobs.pages.train.views import beginnings

@@ -8,7 +8,7 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from jobs.files.folder import job_folder
+from jobs.files.job_folder import job_folder
 from jobs.files.logs import log_list
 from jobs.files.search import search_logs
 from jobs.models import Job, Rank

@@ -7,7 +7,7 @@ import zipfile
 import pytest
 from django.test import AsyncClient
 
-from jobs.files.folder import job_folder
+from jobs.files.job_folder import job_folder
 from jobs.files.logs import MAX_LOG_BYTES, first_written
 from jobs.models import Generation, Job, Rank
 from jobs.states import RankState

@@ -7,8 +7,8 @@ from django.contrib.auth.models import User
 from django.db import IntegrityError
 from rest_framework.test import APIClient
 
-from jobs.actions import once as module
-from jobs.actions.once import once
+from jobs.actions import idempotency as module
+from jobs.actions.idempotency import once
 from jobs.models import Job, SubmissionKey
 from tests.factories import JobFactory
 from tests.scene import Scene

@@ -8,10 +8,10 @@ import pytest
 from django.utils import timezone
 
 from core.errors import NotFound
-from jobs.files.folder import job_folder
-from jobs.files.lines import PIECE_BYTES
+from jobs.files.job_folder import job_folder
+from jobs.files.log_lines import PIECE_BYTES
 from jobs.models import Job, MetricPoint, Rank
-from jobs.queries.following import Following, Place, Told, place_of
+from jobs.queries.job_stream import Following, Place, Told, place_of
 from models_registry.models import RegisteredModelVersion
 from tests.factories import UserFactory, set_job
 

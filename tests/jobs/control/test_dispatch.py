@@ -13,11 +13,11 @@ from tidepool.protocol import Member, Sync, from_json
 from jobs import actions
 from jobs.control import dispatch
 from jobs.control.dispatch import build_sync, resend_outstanding, send_sync
-from jobs.files.folder import job_folder
+from jobs.files.job_folder import job_folder
 from jobs.models import Checkpoint, Job, Journal
 from tests.jobs.cluster import Cluster
 from tests.jobs.conftest import Submit
-from wmla.lookup import identities, submitted
+from wmla.identifiers import identities, submitted
 from workers.models import Host
 
 pytestmark = pytest.mark.django_db

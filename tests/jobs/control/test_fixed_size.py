@@ -11,9 +11,9 @@ from django.utils import timezone
 from jobs import actions
 from jobs.control.checkpoints import MARKER, is_resumable, stop_words
 from jobs.control.dispatch import build_sync, launch_spec
-from jobs.control.ending import requeue_interrupted
 from jobs.control.hosts import reap_lost_hosts
-from jobs.files.folder import job_folder
+from jobs.control.job_end import requeue_interrupted
+from jobs.files.job_folder import job_folder
 from jobs.messages import message
 from jobs.models import Checkpoint, InstanceGroup, Job, Rank
 from jobs.permissions import Refusal, Refused

@@ -7,8 +7,8 @@ import pytest
 from django.core.management import call_command
 from tidepool.protocol import JournalEntry
 
-from jobs.control.standing import parse_name
-from jobs.files.folder import job_folder
+from jobs.control.report_authorization import parse_name
+from jobs.files.job_folder import job_folder
 from jobs.models import Checkpoint, Generation, Job, Journal, MetricPoint, Rank
 from jobs.states import JobState
 from jobs.tasks import ingest_report

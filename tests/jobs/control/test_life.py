@@ -8,10 +8,10 @@ from django.utils import timezone
 
 from jobs import actions
 from jobs.control.dispatch import build_sync
-from jobs.control.ending import give_up_halts, requeue_interrupted
+from jobs.control.job_end import give_up_halts, requeue_interrupted
 from jobs.control.lifecycle import open_claims, resize
 from jobs.control.transition import Why
-from jobs.files.folder import job_folder
+from jobs.files.job_folder import job_folder
 from jobs.messages import message, tried
 from jobs.models import AllocationPoint, Job, JobEvent, MetricPoint, Rank, SlotClaim
 from jobs.states import JobState, RankState, Reason

@@ -9,8 +9,8 @@ from django.db import connection, connections
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from jobs.control.ending import requeue_interrupted
 from jobs.control.hosts import reap_lost_hosts
+from jobs.control.job_end import requeue_interrupted
 from jobs.control.lifecycle import raise_revisions
 from tests.jobs.cluster import Cluster, FakeHost
 from workers.actions import drain_host, resume_host, retire_host

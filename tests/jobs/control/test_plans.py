@@ -9,7 +9,7 @@ from core.live import current_seqs
 from jobs import actions
 from jobs.control.plans import LeadershipLost, apply
 from jobs.control.snapshots import snapshot
-from jobs.files.folder import job_folder
+from jobs.files.job_folder import job_folder
 from jobs.messages import message
 from jobs.models import InstanceGroup, Job, JobEvent, JobRun, SchedulerLease, SlotClaim
 from jobs.states import JobState, Reason

@@ -13,8 +13,8 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from jobs import actions
+from jobs.actions.bulk import cancel_many
 from jobs.actions.groups import change_instance_group
-from jobs.actions.many import cancel_many
 from jobs.control import queues
 from jobs.control.plans import LeadershipLost
 from jobs.control.queues import KnownLengths, QueueWriter

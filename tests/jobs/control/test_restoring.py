@@ -15,7 +15,7 @@ from django.utils import timezone
 
 from jobs import actions
 from jobs.control.checkpoints import catch_up_with_folders
-from jobs.files.folder import job_folder
+from jobs.files.job_folder import job_folder
 from jobs.models import Checkpoint, Job, JobEvent, SchedulerLease, SlotClaim
 from jobs.states import JobState
 from tests.jobs.cluster import Cluster

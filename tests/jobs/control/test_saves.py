@@ -10,7 +10,7 @@ from django.utils import timezone
 
 from jobs.control.checkpoints import MARKER
 from jobs.control.snapshots import snapshot
-from jobs.files.folder import job_folder
+from jobs.files.job_folder import job_folder
 from jobs.management.commands import run_scheduler
 from jobs.models import Job, SlotClaim
 from jobs.tasks import note_saves

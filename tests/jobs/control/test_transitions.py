@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from jobs import actions
-from jobs.control.ending import finish, requeue_interrupted
+from jobs.control.job_end import finish, requeue_interrupted
 from jobs.control.lifecycle import preempt
 from jobs.control.transition import StaleJob, Why
 from jobs.control.transition import transition as move

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from jobs.files.lines import STYLES, Span, styled, visible
+from jobs.files.log_lines import STYLES, Span, styled, visible
 
 #: Bytes that terminals act upon come up often.
 PIECES = st.sampled_from(

@@ -10,8 +10,8 @@ import pytest
 from django.test import Client
 
 from jobs import actions
-from jobs.files.folder import job_folder
-from jobs.files.result import result_files, sized_zip
+from jobs.files.job_folder import job_folder
+from jobs.files.result_files import result_files, sized_zip
 from jobs.models import Job
 from tests.factories import set_job
 from tests.jobs.conftest import Submit

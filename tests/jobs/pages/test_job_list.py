@@ -13,8 +13,8 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
 from jobs.models import Job
-from jobs.queries.columns import FACTS
-from jobs.queries.listing import ORDERS, JobFilter, all_pages, job_page_of
+from jobs.queries.job_columns import FACTS
+from jobs.queries.job_list import ORDERS, JobFilter, all_pages, job_page_of
 from jobs.states import TERMINAL, JobState
 from tests.factories import JobFactory, UserFactory, set_job
 from tests.html import html_of

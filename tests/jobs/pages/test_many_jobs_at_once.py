@@ -14,7 +14,7 @@ from rest_framework.test import APIClient
 
 from core.downloads import csv_chunks, safe_cell
 from insights.pages.questions import last_checkpoints, stop_question
-from jobs.actions.many import MAX_JOBS
+from jobs.actions.bulk import MAX_JOBS
 from jobs.models import Checkpoint, Job, SlotClaim
 from jobs.states import JobState
 from tests.factories import JobFactory, set_job

@@ -7,7 +7,7 @@ from django.test import Client
 from django.utils import timezone
 from rest_framework.test import APIClient
 
-from jobs.files.folder import job_folder
+from jobs.files.job_folder import job_folder
 from jobs.models import Job, Validation
 from jobs.states import JobState
 from tests.factories import JobFactory, set_job

@@ -15,7 +15,7 @@ from tidepool.env import RankContext, rank_environment
 from tidepool.protocol import to_json
 
 from datasets.inspection.findings import ROLES
-from models_registry.settings import SETTINGS
+from models_registry.model_settings import SETTINGS
 from tests.datasets.cifar_files import write_cifar
 from tests.runtime.lab import OFF_CLUSTER, RUNTIME, Lab
 from tests.runtime.process_tree import launch_spec

@@ -18,7 +18,7 @@ from monitor_pth import PytorchMonitor
 from tidepool import wmla_environment
 from tidepool.wmla_environment import build_fabric
 
-from models_registry.code import COMPAT_MODULES
+from models_registry.code_inspection import COMPAT_MODULES
 from tests.runtime.lab import RUNTIME
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "mnist-edt"

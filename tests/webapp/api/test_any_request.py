@@ -15,7 +15,7 @@ from schemathesis.generation import GenerationMode
 
 from accounts.tokens import make_token
 from tests.scene import Scene, build_scene
-from wmla.lookup import identities
+from wmla.identifiers import identities
 
 pytestmark = pytest.mark.django_db
 

@@ -20,7 +20,7 @@ from markdown_it import MarkdownIt
 
 from accounts.tokens import make_token
 from core.time import iso
-from jobs.files.folder import job_folder
+from jobs.files.job_folder import job_folder
 from tests.factories import UserFactory, set_job
 from tests.scene import PASSWORD, Scene
 from tests.test_architecture import ROOT

@@ -8,7 +8,7 @@ from django.db import connection, connections
 from rest_framework.test import APIClient
 
 from core.broker import connect
-from core.sources import Source
+from core.file_sources import Source
 from datasets.actions import DatasetRegistration, register
 from datasets.models import DatasetVersion
 from jobs.models import Job

@@ -9,7 +9,7 @@ from django.conf import settings
 from django.test import Client
 
 from datasets.models import Dataset
-from jobs.files.folder import job_folder
+from jobs.files.job_folder import job_folder
 from jobs.models import Checkpoint, Job
 from jobs.permissions import refusals_by_state
 from jobs.states import JobState

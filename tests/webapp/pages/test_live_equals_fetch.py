@@ -17,9 +17,9 @@ from core import live
 from core.hub import CALM, frames, is_urgent
 from core.live import Event, merge
 from jobs import actions
-from jobs.control.ending import requeue_interrupted
 from jobs.control.generations import add_point
 from jobs.control.hosts import reap_lost_hosts, record_host
+from jobs.control.job_end import requeue_interrupted
 from jobs.control.lifecycle import open_claims, release_claims
 from jobs.control.transition import Why, change, lock_job
 from jobs.models import Job

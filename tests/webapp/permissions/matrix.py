@@ -20,10 +20,10 @@ from accounts import actions
 from accounts.tokens import digest_of, make_token
 from alerts.actions import add_channel, add_rule
 from core.models import Upload
-from core.readers import Readers
 from core.roles import Role, viewers
-from jobs.actions.owner import JobChange, change_job
-from jobs.files.folder import CHECKPOINT_FILES, job_folder
+from core.visibility import Readers
+from jobs.actions.job_commands import JobChange, change_job
+from jobs.files.job_folder import CHECKPOINT_FILES, job_folder
 from jobs.models import Checkpoint, InstanceGroup, Job, SavedFilter, Validation
 from reports.models import ShareLink
 from tests.factories import (
@@ -40,8 +40,8 @@ from tests.permissions import IN, LOGIN, MISSING, REFUSED, RULES, Rule, rule_of
 from tests.scene import Scene, build_scene
 from tracking.models import ModelVersion
 from usage.models import GpuPrice
-from wmla.lookup import identities, submitted
-from wmla.view import csrf_token_of
+from wmla.base_view import csrf_token_of
+from wmla.identifiers import identities, submitted
 from workers.models import Host, JoinToken
 
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")

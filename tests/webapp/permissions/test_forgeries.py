@@ -7,7 +7,7 @@ from tests.webapp.permissions.matrix import LINES, ROUTES, World, outcome
 
 pytestmark = pytest.mark.django_db
 
-#: WMLA's clients post to the deep learning addresses with the cookie alone; see `wmla.view.SessionCookie`.
+#: WMLA's clients post to the deep learning addresses with the cookie alone; see `wmla.base_view.SessionCookie`.
 _CHANGES = [line for line in LINES if not line.startswith("GET ") and " wmla:" not in line]
 
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from core.readers import Readers
+from core.visibility import Readers
 from jobs.models import InstanceGroup
 from models_registry.models import ModelTemplate, RegisteredModel
 from tests.permissions import IN, LOGIN, MISSING, REFUSED, ROLES, rule_of

@@ -12,7 +12,7 @@ from tests.factories import (
     ResourceGroupFactory,
     host_with_slots,
 )
-from wmla.lookup import identities
+from wmla.identifiers import identities
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from jobs.models import Job
 from models_registry.models import RegisteredModel
 from tests.factories import RegisteredModelVersionFactory
 from tests.wmla.registry.deep_learning import BASE, ask, refusal
-from wmla.service import FRAMEWORKS
+from wmla.service_info import FRAMEWORKS
 
 SEARCH = "There is no search for hyperparameters here: start a training for each choice"
 SERVING = "Trained models are not served here: download one with GET /models/<model>/trainings"

@@ -8,7 +8,7 @@ from django.contrib.auth.models import User
 from django.utils import timezone
 from rest_framework.test import APIClient
 
-from jobs.files.folder import job_folder
+from jobs.files.job_folder import job_folder
 from jobs.models import InstanceGroup, Job, Validation
 from jobs.states import JobState
 from models_registry.models import RegisteredModelVersion

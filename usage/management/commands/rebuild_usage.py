@@ -7,7 +7,7 @@ from django.utils import timezone
 
 from jobs.gpu_time import HOUR, moment
 from usage.models import UsageMark
-from usage.recount import rebuild
+from usage.rollup import rebuild
 
 __all__ = ["Command"]
 

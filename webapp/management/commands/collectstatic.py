@@ -7,7 +7,7 @@ from django.conf import settings
 from django.contrib.staticfiles.management.commands import collectstatic
 from django.core.management import CommandError
 
-from webapp.collected import is_collected, note_collected
+from webapp.collected_static import is_collected, note_collected
 from webapp.static_files import HashedFiles
 
 

@@ -6,7 +6,7 @@ from django.conf import settings
 from django.core.management.base import BaseCommand
 
 from webapp.embedded.home import admin_password, close_database, prepare_home, refuse_earlier_home
-from webapp.first_home import fill_home
+from webapp.initial_data import fill_home
 
 
 class Command(BaseCommand):

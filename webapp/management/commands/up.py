@@ -11,9 +11,9 @@ from django.core.management.base import BaseCommand, CommandError
 
 from webapp.embedded.certificate import CertificateFiles
 from webapp.embedded.ports import WMLA_PORTS, check_address, parse_listeners
-from webapp.embedded.specs import StackOptions
+from webapp.embedded.process_specs import StackOptions
 from webapp.embedded.stack import Stack, StopAsked
-from webapp.first_home import ADMIN
+from webapp.initial_data import ADMIN
 
 _CHECKOUT = Path(__file__).resolve().parents[3]
 _STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)

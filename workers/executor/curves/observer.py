@@ -14,8 +14,8 @@ from typing import Final
 
 from tidepool.protocol import DesiredJob
 
-from workers.executor.curves.watch import Watch, as_line
-from workers.executor.records import JobKey, load_json, save_json
+from workers.executor.curves.reader import Watch, as_line
+from workers.executor.saved_state import JobKey, load_json, save_json
 
 __all__ = ["CurveObserver"]
 

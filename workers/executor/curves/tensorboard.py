@@ -9,7 +9,7 @@ import math
 import struct
 from collections.abc import Iterator
 
-from workers.executor.curves.points import Point, cleaned_name
+from workers.executor.curves.parsed_points import Point, cleaned_name
 
 __all__ = ["HEADER_BYTES", "TRAILER_BYTES", "EventFileError", "point_of", "record_length"]
 

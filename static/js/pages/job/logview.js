@@ -7,7 +7,7 @@ import { bytes } from "../../words.js";
 const MAX_LINES = 2_000;
 const END_LINES = 1_000;
 const LEAST_END_LINES = 50;
-//: The words that the server may name, see jobs/files/lines.py.
+//: The words that the server may name, see jobs/files/log_lines.py.
 const STYLES = new Set([
   "bold",
   "dim",

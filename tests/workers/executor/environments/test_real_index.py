@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from tests.waiting import wait_until
-from workers.executor.curves.sources import EventSource
-from workers.executor.environments.keeper import Environments, Failed, Ready
+from workers.executor.curves.growing_files import EventSource
+from workers.executor.environments.cache import Environments, Failed, Ready
 
 WRITES = """
 import sys, torch, tensorboard

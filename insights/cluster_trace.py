@@ -1,0 +1,184 @@
+"""The cluster's past: which jobs had how many GPUs when. Few numbers come out, however many changes went in."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.db.models import F
+
+from core.charts import Band, Step
+from core.roles import Asking, is_cluster_admin
+from jobs.gpu_time import MINUTE, to_ms
+from jobs.messages import text_of
+from jobs.models import AllocationPoint, InstanceGroup
+from jobs.queries.gpu_status import held_since
+from jobs.queries.groups import deployment
+from jobs.queries.jobs import held_before, visible_jobs
+from jobs.words import ANOTHER_USERS_TRAINING
+from usage.claim_intervals import first_held
+from workers.models import Host, Slot
+from workers.queries import capacity_since
+
+__all__ = ["WINDOWS", "Change", "Trace", "all_changes", "cluster_trace", "means", "summed", "window_to_see"]
+
+
+#: Words and minutes.
+WINDOWS = [("5 min", 5), ("15 min", 15), ("1 h", 60), ("6 h", 360), ("24 h", 1440)]
+_FIRST_AT_MOST = 60
+#: What a browser redraws in time: more bands become one, more changes become means.
+MAX_BANDS = 7
+MAX_STEPS = 600
+BUCKETS = 288
+#: More changes than this are not looked at; the trace then begins later.
+MAX_CHANGES = 100_000
+
+
+@dataclass(frozen=True)
+class Change:
+    job: int
+    at: datetime
+    slots: int
+    text: str = ""
+    pause_ms: float | None = None
+
+
+@dataclass(frozen=True)
+class Trace:
+    start: datetime
+    end: datetime
+    #: GPUs of the hosts that are there now.
+    capacity: int
+    #: The same as it was: from the start, or from where history begins. Not known of an instance group.
+    capacities: Sequence[Step]
+    #: GPUs that were held, by `jobs.queries.gpu_status`; what no band has of them changed hands.
+    held: Sequence[Step]
+    bands: Sequence[Band]
+    #: The newest ones with what the viewer may read of them; `label` by job.
+    changes: Sequence[Change]
+    labels: Mapping[int, str]
+    #: How many changes there were in all.
+    count: int
+    #: Each point is the mean over so many seconds; None: points are changes.
+    mean_seconds: float | None
+
+
+def cluster_trace(user: Asking, end: datetime, minutes: int, group: InstanceGroup | None = None) -> Trace:
+    """Eight queries, whatever the cluster did.
+
+    group: what its trainings had, of the GPUs that its resource group offers.
+    """
+    start = end - timedelta(minutes=minutes)
+    of_group = {} if group is None else {"job__instance_group": group}
+    changes = _changes(start, of_group)
+    if len(changes) == MAX_CHANGES:
+        start = changes[0].at
+    had = [Change(*row) for row in held_before(start).filter(**of_group).values_list("job_id", "at", "slots")]
+    by_job: dict[int, list[Change]] = defaultdict(list)
+    for change in [*had, *changes]:
+        by_job[change.job].append(change)
+    areas = {job: _area(steps, start, end) for job, steps in by_job.items()}
+    shown = sorted(areas, key=lambda job: (-areas[job], job))[: MAX_BANDS if len(areas) <= MAX_BANDS else MAX_BANDS - 1]
+    others = sorted(areas.keys() - set(shown))
+    newest = changes[-MAX_STEPS:]
+    named = {*shown, *(change.job for change in newest)}
+    labels = dict(visible_jobs(user).filter(pk__in=named).values_list("pk", "name"))
+    bands = [
+        Band(job, labels.get(job, ANOTHER_USERS_TRAINING), _steps(by_job[job], job in labels)) for job in sorted(shown)
+    ]
+    if others:
+        rest = summed([by_job[job] for job in others])
+        bands.append(Band(0, f"{len(others)} smaller trainings", _steps(rest, False)))
+    mean_seconds = None
+    held = held_since(start, MAX_CHANGES, of_group)
+    if max(len(changes), len(held)) > MAX_STEPS:
+        mean_seconds = (end - start).total_seconds() / BUCKETS
+        held = means(held, start, end)
+        bands = [Band(band.job, band.label, means(band.steps, start, end)) for band in bands]
+    readable = [change if change.job in labels else replace(change, text="") for change in newest]
+    if group is None:
+        present = Slot.objects.filter(index__lt=F("host__ngpus")).exclude(host__state=Host.State.OFFLINE)
+        capacity, capacities = present.count(), _capacities(start)
+    else:
+        capacity, capacities = deployment(group.resource_group).slots, []
+    return Trace(start, end, capacity, capacities, held, bands, readable, labels, len(changes), mean_seconds)
+
+
+def window_to_see(end: datetime) -> int:
+    """The shortest window, in minutes, that shows all since the first GPU was held; an hour of what is older."""
+    first = first_held()
+    age = (to_ms(end) - first) / MINUTE if first is not None else 0
+    return next((minutes for _, minutes in WINDOWS if age <= minutes <= _FIRST_AT_MOST), _FIRST_AT_MOST)
+
+
+def all_changes(user: Asking, start: datetime) -> Iterator[tuple[Change, str]]:
+    """Every change since then and its job's name, as far as the viewer may read them; the newest first."""
+    points = AllocationPoint.objects.filter(at__gte=start).order_by("-at", "-id")
+    mine = None if is_cluster_admin(user) else user.pk
+    rows = points.values_list("job_id", "job__name", "job__owner_id", "at", "slots", "reason_params", "pause_ms")
+    for job, name, owner, at, slots, params, pause_ms in rows.iterator(chunk_size=2000):
+        visible = mine is None or owner == mine
+        text = text_of(params) if visible else ""
+        yield Change(job, at, slots, text, pause_ms), name if visible else ANOTHER_USERS_TRAINING
+
+
+def summed(parts: Iterable[Sequence[Change]]) -> list[Change]:
+    """Several jobs as one: a change wherever one of them changes."""
+    moves: list[tuple[datetime, int]] = []
+    for part in parts:
+        before = 0
+        for change in part:
+            moves.append((change.at, change.slots - before))
+            before = change.slots
+    total, found = 0, []
+    for at, move in sorted(moves):
+        total += move
+        found.append(Change(0, at, total))
+    return found
+
+
+def means(steps: Sequence[Step], start: datetime, end: datetime, buckets: int = BUCKETS) -> list[Step]:
+    """The mean height in each of so many equal parts of the time."""
+    width = (end - start) / buckets
+    found, place, height = [], 0, 0.0
+    for number in range(buckets):
+        first, last = start + number * width, start + (number + 1) * width
+        at, area = first, 0.0
+        while place < len(steps) and steps[place].at < last:
+            moment = max(steps[place].at, first)
+            area += height * (moment - at).total_seconds()
+            at, height, place = moment, steps[place].slots, place + 1
+        area += height * (last - at).total_seconds()
+        found.append(Step(first, round(area / width.total_seconds(), 3)))
+    return found
+
+
+def _changes(start: datetime, of_group: Mapping[str, Any]) -> list[Change]:
+    """The oldest first; only the newest have a text, because no more are shown one by one."""
+    points = AllocationPoint.objects.filter(at__gte=start, **of_group).order_by("-at", "-id")
+    rows = points.values_list("pk", "job_id", "at", "slots", "pause_ms")[:MAX_CHANGES]
+    reasons = dict(points.values_list("pk", "reason_params")[:MAX_STEPS])
+    changes = [Change(job, at, slots, text_of(reasons.get(pk, {})), pause_ms) for pk, job, at, slots, pause_ms in rows]
+    return changes[::-1]
+
+
+def _area(steps: Sequence[Change], start: datetime, end: datetime) -> float:
+    ends = [*(step.at for step in steps[1:]), end]
+    return sum(
+        step.slots * max(0.0, (min(until, end) - max(step.at, start)).total_seconds())
+        for step, until in zip(steps, ends, strict=True)
+    )
+
+
+def _steps(changes: Iterable[Change], readable: bool) -> list[Step]:
+    return [Step(change.at, change.slots, change.text if readable else "", change.pause_ms) for change in changes]
+
+
+def _capacities(start: datetime) -> list[Step]:
+    by_host: dict[int, list[Change]] = defaultdict(list)
+    for point in capacity_since(start):
+        by_host[point.host_id].append(Change(0, point.at, point.slots))
+    steps = [Step(change.at, change.slots) for change in summed(by_host.values())]
+    before = [Step(start, step.slots) for step in steps if step.at <= start][-1:]
+    return [*before, *(step for step in steps if step.at > start)][-MAX_STEPS:]

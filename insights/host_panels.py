@@ -1,0 +1,170 @@
+"""Contents of the page of the hosts: machines, their GPUs with their holders, and the question before a drain."""
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import pairwise
+from operator import mul
+from typing import Any
+
+from django.contrib.auth.models import User
+from django.utils import timezone
+
+from core.text import plural
+from insights.cluster import STATUSES, cluster_live
+from jobs.control.snapshots import snapshot
+from jobs.gpu_time import DAY, HOUR, to_ms
+from jobs.models import Job
+from jobs.words import gpus
+from scheduling.preview import Move, moves, without_host
+from usage.usage_query import Asked
+from usage.usage_window import Window
+from workers.actions import refuse_removal
+from workers.models import Host, ResourceGroup, Slot
+from workers.queries import hosts
+
+__all__ = [
+    "HostDay",
+    "HostPanel",
+    "HostQuestion",
+    "HourBar",
+    "SlotRow",
+    "becomes",
+    "host_panels",
+    "idle_slots",
+    "last_day",
+    "question",
+]
+
+#: Of more trainings that leave slots, only the number is said.
+_MOST_NAMED = 12
+
+
+@dataclass(frozen=True)
+class SlotRow:
+    slot: Slot
+    #: The slot's entry in `cluster_live`: who holds it, as far as the viewer may know, and since when it is idle.
+    use: dict[str, Any]
+
+    @property
+    def words(self) -> str:
+        return STATUSES[self.use["status"]]
+
+
+@dataclass(frozen=True)
+class HourBar:
+    """Hour of a host's last day: how many of its GPUs trainings held on average."""
+
+    hours_ago: int
+    gpus: float
+    #: Of all that it has.
+    percent: float
+
+
+@dataclass(frozen=True)
+class HostDay:
+    #: The oldest hour first; the last one is not over.
+    bars: list[HourBar]
+    #: Mean number of GPUs that trainings held in all of it.
+    gpus: float
+
+
+@dataclass(frozen=True)
+class HostPanel:
+    host: Host
+    rows: list[SlotRow]
+    day: HostDay
+
+
+@dataclass(frozen=True)
+class HostQuestion:
+    """The texts of the dialog (`ask.js`)."""
+
+    title: str
+    lost: str
+    hint: str
+    yes: str
+    danger: bool
+
+
+def host_panels(user: User) -> list[HostPanel]:
+    uses = {slot["key"]: slot for host in cluster_live(user)["hosts"] for slot in host["slots"]}
+    panels, found = [], list(hosts().order_by("name"))
+    days = last_day(found, timezone.now())
+    for host in found:
+        slots = [(slot, uses.get(f"{host.name}:{slot.index}")) for slot in host.slots.all()]
+        # There is no use of a GPU that it does not have any more.
+        panels.append(HostPanel(host, [SlotRow(slot, use) for slot, use in slots if use], days[host.name]))
+    return panels
+
+
+def last_day(of_hosts: Iterable[Host], now: datetime) -> dict[str, HostDay]:
+    """Host -> this hour and the 23 before it."""
+    until = to_ms(now)
+    start = until // HOUR * HOUR - DAY + HOUR
+    counts: dict[int | str, int] = {host.name: host.ngpus for host in of_hosts}
+    timeline = Window.read(Asked(start, until, "host", HOUR, ""), until).timeline(dict.fromkeys(counts, ""))
+    lengths = [(end - begin) / (until - start) for begin, end in pairwise(timeline.edges)]
+    return {
+        str(band.key): HostDay(_bars(band.gpus, counts[band.key]), sum(map(mul, band.gpus, lengths)))
+        for band in timeline.bands
+        if band.key is not None
+    }
+
+
+def _bars(held: Sequence[float], count: int) -> list[HourBar]:
+    last = len(held) - 1
+    return [
+        HourBar(last - place, mean, min(100.0, 100 * mean / count) if count else 0.0) for place, mean in enumerate(held)
+    ]
+
+
+def idle_slots(panels: Iterable[HostPanel]) -> list[SlotRow]:
+    """Held, and idle for a while; the longest first."""
+    rows = [row for panel in panels for row in panel.rows if row.use["status"] == "idle"]
+    return sorted(rows, key=lambda row: row.use["idle_since"])
+
+
+def question(host: Host, verb: str) -> HostQuestion:
+    """Ask before `verb` is done to the host; Conflict where it cannot be."""
+    title, hint = f"{verb.capitalize()} {host.name}?", ""
+    if verb == "drain":
+        after = without_host(snapshot(timezone.now()), host.name)
+        found = moves(after, {slot.ref for slot in after.slots if slot.ref.host == host.name})
+        told = becomes(found) or ["No training holds a GPU of it now."]
+        lost = " ".join(["Nothing new starts on its GPUs.", *told])
+        hint = "Nothing is lost, and it can be taken back into service at any time."
+    elif verb == "remove":
+        refuse_removal(host)
+        is_draining = host.state == Host.State.DRAINING
+        back = "when its executor is started again" if is_draining else "as soon as it reports again"
+        lost = (
+            "It goes from all lists and its GPUs from the pool; the history keeps what ran on it. "
+            f"It comes back {back}."
+        )
+        groups = ResourceGroup.objects.filter(hosts=host).order_by("name").values_list("name", flat=True)
+        hint = f"It stays a member of {', '.join(groups)}, for when it comes back." if groups else ""
+    else:
+        title = f"Take {host.name} back into service?"
+        lost = "Its GPUs are offered again at once, and trainings that want more grow onto them."
+    return HostQuestion(title, lost, hint, f"{verb.capitalize()} {host.name}", danger=verb == "remove")
+
+
+def becomes(moves: Collection[Move]) -> list[str]:
+    """A sentence for each training that leaves slots which are taken out of service, those that stop first."""
+    names = dict(Job.objects.filter(pk__in=[move.job for move in moves]).values_list("pk", "name"))
+    ordered = sorted(moves, key=lambda move: (move.target > 0, -move.held))
+    sentences = [_becomes(move, names.get(move.job, f"Job {move.job}")) for move in ordered[:_MOST_NAMED]]
+    if rest := len(ordered) - len(sentences):
+        sentences.append(plural(rest, "{count} more training.", "{count} more trainings."))
+    return sentences
+
+
+def _becomes(move: Move, name: str) -> str:
+    if not move.target:
+        return f"“{name}” stops with a checkpoint, gives back {gpus(move.held)}, and continues once there is room."
+    if move.kept and not move.elastic:
+        return f"“{name}” finishes on its {gpus(move.held)}: it is of fixed size."
+    if move.kept:
+        return f"“{name}” keeps its {gpus(move.held)} until it ends: its minimum fits nowhere else."
+    return f"“{name}” leaves {gpus(move.held)} after a step, and trains on with {move.target}."

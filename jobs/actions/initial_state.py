@@ -1,0 +1,197 @@
+"""The checkpoint that a training continues, or the weights that it begins with.
+
+Weights are an earlier training's, those of one of its checkpoints, or an uploaded file.
+
+The files are linked into the new job's own folder when it is submitted, so they stay whatever becomes of the other.
+"""
+
+import os
+import zipfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from django.contrib.auth.models import User
+from safetensors import SafetensorError, safe_open
+from tidepool.safe_open import open_below
+
+from core.errors import UserError
+from core.models import Upload
+from core.uploads import WEIGHTS_SUFFIXES, file_of, find_upload, finished_file
+from jobs.actions.submission_checks import InvalidSubmission, Problems, find_checkpoint
+from jobs.files.job_folder import INITIAL, job_folder, link_checkpoint, link_file
+from jobs.models import Checkpoint, Job
+from jobs.queries.jobs import visible_jobs
+from models_registry.models import RegisteredModelVersion
+
+__all__ = [
+    "WEIGHTS_WANTED",
+    "Beginning",
+    "Weights",
+    "beginning_again",
+    "bring",
+    "final_weights",
+    "find_beginning",
+    "trained_weights",
+]
+
+#: Id of a job, for those that it ended with; `{"checkpoint": id}`, for those of one checkpoint; or `{"upload": id}`.
+Weights: TypeAlias = int | Mapping[str, Any]
+
+WEIGHTS_WANTED = (
+    'Give the number of a job, or {"checkpoint": its number} for those of one checkpoint, or {"upload": its number} '
+    "for an uploaded file."
+)
+
+_FINAL_WEIGHTS = Path("model") / "train" / "model_epoch_final.pth"
+
+
+@dataclass(frozen=True)
+class Beginning:
+    #: A folder, and below it a checkpoint's folder or a file of weights. What a script has written is below its job's
+    #: folder, so that no link on the way leads out of it.
+    top: Path
+    name: str
+    kind: Job.StartsFrom
+    #: Where it comes from: a checkpoint, a job, or a job's weights as one of its checkpoints has them.
+    checkpoint: Checkpoint | None = None
+    job: Job | None = None
+    #: How the user called it, where it is an uploaded file.
+    file_name: str = ""
+
+
+def find_beginning(
+    problems: Problems,
+    *,
+    checkpoint: int | None,
+    weights: Weights | None,
+    user: User,
+    model: RegisteredModelVersion | None,
+) -> Beginning | None:
+    """Find what a submission asks to start from: a checkpoint to continue, by its id, or weights."""
+    if checkpoint is None and weights is None:
+        return None
+    field = "checkpoint" if weights is None else "initial_weights"
+    if checkpoint is not None and weights is not None:
+        problems.add("initial_weights", "Continue a checkpoint, or start from weights: not both.")
+        return None
+    if model is not None and model.engine == RegisteredModelVersion.Engine.FIXED:
+        problems.add(
+            field, f"{model.model.name} is a fixed-size script, which loads nothing by itself: leave this out."
+        )
+        return None
+    if checkpoint is not None:
+        found = find_checkpoint(problems, field, checkpoint, user)
+        return None if found is None else _of_checkpoint(found, Job.StartsFrom.CHECKPOINT)
+    if not isinstance(weights, Mapping):
+        return _weights_of(problems, weights, user)
+    if weights.keys() == {"upload"}:
+        return _uploaded(problems, weights["upload"], user)
+    if weights.keys() != {"checkpoint"}:
+        problems.add(field, WEIGHTS_WANTED)
+        return None
+    found = find_checkpoint(problems, field, weights["checkpoint"], user)
+    return None if found is None else _of_checkpoint(found, Job.StartsFrom.WEIGHTS, job=found.job)
+
+
+def beginning_again(job: Job) -> Beginning | None:
+    """Return what this job began with, for another one."""
+    if job.starts_from == Job.StartsFrom.NOTHING:
+        return None
+    kind = Job.StartsFrom(job.starts_from)
+    folder = job_folder(job)
+    name = folder.initial().relative_to(folder.path).as_posix()
+    return Beginning(folder.path, name, kind, job.initial_checkpoint, job.initial_job, job.initial_file)
+
+
+def final_weights(job: Job) -> str | None:
+    """Return the file of a finished training's weights, below the job's folder; None where there is none."""
+    folder = job_folder(job)
+    name = f"{folder.attempt(job.run.completed_attempt).name}/{_FINAL_WEIGHTS}"
+    descriptor = open_below(folder.path, name.split("/")) if job.run.completed_attempt else None
+    if descriptor is None:
+        return None
+    os.close(descriptor)
+    return name
+
+
+def trained_weights(job: Job) -> str | None:
+    """Return what a training ended with, below the job's folder: a file, or the folder of its newest checkpoint."""
+    final = final_weights(job)
+    if final is not None:
+        return final
+    folder = job_folder(job).path
+    return next((point.path for point in job.checkpoints.usable() if (folder / point.path).is_dir()), None)
+
+
+def bring(beginning: Beginning, folder: Path) -> None:
+    """Link the files into a job's folder that is being made. Raises InvalidSubmission where that is not possible."""
+    top, name = beginning.top, beginning.name
+    try:
+        (folder / INITIAL).mkdir()
+        if (top / name).is_dir():
+            link_checkpoint(top, name, folder / INITIAL / Path(name).name)
+        else:
+            is_safe = beginning.file_name.lower().endswith(".safetensors")
+            link_file(top, name, folder / INITIAL / ("weights.safetensors" if is_safe else "weights.pth"))
+    except OSError as error:
+        field = "checkpoint" if beginning.kind == Job.StartsFrom.CHECKPOINT else "initial_weights"
+        sentence = f"Its files cannot be taken over ({error.strerror or error}): pick another one."
+        raise InvalidSubmission({field: [sentence]}) from error
+
+
+def _weights_of(problems: Problems, job_id: int | None, user: User) -> Beginning | None:
+    """Find the weights that a training ended with, or those of its newest checkpoint."""
+    job = visible_jobs(user).filter(pk=job_id).first() if isinstance(job_id, int) and 0 < job_id < 2**63 else None
+    if job is None:
+        problems.add("initial_weights", f"There is no job {job_id} of yours: look it up in the list of jobs.")
+        return None
+    name = trained_weights(job)
+    if name is None:
+        problems.add("initial_weights", f"Job {job_id} has no weights: it left neither a result nor a checkpoint.")
+        return None
+    return Beginning(job_folder(job).path, name, Job.StartsFrom.WEIGHTS, job=job)
+
+
+def _uploaded(problems: Problems, upload_id: Any, user: User) -> Beginning | None:
+    """Find an uploaded file of weights. It stays an upload, for other trainings, until unused uploads are removed."""
+    field = "initial_weights"
+    if isinstance(upload_id, bool) or not isinstance(upload_id, int):
+        problems.add(field, WEIGHTS_WANTED)
+        return None
+    try:
+        upload = find_upload(user, upload_id)
+        path = finished_file(upload)
+    except UserError as error:
+        problems.add(field, error.message)
+        return None
+    if problem := _problem_of(upload):
+        problems.add(field, problem)
+        return None
+    return Beginning(path.parent, path.name, Job.StartsFrom.WEIGHTS, file_name=upload.name)
+
+
+def _problem_of(upload: Upload) -> str:
+    """Say why the file holds no weights, as far as that shows without loading it; "" if nothing shows."""
+    path, name = file_of(upload), upload.name.lower()
+    if name.endswith(".safetensors"):
+        try:
+            with safe_open(path, framework="numpy"):
+                return ""
+        except (SafetensorError, OSError):
+            return f"{upload.name} is no safetensors file: save it again and upload that."
+    if not name.endswith(WEIGHTS_SUFFIXES):
+        return f"{upload.name} is no file of weights: upload one of {', '.join(WEIGHTS_SUFFIXES)}."
+    try:
+        with zipfile.ZipFile(path) as archive:
+            is_saved = any(Path(entry).name == "data.pkl" for entry in archive.namelist())
+    except (zipfile.BadZipFile, OSError):
+        is_saved = False
+    if is_saved:
+        return ""
+    return f"{upload.name} is no file of torch.save: save the model's state_dict() with it and upload that."
+
+
+def _of_checkpoint(checkpoint: Checkpoint, kind: Job.StartsFrom, *, job: Job | None = None) -> Beginning:
+    return Beginning(job_folder(checkpoint.job).path, checkpoint.path, kind, checkpoint, job)

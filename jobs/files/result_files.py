@@ -1,0 +1,286 @@
+"""The job's results as one zip file, made while it is sent: no copy in memory or on disk."""
+
+import os
+import re
+import time
+import zipfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from functools import partial
+from itertools import chain, islice
+from pathlib import Path
+from typing import IO
+
+from tidepool.safe_open import open_below, open_regular
+
+from core.errors import NotFound
+from core.sized_zip import SizedZip, ZipEntry, ZipSink
+from jobs.files.job_folder import job_folder
+from jobs.models import Checkpoint, Job
+from models_registry import queries as registry
+from models_registry.queries import CodeFile, Shown
+
+__all__ = [
+    "ResultFile",
+    "checkpoint_chunks",
+    "code_files",
+    "driver_logs",
+    "file_chunks",
+    "log_chunks",
+    "log_file",
+    "open_result",
+    "result_files",
+    "result_name",
+    "shown_code",
+    "sized_zip",
+    "zip_chunks",
+]
+
+_CHUNK = 256 * 1024
+_CODE = "_submitted_code"
+MAX_FILES = 1_000
+#: Tidepool's own files in an attempt's folder, which is RESULT_DIR: nobody's results. They hold the values of the
+#: job's variables, also while they are written under another name.
+_OURS = re.compile(r"journal|\.?(coordinator|launch\.[^/]*)\.json(\.new)?")
+#: What it writes below LOG_DIR; logs have a page of their own.
+_OUR_LOGS = re.compile(r"log/[^/]*\.err|log/[^/]*/(stdout|stderr|error\.json|fatal)")
+
+#: First part of the path of a result that an attempt wrote. The newest attempt's have none, unless they look like it.
+_ATTEMPT = re.compile(r"attempt-([1-9][0-9]{0,8})")
+
+#: Names at the top of a folder, or a test of them.
+_Names = tuple[str, ...] | Callable[[str], bool]
+
+
+def result_name(job: Job) -> str:
+    """A file name without anything that a header or a shell could misread."""
+    safe = "".join(letter if letter.isascii() and (letter.isalnum() or letter in "-_") else "-" for letter in job.name)
+    return f"{safe[:80].strip('-') or 'job'}-{job.pk}.zip"
+
+
+@dataclass(frozen=True)
+class _Source:
+    top: Path
+    names: _Names
+    #: From the path below `top` to that among the results.
+    name_of: Callable[[str], str] = lambda name: name
+
+
+def zip_chunks(job: Job) -> Iterator[bytes]:
+    """Zip the files that each attempt wrote, and the folder of the code. Links are left out."""
+    former = [_written_in(job, number) for number in range(job.run.attempt - 1, 0, -1)]
+    return _zipped([*_sources(job), *(source for source in former if source.top.is_dir())])
+
+
+def sized_zip(job: Job) -> SizedZip:
+    """The same of the newest attempt, not compressed: its size is known before it is sent."""
+    return SizedZip(
+        ZipEntry(name, descriptor, partial(_open_below, source.top, name, source.names, even_hidden=True))
+        for source in _sources(job)
+        for name, descriptor in _open_files(source.top, source.names)
+    )
+
+
+def _sources(job: Job) -> list[_Source]:
+    newest = _written_in(job, job.run.attempt)
+    if not job.run.attempt or not newest.top.is_dir():
+        raise NotFound("The job has no results yet: wait until it has started.")
+    return [newest, _Source(job_folder(job).path, (_CODE,))]
+
+
+def _written_in(job: Job, number: int) -> _Source:
+    def name_of(name: str) -> str:
+        is_plain = number == job.run.attempt and not _ATTEMPT.fullmatch(name.partition("/")[0])
+        return name if is_plain else f"attempt-{number}/{name}"
+
+    return _Source(job_folder(job).attempt(number), _is_theirs, name_of)
+
+
+def _is_theirs(name: str) -> bool:
+    return not _OURS.fullmatch(name)
+
+
+def _has(names: _Names, name: str) -> bool:
+    return names(name) if callable(names) else name in names
+
+
+def checkpoint_chunks(checkpoint: Checkpoint) -> Iterator[bytes]:
+    path = job_folder(checkpoint.job).path / checkpoint.path
+    if not path.is_dir():
+        raise NotFound("The files of this checkpoint are gone: a newer one has taken its place.")
+    return _zipped([_Source(path.parent, (path.name,))])
+
+
+def log_chunks(job: Job) -> Iterator[bytes]:
+    """The logs of every attempt."""
+    folder = job_folder(job)
+    attempts = [folder.attempt(number) for number in range(1, job.run.attempt + 1)]
+    present = [attempt for attempt in attempts if (attempt / "log").is_dir()]
+    if not present:
+        raise NotFound("The job has no logs yet: wait until it has started.")
+    return _zipped([_Source(attempt, ("log",), partial("{}/{}".format, attempt.name)) for attempt in present])
+
+
+@dataclass(frozen=True)
+class ResultFile:
+    #: Below the folder of the newest attempt; below the job's with `attempt-<n>/` or `_submitted_code/` before it.
+    path: str
+    #: The one that wrote it; None: it lies in the working folder, which all attempts share.
+    attempt: int | None
+    #: The folder as the script knows it, and the path below.
+    place: str
+    shown_path: str
+    size_bytes: int
+    modified_at: datetime
+    #: Of LOG_DIR, of which each rank has its own: the folder of the rank.
+    member: str = ""
+
+
+def result_files(job: Job) -> list[ResultFile]:
+    """Files that the run has written so far, the first of very many.
+
+    In RESULT_DIR and LOG_DIR of the newest attempt, its working folder, and then those of former attempts.
+    """
+    former = (_results(job, number) for number in range(job.run.attempt - 1, 0, -1))
+    return list(islice(chain(_results(job, job.run.attempt), _written_beside(job), *former), MAX_FILES))
+
+
+def _results(job: Job, attempt: int) -> Iterator[ResultFile]:
+    source = _written_in(job, attempt)
+    for name, status in _statuses(source.top, source.names) if source.top.is_dir() else ():
+        if not _OUR_LOGS.fullmatch(name):
+            folder, _, below = name.partition("/")
+            is_log = folder == "log" and "/" in below
+            place, shown = ("LOG_DIR", below.partition("/")[2]) if is_log else ("RESULT_DIR", name)
+            member = below.partition("/")[0] if is_log else ""
+            yield replace(_result(source.name_of(name), attempt, place, shown, status), member=member)
+
+
+def _written_beside(job: Job) -> Iterator[ResultFile]:
+    """Files that the run has written into the folder of its code, which its script starts in."""
+    folder = job_folder(job)
+    before = f"{_CODE}/{folder.code_name}/"
+    for name, status in _statuses(folder.path, (_CODE,)) if job.run.attempt and folder.path.is_dir() else ():
+        shown = name.removeprefix(before)
+        if not folder.is_submitted(shown, status):
+            yield _result(name, None, "working folder", shown, status)
+
+
+def _result(path: str, attempt: int | None, place: str, shown: str, status: os.stat_result) -> ResultFile:
+    return ResultFile(path, attempt, place, shown, status.st_size, datetime.fromtimestamp(status.st_mtime, UTC))
+
+
+def file_chunks(job: Job, path: str) -> Iterator[bytes]:
+    """One of `result_files`, as it is now. Raises NotFound for everything else."""
+    return _read_all(open_result(job, path))
+
+
+def open_result(job: Job, path: str) -> int:
+    """The descriptor of one of `result_files`, to be closed. Raises NotFound for everything else."""
+    first, _, below = path.partition("/")
+    attempt = _ATTEMPT.fullmatch(first)
+    if attempt is not None and int(attempt[1]) <= job.run.attempt:
+        source = _written_in(job, int(attempt[1]))
+    elif first == _CODE:
+        source, below = _Source(job_folder(job).path, (_CODE,)), path
+    else:
+        source, below = _written_in(job, job.run.attempt), path
+    descriptor = _open_below(source.top, below, source.names)
+    if descriptor is None:
+        raise NotFound("There is no such file among the results: it may have been replaced by a newer one.")
+    return descriptor
+
+
+def code_files(job: Job) -> list[CodeFile]:
+    """List the files of the copy that its ranks run in, as it is now, by name; none where it is gone."""
+    folder = job_folder(job)
+    if not folder.code.is_dir():
+        return []
+    before = f"{_CODE}/{folder.code_name}/"
+    found = islice(_statuses(folder.path, (_CODE,)), registry.MAX_FILES)
+    files = (CodeFile(name.removeprefix(before), status.st_size) for name, status in found)
+    return sorted(files, key=lambda file: file.name)
+
+
+def shown_code(job: Job, name: str) -> Shown | None:
+    """One of `code_files`."""
+    folder = job_folder(job)
+    descriptor = _open_below(folder.path, f"{_CODE}/{folder.code_name}/{name}", (_CODE,))
+    if descriptor is None:
+        return None
+    with os.fdopen(descriptor, "rb") as stream:
+        return Shown(name, registry.text_of(stream), os.fstat(descriptor).st_size)
+
+
+def _statuses(top: Path, names: _Names) -> Iterator[tuple[str, os.stat_result]]:
+    """Yield files but those whose names are no UTF-8, or begin with a dot: they cannot be asked for."""
+    for name, descriptor in _open_files(top, names):
+        status = os.fstat(descriptor)
+        os.close(descriptor)
+        if name.encode(errors="ignore").decode() == name and not name.rpartition("/")[2].startswith("."):
+            yield name, status
+
+
+def _read_all(descriptor: int) -> Iterator[bytes]:
+    with os.fdopen(descriptor, "rb") as stream:
+        while chunk := stream.read(_CHUNK):
+            yield chunk
+
+
+def log_file(job: Job, attempt: int, path: str) -> int | None:
+    """The descriptor of a file that this attempt logged, to be closed; None where there is none."""
+    return _open_below(job_folder(job).attempt(attempt), path, ("log", "metrics.jsonl"))
+
+
+def driver_logs(job: Job, attempt: int) -> list[str]:
+    """Return what drivers of scripts written for WMLA printed, by name below the folder of the attempt."""
+    log = job_folder(job).attempt(attempt) / "log"
+    return sorted(f"log/{path.parent.name}/stdout" for path in log.glob("driver*/stdout"))
+
+
+def _open_below(top: Path, path: str, names: _Names, *, even_hidden: bool = False) -> int | None:
+    """Open a file below one of `names`, folder by folder, so that none of them can be a link when it is passed."""
+    *folders, name = path.split("/")
+    if not _has(names, (folders or [name])[0]) or any(not part or part in (".", "..") for part in (*folders, name)):
+        return None
+    if not even_hidden and any(part.startswith(".") for part in (*folders, name)):
+        return None
+    return open_below(top, path.split("/"))
+
+
+def _zipped(sources: list[_Source]) -> Iterator[bytes]:
+    sink = ZipSink()
+    with zipfile.ZipFile(sink, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:  # type: ignore[call-overload]
+        for source in sources:
+            for name, descriptor in _open_files(source.top, source.names):
+                with os.fdopen(descriptor, "rb") as stream, _entry(archive, source.name_of(name), descriptor) as target:
+                    while chunk := stream.read(_CHUNK):
+                        target.write(chunk)
+                        yield sink.take()
+    yield sink.take()
+
+
+def _entry(archive: zipfile.ZipFile, name: str, descriptor: int) -> IO[bytes]:
+    modified = time.gmtime(max(os.fstat(descriptor).st_mtime, 315_619_200))  # zip begins in 1980
+    info = zipfile.ZipInfo(name.encode("utf-8", "replace").decode(), modified[:6])
+    info.compress_type = zipfile.ZIP_DEFLATED
+    info.external_attr = 0o644 << 16
+    return archive.open(info, "w", force_zip64=True)
+
+
+def _open_files(top: Path, names: _Names) -> Iterator[tuple[str, int]]:
+    """(name in the zip, open descriptor) of the regular files, each opened relative to the folder it was found in.
+
+    A training may still be writing here, and may replace a folder by a link at any moment.
+    """
+    for parent, folders, files, descriptor in os.fwalk(top, follow_symlinks=False):
+        if parent == str(top):
+            folders[:] = [name for name in folders if _has(names, name)]
+            files = [name for name in files if _has(names, name)]
+        # A name with a dot: not published yet, or being removed.
+        folders[:] = sorted(name for name in folders if name != "__pycache__" and not name.startswith("."))
+        for name in sorted(files):
+            opened = open_regular(name, descriptor)
+            if opened is not None:
+                yield os.path.relpath(os.path.join(parent, name), top), opened

@@ -1,0 +1,183 @@
+"""The list of jobs: its filters and orders, the same on the page, in the API and in a CSV file."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import timedelta
+from typing import Any
+
+from django import forms
+from django.core.exceptions import ValidationError
+from django.db.models import Count, Q, QuerySet
+from django_filters import CharFilter
+
+from core.filters import ListFilter, MomentFilter, TextFilter, choice_filter, within
+from core.keyset import KeysetPage, Order, every_row, keyset_page
+from core.roles import Asking, is_cluster_admin
+from core.text import whole
+from core.time import parsed_moment
+from datasets.models import DatasetVersion
+from jobs.models import Job, JobTag
+from jobs.queries.job_columns import parse_columns
+from jobs.queries.jobs import visible_jobs
+from jobs.states import TERMINAL, JobState
+from jobs.tags import folded, searched
+from jobs.topics import JOBS, jobs_topic_of, newest_of_job
+from models_registry.models import RegisteredModelVersion
+
+__all__ = [
+    "ACTIVE",
+    "FINISHED",
+    "ORDERS",
+    "PERIODS",
+    "JobFilter",
+    "all_pages",
+    "job_page_of",
+    "jobs_topic",
+    "list_keys",
+    "state_counts",
+]
+
+#: In place of one state: not over, and over.
+ACTIVE, FINISHED = "active", "finished"
+PERIODS = {"1h": timedelta(hours=1), "24h": timedelta(days=1), "7d": timedelta(days=7), "30d": timedelta(days=30)}
+
+#: Each has an index (see Job.Meta).
+ORDERS = {
+    "newest": Order("submitted_at", descending=True, parse=parsed_moment),
+    "oldest": Order("submitted_at", descending=False, parse=parsed_moment),
+    "name": Order("name_folded", descending=False),
+    "-name": Order("name_folded", descending=True),
+    "priority": Order("priority", descending=True, parse=whole),
+    "-priority": Order("priority", descending=False, parse=whole),
+    #: Only what is over.
+    "ended": Order("finished_at", descending=True, parse=parsed_moment),
+}
+
+
+class _ColumnsField(forms.Field):
+    def to_python(self, value: Any) -> tuple[str, ...]:
+        try:
+            return parse_columns(value or "")
+        except ValueError as error:
+            raise ValidationError(str(error)) from None
+
+
+class _Columns(CharFilter):  # type: ignore[misc]  # django-filter has no types
+    field_class = _ColumnsField
+
+
+class JobFilter(ListFilter):
+    """Empty: everything that the viewer may see, the newest first."""
+
+    state = choice_filter("There is no such state", [ACTIVE, FINISHED, *JobState], method="in_state")
+    search = TextFilter(method="named", help_text="Part of the name, or the number; and words such as `tag:baseline`.")
+    tag = TextFilter(method="with_tag", help_text="Several, with commas between them, must all be there.")
+    owner = TextFilter("owner__username", help_text="User name.")
+    model = TextFilter(method="with_model", help_text="Name.")
+    dataset = TextFilter(method="with_dataset", help_text="Name.")
+    instance_group = TextFilter("instance_group__name", help_text="Name.")
+    within = choice_filter("There is no such period", PERIODS, method="lately", help_text="Submitted since then.")
+    submitted_after = MomentFilter("submitted_at", "gte", help_text="Then or later.")
+    submitted_before = MomentFilter("submitted_at", "lt")
+    sort = choice_filter(
+        "The list has no such order", ORDERS, method="sorted_by", help_text="`ended` leaves out what is not over."
+    )
+    columns = _Columns(
+        method="all_of_them",
+        help_text="Columns of the page, such as `reason,metric:loss,parameter:lr`; the CSV file has these as well.",
+    )
+
+    class Meta:
+        model = Job
+        fields: list[str] = []
+
+    @property
+    def chosen_columns(self) -> tuple[str, ...]:
+        return self.values["columns"] or ()
+
+    @property
+    def sorted_as(self) -> str:
+        return self.values["sort"] or "newest"
+
+    @property
+    def order(self) -> Order:
+        return ORDERS[self.sorted_as]
+
+    @property
+    def is_narrowing(self) -> bool:
+        return bool(set(self.given) - {"sort", "columns"}) or self.sorted_as == "ended"
+
+    def in_state(self, jobs: QuerySet[Job], name: str, state: str) -> QuerySet[Job]:
+        if state in (ACTIVE, FINISHED):
+            return jobs.filter(finished_at__isnull=state == ACTIVE)
+        # A database that does not know what a state means takes the small index of what is not over by this.
+        return jobs.filter(state=state) if state in TERMINAL else jobs.filter(state=state, finished_at__isnull=True)
+
+    def named(self, jobs: QuerySet[Job], name: str, search: str) -> QuerySet[Job]:
+        name, tags = searched(search)
+        named = Q(name_folded__contains=name.casefold())
+        is_number = name.isascii() and name.isdecimal() and len(name) < 19
+        return _tagged(jobs.filter(named | Q(pk=int(name)) if is_number else named), tags)
+
+    def with_tag(self, jobs: QuerySet[Job], name: str, tags: str) -> QuerySet[Job]:
+        return _tagged(jobs, [folded(tag) for tag in tags.split(",") if tag.strip()])
+
+    def with_model(self, jobs: QuerySet[Job], name: str, model: str) -> QuerySet[Job]:
+        return jobs.filter(model__in=RegisteredModelVersion.objects.filter(model__name=model))
+
+    def with_dataset(self, jobs: QuerySet[Job], name: str, dataset: str) -> QuerySet[Job]:
+        return jobs.filter(dataset__in=DatasetVersion.objects.filter(dataset__name=dataset))
+
+    def lately(self, jobs: QuerySet[Job], name: str, period: str) -> QuerySet[Job]:
+        return jobs.filter(submitted_at__gte=within(PERIODS, period))
+
+    def all_of_them(self, jobs: QuerySet[Job], name: str, columns: tuple[str, ...]) -> QuerySet[Job]:
+        """Leave out nothing: columns are shown."""
+        return jobs
+
+    def sorted_by(self, jobs: QuerySet[Job], name: str, sort: str) -> QuerySet[Job]:
+        """Leave out what has no place in the order. The order itself is that of the pages."""
+        return jobs.filter(finished_at__isnull=False) if sort == "ended" else jobs
+
+
+def _tagged(jobs: QuerySet[Job], tags: Sequence[str]) -> QuerySet[Job]:
+    """Those that have all of these tags."""
+    if not tags:
+        return jobs
+    found = JobTag.objects.filter(name__in=tags).order_by().values("job").annotate(count=Count("pk"))
+    return jobs.filter(pk__in=found.filter(count=len(set(tags))).values("job"))
+
+
+def jobs_topic(user: Asking) -> str:
+    """The live topic on which new jobs are announced that this user may see."""
+    return JOBS if is_cluster_admin(user) else jobs_topic_of(user.pk or 0)
+
+
+def job_page_of(user: Asking, wanted: JobFilter, given: Mapping[str, str], size: int) -> KeysetPage[Job]:
+    """The page of the list that `after` or `before` in an address asks for.
+
+    Rows have `seq`, the number of their live topic's newest event, read by the same question as the rest of the row.
+    """
+    return keyset_page(
+        _listed(user).annotate(seq=newest_of_job()), wanted.order, given, size, keys=list_keys(user, wanted)
+    )
+
+
+def all_pages(user: Asking, wanted: JobFilter) -> Iterator[Job]:
+    """Every job of the list, read piece by piece."""
+    return every_row(_listed(user), wanted.order, keys=list_keys(user, wanted))
+
+
+def _listed(user: Asking) -> QuerySet[Job]:
+    return visible_jobs(user).prefetch_related("tags")
+
+
+def state_counts(user: Asking, wanted: JobFilter) -> dict[str, int]:
+    """Return how many jobs of each state fit the rest of the filter."""
+    others = {name: text for name, text in wanted.given.items() if name not in ("state", "columns")}
+    rows = list_keys(user, JobFilter(others)).order_by().values_list("state").annotate(count=Count("pk"))
+    return dict(rows)
+
+
+def list_keys(user: Asking, wanted: JobFilter) -> QuerySet[Job]:
+    """The jobs wanted, without joins: what is compared stands in the indexes."""
+    return wanted.of(visible_jobs(user).select_related(None))

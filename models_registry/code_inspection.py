@@ -1,0 +1,350 @@
+"""Static inspection of a model's code, which is never run."""
+
+import ast
+import math
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+
+from core.errors import UserError, field_error
+from core.folders import regular_files
+from models_registry.models import RegisteredModelVersion
+from models_registry.script_declarations import LONG_NAME, Argument, Declared, Takes
+from models_registry.unknown_options import is_declaring, may_take_others
+
+__all__ = [
+    "COMPAT_MODULES",
+    "CodeFacts",
+    "EntryPointWanted",
+    "checked_entry_point",
+    "found_entry_point",
+    "imported_modules",
+    "inspect_code",
+]
+
+_Engine = RegisteredModelVersion.Engine
+
+#: Compatibility folder -> modules that a script written for that system imports.
+COMPAT_MODULES = {
+    "wmla": frozenset(
+        {
+            *("emetrics", "fabric_model", "monitor_pth", "pyedt", "pth_parameter_mgr"),
+            # Modules whose import raises an error that names the alternative.
+            *("inference_helper", "monitor_tf", "redhareapi", "tf_parameter_mgr"),
+        }
+    ),
+    "adaptdl": frozenset({"adaptdl"}),
+}
+#: Arguments that WMLA passes to scripts: folders for the trained model and for initial weights.
+FOLDER_ARGUMENTS = frozenset({"train_dir", "weights"})
+
+_FABRIC = frozenset({"fabric_model", "pyedt"})
+_MANAGER = "pth_parameter_mgr"
+#: Names, modules and words in scripts that train in several processes, directly or through a library.
+_DISTRIBUTED_NAMES = frozenset({"init_process_group", "DistributedDataParallel", "FullyShardedDataParallel"})
+_DISTRIBUTED_MODULES = frozenset({"accelerate", "deepspeed", "lightning", "pytorch_lightning"})
+_DISTRIBUTED_WORDS = frozenset({"LOCAL_RANK", "WORLD_SIZE"})
+_DATA_WORDS = frozenset({"DATA_DIR", "DLI_DATA_FS"})
+#: Layers and functions that draw random numbers in a step or normalise over the batch.
+_BY_BATCH = re.compile(
+    r"(Lazy)?BatchNorm[123]d|(Feature)?(Alpha)?[Dd]ropout[123]?d?|(feature_)?alpha_dropout|batch_norm|RReLU|"
+    r"Transformer(En|De)coderLayer"
+)
+#: Usual names of entry points.
+_USUAL = ("main.py", "train.py", "run.py")
+_NO_SCRIPT = re.compile(r"(^|/)(setup|conftest|__init__|test_[^/]*|[^/]*_test)\.py$|(^|/)(tests?|docs)/")
+_CANDIDATES_SHOWN = 5
+_MAX_SOURCE_BYTES = 4 * 1024**2
+
+
+class EntryPointWanted(UserError):
+    """Several scripts are candidates for the entry point: a person has to choose one of `scripts`."""
+
+    def __init__(self, scripts: list[str]) -> None:
+        sentence = f"Which script trains? There are {_listed_names(scripts)}."
+        super().__init__(sentence, code="entry_point", fields={"entry_point": [sentence]})
+        self.scripts = scripts
+
+
+@dataclass(frozen=True)
+class CodeFacts:
+    compat: list[str]
+    #: Syntax error of the script; it can still be registered.
+    warning: str | None
+    declared: Declared = field(default_factory=Declared)
+    #: Engine: elastic, several fixed processes, or one process.
+    engine: str = _Engine.SINGLE
+    #: Whether it declares data for validation: a FabricModel does, and a Session with `validate_on`.
+    can_validate: bool = False
+    #: Whether it exits at an undeclared option: it uses `parse_args` and never `parse_known_args`.
+    refuses_unknown_options: bool = False
+
+    @property
+    def elastic(self) -> bool:
+        """Whether the code uses a Session, a FabricModel, a prepared loop or AdaptDL."""
+        return self.engine == _Engine.ELASTIC
+
+    @property
+    def asks_manager(self) -> bool:
+        return self.declared.asks_manager
+
+    @property
+    def arguments(self) -> list[Argument]:
+        """Arguments that take a value, in the order of the files."""
+        return [argument for argument in self.declared.arguments if argument.takes == "value"]
+
+    @property
+    def folder_arguments(self) -> list[str]:
+        """The WMLA arguments for folders that the script declares."""
+        return sorted({argument.name for argument in self.arguments} & FOLDER_ARGUMENTS)
+
+
+@dataclass
+class _Found:
+    modules: set[str] = field(default_factory=set)
+    names: set[str] = field(default_factory=set)
+    #: String constants.
+    words: set[str] = field(default_factory=set)
+    arguments: dict[str, Argument] = field(default_factory=dict)
+
+
+def checked_entry_point(folder: Path, entry_point: str) -> str:
+    """Return the path of the entry point relative to `folder`. Raises UserError if it is not a file there."""
+    try:
+        file = (folder / entry_point).resolve()
+        relative = file.relative_to(folder.resolve()).as_posix()
+        found = bool(entry_point) and file.is_file()
+    except (OSError, ValueError):
+        relative, found = "", False
+    if not found:
+        raise field_error("entry_point", _not_found(folder, entry_point))
+    if len(relative) > 255:
+        raise field_error("entry_point", "The entry point's path has more than 255 characters: move it up.")
+    return relative
+
+
+def found_entry_point(folder: Path) -> str:
+    """Return the only candidate for the entry point. Raises EntryPointWanted if there are several."""
+    trees = _trees(folder)
+    if folder.is_file() or len(trees) == 1:
+        return next(iter(trees), folder.name)
+    imported = {name for each in trees for name in _imports(each, trees)}
+    scripts = [name for name in trees if not _NO_SCRIPT.search(name) and name not in imported]
+    begun = [name for name in scripts if _is_begun(trees[name])] or scripts
+    usual = [name for name in _USUAL if name in begun]
+    if len(usual) == 1 or len(begun) == 1:
+        return (usual or begun)[0]
+    if not begun:
+        raise field_error("entry_point", _not_found(folder, ""))
+    raise EntryPointWanted(sorted(begun, key=lambda name: (name not in usual, name.count("/"), name)))
+
+
+def inspect_code(folder: Path, entry_point: str) -> CodeFacts:
+    """Inspect the entry point and its imports from the folder; for the framework, all files."""
+    problems: dict[str, str] = {}
+    trees = _trees(folder, problems)
+    whole, found = _Found(), _Found()
+    reached = _reached(entry_point, trees) or set(trees)
+    for name, tree in trees.items():
+        for target in (whole, found) if name in reached else (whole,):
+            _look(tree, target)
+    problem = problems.get(entry_point)
+    fabric = bool(found.modules & _FABRIC)
+    refuses = "parse_args" in found.names and "parse_known_args" not in found.names
+    return CodeFacts(
+        compat=sorted(name for name, modules in COMPAT_MODULES.items() if modules & whole.modules),
+        warning=f"{entry_point} is not valid Python ({problem}): a job with it will fail." if problem else None,
+        declared=Declared(
+            arguments=tuple(found.arguments.values()),
+            is_complete=refuses and "ArgumentParser" in found.names
+            and not may_take_others([trees[name] for name in reached]),
+            reads_data=fabric or _MANAGER in found.modules or bool(found.words & _DATA_WORDS) or not found.names,
+            asks_manager=_MANAGER in found.modules,
+            layers=_layers(found.names),
+        ),
+        engine=_engine_of(found),
+        can_validate=fabric or "validate_on" in found.names,
+        refuses_unknown_options=refuses,
+    )  # fmt: skip
+
+
+def _layers(names: set[str]) -> tuple[str, ...]:
+    """Return each layer once: an attribute `dropout` adds nothing to the layer Dropout."""
+    found = sorted(name for name in names if _BY_BATCH.fullmatch(name))
+    layers = [name for name in found if name[0].isupper()]
+    kinds = {_kind(name) for name in layers}
+    return (*layers, *(name for name in found if name[0].islower() and _kind(name) not in kinds))
+
+
+def _kind(name: str) -> str:
+    return "dropout" if "dropout" in name.lower() else "batch" if "batch" in name.lower() else name
+
+
+def _engine_of(found: _Found) -> str:
+    if found.modules & {*_FABRIC, "adaptdl", "tidepool"}:
+        return _Engine.ELASTIC
+    by_library = found.modules & _DISTRIBUTED_MODULES or ("transformers" in found.modules and "Trainer" in found.names)
+    if by_library or found.names & _DISTRIBUTED_NAMES or found.words & _DISTRIBUTED_WORDS:
+        return _Engine.FIXED
+    return _Engine.SINGLE
+
+
+def imported_modules(folder: Path, entry_point: str) -> set[str]:
+    """The modules, by their first names, that the entry point and what it imports of the folder cannot do without.
+
+    Those that are imported where the script can go on without them (in a function, an `if` or a `try`) do not count.
+    """
+    trees = _trees(folder)
+    reached = _reached(entry_point, trees)
+    own = {part for name in trees for part in (*PurePosixPath(name).parts[:-1], PurePosixPath(name).stem)}
+    found: set[str] = set()
+    for name in reached:
+        for node in getattr(trees[name], "body", []):
+            if isinstance(node, ast.Import):
+                found |= {alias.name.split(".")[0] for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
+                found.add(node.module.split(".")[0])
+    return found - own
+
+
+# --- the files, and which of them import which ------------------------------------------------------------------------
+
+
+def _trees(folder: Path, problems: dict[str, str] | None = None) -> dict[str, ast.AST]:
+    """The syntax trees of all sources, by name. `problems`: filled with what Python says about the others."""
+    trees: dict[str, ast.AST] = {}
+    for name, file in regular_files(folder):
+        if not name.endswith(".py") or file.stat().st_size > _MAX_SOURCE_BYTES:
+            continue
+        try:
+            trees[name] = ast.parse(file.read_bytes())
+        # ast reports deep nesting by MemoryError or RecursionError, and NUL bytes by ValueError.
+        except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+            if problems is not None:
+                problems[name] = str(error)
+    return trees
+
+
+def _reached(entry_point: str, trees: dict[str, ast.AST]) -> set[str]:
+    """Return the entry point and the sources that it imports, directly or indirectly."""
+    reached: set[str] = set()
+    waiting = {entry_point} & trees.keys()
+    while waiting:
+        name = waiting.pop()
+        reached.add(name)
+        waiting |= _imports(name, trees, PurePosixPath(entry_point).parent) - reached
+    return reached
+
+
+def _imports(name: str, trees: dict[str, ast.AST], script_folder: PurePosixPath | None = None) -> set[str]:
+    here = PurePosixPath(name).parent
+    bases = {PurePosixPath("."), script_folder or here}
+    found = set()
+    for node in ast.walk(trees[name]):
+        modules, places = [], bases
+        if isinstance(node, ast.Import):
+            modules = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            modules = [".".join(filter(None, (node.module, alias.name))) for alias in node.names]
+            places = {[here, *here.parents][min(node.level - 1, len(here.parents))]} if node.level else bases
+        found |= {path for module in modules for base in places for path in _paths(base, module) if path in trees}
+    return found - {name}
+
+
+def _paths(base: PurePosixPath, module: str) -> Iterator[str]:
+    """Yield the files that an import of a.b.c can run: those of a, a.b and a.b.c."""
+    path = base
+    for part in module.split("."):
+        path /= part
+        yield f"{path}.py"
+        yield str(path / "__init__.py")
+
+
+def _is_begun(tree: ast.AST) -> bool:
+    """Return whether the source is a script: it uses `__name__`."""
+    return any(isinstance(node, ast.Name) and node.id == "__name__" for node in ast.walk(tree))
+
+
+# --- contents of a file ----------------------------------------------------------------------------------------------
+
+
+def _look(tree: ast.AST, found: _Found) -> None:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            found.modules |= {alias.name.split(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
+            found.modules.add(node.module.split(".")[0])
+            found.names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.Attribute):
+            found.names.add(node.attr)
+        elif isinstance(node, ast.Name):
+            found.names.add(node.id)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            found.words.add(node.value)
+        elif is_declaring(node) and (argument := _declared(node)):
+            found.arguments.setdefault(argument.name, argument)
+
+
+def _declared(call: ast.Call) -> Argument | None:
+    """Return the argument that the call declares, under its first long name; None if it has no long name."""
+    keywords = {keyword.arg: keyword.value for keyword in call.keywords if keyword.arg}
+    texts = [text for argument in call.args if isinstance(text := _constant(argument), str)]
+    # click declares both names of a switch in one string: "--shout/--no-shout".
+    names = [text[2:] for each in texts for text in each.split("/") if LONG_NAME.fullmatch(text)]
+    if not names:
+        return None
+    default = _constant(keywords.get("default"))
+    is_plain = default is None or isinstance(default, str | bool | int)
+    kind = keywords.get("type")
+    return Argument(
+        names[0],
+        _listed(keywords.get("choices") or _choice_type(kind)),
+        default if is_plain or (isinstance(default, float) and math.isfinite(default)) else None,
+        str(_constant(keywords.get("help")) or ""),
+        takes=_takes(keywords, texts),
+        is_number=isinstance(kind, ast.Name) and kind.id in ("int", "float"),
+        aliases=tuple(names[1:]),
+    )
+
+
+def _takes(keywords: dict[str, ast.expr], texts: list[str]) -> Takes:
+    action = keywords.get("action")
+    word = action.attr if isinstance(action, ast.Attribute) else action.id if isinstance(action, ast.Name) else None
+    if word == "BooleanOptionalAction" or any("/--no-" in text for text in texts):
+        return "switch"
+    if "is_flag" in keywords or _constant(action) in ("store_true", "store_false", "store_const", "count"):
+        return "flag"
+    return "words" if "nargs" in keywords else "value"
+
+
+def _choice_type(node: ast.expr | None) -> ast.expr | None:
+    """Return the list of a `click.Choice([...])`, or None."""
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "Choice" and node.args:
+        return node.args[0]
+    return None
+
+
+def _listed(choices: ast.expr | None) -> tuple[object, ...] | None:
+    if isinstance(choices, ast.List | ast.Tuple):
+        return tuple(_constant(item) for item in choices.elts)
+    return None if choices is None else ()
+
+
+def _constant(node: ast.expr | None) -> object:
+    """Return the value of a literal, including negative numbers; None otherwise."""
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub) and isinstance(node.operand, ast.Constant):
+        value = node.operand.value
+        return -value if isinstance(value, int | float) else None
+    return node.value if isinstance(node, ast.Constant) else None
+
+
+def _not_found(folder: Path, entry_point: str) -> str:
+    scripts = [name for name, _ in regular_files(folder) if name.endswith(".py")]
+    if not scripts:
+        return f"The entry point {entry_point[:100]!a} is not there, nor any Python script: put it into the folder."
+    return f"The entry point {entry_point[:100]!a} is not in the model's folder: name one of {_listed_names(scripts)}."
+
+
+def _listed_names(scripts: list[str]) -> str:
+    return ", ".join(scripts[:_CANDIDATES_SHOWN]) + (", …" if len(scripts) > _CANDIDATES_SHOWN else "")

@@ -1,0 +1,133 @@
+"""Tests of reading what scripts print as points: the usual formats as a table, and patterns of owners."""
+
+from typing import Any
+
+import pytest
+
+from workers.executor.curves.log_parser import LineReader
+from workers.executor.curves.parsed_points import Point
+from workers.executor.curves.pattern import PatternError, compiled
+
+
+def read(*lines: str, pattern: str = "", reader: LineReader | None = None) -> list[Point]:
+    reader, expression = reader or LineReader(), compiled(pattern) if pattern else None
+    return [point for line in lines if (point := reader.point(line, expression))]
+
+
+@pytest.mark.parametrize(
+    ("line", "step", "epoch", "metrics"),
+    [
+        ("epoch 3 loss 0.12", 3, 3, {"loss": 0.12}),
+        ("Epoch 2/10 ... loss: 0.3 - acc: 0.9", 2, 2, {"loss": 0.3, "acc": 0.9}),
+        ("[100/1000] loss=0.3", 100, 0, {"loss": 0.3}),
+        (" 10/100 ━━━━━━━━ 5s 50ms/step - accuracy: 0.9 - loss: 0.3", 10, 0, {"accuracy": 0.9, "loss": 0.3}),
+        ('{"step": 3, "loss": 0.5, "train": {"f1": 0.3}, "host": "a"}', 3, 0, {"loss": 0.5, "train/f1": 0.3}),
+        ("{'loss': 0.3, 'learning_rate': 1e-05, 'epoch': 2}", 2, 2, {"loss": 0.3, "learning_rate": 1e-05}),
+        ("{'eval_loss': '0.25', 'epoch': '2.0'}", 2, 2, {"eval_loss": 0.25}),
+        (
+            "Epoch 1:  45%|████▌     | 450/1000 [00:10<00:12, 45.2it/s, loss=0.345, v_num=3]",
+            450,
+            1,
+            {"loss": 0.345},
+        ),
+        ("120it [00:10, 12.0it/s, loss=2.5]", 120, 0, {"loss": 2.5}),
+        (
+            "Epoch: [0][  10/5005]\tTime  0.123 ( 0.234)\tLoss 6.9e+00 (7.0e+00)\tAcc@1   0.50 (  0.10)",
+            10,
+            0,
+            {"loss": 6.9, "acc@1": 0.5},
+        ),
+        ("Train Epoch: 1 [640/60000 (1%)]\tLoss: 2.300000", 640, 1, {"loss": 2.3}),
+        (
+            "Test set: Average loss: 0.0500, Accuracy: 9830/10000 (98%)",
+            1,
+            0,
+            {"test_loss": 0.05, "test_accuracy": 98.0},
+        ),
+        ("step 1,000: train loss 4.2, val loss 4.3", 1000, 0, {"train_loss": 4.2, "val_loss": 4.3}),
+        ("iter 110: loss 2.3, time 10ms, mfu 3", 110, 0, {"loss": 2.3}),
+        ("\x1b[32mepoch 4\x1b[0m loss nan", 4, 4, {"loss": None}),
+        ("step 4 loss nan lr 0.1", 4, 0, {"loss": None, "lr": 0.1}),
+        ("step 4 loss -inf val loss NaN acc 0.5", 4, 0, {"loss": None, "val_loss": None, "acc": 0.5}),
+        ("1/9\b\b\b2/9 loss: 0.5", 2, 0, {"loss": 0.5}),
+    ],
+)
+def test_the_usual_ways(line: str, step: int, epoch: int, metrics: dict[str, Any]) -> None:
+    [point] = read(line)
+    assert (point.step, point.epoch, point.metrics) == (step, epoch, metrics)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        *("", "Listening on port 8080", "seed: 42", "device: 0", "INFO started pid=123", "Using 3 workers"),
+        *("{not json}", "\x00\xff\ufffd\ufffd", "{" * 5000 + "}", "2026-11-23 07:15:00 ready in 3 s", "version 1.2.3"),
+    ],
+)
+def test_other_lines_say_nothing(line: str) -> None:
+    assert read(line) == []
+
+
+def test_a_counter_that_begins_anew_goes_on() -> None:
+    points = read("Epoch 1", "[50/100] loss=3", "[100/100] loss=2", "Epoch 2", "[50/100] loss=1", "val_loss: 4")
+    assert [(point.step, point.epoch) for point in points if point.metrics] == [(50, 0), (100, 0), (150, 0), (150, 0)]
+
+
+def test_parts_of_epochs_count_points() -> None:
+    points = read("{'loss': 3.0, 'epoch': 0.5}", "{'loss': 2.0, 'epoch': 1.0}", reader=LineReader(total_epochs=2))
+    assert [(point.step, point.progress) for point in points] == [(1, 0.25), (2, 0.5)]
+
+
+@pytest.mark.parametrize(
+    ("lines", "progress"),
+    [
+        (["Epoch 1/4", "50/100 [=====] - loss: 1"], 0.125),
+        (["Epoch 3/4 loss: 2"], 0.75),
+        (["Epoch 0/4"], 0.0),
+        (["30%|███   | 30/100 [00:01<00:02, 30it/s]"], 0.3),
+        (["100%|███| 9/9 [00:01<00:02, 3it/s]", "11%|█  | 1/9 [00:01<00:02, 3it/s]"], None),
+        (["epoch 3 loss 2"], None),
+    ],
+)
+def test_progress(lines: list[str], progress: float | None) -> None:
+    assert read(*lines)[-1].progress == progress
+
+
+def test_a_reader_goes_on_where_its_record_ends() -> None:
+    first = LineReader()
+    read("Epoch 1/2", "[100/100] loss=2", reader=first)
+    [point] = read("[10/100] loss=1", reader=LineReader.from_json(first.to_json()))
+    assert point.step == 110
+
+
+def test_a_pattern_says_what_lines_mean() -> None:
+    pattern = r"it (?P<step>\d+) of (?P<total_steps>\d+): R=(?P<reward>\S+)"
+    assert read("it 5 of 10: R=3.5", "it 6 of 10: R=x", "loss 3", pattern=pattern) == [
+        Point(5, {"reward": 3.5}, progress=0.5),
+        Point(6, {}, progress=0.6),
+    ]
+    [point] = read("a=1 b=2", pattern=r"(?P<name>\w)=(?P<value>\d)")
+    assert point.metrics == {"a": 1.0, "b": 2.0}
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        "(",
+        "loss",
+        r"(?P<step>\d+)",
+        r"(?P<name>\w+)",
+        r"(?=a)(?P<loss>a)",
+        r"(?P<loss>a)\1",
+        "a\n",
+        "(?P<a>x)" + "x" * 500,
+    ],
+)
+def test_a_pattern_that_cannot_be_used_is_refused(pattern: str) -> None:
+    with pytest.raises(PatternError):
+        compiled(pattern)
+
+
+def test_no_pattern_takes_long() -> None:
+    """Python's own engine would not come back from this one: it needs 2^1000 steps."""
+    assert read("a" * 1000 + "!", pattern=r"^(?P<loss>(a+)+)$") == []

@@ -1,0 +1,56 @@
+"""Check that what a report carried and could not be delivered is in the next one."""
+
+import threading
+import time
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from tidepool.journal import Journal
+from tidepool.protocol import RankExited, RankStarted, Report
+
+from tests.runtime.process_tree import launch_spec
+from tests.workers.executor.embedded import desired_job
+from workers.executor.config import ExecutorConfig
+from workers.executor.journals import Journals
+from workers.executor.probe import make_probe
+from workers.executor.reporting import Delivery, Reporter
+from workers.executor.supervisor import Observation
+
+
+class Broker:
+    """Fails at first, in one of the two ways; then takes what comes."""
+
+    def __init__(self, first: Delivery | OSError) -> None:
+        self._first: Delivery | OSError | None = first
+        self.received: list[int] = []
+        self.has_received = threading.Event()
+
+    def send(self, report: Report) -> Delivery:
+        outcome, self._first = self._first, None
+        if isinstance(outcome, OSError):
+            raise outcome
+        if outcome is not None:
+            return outcome
+        self.received += [entry.number for entry in report.entries]
+        if report.entries:
+            self.has_received.set()
+        return Delivery(sent=True, waiting=0)
+
+
+@pytest.mark.parametrize("first", [OSError("no broker"), Delivery(sent=False, waiting=200)])
+def test_a_report_that_could_not_be_sent_loses_nothing(tmp_path: Path, first: Delivery | OSError) -> None:
+    # Its clock stands still: waiting for an answer would never be over.
+    journals = Journals("host-a", tmp_path / "journals.json", lambda: 0.0)
+    desired = desired_job(launch_spec(tmp_path, ""), [0])
+    journals.follow(desired)
+    with closing(Journal(Path(desired.launch.folder) / "journal/shim.host-a.jsonl")) as journal:
+        journal.append(RankStarted("host-a.0.1", 0, 1000, 1.0, at=1.0))
+        journal.append(RankExited("host-a.0.1", 0, 1000, code=0, at=2.0))
+    config = ExecutorConfig(tmp_path, "host-a", "", virtual_slots=1, address="127.0.0.1", lifeline_fd=None)
+    broker = Broker(first)
+    reporter = Reporter(config, make_probe(config), journals, observe=Observation, send=broker.send, clock=time.time)
+    reporter.start()
+    assert broker.has_received.wait(30)
+    reporter.leave()
+    assert broker.received == [1, 2]

@@ -1,0 +1,219 @@
+"""Offers of the service: frameworks, which are ways to run a script, `/conf`, `/status`, and the command line."""
+
+import hashlib
+import json
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from django.conf import settings
+from django.http import HttpRequest, HttpResponse
+from django.urls import URLPattern
+from django.views.decorators.http import condition, require_safe
+from drf_spectacular.utils import OpenApiParameter, extend_schema
+from rest_framework import serializers
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from core.errors import UserError
+from jobs.models import Job, SlotClaim
+from models_registry.models import RegisteredModelVersion
+from wmla.answer_fields import Choice, Flag, Text, Texts, Whole
+from wmla.arguments import accepted_arguments
+from wmla.base_view import WmlaView, route
+from workers.models import Host
+from workers.queries import slots
+
+__all__ = ["FRAMEWORKS", "Framework", "dlicmd", "framework_named", "framework_of", "urls"]
+
+_Engine = RegisteredModelVersion.Engine
+
+
+@dataclass(frozen=True)
+class Framework:
+    name: str
+    engine: str
+    title: str
+    #: What it is good for.
+    description: str
+    #: As the applications that it makes are called.
+    app_name: str
+    example: str
+    backend: str = "pytorch"
+
+    @property
+    def is_elastic(self) -> bool:
+        return self.engine == _Engine.ELASTIC
+
+    @property
+    def is_single(self) -> bool:
+        return self.engine == _Engine.SINGLE
+
+
+FRAMEWORKS = (
+    Framework(
+        "edtPyTorch",
+        _Engine.ELASTIC,
+        "PyTorch, elastic: GPUs come and go while it trains",
+        "Runs a script that uses FabricModel, or a session of this cluster's own, on as many GPUs as it is given.",
+        "ElasticPyTorchTrain",
+        "--exec-start edtPyTorch --ig <group> --cs-datastore-meta type=fs,data_path=mnist "
+        "--model-dir pytorch_edt --edt-options maxWorkers=4 --model-main mnist.py --epochs 10",
+    ),
+    Framework(
+        "PyTorch",
+        _Engine.SINGLE,
+        "PyTorch, one process on one GPU",
+        "Runs any script as it is.",
+        "SingleNodePyTorchTrain",
+        "--exec-start PyTorch --ig <group> --cs-datastore-meta type=fs,data_path=mnist "
+        "--model-dir pytorch --model-main main.py --epochs 10",
+    ),
+    Framework(
+        "distPyTorch",
+        _Engine.FIXED,
+        "PyTorch, distributed over a fixed number of GPUs",
+        "Runs a script once per GPU with MASTER_ADDR, MASTER_PORT, WORLD_SIZE and RANK set, for init_process_group.",
+        "DistributedPyTorchTrain",
+        "--exec-start distPyTorch --ig <group> --cs-datastore-meta type=fs,data_path=mnist "
+        "--numWorker 4 --model-dir pytorch_ddp --model-main main.py --epochs 10",
+    ),
+    Framework(
+        "tensorflow",
+        _Engine.SINGLE,
+        "Any library, one process on one GPU",
+        "Runs any script as it is, with the libraries that the hosts have: scikit-learn, XGBoost, TensorFlow.",
+        "SingleNodeTensorflowTrain",
+        "--exec-start tensorflow --ig <group> --cs-datastore-meta type=fs,data_path=mnist "
+        "--model-dir convnet --model-main main.py --epochs 10",
+        "tensorflow",
+    ),
+)
+#: The line of `dlicmd.py` that the site's certificate takes the place of.
+_NO_CERTIFICATE = 'SITE_CERTIFICATE = ""\n'
+#: WMLA has these, too.
+_NOT_HERE = ("tensorflow", "keras", "xgboost", "caffe")
+
+
+def framework_named(name: str) -> Framework:
+    """Find the framework. Raises UserError that names the existing ones."""
+    there = ", ".join(framework.name for framework in FRAMEWORKS)
+    if not name:
+        raise UserError(f"args does not name a framework: write --exec-start and one of {there}.")
+    for framework in FRAMEWORKS:
+        if framework.name.lower() == name.lower():
+            return framework
+    if any(word in name.lower() for word in _NOT_HERE):
+        raise UserError(f"Framework {name[:50]!a} is not supported on this cluster: there are {there}.")
+    raise UserError(f"Framework {name[:50]!a} is not known: there are {there}.")
+
+
+def framework_of(job: Job) -> Framework:
+    """Return the framework that the job was submitted with, or else the one that runs models of its engine."""
+    possible = [framework for framework in FRAMEWORKS if framework.engine == job.model.engine]
+    named = accepted_arguments(job.submitted_args).framework.lower()
+    return next((framework for framework in possible if framework.name.lower() == named), possible[0])
+
+
+class FrameworkOutput(serializers.Serializer[Any]):
+    name = Text()
+    description = Text()
+    desc = Texts(lambda framework: [framework.title, "Example:", f"  {framework.example}"], help_text="Lines of help.")
+    frameworkVersion = Text(lambda framework: "2")
+    deployMode = Text(lambda framework: "cluster")
+    execMode = Choice(
+        lambda framework: "single" if framework.is_single else "distributed", choices=["single", "distributed"]
+    )
+    appName = Text(source="app_name")
+    backend = Text()
+    numWorkers = Whole(lambda framework: 1)
+    maxWorkers = Whole(
+        lambda framework: 1 if framework.is_single else -1, help_text="-1: as many as the instance group has GPUs."
+    )
+    hasTask0 = Flag(source="is_elastic", help_text="It has a driver beside its workers.")
+    exports = Text(allow_null=True, help_text="Belongs to WMLA's plug-ins, as the next ones: null.")
+    frameworkCmdGenerator = Text(allow_null=True)
+    prebuiltModelMain = Text(allow_null=True)
+    prebuiltModelDir = Text(allow_null=True)
+    workerMemory = Text(allow_null=True, help_text="A worker has no limit of its own: null.")
+    distributeStrategy = Text(allow_null=True, help_text="Of TensorFlow, as the next one: null.")
+    numPs = Whole(allow_null=True)
+
+
+class Frameworks(WmlaView):
+    @extend_schema(responses=FrameworkOutput(many=True))
+    def get(self, request: Request) -> Response:
+        """List the frameworks that a submission may name, with an example of each."""
+        return Response(FrameworkOutput(FRAMEWORKS, many=True).data)
+
+
+class UiFrameworks(WmlaView):
+    @extend_schema(
+        parameters=[OpenApiParameter("backend", str, description="pytorch or tensorflow; absent: all.")],
+        responses=FrameworkOutput(many=True),
+    )
+    def get(self, request: Request) -> Response:
+        wanted = request.query_params.get("backend", "").lower()
+        found = [framework for framework in FRAMEWORKS if wanted in ("", framework.backend)]
+        return Response(FrameworkOutput(found, many=True).data)
+
+
+class ConfOutput(serializers.Serializer[Any]):
+    MSD_ENABLED = Flag(lambda settings: True, help_text="Cloud Pak's scheduler and its addresses are there.")
+    DLI_DATA_FS = Text(lambda settings: settings.TIDEPOOL_DATA_ROOTS[0], help_text="What `data_path` is relative to.")
+    DLI_RESULT_FS = Text(source="TIDEPOOL_RESULTS_ROOT")
+    FRAMEWORKS = Texts(lambda settings: [framework.name for framework in FRAMEWORKS])
+
+
+class StatusOutput(serializers.Serializer[Any]):
+    status = Choice(lambda online: "RUNNING", choices=["RUNNING"])
+    hosts = Whole(lambda online: online.count(), help_text="Those that are online.")
+    gpus = Whole(lambda online: slots().filter(host__in=online).count(), help_text="Of these hosts.")
+    gpusInUse = Whole(lambda online: SlotClaim.objects.open().count())
+
+
+class Conf(WmlaView):
+    @extend_schema(responses=ConfOutput)
+    def get(self, request: Request) -> Response:
+        """Return the configuration of the service."""
+        return Response(ConfOutput(settings).data)
+
+
+class Status(WmlaView):
+    @extend_schema(responses=StatusOutput)
+    def get(self, request: Request) -> Response:
+        """Return the state of the service and what it offers now."""
+        return Response(StatusOutput(Host.objects.filter(state=Host.State.ONLINE)).data)
+
+
+@cache
+def _source() -> str:
+    return Path(__file__).with_name("dlicmd.py").read_text("utf-8")
+
+
+def _program() -> bytes:
+    """Return the program, which trusts the certificate of this site."""
+    try:
+        certificate = settings.TIDEPOOL_CERTIFICATE_FILE.read_text("ascii")
+    except FileNotFoundError:
+        certificate = ""
+    # A text in JSON is one in Python, too.
+    return _source().replace(_NO_CERTIFICATE, f"SITE_CERTIFICATE = {json.dumps(certificate)}\n", 1).encode()
+
+
+@require_safe
+@condition(etag_func=lambda request: f'"{hashlib.sha256(_program()).hexdigest()}"')
+def dlicmd(request: HttpRequest) -> HttpResponse:
+    """Download the command line. It holds no secret and needs no log-on."""
+    headers = {"Content-Disposition": 'attachment; filename="dlicmd.py"'}
+    return HttpResponse(_program(), content_type="text/x-python; charset=utf-8", headers=headers)
+
+
+urls: list[URLPattern] = [
+    route("execs/frameworks", Frameworks, "exec-frameworks"),
+    route("frameworks", UiFrameworks, "frameworks"),
+    route("frameworks/all", UiFrameworks, "frameworks-all"),
+    route("conf", Conf, "conf"),
+    route("status", Status, "status"),
+]

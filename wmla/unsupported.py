@@ -1,0 +1,69 @@
+"""Addresses of WMLA's features that Tidepool does not have: each answers what there is instead."""
+
+from typing import Any, NoReturn
+
+from django.urls import URLPattern
+from drf_spectacular.utils import extend_schema
+from rest_framework.request import Request
+
+from core.errors import NotFound
+from wmla.base_view import WmlaView, route
+from wmla.registered_models import WeightUpload
+
+__all__ = ["certificates", "others", "takes_nothing", "uploads"]
+
+_SERVING = (
+    "Trained models are not served here: download one with GET /models/<model>/trainings/<training>/weightfile, or "
+    "measure it with POST /models/<model>/validations."
+)
+_SEARCH = (
+    "There is no search for hyperparameters here: start a training for each choice with POST /execs or POST "
+    "/models/<model>/trainings, and compare them on the page Jobs."
+)
+_CONTENTS = (
+    "Rows and pictures of a dataset are not listed here: its page shows examples, and GET "
+    "/api/v1/datasets/<name>/versions/<number>/ tells what was found in its files."
+)
+_FILES = (
+    "A file is found by the model or template that it belongs to: ask for GET /models/<model>/files/<file> or GET "
+    "/modeltemplates/<template>/files/<file>."
+)
+_CERTIFICATES = (
+    "Instance groups have no certificates, because their traffic is not encrypted: keep the hosts in a network of "
+    "their own, and let people come by the site's TLS."
+)
+
+
+@extend_schema(exclude=True)
+class Absent(WmlaView):
+    sentence = ""
+
+    def get(self, request: Request, **parts: Any) -> NoReturn:
+        raise NotFound(self.sentence)
+
+    post = put = delete = get
+
+
+#: WMLA takes files with POST there.
+uploads: list[URLPattern] = [
+    route("inferences(?:/.*)?", Absent, "inferences", sentence=_SERVING),
+    route("edimodels(?:/.*)?", Absent, "edimodels", sentence=_SERVING),
+    route("hypersearch(?:/.*)?", Absent, "hypersearch", sentence=_SEARCH),
+    route("models/<model>/hypersearch(?:/.*)?", Absent, "model-hypersearch", sentence=_SEARCH),
+    route("models/(?P<model>weightfile)", WeightUpload, "weight-upload"),
+]
+#: These come last, because a model or template may be called "files".
+others: list[URLPattern] = [
+    route("datasets/<dataset>/csvs", Absent, "dataset-csvs", sentence=_CONTENTS),
+    route("datasets/<dataset>/objectimages", Absent, "dataset-pictures", sentence=_CONTENTS),
+    route("models/files/<path:file>", Absent, "some-model-file", sentence=_FILES),
+    route("modeltemplates/files/<path:file>", Absent, "some-template-file", sentence=_FILES),
+]
+certificates: list[URLPattern] = [
+    route("instances/<sig_id>/sslconf/<tier>", Absent, "certificates", sentence=_CERTIFICATES)
+]
+
+
+def takes_nothing(address: str) -> bool:
+    """Return whether a POST there, below the base of deep learning, is refused whatever is sent."""
+    return any(upload.pattern.match(address) for upload in uploads)

@@ -1,0 +1,260 @@
+"""Reader of one training's output and files, which continues where it looked last."""
+
+import json
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Final
+
+from tidepool.journal import read_journal
+from tidepool.protocol import GenerationPlanned, ObservedStep, to_json
+from tidepool.recorded_metrics import RECORDED_FILE, chart_value
+from tidepool.safe_open import open_below
+
+from workers.executor.curves.curve_sources import Names, Owner
+from workers.executor.curves.growing_files import BEHIND_AT_END, EventSource, LogSource, ResultsSource, TableSource
+from workers.executor.curves.parsed_points import Point
+from workers.executor.curves.pattern import LinePattern, PatternError, compiled
+from workers.executor.curves.val_dict_list import RESULTS_FILE
+
+__all__ = ["Watch", "as_line", "read_again"]
+
+Source = LogSource | TableSource | ResultsSource | EventSource
+
+_KINDS: Final[dict[str, type[Source]]] = {
+    "log": LogSource,
+    "csv": TableSource,
+    "json": ResultsSource,
+    "tensorboard": EventSource,
+}
+_STREAMS: Final = ("stdout", "stderr")
+#: Files of metrics of a training, entries of its folders that are looked at, and folders within folders.
+_MAX_FILES: Final = 50
+_MAX_ENTRIES: Final = 5_000
+_MAX_DEPTH: Final = 8
+_EPOCH_ARGUMENTS: Final = ("epochs", "num_epochs", "n_epochs", "max_epochs", "num_train_epochs", "epoch")
+_NOT_LOOKED_INTO: Final = frozenset({"checkpoint", "journal", "__pycache__", ".git", "node_modules"})
+#: What a column of the database holds.
+_MAX_STEP: Final = 2**31 - 1
+_MANIFEST: Final = "code.json"
+#: At logs that are read again: each reads some 200 lines.
+_MOST_LOOKS: Final = 2_000
+
+
+@dataclass
+class Watch:
+    """Sources of an attempt and how far they are read."""
+
+    #: The attempt's folder, and that of the code, in which the script runs.
+    folder: Path
+    code_folder: Path
+    arguments: list[str]
+    #: The owner's pattern with its number; "": the usual ways.
+    pattern: str = ""
+    revision: int = 0
+    #: By their kind and path.
+    sources: dict[str, Source] = field(default_factory=dict)
+    names: Names = field(default_factory=Names)
+    #: Of the whole training, by the stream that tells it.
+    parts: dict[str, float | None] = field(default_factory=dict)
+
+    def look(self, now: float, *, search: bool, is_last: bool) -> list[ObservedStep]:
+        """Return what is new. search: for files that were not there before, too."""
+        if self.has_session():
+            return []
+        self._find_logs()
+        if search:
+            self._find_files()
+        steps: list[ObservedStep] = []
+        for key, source in self.sources.items():
+            file = self._opened(key)
+            if file is None:
+                continue
+            try:
+                steps += self._steps(source, source.read(file, self._pattern(), is_last=is_last), now)
+            finally:
+                os.close(file)
+        return steps
+
+    def has_session(self) -> bool:
+        """Return whether the script reports its metrics itself, by a session or WMLA's EMetrics."""
+        return any(_size(self.folder / name) for name in ("metrics.jsonl", RECORDED_FILE))
+
+    def set_pattern(self, pattern: str, revision: int) -> None:
+        """Read the logs again from their beginning, by another pattern."""
+        if revision <= self.revision:
+            return
+        self.pattern, self.revision, self.parts = pattern, revision, {}
+        self.sources = {key: source for key, source in self.sources.items() if source.kind != "log"}
+        self.names.forget_logs()
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "folder": str(self.folder),
+            "code_folder": str(self.code_folder),
+            "arguments": self.arguments,
+            "pattern": self.pattern,
+            "revision": self.revision,
+            "sources": [[key, source.kind, source.to_json()] for key, source in self.sources.items()],
+            "names": self.names.owners,
+            "parts": self.parts,
+        }
+
+    @classmethod
+    def from_json(cls, values: dict[str, Any]) -> "Watch":
+        return cls(
+            Path(values["folder"]),
+            Path(values["code_folder"]),
+            values["arguments"],
+            values["pattern"],
+            values["revision"],
+            {key: _KINDS[kind].from_json(source) for key, kind, source in values["sources"]},
+            Names({name: Owner(*owner) for name, owner in values["names"].items()}),
+            values["parts"],
+        )
+
+    # --- sources ---
+
+    def _find_logs(self) -> None:
+        """Find the logs of rank 0, as soon as it is known."""
+        if any(source.kind == "log" for source in self.sources.values()):
+            return
+        planned = [entry for entry in read_journal(self.folder / "plans.jsonl") if isinstance(entry, GenerationPlanned)]
+        if not planned or not planned[0].members:
+            return
+        first = planned[0].members[0]
+        for stream in _STREAMS:
+            key = f"attempt:log/{first.member_id}.{first.host}/{stream}"
+            source = LogSource(stream)
+            source.reader.total_epochs = _epochs_in(self.arguments)
+            self.sources[key] = source
+
+    def _find_files(self) -> None:
+        submitted = _submitted(self.code_folder)
+        for key, where in _metric_files({"attempt": self.folder, "code": self.code_folder}, submitted):
+            if len(self.sources) >= _MAX_FILES:
+                return
+            if key not in self.sources:
+                self.sources[key] = _source_of(where)
+
+    def _opened(self, key: str) -> int | None:
+        top, _, path = key.partition(":")
+        return open_below(self.folder if top == "attempt" else self.code_folder, path.split("/"))
+
+    def _pattern(self) -> LinePattern | None:
+        try:
+            return compiled(self.pattern) if self.pattern else None
+        except PatternError:  # of a control plane with another RE2: the usual ways are better than none
+            return None
+
+    # --- points ---
+
+    def _steps(self, source: Source, points: Iterable[Point], now: float) -> list[ObservedStep]:
+        """One for each step; what a source says of one step again goes before what it said."""
+        owner, found = Owner(source.kind, source.where[-200:]), dict[int, ObservedStep]()
+        for point in points:
+            if point.step > _MAX_STEP:
+                continue
+            if source.kind == "log":
+                self.parts[source.where] = point.progress
+            named = {
+                known: value if value is None else chart_value(known, value)
+                for name, value in point.metrics.items()
+                if (known := self.names.name_for(owner, source.stem, name)) is not None
+            }
+            before = found.pop(point.step, None)
+            metrics = {**before.metrics, **named} if before else named
+            found[point.step] = ObservedStep(
+                step=point.step,
+                at=now if point.at is None else point.at,
+                kind=owner.kind,
+                where=owner.where,
+                metrics=metrics,
+                epoch=min(point.epoch, _MAX_STEP),
+                progress=max((part for part in self.parts.values() if part is not None), default=None),
+                revision=self.revision,
+            )
+        steps = list(found.values())
+        # A bar that shows no metric is drawn ten times a second: where it is now is enough.
+        return [step for step in steps[:-1] if step.metrics] + steps[-1:]
+
+
+def read_again(
+    folder: Path, code_folder: Path, logs: Iterable[tuple[str, str]], pattern: str, revision: int, now: float
+) -> list[ObservedStep]:
+    """Read the logs of an attempt that has ended again, by another pattern, from their beginning.
+
+    logs: path below the folder, and the stream. now: the moment of a step that tells none.
+    """
+    sources: dict[str, Source] = {
+        f"attempt:{path}": LogSource(stream, most_behind=BEHIND_AT_END) for path, stream in logs
+    }
+    watch = Watch(folder, code_folder, [], pattern, revision, sources)
+    # Other files are looked at for their curves' names alone: one name is one source's.
+    steps = watch.look(now, search=True, is_last=True)
+    for _ in range(_MOST_LOOKS):
+        before = watch.to_json()
+        steps += watch.look(now, search=False, is_last=True)
+        if watch.to_json() == before:
+            break
+    return [step for step in steps if step.kind == "log"]
+
+
+def _epochs_in(arguments: list[str]) -> int:
+    """Return the number of epochs in the script's arguments, such as `--epochs 10`; 0: none."""
+    for name, value in pairwise([*arguments, ""]):
+        option, _, assigned = name.partition("=")
+        number = assigned or value
+        plain = option.lstrip("-").replace("-", "_").lower()
+        if option.startswith("-") and plain in _EPOCH_ARGUMENTS and number.isdecimal() and len(number) < 8:
+            return int(number)
+    return 0
+
+
+def _metric_files(tops: dict[str, Path], submitted: frozenset[str]) -> Iterator[tuple[str, str]]:
+    """Key and path of the files that can have metrics, in a fixed order. Links are not followed."""
+    for top, folder in tops.items():
+        seen = 0
+        for parent, folders, files in os.walk(folder):
+            seen += len(folders) + len(files)
+            below = Path(parent).relative_to(folder)
+            if seen > _MAX_ENTRIES:
+                break
+            is_deep = len(below.parts) >= _MAX_DEPTH
+            folders[:] = [] if is_deep else sorted(name for name in folders if name not in _NOT_LOOKED_INTO)
+            for name in sorted(files):
+                path = (below / name).as_posix()
+                if _can_have_metrics(name) and not (top == "code" and path in submitted):
+                    yield f"{top}:{path}", path
+
+
+def _can_have_metrics(name: str) -> bool:
+    return "tfevents" in name or name.endswith((".csv", ".tsv")) or name == RESULTS_FILE
+
+
+def _source_of(where: str) -> Source:
+    name = where.rpartition("/")[2]
+    if name == RESULTS_FILE:
+        return ResultsSource(where)
+    return EventSource(where) if "tfevents" in name else TableSource(where)
+
+
+def _submitted(code_folder: Path) -> frozenset[str]:
+    """Return the files that the script brought along; it may well hold tables of its own."""
+    try:
+        return frozenset(json.loads((code_folder.parent.parent / _MANIFEST).read_text()))
+    except (OSError, ValueError, TypeError):
+        return frozenset()
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
+
+
+def as_line(step: ObservedStep) -> bytes:
+    return json.dumps(to_json(step), separators=(",", ":")).encode() + b"\n"

@@ -1,0 +1,158 @@
+"""The environments of this host: built once, shared by all jobs that require the same, removed when nobody uses them.
+
+Executors of one machine share the folder. Who builds holds a lock of the kernel's on the environment, and the others
+wait for it.
+"""
+
+import fcntl
+import logging
+import os
+import platform
+import shutil
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from tidepool.backoff import Interval
+
+from workers.executor.environments.builder import BuildError, build, is_complete
+from workers.executor.environments.requirements import digest_of, installed, missing
+from workers.executor.saved_state import JobKey
+
+__all__ = ["Environments", "Failed", "Ready"]
+
+logger = logging.getLogger(__name__)
+
+#: An environment that was used within the first time is kept; of others, as many as these for the second.
+_KEPT_SECONDS: Final = 24 * 3600.0
+_LONGEST_SECONDS: Final = 14 * 24 * 3600.0
+_KEPT: Final = 20
+_COLLECT_SECONDS: Final = 3600.0
+_LOCK_SECONDS: Final = 0.2
+
+
+@dataclass(frozen=True)
+class Ready:
+    #: "": the cluster's packages are enough.
+    folder: str
+
+
+@dataclass(frozen=True)
+class Failed:
+    why: str
+
+
+class Environments:
+    """Environments of jobs: asked by the supervisor's thread, which never waits; builds in threads of its own."""
+
+    def __init__(
+        self, folder: Path, environment: Mapping[str, str], there: Callable[[], Mapping[str, str]] = installed
+    ) -> None:
+        self._folder = folder
+        self._environment = {**environment, "UV_CACHE_DIR": str(folder / "cache")}
+        self._installed = there
+        self._there: Mapping[str, str] | None = None
+        self._guard = threading.Lock()
+        self._answers: dict[JobKey, Ready | Failed] = {}
+        self._wanted: set[JobKey] = set()
+        self._collecting = Interval(_COLLECT_SECONDS, last=time.monotonic())
+
+    def ask(self, job: JobKey, requirements: str, log: Path) -> Ready | Failed | None:
+        """The environment of a job; None while it is being built, what is said meanwhile goes into `log`."""
+        if not requirements:
+            return Ready("")
+        with self._guard:
+            answer, is_known = self._answers.get(job), job in self._wanted
+            self._wanted.add(job)
+        if answer is None and not is_known:
+            target = (self._make, (job, requirements.splitlines(), log))
+            threading.Thread(target=target[0], args=target[1], name=f"environment {job[0]}", daemon=True).start()
+        return answer
+
+    def release(self, job: JobKey) -> None:
+        """The job has nothing here any more. A build that only it waits for is given up."""
+        with self._guard:
+            self._wanted.discard(job)
+            self._answers.pop(job, None)
+
+    def _make(self, job: JobKey, requirements: list[str], log: Path) -> None:
+        try:
+            answer: Ready | Failed = self._made(job, requirements, log)
+        except BuildError as error:
+            answer = Failed(str(error))
+        except Exception as error:
+            logger.exception("job=%s attempt=%s: its environment could not be built", *job)
+            answer = Failed(f"{type(error).__name__}: {error}")
+        with self._guard:
+            if job in self._wanted:
+                self._answers[job] = answer
+        self._collect_when_due()
+
+    def _made(self, job: JobKey, requirements: list[str], log: Path) -> Ready:
+        if self._there is None:
+            self._there = self._installed()
+        wanted = missing(requirements, self._there)
+        if not wanted:
+            return Ready("")
+        folder = self._folder / digest_of(wanted, self._there, platform.python_version())
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with open(self._folder / f"{folder.name}.lock", "a") as lock:
+            if not _locked(lock.fileno()):
+                log.parent.mkdir(parents=True, exist_ok=True)
+                with log.open("a") as said:
+                    said.write("Waits for another training on this machine that installs the same.\n")
+            while not _locked(lock.fileno()):
+                if not self._is_wanted(job):
+                    raise BuildError("nobody wants it any more")
+                time.sleep(_LOCK_SECONDS)
+            if not is_complete(folder):
+                build(
+                    folder,
+                    wanted,
+                    self._there,
+                    environment=self._environment,
+                    log=log,
+                    wanted=lambda: self._is_wanted(job),
+                )
+            os.utime(folder)
+        return Ready(str(folder))
+
+    def _is_wanted(self, job: JobKey) -> bool:
+        with self._guard:
+            return job in self._wanted
+
+    def _collect_when_due(self) -> None:
+        if not self._collecting.is_due(time.monotonic()):
+            return
+        with self._guard:
+            used = {answer.folder for answer in self._answers.values() if isinstance(answer, Ready)}
+        collect(self._folder, used, time.time())
+
+
+def collect(folder: Path, used: set[str], now: float) -> list[str]:
+    """Remove what no job here uses and nobody has asked for in a day, but for the newest ones; returns their names."""
+    for name in filter(None, used):
+        os.utime(name)
+    found = [path for path in folder.iterdir() if is_complete(path)]
+    found.sort(key=lambda path: path.stat().st_mtime, reverse=True)
+    removed = []
+    for place, path in enumerate(found):
+        age = now - path.stat().st_mtime
+        if str(path) in used or age < _KEPT_SECONDS or (place < _KEPT and age < _LONGEST_SECONDS):
+            continue
+        with open(folder / f"{path.name}.lock", "a") as lock:
+            if _locked(lock.fileno()):
+                shutil.rmtree(path, ignore_errors=True)
+                removed.append(path.name)
+    return removed
+
+
+def _locked(lock: int) -> bool:
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
