@@ -14,11 +14,11 @@ from tidepool.goodput.model import gain
 
 from core.charts import figure
 from core.text import plural
+from insights.batch import BatchNow, batch_now
 from jobs.control.goodput_inputs import profile_of
 from jobs.control.snapshots import snapshot
 from jobs.files.validation_runs import validation_of
 from jobs.models import Job, ThroughputPoint
-from jobs.queries.batch import BatchNow, batch_now
 from jobs.states import ACTIVE
 from jobs.words import gpus
 from scheduling.policies.speedups import (

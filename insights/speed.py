@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 from core.templatetags.tidepool import figure as digits
 from core.templatetags.tidepool import percent
 from core.text import plural
+from insights.batch import BatchNow
 from insights.goodput import Outlook, batch_in_words, goodput_figure, goodput_outlook
 from jobs.models import Job
-from jobs.queries.batch import BatchNow
 from jobs.words import gpus
 
 __all__ = ["SPEED_COLUMNS", "speed_of"]

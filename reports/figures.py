@@ -21,8 +21,8 @@ from insights.comparison import (
     quantities_of,
     titles_of,
 )
+from insights.job_numbers import job_numbers, jobs_in_order
 from jobs.models import Job, Note
-from jobs.queries.job_numbers import job_numbers, jobs_in_order
 from reports.frozen import frozen_chart, frozen_table, gpu_hours, time_taken
 from reports.models import ReportBlock
 from workers.models import Host

@@ -4,9 +4,9 @@ from django.contrib.auth.views import LoginView, LogoutView
 from django.urls import URLPattern, URLResolver, include, path
 
 from core.audit.views import audit
+from insights.pages.checkpoints import views as checkpoint_views
 from insights.pages.cluster import views as cluster_views
 from insights.pages.groups import views as group_views
-from jobs.pages.checkpoints import views as checkpoint_views
 from reports.shared_view import shared_report
 from webapp import views
 from webapp.health import healthz

@@ -11,8 +11,8 @@ from rest_framework.response import Response
 
 from core.rest import signed_in
 from insights.differences import MOST_JOBS, results_of, settings_of
+from insights.job_numbers import chosen_jobs
 from jobs.models import Job
-from jobs.queries.job_numbers import chosen_jobs
 
 __all__ = ["JobDifferences"]
 

@@ -12,6 +12,7 @@ from core.dataclass_serializers import output_of
 from core.rest import signed_in, validated
 from insights.advisor import Advice, job_advice
 from insights.advisor import JobAdvice as AdviceOfJob
+from insights.batch import BatchNow
 from insights.goodput import Outlook, goodput_outlook
 from insights.previews import preview_change, preview_submission
 from insights.time_left import Eta, time_left
@@ -20,7 +21,6 @@ from jobs import actions
 from jobs.api.serializers import JobChangeInput, JobInput
 from jobs.api.views import JobView
 from jobs.models import Job
-from jobs.queries.batch import BatchNow
 from jobs.queries.serializers import ReasonOutput
 
 __all__ = ["JobAdvice", "JobChangePreview", "JobEta", "JobGoodput", "JobPreview", "JobWhy"]

@@ -12,12 +12,12 @@ from core.errors import UserError, field_error
 from core.pages import login_user
 from core.text import plural, whole
 from insights.change_effects import if_over, if_priority
+from insights.job_numbers import job_numbers
 from jobs.actions.bulk import MAX_JOBS
 from jobs.models import Checkpoint, Job
 from jobs.permissions import Verb, refusal
 from jobs.queries.job_columns import joined_columns
 from jobs.queries.job_list import JobFilter, list_keys
-from jobs.queries.job_numbers import job_numbers
 from jobs.queries.jobs import visible_jobs
 from jobs.words import trainings
 

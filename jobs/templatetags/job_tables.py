@@ -59,7 +59,7 @@ def confusion(matrix: list[list[int]]) -> dict[str, Any]:
     return {"scores": scores, "rows": rows}
 
 
-@register.inclusion_tag("jobs/checkpoints/_weights.html", takes_context=True)
+@register.inclusion_tag("insights/checkpoints/_weights.html", takes_context=True)
 def weights_of(context: dict[str, Any], version: RegisteredModelVersion) -> dict[str, Any]:
     """The checkpoint that a version of a model was made of, for who sees its training."""
     user = context["request"].user

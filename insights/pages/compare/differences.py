@@ -12,10 +12,10 @@ from django.views.decorators.http import require_safe
 from core.errors import NotFound, UserError
 from core.pages import login_user
 from insights.differences import MOST_JOBS, Axis, Column, axes_of, default_axes, differing
+from insights.job_numbers import MIN_CHOSEN, job_numbers, jobs_in_order
 from jobs.models import Job
 from jobs.queries.job_columns import joined_columns
 from jobs.queries.job_list import JobFilter, list_keys
-from jobs.queries.job_numbers import MIN_CHOSEN, job_numbers, jobs_in_order
 
 __all__ = ["job_differences"]
 

@@ -17,8 +17,8 @@ from insights.comparison import (
     quantities_of,
 )
 from insights.differences import MOST_JOBS
+from insights.job_numbers import MIN_CHOSEN, job_numbers
 from jobs.models import Job
-from jobs.queries.job_numbers import MIN_CHOSEN, job_numbers
 from jobs.queries.jobs import visible_jobs
 from jobs.states import TERMINAL
 from jobs.topics import job_topic

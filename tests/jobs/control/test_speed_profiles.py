@@ -7,13 +7,13 @@ from django.utils import timezone
 from jobs.pages.job.speed import speed_of
 from tidepool.goodput.model import Bounds, NoiseScale
 
+from insights.batch import batch_now
 from jobs.control import speed_profiles
 from jobs.control.dispatch import launch_spec
 from jobs.control.outcome import too_large
 from jobs.control.snapshots import snapshot
 from jobs.messages import text_of
 from jobs.models import InstanceGroup, Job, JobProfile, JobRun, SlotClaim
-from jobs.queries.batch import batch_now
 from jobs.states import Reason
 from scheduling.policies.speedups import Shape, batch_of
 from tests.jobs.cluster import Cluster

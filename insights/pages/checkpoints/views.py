@@ -46,7 +46,7 @@ def checkpoints(request: HttpRequest) -> HttpResponse:
         "totals": totals(user),
         "problems": [(name, _LABELS.get(name), sentence) for name, said in problems.items() for sentence in said],
     }
-    return render(request, "jobs/checkpoints/page.html", context, status=400 if problems else 200)
+    return render(request, "insights/checkpoints/page.html", context, status=400 if problems else 200)
 
 
 def _metrics(rows: list[Checkpoint]) -> list[str]:
