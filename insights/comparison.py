@@ -112,7 +112,7 @@ def compared_live(jobs: Sequence[Job], seqs: Mapping[str, int]) -> dict[str, Any
                 "job": job.pk,
                 "label": job.name,
                 "look": {"letter": job_look(job.pk).letter, "colour": job_look(job.pk).colour},
-                "samples_per_step": job.effective_batch_size,
+                "samples_per_step": job.samples_per_step,
                 "seq": seqs[job_topic(job.pk)],
                 "state": job.state,
                 "attempt": job.run.attempt,

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from django.core.validators import MaxValueValidator, MinValueValidator
 from django.db import models
+from tidepool.protocol import KEPT_CHECKPOINTS
 
 from core.parameters import parameters_as_text
 
@@ -27,6 +28,7 @@ __all__ = [
     "masked",
     "option_texts",
     "option_values",
+    "options_of_validation",
     "options_shown",
 ]
 
@@ -89,6 +91,16 @@ class OptionColumns(models.Model):
     @property
     def is_bitwise(self) -> bool:
         return self.exactness == self.Exactness.BITWISE
+
+    @property
+    def samples_per_step(self) -> int | None:
+        """Samples of a step over all ranks; None: the script decides."""
+        return self.effective_batch_size
+
+    @property
+    def most_checkpoints(self) -> int:
+        """Number of checkpoints that stay on the disk, beside those that somebody keeps."""
+        return self.checkpoints_kept or KEPT_CHECKPOINTS
 
 
 @dataclass(frozen=True)
@@ -394,6 +406,12 @@ def masked(variables: Mapping[str, str]) -> dict[str, str]:
 def option_values(row: "Options | OptionColumns") -> dict[str, Any]:
     """Return the options of a submission or a job, by name."""
     return {name: getattr(row, name) for name in OPTIONS}
+
+
+def options_of_validation(trained: OptionColumns) -> dict[str, Any]:
+    """Return the options of a run that measures the weights of a training, on one GPU and without checkpoints."""
+    same = {name: getattr(trained, name) for name in ("seed", "effective_batch_size", "requirements")}
+    return {**same, "max_slots": 1, "checkpoint_seconds": 0}
 
 
 def options_shown(row: OptionColumns) -> list[tuple[str, str]]:

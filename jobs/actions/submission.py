@@ -21,7 +21,7 @@ from jobs.actions.submission_checks import (
     check_arguments,
     check_code,
     check_exactness,
-    check_option,
+    check_others,
     check_parameters,
     check_placement,
     check_priority,
@@ -38,7 +38,7 @@ from jobs.files.job_folder import job_folder, stage
 from jobs.files.validation_runs import validation_of, why_not_validated
 from jobs.messages import message
 from jobs.models import InstanceGroup, Job, JobRun, JobTag, Validation
-from jobs.options import OPTIONS, Options, option_values
+from jobs.options import Options, option_values, options_of_validation
 from jobs.queries.serializers import JobStateOutput, as_json
 from jobs.states import JobState, Reason
 from jobs.topics import JOBS, jobs_topic_of
@@ -57,8 +57,6 @@ __all__ = [
 ]
 
 _ELASTIC = RegisteredModelVersion.Engine.ELASTIC
-#: Options with checks of their own: their limits depend on the group, on the model or on each other.
-_CHECKED_APART = {"min_slots", "max_slots", "priority", "exactness", "virtual_ranks"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -188,9 +186,7 @@ def check(given: Submission, owner: User) -> Checked:
     check_arguments(problems, given.arguments, model)
     check_exactness(problems, given, model)
     check_placement(problems, given, group, model)
-    for option in OPTIONS:
-        if option not in _CHECKED_APART:
-            check_option(problems, option, getattr(given, option))
+    check_others(problems, given)
     beginning = find_beginning(
         problems, checkpoint=given.checkpoint, weights=given.initial_weights, user=owner, model=model
     )
@@ -282,14 +278,10 @@ def validate(trained: Job, request: ValidationRequest, owner: User) -> Validatio
         model=trained.model.model.name,
         dataset=(trained.dataset_name or None) if request.dataset is None else request.dataset,
         instance_group=trained.instance_group.name if request.instance_group is None else request.instance_group,
-        max_slots=1,
         priority=trained.priority if request.priority is None else request.priority,
         parameters=trained.parameters,
         arguments=trained.arguments,
-        seed=trained.seed,
-        effective_batch_size=trained.effective_batch_size,
-        requirements=trained.requirements,
-        checkpoint_seconds=0,
+        **options_of_validation(trained),
         initial_weights=trained.pk,
     )
     data = trained.dataset if request.dataset is None else None

@@ -33,6 +33,7 @@ __all__ = [
     "check_enough_virtual_ranks",
     "check_exactness",
     "check_option",
+    "check_others",
     "check_parameters",
     "check_pattern",
     "check_placement",
@@ -48,6 +49,8 @@ __all__ = [
     "with_virtual_ranks",
 ]
 
+#: Options that `check_slots`, `check_priority` and `check_exactness` check.
+_CHECKED_APART = frozenset({"min_slots", "max_slots", "priority", "exactness", "virtual_ranks"})
 #: Of what a script is given beside its parameters: words, and characters of all of them.
 _MAX_ARGUMENTS = 1000
 _MAX_ARGUMENTS_TEXT = 64 * 1024
@@ -318,6 +321,13 @@ def check_option(problems: Problems, name: str, value: Any) -> bool:
         return True
     problems.add(name, f"{option.words} {option.limit_sentence}.")
     return False
+
+
+def check_others(problems: Problems, given: Options) -> None:
+    """Check each option that no other check has looked at."""
+    for name in OPTIONS:
+        if name not in _CHECKED_APART:
+            check_option(problems, name, getattr(given, name))
 
 
 def _is_in_limits(option: Option, value: Any) -> bool:

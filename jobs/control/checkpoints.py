@@ -20,7 +20,7 @@ from pathlib import Path
 from django.conf import settings
 from django.db import connection, transaction
 from tidepool.journal import read_journal
-from tidepool.protocol import KEPT_CHECKPOINTS, CheckpointPublished, Restored
+from tidepool.protocol import CheckpointPublished, Restored
 
 from core.errors import Conflict
 from jobs.control.transition import Why, change, lock_job, record
@@ -97,7 +97,7 @@ def _make_room(job: Job) -> None:
 
     Nobody can continue from one whose files are gone.
     """
-    folder, most = job_folder(job).path, job.checkpoints_kept or KEPT_CHECKPOINTS
+    folder, most = job_folder(job).path, job.most_checkpoints
     own = list(job.checkpoints.order_by("-step", "-attempt"))
     too_many = [checkpoint for checkpoint in own if not checkpoint.kept][most:]
     for checkpoint in own:

@@ -15,6 +15,7 @@ from safetensors.torch import load_file, save_file
 from tidepool.protocol import CHECKPOINT_SECONDS, LaunchSpec
 from tidepool.torch.coordination.publication import aside_name, final_name, prune, publish, sweep
 from tidepool.torch.rank.checkpointer import CheckpointPolicy, StateCopy
+from tidepool.torch.rank.options import Options, chosen_options
 from tidepool.torch.state.checkpoint_files import CheckpointError, load_weights, read_checkpoint, write_files
 from tidepool.torch.state.training_state import Position, TrainingState
 
@@ -169,7 +170,8 @@ def test_leftovers_of_ranks_that_are_gone_are_swept(tmp_path: Path) -> None:
 
 def policy(seconds: float | None = None, *, submitted: float | None = None, every: int | None = None) -> Any:
     launch = LaunchSpec("", "", "", [], "", {}, [], 1, 1, None, 0, "sum", checkpoint_seconds=submitted)
-    found = CheckpointPolicy.of(launch, seconds=seconds, every_epochs=every, kept=None)
+    given = Options(effective_batch_size=1, checkpoint_seconds=seconds, checkpoint_every=every)
+    found = chosen_options(launch, given).checkpoints
     return found.seconds, found.every_epochs
 
 
@@ -182,6 +184,15 @@ def test_when_checkpoints_are_due_follows_the_job_then_the_script() -> None:
     assert policy(5.0, submitted=0.0, every=3) == (0.0, 0), "the job wants none at all"
     assert not CheckpointPolicy(seconds=0).is_due(1e9)
     assert not CheckpointPolicy(every_epochs=0).is_due_after(1)
+
+
+@pytest.mark.parametrize(("submitted", "script", "kept"), [(None, None, None), (None, 5, 5), (3, 5, 3), (3, None, 3)])
+def test_the_job_says_before_the_script_how_many_are_kept(
+    submitted: int | None, script: int | None, kept: int | None
+) -> None:
+    launch = LaunchSpec("", "", "", [], "", {}, [], 1, 1, None, 0, "sum", checkpoints_kept=submitted)
+    given = Options(effective_batch_size=1, checkpoints_kept=script)
+    assert chosen_options(launch, given).checkpoints.kept == kept
 
 
 # --- through real processes ------------------------------------------------------------------------------------------

@@ -50,7 +50,7 @@ def job_compare(request: HttpRequest) -> HttpResponse:
         "figures": comparison_figures(quantities_of(jobs)),
         "columns": ("Training", "Step", "Seconds since its start", "Value"),
         "chart_epochs": any(job.run.epoch for job in jobs),
-        "chart_samples": any(job.effective_batch_size for job in jobs),
+        "chart_samples": any(job.samples_per_step for job in jobs),
         "tables": _tables(jobs),
         "are_over": all(job.state in TERMINAL for job in jobs),
     }

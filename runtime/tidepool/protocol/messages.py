@@ -228,7 +228,7 @@ class WrittenCheckpoint(msgspec.Struct, frozen=True):
 
     size_bytes: int
     sha256: str
-    #: How many of them the script keeps; None: it does not say.
+    #: Number of them to keep; None: neither the job nor its script says one.
     kept: int | None = None
     #: The generation that was to halt with it; None: training goes on.
     halt: int | None = None

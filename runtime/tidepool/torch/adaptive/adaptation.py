@@ -116,7 +116,7 @@ class Adaptation:
 
     def __init__(
         self,
-        adaptive: Adaptive,
+        wanted: Adaptive,
         bounds: Bounds,
         optimizers: Mapping[str, torch.optim.Optimizer],
         scaler: torch.amp.GradScaler | None,
@@ -126,8 +126,8 @@ class Adaptation:
         self._chooser = chooser
         self._kind = kind
         self.bounds = bounds
-        self._rule = chosen_rule(adaptive.rule, optimizers)
-        self._warm_up_steps = adaptive.warm_up_steps
+        self._rule = chosen_rule(wanted.rule, optimizers)
+        self._warm_up_steps = wanted.warm_up_steps
         self._lengths = SquaredNorms(optimizers)
         self._scaler = scaler
         #: Of the step under way.
@@ -323,7 +323,7 @@ class _Meter:
 
 
 def adaptation_of(
-    adaptive: Adaptive,
+    wanted: Adaptive,
     batch_size: int,
     rank_batch_size: int | None,
     virtual_ranks: int | None,
@@ -334,7 +334,7 @@ def adaptation_of(
     """limits: as `LaunchSpec.micro_batch_limits`. Raises ValueError for what cannot be adapted so."""
     from tidepool.torch.adaptive.batch_chooser import BatchChooser  # scipy, which no other training needs
 
-    adaptive.check(batch_size, virtual_ranks)
+    wanted.check(batch_size, virtual_ranks)
     kind = device_kind(next(iter(optimizers.values())).param_groups[0]["params"][0].device)
-    bounds = adaptive.bounds(batch_size, rank_batch_size, limits.get(kind))
-    return Adaptation(adaptive, bounds, optimizers, scaler, BatchChooser(bounds, adaptive.every_seconds), kind)
+    bounds = wanted.bounds(batch_size, rank_batch_size, limits.get(kind))
+    return Adaptation(wanted, bounds, optimizers, scaler, BatchChooser(bounds, wanted.every_seconds), kind)

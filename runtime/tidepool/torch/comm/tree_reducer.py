@@ -18,34 +18,13 @@ from typing import Any
 import torch
 
 from tidepool.env import ask_for_reproducible_kernels
-from tidepool.protocol import LaunchSpec
 from tidepool.torch.comm.process_group import CommunicationError, Group
 from tidepool.torch.comm.reducer import CONTROL_SIZE, Bucket, Reducer, SumReducer
 from tidepool.torch.data import share
 from tidepool.torch.state.buffers import Buffers
 from tidepool.torch.state.update import optimized
 
-__all__ = ["Node", "TreeReducer", "additions", "chosen_virtual_ranks", "merges", "nodes", "reducer_of"]
-
-
-def chosen_virtual_ranks(launch: LaunchSpec | None, exactness: str | None, virtual_ranks: int | None) -> int | None:
-    """The number of parts of each step in exactness `bitwise`; None in `sum`. A job takes precedence over arguments.
-
-    Raises ValueError for arguments that do not fit together.
-    """
-    if exactness not in (None, "sum", "bitwise"):
-        raise ValueError(f"exactness must be 'sum' or 'bitwise', not {exactness!r}")
-    if virtual_ranks is not None and virtual_ranks < 1:
-        raise ValueError(f"virtual_ranks must be at least 1, not {virtual_ranks}")
-    if launch is not None:
-        return launch.virtual_ranks if launch.exactness == "bitwise" else None
-    if exactness != "bitwise":
-        return None
-    if virtual_ranks is None:
-        raise ValueError(
-            "exactness='bitwise' needs virtual_ranks: the results depend on it (a job's page shows its own)"
-        )
-    return virtual_ranks
+__all__ = ["Node", "TreeReducer", "additions", "merges", "nodes", "reducer_of"]
 
 
 def reducer_of(

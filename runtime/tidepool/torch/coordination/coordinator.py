@@ -250,8 +250,8 @@ class Coordinator:
             return
         fault("published")
         self._act(self._membership.published(message, str(path.relative_to(self._folder)), time.time()))
-        submitted = message.written.kept if message.written else None
-        self._clean_up(self._launch.checkpoints_kept or submitted or KEPT_CHECKPOINTS)
+        kept = message.written.kept if message.written else None
+        self._clean_up(kept or KEPT_CHECKPOINTS)
 
     def _clean_up(self, kept: int | None = None) -> None:
         """Remove old checkpoints; one that cannot be removed now is removed with the next one."""

@@ -18,7 +18,6 @@ import torch
 from tidepool.faults import fault
 from tidepool.protocol import (
     CHECKPOINT_SECONDS,
-    LaunchSpec,
     MemberMessage,
     Restoration,
     UnusableCheckpoint,
@@ -42,18 +41,6 @@ class CheckpointPolicy:
     every_epochs: int = 0
     #: None: the coordinator's default.
     kept: int | None = None
-
-    @staticmethod
-    def of(
-        launch: LaunchSpec | None, *, seconds: float | None = None, every_epochs: int | None = None, kept: int | None
-    ) -> "CheckpointPolicy":
-        """Policy of a rank: values of the job take precedence over those of its script."""
-        submitted = launch.checkpoint_seconds if launch else None
-        if submitted is not None:
-            return CheckpointPolicy(submitted, (every_epochs or 0) if submitted else 0, kept)
-        if seconds is None:
-            seconds = 0.0 if every_epochs == 0 else CHECKPOINT_SECONDS
-        return CheckpointPolicy(seconds, every_epochs or 0, kept)
 
     def is_due(self, seconds_since: float) -> bool:
         return self.seconds > 0 and seconds_since >= self.seconds

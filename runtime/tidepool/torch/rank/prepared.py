@@ -25,8 +25,9 @@ from tidepool import rank_process
 from tidepool.journal import last_record
 from tidepool.torch.data import Feed, collate, sample_count, to_device
 from tidepool.torch.rank.object_patches import adopt, refuse_validation, watch_backward
+from tidepool.torch.rank.options import Options
 from tidepool.torch.rank.script_loop import ScriptLoop
-from tidepool.torch.rank.training_loop import Options, TrainingLoop
+from tidepool.torch.rank.training_loop import TrainingLoop
 from tidepool.torch.rank.unsupported import bare_model
 from tidepool.torch.state.randomness import seed_step
 from tidepool.torch.state.training_state import Stateful

@@ -20,8 +20,9 @@ from torch.utils.data import Dataset
 
 from tidepool.torch.adaptive.adaptation import Adaptive
 from tidepool.torch.data import Collate, Feed, collate, sample_count, to_device
+from tidepool.torch.rank.options import Options
 from tidepool.torch.rank.step import Step
-from tidepool.torch.rank.training_loop import Options, TrainingLoop
+from tidepool.torch.rank.training_loop import TrainingLoop
 from tidepool.torch.rank.unsupported import bare_model
 from tidepool.torch.rank.validation import HeldOut, measured, write_result
 from tidepool.torch.state.randomness import seed_step

@@ -13,7 +13,6 @@
 import sys
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
@@ -24,15 +23,16 @@ from tidepool.faults import fault
 from tidepool.goodput.model import Size
 from tidepool.protocol import MemberMessage
 from tidepool.rank_process import RankReleased
-from tidepool.torch.adaptive.adaptation import ADAPTIVE_CONTROL_SIZE, Adaptive, adaptation_of
+from tidepool.torch.adaptive.adaptation import ADAPTIVE_CONTROL_SIZE, Adaptation, adaptation_of
 from tidepool.torch.adaptive.profiler import Profiler
 from tidepool.torch.comm.gather import gather_bytes, packed, unpacked
 from tidepool.torch.comm.process_group import CommunicationError, Group
 from tidepool.torch.comm.reducer import CONTROL_SIZE
-from tidepool.torch.comm.tree_reducer import chosen_virtual_ranks, reducer_of
+from tidepool.torch.comm.tree_reducer import reducer_of
 from tidepool.torch.data import Feed
-from tidepool.torch.rank.checkpointer import Checkpointer, CheckpointPolicy
+from tidepool.torch.rank.checkpointer import Checkpointer
 from tidepool.torch.rank.metrics_file import KEPT_RECORDS, MetricsFile
+from tidepool.torch.rank.options import ChosenOptions, Options, chosen_options
 from tidepool.torch.rank.step import Step, StepParts
 from tidepool.torch.rank.step_division import StepDivision
 from tidepool.torch.rank.transitions import Transitions
@@ -40,32 +40,10 @@ from tidepool.torch.rank.unsupported import Layout, check_engine, check_trainabl
 from tidepool.torch.state.buffers import Buffers
 from tidepool.torch.state.checkpoint_files import write_weights
 from tidepool.torch.state.randomness import Generators
-from tidepool.torch.state.training_state import Position, Stateful, TrainingState
+from tidepool.torch.state.training_state import Position, TrainingState
 from tidepool.torch.state.update import Update
 
-__all__ = ["Options", "TrainingLoop", "agreed_generation"]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Options:
-    """Options of a training; `Session` describes each."""
-
-    effective_batch_size: int
-    rank_batch_size: int | None = None
-    seed: int = 0
-    registered: Mapping[str, Stateful] = field(default_factory=dict)
-    warm_up: Callable[[], None] | None = None
-    checkpoint_every: int | None = None
-    checkpoint_seconds: float | None = None
-    checkpoints_kept: int | None = None
-    before_update: Callable[[], None] | None = None
-    after_update: Callable[[], None] | None = None
-    scaler: torch.amp.GradScaler | None = None
-    exactness: str | None = None
-    virtual_ranks: int | None = None
-    adaptive: Adaptive | None = None
-    #: Off the cluster, the group that several processes have formed.
-    group: Group | None = None
+__all__ = ["TrainingLoop", "agreed_generation"]
 
 
 class TrainingLoop:
@@ -89,39 +67,26 @@ class TrainingLoop:
     caught_up = False
 
     def __init__(self, model: torch.nn.Module, optimizers: dict[str, torch.optim.Optimizer], options: Options) -> None:
-        if options.effective_batch_size < 1:
-            raise ValueError(f"effective_batch_size must be at least 1, not {options.effective_batch_size}")
         self.context: RankContext | None = rank_context()
         launch = self.context.launch if self.context else None
+        chosen = chosen_options(launch, options)
         check_engine(launch)
         self.model, self.optimizers = model, optimizers
         check_trainable(self.model, self.optimizers)
         self.layout = Layout(self.model, self.optimizers)
         self._parameters = list(self.model.parameters())
-        self.seed = launch.seed if launch else options.seed
-        size = launch.effective_batch_size if launch and launch.effective_batch_size else options.effective_batch_size
-        self.position = Position(effective_batch_size=size)
-        #: Parts of each step in exactness "bitwise"; None in "sum", where each rank computes one.
-        self.virtual_ranks = chosen_virtual_ranks(launch, options.exactness, options.virtual_ranks)
+        self.seed, self.virtual_ranks = chosen.seed, chosen.virtual_ranks
+        self.position = Position(effective_batch_size=chosen.batch_size)
         self._warm_up = options.warm_up
         self._reported: dict[str, float] = {}
         self.metrics = MetricsFile(self.folder)
-        of_whom = self.virtual_ranks, self.optimizers, options.scaler
-        adapts = options.adaptive if launch is None or launch.adaptive != "off" else None
-        limits = launch.micro_batch_limits if launch else {}
-        self.adaptation = adaptation_of(adapts, size, options.rank_batch_size, *of_whom, limits) if adapts else None
+        self.adaptation = self._adaptation(chosen, options)
         state = self._set_up_steps(options)
         self.transitions = Transitions(self.context, state, options.group)
         how = self.virtual_ranks, options.rank_batch_size, self.adaptation
         self.division = StepDivision(self.seed, self.position, self.transitions, *how)
         self._profiler.most_micro_batch = self.division.most_micro_batch
-        policy = CheckpointPolicy.of(
-            launch,
-            seconds=options.checkpoint_seconds,
-            every_epochs=options.checkpoint_every,
-            kept=options.checkpoints_kept,
-        )
-        self._checkpoints = Checkpointer(self.transitions, policy)
+        self._checkpoints = Checkpointer(self.transitions, chosen.checkpoints)
         #: Called before a recovery: it puts back what has been done since the newest boundary.
         self.before_recovery: Callable[[], None] = lambda: None
         #: Called on all ranks at a boundary before ranks go, and with them what only they have; it may sum.
@@ -129,6 +94,13 @@ class TrainingLoop:
         #: Off the cluster: whether this process was told to stop, and what all of them do then, after the same step.
         self.is_stop_requested: Callable[[], bool] = lambda: False
         self.stop: Callable[[], None] = lambda: None
+
+    def _adaptation(self, chosen: ChosenOptions, options: Options) -> Adaptation | None:
+        if chosen.batch_rule is None:
+            return None
+        limits = self.context.launch.micro_batch_limits if self.context else {}
+        of_whom = self.virtual_ranks, self.optimizers, options.scaler
+        return adaptation_of(chosen.batch_rule, chosen.batch_size, options.rank_batch_size, *of_whom, limits)
 
     def _set_up_steps(self, options: Options) -> TrainingState:
         self.buffers = Buffers(self.model)
