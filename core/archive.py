@@ -1,9 +1,9 @@
-"""Unpacks archives that users upload.
+"""Unpacking of archives that users upload.
 
-The standard library's extraction filters can be bypassed on the Pythons that we support, and what an archive declares
-about itself may be a lie. So nothing here asks an archive to extract itself: only regular files and folders are
-recreated, by names that were checked, and the caps count what is really read and written. Everything happens in a
-fresh folder beside the destination, which is renamed at the end and removed when anything fails.
+The standard library's extraction filters can be bypassed on the Pythons that we support, and an archive's own
+declarations may be false. Therefore no archive extracts itself here: only regular files and folders are
+recreated, under checked names, and the limits count the bytes that are really read and written. Files are unpacked
+into a new folder beside the destination, which is renamed at the end, or removed if anything fails.
 """
 
 import gzip
@@ -30,10 +30,10 @@ _MAX_DEPTH = 32
 _MAX_NAME_BYTES = 255
 _TAR_SUFFIXES = (".tar", ".tar.gz", ".tgz")
 ARCHIVE_SUFFIXES = (*_TAR_SUFFIXES, ".zip")
-#: The longest single read that unpacking needs: a longer one is a header that would fill the memory.
+#: Longest single read that unpacking needs; a longer one is a header that would fill the memory.
 _MAX_HEADER_BYTES = _MEBIBYTE
-#: What readers of a damaged archive raise: ValueError where its directory points before its start, IndexError for a
-#: name of no length.
+#: Exceptions of readers for a damaged archive: ValueError if its directory points before its start, IndexError for an
+#: empty name.
 _BROKEN = (
     tarfile.TarError,
     zipfile.BadZipFile,
@@ -52,7 +52,7 @@ _BROKEN = (
 class Limits:
     max_bytes: int
     max_files: int
-    #: Bytes written per byte uploaded, judged once 10 MiB are written.
+    #: Largest ratio of written to uploaded bytes, checked once 10 MiB are written.
     max_ratio: float = 200.0
 
 
@@ -64,11 +64,11 @@ def store_uploads(
     single: Iterable[str],
     unwrap: bool = False,
 ) -> None:
-    """Put uploads, by content and name, side by side into `destination`, a folder that does not exist yet.
+    """Put uploads, given as (content, name), side by side into `destination`, a folder that does not exist yet.
 
-    Of an archive that is its content, below caps that hold for all of them together.
-    single: suffixes of files that are taken as they are.
-    unwrap: where the first is a single folder that holds everything, that is the destination.
+    Archives are unpacked, with limits on all uploads together.
+    single: suffixes of files that are stored as they are.
+    unwrap: if the first upload consists of a single folder, the destination is that folder.
     """
     scratch = destination.with_name(f".incoming-{secrets.token_hex(8)}")
     folder = scratch / "content"
@@ -90,7 +90,7 @@ def store_uploads(
 
 
 def _wrapped(folder: Path) -> Path:
-    inner = [path for path in folder.iterdir() if not path.name.startswith("._")]  # those macOS puts beside them
+    inner = [path for path in folder.iterdir() if not path.name.startswith("._")]  # without macOS's metadata files
     return inner[0] if len(inner) == 1 and inner[0].is_dir() else folder
 
 
@@ -105,14 +105,14 @@ def _fill(folder: Path, upload: IO[bytes], name: str, budget: "_Budget", single:
         entries = iter([(os.path.basename(name), upload)])
     else:
         kinds = ", ".join([*single, *ARCHIVE_SUFFIXES])
-        raise _refused(f"The file {name!r} is of a kind that is not taken: upload one of {kinds}.")
+        raise _refused(f"The file {name!r} is of a kind that is not accepted: upload one of {kinds}.")
     for entry_name, content in entries:
         _write(folder, entry_name, content, budget)
     if budget.files == before:
-        raise _refused(f"The archive {name!r} holds no file.")
+        raise _refused(f"The archive {name!r} contains no file.")
 
 
-#: Name, and content; None: a folder.
+#: (name, content) of an archive's entry; the content of a folder is None.
 _Entry = tuple[str, IO[bytes] | None]
 
 
@@ -175,7 +175,7 @@ def _tar_entries(upload: IO[bytes], budget: _Budget) -> Iterator[_Entry]:
     compressed = upload.read(2) == b"\x1f\x8b"
     upload.seek(0)
     plain: Any = gzip.GzipFile(fileobj=upload) if compressed else upload
-    # "r:" never guesses another compression, and reads a header in one piece: the meter sees how long it claims to be.
+    # "r:" never guesses another compression, and reads a header in one piece, so the meter sees its claimed length.
     with tarfile.open(fileobj=_Metered(plain, budget), mode="r:") as archive:  # type: ignore[call-overload]
         for member in archive:
             if member.isdir():
@@ -187,7 +187,7 @@ def _tar_entries(upload: IO[bytes], budget: _Budget) -> Iterator[_Entry]:
 
 
 class _Metered:
-    """A tar stream that refuses to be read in bulk: long headers and skipped contents count, too."""
+    """A tar stream that refuses long reads, and counts skipped contents as read."""
 
     def __init__(self, stream: IO[bytes], budget: _Budget) -> None:
         self._stream = stream

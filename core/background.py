@@ -31,26 +31,26 @@ _POLL_SECONDS = 0.5
 #: Time between SIGTERM and SIGKILL, for all children together.
 _GRACE_SECONDS = 4.0
 _REAP_SECONDS = 0.02
-#: A child without a sign of life for so long is stuck; the worker then gives none either.
+#: Seconds without a sign of life after which a child is stuck; the worker then gives no sign of life either.
 _STUCK_SECONDS = 90.0
 _Backoff = partial(Backoff, first_seconds=1.0, longest_seconds=30.0, settled_seconds=60.0)
 
 
 @dataclass(frozen=True)
 class BackgroundTask:
-    """A kind of work. All that its functions know from one call to the next is in the database."""
+    """A kind of work. Its functions keep their state between calls in the database."""
 
     name: str
-    #: Works in a child process until the event is set or, with `has_work`, until no work is left.
+    #: Function that works in a child process until the event is set or, with `has_work`, until no work is left.
     run: Callable[[threading.Event], None]
-    #: Returns whether the worker shall fork a child; None: the child runs all the time.
+    #: Function that returns whether the worker is to fork a child; None: the child runs all the time.
     has_work: Callable[[], bool] | None = None
 
 
 @dataclass
 class _Child:
     task: BackgroundTask
-    #: None: no child process runs.
+    #: Process of the child; None if it does not run.
     pid: int | None = None
     backoff: Backoff = field(default_factory=_Backoff)
     is_stuck: bool = False
@@ -65,7 +65,7 @@ class BackgroundWorker:
 
     def run(self) -> None:
         """Watch the tasks; end all children within the grace time once the event is set."""
-        # A collection writes to every object, and so would copy the memory that the children share.
+        # A garbage collection writes to every object, which would copy the memory that the children share.
         gc.collect()
         gc.freeze()
         try:
@@ -107,7 +107,7 @@ class BackgroundWorker:
             logger.exception("task=%s failed", task.name)
         finally:
             logging.shutdown()
-            # What the worker does at its own exit must not be done by its children.
+            # Children must not run the worker's exit handlers.
             os._exit(code)
 
     def _end_children(self) -> None:
@@ -126,7 +126,7 @@ class BackgroundWorker:
 
 
 def _exit_code(pid: int) -> int | None:
-    """Reap the child process; None: it still runs."""
+    """Reap the child process and return its exit code; None if it still runs."""
     reaped, status = os.waitpid(pid, os.WNOHANG)
     return os.waitstatus_to_exitcode(status) if reaped else None
 

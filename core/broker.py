@@ -16,7 +16,7 @@ ANSWER_SECONDS = 2.0
 
 
 def redis_url(celery_url: str) -> str:
-    """Celery's form of the URL in redis-py's: `redis+socket:///p?virtual_host=0` becomes `unix:///p?db=0`."""
+    """Return Celery's URL in redis-py's form: `redis+socket:///p?virtual_host=0` becomes `unix:///p?db=0`."""
     parts = urlsplit(celery_url)
     if parts.scheme != "redis+socket":
         return celery_url
@@ -26,12 +26,12 @@ def redis_url(celery_url: str) -> str:
 
 
 def connect() -> redis.Redis:
-    """A client for this process. It answers or fails within `ANSWER_SECONDS`."""
+    """Return the client of this process. It answers or fails within `ANSWER_SECONDS`."""
     return _connect(settings.TIDEPOOL_BROKER_URL)
 
 
 def connect_async() -> redis.asyncio.Redis:
-    """A client for the running event loop; the caller closes it. Reading from a subscription may wait for ever."""
+    """Return a client for the running event loop; the caller closes it. Reading a subscription may block forever."""
     return redis.asyncio.Redis.from_url(
         redis_url(settings.TIDEPOOL_BROKER_URL), socket_connect_timeout=CONNECT_SECONDS, health_check_interval=10
     )

@@ -1,7 +1,7 @@
 """Figures of the pages as Plotly JSON, checked by Plotly's own validators; `static/js/charts.js` draws them.
 
-The server decides what is drawn and how it looks. The browser does what only it can: the theme's colours, the viewer's
-time zone, stacking the bands on one time axis, and what comes live. Each trace says in `meta` what it is.
+The server decides the content and look of a figure. The browser adds the theme's colours, the viewer's
+time zone, the stacking of bands on one time axis, and live data. `meta` of each trace names its kind.
 """
 
 import json
@@ -18,7 +18,7 @@ from core.time import iso
 
 __all__ = ["SEVERAL", "Band", "JobLook", "Step", "figure", "fill_pattern", "job_look", "tide_figure"]
 
-#: Okabe and Ito's hues and four more by lightness, ordered so that jobs submitted one after the other look different.
+#: Colours of jobs: Okabe and Ito's and four more by lightness, in an order that makes consecutive jobs look different.
 _COLOURS = (
     "#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#8A5A00",
     "#F0E442", "#5B3F9B", "#D55E00", "#7FCDB0", "#004D6E", "#9C9A3C",
@@ -27,13 +27,13 @@ _LIGHT = frozenset({"#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#F0E442", "#D55
 #: Plotly's shapes for the classes `pattern-0` to `pattern-5` of the style sheet.
 _PATTERN_SHAPES = ("", "/", "|", ".", "\\", "-")
 
-#: By the distance of two ticks in milliseconds: seconds are shown where minutes would repeat.
+#: Tick formats by the distance of two ticks in milliseconds: seconds are shown if minutes would repeat.
 _TICK_FORMATS = [
     {"dtickrange": [None, 59_999], "value": "%H:%M:%S\n%b %-d"},
     {"dtickrange": [60_000, None], "value": "%H:%M\n%b %-d"},
 ]
 
-#: What all figures have.
+#: Layout that all figures share.
 _LAYOUT = {
     "margin": {"l": 52, "r": 16, "t": 8, "b": 44},
     "paper_bgcolor": "rgba(0,0,0,0)",
@@ -47,44 +47,45 @@ _LAYOUT = {
 
 @dataclass(frozen=True)
 class JobLook:
-    #: 0..11: the CSS class `job-<hue>` has the same colour.
+    #: Index of the colour, 0 to 11; the CSS class `job-<hue>` has the same colour.
     hue: int
     colour: str
-    #: Black or white: readable on the colour.
+    #: Text colour that is readable on the colour: black or white.
     ink: str
     letter: str
-    #: 0..5: the CSS class `pattern-<pattern>`.
+    #: Index of the pattern, 0 to 5, for the CSS class `pattern-<pattern>`.
     pattern: int
 
 
-#: Of jobs that are shown as one band.
+#: Look of several jobs that share a band.
 SEVERAL = JobLook(0, "#868e96", "#000000", "", 0)
 
 
 @dataclass(frozen=True)
 class Step:
-    """From `at` on a job has `slots` GPUs."""
+    """A change to `slots` GPUs at the time `at`."""
 
     at: datetime
-    #: A mean where a figure shows long times.
+    #: Number of GPUs; a mean in figures of long times.
     slots: float
-    #: Why, in the scheduler's sentence; empty where the viewer may not know.
+    #: Reason in the scheduler's sentence; empty if the viewer may not know it.
     text: str = ""
     pause_ms: float | None = None
 
 
 @dataclass(frozen=True)
 class Band:
-    #: 0: several jobs as one.
+    #: Id of the job; 0 for a band of several jobs.
     job: int
     label: str
     steps: Sequence[Step]
 
 
 def job_look(job: int) -> JobLook:
-    """The same for a job everywhere. Neighbours by number differ in all three, and those of one hue in the pattern.
+    """Return the look of a job, the same on all pages.
 
-    312 in a row differ in letter or hue: 26 letters and 12 hues alone would meet again after 156.
+    Consecutive jobs differ in hue, letter and pattern, and neighbours with the same hue in the pattern. 312 consecutive
+    jobs differ in letter or hue: 26 letters and 12 hues alone would repeat after 156.
     """
     hue = job % len(_COLOURS)
     colour = _COLOURS[hue]
@@ -102,11 +103,12 @@ def tide_figure(
     capacities: Sequence[Step] | None = None,
     limit: str = "Most that it may have",
 ) -> dict[str, Any]:
-    """GPUs over time. `pool`: what no band has is free, and hatched; else one job, or a group's, under its limit.
+    """Return a figure of GPUs over time.
 
-    held: how many were held; what no band has of them changed hands.
-
-    capacities: the capacity as it was, where that is known; without them the line is that of now.
+    pool: whether the figure shows the cluster, with GPUs outside of all bands hatched as free; otherwise it shows a job
+    or a group below its limit.
+    held: number of held GPUs; those outside of all bands change hands.
+    capacities: past capacities, if known; otherwise the line shows the current one.
     """
     label = "GPUs in the pool" if pool else limit
     traces = [
@@ -134,15 +136,15 @@ def tide_figure(
         meta={"kind": "tide", "capacity": capacity, "has_past_capacity": capacities is not None, "pool": pool},
         hovermode="closest",
     )
-    # Plotly's checks take longer than all else on a page of many jobs; what a band is made of is checked once, below.
+    # Plotly's validation is the slowest part of a page with many jobs, so bands are plain dicts, built below.
     values["data"] = [*map(_band_trace, bands), *values["data"]]
     return values
 
 
 def figure(traces: Sequence[go.Scatter], **looks: Any) -> dict[str, Any]:
-    """Return a figure as `json_script` takes it. looks: of its layout; the browser adds the theme's colours.
+    """Return a figure for `json_script`. looks: keywords of the layout; the browser adds the theme's colours.
 
-    Plotly has checked each trace as it was made, and checks the layout here; a `go.Figure` would check all of it again.
+    Plotly validated each trace when it was made, and validates the layout here; a `go.Figure` would validate all again.
     """
     layout = go.Layout(**{**_LAYOUT, **looks})
     parts = {"data": [trace.to_plotly_json() for trace in traces], "layout": layout.to_plotly_json()}
@@ -157,7 +159,7 @@ def _band_trace(band: Band) -> dict[str, Any]:
         "x": [iso(step.at) for step in band.steps],
         "y": [step.slots for step in band.steps],
         "customdata": [[step.text, step.pause_ms] for step in band.steps],
-        # Plotly reads a little markup in names, and people name jobs.
+        # Plotly interprets some markup in names, and users name jobs.
         "name": escape(f"{look.letter} · {band.label}" if band.job else band.label, quote=False),
         "meta": {"kind": "band", "job": band.job, "label": band.label},
         "mode": "lines",
@@ -170,13 +172,13 @@ def _band_trace(band: Band) -> dict[str, Any]:
 
 
 def fill_pattern(look: JobLook) -> dict[str, Any]:
-    """The pattern that the job has in the slot map."""
+    """Return the pattern of the job in the slot map."""
     shade = {"fgcolor": look.ink, "bgcolor": look.colour, "fgopacity": 0.16, "fillmode": "replace"}
     return {"shape": _PATTERN_SHAPES[look.pattern], "size": 9, "solidity": 0.3, **shade}
 
 
 def _changing_trace(held: Sequence[Step]) -> go.Scatter:
-    """Trace of GPUs that are held and do not train; drawn above the bands, up to the height that `held` gives."""
+    """Return the trace of GPUs that are held but do not train, drawn above the bands up to `held`."""
     return go.Scatter(
         x=[iso(step.at) for step in held],
         y=[step.slots for step in held],
@@ -220,7 +222,7 @@ def _capacity_trace(capacity: int, label: str, capacities: Sequence[Step]) -> go
 
 
 def _changes_trace() -> go.Scatter:
-    """A marker at each change of a band; the browser places them on top of their bands."""
+    """Return the trace of markers at changes of a band; the browser places them on top of their bands."""
     return go.Scatter(
         x=[],
         y=[],

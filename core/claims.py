@@ -16,14 +16,14 @@ from django.db.models import Q, QuerySet
 
 __all__ = ["Claim", "ClaimLost", "Claimable", "Claims"]
 
-#: Rows that `claim_first` tries before it gives up: others claim rows at the same time.
+#: Number of rows that `claim_first` tries, because others claim rows at the same time.
 _MAX_ATTEMPTS = 5
 
 
 class Claimable(models.Model):
     """Base of rows that workers claim."""
 
-    #: Token of the claim; "": nobody works on the row.
+    #: Token of the claim; "" if no worker holds the row.
     claim = models.CharField(max_length=32, blank=True, default="")
     claimed_until = models.DateTimeField(null=True)
 
@@ -53,7 +53,7 @@ class Claims(Generic[Row]):
     model: type[Row]
     #: Duration of a claim that is not renewed.
     duration: timedelta
-    #: Columns by which a row says that it waits for a worker.
+    #: Columns of a row that waits for a worker.
     waiting: Mapping[str, Any]
     #: Columns that a claimed row has instead.
     working: Mapping[str, Any] = field(default_factory=dict)
@@ -66,7 +66,7 @@ class Claims(Generic[Row]):
         return self.model._default_manager.filter(Q(**self.waiting) | expired).order_by("pk")
 
     def claim_first(self, rows: QuerySet[Row], now: datetime, **columns: Any) -> Claim[Row] | None:
-        """Claim the first of these rows, which are some of `free`; None: there is none left.
+        """Claim the first of these rows, a subset of `free`; return None if there is none left.
 
         `columns` are written together with the claim.
         """
@@ -76,10 +76,10 @@ class Claims(Generic[Row]):
         return None
 
     def claim(self, pk: Any, now: datetime, *, only: Q | None = None, **columns: Any) -> Claim[Row] | None:
-        """Claim the row with this key if it is free and as `only` says; else return None.
+        """Claim the row with this key if it is free and matches `only`; otherwise return None.
 
-        `only` must be about the row's own columns: conditions on other tables are not looked at again after the
-        update has waited for another worker's.
+        `only` must refer to the row's own columns: conditions on other tables are not evaluated again after the
+        update has waited for that of another worker.
         """
         token = secrets.token_hex(8)
         free = self.free(now).order_by().filter(only or Q(), pk=pk)

@@ -1,6 +1,6 @@
-"""Serializers of dataclasses: an answer's fields, types and `null` are declared once, by its dataclass.
+"""Serializers made from dataclasses, which declare the fields, types and `null` of a response once.
 
-The meaning of a field, for the API's description, is a text beside its type: `Annotated[int, "GPUs that it has."]`.
+A text beside a field's type is its description in the API: `Annotated[int, "GPUs that it has."]`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -27,7 +27,7 @@ _FIELDS: dict[Any, type[serializers.Field[Any, Any, Any, Any]]] = {
 def output_of(
     kind: type[Any], name: str = "", /, *, without: Sequence[str] = (), **others: serializers.Field[Any, Any, Any, Any]
 ) -> type[serializers.Serializer[Any]]:
-    """Make the serializer of a dataclass. `without`: fields to leave out. `others`: fields in place of its own."""
+    """Return a serializer of a dataclass. `without`: fields to leave out. `others`: fields that replace its own."""
     hints = get_type_hints(kind, include_extras=True)
     own = {each.name: _field(hints[each.name]) for each in fields(kind) if each.name not in (*without, *others)}
     return type(name or f"{kind.__name__}Output", (serializers.Serializer,), {**own, **others})

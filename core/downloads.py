@@ -1,4 +1,4 @@
-"""Files that are sent while they are read, and tables as CSV."""
+"""Responses that stream files while they are read, and tables as CSV."""
 
 import csv
 import io
@@ -13,7 +13,7 @@ from rest_framework.request import Request
 __all__ = ["Cell", "csv_chunks", "file_response", "safe_cell"]
 
 Cell = str | int | float | None
-#: Spreadsheets run what begins so, after blanks as well.
+#: Beginning of text that a spreadsheet would run as a formula, also after blanks.
 _FORMULA = re.compile(r"\s*[=+\-@]|[\t\r]")
 _ROWS_PER_CHUNK = 200
 
@@ -21,7 +21,7 @@ _ROWS_PER_CHUNK = 200
 def file_response(
     request: Request, chunks: Iterator[bytes], name: str, content_type: str = "application/zip"
 ) -> StreamingHttpResponse:
-    """A file to be saved, sent while it is read. `name` is one that a header can hold."""
+    """Return a download that is sent while it is read. `name` must be valid in a header."""
     is_async = isinstance(request._request, ASGIRequest)
     response = StreamingHttpResponse(_in_threads(chunks) if is_async else chunks, content_type=content_type)
     response["Content-Disposition"] = f'attachment; filename="{name}"'
@@ -29,19 +29,19 @@ def file_response(
 
 
 async def _in_threads(chunks: Iterator[bytes]) -> AsyncIterator[bytes]:
-    """An ASGI server would collect a plain iterator in memory before it sends anything."""
+    """Iterate over the chunks in threads; an ASGI server would collect a plain iterator in memory first."""
     following = sync_to_async(lambda: next(chunks, None))
     while (chunk := await following()) is not None:
         yield chunk
 
 
 def safe_cell(value: Cell) -> Cell:
-    """A leading apostrophe makes a formula text; numbers stay numbers. The same rule as `csvCell` in figure.js."""
+    """Return the cell, with an apostrophe before a formula. The same rule as `csvCell` in figure.js."""
     return f"'{value}" if isinstance(value, str) and _FORMULA.match(value) else value
 
 
 def csv_chunks(head: Sequence[str], rows: Iterable[Sequence[Cell]]) -> Iterator[bytes]:
-    """The file piece by piece, while the rows are read."""
+    """Yield the CSV file in pieces, while the rows are read."""
     buffer = io.StringIO()
     writer = csv.writer(buffer)
     writer.writerow(head)
@@ -56,5 +56,5 @@ def _taken(buffer: io.StringIO) -> bytes:
     text = buffer.getvalue()
     buffer.seek(0)
     buffer.truncate()
-    # Names may have halves of characters that UTF-8 cannot hold.
+    # Names may have lone surrogates, which UTF-8 cannot encode.
     return text.encode("utf-8", errors="replace")

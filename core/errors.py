@@ -1,10 +1,10 @@
 """Errors that are shown to users.
 
-    UserError (400)      what was given does not fit; `fields` says where
-    ├── NotAllowed (403) it exists and may be seen, but this user must not do that
-    ├── NotFound (404)   it does not exist, or this user must not know
-    ├── TooMany (429)    it fits, but later: `retry_seconds`
-    └── Conflict (409)   it would have fitted, but not in the state that things are in
+    UserError (400)      the request is invalid; `fields` says where
+    ├── NotAllowed (403) the user may see the object, but may not do this to it
+    ├── NotFound (404)   the object does not exist, or the user may not know of it
+    ├── TooMany (429)    the request is valid, but too early: `retry_seconds`
+    └── Conflict (409)   the request is valid but conflicts with the current state
 
 The message is one sentence that says what to do. Pages, the API and commands show it as it is.
 """
@@ -24,7 +24,7 @@ class UserError(ValueError):
         super().__init__(message)
         self.message = message
         self.code = code or self.default_code
-        #: Field name -> sentences.
+        #: Errors: field name -> sentences.
         self.fields = {name: list(sentences) for name, sentences in (fields or {}).items()}
 
 
@@ -53,5 +53,5 @@ class TooMany(UserError):
 
 
 def field_error(name: str, sentence: str, *, code: str | None = None) -> UserError:
-    """One field's mistake."""
+    """Return an error about one field."""
     return UserError(sentence, code=code, fields={name: [sentence]})

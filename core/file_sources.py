@@ -1,4 +1,4 @@
-"""Sources of files: a path below an allowed root, or an upload that is put there."""
+"""Sources of files: a path below an allowed root, or an upload that is stored there."""
 
 import re
 import secrets
@@ -30,20 +30,20 @@ class Source:
 
     path: str = ""
     upload: Upload | None = None
-    #: Put beside the upload.
+    #: Further uploads that are stored beside the first one.
     more: Sequence[Upload] = ()
-    #: Of an upload that is one folder with everything in it, the content.
+    #: Whether an upload that consists of a single folder is replaced by the folder's content.
     unwrap: bool = False
 
 
 def given_source(path: str, file: Any) -> Source:
-    """The source that a form or a request gives. `file`: Django's UploadedFile or None."""
+    """Return the source in a form or a request. `file`: Django's UploadedFile or None."""
     return Source(path, Upload(file.name, file.file) if file else None)
 
 
 @contextmanager
 def obtained(source: Source, roots: Sequence[Path], *, label: str, single: Sequence[str]) -> Iterator[Path]:
-    """The folder with the files. An uploaded one is removed again when the body fails."""
+    """Yield the folder with the files. If the body fails, an uploaded one is removed."""
     if bool(source.path) == bool(source.upload):
         sentence = "Give either a path on the server or a file to upload."
         raise UserError(sentence, fields={"path": [sentence]})
@@ -61,7 +61,7 @@ def obtained(source: Source, roots: Sequence[Path], *, label: str, single: Seque
 
 
 def new_upload_folder(roots: Sequence[Path], label: str) -> Path:
-    """A path of its own for what will be unpacked there."""
+    """Return a new path into which an upload can be unpacked."""
     return roots[0] / "uploads" / f"{slug(label)}-{secrets.token_hex(6)}"
 
 

@@ -1,4 +1,4 @@
-"""`/api/v1/folders/` and `/api/v1/uploads/`: where files of datasets and models come from."""
+"""REST addresses `/api/v1/folders/` and `/api/v1/uploads/`, the sources of files for datasets and models."""
 
 from typing import IO, Any
 
@@ -58,7 +58,8 @@ class Folders(GenericAPIView[Any]):
         return Response(FoldersOutput(found).data)
 
 
-# Base of what registers files: `path` and `file` become the `source`. No docstring: the API would describe it by it.
+# Base of serializers that register files: `path` and `file` become the `source`. A docstring would go into the API's
+# description.
 class SourceInput(serializers.Serializer[Any]):
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
         return {"source": given_source(attrs.pop("path"), attrs.pop("file")), **attrs}
@@ -85,7 +86,7 @@ class UploadOutput(serializers.ModelSerializer[Upload]):
 
 
 class Octets(BaseParser):
-    """Hands the body over as it comes."""
+    """Parser that returns the body as a stream."""
 
     media_type = _OCTETS
 
@@ -94,7 +95,7 @@ class Octets(BaseParser):
 
 
 class UploadList(ListAPIView[Upload]):
-    """One's uploads that are not finished; POST begins one."""
+    """Your unfinished uploads; POST begins one."""
 
     serializer_class = UploadOutput
     pagination_class = Pages
@@ -109,7 +110,7 @@ class UploadList(ListAPIView[Upload]):
 
 
 class UploadDetail(GenericAPIView[Upload]):
-    """One upload: GET says how far it is, PATCH adds a piece, DELETE gives it up."""
+    """One upload: GET returns its progress, PATCH adds a piece, DELETE removes it."""
 
     serializer_class = UploadOutput
     parser_classes = [Octets]
@@ -134,7 +135,7 @@ class UploadDetail(GenericAPIView[Upload]):
         uploads.append(row, offset, content)
         return Response(UploadOutput(row).data)
 
-    @extend_schema(responses={204: OpenApiResponse(description="It is removed.")})
+    @extend_schema(responses={204: OpenApiResponse(description="Removed.")})
     def delete(self, request: Request, upload: int) -> Response:
         uploads.discard(uploads.find_upload(signed_in(request), upload))
         return Response(status=204)

@@ -1,4 +1,4 @@
-"""Filters of lists: one django-filter FilterSet for a list's page, its API and its CSV file."""
+"""Filters of lists: one django-filter FilterSet serves a list's page, its API and its CSV file."""
 
 from collections.abc import Mapping
 from datetime import datetime, timedelta
@@ -24,7 +24,7 @@ class _TextField(forms.CharField):
     def to_python(self, value: Any) -> str:
         text = str(super().to_python(value))
         if not is_storable(text):
-            raise ValidationError("This has characters that no name has: leave them out.")
+            raise ValidationError("This contains characters that no name has: leave them out.")
         return text
 
 
@@ -43,13 +43,13 @@ class TextFilter(CharFilter):  # type: ignore[misc]  # django-filter has no type
 
 
 class MomentFilter(DateTimeFilter):  # type: ignore[misc]
-    """A day in UTC, or a moment."""
+    """Filter by a day in UTC, or a moment."""
 
     field_class = _MomentField
 
 
 def choice_filter(what: str, choices: Mapping[str, Any] | list[str], **options: Any) -> ChoiceFilter:
-    """One of `choices`; `what` begins the sentence that refuses another one, such as "There is no such state"."""
+    """Return a filter by one of `choices`. `what` begins the error sentence, such as "There is no such state"."""
     sentence = f"{what}: take one of {', '.join(choices)}."
     return ChoiceFilter(
         choices=[(choice, choice) for choice in choices], error_messages={"invalid_choice": sentence}, **options
@@ -57,15 +57,15 @@ def choice_filter(what: str, choices: Mapping[str, Any] | list[str], **options: 
 
 
 def within(periods: Mapping[str, timedelta], name: str) -> datetime:
-    """The moment at which a period began that ends now."""
+    """Return the start of the period that ends now."""
     return timezone.now() - periods[name]
 
 
 class ListFilter(FilterSet):  # type: ignore[misc]
-    """The filter of an address's parameters; others are left out. UserError says what is wrong with each."""
+    """The filter in the parameters of an address; other parameters are ignored. Raises UserError for invalid ones."""
 
     def __init__(self, given: Mapping[str, str] | None = None) -> None:
-        #: Parameters that filter, without empty ones.
+        #: Parameters of the filter, without empty ones.
         self.given = {name: text for name in self.base_filters if (text := (given or {}).get(name, "").strip())}
         super().__init__(self.given)
         if problems := {name: list(sentences) for name, sentences in self.form.errors.items()}:
@@ -79,10 +79,10 @@ class ListFilter(FilterSet):  # type: ignore[misc]
 
     @property
     def address(self) -> str:
-        """The parameters as an address has them."""
+        """Return the parameters as a query string."""
         return urlencode(self.given)
 
     def of(self, rows: QuerySet[Row]) -> QuerySet[Row]:
-        """Return the rows that fit."""
+        """Return the rows that match."""
         fitting: QuerySet[Row] = self.filter_queryset(rows)
         return fitting

@@ -1,4 +1,4 @@
-"""Folders that users name, upload or pick: where they may be, and what is in them. Never a whole disk."""
+"""Folders that users name, upload or pick: allowed locations and contents."""
 
 import hashlib
 import heapq
@@ -22,12 +22,12 @@ __all__ = [
     "resolve_under",
 ]
 
-#: More than this is not read at registration: it would keep the request waiting for minutes.
+#: Largest folder in bytes that is read at registration; more would take minutes in a request.
 HASHED_BYTES = 2 * 1024**3
 _CHUNK = 1024 * 1024
-#: Entries on a page of a listing.
+#: Number of entries on a page of a listing.
 PAGE_SIZE = 200
-#: Tidepool's own folders below the first root: what is in there is registered already.
+#: Tidepool's own folders below the first root, whose contents are registered already.
 _OWN = ("uploads", "sets")
 
 
@@ -55,7 +55,7 @@ class Entry:
 @dataclass(frozen=True)
 class Listing:
     path: Annotated[str, "Empty where it lists the roots."]
-    #: (name, path) from a root down to here.
+    #: Folders from a root down to this one, as (name, path).
     trail: list[tuple[str, str]]
     is_root: Annotated[bool, "Roots cannot be registered, only what is below them."]
     entries: list[Entry]
@@ -63,7 +63,7 @@ class Listing:
 
 
 def resolve_under(text: str, roots: Sequence[Path], *, field: str = "path") -> Path:
-    """The real path, which must lie below one of the roots; a relative one is taken from the first root."""
+    """Return the real path, which must be below a root; a relative path starts at the first. Raises UserError."""
     allowed, path = _look_up(text, roots, below=True)
     if not allowed:
         sentence = f"The path is outside the allowed folders: put it below {_named(roots)}."
@@ -74,7 +74,7 @@ def resolve_under(text: str, roots: Sequence[Path], *, field: str = "path") -> P
 
 
 def is_own(text: str, roots: Sequence[Path]) -> bool:
-    """Return whether the path leads into the folders that Tidepool keeps for itself below the first root."""
+    """Return whether the path is inside one of Tidepool's own folders below the first root."""
     try:
         path = Path(os.path.realpath(roots[0] / text))
     except (OSError, ValueError):
@@ -83,7 +83,7 @@ def is_own(text: str, roots: Sequence[Path]) -> bool:
 
 
 def regular_files(folder: Path) -> Iterator[tuple[str, Path]]:
-    """(name relative to the folder, file), sorted by name. Links and devices are left out; a file is its own folder."""
+    """Yield (relative name, file), sorted by name, without links and devices. A file yields itself."""
     if folder.is_file():
         yield folder.name, folder
         return
@@ -111,9 +111,9 @@ def folder_facts(folder: Path) -> FolderFacts:
 
 
 def listing(path: str, roots: Sequence[Path], *, after: str = "", page_size: int = PAGE_SIZE) -> Listing:
-    """List a folder for people who pick one; without a path the root, or the roots where there are several.
+    """Return a folder's entries for people who pick one; without a path, the root, or the roots if there are several.
 
-    Links are shown where they stay below the roots; names that begin with a dot, or that are no text, are not.
+    Links are listed if they stay below the roots. Names that begin with a dot or are not printable are not listed.
     """
     real_roots = _real(roots)
     if not path and len(roots) > 1:
@@ -171,13 +171,13 @@ def _named(roots: Sequence[Path]) -> str:
 
 
 def _look_up(text: str, roots: Sequence[Path], *, below: bool) -> tuple[bool, Path | None]:
-    """Return whether the place is allowed, and its real path if something is there.
+    """Return whether the path is allowed, and its real path if it exists.
 
-    below: not a root itself.
+    below: whether a root itself is not allowed.
     """
     try:
         path = Path(os.path.realpath(roots[0] / text))
-        # Judged before anybody looks whether it exists: what lies elsewhere is nobody's business.
+        # Checked before existence, so that the error does not reveal files elsewhere.
         allowed = any(path.is_relative_to(root) and not (below and path == root) for root in _real(roots))
         return allowed, path if allowed and path.exists() else None
     except (OSError, ValueError):

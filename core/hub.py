@@ -1,9 +1,9 @@
 """Fan-out of live events to the websockets of one web process: one broker subscription, JSON encoded once per frame.
 
-The hub keeps a short history per watched topic. A flush sends every subscriber what it does not know yet: the first
-event at once, then at most one flush per topic in 500 ms, in 100 ms where GPUs change hands. Subscribers that know the
-same number get the same encoded frames. Where numbers are missing (a lost event, a broker that was away, a page that is
-too old) the subscriber gets a `reset` and fetches the truth.
+The hub keeps a short history per watched topic. A flush sends every subscriber the events that it lacks: the first
+event at once, then at most one flush per topic in 500 ms, or in 100 ms for urgent events. Subscribers at the
+same number get the same encoded frames. If numbers are missing (a lost event, a broker that was down, a page that is
+too old), the subscriber gets a `reset` and fetches the current state.
 
 Everything here runs on one event loop; no thread needs a lock.
 """
@@ -27,25 +27,25 @@ __all__ = ["CALM", "Client", "Hub", "frames", "is_urgent"]
 logger = logging.getLogger(__name__)
 
 FLUSH_SECONDS = 0.5
-#: The same for what people wait for: who holds which GPU, and what becomes of a job.
+#: Seconds between two flushes with urgent events: holders of GPUs, and states of jobs.
 URGENT_SECONDS = 0.1
-#: What changes with every step and reading, and can wait.
+#: Names of fields that change with every step and reading; an event with no other fields is not urgent.
 CALM = frozenset({"step", "epoch", "progress", "final_metrics", "metrics", "utilisation_percent"})
-#: How often numbers are compared with the database: finds events whose publication failed.
+#: Seconds between two comparisons of numbers with the database, which find events whose publication failed.
 AUDIT_SECONDS = 5.0
 RECONNECT_SECONDS = 1.0
 HISTORY_EVENTS = 256
-#: More appended items than this in one frame: fetching is cheaper.
+#: Largest number of appended items in a frame; beyond it, fetching is cheaper.
 APPEND_ITEMS = 500
 CLIENT_FRAMES = 64
 
 ReadSeqs = Callable[[Iterable[str]], Awaitable[dict[str, int]]]
-#: Opens the subscription of this process; yields event payloads.
+#: Function that opens the subscription of this process, which yields event payloads.
 Subscribe = Callable[[], AbstractAsyncContextManager[AsyncIterator[str | bytes]]]
 
 
 def is_urgent(news: dict[str, Any]) -> bool:
-    """True if it says more of a job, slot or host than what can wait: the same rule as in `live.js`."""
+    """Return whether an event about jobs, slots or hosts has fields outside of CALM: the same rule as in `live.js`."""
     rest = {name: value for name, value in news.items() if name not in ("slots", "jobs")}
     parts = [rest]
     for named in (news.get("slots"), news.get("jobs")):
@@ -54,11 +54,11 @@ def is_urgent(news: dict[str, Any]) -> bool:
 
 
 class Client:
-    """One websocket: a bounded queue of encoded frames. When it is full the client is too slow."""
+    """A websocket's bounded queue of encoded frames. If it is full, the client is too slow."""
 
     def __init__(self, limit: int = CLIENT_FRAMES) -> None:
         self._queue: asyncio.Queue[str] = asyncio.Queue(limit)
-        #: Set when a frame did not fit; the consumer then closes the websocket.
+        #: Set once a frame did not fit; the consumer then closes the websocket.
         self.too_slow = asyncio.Event()
 
     def send(self, frame: str) -> None:
@@ -73,23 +73,23 @@ class Client:
 
 @dataclass
 class _Topic:
-    #: Newest number up to which the history is complete; None until it was read from the database.
+    #: Newest number up to which the history is complete; None until the number is read from the database.
     tip: int | None = None
     history: deque[Event] = field(default_factory=lambda: deque(maxlen=HISTORY_EVENTS))
-    #: Events that came before an earlier one, by number.
+    #: Events that arrived before an earlier one: number -> event.
     early: dict[int, Event] = field(default_factory=dict)
-    #: Client -> newest number that it knows.
+    #: Subscribers: client -> newest number that it has.
     known: dict[Client, int] = field(default_factory=dict)
-    #: Clients that are about to subscribe: they keep the topic watched.
+    #: Number of clients that are about to subscribe, which keep the topic watched.
     arriving: int = 0
     flushed_at: float = float("-inf")
-    #: The next flush, and when it is due by the loop's clock. (uvloop's handle of a past time does not know it.)
+    #: Next flush, and its due time by the loop's clock. (uvloop's handle of a past time does not have it.)
     timer: asyncio.Handle | None = None
     due: float = 0.0
 
 
 class _Numbers:
-    """Reads the numbers of topics, one query at a time: whoever asks while one runs shares the next."""
+    """Reader of topics' numbers, with one query at a time: callers during a query share the next one."""
 
     def __init__(self, read_seqs: ReadSeqs) -> None:
         self._read_seqs = read_seqs
@@ -98,11 +98,11 @@ class _Numbers:
         self._lock = asyncio.Lock()
 
     async def read(self, name: str) -> int:
-        """The number of a topic as it is after the call, in a query that begins after it."""
+        """Return the number of a topic, from a query that begins after the call."""
         self._names.add(name)
         if self._next is None:
             self._next = asyncio.create_task(self._read_together())
-        # Who goes meanwhile takes nothing from the others.
+        # Cancelling one waiter must not cancel the shared query.
         return (await asyncio.shield(self._next))[name]
 
     async def _read_together(self) -> dict[str, int]:
@@ -120,7 +120,7 @@ class Hub:
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
-        """Begin to listen, on the running loop. Does nothing when it listens already."""
+        """Start to listen on the running loop. Does nothing if it listens already."""
         if not self._tasks:
             self._tasks = [asyncio.create_task(self._listen()), asyncio.create_task(self._audit())]
 
@@ -137,22 +137,22 @@ class Hub:
         self._topics.clear()
 
     async def subscribe(self, client: Client, name: str, after: int) -> None:
-        """From now on the client gets what comes after number `after` of the topic."""
+        """Send the client all events after number `after` of the topic from now on."""
         topic = self._topics.setdefault(name, _Topic())
-        # Watched before the number is read, so that nothing falls between the two.
+        # The topic is watched before its number is read, so that no event is missed in between.
         topic.arriving += 1
         before = topic.tip
         try:
             current = await self._numbers.read(name)
         except BaseException:
-            # Also a browser that goes meanwhile: nobody else would forget the topic.
+            # This includes a browser that disconnects meanwhile: otherwise the topic would never be removed.
             topic.arriving -= 1
             self.unsubscribe(client, name)
             raise
         topic.arriving -= 1
         self._step_back(name, topic, before, current)
         self._learn_tip(topic, current)
-        if after > current:  # from another database than ours
+        if after > current:  # the number comes from another database
             client.send(json.dumps(_frame(name, after, current, "reset", {})))
         topic.known[client] = min(after, current)
         self._flush(name, topic)
@@ -188,9 +188,9 @@ class Hub:
         self._absorb(topic)
 
     def _step_back(self, name: str, topic: _Topic, before: int | None, current: int) -> None:
-        """Numbers only grow, unless another database has taken our one's place, as when a backup was restored.
+        """Reset subscribers if the number has shrunk, which means that a backup of the database was restored.
 
-        before: the topic's number when the database was asked for `current`.
+        before: the topic's number when the query for `current` began.
         """
         if before is None or current >= before:
             return
@@ -207,7 +207,7 @@ class Hub:
             topic.history.append(topic.early.pop(topic.tip))
 
     def _skip_to(self, topic: _Topic, seq: int) -> None:
-        """Give up waiting for missing numbers: subscribers that need them will be reset."""
+        """Stop waiting for missing numbers: subscribers that need them will be reset."""
         topic.history.clear()
         topic.tip = seq
         topic.early = {number: event for number, event in topic.early.items() if number > seq}
@@ -247,29 +247,29 @@ class Hub:
                     async for payload in payloads:
                         self._receive_payload(payload)
             except (redis.RedisError, OSError) as error:
-                logger.warning("live events are not heard, trying again: %s", error)
+                logger.warning("cannot receive live events, retrying: %s", error)
             except Exception:
-                # Pages would be silent for as long as this process lives.
-                logger.exception("what listens to live events failed, trying again")
+                # Without a retry, pages would get no events for the lifetime of this process.
+                logger.exception("the listener for live events failed, retrying")
             await asyncio.sleep(RECONNECT_SECONDS)
 
     def _receive_payload(self, payload: str | bytes) -> None:
         try:
             event = Event(**json.loads(payload))
         except (ValueError, TypeError):
-            logger.warning("dropped what is not an event: %.200r", payload)
+            logger.warning("dropped an invalid event: %.200r", payload)
             return
         self.receive(event)
 
     async def _audit(self) -> None:
-        """Find topics whose newest events never came, and reset their subscribers."""
+        """Find topics whose newest events never arrived, and reset their subscribers."""
         while True:
             behind = {name: topic.tip for name, topic in self._topics.items()}
             await asyncio.sleep(AUDIT_SECONDS)
             try:
                 current = await self._read_seqs([name for name in behind if name in self._topics])
             except Exception:
-                logger.exception("live topics were not compared with the database")
+                logger.exception("cannot compare live topics with the database")
                 continue
             for name, seq in current.items():
                 if topic := self._topics.get(name):
@@ -289,7 +289,7 @@ class Hub:
 
 
 def frames(name: str, history: Iterable[Event], known: int, tip: int) -> list[dict[str, Any]]:
-    """The frames that lead from number `known` to `tip`: runs of one kind, joined; or one reset."""
+    """Return the frames from number `known` to `tip`: runs of one kind are joined; or one reset."""
     missing = [event for event in history if known < event.seq <= tip]
     if len(missing) != tip - known:
         return [_frame(name, known, tip, "reset", {})]

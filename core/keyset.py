@@ -1,4 +1,4 @@
-"""Pages of lists by key, not by number: each costs the same, nothing is counted, and new rows shift none."""
+"""Keyset pagination of lists: each page costs the same, nothing is counted, and new rows do not shift pages."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from core.time import iso
 
 __all__ = ["AFTER", "BEFORE", "KeysetPage", "Order", "every_row", "keyset_page"]
 
-#: The parameters of an address: what comes after a row, or before it.
+#: Parameters of an address that select the rows after or before a row.
 AFTER, BEFORE = "after", "before"
 _CHUNK = 1000
 
@@ -26,7 +26,7 @@ class Order:
 
     column: str
     descending: bool = False
-    #: The column's value from the text in an address; None or ValueError where it is none.
+    #: Function that returns the column's value for the text in an address; None or ValueError if it is invalid.
     parse: Callable[[str], Any] = lambda text: text if is_storable(text) else None
 
     def columns(self, *, backwards: bool) -> list[str]:
@@ -36,7 +36,7 @@ class Order:
 
 @dataclass(frozen=True)
 class _Cursor:
-    """A place in the list: behind the row with this key, or before it."""
+    """A position in the list: after the row with this key, or before it."""
 
     value: Any
     id: int
@@ -46,7 +46,7 @@ class _Cursor:
 @dataclass(frozen=True)
 class KeysetPage(Generic[Row]):
     rows: list[Row]
-    #: `<value>~<id>` for AFTER and BEFORE; None at the list's end and beginning.
+    #: Values for AFTER and BEFORE as `<value>~<id>`; None at the end and the beginning of the list.
     next: str | None
     previous: str | None
 
@@ -54,15 +54,15 @@ class KeysetPage(Generic[Row]):
 def keyset_page(
     rows: QuerySet[Row], order: Order, given: Mapping[str, str], size: int, *, keys: QuerySet[Row] | None = None
 ) -> KeysetPage[Row]:
-    """The page that AFTER or BEFORE in an address asks for; without them the first one.
+    """Return the page that AFTER or BEFORE in an address selects; without them, the first page.
 
-    keys: which of the rows belong to the list, without joins. They are found by one index before the rows are read.
+    keys: the rows of the list without joins; their keys are found by one index before the rows are read.
     """
     return _page(rows, keys, order, _parsed_cursor(order, given.get(AFTER, ""), given.get(BEFORE, "")), size)
 
 
 def every_row(rows: QuerySet[Row], order: Order, *, keys: QuerySet[Row] | None = None) -> Iterator[Row]:
-    """All rows of a list, read piece by piece."""
+    """Yield all rows of a list, read page by page."""
     cursor = None
     while True:
         page = _page(rows, keys, order, cursor, _CHUNK)
@@ -83,7 +83,7 @@ def _parsed_cursor(order: Order, after: str, before: str) -> _Cursor | None:
     except (ValueError, OverflowError):
         value = None
     if value is None or number is None:
-        sentence = "The address names a place that this list does not have: begin with its first page."
+        sentence = "The address names a position that this list does not have: begin with its first page."
         raise field_error(AFTER if after else BEFORE, sentence)
     return _Cursor(value, number, backwards=not after)
 
@@ -101,12 +101,12 @@ def _page(
     if keys is not None:
         found = list(listed.values_list(order.column, "id")[: size + 1])
     has_more, found = len(found) > size, found[:size]
-    if backwards and not has_more:  # not a whole page before it: that is the first one
+    if backwards and not has_more:  # fewer rows than a page before it: return the first page
         return _page(rows, keys, order, None, size)
     found = found[::-1] if backwards else found
     by_id = {row.pk: row for row in read or rows.filter(pk__in=[number for _, number in found])}
     return KeysetPage(
-        # One that was removed in between is left out.
+        # A row that was removed in between is left out.
         [by_id[number] for _, number in found if number in by_id],
         next=_text(found[-1]) if has_more else None,
         previous=_text(found[0]) if cursor is not None and found else None,
@@ -114,7 +114,7 @@ def _page(
 
 
 def _beyond(order: Order, cursor: _Cursor) -> Q:
-    # The first condition bounds the index, the second leaves out what is equal and not beyond.
+    # The first condition bounds the index scan, the second leaves out rows with equal values that are not beyond.
     sign = "lt" if order.descending != cursor.backwards else "gt"
     is_equal_too = Q(**{f"{order.column}__{sign}e": cursor.value})
     return is_equal_too & (Q(**{f"{order.column}__{sign}": cursor.value}) | Q(**{f"id__{sign}": cursor.id}))

@@ -1,7 +1,7 @@
-"""Live events: announced in the transaction that changes something, published after its commit.
+"""Live events: numbered in the transaction of a change, published after its commit.
 
-An event is a hint: whoever misses one sees a break in its topic's numbers and fetches the truth by REST. So a broker
-that is down never fails a write. `hub.py` fans events out to browsers.
+An event is a hint: a page that misses one sees a gap in the topic's numbers and fetches the state by REST. A broker
+that is down therefore never fails a write. `hub.py` fans events out to browsers.
 """
 
 import json
@@ -39,7 +39,7 @@ LIVE_CHANNEL = "tidepool.live"
 
 Kind = Literal["state", "append"]
 
-#: Events that a line of the log names.
+#: Number of events that a log line names.
 _MOST_NAMED = 3
 #: Levels of keys that a state event merges, by topic; any other topic merges the first level alone. Below it a value
 #: replaces the old one: with three levels `{"slots": {"host:0": {"job": 3}}}` changes one field of one slot.
@@ -48,7 +48,7 @@ _merge_depths: dict[str, int] = {}
 
 
 def register_merge_depth(topic: str, depth: int) -> None:
-    """Have state events of the topic merged over `depth` levels of keys. Called from `AppConfig.ready`."""
+    """Merge state events of the topic over `depth` levels of keys. Called from `AppConfig.ready`."""
     _merge_depths[topic] = depth
 
 
@@ -62,7 +62,7 @@ class Event:
 
 
 def publish(topic: str, kind: Kind, data: dict[str, Any]) -> None:
-    """Number the event in the caller's transaction and send it once that is committed."""
+    """Number the event in the caller's transaction, and send it after the commit."""
     publish_all(kind, {topic: data})
 
 
@@ -81,7 +81,7 @@ def publish_all(kind: Kind, news: Mapping[str, dict[str, Any]]) -> None:
 def hold(*topics: str) -> dict[str, int]:
     """Lock these topics until the caller's transaction ends, and return the newest number of each.
 
-    For those who will lock other rows before they publish.
+    Call it before you lock other rows, to keep the order of locks.
     """
     locked = Topic.objects.select_for_update().filter(name__in=topics).order_by("name")
     found = dict(locked.values_list("name", "seq"))
@@ -92,7 +92,7 @@ def hold(*topics: str) -> dict[str, int]:
 
 
 def current_seqs(topics: Iterable[str]) -> dict[str, int]:
-    """The newest number of each topic; 0 where nothing has been published."""
+    """Return the newest number of each topic; 0 if nothing has been published."""
     topics = list(topics)
     found = dict(Topic.objects.filter(name__in=topics).values_list("name", "seq"))
     return {topic: found.get(topic, 0) for topic in topics}
@@ -104,7 +104,7 @@ def merge(topic: str, old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any
 
 
 def without_nan(value: Any) -> Any:
-    """JSON has no NaN: it becomes null, which charts draw as a gap."""
+    """Return the value with null for each NaN, which JSON lacks; charts draw a gap."""
     if isinstance(value, float) and not math.isfinite(value):
         return None
     if isinstance(value, dict):

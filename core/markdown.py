@@ -1,4 +1,4 @@
-"""Markdown of users as HTML: CommonMark with tables, and nothing but the tags and addresses that are listed here."""
+"""Rendering of users' Markdown: CommonMark with tables, limited to the tags and addresses in this module."""
 
 from functools import cache
 from urllib.parse import urlsplit
@@ -15,15 +15,15 @@ _TAGS = {
 }
 _ATTRIBUTES = {"a": {"href", "title"}, "ol": {"start"}}
 _SCHEMES = {"http", "https", "mailto"}
-#: The page's own headings are above those of the text: its first level is the page's third.
+#: Levels by which headings of the text are lowered: the first becomes the page's third.
 _DEEPER = 2
 _DEEPEST = 6
 
 
 def rendered(text: str, *, without_links_to: str = "") -> SafeString:
-    """Render the text. HTML in it is shown as it was typed, and a picture as a link to it: none is fetched.
+    """Return the text as HTML. HTML in it is shown as text, and a picture becomes a link, so none is fetched.
 
-    without_links_to: the host of a site to whose pages no link leads; only their words stay.
+    without_links_to: host of a site; links to its pages are replaced by their words.
     """
     parser = _parser()
     tokens = parser.parse(text)
@@ -43,11 +43,11 @@ def rendered(text: str, *, without_links_to: str = "") -> SafeString:
         url_schemes=_SCHEMES,
         link_rel="nofollow noopener noreferrer",
     )
-    return mark_safe(clean)  # noqa: S308  # it was cleaned in the line above
+    return mark_safe(clean)  # noqa: S308  # cleaned above
 
 
 def _leads_away(address: str, host: str) -> bool:
-    """False for the site's own pages, and for what no browser would read as we do."""
+    """Return whether the address leads to another host; False for addresses that browsers may read differently."""
     try:
         parts = urlsplit(address)
     except ValueError:
@@ -59,5 +59,5 @@ def _leads_away(address: str, host: str) -> bool:
 
 @cache
 def _parser() -> MarkdownIt:
-    # `html` off: what looks like a tag is text. Without the rule `image`, `![alt](address)` is "!" and a link.
+    # With `html` off, tags are text. Without the rule `image`, `![alt](address)` is "!" and a link.
     return MarkdownIt("commonmark", {"html": False}).enable(["table", "strikethrough"]).disable("image")

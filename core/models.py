@@ -8,20 +8,20 @@ __all__ = ["AuditEntry", "NamedRow", "Topic", "Upload"]
 
 
 class AuditEntry(models.Model):
-    """A change, and who made it. Written by `core.audit.entries`; the database refuses to rewrite an entry."""
+    """A change with its author. Written by `core.audit.entries`; the database refuses to rewrite an entry."""
 
     at = models.DateTimeField()
-    #: A user's name, or the part of Tidepool that did it. No key: users go, what they did stays.
+    #: Name of the user, or of the part of Tidepool, that made the change. Not a key: entries outlive users.
     actor = models.CharField(max_length=150)
-    #: In the past tense, such as "drained".
+    #: Action in the past tense, such as "drained".
     verb = models.CharField(max_length=64)
-    #: Such as "host".
+    #: Kind of the changed object, such as "host".
     kind = models.CharField(max_length=64)
-    #: Its id, as text.
+    #: Id of the object, as text.
     key = models.CharField(max_length=64)
-    #: What it was called then.
+    #: Name of the object at that time.
     name = models.CharField(max_length=255)
-    #: Field -> value, of what differs only.
+    #: Values before and after the change: field -> value, only of fields that differ.
     before = models.JSONField(default=dict, encoder=DjangoJSONEncoder)
     after = models.JSONField(default=dict, encoder=DjangoJSONEncoder)
 
@@ -36,19 +36,19 @@ class AuditEntry(models.Model):
 
 
 class Topic(models.Model):
-    """`seq` of a live topic, raised in the transaction whose change it announces."""
+    """A live topic with the number of its newest event, which the transaction of the change increments."""
 
     name = models.CharField(max_length=64, primary_key=True)
     seq = models.PositiveBigIntegerField(default=0)
 
 
 class Upload(models.Model):
-    """A file that is being uploaded in pieces. How much of it is here, its file says (`core.uploads`)."""
+    """A file that is being uploaded in pieces. The size of its file shows the progress (`core.uploads`)."""
 
     #: Name of its file in the folder of uploads.
     key = models.CharField(max_length=32, unique=True)
     owner = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="uploads")
-    #: As on the machine that it comes from.
+    #: Name of the file on the user's machine.
     name = models.CharField(max_length=255)
     size_bytes = models.BigIntegerField()
     created_at = models.DateTimeField(auto_now_add=True)
@@ -59,7 +59,7 @@ class Upload(models.Model):
 
 
 class NamedRow(models.Model):
-    """Base of what people register by name; see `core.registered_rows`. Each has an `owner`, too."""
+    """Base of rows that people register by name; see `core.registered_rows`. Each row has an `owner`, too."""
 
     name = models.CharField(max_length=255, unique=True)
     description = models.TextField(blank=True, default="")

@@ -1,4 +1,4 @@
-"""Origin of requests: browsers state it in `Origin`, and send cookies along whichever page asks."""
+"""Check of the `Origin` of requests, because browsers send cookies whichever page makes a request."""
 
 from django.conf import settings
 from django.http.request import split_domain_port, validate_host
@@ -17,7 +17,7 @@ def is_own_origin(origin: str, host: str, *, is_tls: bool) -> bool:
 
 
 def own_origin(host: str, *, is_tls: bool) -> str | None:
-    """The site's origin for who names it so in `Host`, such as https://gpus.example.org; None: no such name."""
+    """Return the site's origin for this `Host`, such as https://gpus.example.org; None for an unknown host."""
     scheme = "https" if settings.TIDEPOOL_HTTPS or is_tls else "http"
     domain, _ = split_domain_port(host)
     return f"{scheme}://{host}" if domain and validate_host(domain, settings.ALLOWED_HOSTS) else None

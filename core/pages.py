@@ -1,4 +1,4 @@
-"""Helpers of the views of all apps: pages of a list, refusals, errors of forms, notices, 404, the user."""
+"""Helpers for the views of all apps: pages of a list, refusals, errors of forms, notices, 404, the user."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -39,12 +39,12 @@ Thing = TypeVar("Thing")
 
 
 def page_of(request: HttpRequest, rows: QuerySet[Row], order: Order) -> KeysetPage[Row]:
-    """The page of a list that the address asks for. UserError where the list has no such place."""
+    """Return the page of a list that the address selects. Raises UserError for an invalid position."""
     return keyset_page(rows, order, request.GET.dict(), PAGE_SIZE)
 
 
 def done(request: HttpRequest, action: Callable[[], object]) -> bool:
-    """Run an action; False, and a message, where it is refused."""
+    """Run an action. Return False, and show a message, if it is refused."""
     try:
         action()
     except UserError as error:
@@ -62,7 +62,7 @@ def show_error(form: forms.BaseForm, error: UserError) -> None:
 
 
 def misfits(form: forms.BaseForm) -> dict[str, Any]:
-    """What does not fit in a form that is being filled in: sentences by field, and the fields that have yet to be."""
+    """Return the errors of a form that is being filled in, by field, and the required fields that are still empty."""
     found = form.errors.get_json_data()
     return {
         "errors": {name: [error["message"] for error in errors] for name, errors in found.items()},
@@ -72,20 +72,20 @@ def misfits(form: forms.BaseForm) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Undo:
-    """A form that is posted when the person takes it back."""
+    """The form that is posted to undo an action."""
 
     address: str
     fields: Mapping[str, str]
 
 
 def say(request: HttpRequest, sentence: str, *, undo: Undo | None = None) -> None:
-    """Show a sentence once, on the next page that the person sees."""
+    """Show a sentence once, on the next page that the user opens."""
     tags = json.dumps([undo.address, dict(undo.fields)]) if undo else ""
     messages.success(request, sentence, extra_tags=tags)
 
 
 def undo_of(message: Message) -> Undo | None:
-    """The undo that `say` was given: messages carry no other data than tags."""
+    """Return the undo that `say` was given; messages carry it in their tags."""
     if not message.extra_tags:
         return None
     address, fields = json.loads(message.extra_tags)
@@ -93,7 +93,7 @@ def undo_of(message: Message) -> Undo | None:
 
 
 def carried_out(request: HttpRequest, form: forms.BaseForm, action: Callable[[], Thing]) -> Thing | None:
-    """The result of an action with a form that was sent; None, and the mistakes in the form, where it does not fit."""
+    """Run an action with a posted form. Return its result, or None with errors in the form."""
     if request.method != "POST" or not form.is_valid():
         return None
     try:
@@ -110,13 +110,13 @@ def or_404(thing: Thing | None) -> Thing:
 
 
 def login_user(request: HttpRequest) -> User:
-    """The user, who is logged in: `webapp.middleware.LoginRequired` lets nobody else come here."""
+    """Return the user, who is logged in: `webapp.middleware.LoginRequired` admits nobody else."""
     assert isinstance(request.user, User)
     return request.user
 
 
 def role_of_reader(request: HttpRequest) -> dict[str, Any]:
-    """Give templates the reader's role: `looks_only` for viewers, whom no page offers what they may not do."""
+    """Return the user's role for templates: `looks_only` is true for viewers, who are offered no changes."""
     user: Asking = getattr(request, "user", AnonymousUser())
     return {
         "is_cluster_admin": SimpleLazyObject(lambda: is_cluster_admin(user)),

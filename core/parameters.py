@@ -1,4 +1,4 @@
-"""Parameters of a model or a job, each of which reaches the script as `--name value`; as lines of text in forms."""
+"""Parameters of models and jobs, which reach the script as `--name value`, and their text in forms."""
 
 import json
 import math
@@ -16,16 +16,16 @@ __all__ = ["ParametersField", "Scalar", "as_scalar", "checked_parameters", "kind
 
 Scalar = str | int | float | bool
 
-#: With a point, as in `--optimizer.lr`, which some libraries read.
+#: Name of a parameter; the dot is for libraries that read `--optimizer.lr`.
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,63}")
 _MAX_PARAMETERS = 100
 _MAX_TEXT = 4096
-#: JSON and every database keep these whole numbers exactly.
+#: Largest whole number that JSON and every database store exactly.
 _MAX_WHOLE = 2**53
 
 
 def checked_parameters(parameters: Any, *, field: str = "parameters") -> dict[str, Scalar]:
-    """The parameters, or an error that names the first one that does not fit."""
+    """Return the parameters. Raises UserError for the first invalid one."""
     if not isinstance(parameters, Mapping):
         raise field_error(field, 'Give the parameters as an object, such as {"epochs": 5}.')
     if len(parameters) > _MAX_PARAMETERS:
@@ -42,14 +42,14 @@ def checked_parameters(parameters: Any, *, field: str = "parameters") -> dict[st
 
 
 def kind_of(default: Scalar) -> str:
-    """The kind of a parameter, by the value that a model declares for it: "flag", "number" or "text"."""
+    """Return the kind of a parameter with this declared value: "flag", "number" or "text"."""
     if isinstance(default, bool):
         return "flag"
     return "number" if isinstance(default, int | float) else "text"
 
 
 def misfits(parameters: Mapping[str, Any], declared: Mapping[str, Scalar]) -> dict[str, str]:
-    """Name -> a sentence, for each value of another kind than the declared one. As text, anything goes."""
+    """Return name -> sentence for each value of another kind than the declared one. Text accepts any value."""
     wanted = {"flag": "true or false", "number": "a number"}
     found = {}
     for name, value in parameters.items():
@@ -60,7 +60,7 @@ def misfits(parameters: Mapping[str, Any], declared: Mapping[str, Scalar]) -> di
 
 
 class ParametersField(forms.CharField):
-    """One parameter per line, such as `epochs = 5`. Numbers, true and false are taken as such."""
+    """Form field with one parameter per line, such as `epochs = 5`. Numbers, true and false are converted."""
 
     widget = forms.Textarea(attrs={"rows": 4, "spellcheck": "false", "class": "font-monospace"})
 
@@ -68,7 +68,7 @@ class ParametersField(forms.CharField):
         return {name: as_scalar(text) for name, text in self.lines(value, "a parameter").items()}
 
     def lines(self, value: Any, what: str) -> dict[str, str]:
-        """Name -> text of each line."""
+        """Return name -> text of each line."""
         parameters: dict[str, str] = {}
         for number, line in enumerate(str(super().clean(value)).splitlines(), start=1):
             if not line.strip():
@@ -88,7 +88,7 @@ def parameters_as_text(parameters: Mapping[str, Any]) -> str:
 
 
 def as_scalar(text: str) -> Any:
-    """Numbers, true and false as such; anything else is text."""
+    """Return the text as a number, true or false if it is one; otherwise the text."""
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):
@@ -98,7 +98,7 @@ def as_scalar(text: str) -> Any:
 
 def _is_scalar(value: Any) -> bool:
     if isinstance(value, str):
-        # It becomes an argument of a process: NUL would end it, and a lone surrogate cannot be stored.
+        # The text becomes an argument of a process, which NUL would end; a lone surrogate cannot be stored.
         return len(value) <= _MAX_TEXT and is_storable(value)
     if isinstance(value, bool):
         return True

@@ -1,4 +1,4 @@
-"""Parts of long-running processes: stop by signals, their loop, the sign of life, the garbage collector."""
+"""Parts of long-running processes: stopping by signals, the loop, the sign of life, the garbage collector."""
 
 import gc
 import logging
@@ -21,7 +21,7 @@ logger = logging.getLogger(__name__)
 
 
 def stop_at_signals() -> threading.Event:
-    """Make an event that SIGTERM and SIGINT set; they do nothing else from now on. Main thread only."""
+    """Return an event that SIGTERM and SIGINT set; they do nothing else from now on. Main thread only."""
     stop = threading.Event()
 
     def leave(number: int, frame: FrameType | None) -> None:
@@ -39,9 +39,9 @@ def still_alive() -> None:
 
 
 def take_turns(stop: threading.Event, turn: Callable[[], bool], *, pause_seconds: float) -> None:
-    """Call `turn` until told to stop: again at once if it returns True, else after a pause.
+    """Call `turn` until `stop` is set: again at once if it returns True, otherwise after a pause.
 
-    A turn that fails is logged, and the next one comes later and later.
+    An exception is logged, and increases the pause before the next call.
     """
     backoff = Backoff(first_seconds=pause_seconds, longest_seconds=30.0)
     while not stop.is_set():
@@ -52,7 +52,7 @@ def take_turns(stop: threading.Event, turn: Callable[[], bool], *, pause_seconds
             still_alive()
         except Exception:
             backoff.add(time.monotonic())
-            logger.exception("a turn failed; the next one tries again")
+            logger.exception("a turn of the loop failed, retrying")
             close_old_connections()
         if not has_more:
             stop.wait(backoff.pause_seconds or pause_seconds)
@@ -60,7 +60,7 @@ def take_turns(stop: threading.Event, turn: Callable[[], bool], *, pause_seconds
 
 @contextmanager
 def fitting_alone() -> Iterator[None]:
-    """Fit without threads in this process: a fit of seven numbers costs ten times as much on two threads."""
+    """Restrict fits in the body to one thread: a fit of seven numbers costs ten times as much on two."""
     import tidepool.goodput.fit  # noqa: F401, only libraries that are loaded already are limited
 
     with threadpool_limits(1):
@@ -69,9 +69,9 @@ def fitting_alone() -> Iterator[None]:
 
 @contextmanager
 def without_collector() -> Iterator[None]:
-    """Switch the collector off: among very many new objects it would look through all of them, again and again.
+    """Disable the garbage collector, which would traverse very many new objects again and again.
 
-    For a process that does one thing at a time: what is left behind is collected soon after.
+    For a process that does one thing at a time: garbage is collected soon after.
     """
     gc.disable()
     try:

@@ -27,7 +27,7 @@ class Named(Owned, Protocol):
 
 
 def with_latest(rows: QuerySet[Row], versions: QuerySet[Any], parent: str) -> QuerySet[Row]:
-    """The rows with their owners; `latest` holds the newest version in a list of one.
+    """Return the rows with their owners; `latest` is a list with the newest version.
 
     parent: the versions' foreign key to the rows.
     """
@@ -37,7 +37,7 @@ def with_latest(rows: QuerySet[Row], versions: QuerySet[Any], parent: str) -> Qu
 
 
 def refuse_foreign(user: User, row: Named | None, what: str) -> None:
-    """Names are taken for good: only the owner and administrators may register more under one."""
+    """Refuse a name that belongs to somebody else: only its owner and administrators may register more under it."""
     if row is not None and not may_edit(user, row):
         raise NotAllowed(
             f"The {what} {row.name!r} belongs to somebody else: choose another name.",
@@ -56,7 +56,7 @@ def store_version(
     /,
     **described: str,
 ) -> None:
-    """Store the next version of the row of this name, described anew; where there is none it is made, with `new`."""
+    """Store the next version of the row with this name, and update its description; `new` is for a new row only."""
     first = {"owner": owner, **described, **(new or {})}
     row, _ = rows.update_or_create(name=name, defaults=described, create_defaults=first)
     refuse_foreign(owner, row, what)
@@ -65,7 +65,7 @@ def store_version(
 
 
 def delete_named(user: User, row: Named, what: str, refusal: Refusal) -> None:
-    """Delete a row with its versions in the caller's transaction, unless something needs them: see `kept_if_used`."""
+    """Delete a row with its versions in the caller's transaction, unless they are in use: see `kept_if_used`."""
     number = row.pk
     with kept_if_used(refusal):
         row.delete()
@@ -74,7 +74,7 @@ def delete_named(user: User, row: Named, what: str, refusal: Refusal) -> None:
 
 @contextmanager
 def kept_if_used(refusal: Refusal) -> Iterator[None]:
-    """Turn the database's refusal to delete into a Conflict, whose sentence `refusal` makes of the rows in the way."""
+    """Turn the database's refusal to delete into a Conflict; `refusal` makes its sentence from the protecting rows."""
     try:
         yield
     except ProtectedError as error:

@@ -66,11 +66,11 @@ class ErrorSerializer(serializers.Serializer[Any]):
 
 
 class Filters(DjangoFilterBackend):  # type: ignore[misc]  # django-filter has no types
-    """Describes a list's filters in the API's own description; the list itself asks its `core.filters.ListFilter`."""
+    """Backend that only describes a list's filters in the API's description; `core.filters.ListFilter` filters."""
 
 
 class Pages(BasePagination):
-    """Pagination by key, not by offset: a page costs the same at any depth, and new rows shift nothing."""
+    """Pagination by key instead of offset: a page costs the same at any depth, and new rows shift nothing."""
 
     page_size = 100
     max_page_size = 1000
@@ -115,7 +115,7 @@ def _page_schema(rows: dict[str, Any]) -> dict[str, Any]:
 
 
 def page_size_of(given: Mapping[str, str]) -> int:
-    """Rows on a page, as the address asks for."""
+    """Return the number of rows on a page that the address asks for."""
     text = given.get("page_size", "")
     if not text:
         return Pages.page_size
@@ -125,7 +125,7 @@ def page_size_of(given: Mapping[str, str]) -> int:
 
 
 def keyset_answer(request: Request, page: KeysetPage[Any], results: list[Any]) -> dict[str, Any]:
-    """A page as all lists answer: the addresses of its neighbours, and its rows."""
+    """Return a page in the form of all lists: the addresses of its neighbours, and its rows."""
     address = request.build_absolute_uri()
     bare = remove_query_param(remove_query_param(address, AFTER), BEFORE)
     return {
@@ -136,7 +136,7 @@ def keyset_answer(request: Request, page: KeysetPage[Any], results: list[Any]) -
 
 
 class ListPages(LimitOffsetPagination):
-    """Pages of series that a query has already put into a list."""
+    """Pagination of series that a query has already put into a list."""
 
     default_limit = 1000
     max_limit = 10_000
@@ -157,7 +157,7 @@ class StrictJSONParser(JSONParser):
 
 
 class StrictJSONRenderer(JSONRenderer):
-    """Valid JSON whatever happens: NaN becomes null, and text that is no Unicode is escaped."""
+    """Renderer that always produces valid JSON: NaN becomes null, and lone surrogates are escaped."""
 
     ensure_ascii = True
 
@@ -182,7 +182,7 @@ class ReferenceField(serializers.Field[int | str, Any, Any, Any]):
 
 @extend_schema_field({"type": "object", "additionalProperties": {}})
 class ObjectField(serializers.JSONField):
-    """Any JSON object. What may be in it is the action's business; in a form it comes as text."""
+    """Any JSON object, or its text in a form. The action validates its content."""
 
     def to_internal_value(self, data: Any) -> Any:
         if isinstance(data, str):
@@ -194,7 +194,7 @@ class ObjectField(serializers.JSONField):
 
 
 class StrictSerializer(serializers.Serializer[Any]):
-    """Refuses fields that it does not know: a misspelt one would otherwise be left out without a word."""
+    """Serializer that refuses unknown fields; otherwise a misspelt field would be ignored silently."""
 
     def to_internal_value(self, data: Any) -> Any:
         if isinstance(data, Mapping):
@@ -213,37 +213,37 @@ PARSERS_WITH_FILES: list[type[BaseParser]] = [StrictJSONParser, FormParser, Mult
 
 
 def signed_in(request: Request) -> User:
-    """The user; every endpoint has refused strangers before."""
+    """Return the user; the endpoint has already refused requests without a log-in."""
     assert isinstance(request.user, User)
     return request.user
 
 
 def validated(serializer: type[serializers.BaseSerializer[Any]], data: Any, **context: Any) -> dict[str, Any]:
-    """The values that `serializer` reads from `data`. Raises DRF's ValidationError for those that do not fit."""
+    """Return the values that `serializer` reads from `data`. Raises DRF's ValidationError."""
     given = serializer(data=data, context=context)
     given.is_valid(raise_exception=True)
     return dict(given.validated_data)
 
 
-# No docstring: the API's description would give it to each address whose view has none.
+# A docstring would become the description of each address whose view has none.
 class ByReference:
-    #: The row's kind, in the sentence that it is not there.
+    #: Kind of the row, for the sentence of a 404.
     what: str
 
     def get_object(self: Any) -> Any:
-        """The row of the view's queryset that the address names by id or name."""
+        """Return the row of the view's queryset that the address names by id or name."""
         return found(by_reference(self.get_queryset(), self.kwargs["reference"]), self.what)
 
 
 def found(row: Row | None, what: str) -> Row:
-    """The row, or the answer that there is none."""
+    """Return the row. Raises NotFound for None."""
     if row is None:
         raise NotFound(f"There is no such {what}: look it up in the list.")
     return row
 
 
 def error_response(error: Exception, context: dict[str, Any]) -> Response | None:
-    """DRF's exception handler: every refusal in one shape. What is our own mistake stays a 500, and is logged."""
+    """DRF's exception handler: every refusal in one shape. Our own mistakes stay a 500, and are logged."""
     error = _translated(error)
     if isinstance(error, UserError):
         headers = {"Retry-After": str(error.retry_seconds)} if isinstance(error, TooMany) else {}

@@ -1,13 +1,13 @@
-"""Roles of users, and what each may do.
+"""Roles of users and their permissions.
 
-    viewer          reads what a data scientist reads, and changes nothing but the own account
-    data scientist  the default: registers, submits, and owns what comes of it
+    viewer          reads everything that a data scientist reads, and changes only the own account
+    data scientist  the default: registers, submits, and owns the results
     group admin     a data scientist who also administers named instance groups (`InstanceGroup.admins`)
     cluster admin   everything; Django's `is_staff`, so that `createsuperuser` makes one
 
-Viewers are members of Django's group "viewers", so that its own tools can make and unmake them, too. What a viewer
-sends is refused before any view is asked (`webapp/middleware.py` and `SignedIn`), so that none can forget it.
-So is what the scope of a token does not open (`core/scopes.py`).
+Viewers are members of Django's group "viewers", so that Django's own tools can manage them, too. A viewer's changes are
+refused before the view runs (`webapp/middleware.py` and `SignedIn`), so that no view can forget it. The same applies to
+requests that the scope of a token does not open (`core/scopes.py`).
 """
 
 from typing import Any, Protocol
@@ -38,7 +38,7 @@ __all__ = [
 ]
 
 VIEWERS = "viewers"
-#: (method, name of the address): everything that a viewer may send. Each concerns the sender alone.
+#: Changes that a viewer may make, as (method, name of the address). Each concerns the viewer's own account only.
 _own_matters: set[tuple[str, str]] = set()
 
 Asking = AbstractBaseUser | AnonymousUser
@@ -49,7 +49,7 @@ class Owned(Protocol):
 
 
 class Role(TextChoices):
-    """The role that is stored of a user. Administrators of an instance group are stored with that group."""
+    """The stored role of a user. Administrators of an instance group are stored with that group."""
 
     VIEWER = "viewer", "viewer"
     DATA_SCIENTIST = "data_scientist", "data scientist"
@@ -57,7 +57,7 @@ class Role(TextChoices):
 
 
 class SignedIn(IsAuthenticated):
-    """Every endpoint asks for it: no strangers, nothing beyond a token's scope, nothing that viewers send."""
+    """Permission of every endpoint: requires a log-in and the token's scope, and refuses changes by viewers."""
 
     def has_permission(self, request: Request, view: Any) -> bool:
         if not super().has_permission(request, view):
@@ -78,7 +78,7 @@ def role_of(user: Asking) -> Role:
 
 
 def viewers() -> Group:
-    """The group; made anew where somebody removed it."""
+    """Return the group of viewers; create it if somebody removed it."""
     return Group.objects.get_or_create(name=VIEWERS)[0]
 
 
@@ -88,12 +88,12 @@ def may_change(user: Asking) -> bool:
 
 
 def may_edit(user: Asking, row: Owned) -> bool:
-    """True for the owner and administrators."""
+    """Return True for the owner and administrators."""
     return row.owner_id == user.pk or is_cluster_admin(user)
 
 
 def register_own_matters(method: str, *names: str) -> None:
-    """Let viewers send this method to the addresses of these names. Called from an app's `AppConfig.ready`."""
+    """Let viewers use this method at the addresses with these names. Called from an app's `AppConfig.ready`."""
     _own_matters.update((method, name) for name in names)
 
 
@@ -106,6 +106,6 @@ def refuse_what_viewers_send(user: Asking, request: HttpRequest) -> None:
 
 
 def require_cluster_admin(user: Asking) -> None:
-    """Refuse all others, in views and API alike: the refusal becomes a page, or the API's error."""
+    """Raise NotAllowed for everybody else, which becomes a page or the API's error."""
     if not is_cluster_admin(user):
         raise NotAllowed("Only an administrator of the cluster may do this: ask one.")

@@ -1,7 +1,7 @@
-"""The API's own description: with each operation the statuses by which it refuses.
+"""OpenAPI description with the error statuses of each operation.
 
-They follow from its method and address. What a view refuses with besides, it says in `refuses_with`; whether in a line
-of text, in `refuses_in_text`. `tests/described.py` compares with what is answered.
+The statuses follow from its method and address. A view declares further ones in `refuses_with`, and errors as a line of
+text in `refuses_in_text`. `tests/described.py` compares the description with real responses.
 """
 
 from http import HTTPStatus
@@ -20,15 +20,15 @@ __all__ = ["Described"]
 
 _TEXT = "text/plain"
 _SENTENCES = {
-    400: "Something in the request does not fit; `fields` says where.",
+    400: "The request is invalid; `fields` says where.",
     401: "Nobody is logged in, or the password or token is wrong.",
-    403: "You must not do this, the token's scope does not open it, or a page of another site has sent it.",
-    404: "It does not exist, or you must not know; or there is no such `format`.",
-    406: "It does not come in the type that `Accept` asks for.",
-    409: "It would fit, but not in the state that things are in.",
+    403: "You may not do this, the token's scope does not allow it, or a page of another site sent the request.",
+    404: "The object does not exist or is not visible to you, or there is no such `format`.",
+    406: "The response is not available in the type that `Accept` asks for.",
+    409: "The request is valid but conflicts with the current state.",
     413: "The body is larger than an upload may be.",
-    415: "The body has a type that is not taken here.",
-    429: "Too many wrong passwords, or too many log-ins at once: `Retry-After` says when to come again.",
+    415: "The body has a type that is not accepted here.",
+    429: "Too many wrong passwords, or too many log-ins at once: `Retry-After` says when to try again.",
 }
 
 
@@ -46,7 +46,7 @@ class Described(AutoSchema):
 
     @property
     def _in_text(self) -> bool:
-        """Return whether the view says in a line of text what it refuses."""
+        """Return whether the view reports errors as a line of text."""
         return bool(getattr(self.view, "refuses_in_text", False))
 
     def _refusals(self) -> set[int]:

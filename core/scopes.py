@@ -1,12 +1,12 @@
-"""Scopes of API tokens: which addresses a token opens, of those that its user may use.
+"""Scopes of API tokens: the addresses that a token opens, among those that its user may use.
 
-    read     whatever is read
-    submit   and trainings, their datasets, models and files of the user's own: submit, change, stop, delete
-    full     all that the user may do, as by a password
+    read     reading
+    submit   reading, and the user's own trainings, datasets, models and files: submit, change, stop, delete
+    full     everything that the user may do with a password
     job:412  that one training: read, change and stop it
 
-The role still decides about each row. Any token may say whose it is and end itself. Addresses of WMLA's are changed
-with `full` only. What is not named here is refused, so that a new address opens to `full` alone.
+The role still decides about each row. Every token may show its owner and end itself. Changes by WMLA's addresses need
+`full`. Other addresses are refused, so a new address opens to `full` only.
 """
 
 import re
@@ -34,11 +34,11 @@ __all__ = [
 READ, SUBMIT, FULL = "read", "submit", "full"
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 _JOB = re.compile(r"job:([1-9][0-9]{0,17})")
-#: (method, name of the address) that every token may send: it asks whose it is, and ends itself.
+#: Requests of every token, as (method, name of the address): show the owner, and end the token.
 _for_every_token: set[tuple[str, str]] = set()
-#: Beginnings of the names of addresses to which `submit` may send anything.
+#: Beginnings of the names of addresses at which `submit` allows every method.
 _for_submit: list[str] = ["api:upload"]
-#: Names of the addresses to which `job:412` may send; none of them makes another training.
+#: Names of the addresses at which `job:412` allows changes; none of them creates another training.
 _for_one_job: set[str] = set()
 
 
@@ -48,24 +48,24 @@ def register_for_every_token(method: str, *names: str) -> None:
 
 
 def register_for_submit(*beginnings: str) -> None:
-    """Let tokens of scope `submit` send to the addresses whose names begin so. Called from `AppConfig.ready`."""
+    """Open addresses to `submit` by the beginnings of their names. Called from `AppConfig.ready`."""
     _for_submit.extend(beginnings)
 
 
 def register_for_one_job(*names: str) -> None:
-    """Let a token of one training send to these addresses of that training. Called from `AppConfig.ready`."""
+    """Open these addresses of a training to its own token. Called from `AppConfig.ready`."""
     _for_one_job.update(names)
 
 
 def checked_scope(text: str) -> str:
-    """The scope. Raises UserError for what is none."""
+    """Return the scope. Raises UserError if there is none with this name."""
     if text in (READ, SUBMIT, FULL) or _JOB.fullmatch(text):
         return text
     raise field_error("scope", "There is no such scope: use read, submit, full, or job:412 with a training's number.")
 
 
 def job_of(scope: str) -> int | None:
-    """The training that the scope is limited to; None: to none."""
+    """Return the id of the training that the scope is limited to, or None."""
     found = _JOB.fullmatch(scope)
     return int(found[1]) if found else None
 
@@ -81,7 +81,7 @@ def admits(scope: str, method: str, name: str, values: Mapping[str, Any]) -> boo
 
 
 def refuse_beyond_scope(scope: str, request: HttpRequest) -> None:
-    """Raises NotAllowed where a token of this scope does not open the address of the request."""
+    """Raise NotAllowed if a token of this scope does not open the address of the request."""
     match = request.resolver_match
     if not admits(scope, request.method or "", match.view_name if match else "", match.kwargs if match else {}):
         advice = "make a token of a wider one on your account page"

@@ -1,6 +1,6 @@
-"""A zip file whose size is known before its first byte is made: files are stored as they are, read as they are sent.
+"""Zip files whose size is known before the first byte: files are stored uncompressed and read while they are sent.
 
-For clients that read the size from a header and show how far a download has come.
+Clients read the size from a header and show the progress of the download.
 """
 
 import os
@@ -14,9 +14,9 @@ from typing import IO
 __all__ = ["SizedZip", "ZipEntry", "ZipSink"]
 
 _CHUNK = 256 * 1024
-#: More files are opened again when their turn has come: a process has only so many descriptors.
+#: Number of files that stay open, because descriptors are limited; further ones are reopened in their turn.
 _KEPT_OPEN = 128
-#: 1980, in Unix seconds.
+#: Earliest time in a zip file, 1980, in Unix seconds.
 _ZIP_BEGINS = 315_619_200
 
 _LOCAL, _ZIP64_SIZES, _DESCRIPTOR = 30, 20, 24
@@ -26,11 +26,11 @@ _END, _ZIP64_END = 22, 76
 
 @dataclass(frozen=True)
 class ZipEntry:
-    """A regular file, opened by whoever found it. Its descriptor becomes the zip's."""
+    """A regular file with an open descriptor, which the zip file takes over."""
 
     name: str
     descriptor: int
-    #: Opens it again as safely as it was found; None: it is gone.
+    #: Function that opens the file again as safely; returns None if it is gone.
     reopen: Callable[[], int | None]
 
 
@@ -38,10 +38,10 @@ class ZipEntry:
 class _File:
     name: str
     size_bytes: int
-    #: Device and number: the same file, whatever its name leads to by now.
+    #: Device and inode, which identify the file even if its name now leads elsewhere.
     identity: tuple[int, int]
     modified: tuple[int, int, int, int, int, int]
-    #: None: it is opened again.
+    #: Open stream; None if the file is to be reopened.
     stream: IO[bytes] | None
     reopen: Callable[[], int | None]
 
@@ -50,7 +50,7 @@ class _File:
             return self.stream
         descriptor = self.reopen()
         if descriptor is None:
-            raise OSError(f"{self.name} has gone while the zip was sent")
+            raise OSError(f"{self.name} disappeared while the zip was sent")
         stream = os.fdopen(descriptor, "rb")
         if _identity(os.fstat(descriptor)) != self.identity:
             stream.close()
@@ -59,7 +59,7 @@ class _File:
 
 
 class SizedZip:
-    """Make it, ask it for its size, and iterate it once or close it."""
+    """A zip file that is sent once. Read `size_bytes`, then iterate over `chunks()` or call `close()`."""
 
     def __init__(self, entries: Iterable[ZipEntry]) -> None:
         self._open = ExitStack()
@@ -88,8 +88,8 @@ class SizedZip:
         self._open.close()
 
     def chunks(self) -> Iterator[bytes]:
-        """Raises OSError in the middle where a file has become shorter, or has gone and was not kept open: what was
-        sent is then cut short, which the receiver notices by the size."""
+        """Yield the bytes of the zip file. Raises OSError if a file has become shorter, or is gone and was not kept
+        open: the download is then incomplete, which the receiver notices by the size."""
         sink = ZipSink()
         try:
             with zipfile.ZipFile(sink, "w", zipfile.ZIP_STORED) as archive:  # type: ignore[call-overload]
@@ -119,12 +119,12 @@ def _identity(status: os.stat_result) -> tuple[int, int]:
 
 
 def _storable(name: str) -> str:
-    """Remove bytes that are no UTF-8."""
+    """Return the name with bytes replaced that are not UTF-8."""
     return name.encode("utf-8", "replace").decode()
 
 
 def _size_of(files: list[_File]) -> int:
-    """Size as `zipfile` writes to unseekable files: 64-bit sizes behind each file, in the directory where needed."""
+    """Return the size that `zipfile` writes: 64-bit sizes after each file, and in the directory as needed."""
     limit = zipfile.ZIP64_LIMIT
     offset = directory = 0
     for file in files:
@@ -137,7 +137,7 @@ def _size_of(files: list[_File]) -> int:
 
 
 class ZipSink:
-    """A target for `ZipFile` that keeps what was written until it is taken."""
+    """A target for `ZipFile` that keeps written bytes until they are taken."""
 
     def __init__(self) -> None:
         self._parts: list[bytes] = []

@@ -1,4 +1,4 @@
-"""Text: names and references from outside, numbers, characters that no database can store, plurals."""
+"""Text: names and references from requests, numbers, characters that no database can store, plurals."""
 
 import re
 import unicodedata
@@ -21,9 +21,9 @@ __all__ = [
 ]
 
 MAX_NAME_LENGTH = 255
-#: PostgreSQL has no NUL, and UTF-8 no half of a surrogate pair.
+#: Characters that cannot be stored: PostgreSQL has no NUL, and UTF-8 no lone surrogate.
 _UNSTORABLE = re.compile("[\0\ud800-\udfff]")
-#: Control, format (invisible, right-to-left override), surrogate, line and paragraph separators.
+#: Unicode categories that names must not contain: control, format (invisible), surrogate, separators of lines.
 _REFUSED_CATEGORIES = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 _MOST_SHOWN = 100
 
@@ -31,7 +31,7 @@ Row = TypeVar("Row", bound=Model)
 
 
 def checked_name(name: str, *, field: str = "name", limit: int = MAX_NAME_LENGTH) -> str:
-    """The name in NFC without blanks around it, fit for a part of a folder's name. UserError says what to change."""
+    """Return the name in NFC without surrounding blanks, valid as part of a folder's name. Raises UserError."""
     name = (unicodedata.normalize("NFC", name) if is_storable(name) else name).strip(" ")
     if not name:
         raise field_error(field, "Give it a name.")
@@ -45,7 +45,7 @@ def checked_name(name: str, *, field: str = "name", limit: int = MAX_NAME_LENGTH
 
 
 def by_reference(rows: QuerySet[Row], reference: int | str, *, name: str = "name") -> Row | None:
-    """The row with this name or, where no name fits, with this id. `name`: the column of names."""
+    """Return the row with this name or, if there is none, with this id, or None. `name`: the column of names."""
     text = str(reference)
     named = rows.filter(**{name: text}).first() if is_storable(text) else None
     number = whole(text)
@@ -53,18 +53,18 @@ def by_reference(rows: QuerySet[Row], reference: int | str, *, name: str = "name
 
 
 def whole(text: str, most: int = 2**63 - 1) -> int | None:
-    """The whole number, at least 0; None for any other text and for more than `most` (the database's largest)."""
+    """Return the text as a whole number from 0 to `most` (the database's largest), or None."""
     is_number = text.isascii() and text.isdecimal() and len(text) <= len(str(most)) and int(text) <= most
     return int(text) if is_number else None
 
 
 def is_storable(text: str) -> bool:
-    """Return whether a row can have this text."""
+    """Return whether the database can store the text."""
     return not _UNSTORABLE.search(text)
 
 
 def storable(value: Any) -> Any:
-    """The JSON value with a replacement character for each character that cannot be stored."""
+    """Return the JSON value with a replacement character for each character that cannot be stored."""
     if isinstance(value, str):
         return _UNSTORABLE.sub("\N{REPLACEMENT CHARACTER}", value)
     if isinstance(value, dict):
@@ -75,10 +75,10 @@ def storable(value: Any) -> Any:
 
 
 def plural(count: int, one: str, several: str, **params: Any) -> str:
-    """`one` or `several`, with `{count}` and the params filled in."""
+    """Return `one` or `several`, with `{count}` and the params filled in."""
     return ngettext(one, several, count).format(count=count, **params)
 
 
 def shown_text(text: str) -> str:
-    """The text short and on one line, for sentences about it."""
+    """Return the text shortened and on one line, to be quoted in a sentence."""
     return text[:_MOST_SHOWN] if text.isprintable() else ascii(text[:_MOST_SHOWN])

@@ -1,4 +1,4 @@
-"""Moments as JSON carries them."""
+"""Times in JSON and in words."""
 
 from datetime import UTC, datetime
 
@@ -10,14 +10,14 @@ _UNITS = (("day", 86_400), ("h", 3_600), ("min", 60), ("s", 1))
 
 
 def iso(moment: datetime | None) -> str | None:
-    """ISO 8601 in UTC with microseconds, such as `2026-03-01T12:00:00.000000Z`."""
+    """Return the time in ISO 8601, in UTC with microseconds, such as `2026-03-01T12:00:00.000000Z`."""
     if moment is None:
         return None
     return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
 def duration(seconds: float) -> str:
-    """ "12 s", "3 min 5 s", "2 h 10 min": the same rule as `duration` in static/js/words.js."""
+    """Return a duration such as "12 s", "3 min 5 s" or "2 h 10 min": the same rule as in static/js/words.js."""
     whole = max(0, round(seconds))
     if whole < 60:
         return f"{whole} s"
@@ -27,7 +27,7 @@ def duration(seconds: float) -> str:
 
 
 def relative(moment: datetime, now: datetime) -> str:
-    """ "3 min ago", "in 2 h", "now": the same rule as `relativeTime` in static/js/words.js."""
+    """Return a time such as "3 min ago", "in 2 h" or "now": the same rule as `relativeTime` in static/js/words.js."""
     seconds = round((now - moment).total_seconds())
     if abs(seconds) < 2:
         return "now"
@@ -38,7 +38,7 @@ def relative(moment: datetime, now: datetime) -> str:
 
 
 def parsed_moment(text: str) -> datetime:
-    """A day in UTC, or a moment, in UTC unless it says otherwise. ValueError or OverflowError where it is none."""
+    """Return the time in the text: a day, or a time, in UTC by default. Raises ValueError or OverflowError."""
     day = parse_date(text) if len(text) == len("2026-03-01") else None
     moment = datetime(day.year, day.month, day.day) if day else parse_datetime(text.replace(" ", "+"))
     if moment is None:

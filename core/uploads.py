@@ -1,7 +1,7 @@
-"""Files that come in pieces, so that a cut connection or a reloaded page costs one piece and not all.
+"""Uploads in pieces, so that a lost connection or a reloaded page costs one piece and not all.
 
-A client says name and size, sends pieces each with the offset at which it begins, and asks for the offset when it does
-not know: the part of the file that is on disk is the only truth about it. A finished upload is taken by who needs it.
+A client sends name and size, then pieces, each with the offset at which it begins. It asks for the offset if it does
+not know it: the size of the file on disk is the only record of the progress.
 """
 
 import fcntl
@@ -39,27 +39,27 @@ __all__ = [
     "taken",
 ]
 
-#: As much as clients should send at once, and the most that one piece may have.
+#: Recommended and largest size of a piece in bytes.
 CHUNK_BYTES = 4 * 1024**2
 _MAX_CHUNK_BYTES = 4 * CHUNK_BYTES
 _BUFFER = 256 * 1024
-#: Archives, and what some app takes as a single file.
+#: Suffixes of archives, and of files that some app accepts alone.
 SUFFIXES = (
     ".zip", ".tar.gz", ".tgz", ".tar",
     ".csv", ".tsv", ".json", ".jsonl", ".npy", ".npz", ".parquet", ".txt", ".py", ".safetensors", ".pth", ".pt",
 )  # fmt: skip
-#: Those of them that hold the weights of a model.
+#: Suffixes of files with the weights of a model.
 WEIGHTS_SUFFIXES = (".pth", ".pt", ".safetensors")
 _MAX_OPEN = 20
-#: An upload that has got nothing for so long is removed.
+#: Time without a piece after which an upload is removed.
 KEPT = timedelta(days=2)
 
 
 def begin(owner: User, name: str, size_bytes: int) -> Upload:
-    """Make room for a file."""
+    """Begin an upload. Raises UserError for an invalid name or size, Conflict."""
     name = checked_name(name)
     if not name.lower().endswith(SUFFIXES):
-        raise field_error("name", f"A file of this kind is not taken: upload one of {', '.join(SUFFIXES)}.")
+        raise field_error("name", f"A file of this kind is not accepted: upload one of {', '.join(SUFFIXES)}.")
     limit, free = settings.TIDEPOOL_UPLOAD_MAX_BYTES, shutil.disk_usage(settings.TIDEPOOL_HOME).free
     if not 0 < size_bytes <= limit:
         raise field_error(
@@ -78,7 +78,7 @@ def begin(owner: User, name: str, size_bytes: int) -> Upload:
 
 
 def find_upload(owner: User, upload_id: int) -> Upload:
-    """Others' uploads do not exist, for staff neither: nobody needs another's half of a file."""
+    """Return an upload of the owner. Raises NotFound, also for staff and other people's uploads."""
     upload = Upload.objects.filter(owner=owner, pk=upload_id).first()
     if upload is None:
         raise NotFound("There is no such upload of yours: it may be finished, or too old. Begin it again.")
@@ -86,20 +86,20 @@ def find_upload(owner: User, upload_id: int) -> Upload:
 
 
 def finished(owner: User, suffixes: tuple[str, ...]) -> list[Upload]:
-    """Uploads of which nothing is missing, newest first."""
+    """Return the complete uploads, newest first."""
     uploads = [upload for upload in Upload.objects.filter(owner=owner) if upload.name.lower().endswith(suffixes)]
     return [upload for upload in uploads if received(upload) == upload.size_bytes]
 
 
 def received(upload: Upload) -> int:
-    """The bytes that are here: the offset of the next piece."""
+    """Return the number of received bytes, which is the offset of the next piece."""
     with suppress(FileNotFoundError):
         return file_of(upload).stat().st_size
     return 0
 
 
 def append(upload: Upload, offset: int, content: IO[bytes]) -> int:
-    """Add a piece; returns the next offset. A piece that cannot be stored whole leaves nothing behind."""
+    """Add a piece, and return the next offset. A piece that cannot be stored whole leaves nothing behind."""
     try:
         descriptor = os.open(file_of(upload), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
     except OSError as error:
@@ -122,7 +122,7 @@ def append(upload: Upload, offset: int, content: IO[bytes]) -> int:
 
 
 def finished_file(upload: Upload) -> Path:
-    """The path of the whole file. Whoever takes it deletes the row, and later the file."""
+    """Return the path of the complete file. The caller deletes the row, and later the file. Raises Conflict."""
     if (here := received(upload)) != upload.size_bytes:
         raise Conflict(f"{here:,} of {upload.size_bytes:,} bytes of {upload.name} are here: send the rest first.")
     return file_of(upload)
@@ -130,7 +130,7 @@ def finished_file(upload: Upload) -> Path:
 
 @contextmanager
 def taken(owner: User, upload_id: int) -> Iterator[Source]:
-    """A finished upload as a source of files; gone once the body has ended well. Raises NotFound, Conflict."""
+    """Yield a finished upload as a source; delete it if the body succeeds. Raises NotFound, Conflict."""
     upload = find_upload(owner, upload_id)
     with finished_file(upload).open("rb") as content:
         yield Source(upload=Content(upload.name, content))
@@ -143,7 +143,7 @@ def discard(upload: Upload) -> None:
 
 
 def prune(now: datetime) -> int:
-    """Remove uploads that nobody goes on with; how many."""
+    """Remove abandoned uploads, and return their number."""
     stale = [
         upload
         for upload in Upload.objects.filter(created_at__lt=now - KEPT)

@@ -1,7 +1,7 @@
-"""The rule for who may read what somebody shares: the one place where it stands.
+"""The only rule that decides who may read a shared row.
 
-For who may not read a row, it does not exist. Who may read a model may train and clone it, as both give them its code.
-What somebody has trained stays theirs, with the code as it was submitted, whatever the model's owner chooses later.
+For everybody else, the row does not exist. Users who may read a model may train and clone it, because both give them
+its code. Their trainings stay theirs, with the submitted code, whatever the model's owner chooses later.
 """
 
 from typing import TypeVar
@@ -13,12 +13,12 @@ from core.roles import Asking, is_cluster_admin
 
 __all__ = ["Readers", "readable"]
 
-#: Each has an `owner` and `readers`.
+#: Row with an `owner` and `readers`.
 Row = TypeVar("Row", bound=Model)
 
 
 class Readers(TextChoices):
-    """Audience of a row beside its owner and administrators."""
+    """Audience of a row, in addition to its owner and administrators."""
 
     EVERYBODY = "everybody", "Everybody"
     GROUP = "group", "Members of the owner's instance groups"

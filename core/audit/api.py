@@ -1,4 +1,4 @@
-"""`/api/v1/audit/`, for administrators of the cluster."""
+"""REST addresses below `/api/v1/audit/`, for administrators of the cluster."""
 
 from typing import Any
 
@@ -54,7 +54,7 @@ class AuditExport(GenericAPIView[AuditEntry]):
 
     @extend_schema(filters=True, responses={(200, "text/csv"): OpenApiTypes.STR})
     def get(self, request: Request) -> StreamingHttpResponse:
-        """All of it as CSV. Text that a spreadsheet would run begins with an apostrophe."""
+        """Return all entries as CSV. Text that a spreadsheet would run is prefixed with an apostrophe."""
         require_cluster_admin(request.user)
         entries = all_entries(AuditFilter(request.query_params.dict()))
         return file_response(

@@ -1,7 +1,7 @@
-"""Entries of the audit: one for each change by an administrator, or by an owner to something that others use, too.
+"""Entries of the audit: one for each change by an administrator, or by an owner to an object that others use, too.
 
-What people do to their own trainings is in the trainings' history (`JobEvent`). Of a value only what differs is kept,
-and never a secret: an entry is read by every administrator, for as long as the database lives.
+Changes that people make to their own trainings are in the trainings' history (`JobEvent`). An entry keeps only values
+that differ, and never a secret, because every administrator can read it for as long as the database exists.
 """
 
 import json
@@ -43,18 +43,18 @@ def audit(
     before: Mapping[str, Any] | None = None,
     after: Mapping[str, Any] | None = None,
 ) -> None:
-    """Within the transaction of the change: both are kept, or none.
+    """Record a change, within its transaction, so that both are stored or neither.
 
-    actor: a user, or the name of the part of Tidepool that did it. verb: in the past tense, as "drained".
-    kind, key, name: such as "host", its id, and what people call it.
-    before, after: field -> value, as JSON can carry it; one of them alone tells of what was made, or removed. Where
-    both are given and equal nothing is recorded; where neither is, the verb says all.
+    actor: a user, or the name of the part of Tidepool that made the change. verb: in the past tense, such as "drained".
+    kind, key, name: kind of the object, such as "host", its id, and its name.
+    before, after: field -> value, as JSON can carry it. One of them alone describes a created or removed object. If
+    both are given and equal, nothing is recorded; if neither is given, the verb says everything.
     """
     audit_all(actor, verb, kind, [Audited(key, name, before, after)])
 
 
 def audit_all(actor: AbstractBaseUser | str, verb: str, kind: str, changed: Iterable[Audited]) -> None:
-    """Like `audit`, one entry for each that was changed, in as many queries as for one."""
+    """Record an entry for each changed object, as `audit` does, with as many queries as for one."""
     assert transaction.get_connection().in_atomic_block, "record it in the transaction of the change"
     who, now = actor if isinstance(actor, str) else actor.get_username(), timezone.now()
     entries = [AuditEntry(at=now, actor=who, verb=verb, kind=kind, **row) for one in changed if (row := _columns(one))]
@@ -62,7 +62,7 @@ def audit_all(actor: AbstractBaseUser | str, verb: str, kind: str, changed: Iter
 
 
 def _columns(one: Audited) -> dict[str, Any]:
-    """The entry's columns about what was changed; empty where nothing was."""
+    """Return the entry's columns about the changed object; {} if nothing changed."""
     old, new = _plain(one.before), _plain(one.after)
     assert not any(_SECRET.search(field) for field in (*old, *new)), "secrets are not recorded"
     if one.before is not None and one.after is not None:
@@ -75,6 +75,6 @@ def _columns(one: Audited) -> dict[str, Any]:
 
 
 def _plain(values: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Return the value as it comes back from the database."""
+    """Return the value as the database would return it."""
     plain: dict[str, Any] = storable(json.loads(json.dumps(dict(values or {}), cls=DjangoJSONEncoder)))
     return plain

@@ -1,4 +1,4 @@
-"""The list of the audit, the same on the page, in the API and in a CSV file; and its entries in words."""
+"""The audit's list, the same on the page, in the API and in a CSV file, and its entries in words."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -29,13 +29,13 @@ __all__ = [
 
 PERIODS = {"24h": timedelta(days=1), "7d": timedelta(days=7), "30d": timedelta(days=30), "365d": timedelta(days=365)}
 COLUMNS = ("at (UTC)", "actor", "verb", "kind", "id", "name", "before", "after")
-#: Longer ones are cut: the whole is in the CSV file and in the API's answer.
+#: Largest length of a value on the page; the CSV file and the API have all of it.
 _LONGEST = 200
 _ORDER = Order("at", descending=True, parse=parsed_moment)
 
 
 class AuditFilter(ListFilter):
-    """Empty: everything."""
+    """Filter of entries; empty for all."""
 
     actor = TextFilter("actor", help_text="Name of a user.")
     kind = TextFilter("kind", help_text="Such as user, host or instance group.")
@@ -57,17 +57,17 @@ class AuditFilter(ListFilter):
 
 
 def audit_page(wanted: AuditFilter, given: Mapping[str, str], size: int) -> KeysetPage[AuditEntry]:
-    """The page that `after` or `before` in an address asks for."""
+    """Return the page that `after` or `before` in an address selects."""
     return keyset_page(wanted.of(AuditEntry.objects.all()), _ORDER, given, size)
 
 
 def all_entries(wanted: AuditFilter) -> Iterator[AuditEntry]:
-    """Every entry of the filter, read piece by piece."""
+    """Yield every entry of the filter, read page by page."""
     return every_row(wanted.of(AuditEntry.objects.all()), _ORDER)
 
 
 def kinds() -> list[str]:
-    """Kinds of all that was ever changed."""
+    """Return the kinds of all objects that were ever changed."""
     return list(AuditEntry.objects.order_by("kind").values_list("kind", flat=True).distinct())
 
 
@@ -78,7 +78,7 @@ def csv_row(entry: AuditEntry) -> Sequence[Cell]:
 
 @dataclass(frozen=True)
 class ChangedValue:
-    """One field. None: it was not there."""
+    """Values of one field; None for a value that did not exist."""
 
     field: str
     before: str | None
@@ -110,7 +110,7 @@ def in_words(value: Any) -> str:
 
 
 def _lists(field: str, before: list[Any], after: list[Any]) -> ChangedValue:
-    """Reduce lists to what was removed and added: of a hundred members one was added."""
+    """Return only the removed and added items of lists, such as one added member among a hundred."""
     gone, new = [item for item in before if item not in after], [item for item in after if item not in before]
     if not gone and not new:  # another order
         gone, new = before, after

@@ -30,7 +30,7 @@ _LABELS = {
     "until": "Before",
 }
 _MOST_SUGGESTIONS = 500
-#: Where things of a kind are shown; others have no page of their own.
+#: Kind of object -> address of its page; other kinds have no page.
 _ADDRESSES = {"user": "/users/{}/", "job": "/jobs/{}/", "dataset": "/datasets/{}/", "model": "/models/{}/"}
 
 

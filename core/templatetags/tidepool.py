@@ -1,4 +1,4 @@
-"""Small pieces of pages that need more than a variable: icons, moments, sizes, a job's mark."""
+"""Template tags and filters: icons, times, sizes, a job's mark."""
 
 from datetime import datetime
 
@@ -21,13 +21,13 @@ _UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB")
 
 @register.simple_tag
 def icon(name: str) -> SafeString:
-    """A symbol of `static/icons.svg`. It says nothing by itself: words stand beside it."""
+    """Render a symbol of `static/icons.svg`. It is hidden from screen readers, so put words beside it."""
     return format_html('<svg class="icon" aria-hidden="true"><use href="{}#{}"></use></svg>', static("icons.svg"), name)
 
 
 @register.simple_tag
 def moment(at: datetime | None, empty: str = "never") -> SafeString | str:
-    """ "3 min ago", which the browser keeps right; the exact time in the viewer's zone on hover."""
+    """Render a time such as "3 min ago", which the browser updates, with the exact time as its title."""
     if at is None:
         return empty
     exact = at.strftime("%Y-%m-%d %H:%M:%S UTC")
@@ -37,19 +37,19 @@ def moment(at: datetime | None, empty: str = "never") -> SafeString | str:
 
 @register.simple_tag
 def exact(at: datetime) -> SafeString:
-    """A moment in UTC, which the browser shows in the viewer's zone, and names it."""
+    """Render a time in UTC, which the browser shows in the viewer's zone with the zone's name."""
     return format_html('<time datetime="{}" data-exact>{}</time>', iso(at), at.strftime("%Y-%m-%d %H:%M:%S UTC"))
 
 
 @register.filter
 def lasting(since: str | None) -> str:
-    """Render the time since a moment in JSON: "3 min 5 s"."""
+    """Return the time since a moment in JSON, such as "3 min 5 s"."""
     return "" if since is None else duration((timezone.now() - datetime.fromisoformat(since)).total_seconds())
 
 
 @register.filter
 def in_seconds(seconds: float | None) -> str:
-    """A span of time for people, also a negative one: "3 min 5 s"."""
+    """Return a duration such as "3 min 5 s", which may be negative."""
     if seconds is None:
         return "–"
     return f"−{duration(-seconds)}" if seconds < 0 else duration(seconds)
@@ -57,7 +57,7 @@ def in_seconds(seconds: float | None) -> str:
 
 @register.filter
 def size(value: int | None) -> str:
-    """A number of bytes for people: 1.2 MiB."""
+    """Return a number of bytes in binary units, such as 1.2 MiB."""
     if value is None:
         return "unknown"
     amount, unit = float(value), 0
@@ -68,20 +68,20 @@ def size(value: int | None) -> str:
 
 @register.filter
 def decimal_size(value: int) -> str:
-    """A number of bytes in powers of ten, as `bytes` of static/js/words.js has it: 1.5 MB."""
+    """Return a number of bytes in decimal units, such as 1.5 MB: the same rule as `bytes` of static/js/words.js."""
     power = min(4, (len(str(value)) - 1) // 3)
     return f"{float(f'{value / 1000**power:.3g}'):g} {('B', 'kB', 'MB', 'GB', 'TB')[power]}"
 
 
 @register.filter
 def percent(value: float | str | None, digits: int = 0) -> str:
-    """0.5 as "50 %"; nothing for nothing."""
+    """Return a fraction as percent, such as "50 %" for 0.5; "" for None."""
     return "" if value is None or isinstance(value, str) else f"{value * 100:.{digits}f} %"
 
 
 @register.filter
 def figure(value: float | None) -> str:
-    """A number with the digits that people read: 0.1235, 12340."""
+    """Return a number with four significant digits, such as 0.1235 or 12340."""
     if value is None:
         return "–"
     return f"{value:.0f}" if abs(value) >= 1000 or value == int(value) else f"{value:.4g}"
@@ -89,24 +89,24 @@ def figure(value: float | None) -> str:
 
 @register.filter
 def look(job: int) -> JobLook:
-    """The colour, letter and pattern that a job has everywhere."""
+    """Return the colour, letter and pattern of a job."""
     return job_look(job)
 
 
 @register.filter
 def in_words(state: str) -> str:
-    """RUNNING as "Running"."""
+    """Return a state for pages, such as "Running" for RUNNING."""
     return state.capitalize()
 
 
 @register.filter
 def control(field: BoundField) -> SafeString:
-    """A form field's widget with the class that its kind needs."""
+    """Render a form field's widget with the class for its kind."""
     kind = "form-select" if field.widget_type.endswith("select") else "form-control"
     return field.as_widget(attrs={"class": f"{kind} {field.field.widget.attrs.get('class', '')}".strip()})
 
 
 @register.filter
 def undo(message: Message) -> Undo | None:
-    """The form that takes back what the message says was done."""
+    """Return the form that undoes the action of the message, or None."""
     return undo_of(message)

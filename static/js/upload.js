@@ -162,7 +162,7 @@ export class UploadBox {
   //: Said before the server is asked: it would refuse the same.
   problemOf(file) {
     const fits = this.suffixes.some((suffix) => file.name.toLowerCase().endsWith(suffix));
-    if (!fits) return `A file of this kind is not taken: choose one of ${this.suffixes.join(", ")}.`;
+    if (!fits) return `A file of this kind is not accepted: choose one of ${this.suffixes.join(", ")}.`;
     if (file.size === 0) return "The file is empty: choose another one.";
     if (file.size > this.maxBytes)
       return `The file has ${bytes(file.size)}, more than the server takes: ask an administrator to raise TIDEPOOL_UPLOAD_MAX_BYTES.`;

@@ -186,7 +186,7 @@ def test_what_the_server_refuses_is_said_where_the_file_was_chosen(page: Page, s
     page.get_by_label("File", exact=False).set_input_files(tmp_path / "setup.exe")
     page.get_by_role("button", name="Create").click()
 
-    expect(page.locator("#upload").get_by_role("alert")).to_contain_text("A file of this kind is not taken")
+    expect(page.locator("#upload").get_by_role("alert")).to_contain_text("A file of this kind is not accepted")
     expect(page.get_by_label("Dataset name")).to_have_value("mine")
 
 

@@ -90,7 +90,7 @@ def test_weights_are_uploaded_and_picked(page: Page, scene: Scene, tmp_path: Pat
     (tmp_path / "notes.odt").write_text("no weights")
     page.goto("/jobs/new/")
     page.get_by_label("Or upload weights").set_input_files(tmp_path / "notes.odt")
-    expect(page.locator("#weights [role=alert]")).to_contain_text("A file of this kind is not taken")
+    expect(page.locator("#weights [role=alert]")).to_contain_text("A file of this kind is not accepted")
     page.get_by_label("Or upload weights").set_input_files(tmp_path / "mine <b>.pth")
     expect(page.get_by_label("Start from").locator("option:checked")).to_have_text("mine <b>.pth")
     expect(page.locator("#upload")).to_be_hidden()
