@@ -1,4 +1,4 @@
-// What is under way says so: a button that was pressed turns, cannot be pressed twice, and comes back.
+// A button that was pressed turns while its work is under way, cannot be pressed twice, and comes back.
 
 //: The button turns until the promise is settled; answers what the promise does. A second press meanwhile does nothing.
 export async function whileBusy(button, work) {

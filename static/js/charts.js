@@ -21,7 +21,7 @@ export class TideChart extends Figure {
     this.takeHeld(figure);
     this.bands = new Map();
     for (const trace of figure.data.filter((trace) => trace.meta.kind === "band")) this.addBand(trace);
-    // What moves at the right edge is time: no event says so.
+    // No event says that time moves the right edge.
     setInterval(() => this.isMoving() && this.request(), MOVE_MS);
     this.stops = new Stops(this);
     this.draw();
@@ -37,7 +37,7 @@ export class TideChart extends Figure {
     this.bands.set(trace.meta.job, { trace, steps });
   }
 
-  //: What the strip above a job's curves shows of it.
+  //: Steps and colour of a job's band, for the strip above the job's curves.
   band(job) {
     const { steps, trace } = this.bands.get(job);
     return { steps, colour: trace.fillcolor };
@@ -50,7 +50,7 @@ export class TideChart extends Figure {
     this.past = figure.layout.meta.has_past_capacity ? trace.x.map((at, index) => ({ at: Date.parse(at), slots: trace.y[index] })) : null;
   }
 
-  //: How many GPUs were held: what no band has of them changed hands.
+  //: Stores how many GPUs were held over time. Held GPUs without a band change hands.
   takeHeld(figure) {
     const trace = figure.data.find((one) => one.meta.kind === "changing");
     this.held = trace.x.map((at, index) => ({ at: Date.parse(at), slots: trace.y[index] }));

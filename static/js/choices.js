@@ -1,4 +1,4 @@
-// How a person wants to see curves: over what, how high, how smooth, and what dragging does. The browser remembers it.
+// A person's choices about curves: axis, scale, smoothing, and what dragging does. The browser remembers them.
 
 import { press } from "./dom.js";
 import { spansDecades } from "./lines.js";
@@ -47,7 +47,7 @@ export class Choices {
     this.panel.querySelector("[data-smoothing-value]").textContent = this.smoothing ? this.smoothing.toFixed(2) : "off";
   }
 
-  //: What this training cannot be drawn over is not offered; steps always are.
+  //: Hides the axes that this training has no values for; steps always remain. Returns the chosen axis.
   axisOf(possible) {
     for (const button of this.panel.querySelectorAll("[data-axis]")) button.hidden = !possible.has(button.dataset.axis);
     const axis = possible.has(this.axis) ? this.axis : DEFAULTS.axis;

@@ -6,7 +6,7 @@ import { addPoint, asLine, constantRange, epochsOf, modeOf, nearest, notOnLogAxi
 import { atMostEvery, fetchJson } from "./live.js";
 import { clock, pauseInWords, wrapped } from "./words.js";
 
-//: Of the strip, and above each row for its title.
+//: Heights of the strip, and of the title above each row.
 const STRIP_PX = 56;
 const TITLE_PX = 22;
 const STRIP = "y20";
@@ -19,7 +19,7 @@ const REFETCH_MS = 1_000;
 const NAMES_PX = 92;
 const WIDE_PX = 640;
 const TITLES = { step: "Step (optimizer updates)", time: "Time of day", epoch: "Epochs done", samples: "Samples (steps × effective batch size)" };
-//: In the readout.
+//: Formats of the readout, by axis.
 const READOUTS = { step: "Step %{x}", time: "%{x|%H:%M:%S}", epoch: "%{x:.2f} epochs", samples: "%{x:,} samples" };
 //: Dragging a finger scrolls the page.
 const BY_FINGER = matchMedia("(pointer: coarse)");
@@ -31,7 +31,7 @@ export class MetricsChart extends Figure {
     this.gpus = gpus;
     this.note = panel.querySelector(".chart-note");
     this.choices = new Choices(panel, { changed: (name) => this.follow(name), whole: () => this.showAll() });
-    // What else is reported for the first time comes in the same second. Without an answer the next point asks again.
+    // Other metrics that are reported for the first time arrive within the same second. After a failure the next point asks again.
     this.refetch = atMostEvery(REFETCH_MS, async () => {
       this.take(await fetchJson(this.figure.layout.meta.url));
       this.draw();
@@ -57,7 +57,7 @@ export class MetricsChart extends Figure {
     if (isNew) this.request();
   }
 
-  // --- What a person chose ---
+  // --- Choices of the person ---
 
   follow(name) {
     if (name === "drag") window.Plotly.relayout(this.canvas, { dragmode: this.choices.drag });
@@ -73,7 +73,7 @@ export class MetricsChart extends Figure {
     return { ...super.config(), doubleClick: "reset" };
   }
 
-  //: Of all that is drawn, what it can be drawn over.
+  //: Collects the axes that some drawn line has values for.
   settle() {
     this.drawnLines = this.filled();
     this.epochs = epochsOf(this.longest());
@@ -118,7 +118,7 @@ export class MetricsChart extends Figure {
     this.placeRows(layout);
     if (this.namesEnds()) layout.margin.r = NAMES_PX;
     layout.margin.t = TITLE_PX;
-    // Where a person zoomed to stays while points come; with other numbers on an axis it means nothing.
+    // The zoom stays while points arrive; it means nothing on another axis.
     layout.uirevision = "kept";
     layout.dragmode = BY_FINGER.matches ? false : this.choices.drag;
     Object.assign(layout.xaxis, { title: { text: TITLES[this.axis] }, fixedrange: BY_FINGER.matches, uirevision: this.axis });
@@ -191,7 +191,7 @@ export class MetricsChart extends Figure {
     };
   }
 
-  //: Where the curves have points, so that the readout has both; over time also where it had no GPU and made no steps.
+  //: Points of the strip at the points of the curves, so that the readout shows both; over time also the stretches without GPUs.
   stripPoints(steps) {
     const points = this.longest();
     if (this.axis !== "time") return points;
@@ -243,7 +243,7 @@ export class MetricsChart extends Figure {
     return this.hasStrip() ? [...lines, this.stripTrace()] : lines;
   }
 
-  //: What is measured only now and then is not smoothed.
+  //: Returns whether a line is smoothed; a metric that is measured only now and then is not.
   isSmooth({ trace }) {
     const row = this.figure.layout.meta.rows[Number(trace.yaxis.slice(1) || 1) - 1];
     return this.choices.smoothing > 0 && row.may_be_smooth && trace.mode === "lines";

@@ -43,12 +43,12 @@ export function showProgress(root, progress) {
   if (bar) bar.value = progress ?? 0;
 }
 
-//: Of several buttons, those with this attribute and value are pressed.
+//: Presses the buttons that have this value in the attribute, and releases the others.
 export function press(buttons, name, value) {
   for (const button of buttons) button.setAttribute("aria-pressed", String(button.dataset[name] === value));
 }
 
-//: Where a key leads from place `at` (-1: none yet) of `count` in a row; undefined for keys that lead nowhere.
+//: Index that a key leads to from index `at` (-1: none yet) in a row of `count`; undefined for any other key.
 export function placeAfter(key, at, count) {
   if (["ArrowRight", "ArrowDown"].includes(key)) return (at + 1) % count;
   if (["ArrowLeft", "ArrowUp"].includes(key)) return (Math.max(at, 0) + count - 1) % count;

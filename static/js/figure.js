@@ -1,4 +1,4 @@
-// What all charts share: drawing at most once a second, the table of the same, CSV and PNG, a common cursor, names at the
+// Parts that all charts share: drawing at most once a second, a table of the values, CSV and PNG, a common cursor, names at the
 // ends of lines, and colours that can be seen.
 
 import { element, press } from "./dom.js";

@@ -1,4 +1,4 @@
-// What every page has: the theme menu, relative times, rows that are links, and what it imports.
+// Parts of every page: the theme menu, relative times, rows that are links, and the modules imported below.
 
 import "./ask.js";
 import "./busy.js";
@@ -40,7 +40,7 @@ function openRow(event) {
   else location.assign(row.dataset.href);
 }
 
-//: What the server says on a new page is not heard by itself: a screen reader only hears what changes.
+//: Repeats the server's notices after the page has loaded: a screen reader announces only changes.
 function readNoticesAloud() {
   const words = [...document.querySelectorAll('[data-notice][role="status"]')].map((notice) => notice.firstChild.textContent.trim());
   if (!words.length) return;

@@ -60,14 +60,14 @@ export function followRows(part, renew, isShown = (news) => news.reason) {
   follow();
 }
 
-//: What is asked for regularly is asked for only while it can be seen, and not once a form's answer replaces the page:
-//: what the form deletes has no part to show any more.
+//: A part that is fetched regularly is fetched only while it is visible, and no more once a form's answer replaces the page:
+//: the part may belong to an object that the form deletes.
 document.addEventListener("htmx:beforeRequest", (event) => {
   const isSeen = !isLeaving() && !document.hidden && (event.detail.requestConfig.triggeringEvent?.type === "fresh" || event.target.checkVisibility());
   if (!isSeen) event.preventDefault();
 });
 
-//: Who was logged out gets another page than the one that was asked for.
+//: After a log-out the server answers with another page than the one requested: the part stays as it is.
 document.addEventListener("htmx:beforeSwap", ({ detail }) => {
   const answered = new URL(detail.xhr.responseURL).pathname;
   if (answered !== new URL(detail.pathInfo.finalRequestPath, location.href).pathname) detail.shouldSwap = false;

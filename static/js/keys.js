@@ -27,7 +27,7 @@ function isUsable(element) {
   return !place.closest("[hidden], .tab-pane:not(.active), :disabled");
 }
 
-//: What can be pressed now, the page's own first: [{element, ways, words, isOfPage}].
+//: Keys that work now, the page's own first: [{element, ways, words, isOfPage}].
 function declaredKeys() {
   const found = [...document.querySelectorAll("[data-key]")].filter(isUsable).map((element) => ({
     element,

@@ -13,7 +13,7 @@ export function showLegend(box, names, hidden, toggle) {
     button.setAttribute("aria-pressed", String(!hidden.has(name.key)));
     return button;
   });
-  // Those that stay are not taken out: one of them may have the focus.
+  // Remaining buttons are not taken out and put back: one of them may have the focus.
   for (const button of [...box.children]) if (!buttons.includes(button)) button.remove();
   buttons.forEach((button, place) => {
     if (box.children[place] !== button) box.insertBefore(button, box.children[place] ?? null);
@@ -26,7 +26,7 @@ function nameButton(key, toggle) {
   return button;
 }
 
-//: What a trace of a figure looks like in it.
+//: Name and look of a trace in the legend.
 export function nameOf(trace) {
   const isBand = trace.fillcolor !== undefined && trace.stackgroup !== undefined;
   const look = isBand ? "fill" : trace.line?.dash && trace.line.dash !== "solid" ? "dot" : "line";
@@ -37,7 +37,7 @@ export function keyOf({ meta, name }) {
   return String(meta?.job ?? meta?.metric ?? meta?.label ?? meta?.kind ?? name);
 }
 
-//: What `asText` of figure.js made of it.
+//: Undoes `asText` of figure.js.
 function plain(name) {
   return name.replaceAll("&lt;", "<").replaceAll("&gt;", ">").replaceAll("&amp;", "&");
 }

@@ -15,7 +15,7 @@ export function modeOf(trace, points) {
   return points.length === 1 ? "lines+markers" : trace.mode;
 }
 
-//: Of `every` values that come one is kept; the newest is shown whatever it is. False if it is known.
+//: Adds a point unless it is known (then returns false). One of `every` points is kept; the newest is always shown.
 export function addPoint(line, { step, value, at, epoch }) {
   const last = line.points.at(-1)?.step ?? -1;
   if (step <= last) return false;
@@ -70,7 +70,7 @@ export function constantRange(values) {
   return value && values.every((other) => Math.abs(other - value) <= 1e-6 * Math.abs(value)) ? { autorangeoptions: { include: [0, 2 * value] } } : {};
 }
 
-//: What a log axis cannot show of these lines, in words.
+//: Sentence about the values that a log axis cannot show.
 export function notOnLogAxis(lines) {
   const count = lines.flatMap(({ points }) => points).filter(({ value }) => value !== null && value <= 0).length;
   return count ? `${count} ${count === 1 ? "value of 0 or less is" : "values of 0 or less are"} not shown on a log axis.` : "";

@@ -11,7 +11,7 @@ const STABLE_MS = 5_000;
 const MAX_BACKOFF_MS = 20_000;
 //: A tab that nobody has looked at for this long asks for nothing more until somebody does.
 const HIDDEN_MS = 10_000;
-//: How many topics a websocket may carry (`webapp/consumers.py`); a page with more goes without the rest.
+//: Largest number of topics of one websocket (`webapp/consumers.py`); a page with more topics goes without the rest.
 const MAX_TOPICS = 200;
 //: Close codes that no reconnecting helps against: not logged in, not allowed.
 const FINAL_CODES = new Set([4401, 4403]);
@@ -33,7 +33,7 @@ function isObject(value) {
   return value !== null && typeof value === "object" && !Array.isArray(value);
 }
 
-//: What changes with every step and reading, and can wait; the same names as `CALM` of core/hub.py.
+//: Fields that change with every step and reading, and can wait; the same names as `CALM` of core/hub.py.
 const CALM = new Set(["step", "epoch", "progress", "final_metrics", "metrics", "utilisation_percent"]);
 
 //: News is urgent if it says of a job, a slot or a host more than that: who holds which GPU, or what becomes of a job.
@@ -112,7 +112,7 @@ export function atMostEvery(milliseconds, work) {
         return;
       }
       next = performance.now() + milliseconds;
-      last = Promise.resolve(work()).catch(() => {}); // what comes next asks again
+      last = Promise.resolve(work()).catch(() => {}); // the next piece of news asks again
     }, next - performance.now());
   };
 }
@@ -137,7 +137,7 @@ class Connection {
     const topic = new Topic(options);
     if (this.topics.size >= MAX_TOPICS) return topic;
     this.topics.set(topic.name, topic);
-    // What came while the page fetched was not applied: go on from what was fetched.
+    // Events that arrived during the fetch were not applied: continue from the fetched number.
     topic.onFetched = () => this.isOpen() && this.topics.has(topic.name) && this.subscribe(topic);
     if (this.isOpen()) this.subscribe(topic);
     else if (!this.failures && !document.hidden) this.wake();

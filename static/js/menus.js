@@ -1,4 +1,4 @@
-// What opens over the page from a button in its top bar: menus, and the rail where the page is narrow. They are native
+// Panels that open from a button in the top bar: menus, and the rail where the page is narrow. They are native
 // popovers: the browser opens them, closes them on Escape and on a press elsewhere, and gives the focus back.
 
 import { placeAfter } from "./dom.js";
@@ -30,7 +30,7 @@ function startMenu(menu) {
   button.addEventListener("keydown", (event) => ["ArrowDown", "ArrowUp"].includes(event.key) && onKey(event));
 }
 
-//: As a drawer it is a dialog: the page behind waits.
+//: The open drawer is a dialog: the page behind it waits.
 function setModal(isModal) {
   for (const part of document.querySelectorAll(".skip-link, .frame-body")) part.inert = isModal;
   rail.role = isModal ? "dialog" : null;

@@ -9,7 +9,7 @@ const field = document.getElementById("palette-field");
 const list = document.getElementById("palette-list");
 const told = document.getElementById("palette-told");
 
-//: What the page itself offers, in this order; what is found by its name comes before.
+//: Order of the groups: matches by name come before the page's own actions.
 const GROUP_ORDER = ["On this page", "Go to", "Do"];
 const GROUPS = { job: "Jobs", dataset: "Datasets", model: "Models", report: "Reports" };
 

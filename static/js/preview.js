@@ -107,7 +107,7 @@ export function watchPreview(form, panel, looks = { show: showPreview, showNothi
   form.addEventListener("input", ({ target }) => {
     if (target.name) touched.add(target.name);
     place.setAttribute("aria-busy", "true");
-    asking?.abort(); // it asked about what is no longer filled in
+    asking?.abort(); // the running request is about a form that has changed since
     clearTimeout(timer);
     timer = setTimeout(ask, PAUSE_MS);
   });

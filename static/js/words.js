@@ -25,7 +25,7 @@ export function relativeTime(moment, now = new Date()) {
 //: Made once: a page has many moments, and and to make a formatter takes far longer than to use it.
 const EXACT = new Intl.DateTimeFormat([], { dateStyle: "medium", timeStyle: "long" });
 
-//: In the viewer's zone, which it names: "21 Nov 2026, 14:05:09 CET".
+//: Time in the viewer's zone, which the text names: "21 Nov 2026, 14:05:09 CET".
 export function exactTime(moment) {
   return EXACT.format(moment);
 }

@@ -26,9 +26,9 @@ const page = readJson("live-comparison");
 const compared = document.getElementById("compared");
 const section = document.querySelector(".compared-curves");
 
-// --- What all charts share: the axis, the range, who is taken away ----------------------------------------------------
+// --- State that all charts share: the axis, the range, the hidden trainings -------------------------------------------
 
-//: By the title of the quantity, in the order of the page.
+//: Charts by the title of their quantity, in the order of the page.
 const charts = new Map();
 const takenAway = new Set();
 //: Null: as far as the lines go.
@@ -49,7 +49,7 @@ function settle() {
   wantsLog = [...charts.values()].some((chart) => chart.mayBeLog() && choices.isLog(chart.values()));
 }
 
-//: Where a point of a training is on the axis; null for a training that has no such axis.
+//: Function from a point of a training to its place on the axis; null for a training without such an axis.
 function placeOf(epochs, samples) {
   if (axis === "time") return ({ at }) => at / MINUTE;
   if (axis === "epoch") return epochs && (({ step }) => epochs[0] * step + epochs[1]);
@@ -143,7 +143,7 @@ class Comparison extends Figure {
     return this.drawnLines().flatMap(({ points }) => points.map(({ value }) => value));
   }
 
-  //: What holds its value lasts until where the others of its training are.
+  //: Points of a line; a value that is held lasts to the end of the training's longest line.
   pointsOf({ trace, points }) {
     const last = points.at(-1);
     const end = longestOf(trace.meta.job).at(-1);
@@ -173,7 +173,7 @@ class Comparison extends Figure {
 
   prepare(layout) {
     const values = this.values();
-    //: What a log axis would leave out stays on a linear one until somebody says Log.
+    //: A linear axis stays linear as long as a log axis would drop values, until somebody chooses Log.
     const losesAny = choices.scale === "auto" && values.some((value) => value !== null && value <= 0);
     this.isLog = wantsLog && this.mayBeLog() && !losesAny && values.some((value) => value > 0);
     if (mayName([page.jobs.length])) layout.margin.r = LETTER_PX;
@@ -209,7 +209,7 @@ class Comparison extends Figure {
     this.panel.querySelector(".chart-note").textContent = this.isLog ? notOnLogAxis(seen) : "";
   }
 
-  //: Where one looks at in one chart, one looks at in all. A canvas hears once it was drawn.
+  //: A zoom in one chart is a zoom in all. A canvas emits events only after it was drawn.
   listen() {
     if (this.isListening) return;
     this.isListening = true;
@@ -229,7 +229,7 @@ class Comparison extends Figure {
     return value;
   }
 
-  //: What is drawn, and what the table and the CSV file say.
+  //: Rows of the table and of the CSV file: the drawn points.
   rows() {
     return this.lines.flatMap(({ trace: { meta }, points }) =>
       points.map(({ step, at, value }) => [meta.label, step, at, value === null ? "not a number" : value]),
@@ -283,7 +283,7 @@ function startGrid() {
   });
 }
 
-// --- What is fetched: at most once in a while, and not while nobody looks ----------------------------------------
+// --- Fetching: at most once in a while, and not while the page is hidden -----------------------------------------
 
 const askCurves = atMostEvery(SOON_MS, async () => {
   const { figures } = await fetchJson(`${compared.dataset.curves}${location.search}`);

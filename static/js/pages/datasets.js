@@ -9,7 +9,7 @@ const part = document.querySelector('[hx-trigger="fresh"]');
 const { seq, state } = readJson("live-datasets");
 const soon = refresher(part);
 
-//: Who deletes it here is on the way to the list already, where a sentence about it is shown once.
+//: The page that deleted the dataset is already on its way to the list, which shows a sentence about it once.
 part.addEventListener("htmx:responseError", ({ detail }) => {
   if (detail.xhr.status === 404 && !isLeaving()) location.assign("/datasets/");
 });

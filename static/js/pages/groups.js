@@ -6,7 +6,7 @@ import { isUrgent, live } from "../live.js";
 import { startTrace } from "../pool.js";
 
 const renew = renewer(document.getElementById("now"));
-//: Of one group: what its trainings had.
+//: Chart of one group's trainings.
 const panel = document.querySelector('[data-chart="group"]');
 const trace = panel && startTrace(panel);
 

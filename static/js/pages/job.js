@@ -71,7 +71,7 @@ function startParts(page, root) {
   };
 }
 
-//: What its GPUs do comes by the cluster's topic, as on every page.
+//: News about the job's GPUs comes with the cluster's topic, as on every page.
 function followSlots(page, root) {
   const part = root.querySelector("#slots");
   const renew = renewer(part);
@@ -82,7 +82,7 @@ function followSlots(page, root) {
     seq: page.cluster_seq,
     onState: (_, { slots = {}, jobs = {} }) => {
       if (Object.entries(slots).some(isMine)) renew(isUrgent({ slots }));
-      // Its place in line changes with everybody else.
+      // The queue position changes with every other training.
       if (root.dataset.state === "PENDING" && isUrgent({ jobs })) renewPlace(false);
     },
     onSnapshot: () => renew(true),
@@ -122,7 +122,7 @@ function tell(what, ...news) {
   for (const part of parts) part?.[what]?.(...news);
 }
 
-//: Who trains changes with the generation; their rows come by fetching.
+//: Ranks change with the generation; the page fetches their rows.
 function followChange(state, news) {
   if (news === state || (news.generation === undefined && news.attempt === undefined && news.state === undefined)) return;
   clearTimeout(followChange.timer);
@@ -143,7 +143,7 @@ const topic = live.watch({
   onSnapshot: (snapshot) => tell("showSnapshot", snapshot),
 });
 
-//: Who opens a shared address of a tab wants to see that tab.
+//: Shows the tab that the address names.
 function scrollToTab() {
   const isOpened = [...root.querySelectorAll(".job-tabs [role=tab]")].some(
     (tab, place) => place > 0 && `#${tab.getAttribute("aria-controls")}` === location.hash,

@@ -119,7 +119,7 @@ form.addEventListener("submit", (event) => {
   filterNow();
 });
 
-// --- How long those that train have been at it ---
+// --- Running times of trainings ------------------
 
 const TICK_MS = 5_000;
 

@@ -7,7 +7,7 @@ function showPolicy() {
   for (const part of parts) {
     const [control] = part.querySelectorAll("input, select");
     const belongs = part.dataset.policies.split(" ").includes(policy.value);
-    // What was typed is shown even where it does not fit: else nobody could correct it.
+    // A field that does not fit stays visible while it has a value: else nobody could correct it.
     part.hidden = !belongs && !control.value;
   }
 }

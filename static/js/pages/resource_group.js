@@ -24,7 +24,7 @@ function fillList(list, sentences, none) {
   list.replaceChildren(...(sentences.length ? sentences : [none]).map((sentence) => element("li", { className }, sentence)));
 }
 
-// --- What the server says ----------------------------------------------------------------------------------------
+// --- Answers of the server ---------------------------------------------------------------------------------------
 
 function showCarets(carets) {
   for (const place of form.querySelectorAll("[data-caret]")) {
@@ -37,7 +37,7 @@ function showMembers(hosts) {
   for (const row of rows()) {
     const host = hosts[row.dataset.host];
     if (!host) continue;
-    // What was ticked meanwhile stays ticked: the answer is about what there was before.
+    // A box that was ticked meanwhile stays ticked: the answer is about the earlier state.
     if (!isStatic()) row.querySelector("input[type=checkbox]").checked = host.member;
     setField(row, "slots", host.slots === null ? "–" : String(host.slots));
     setField(row, "problem", host.problem);
@@ -85,11 +85,11 @@ function findHosts(text) {
 
 const finder = document.getElementById("find-host");
 finder.addEventListener("input", (event) => {
-  event.stopPropagation(); // it is no field of the form
+  event.stopPropagation(); // the finder is not a field of the form
   findHosts(finder.value);
 });
 finder.addEventListener("keydown", (event) => {
-  if (event.key === "Enter") event.preventDefault(); // it finds as one types, and sends nothing
+  if (event.key === "Enter") event.preventDefault(); // the finder works while one types, and Enter must not send the form
 });
 
 const preferences = document.getElementById("preferences");

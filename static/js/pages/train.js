@@ -18,7 +18,7 @@ const declared = document.getElementById("declared");
 const field = (name) => form.elements.namedItem(name);
 const growing = document.getElementById("id_max_slots_helptext").textContent;
 const proposed = { dataset: field("dataset").value, name: choices.proposed_name };
-//: So many fields of parameters are seen at once; the others are folded.
+//: Number of parameter fields that are visible at once; the others are folded.
 const SHOWN = 8;
 
 function wholeNumber(name) {
@@ -58,7 +58,7 @@ function showEngine(isElastic, isSingle) {
 function showWords() {
   const model = choices.models[field("model").value];
   const isElastic = !model || model.engine === "elastic";
-  if (!isElastic) field("exactness").value = "sum"; // its script adds up as it does
+  if (!isElastic) field("exactness").value = "sum"; // the script itself decides how it adds up
   const group = choices.groups[field("instance_group").value];
   setField(panel, "sharing", group ? sharingSentence(model, group) : "");
   setField(panel, "exactness", exactnessSentence(model));
@@ -101,7 +101,7 @@ function showParameters() {
   more.open = wanted.slice(SHOWN).some(({ name, value }) => typed.errors[name] || (typed.values[name] ?? value) !== value);
 }
 
-//: What the user picked stays; what was only proposed follows the model.
+//: Sets a proposed value; a value that the user picked stays.
 function propose(name, value) {
   if (field(name).value === value || (field(name).value && field(name).value !== proposed[name])) return;
   field(name).value = value;
@@ -191,7 +191,7 @@ async function sendFiles(files, name) {
   }
 }
 
-//: What nobody trains from: versions, environments, caches.
+//: Folders and files that no training needs: versions, environments, caches.
 const LEFT_OUT = new Set([".git", ".venv", "venv", "__pycache__", "node_modules", ".ipynb_checkpoints", ".DS_Store"]);
 
 async function filesBelow(entry, path) {
@@ -247,7 +247,7 @@ if (code) {
   });
   path.addEventListener("keydown", (event) => {
     if (event.key !== "Enter") return;
-    event.preventDefault(); // what was typed is sent now, and not once more when the field is left
+    event.preventDefault(); // the path is sent now, and not once more when the field is left
     entered = path.value.trim();
     if (entered) sendPath(entered);
   });
@@ -271,7 +271,7 @@ async function send() {
   file.value = "";
 }
 
-//: What of this file is on the server already, in part.
+//: Upload of this file that has begun earlier and is on the server in part.
 async function begunUpload({ name, size }) {
   const { results } = await fetchJson(weights.dataset.uploads);
   const isPart = (upload) => upload.name === name && upload.size_bytes === size && upload.offset < file.size;

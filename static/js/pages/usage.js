@@ -12,7 +12,7 @@ const STEP_WORDS = { 60: "a minute", 300: "5 minutes", 900: "15 minutes", 3600: 
 
 const form = document.getElementById("usage-window");
 
-//: As the address says, or as the server chose where it says nothing.
+//: Parameters of the address, completed by the range that the server chose.
 function askedFor() {
   const asked = new URLSearchParams(location.search);
   if (!asked.get("from") && !asked.get("to") && !asked.get("range")) asked.set("range", form.dataset.range);

@@ -1,11 +1,11 @@
-// What happened to a job, the newest first, as a timeline by day: when, what and why, and who did it.
+// Events of a job, the newest first, as a timeline by day: time, event, reason and actor.
 
 import { element, timeElement } from "../../dom.js";
 import { refreshTimes } from "../../frame.js";
 import { clock, inWords } from "../../words.js";
 
 const EVENTS_SHOWN = 500;
-//: Who is no person.
+//: Actors that are not people.
 const PARTS = new Set(["scheduler", "executor", "system", ""]);
 const GPUS = new Set([
   "GRANTED",

@@ -40,12 +40,12 @@ export function start(page, root) {
   };
 }
 
-//: How long it still takes is asked for when one of these has changed.
+//: The remaining time is fetched again when one of these values changes.
 function progressOf(state) {
   return `${state.state} ${state.step} ${state.slots} ${state.generation}`;
 }
 
-//: What is not possible now stays in its place and says why.
+//: Disables actions that are not possible now; each stays in its place and says why.
 function showActions(root, refused, state) {
   for (const button of root.querySelectorAll("[data-action]")) {
     const why = refused[button.dataset.action];
@@ -89,7 +89,7 @@ function showTimeLeft(root, { earliest_seconds: earliest, latest_seconds: latest
   for (const note of root.querySelectorAll('[data-field="eta"]')) note.title = text;
 }
 
-//: As exact as it is known: "about 4 min", "4 to 6 min".
+//: Range as exact as it is known: "about 4 min", "4 to 6 min".
 function range(earliest, latest) {
   const [least, most] = [roughly(earliest), roughly(latest)];
   return least === most ? `about ${least}` : `${least} to ${most}`;

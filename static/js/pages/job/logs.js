@@ -1,4 +1,4 @@
-// What a job's ranks write: followed live, or any part of it, in constant memory.
+// Logs of a job's ranks: followed live, or read at any place, in constant memory.
 //
 // The viewer holds a window of lines (logview.js). Following, it is the end of each log that is chosen, and new lines
 // come by websocket; else it is a place in one log, and scrolling to an edge reads on from there.
@@ -180,7 +180,7 @@ class Logs {
     this.search.highlight();
   }
 
-  //: What a broken chain has left out; of a log that grew by more than one piece, its end.
+  //: Reads the lines that a broken chain of events left out; of a log that grew by more than one piece, its end.
   async readOn(followed) {
     const piece = await this.lines(followed.log, { after: followed.next });
     if (piece.next < piece.size && !piece.unfinished) {

@@ -103,7 +103,7 @@ export class Search {
   }
 }
 
-//: Where a line holds the text, across its spans. Only a to z match A to Z, as on the server.
+//: Ranges of the text in a line, across its spans. Only a to z match A to Z, as on the server.
 function rangesIn(row, needle) {
   const lower = (text) => text.replace(/[A-Z]+/g, (letters) => letters.toLowerCase());
   const [text, wanted] = [lower(row.textContent), lower(needle)];

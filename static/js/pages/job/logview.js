@@ -84,7 +84,7 @@ export class LogView {
     return Number(this.box.querySelector(".log-line").dataset.at);
   }
 
-  //: It was written faster than anybody reads.
+  //: Says how much was left out, because it was written faster than anybody reads.
   skip(log, count) {
     const words = `… ${bytes(count)} of ${nameOf(log)}, ${log.stream} left out here: pause to read them`;
     if (count > 0) this.box.append(element("div", { className: "log-head" }, words));

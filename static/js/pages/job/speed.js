@@ -1,8 +1,8 @@
-// What GPUs do for the training: draws the curve of goodput that comes with each rendering of its part.
+// Chart of goodput over GPUs, drawn anew with each rendering of its part.
 
 import { Figure, themeColour } from "../../figure.js";
 
-//: Of each trace by what it shows; the curve is known by its dashes.
+//: Colours of the traces by their kind; dashes mark the curve.
 const COLOURS = { fitted: "--chart-first", assumed: "--chart-first", measured: "--chart-second", now: "--chart-ink", knee: "--chart-third" };
 
 class GoodputChart extends Figure {

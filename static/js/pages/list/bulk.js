@@ -10,7 +10,7 @@ const results = document.getElementById("results");
 const bar = document.getElementById("bulk");
 const refused = document.getElementById("refused");
 const compare = document.getElementById("bulk-compare");
-//: As many as the pages that compare take: few with their curves, more as a table of what differs.
+//: Number of trainings that the pages of comparison take: a few with their curves, more as a table of differences.
 const COMPARED = { least: 2, most: 200 };
 const stop = document.getElementById("bulk-stop");
 const tag = document.getElementById("bulk-tag");
@@ -33,12 +33,12 @@ function trainings(count) {
   return count === 1 ? "1 training" : `${count} trainings`;
 }
 
-//: How many fit the filter, as its states say it.
+//: Number of trainings that fit the filter, as the list of states says it.
 function fitting() {
   return Number(document.querySelector("#states ul")?.dataset.fitting ?? 0);
 }
 
-//: What questions are asked about.
+//: Parameters that name the trainings of a question.
 function meant() {
   const parameters = new URLSearchParams(isMatching ? location.search : "");
   for (const name of ["after", "before"]) parameters.delete(name);
@@ -92,7 +92,7 @@ async function send(body) {
   return answer;
 }
 
-//: What did not happen stays on the page, in words, until the next action.
+//: Trainings that refused stay on the page, with the reason, until the next action.
 function showRefused(what, answer) {
   const items = answer.refused.map(({ job, name, error }) => element("li", {}, `${name ? `“${name}”` : `Job ${job}`}: ${error}`));
   refused.hidden = items.length === 0;
@@ -130,7 +130,7 @@ async function stopChosen() {
     say(question.lost, { kind: "error" });
     return;
   }
-  // Of single ones also those that are over by now are sent: the answer says why they were not stopped.
+  // Trainings that were chosen one by one are sent even if they are over by now: the answer says why they were not stopped.
   const jobs = asked.has("jobs") ? asked.get("jobs").split(",").map(Number) : question.jobs;
   if (await ask({ ...question, keep: "Keep training" })) await act(stop, { action: "cancel", jobs }, "being stopped.", "not stopped");
 }
