@@ -5,6 +5,7 @@ from datetime import datetime
 from django import template
 from django.contrib.messages.storage.base import Message
 from django.forms import BoundField
+from django.template import Context, Engine
 from django.templatetags.static import static
 from django.utils import timezone
 from django.utils.html import format_html
@@ -39,6 +40,26 @@ def moment(at: datetime | None, empty: str = "never") -> SafeString | str:
 def exact(at: datetime) -> SafeString:
     """Render a time in UTC, which the browser shows in the viewer's zone with the zone's name."""
     return format_html('<time datetime="{}" data-exact>{}</time>', iso(at), at.strftime("%Y-%m-%d %H:%M:%S UTC"))
+
+
+@register.simple_block_tag(takes_context=True)
+def ask(
+    context: Context,
+    content: SafeString,
+    *,
+    id: str,
+    title: str,
+    action: str,
+    yes: str,
+    keep: str = "Cancel",
+    kind: str = "btn-danger",
+) -> SafeString:
+    """A dialog that asks before something is lost, opened by `<button type="button" data-opens="id">`.
+
+    What stands between the tags says what is lost. `yes` posts to `action`; `keep` is the other button.
+    """
+    with context.push(id=id, title=title, lost=content, action=action, yes=yes, keep=keep, kind=kind):
+        return Engine.get_default().get_template("_ask.html").render(context)
 
 
 @register.filter

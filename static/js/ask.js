@@ -1,6 +1,6 @@
 // Asks before something is lost. Two ways to the same dialog:
 //
-// - templates: {% include "_ask.html" with id=… title=… lost=… action=… yes=… %} and a button with data-opens="<id>";
+// - templates: {% ask id=… title=… action=… yes=… %}<p>…</p>{% endask %} and a button with data-opens="<id>";
 // - scripts: `if (await ask({ title, lost, yes })) …`, for what is known only in the browser ("3 trainings").
 //
 // Both are a native <dialog>: the page behind is inert, Escape and the button that keeps everything close it, and the
