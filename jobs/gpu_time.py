@@ -1,6 +1,6 @@
-"""Time that somebody held a GPU, in whole milliseconds since 1970: what is cut and added up so is exact.
+"""GPU time, in whole milliseconds since 1970, so that cutting and summing are exact.
 
-Pure: no clock, no database. An `Interval` is a claim that was given back, or is held until now.
+Pure: no clock, no database. An `Interval` is a claim that was released, or is held until now.
 """
 
 from collections import defaultdict
@@ -31,7 +31,7 @@ __all__ = [
 MINUTE = 60_000
 HOUR = 60 * MINUTE
 DAY = 24 * HOUR
-#: What a GPU does is added up over parts of an hour, each so long.
+#: Milliseconds over which GPU activity is summed.
 PIECE = 15 * MINUTE
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
@@ -39,9 +39,9 @@ _MILLISECOND = timedelta(milliseconds=1)
 
 @dataclass(frozen=True, slots=True)
 class Amount:
-    """Milliseconds of GPUs, as `jobs.queries.gpu_status` tells them apart.
+    """Milliseconds of GPU time, in the categories of `jobs.queries.gpu_status`.
 
-    What is held and not training changes hands; what is neither busy nor idle was not measured.
+    Time held but not training is changing hands; time neither busy nor idle was not measured.
     """
 
     held: int = 0
@@ -73,7 +73,7 @@ NOTHING = Amount()
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """The activity of a held GPU between two moments, spread evenly over them."""
+    """Busy and idle milliseconds of a held GPU between two moments, spread evenly."""
 
     start: int
     end: int
@@ -83,30 +83,30 @@ class Measure:
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    #: Whom or what it counts for: the number of a job, a user, a group, or the name of a host or a model.
+    #: Owner of the time in the sum: the number of a job, user or group, or the name of a host or model.
     subject: int | str
     gpu_model: str
     start: int
     end: int
     measures: Sequence[Measure] = field(default=())
     gpus: int = 1
-    #: The part of it that trains; None: nothing.
+    #: Part of the interval spent training, (start, end); None: no training.
     trains: tuple[int, int] | None = None
 
     def training_in(self, start: int, end: int) -> int:
-        """Milliseconds of training between two moments."""
+        """Return the milliseconds of training in [start, end)."""
         if self.trains is None:
             return 0
         first, last = max(start, self.start, self.trains[0]), min(end, self.end, self.trains[1])
         return max(0, last - first) * self.gpus
 
 
-#: (subject, GPU model, period of prices) -> what was held.
+#: (subject, GPU model, period of prices) -> GPU time.
 Sums = Mapping[tuple[int | str, str, int], Amount]
 
 
 def to_ms(at: datetime) -> int:
-    """Rounded down, always: two times that meet still meet."""
+    """Return Unix milliseconds, rounded down: adjacent times stay adjacent."""
     return (at - _EPOCH) // _MILLISECOND
 
 
@@ -115,7 +115,7 @@ def moment(milliseconds: int) -> datetime:
 
 
 def cuts(start: int, end: int, size: int) -> Iterator[tuple[int, int]]:
-    """The parts of [start, end) between multiples of `size`."""
+    """Yield the parts of [start, end), cut at multiples of `size`."""
     while start < end:
         until = min(end, start - start % size + size)
         yield start, until
@@ -123,7 +123,7 @@ def cuts(start: int, end: int, size: int) -> Iterator[tuple[int, int]]:
 
 
 def amount_in(interval: Interval, start: int, end: int) -> Amount:
-    """The part of the interval in [start, end). What was measured over a longer time counts by its share."""
+    """Return the interval's GPU time in [start, end). A measure that extends beyond it counts in proportion."""
     length = min(interval.end, end) - max(interval.start, start)
     if length <= 0:
         return NOTHING
@@ -137,13 +137,13 @@ def amount_in(interval: Interval, start: int, end: int) -> Amount:
 
 
 def share_of(measure: Measure, milliseconds: int) -> Amount:
-    """The share that falls to a part of its time."""
+    """Return the part of a measure that falls to this many of its milliseconds."""
     length = measure.end - measure.start
     return Amount(0, measure.busy * milliseconds // length, measure.idle * milliseconds // length)
 
 
 def summed_up(intervals: Iterable[Interval], start: int, end: int, borders: Sequence[int] = ()) -> Sums:
-    """Add up what lies in [start, end). Period n begins at the n-th border; 0 before all."""
+    """Return the sums of GPU time in [start, end). Period n starts at the n-th border; period 0 is before the first."""
     found: dict[tuple[int | str, str, int], Amount] = defaultdict(Amount)
     edges = [start, *(border for border in borders if start < border < end), end]
     first = sum(border <= start for border in borders)

@@ -1,6 +1,6 @@
 """States, reasons and legal transitions of jobs, generations and ranks, as data.
 
-docs/states.md says the same for people; tests/test_docs.py compares the two.
+docs/states.md documents the same; tests/test_docs.py compares the two.
 """
 
 from enum import StrEnum
@@ -27,18 +27,18 @@ __all__ = [
 
 
 class JobState(StrEnum):
-    PENDING = "PENDING"  # waits for slots
-    STARTING = "STARTING"  # holds slots, no generation is active yet
-    RUNNING = "RUNNING"  # trains; growing and shrinking stay inside this state
-    PREEMPTING = "PREEMPTING"  # being stopped to be continued later
+    PENDING = "PENDING"  # waiting for slots
+    STARTING = "STARTING"  # holds slots; no generation is active yet
+    RUNNING = "RUNNING"  # training; resizes do not change the state
+    PREEMPTING = "PREEMPTING"  # being stopped, to be resumed later
     CANCELLING = "CANCELLING"  # being stopped for good
-    SUSPENDED = "SUSPENDED"  # held back by its owner
+    SUSPENDED = "SUSPENDED"  # held back by its owner or its time limit
     SUCCEEDED = "SUCCEEDED"
     FAILED = "FAILED"
     CANCELLED = "CANCELLED"
 
 
-#: (old, new) -> who causes it.
+#: (old, new) -> cause of the transition.
 JOB_TRANSITIONS: dict[tuple[JobState, JobState], str] = {
     (JobState.PENDING, JobState.STARTING): "dispatch, once at least min_slots slots are claimed",
     (JobState.PENDING, JobState.SUSPENDED): "the owner holds it back",
@@ -72,13 +72,13 @@ JOB_TRANSITIONS: dict[tuple[JobState, JobState], str] = {
 }
 
 TERMINAL = frozenset({JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED})
-#: Hold no slots and may train later.
+#: States without slots, from which a job may train later.
 WAITING = frozenset({JobState.PENDING, JobState.SUSPENDED})
-#: Have ranks; the processes of all others shall end.
+#: States with ranks; in all other states, processes shall end.
 TRAINING = frozenset({JobState.STARTING, JobState.RUNNING})
-#: May hold slots.
+#: States in which a job may hold slots.
 HOLDING = frozenset({JobState.STARTING, JobState.RUNNING, JobState.PREEMPTING, JobState.CANCELLING})
-#: What the scheduler decides about.
+#: States of jobs that a plan decides about.
 ACTIVE = frozenset({JobState.PENDING, JobState.STARTING, JobState.RUNNING})
 
 
@@ -100,12 +100,12 @@ class RankState(StrEnum):
     LOST = "LOST"
 
 
-#: Of processes that are there.
+#: States of ranks whose process is alive.
 LIVE_RANKS = frozenset(RankState) - {RankState.EXITED, RankState.LOST}
 
 
 class Reason(StrEnum):
-    """Stable codes of what happens to a job outside of a plan; a line of a plan has a `PlanReason`."""
+    """Stable codes of the reasons that do not come from a plan; lines of a plan have a `PlanReason`."""
 
     SUBMITTED = "SUBMITTED"
     STARTED = "STARTED"
@@ -138,16 +138,16 @@ AnyReason = Reason | PlanReason
 
 
 def choices(*enums: type[StrEnum]) -> list[tuple[str, str]]:
-    """The members as choices of a column."""
+    """Return the members as choices of a model field."""
     return [(member.value, member.value) for enum in enums for member in enum]
 
 
 def reason_of(code: str) -> AnyReason:
-    """The reason that a row stores as `code`. Raises ValueError for any other text."""
+    """Return the reason stored as `code`. Raises ValueError for any other text."""
     return PlanReason(code) if code in set(PlanReason) else Reason(code)
 
 
-#: A job's column whose change can be undone -> what records that. The event names the column in its detail.
+#: Column of a job whose change can be undone -> reason of the event that records the change and names the column.
 UNDOABLE: dict[str, AnyReason] = {
     "min_slots": PlanReason.LIMIT_CHANGED,
     "priority": Reason.PRIORITY_CHANGED,

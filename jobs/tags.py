@@ -1,4 +1,4 @@
-"""Tags of trainings as people write them: one word each, without large letters."""
+"""Tags of trainings: parsing and normalization."""
 
 import re
 import unicodedata
@@ -10,14 +10,14 @@ from core.text import is_storable, shown_text
 __all__ = ["MOST_TAGS", "folded", "parsed_tags", "searched"]
 
 MOST_TAGS = 20
-#: In the search field of the list: `tag:baseline`.
+#: Prefix of tags in the list's search field: `tag:baseline`.
 _PREFIX = "tag:"
 _LONGEST = 40
 _TAG = re.compile(r"\w[\w.:/@+-]*")
 
 
 def parsed_tags(words: Iterable[str], field: str = "tags") -> list[str]:
-    """Return the tags as they are stored, each once. UserError names one that is no tag, and says what is."""
+    """Return the normalized tags without duplicates. Raises UserError that names the first invalid tag."""
     return list(dict.fromkeys(_parsed(word, field) for word in words))
 
 
@@ -33,12 +33,12 @@ def _parsed(word: str, field: str) -> str:
 
 
 def folded(word: str) -> str:
-    """A tag as it is stored, of a word that may be none."""
+    """Return the word as a normalized tag; the word itself if it cannot be stored."""
     return unicodedata.normalize("NFC", word.strip()).lower() if is_storable(word) else word
 
 
 def searched(text: str) -> tuple[str, list[str]]:
-    """Split what is typed into the list's search: the words of the name, and the tags after `tag:`."""
+    """Split a search into the words of the name and the tags after `tag:`."""
     words = text.split()
     tags = [folded(word[len(_PREFIX) :]) for word in words if word.startswith(_PREFIX)]
     if not tags:

@@ -1,5 +1,4 @@
-"""Tasks of Celery: the one door through which executors report, and what is done now and then. All changes are in
-actions."""
+"""Celery tasks: storing executors' reports, and periodic work. All changes are made in actions and control."""
 
 import logging
 from typing import Any
@@ -23,40 +22,38 @@ logger = logging.getLogger(__name__)
 
 @shared_task(name="jobs.tasks.ingest_report", ignore_result=True)  # type: ignore[untyped-decorator]
 def ingest_report(values: dict[str, Any]) -> None:
-    """Store a host's report. Losing one, or receiving it twice or late, changes nothing."""
+    """Store a host's report. A report that is lost, late or received twice changes nothing."""
     try:
-        # What a script raised or named may hold anything; it must not keep a host's reports from being stored.
+        # Errors and names from scripts may hold any character; such a character must not block a host's reports.
         report = from_json(Report, storable(values))
     except ProtocolError as error:
-        logger.warning("a report was dropped: %s", error)
+        logger.warning("dropped a report: %s", error)
         return
     host, problem = _record_host(report)
     if host is None:
-        logger.warning(
-            "a report was dropped: no host %r is enrolled; `manage.py enroll_host` does so", report.host[:100]
-        )
+        logger.warning("dropped a report: host %r is not enrolled; run `manage.py enroll_host`", report.host[:100])
         return
     unknown = store_entries(report)
     problem = problem or release_vacated(report)
     note_problem(host, problem)
-    # A host that is not reachable yet hears its desired state now; others hear at once what they need not send again.
+    # A host that is still returning gets its desired state now; others get an acknowledgement, to send less again.
     behind = host.state in RETURNING and not report.leaving and host.applied_revision < host.desired_revision
     if report.entries or behind:
         send_sync(host.name, unknown)
 
 
 def _record_host(report: Report) -> tuple[Host | None, str]:
-    """The host, and why what the report says of it cannot be stored; its trainings' entries are stored all the same."""
+    """Return the host and the problem with its own state, or "". The report's entries are stored in either case."""
     try:
         return record_host(report, timezone.now()), ""
     except PASSES:
         raise
-    except Exception as error:  # whatever it is: shown on Hosts
+    except Exception as error:  # any error is shown on Hosts
         logger.exception("host=%s: what it says of itself cannot be stored", report.host[:100])
         return Host.objects.filter(name=report.host).first(), f"What it says of itself: {in_words(error)}"
 
 
 @shared_task(name="jobs.tasks.note_saves", ignore_result=True)  # type: ignore[untyped-decorator]
 def note_saves() -> None:
-    """Note when scripts without a session have saved last. Called too often it does nothing."""
+    """Update the time of the last save of scripts without a session. Too frequent calls do nothing."""
     checkpoints.note_saves()

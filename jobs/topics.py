@@ -1,4 +1,4 @@
-"""Topics of live events about jobs and instance groups, and who may hear them."""
+"""Topics of live events about jobs and instance groups, and who may subscribe to them."""
 
 from django.db.models import CharField, OuterRef, Subquery, Value
 from django.db.models.functions import Cast, Coalesce, Concat
@@ -7,9 +7,9 @@ from core.models import Topic
 
 __all__ = ["GROUPS", "JOBS", "job_of_topic", "job_topic", "jobs_topic_of", "newest_of_job"]
 
-#: The revision of each instance group by its number, None once the group is deleted; for every user.
+#: Topic for every user: instance group number -> revision, None once the group is deleted.
 GROUPS = "groups"
-#: The number of each new job, for staff; other users hear of their own jobs, see `jobs_topic_of`.
+#: Topic for staff: the number of each new job. Other users subscribe to `jobs_topic_of`.
 JOBS = "jobs"
 _OF_JOB = "job."
 
@@ -19,18 +19,18 @@ def job_topic(job: int) -> str:
 
 
 def job_of_topic(topic: str) -> int | None:
-    """The number of the job that the topic is about."""
+    """Return the number of the topic's job; None for other topics."""
     number = topic.removeprefix(_OF_JOB)
     is_job = number.isascii() and number.isdecimal() and len(number) < 19 and topic == job_topic(int(number))
     return int(number) if is_job else None
 
 
 def jobs_topic_of(user: int) -> str:
-    """New jobs of one user, by number."""
+    """Return the topic of one user's new jobs, by number."""
     return f"{JOBS}.{user}"
 
 
 def newest_of_job() -> Coalesce:
-    """The newest number of each job's topic, as a column of a query of jobs."""
+    """Return the newest sequence number of each job's topic, as a column of a query of jobs."""
     topic = Topic.objects.filter(name=Concat(Value(_OF_JOB), Cast(OuterRef("pk"), CharField())))
     return Coalesce(Subquery(topic.values("seq")), 0)

@@ -1,4 +1,4 @@
-"""Words of sentences about trainings: plurals, lists, and how another training is called."""
+"""Words of sentences about trainings: plurals, lists, and labels of other trainings."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -7,7 +7,7 @@ from core.text import plural
 
 __all__ = ["ANOTHER_USERS_TRAINING", "capitalized", "gpus", "label", "listed", "trainings"]
 
-#: Shown in place of the name of a job that is somebody else's.
+#: Label of a job that belongs to another user.
 ANOTHER_USERS_TRAINING = "another user's training"
 
 _WHO = {
@@ -26,17 +26,17 @@ def trainings(count: int) -> str:
 
 
 def capitalized(text: str) -> str:
-    """Return the text with a capital at its beginning, and the rest as it is."""
+    """Return the text with a capital first letter."""
     return text[:1].upper() + text[1:]
 
 
 def label(entry: Mapping[str, Any]) -> str:
-    """Return the label of the job that `entry` is about, as the reader may read it; see `explain.reasons.label`."""
+    """Return the label of the entry's job for this reader; see `explain.reasons.label`."""
     return str(entry["name"]) if "name" in entry else _WHO[entry["who"]]
 
 
 def listed(names: Sequence[str], noun: str) -> str:
-    """One or two different names in full, otherwise how many of which noun."""
+    """Return one or two distinct names in full, otherwise a count with the noun."""
     if len(names) == 1:
         return names[0]
     if len(names) == 2 and names[0] != names[1]:

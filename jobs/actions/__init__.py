@@ -1,11 +1,12 @@
-"""Changes that owners and administrators ask for. Pages, the API and WMLA's addresses call these, and nothing else.
+"""Changes that users and administrators request. Only pages, the API and WMLA's addresses call these.
 
-submission.py, checks.py   submit, clone, validate, and what can be wrong with it
-owner.py                   cancel, suspend, resume, wait, change, undo; also of many jobs
-groups.py                  instance groups
-saved_filters.py           names for filters of the list
+submission.py                   submit, clone, validate
+submission_checks.py            checks of a submission
+job_commands.py, bulk.py        cancel, suspend, resume, wait, change, undo; bulk.py for many jobs
+groups.py                       instance groups
+saved_filters.py                named filters of the list
 
-Changes that the system makes by itself are in `jobs.control`.
+Changes that the system makes on its own are in `jobs.control`.
 """
 
 from jobs.actions.job_commands import JobChange, cancel, change_job, resume, suspend, undo_changes, wait_for_ranks

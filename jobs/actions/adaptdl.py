@@ -1,6 +1,6 @@
-"""An AdaptDLJob (https://adaptdl.readthedocs.io), read as a submission.
+"""Conversion of an AdaptDLJob (https://adaptdl.readthedocs.io) to a submission.
 
-There are no containers here: the code that its command runs is a registered model's.
+Tidepool runs no containers: the code comes from a registered model, and the manifest's command must name its script.
 """
 
 import re
@@ -26,7 +26,7 @@ __all__ = ["MANIFEST_CHARACTERS", "Manifest", "read_manifest", "submit_manifest"
 MANIFEST_CHARACTERS = 256 * 1024
 _KIND = "AdaptDLJob"
 _GPUS = "nvidia.com/gpu"
-#: What may stand before the script: python, python3.11, /usr/bin/python3, and options without a value of their own.
+#: Interpreter before the script: python, python3.11 or /usr/bin/python3.
 _PYTHON = re.compile(r"(.*/)?python(3(\.\d+)?)?")
 _READ = {
     "": {"apiVersion", "kind", "metadata", "spec", "status"},
@@ -41,19 +41,19 @@ _READ = {
 @dataclass(frozen=True)
 class Manifest:
     name: str
-    #: As the container names it.
+    #: Path of the script inside the container.
     script: str
     arguments: Sequence[str]
     environment: Mapping[str, str]
     fewest: int
-    #: None: as many as the instance group has.
+    #: Largest number of GPUs; None: all GPUs of the instance group.
     most: int | None
-    #: What has no meaning here, as dotted names.
+    #: Fields without effect here, as dotted names.
     without_effect: tuple[str, ...]
 
 
 def read_manifest(text: str) -> Manifest:
-    """Raise UserError for what is no AdaptDLJob, or asks for what is not to be had here."""
+    """Parse the manifest. Raises UserError if it is no AdaptDLJob or asks for something unsupported."""
     try:
         read = yaml.safe_load(text)
     except (yaml.YAMLError, RecursionError) as error:
@@ -91,9 +91,9 @@ def read_manifest(text: str) -> Manifest:
 def submit_manifest(
     manifest: Manifest, given: Mapping[str, Any], user: User, then: Callable[[Job], object] = lambda job: None
 ) -> Job:
-    """Queue it. An event names what of it has no meaning here. Raises UserError, as `submit` does.
+    """Submit the manifest; an event names its fields without effect. Raises UserError, as `submit` does.
 
-    given: `model`, `instance_group` and other fields of a submission that a manifest does not have.
+    given: `model`, `instance_group` and other fields of a submission that a manifest lacks.
     """
     group = find_visible_group(user, given["instance_group"])
     most = manifest.most or (capacity(group.resource_group) if group else 0)
@@ -122,7 +122,7 @@ def submit_manifest(
 
 
 def _is_end_of(entry_point: str, script: str) -> bool:
-    """Return whether a container's path, such as /root/examples/train.py, may be this file of a model's folder."""
+    """Return whether a container's path, such as /root/examples/train.py, matches this file of a model's folder."""
     wanted, has = PurePosixPath(script).parts, PurePosixPath(entry_point).parts
     shared = min(len(wanted), len(has))
     return wanted[-shared:] == has[-shared:]

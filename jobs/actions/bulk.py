@@ -1,7 +1,7 @@
-"""Actions of owners and administrators on many jobs at once: cancel, change the priority, undo that, tag.
+"""Bulk actions of owners and administrators: cancel jobs, change their priority, undo the change, and tag them.
 
-One that refuses does not hold up the others. They share one transaction and its queries, however many they are: hosts
-and scheduler hear of all of them at once, and nothing is started that the same request is about to stop.
+A refused job does not stop the others. All share one transaction and its queries: hosts and the scheduler are
+notified once, and the scheduler starts nothing that the same request is about to stop.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -38,7 +38,7 @@ Checked = TypeVar("Checked")
 @dataclass(frozen=True)
 class RefusedJob:
     job: int
-    #: Its name; empty where the user may not know it.
+    #: Name of the job; "" if the user may not see the job.
     name: str
     sentence: str
     code: str
@@ -48,13 +48,13 @@ class RefusedJob:
 class Outcome:
     done: list[int] = field(default_factory=list)
     refused: list[RefusedJob] = field(default_factory=list)
-    #: Of those done: the events by which it can be undone.
+    #: Job -> numbers of its events, with which the change can be undone.
     changes: dict[int, list[int]] = field(default_factory=dict)
 
 
 @transaction.atomic
 def cancel_many(jobs: Sequence[int], user: User) -> Outcome:
-    """Stop those of these jobs for good that the user may see and that are not over."""
+    """Stop these jobs for good, if the user may see them and they are not finished."""
     chosen = _lock(jobs, user)
     stopping = chosen.allowed(lambda job: job if may_be_stopped(job) else None)
     cancel_locked([job for job in stopping if job], user.get_username())
@@ -73,7 +73,7 @@ def change_priority_of_many(jobs: Sequence[int], priority: int, user: User) -> O
 
 @transaction.atomic
 def undo_many(changes: Mapping[int, Sequence[int]], user: User) -> Outcome:
-    """Undo what these events changed: all of it for each job, or nothing if it has been changed again since."""
+    """Undo the changes of these events: for each job all of them, or none if it has been changed again since."""
     chosen = _lock(list(changes), user)
     told = changes_of(chosen.jobs.values())
     undone = chosen.allowed(lambda job: check_undo(job, changes[job.pk], told[job.pk]))
@@ -90,15 +90,15 @@ def tag_many(jobs: Sequence[int], wanted: TagChange, user: User) -> Outcome:
 
 @dataclass(frozen=True)
 class _Chosen:
-    """The jobs that were asked for, locked."""
+    """The requested jobs, locked."""
 
     numbers: Sequence[int]
-    #: By number; without those that the user may not see.
+    #: Job number -> job, without jobs that the user may not see.
     jobs: Mapping[int, Job]
     outcome: Outcome = field(default_factory=Outcome)
 
     def allowed(self, check: Callable[[Job], Checked]) -> list[Checked]:
-        """Check each job, and return what the check does for those that it does not refuse."""
+        """Check each job; return the results of the jobs that are not refused."""
         found = []
         for number in self.numbers:
             job = self.jobs.get(number)

@@ -1,4 +1,4 @@
-"""Checkpoints that people keep beyond the number that a training keeps by itself."""
+"""Marking of checkpoints to be kept beyond the number that a training keeps on its own."""
 
 from django.db import transaction
 
@@ -15,9 +15,9 @@ MOST_KEPT = 50
 
 @transaction.atomic
 def change_kept(checkpoint: Checkpoint, kept: bool, actor: str) -> Checkpoint | None:
-    """Keep the checkpoint for good, or let it go with the oldest. None: it was one too many, and is gone.
+    """Keep the checkpoint for good, or subject it to removal again. Returns None if it was removed at once.
 
-    Repeating this changes nothing.
+    Idempotent.
     """
     job = lock_job(checkpoint.job_id)
     row = job.checkpoints.filter(pk=checkpoint.pk).first()

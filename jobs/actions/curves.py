@@ -1,4 +1,4 @@
-"""Actions on the curves of a plain script: an owner may set the pattern by which its logs are read."""
+"""Actions on the curves of a plain script: its owner may set the pattern that parses its logs."""
 
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
@@ -30,13 +30,13 @@ _SHOWN_LINES = 20
 
 
 def change_log_pattern(job_id: int, pattern: str, actor: str) -> Job:
-    """Have the logs read again by the pattern; "": in the usual ways. The curves that they gave begin anew.
+    """Parse the logs again with this pattern; "": with the default patterns. Their curves start anew.
 
-    Of a job that is over they are read here and now, else by its executor.
+    Logs of a finished job are parsed here at once, those of other jobs by their executor.
     """
     job = Job.objects.select_related("run", "owner", "model__model").get(pk=job_id)
     _check(job, pattern)
-    # Before the row is locked: it may take seconds.
+    # Before the row is locked: parsing may take seconds.
     steps = _read_again(job, pattern) if job.state in TERMINAL else None
     with transaction.atomic():
         job = lock_job(job_id)
@@ -51,7 +51,7 @@ def change_log_pattern(job_id: int, pattern: str, actor: str) -> Job:
 
 
 def _read_again(job: Job, pattern: str) -> list[ObservedStep]:
-    """Read the logs of each attempt's rank 0 again, by the pattern."""
+    """Parse the logs of each attempt's rank 0 with the pattern."""
     assert job.finished_at is not None
     folder, logs = job_folder(job), [log for stream in STREAMS for log in first_rank_logs(job, stream)]
     steps: list[ObservedStep] = []

@@ -1,4 +1,4 @@
-"""Create, change, start, stop and delete instance groups. `jobs.queries.group_terms` says who may change which term."""
+"""Create, change, start, stop and delete instance groups. `jobs.queries.group_terms` has the permissions per term."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -48,9 +48,9 @@ class Preset:
     name: str
     label: str
     words: str
-    #: Columns of InstanceGroup that it fills in; all else is as usual.
+    #: Columns of InstanceGroup that the preset sets; other columns have their defaults.
     terms: Mapping[str, Any]
-    #: Templates of WMLA that mean the same.
+    #: Names of the equivalent templates of WMLA.
     wmla_names: tuple[str, ...] = ()
 
 
@@ -88,25 +88,25 @@ PRESETS: Final = (
 
 
 def find_preset(name: str) -> Preset | None:
-    """Find a preset by its name or by WMLA's, whose versions differ in what they install and not in these terms."""
+    """Return the preset of this name, or of a WMLA template's name; None if there is none."""
     return next((preset for preset in PRESETS if name == preset.name or name in preset.wmla_names), None)
 
 
 @dataclass(frozen=True)
 class InstanceGroupSpec:
     name: str
-    #: Id or name of the group of GPUs that its jobs may use.
+    #: Id or name of the resource group whose GPUs its jobs may use.
     resource_group: int | str
-    #: Name of a preset, here or of WMLA; "": none. What it says holds where `terms` says nothing.
+    #: Name of a preset, ours or WMLA's, or "". `terms` override the preset.
     template: str = ""
-    #: Others of `jobs.queries.group_terms.TERMS`, users by name; as usual where nothing is given.
+    #: Other terms of `jobs.queries.group_terms.TERMS`, users by name. Missing terms have their defaults.
     terms: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class GroupChange:
     group: InstanceGroup
-    #: The terms that changed, as JSON has them.
+    #: Terms that changed, as JSON values.
     before: dict[str, Any]
     after: dict[str, Any]
 
@@ -116,9 +116,9 @@ class GroupChange:
 
 
 def create_instance_group(spec: InstanceGroupSpec, actor: User | str, *, start: bool = False) -> InstanceGroup:
-    """Register an instance group. Without `start` it takes no trainings until it is started.
+    """Register an instance group. It takes no trainings before it is started, which `start` does at once.
 
-    actor: an administrator, or the name of the part of Tidepool that makes it.
+    actor: an administrator, or the name of the part of Tidepool that creates the group.
     """
     if not isinstance(actor, str):
         require_cluster_admin(actor)
@@ -158,7 +158,7 @@ def create_and_deploy(spec: InstanceGroupSpec, actor: User) -> InstanceGroup:
 
 
 def terms_as_usual() -> dict[str, Any]:
-    """Return the terms of a group that sets none."""
+    """Return the default terms of a group."""
     fresh = InstanceGroup()
     plain = {column: getattr(fresh, column) for column in _COLUMNS - {"resource_group", *LINKS}}
     return {**plain, "resource_group": "", **{link: [] for link in LINKS}}
@@ -168,7 +168,7 @@ def terms_as_usual() -> dict[str, Any]:
 def change_instance_group(
     group_id: int, given: Mapping[str, Any], actor: User, *, revision: int | None = None
 ) -> GroupChange:
-    """Change all of these terms or none. `revision`: refuse if the group has been changed since that revision."""
+    """Change all of these terms or none. `revision`: refuse if the group has a newer revision."""
     group = _lock(group_id)
     columns = check_change(group, given, actor, revision=revision)
     before = terms_of(group)
@@ -192,7 +192,7 @@ def change_instance_group(
 def check_change(
     group: InstanceGroup, given: Mapping[str, Any], actor: User, *, revision: int | None = None
 ) -> dict[str, Any]:
-    """Return the given columns, with rows for names. Raises UserError for everything that does not fit."""
+    """Return the given columns, with rows for names. Raises UserError with a sentence for each invalid term."""
     _refuse_foreign_terms(group, given, actor)
     if revision is not None and revision != group.revision:
         raise Conflict(
@@ -231,7 +231,7 @@ def deploy_instance_group(group_id: int, actor: User) -> InstanceGroup:
 
 @transaction.atomic
 def start_instance_group(group_id: int, actor: User) -> InstanceGroup:
-    """Let its trainings begin. Refused if none of its hosts is ready."""
+    """Allow its trainings to start. Raises Conflict if none of its hosts is ready."""
     require_cluster_admin(actor)
     group = _lock(group_id)
     if group.state == _STATE.STARTED:
@@ -248,7 +248,7 @@ def start_instance_group(group_id: int, actor: User) -> InstanceGroup:
 
 @transaction.atomic
 def stop_instance_group(group_id: int, actor: User) -> InstanceGroup:
-    """Take no more trainings and start none that waits; those that run go on."""
+    """Refuse new trainings and start no waiting ones; running ones continue."""
     require_cluster_admin(actor)
     group = _lock(group_id)
     if group.state != _STATE.STARTED:
@@ -258,7 +258,7 @@ def stop_instance_group(group_id: int, actor: User) -> InstanceGroup:
 
 @transaction.atomic
 def delete_instance_group(group_id: int, actor: User) -> InstanceGroup:
-    """Delete the group. Refused if it has trainings, over or not: their cost is counted by group."""
+    """Delete the group. Raises Conflict if it has any trainings, because their cost is accounted by group."""
     require_cluster_admin(actor)
     group = _lock(group_id)
     if count := group.jobs.count():
@@ -293,13 +293,13 @@ def _about(group: InstanceGroup) -> dict[str, Any]:
 
 
 def _announce(group: InstanceGroup) -> None:
-    """Tell open pages and the scheduler that the group has changed."""
+    """Notify open pages and the scheduler of the change."""
     publish(GROUPS, "state", {str(group.pk): group.revision})
     wake_scheduler()
 
 
 def _checked_terms(problems: Problems, given: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the given terms as the columns hold them, with rows for names. `now`: the terms that hold otherwise."""
+    """Return the given terms as column values, with rows for names. `now`: the current terms."""
     terms = {term.column: term for term in TERMS}
     checked = {column: _checked(problems, terms[column], value) for column, value in given.items()}
     _check_priorities(problems, {**now, **given})

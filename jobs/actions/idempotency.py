@@ -1,6 +1,6 @@
-"""Submit once, however often the request comes: a client that lost the answer sends the same key again.
+"""Idempotent submission: a client that lost the response sends the same key again, and gets the same job.
 
-The key is stored in the transaction of the new job, so there is never one without the other.
+The key is stored in the transaction of the new job, so that neither exists without the other.
 """
 
 import hashlib
@@ -20,14 +20,14 @@ __all__ = ["HEADER", "once"]
 HEADER = "Idempotency-Key"
 _KEY = re.compile(r"[\x21-\x7e]{8,128}")
 
-#: Makes a job; what it is given is stored in the same transaction.
+#: Creates a job, and calls the given function in the same transaction.
 Make = Callable[[Callable[[Job], object]], Job]
 
 
 def once(owner: User, key: str | None, asked: Any, make: Make) -> tuple[Job, bool]:
-    """The job that `make` makes, and whether it was made now; that of an earlier request with this key otherwise.
+    """Return the job that `make` creates, or the job of an earlier request with this key; and whether it is new.
 
-    asked: the request, as JSON. Raises UserError for a key that is none, and where it was another.
+    asked: the request, as JSON. Raises UserError for an invalid key, and for a key that was sent with another request.
     """
     if key is None:
         return make(lambda job: None), True
@@ -39,7 +39,7 @@ def once(owner: User, key: str | None, asked: Any, make: Make) -> tuple[Job, boo
     try:
         return make(lambda job: SubmissionKey.objects.create(owner=owner, key=key, digest=digest, job=job)), True
     except IntegrityError:
-        # The same request came twice at once, and the other was first.
+        # A concurrent identical request was stored first.
         if earlier := _earlier(owner, key, digest):
             return earlier, False
         raise

@@ -1,8 +1,8 @@
-"""The checkpoint that a training continues, or the weights that it begins with.
+"""Initial state of a training: a checkpoint to resume from, or initial weights.
 
-Weights are an earlier training's, those of one of its checkpoints, or an uploaded file.
+Weights come from an earlier training, from one of its checkpoints, or from an uploaded file.
 
-The files are linked into the new job's own folder when it is submitted, so they stay whatever becomes of the other.
+The files are linked into the new job's folder at submission, so that they stay even if their source is removed.
 """
 
 import os
@@ -36,7 +36,7 @@ __all__ = [
     "trained_weights",
 ]
 
-#: Id of a job, for those that it ended with; `{"checkpoint": id}`, for those of one checkpoint; or `{"upload": id}`.
+#: Id of a job, for its final weights; `{"checkpoint": id}` for those of a checkpoint; or `{"upload": id}`.
 Weights: TypeAlias = int | Mapping[str, Any]
 
 WEIGHTS_WANTED = (
@@ -49,15 +49,15 @@ _FINAL_WEIGHTS = Path("model") / "train" / "model_epoch_final.pth"
 
 @dataclass(frozen=True)
 class Beginning:
-    #: A folder, and below it a checkpoint's folder or a file of weights. What a script has written is below its job's
-    #: folder, so that no link on the way leads out of it.
+    #: A folder, and the path below it of a checkpoint's folder or a file of weights. Files that a script wrote are
+    #: opened below their job's folder, so that no link on the way can lead out of it.
     top: Path
     name: str
     kind: Job.StartsFrom
-    #: Where it comes from: a checkpoint, a job, or a job's weights as one of its checkpoints has them.
+    #: Source: a checkpoint, a job, or both for the weights of a job's checkpoint.
     checkpoint: Checkpoint | None = None
     job: Job | None = None
-    #: How the user called it, where it is an uploaded file.
+    #: Name of the uploaded file, or "".
     file_name: str = ""
 
 
@@ -69,7 +69,7 @@ def find_beginning(
     user: User,
     model: RegisteredModelVersion | None,
 ) -> Beginning | None:
-    """Find what a submission asks to start from: a checkpoint to continue, by its id, or weights."""
+    """Return the initial state that a submission asks for: a checkpoint to resume from, by its id, or weights."""
     if checkpoint is None and weights is None:
         return None
     field = "checkpoint" if weights is None else "initial_weights"
@@ -96,7 +96,7 @@ def find_beginning(
 
 
 def beginning_again(job: Job) -> Beginning | None:
-    """Return what this job began with, for another one."""
+    """Return the initial state of this job, for another job; None if it had none."""
     if job.starts_from == Job.StartsFrom.NOTHING:
         return None
     kind = Job.StartsFrom(job.starts_from)
@@ -106,7 +106,7 @@ def beginning_again(job: Job) -> Beginning | None:
 
 
 def final_weights(job: Job) -> str | None:
-    """Return the file of a finished training's weights, below the job's folder; None where there is none."""
+    """Return the path of a training's final weights below the job's folder; None if there are none."""
     folder = job_folder(job)
     name = f"{folder.attempt(job.run.completed_attempt).name}/{_FINAL_WEIGHTS}"
     descriptor = open_below(folder.path, name.split("/")) if job.run.completed_attempt else None
@@ -117,7 +117,7 @@ def final_weights(job: Job) -> str | None:
 
 
 def trained_weights(job: Job) -> str | None:
-    """Return what a training ended with, below the job's folder: a file, or the folder of its newest checkpoint."""
+    """Return the path of a training's last weights below the job's folder: a file, or its newest checkpoint."""
     final = final_weights(job)
     if final is not None:
         return final
@@ -126,7 +126,7 @@ def trained_weights(job: Job) -> str | None:
 
 
 def bring(beginning: Beginning, folder: Path) -> None:
-    """Link the files into a job's folder that is being made. Raises InvalidSubmission where that is not possible."""
+    """Link the files into the folder of a new job. Raises InvalidSubmission if that fails."""
     top, name = beginning.top, beginning.name
     try:
         (folder / INITIAL).mkdir()
@@ -142,7 +142,7 @@ def bring(beginning: Beginning, folder: Path) -> None:
 
 
 def _weights_of(problems: Problems, job_id: int | None, user: User) -> Beginning | None:
-    """Find the weights that a training ended with, or those of its newest checkpoint."""
+    """Return the final weights of a training, or those of its newest checkpoint."""
     job = visible_jobs(user).filter(pk=job_id).first() if isinstance(job_id, int) and 0 < job_id < 2**63 else None
     if job is None:
         problems.add("initial_weights", f"There is no job {job_id} of yours: look it up in the list of jobs.")
@@ -155,7 +155,7 @@ def _weights_of(problems: Problems, job_id: int | None, user: User) -> Beginning
 
 
 def _uploaded(problems: Problems, upload_id: Any, user: User) -> Beginning | None:
-    """Find an uploaded file of weights. It stays an upload, for other trainings, until unused uploads are removed."""
+    """Return an uploaded file of weights. Other trainings may use the upload, until unused uploads are removed."""
     field = "initial_weights"
     if isinstance(upload_id, bool) or not isinstance(upload_id, int):
         problems.add(field, WEIGHTS_WANTED)
@@ -173,7 +173,7 @@ def _uploaded(problems: Problems, upload_id: Any, user: User) -> Beginning | Non
 
 
 def _problem_of(upload: Upload) -> str:
-    """Say why the file holds no weights, as far as that shows without loading it; "" if nothing shows."""
+    """Return why the file holds no weights, as far as can be seen without loading it; "" if nothing is wrong."""
     path, name = file_of(upload), upload.name.lower()
     if name.endswith(".safetensors"):
         try:

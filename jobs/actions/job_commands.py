@@ -1,7 +1,7 @@
 """Actions of owners and administrators on a job: cancel, suspend, resume, hide, wait for its ranks, change, undo.
 
-To cancel, change and undo are two steps: a check of one job, and an act on any number of checked and locked jobs, which
-`jobs.actions.bulk` takes as well.
+Cancel, change and undo have two steps: a check of one job, and an action on any number of checked and locked jobs,
+which `jobs.actions.bulk` uses, too.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -61,7 +61,7 @@ __all__ = [
     "wait_for_ranks",
 ]
 
-#: Of columns, by name.
+#: Column -> value.
 Values: TypeAlias = Mapping[str, Any]
 
 _MAX_WAIT_MINUTES = 7 * 24 * 60
@@ -69,13 +69,13 @@ _MAX_WAIT_MINUTES = 7 * 24 * 60
 
 @dataclass(frozen=True)
 class JobChange:
-    """New values of a job; None keeps the present one."""
+    """New values of a job; None keeps the current value."""
 
     priority: int | None = None
     max_slots: int | None = None
-    #: Of an elastic job that waits.
+    #: Only for an elastic job that waits.
     min_slots: int | None = None
-    #: 0: without limit.
+    #: 0: no limit.
     max_seconds: int | None = None
 
 
@@ -84,15 +84,15 @@ class CheckedChange:
     """A change that the state of its job allows."""
 
     job: Job
-    #: New values, of those that differ.
+    #: New values of the columns that differ.
     columns: Values
-    #: Column -> number of the event that this undoes.
+    #: Column -> number of the event that the change undoes.
     undoes: Mapping[str, int] = field(default_factory=dict)
 
 
 @transaction.atomic
 def cancel(job_id: int, actor: str) -> Job:
-    """Stop the job for good. Cancelling it again while it stops, or once it is cancelled, changes nothing."""
+    """Stop the job for good. Idempotent."""
     job = lock_job(job_id)
     if may_be_stopped(job):
         cancel_locked([job], actor)
@@ -100,7 +100,7 @@ def cancel(job_id: int, actor: str) -> Job:
 
 
 def may_be_stopped(job: Job) -> bool:
-    """Return False for a job that is being stopped or cancelled already. Raises Refused for any other that is over."""
+    """Return False for a job that is cancelling or cancelled. Raises Refused for a job that finished otherwise."""
     if job.state in (JobState.CANCELLING, JobState.CANCELLED):
         return False
     _refuse(job, Verb.CANCEL)
@@ -109,7 +109,7 @@ def may_be_stopped(job: Job) -> bool:
 
 @transaction.atomic
 def cancel_locked(jobs: Sequence[Job], actor: str) -> None:
-    """Stop these jobs for good, of which `may_be_stopped` is true. Those that wait are over at once."""
+    """Stop these jobs for good, for which `may_be_stopped` is true. Waiting jobs finish at once."""
     _audit_for_others(jobs, actor, "cancelled")
     waiting = [job for job in jobs if job.state in WAITING]
     holding = [job for job in jobs if job.state not in WAITING]
@@ -121,7 +121,7 @@ def cancel_locked(jobs: Sequence[Job], actor: str) -> None:
 
 @transaction.atomic
 def hide(numbers: Iterable[int], actor: str) -> None:
-    """Delete the jobs as WMLA's clients mean it: stop them, and hide them there. Repeating this changes nothing."""
+    """Delete the jobs for WMLA's clients: stop the jobs and hide them there. Idempotent."""
     jobs = [job for job in lock_jobs(numbers) if job.hidden_at is None]
     over = [job for job in jobs if job.state in TERMINAL]
     cancel_locked([job for job in jobs if job not in over and may_be_stopped(job)], actor)
@@ -133,7 +133,7 @@ def hide(numbers: Iterable[int], actor: str) -> None:
 
 @transaction.atomic
 def suspend(job_id: int, actor: str) -> Job:
-    """Hold the job back. One that trains stops after the present step and continues there when it is resumed."""
+    """Suspend the job. A running elastic job stops after the current step and resumes there."""
     job = lock_job(job_id)
     if job.state == JobState.SUSPENDED:
         return job
@@ -155,7 +155,7 @@ def suspend(job_id: int, actor: str) -> Job:
 
 @transaction.atomic
 def resume(job_id: int, actor: str) -> Job:
-    """Let a suspended job wait for GPUs again."""
+    """Queue a suspended job for GPUs again."""
     job = lock_job(job_id)
     _refuse(job, Verb.RESUME)
     why = Why(Reason.RESUMED_BY_USER, message("resumed", by=actor), actor)
@@ -171,7 +171,7 @@ def resume(job_id: int, actor: str) -> Job:
 
 @transaction.atomic
 def wait_for_ranks(job_id: int, actor: str, minutes: int) -> Job:
-    """Let ranks that stay after others have ended with 0 go on for so many minutes from now, at least."""
+    """Postpone the end of ranks that stay after others have exited with 0 to this many minutes from now, at least."""
     if not 1 <= minutes <= _MAX_WAIT_MINUTES:
         raise field_error("minutes", f"Wait for 1 to {_MAX_WAIT_MINUTES} minutes, which is a week.")
     job = lock_job(job_id)
@@ -184,7 +184,7 @@ def wait_for_ranks(job_id: int, actor: str, minutes: int) -> Job:
 
 @transaction.atomic
 def change_job(job_id: int, wanted: JobChange, actor: str) -> list[JobEvent]:
-    """Change all of it or nothing; return the events. A job that is not elastic keeps its GPUs while it holds any."""
+    """Apply all changes or none; return the events. A job that is not elastic keeps its GPUs while it holds any."""
     job = lock_job(job_id)
     return change_locked([CheckedChange(job, check_change(job, wanted))], actor)
 
@@ -218,7 +218,7 @@ def _check_max_slots(problems: Problems, job: Job, max_slots: int, min_slots: in
     if not job.elastic and max_slots != job.max_slots:
         _refuse(job, Verb.CHANGE_START)
     least = min_slots if job.elastic else max_slots
-    # Asking for less is always possible, even while hosts of the group are away.
+    # A lower maximum is always possible, even while hosts of the group are offline.
     check_slots(problems, least, max_slots, job.instance_group if max_slots > job.max_slots else None, job.model)
     check_enough_virtual_ranks(problems, job, max_slots)
     if max_slots == job.max_slots:
@@ -228,9 +228,9 @@ def _check_max_slots(problems: Problems, job: Job, max_slots: int, min_slots: in
 
 @transaction.atomic
 def undo_changes(job_id: int, seqs: Sequence[int], actor: str) -> list[JobEvent]:
-    """Restore what these events changed, all of it or nothing, and return the new events.
+    """Restore the values from before these events, all or none, and return the new events.
 
-    Raises StaleJob for what has been changed again since.
+    Raises StaleJob for a column that has been changed again since.
     """
     job = lock_job(job_id)
     return change_locked([check_undo(job, seqs, changes_of([job])[job.pk])], actor)
@@ -256,13 +256,13 @@ def check_undo(job: Job, seqs: Iterable[int], told: Sequence[JobEvent]) -> Check
 
 @transaction.atomic
 def change_locked(changes: Iterable[CheckedChange], actor: str) -> list[JobEvent]:
-    """Carry out the changes of jobs that the caller has locked; return the events."""
+    """Apply the changes to jobs that the caller has locked; return the events."""
     changes = [one for one in changes if one.columns]
     if not changes:
         return []
     values = {one.job.pk: ({name: getattr(one.job, name) for name in one.columns}, one.columns) for one in changes}
     told = [(one.job, why) for one in changes for why in _whys(one, actor)]
-    # The reason that the job shows stays: it says why it has what it has, until the scheduler has decided again.
+    # The job keeps its reason, which explains its current GPUs, until the scheduler has decided again.
     change_all([(one.job, _with_end(one)) for one in changes])
     _audit_for_others([one.job for one in changes], actor, "changed", values)
     wake_scheduler()
@@ -270,7 +270,7 @@ def change_locked(changes: Iterable[CheckedChange], actor: str) -> list[JobEvent
 
 
 def _with_end(one: CheckedChange) -> Values:
-    """Add the columns that follow from its limit, of whose nearness its owner is told again."""
+    """Return the columns, with the new end of a changed time limit, of which the owner is warned again."""
     if "max_seconds" not in one.columns:
         return one.columns
     return {**one.columns, "ends_at": limit_end(one.job, one.columns["max_seconds"]), "warned": False}
@@ -279,7 +279,7 @@ def _with_end(one: CheckedChange) -> Values:
 def _whys(one: CheckedChange, actor: str) -> Iterator[Why]:
     for column in UNDOABLE:
         if column not in one.columns or (column == "min_slots" and not one.job.elastic):
-            continue  # of a job that is not elastic, the minimum goes with the maximum and is no change of its own
+            continue  # a fixed job's minimum equals its maximum: one event
         params = message("changed", by=actor, field=column, old=getattr(one.job, column), new=one.columns[column])
         if column in one.undoes:
             params["undoes"] = one.undoes[column]
@@ -294,9 +294,9 @@ def _refuse(job: Job, verb: Verb) -> None:
 def _audit_for_others(
     jobs: Iterable[Job], actor: str, verb: str, values: Mapping[int, tuple[Values, Values]] = {}
 ) -> None:
-    """Write an audit entry besides the history of each job that `actor`, a user's name, does not own.
+    """Write an audit entry for each job that `actor`, a user name, does not own.
 
-    values: those before and after, by job.
+    values: job -> its values before and after.
     """
     others = [job for job in jobs if actor != job.owner.get_username()]
     audit_all(actor, verb, "job", [Audited(job.pk, job.name, *values.get(job.pk, ())) for job in others])

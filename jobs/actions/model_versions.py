@@ -1,4 +1,4 @@
-"""Versions of models that are made of checkpoints: the training's code and parameters, and the checkpoint's weights."""
+"""Model versions made from checkpoints: the training's code and parameters with the checkpoint's weights."""
 
 from django.contrib.auth.models import User
 from django.db import transaction
@@ -14,7 +14,7 @@ __all__ = ["make_version", "usual_name"]
 
 
 def usual_name(job: Job, user: User) -> str:
-    """Of the model that gets the version. Not the training's own: whose newest version is its newest code."""
+    """Return the default model name for the version. Not the training's own model, whose newest version is its code."""
     name = f"{job.model.model.name}-trained"
     is_foreign = RegisteredModel.objects.filter(name=name).exclude(owner=user).exists()
     return f"{name}-{user.get_username()}" if is_foreign else name
@@ -22,9 +22,9 @@ def usual_name(job: Job, user: User) -> str:
 
 @transaction.atomic
 def make_version(checkpoint: Checkpoint, user: User, name: str = "") -> TrainedVersion:
-    """Register the next version of a model of the user's, and keep the checkpoint for as long as that is there.
+    """Register the next version of one of the user's models, and keep the checkpoint while the version exists.
 
-    name: of the model, which may be new; "": the usual one. Raises UserError, Conflict.
+    name: of the model, which may be new; "": the default. Raises UserError, Conflict.
     """
     job = lock_job(checkpoint.job_id)
     name = name or usual_name(job, user)
@@ -44,6 +44,6 @@ def make_version(checkpoint: Checkpoint, user: User, name: str = "") -> TrainedV
         description=known.description if known else f"Trained by training {job.pk}.",
     )
     version = register(user, registration)
-    # At last: the link that it makes for the checkpoint's files is not undone with the transaction.
+    # Last: the links to the checkpoint's files would survive a rollback of the transaction.
     change_kept(checkpoint, True, user.get_username())
     return TrainedVersion.objects.create(version=version, checkpoint=checkpoint)

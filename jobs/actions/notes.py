@@ -1,4 +1,4 @@
-"""The note of a job: Markdown by its owner and administrators. Each text stays, the newest is shown."""
+"""The note of a job: Markdown by its owner and administrators. All versions are stored, the newest is shown."""
 
 from django.db import transaction
 from django.utils import timezone
@@ -16,10 +16,9 @@ MAX_NOTE = 20_000
 
 @transaction.atomic
 def write_note(job_id: int, text: str, actor: str, *, after: int | None = None) -> Note | None:
-    """Write the next text of a job's note; "" leaves none. Returns the newest, None where nobody has written any.
+    """Store the next version of a job's note; "" deletes the note. Returns the newest version, None if there is none.
 
-    after: number of the text that the writer has seen, 0 for none. Raises Conflict where there is a newer one. None:
-    whatever is there.
+    after: number of the version that the author has seen, 0 for none; a newer one raises Conflict. None: no check.
     """
     text = text.replace("\r\n", "\n").strip()
     _check(text)

@@ -1,7 +1,7 @@
-"""Requirements of a training beside the cluster's packages, and imports of its script that nobody provides.
+"""Requirements of a training beyond the cluster's packages, and imports of its script that are missing.
 
-Judged by the packages of the site's own environment: hosts are set up from the same requirements, and none of them
-reports what it has. What is said names whose packages these are.
+Checked against the packages of the site's own environment: hosts are set up from the same requirements, but do not
+report their packages. The messages say so.
 """
 
 import platform
@@ -21,7 +21,7 @@ _MAX_BYTES = 256 * 1024
 
 
 def find_requirements(problems: Problems, given: object, folder: Path, entry_point: str) -> str:
-    """One requirement per line: those given, else the script's own (PEP 723), else those of a `requirements.txt`."""
+    """Return one requirement per line: the given ones, or the script's (PEP 723), or those of a `requirements.txt`."""
     try:
         if not isinstance(given, str):
             raise RequirementsError("Give the requirements as a text, one per line, such as timm>=1.0.")
@@ -35,7 +35,7 @@ def find_requirements(problems: Problems, given: object, folder: Path, entry_poi
 
 
 def missing_modules(folder: Path, entry_point: str, requirements: str) -> list[str]:
-    """Modules that the script imports and that the cluster lacks; none where it requires what may have them."""
+    """Return the modules that the script imports and the cluster lacks, unless its requirements may bring them."""
     if requirements:
         return []
     return sorted(imported_modules(folder, entry_point) - _importable())
@@ -53,7 +53,7 @@ def missing_words(modules: list[str]) -> str:
 
 @cache
 def _importable() -> frozenset[str]:
-    """Looked up once: it takes longer than the rest of a preview."""
+    """Return all importable modules. Cached, because the search takes longer than the rest of a preview."""
     compat = {module for modules in COMPAT_MODULES.values() for module in modules}
     return frozenset({*packages_distributions(), *sys.stdlib_module_names, "tidepool", *compat})
 

@@ -18,7 +18,7 @@ _MAX_PARAMETERS = 2000
 
 
 def save_filter(user: User, name: str, parameters: Mapping[str, str]) -> SavedFilter:
-    """Save a filter. Raises UserError if the name is taken or invalid, or if the parameters are no filter."""
+    """Save a filter. Raises UserError if the name is taken or invalid, or if the filter is empty."""
     name = checked_name(name, limit=_MAX_NAME_LENGTH)
     address = JobFilter(parameters).address
     if not address:
@@ -39,7 +39,7 @@ def forget_filter(user: User, filter_id: int) -> None:
 
 
 def choose_columns(user: User, text: str) -> tuple[str, ...]:
-    """Keep the columns in `reason,metric:loss` for the user's list; "": the usual ones. Raises UserError."""
+    """Store the columns `reason,metric:loss` for the user's list; "": the default ones. Raises UserError."""
     try:
         columns = parse_columns(text)
     except ValueError as error:

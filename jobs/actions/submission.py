@@ -1,4 +1,4 @@
-"""Submit and clone jobs. All mistakes are reported at once, field by field, and nothing is half created."""
+"""Submit and clone jobs. All errors are reported at once, field by field, and a failed submission leaves nothing."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -61,34 +61,34 @@ _ELASTIC = RegisteredModelVersion.Engine.ELASTIC
 
 @dataclass(frozen=True, kw_only=True)
 class Submission(Options):
-    """A training as a user asks for it. References are names or ids; a version may stand for itself."""
+    """A training as requested by a user. References are names or ids, or for model and dataset a version."""
 
     name: str
     model: int | str | RegisteredModelVersion
-    #: None: the only one that the owner may submit to.
+    #: None: the only group that the owner may submit to.
     instance_group: int | str | None = None
-    #: Its number, of a named model; None: the newest.
+    #: Version number of the named model; None: the newest.
     model_version: int | None = None
-    #: None: its script reads none.
+    #: None: the script reads no dataset.
     dataset: int | str | DatasetVersion | None = None
-    #: Each reaches the script as `--name value`, over the model's own.
+    #: Parameters that override the model's; each reaches the script as `--name value`.
     parameters: Mapping[str, Any] = field(default_factory=dict)
-    #: Words that reach the script behind these, in this order and as they are.
+    #: Arguments passed to the script after the parameters, verbatim and in this order.
     arguments: Sequence[str] = ()
-    #: A clone has none of the other's, unless they are given.
+    #: Tags of the new job. Tags are not cloned.
     tags: Sequence[str] = ()
-    #: Id of a checkpoint to continue from.
+    #: Id of the checkpoint to resume from.
     checkpoint: int | None = None
-    #: Weights to begin with, at step 0 and with a fresh optimizer.
+    #: Initial weights; training starts at step 0 with a fresh optimizer.
     initial_weights: Weights | None = None
-    #: One of `wmla.job_names.Dialect`, and the `args` of such a submission.
+    #: Interface of the submission, a `wmla.job_names.Dialect`, and its `args`.
     dialect: str = ""
     submitted_args: str = ""
 
 
 @dataclass(frozen=True)
 class Checked:
-    """A submission without mistakes: rows in place of references, and all options as they will hold."""
+    """A submission without errors: rows in place of references, and the effective options."""
 
     owner: User
     name: str
@@ -97,7 +97,7 @@ class Checked:
     group: InstanceGroup
     beginning: Beginning | None
     given: Submission
-    #: Folder that the code is copied from.
+    #: Folder from which the code is copied.
     code: Path
 
     @property
@@ -106,9 +106,9 @@ class Checked:
 
 
 def submit(submission: Submission, owner: User, then: Callable[[Job], object] = lambda job: None) -> Job:
-    """Queue a job. Raises InvalidSubmission with a sentence for every field that does not fit.
+    """Queue a job. Raises InvalidSubmission with a sentence for each invalid field.
 
-    then: what else is stored with the new job.
+    then: called with the new job in its transaction.
     """
     return _create(check(submission, owner), then)
 
@@ -121,10 +121,10 @@ def clone(
     begins_again: bool = True,
     then: Callable[[Job], object] = lambda job: None,
 ) -> Job:
-    """Queue the same training again, with the code as it was submitted.
+    """Queue the training again, with its code as submitted.
 
-    given: with these changes; a dataset that stays is the same version. begins_again: from what that one began with.
-    then: what else is stored with the new job.
+    given: the new submission; an unchanged dataset keeps its version. begins_again: use the initial state of `job`.
+    then: called with the new job in its transaction.
     """
     wanted = check_clone(job, owner, given, begins_again=begins_again)
     return _create(wanted, then)
@@ -140,7 +140,7 @@ def check_clone(job: Job, owner: User, given: Submission | None = None, *, begin
 
 
 def repeated(job: Job) -> Submission:
-    """A submission of the same training; of its beginning, see `clone`."""
+    """Return a submission that repeats the training, without its initial state: see `clone`."""
     return Submission(
         name=job.name,
         model=job.model,
@@ -155,21 +155,21 @@ def repeated(job: Job) -> Submission:
 def _check_again(
     job: Job, given: Submission, owner: User, *, dataset: DatasetVersion | None, beginning: Beginning | None = None
 ) -> Checked:
-    """Check a job with the code of another, as it was submitted.
+    """Check a job that reuses the submitted code of another job.
 
-    dataset: the version; None: the newest of the one that is given. beginning: in place of one that is given.
+    dataset: the version; None: the newest one of the given dataset. beginning: overrides the given initial state.
     """
-    # Its version by itself: the owner has its code, whoever may read the model by now.
+    # A version skips the check of permissions: the owner has the code already, and may have lost access to the model.
     given = replace(given, model=job.model)
     checked = check(given if dataset is None else replace(given, dataset=dataset), owner)
     begins = checked.beginning if beginning is None else beginning
-    # Its args name the framework that a client of WMLA's knows it by.
+    # The args of WMLA's interface name the framework that its clients see.
     again = replace(checked.given, submitted_args=job.submitted_args)
     return replace(checked, code=job_folder(job).code, beginning=begins, given=again)
 
 
 def check(given: Submission, owner: User) -> Checked:
-    """Check a submission. Raises InvalidSubmission with a sentence for every field that does not fit."""
+    """Check a submission. Raises InvalidSubmission with a sentence for each invalid field."""
     problems = Problems()
     name = problems.checked_name(given.name)
     model = find_model(problems, given.model, given.model_version, owner)
@@ -202,7 +202,7 @@ def check(given: Submission, owner: User) -> Checked:
 
 def _create(checked: Checked, then: Callable[[Job], object]) -> Job:
     try:
-        # Outside of the transaction: copying may take longer than others should wait for the database.
+        # Outside the transaction: a copy may take longer than other transactions should wait.
         folder = stage(checked.owner.get_username(), checked.model.model.name, checked.code)
     except OSError as error:
         problem = error.strerror or "see the server's log"
@@ -217,7 +217,7 @@ def _create(checked: Checked, then: Callable[[Job], object]) -> Job:
             then(job)
             folder.settle(job)
         return job
-    except BaseException:  # whatever it was: nothing half created stays
+    except BaseException:  # after any error, nothing half created stays
         folder.discard(job)
         raise
 
@@ -256,19 +256,19 @@ def _insert(checked: Checked) -> Job:
 
 @dataclass(frozen=True)
 class ValidationRequest:
-    """A validation as a user asks for it; None takes the training's value."""
+    """A validation as requested by a user; None stands for the training's value."""
 
-    #: Id or name; its newest version. None: the very version that was trained on.
+    #: Id or name of a dataset, used in its newest version. None: the version that the job was trained on.
     dataset: int | str | None = None
     split: str = Validation.Split.VALIDATION
     instance_group: int | str | None = None
     priority: int | None = None
-    #: Of the run. None: made of the training's.
+    #: Name of the run. None: derived from the training's.
     name: str | None = None
 
 
 def validate(trained: Job, request: ValidationRequest, owner: User) -> Validation:
-    """Queue the run. Raises Conflict with the reason where the training cannot be validated."""
+    """Queue a validation run. Raises Conflict with the reason if the training cannot be validated."""
     if request.split not in Validation.Split.values:
         raise field_error("split", f"There is no such split: use {' or '.join(Validation.Split.values)}.")
     if why := why_not_validated(trained):

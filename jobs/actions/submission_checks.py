@@ -1,4 +1,4 @@
-"""Checks of a submission. Each adds one sentence to the field that it is about."""
+"""Checks of a submission. Each adds a sentence to the invalid field."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -51,13 +51,13 @@ __all__ = [
 
 #: Options that `check_slots`, `check_priority` and `check_exactness` check.
 _CHECKED_APART = frozenset({"min_slots", "max_slots", "priority", "exactness", "virtual_ranks"})
-#: Of what a script is given beside its parameters: words, and characters of all of them.
+#: Largest number of arguments, and their total length in characters.
 _MAX_ARGUMENTS = 1000
 _MAX_ARGUMENTS_TEXT = 64 * 1024
 _MAX_VARIABLES = 100
 _MAX_VARIABLE_TEXT = 4096
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
-#: What a rank is told by its environment: another value would break it.
+#: Environment variables that Tidepool sets for each rank: another value would break it.
 _OUR_VARIABLES = frozenset(
     {
         *("DATA_DIR", "RESULT_DIR", "LOG_DIR", "CHECKPOINT_DIR", "SAVED_MODEL_DIR"),
@@ -72,7 +72,7 @@ _SINGLE = RegisteredModelVersion.Engine.SINGLE
 
 
 class InvalidSubmission(UserError):
-    """A submission with mistakes: `fields` has the sentences for each field, and the message is the first of them."""
+    """A submission with errors: `fields` has the sentences for each field, and the message is the first one."""
 
     def __init__(self, fields: Mapping[str, list[str]]) -> None:
         first = next(iter(fields.values()))[0]
@@ -80,7 +80,7 @@ class InvalidSubmission(UserError):
 
 
 class Problems:
-    """Collects sentences, so that a user reads all of them at once."""
+    """Collects error sentences, so that a user sees all of them at once."""
 
     def __init__(self) -> None:
         self.fields: dict[str, list[str]] = {}
@@ -110,7 +110,7 @@ class Problems:
 def find_model(
     problems: Problems, reference: int | str | RegisteredModelVersion, number: int | None, user: User
 ) -> RegisteredModelVersion | None:
-    """Find a version of the named model, which the user may read; None: the newest. A version stands for itself."""
+    """Return the model's version by number; None: the newest that the user may read. A version is returned as it is."""
     if isinstance(reference, RegisteredModelVersion):
         return reference
     model = by_reference(readable(RegisteredModel.objects.all(), user), reference)
@@ -129,9 +129,9 @@ def find_model(
 def find_dataset(
     problems: Problems, reference: int | str | DatasetVersion | None, model: RegisteredModelVersion | None
 ) -> DatasetVersion | None:
-    """Find the newest version of the named dataset. A version stands for itself, whatever its check says.
+    """Return the newest version of the named dataset. A version is returned as it is, even if its check failed.
 
-    None is given where the model's script reads none.
+    Returns None if there is no such dataset, and for models whose script reads none.
     """
     if reference is None:
         if model is not None and model.declared.reads_data:
@@ -156,8 +156,10 @@ def find_dataset(
 
 
 def find_group(problems: Problems, reference: int | str | None, user: User) -> InstanceGroup | None:
-    """Find the instance group; None: the only one that the user may submit to. One without members is open to
-    everybody; one that is not started takes no trainings."""
+    """Return the instance group; for None, the only one that the user may submit to.
+
+    Any user may submit to a group without members. A group that is not started takes no trainings.
+    """
     if reference is None:
         return _only_group(problems, user)
     group = by_reference(InstanceGroup.objects.select_related("resource_group"), reference)
@@ -216,7 +218,7 @@ def check_slots(
     model: RegisteredModelVersion | None,
 ) -> None:
     fits = check_option(problems, "max_slots", most)
-    # Scripts that are not elastic have no minimum of their own.
+    # Scripts that are not elastic have no separate minimum.
     follows = model is not None and model.engine in (_FIXED, _SINGLE)
     fits = (follows or check_option(problems, "min_slots", least)) and fits
     if not fits:
@@ -232,7 +234,7 @@ def check_slots(
 
 
 def check_exactness(problems: Problems, given: Options, model: RegisteredModelVersion | None) -> None:
-    """Check the exactness. Bitwise computes a step in a fixed number of parts, and needs no fewer parts than GPUs."""
+    """Check the exactness. 'bitwise' computes a step in a fixed number of parts, at least one per GPU."""
     parts = given.virtual_ranks
     if not check_option(problems, "exactness", given.exactness):
         return
@@ -248,20 +250,20 @@ def check_exactness(problems: Problems, given: Options, model: RegisteredModelVe
 
 
 def with_virtual_ranks(given: Submitted) -> Submitted:
-    """Return the options with the number of parts of a step: the next power of two, where bitwise gives none."""
+    """Return the options with the number of parts of a step: the next power of two, if bitwise and not given."""
     if given.exactness != Job.Exactness.BITWISE or given.virtual_ranks:
         return given
     return replace(given, virtual_ranks=1 << (given.max_slots - 1).bit_length())
 
 
 def check_enough_virtual_ranks(problems: Problems, job: Job, max_slots: int) -> None:
-    """Check that a submitted job has enough parts of a step for so many GPUs."""
+    """Check that a submitted job has enough parts per step for this many GPUs."""
     if job.virtual_ranks is not None:
         _check_enough_parts(problems, "max_slots", job.virtual_ranks, max_slots)
 
 
 def check_tags(problems: Problems, tags: Sequence[str]) -> list[str]:
-    """Return the tags as they are stored."""
+    """Return the normalized tags."""
     try:
         found = parsed_tags(tags)
     except UserError as error:
@@ -311,7 +313,7 @@ def check_priority(problems: Problems, priority: int | None, group: InstanceGrou
 
 
 def check_option(problems: Problems, name: str, value: Any) -> bool:
-    """Check the value of an option by its declaration; return whether it fits."""
+    """Check an option's value against its declaration; return whether it is valid."""
     option = OPTIONS[name]
     if option.is_variables:
         return _check_variables(problems, name, value)
@@ -349,7 +351,7 @@ def check_parameters(problems: Problems, parameters: Any, model: RegisteredModel
 
 
 def misfits_of(parameters: Mapping[str, Any], model: RegisteredModelVersion | None) -> dict[str, str]:
-    """Name -> a sentence, for each parameter that the model's script would not take."""
+    """Return name -> sentence for each parameter that the model's script would reject."""
     if model is None:
         return {}
     taught = settings_in(parameters) if model.declared.asks_manager else {}
@@ -364,7 +366,7 @@ def misfits_of(parameters: Mapping[str, Any], model: RegisteredModelVersion | No
 
 
 def is_own_variable(name: str) -> bool:
-    """Return whether the cluster sets the variable for each process, or would be broken by another value."""
+    """Return whether Tidepool sets the variable for each process, or would break with another value."""
     return name in _OUR_VARIABLES or name.startswith(_OUR_PREFIXES)
 
 
@@ -378,7 +380,7 @@ def _check_variables(problems: Problems, field: str, variables: Any) -> bool:
         if not isinstance(name, str) or not _VARIABLE.fullmatch(name):
             problems.add(field, f"{_shown(name)} is no name of a variable: use letters, digits and '_'.")
         elif name == "CUDA_VISIBLE_DEVICES" and value == "":
-            continue  # hides the GPUs that it holds
+            continue  # hides the job's GPUs from the script
         elif is_own_variable(name):
             problems.add(field, f"{name} is set by Tidepool for each process: leave it out.")
         elif not isinstance(value, str) or len(value) > _MAX_VARIABLE_TEXT or not is_storable(value):
@@ -401,7 +403,7 @@ def check_arguments(problems: Problems, arguments: Sequence[Any], model: Registe
 
 
 def check_pattern(problems: Problems, field: str, pattern: Any) -> bool:
-    """Check a regular expression that reads lines of a log; return whether it fits."""
+    """Check a regular expression for log lines; return whether it is valid."""
     try:
         if not isinstance(pattern, str):
             raise PatternError("Give the pattern as a text.")
@@ -424,5 +426,5 @@ def _is_integer(value: Any) -> bool:
 
 
 def _shown(reference: object) -> str:
-    """Return what the user wrote, shortened and printable."""
+    """Return the user's input, shortened and printable."""
     return ascii(str(reference)[:100]) if not str(reference).isprintable() else f"'{str(reference)[:100]}'"

@@ -1,4 +1,4 @@
-"""Tags of jobs, which their owners and administrators give and take."""
+"""Tags of jobs: added and removed by owners and administrators."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -24,7 +24,7 @@ class TagChange:
     remove: list[str]
 
     def of(self, job: Job) -> list[str]:
-        """What the job has afterwards. One that is there already, or is not there, changes nothing."""
+        """Return the job's tags after the change. Adding a present tag or removing a missing one has no effect."""
         return sorted({tag.name for tag in job.tags.all()} - set(self.remove) | set(self.add))
 
 

@@ -1,12 +1,12 @@
-"""Checkpoint rows: from what coordinators report, and from folders that know more than the database.
+"""Checkpoint rows, written from coordinators' reports and from job folders that are newer than the database.
 
-A database that was restored from a backup is older than the folders and the hosts, and no number may be used a second
-time: an attempt's number names folders, journals and processes, and may be in use on a host at this moment.
+A database restored from a backup is older than the folders and the hosts. Numbers must not be reused: an attempt's
+number names folders, journals and processes, and may be in use on a host at this moment.
 
-Jobs of fixed size, whose script knows nothing of Tidepool, have no rows but a contract: a script that is told to end
-(SIGTERM) and whose ranks all exit with 0 has declared that it can be resumed from CHECKPOINT_DIR. From then on each
-start finds that folder as the last one left it. A script may declare the same beforehand by a file named `resumable` in
-the folder. All others start from nothing, in an empty folder.
+Jobs of fixed size whose script does not use Tidepool have a contract instead of rows: a script that is told to end
+(SIGTERM) and whose ranks all exit with 0 has declared that it can be resumed from CHECKPOINT_DIR. From then on, each
+start gets the folder as the previous attempt left it. A script can declare the same in advance by creating a file
+named `resumable` in the folder. All other scripts start over, in an empty folder.
 """
 
 import logging
@@ -49,14 +49,14 @@ logger = logging.getLogger(__name__)
 _ELASTIC = RegisteredModelVersion.Engine.ELASTIC
 _ATTEMPT = re.compile(r"attempt-(\d{1,9})")
 _JOB = re.compile(r"(\d{1,15})(\..*)?")
-#: In CHECKPOINT_DIR: what is there is enough to go on from.
+#: File in CHECKPOINT_DIR by which a script declares that it can be resumed from there.
 MARKER = "resumable"
 
 
 def store(job: Job, written: CheckpointPublished) -> None:
-    """Store a published checkpoint; older ones make room."""
+    """Store a published checkpoint and remove checkpoints beyond the number to keep."""
     path = job_folder(job).relative(job.run.attempt, written.path)
-    if Path(path).parent != Path(f"attempt-{job.run.attempt}/checkpoint"):  # it may be removed one day, as a whole
+    if Path(path).parent != Path(f"attempt-{job.run.attempt}/checkpoint"):  # the folder may be removed later
         raise ValueError(f"{written.path} is no checkpoint of this attempt")
     _store(job, job.run.attempt, path, written)
     _make_room(job)
@@ -64,7 +64,7 @@ def store(job: Job, written: CheckpointPublished) -> None:
 
 
 def restore(job: Job, restored: Restored) -> None:
-    """Store from which checkpoint the attempt continues, and where training stands now."""
+    """Store the checkpoint that the attempt resumed from, and reset the job's progress to it."""
     folder = job_folder(job)
     for each in restored.unusable:
         path = folder.relative(job.run.attempt, each.path)
@@ -78,7 +78,7 @@ def restore(job: Job, restored: Restored) -> None:
 
 
 def _store(job: Job, attempt: int, path: str, written: CheckpointPublished) -> bool:
-    """Store a checkpoint; returns whether it was unknown. `path`: relative to the job's folder."""
+    """Store a checkpoint and return whether it was unknown. `path`: relative to the job's folder."""
     columns = {name: getattr(written, name) for name in ("epoch", "size_bytes", "sha256")}
     at = datetime.fromtimestamp(written.at, UTC)
     _, is_new = job.checkpoints.get_or_create(
@@ -93,9 +93,9 @@ def _note_newest(job: Job) -> None:
 
 
 def _make_room(job: Job) -> None:
-    """The training removes its own oldest ones; those of former attempts are removed here.
+    """Remove the oldest checkpoints of former attempts, and the rows of checkpoints whose files are gone.
 
-    Nobody can continue from one whose files are gone.
+    The training process removes the oldest ones of its own attempt.
     """
     folder, most = job_folder(job).path, job.most_checkpoints
     own = list(job.checkpoints.order_by("-step", "-attempt"))
@@ -109,14 +109,14 @@ def _make_room(job: Job) -> None:
 
 
 def keep(job: Job, checkpoint: Checkpoint) -> None:
-    """Exempt a checkpoint of a locked job from the number that is kept. Raises Conflict where its files are gone.
+    """Exempt a checkpoint of a locked job from the removal of old ones. Raises Conflict if its files are gone.
 
-    Its files get a second name in a folder of their own: the training removes its own oldest ones without asking.
+    The files are linked into a separate folder, because the training process removes its oldest checkpoints itself.
     """
     top, name = job_folder(job).path, f"{KEPT}/{checkpoint.path}"
     target = top / name
     target.parent.mkdir(parents=True, exist_ok=True)
-    shutil.rmtree(target, ignore_errors=True)  # of a try that was not committed
+    shutil.rmtree(target, ignore_errors=True)  # left by a transaction that was rolled back
     try:
         link_checkpoint(top, checkpoint.path, target)
     except OSError as error:
@@ -126,7 +126,7 @@ def keep(job: Job, checkpoint: Checkpoint) -> None:
 
 
 def release(job: Job, checkpoint: Checkpoint) -> None:
-    """Let a checkpoint of a locked job count among those that are kept again: it is removed if it is one too many."""
+    """Subject a checkpoint of a locked job to the removal of old ones again, which may remove it at once."""
     top, former = job_folder(job).path, checkpoint.path.removeprefix(f"{KEPT}/")
     if (top / former).is_dir():
         shutil.rmtree(top / checkpoint.path, ignore_errors=True)
@@ -137,14 +137,14 @@ def release(job: Job, checkpoint: Checkpoint) -> None:
 
 
 def _is_apart(checkpoint: Checkpoint) -> bool:
-    """Whether only we remove it: its files are where no training writes."""
+    """Return whether the checkpoint's files are outside the attempt's folder, where only the control plane removes."""
     return checkpoint.path.startswith(f"{KEPT}/")
 
 
 def catch_up_with_folders() -> int:
-    """Let jobs that wait begin above every attempt on disk, from the checkpoints there; the same for new jobs.
+    """Set the attempt and checkpoints of waiting jobs, and the next job number, from what is on disk.
 
-    Call it while nothing runs. Where the database is the newer one, nothing changes. Returns how many jobs it changed.
+    Call it while nothing runs. A job whose row is newer than its folder does not change. Returns the number of changes.
     """
     waiting = Job.objects.filter(state__in=WAITING).order_by("pk").values_list("pk", flat=True)
     changed = sum(_catch_up(job_id) for job_id in waiting)
@@ -153,9 +153,10 @@ def catch_up_with_folders() -> int:
 
 
 def look_for_newer_checkpoints(job: Job) -> None:
-    """Before a job goes on: where its newest checkpoint has gone, a life that was unknown here wrote newer ones.
+    """Find newer checkpoints in the folder of a job that starts again, if its newest known checkpoint is gone.
 
-    After a restore that life trains until its host is told to end it, and keeps only the last few of what it writes.
+    After a restore of the database, an unknown attempt may train until its host is told to end it. Such an attempt
+    keeps only its last few checkpoints.
     """
     folder = job_folder(job)
     newest = job.checkpoints.filter(kept=False).order_by("-step", "-attempt").first()
@@ -193,7 +194,7 @@ def _attempts(folder: JobFolder) -> Iterator[int]:
 
 
 def _recover(job: Job, folder: JobFolder, attempt: int) -> int:
-    """Checkpoints that the coordinator of an attempt published and the database has not heard of."""
+    """Store the published checkpoints of an attempt that the database lacks, and return their number."""
     count = 0
     for written in read_journal(folder.attempt(attempt) / "plans.jsonl"):
         if isinstance(written, CheckpointPublished):
@@ -205,13 +206,13 @@ def _recover(job: Job, folder: JobFolder, attempt: int) -> int:
 def _numbers_of_jobs() -> Iterator[int]:
     for user in Path(settings.TIDEPOOL_RESULTS_ROOT).glob("*/batchworkdir"):
         for entry in user.iterdir():
-            # A link has a user's name in its own, which may look like any number.
+            # The name of a link contains a user's name, which may look like a number.
             if (match := _JOB.fullmatch(entry.name)) and not entry.is_symlink():
                 yield int(match[1])
 
 
 def _skip_numbers_up_to(number: int) -> None:
-    """The next new job gets a higher one."""
+    """Make the database assign a higher number to the next new job."""
     table = Job._meta.db_table
     with connection.cursor() as cursor:
         if connection.vendor == "sqlite":
@@ -231,10 +232,10 @@ def _skip_numbers_up_to(number: int) -> None:
 
 
 def is_resumable(job: Job) -> bool:
-    """Return whether the next start continues from what this one, or one before it, left in CHECKPOINT_DIR.
+    """Return whether the next start resumes from CHECKPOINT_DIR, as left by this attempt or one before it.
 
-    An attempt whose ranks all exited with 0 and after which the job went on was stopped: else it would be over. Where
-    it has saved nothing, the next one begins anew all the same.
+    If all ranks of an attempt exited with 0 and the job is not finished, the attempt was stopped on request. An attempt
+    that saved nothing is not resumed.
     """
     if (_checkpoint_dir(job) / MARKER).exists() or Checkpoint.objects.filter(job=job).exists():
         return True
@@ -247,10 +248,10 @@ def is_resumable(job: Job) -> bool:
 
 
 def carry_checkpoints(job: Job, attempt: int) -> None:
-    """Hand CHECKPOINT_DIR on to the job's new `attempt`, whose folder is made. May be repeated.
+    """Move CHECKPOINT_DIR to the job's new `attempt`, whose folder exists. Idempotent.
 
-    The folder is moved: a process of the former life that is still somewhere cannot write there any more. What a
-    session saved stays where it is; the launch names it.
+    A move, not a copy: a leftover process of the former attempt can no longer write there. Checkpoints of a session
+    stay in place; the launch spec names them.
     """
     if job.elastic or not is_resumable(job) or Checkpoint.objects.filter(job=job).exists():
         return
@@ -260,7 +261,7 @@ def carry_checkpoints(job: Job, attempt: int) -> None:
 
 
 def note_saves() -> None:
-    """Note when scripts without a session that run have saved last. Call it about twice a minute."""
+    """Update the time of the last save of running scripts without a session. Call it about twice a minute."""
     running = Job.objects.filter(state=JobState.RUNNING, checkpoints=None).exclude(model__engine=_ELASTIC)
     for job in running.select_related("run", "owner").order_by("pk"):
         saved_at = _saved_at(job)
@@ -272,7 +273,7 @@ def note_saves() -> None:
 
 
 def _saved_at(job: Job) -> datetime | None:
-    """Return when the newest file was written from which a script without a session can go on."""
+    """Return the time of the newest file from which a script without a session can resume."""
     if not is_resumable(job):
         return None
     written = [path.lstat().st_mtime for path in _checkpoint_dir(job).rglob("*") if path.name != MARKER]
@@ -280,12 +281,12 @@ def _saved_at(job: Job) -> datetime | None:
 
 
 def has_saved_since(job: Job, unix_seconds: float) -> bool:
-    """Return whether anything in CHECKPOINT_DIR was written since then."""
+    """Return whether any file in CHECKPOINT_DIR was written since then."""
     return any(path.lstat().st_mtime >= unix_seconds for path in _checkpoint_dir(job).rglob("*"))
 
 
 def stop_words(group: InstanceGroup, *, resumable: bool = False) -> str:
-    """Describe the loss by a stop of a fixed-size or single-process training, before it is ever stopped."""
+    """Describe what a stop of a fixed-size or single-process training loses, before it is ever stopped."""
     stoppable = group.preemption and group.policy == InstanceGroup.Policy.PRIORITY
     grace = f"{group.reclaim_grace_seconds} s"
     keeps = "A training of higher priority may stop it" if stoppable else "What it has it keeps"

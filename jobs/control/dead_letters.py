@@ -1,7 +1,7 @@
-"""Entries of reports that cannot be stored: tried a few times, then set aside with their reason, and others go on.
+"""Journal entries that cannot be stored: retried a few times, then set aside so that later entries are stored.
 
-Where the start or the end of a rank is set aside, its job fails and says why; without anything else (metrics,
-checkpoints, profiles, generations) the training goes on.
+If the start or the end of a rank is set aside, the job fails with that reason. Without any other entry (metrics,
+checkpoints, profiles, generations) the training continues.
 """
 
 import json
@@ -26,31 +26,31 @@ __all__ = ["PASSES", "end_job", "has_had_its_tries", "in_words", "set_aside"]
 
 logger = logging.getLogger(__name__)
 
-#: The database or the broker is away, or a row is locked: nothing is wrong with the entry, and it comes again.
+#: Errors that are not the entry's fault: the database or broker is unavailable, or a row is locked. Retried later.
 PASSES = (OperationalError, InterfaceError, redis.RedisError, OSError)
-#: Executors send again after 5, 10, 20 s.
+#: Number of tries before an entry is set aside. Executors resend after 5, 10 and 20 s.
 _TRIES = 3
-#: Of a job; of more, only the number is kept.
+#: Largest number of kept entries per job; further ones are only counted.
 _MOST_KEPT = 100
 _MOST_CHARACTERS = 10_000
 _MOST_WORDS = 400
-#: Without one of these nobody knows whether a rank is there: the job would wait for its end without end. After all
-#: others the ends of ranks still say what becomes of it.
+#: Kinds of entries without which the job could wait forever for a rank whose end is not known. The loss of any other
+#: kind is harmless: the exits of ranks still decide the job's end.
 _DECIDES = frozenset({"rank_started", "rank_exited", "failed", "environment_failed", "lost"})
 
 
 def has_had_its_tries(job_id: int, entry: JournalEntry, host: str, error: Exception) -> bool:
-    """Count a try of an entry that raised `error`. Returns whether it was the last one.
+    """Count a failed try of an entry and return whether it was the last one.
 
-    It is the first and the last where another entry of the attempt is set aside already: a fault that hits each entry
-    would keep the job waiting for hours.
+    The first try is the last one if another entry of the attempt is set aside already: an error that affects every
+    entry would keep the job waiting for hours.
     """
     return _noted(job_id, entry, host, error).tries >= _TRIES or _set_aside_of(job_id, entry).exists()
 
 
 @transaction.atomic
 def set_aside(job: Job, entry: JournalEntry, host: str, error: Exception) -> None:
-    """Mark the entry as set aside, and tell the first one of an attempt. The job is locked, and its journal past it."""
+    """Mark the entry as set aside, and record an event for the attempt's first one. The caller has locked the job."""
     is_first = not _set_aside_of(job.pk, entry).exists()
     row = _noted(job.pk, entry, host, error, tries=0)
     kept = UnstoredEntry.objects.filter(job=job).exclude(set_aside_at=None)
@@ -65,9 +65,9 @@ def set_aside(job: Job, entry: JournalEntry, host: str, error: Exception) -> Non
 
 
 def end_job(job_id: int, entry: JournalEntry, host: str, error: Exception) -> None:
-    """End a job of whose ranks something is not known for good; nothing where the job can be judged without the entry.
+    """End the job if the lost entry makes the state of its ranks unknowable; otherwise do nothing.
 
-    The entry is of the job's present attempt.
+    The entry belongs to the job's current attempt.
     """
     if entry.kind not in _DECIDES:
         return
@@ -75,7 +75,7 @@ def end_job(job_id: int, entry: JournalEntry, host: str, error: Exception) -> No
         _end_job(job_id, entry, host, error)
     except PASSES:
         raise
-    except Exception:  # whatever it is: the job says already that an entry is set aside, and others go on
+    except Exception:  # the event about the entry is recorded; other jobs continue
         logger.exception("job=%s cannot be ended, although an entry of its journal is set aside", job_id)
 
 
@@ -84,7 +84,7 @@ def in_words(error: Exception) -> str:
 
 
 def _noted(job_id: int, entry: JournalEntry, host: str, error: Exception, tries: int = 1) -> UnstoredEntry:
-    """The row of an entry that raised `error`, with so many tries more."""
+    """Return the row of an entry that raised `error`, after adding `tries` to its count."""
     now = timezone.now()
     told = {
         "error": in_words(error),
@@ -92,7 +92,7 @@ def _noted(job_id: int, entry: JournalEntry, host: str, error: Exception, tries:
         "host": host,
         "last_at": now,
     }
-    # As text: what cannot be stored may be what JSON has no word for.
+    # Stored as text: the data may contain what JSON columns cannot hold.
     what = {"kind": entry.kind[:64], "data": storable(json.dumps(entry.data))[:_MOST_CHARACTERS]}
     row, is_new = UnstoredEntry.objects.get_or_create(
         journal=entry.journal, number=entry.number, defaults={**told, **what, "job_id": job_id, "first_at": now}
@@ -104,7 +104,7 @@ def _noted(job_id: int, entry: JournalEntry, host: str, error: Exception, tries:
 
 
 def _set_aside_of(job_id: int, entry: JournalEntry) -> QuerySet[UnstoredEntry]:
-    """Entries of the same attempt that are set aside."""
+    """Return the entries of the same attempt that are set aside."""
     attempt = entry.journal.split(".", 2)[1]
     rows = UnstoredEntry.objects.filter(job=job_id, journal__startswith=f"{job_id}.{attempt}.")
     return rows.exclude(set_aside_at=None)
@@ -118,7 +118,7 @@ def _end_job(job_id: int, entry: JournalEntry, host: str, error: Exception) -> N
     if entry.kind == "rank_exited":
         ranks = job.ranks.filter(attempt=job.run.attempt, member_id=str(entry.data.get("member_id", "")))
         ranks.update(state=RankState.LOST, rank=None)
-    if job.state == JobState.CANCELLING:  # it ends once its slots are empty
+    if job.state == JobState.CANCELLING:  # the job ends once its slots are empty
         judge_job(job.pk)
         return
     why = Why(Reason.REPORT_SET_ASIDE, _told("report_lost", entry, host, error), "system")

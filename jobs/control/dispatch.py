@@ -1,11 +1,11 @@
 """Desired states of hosts, built from the database and sent to them. No other module sends Celery tasks.
 
-A desired state is level-triggered. Losing one, doubling one or sending one to a broker that is down changes nothing:
-`resend_outstanding` sends it again until the host's reports show that it was carried out. Called by the control modules
-that raise a host's revision, by the scheduler's process and by `jobs.tasks`.
+A desired state is level-triggered: losing it, doubling it or sending it to a broker that is down changes nothing.
+`resend_outstanding` sends it again until the host's reports show that it is carried out. Callers are the control
+modules that raise a host's revision, the scheduler's process and `jobs.tasks`.
 
-A wake-up is a hint: without it the scheduler looks by itself a second later. Sent by whatever frees slots or queues a
-job; received by the scheduler's process.
+A wake-up is a hint: without it, the scheduler runs its next cycle a second later. Code that frees slots or queues a
+job sends it; the scheduler's process receives it.
 """
 
 import logging
@@ -52,28 +52,28 @@ __all__ = [
 logger = logging.getLogger(__name__)
 
 WAKE_CHANNEL = "tidepool.wake"
-#: Journals of a job that has ended are still acknowledged for this long.
+#: Time after a job's end during which its journals are still acknowledged.
 _ACKNOWLEDGED_AFTER_END = timedelta(hours=1)
-#: A LOST or OFFLINE host gets its desired state when it reports: nobody would read its queue.
+#: States of hosts that read their queue. A LOST or OFFLINE host gets its desired state when it reports again.
 _REACHABLE = (Host.State.ONLINE, Host.State.DRAINING)
-#: Each adds variables to the environment of a job's ranks. Apps above this one register theirs when they are loaded.
+#: Functions that add variables to the environment of a job's ranks, registered by apps that import this one.
 _launch_environments: list[Callable[[Job], dict[str, str]]] = []
 
 
 def register_launch_environment(variables: Callable[[Job], dict[str, str]]) -> None:
-    """Have `variables(job)` added to the environment of the ranks of every job. Call it from `AppConfig.ready`."""
+    """Add `variables(job)` to the environment of the ranks of every job. Call it from `AppConfig.ready`."""
     _launch_environments.append(variables)
 
 
 def send_sync(host: str, acknowledged: Mapping[str, int] | None = None) -> None:
-    """Tell a host everything. `acknowledged` adds journals that the database does not know."""
+    """Send a host its whole desired state. `acknowledged` adds journals that the database does not have."""
     sync = build_sync(host, acknowledged)
     _send("executor.sync", [to_json(sync)], f"host.{host}", f"host={host} revision={sync.revision}")
 
 
 @dataclass(frozen=True)
 class PeriodicTask:
-    """A Celery task without arguments that the leading scheduler requests from the control worker again and again."""
+    """A Celery task without arguments that the leading scheduler sends to the control worker periodically."""
 
     name: str
     every_seconds: float
@@ -86,7 +86,7 @@ _periodic_tasks = [PeriodicTask("jobs.tasks.note_saves", every_seconds=30.0)]
 
 
 def register_periodic_task(task: PeriodicTask) -> None:
-    """Have the scheduler request a task of an app above this one. Called from `AppConfig.ready`."""
+    """Have the scheduler send a task of an app that imports this one. Call it from `AppConfig.ready`."""
     _periodic_tasks.append(task)
 
 
@@ -98,11 +98,11 @@ def _send(task: str, args: list[Any], queue: str, what: str) -> None:
     try:
         current_app.send_task(task, args=args, queue=queue, ignore_result=True, retry=False)
     except (OperationalError, OSError) as error:
-        logger.warning("%s was not sent, it is sent again: %s", what, error)
+        logger.warning("%s could not be sent, retrying: %s", what, error)
 
 
 def resend_outstanding() -> list[str]:
-    """Say it again to every host that has not carried out its desired state; returns their names."""
+    """Send the desired state again to every host that has not carried it out; returns the hosts' names."""
     behind = Host.objects.filter(state__in=_REACHABLE, applied_revision__lt=F("desired_revision"))
     names = list(behind.values_list("name", flat=True))
     for name in names:
@@ -111,8 +111,8 @@ def resend_outstanding() -> list[str]:
 
 
 def build_sync(host: str, acknowledged: Mapping[str, int] | None = None) -> Sync:
-    """The whole desired state for a host, from the database alone."""
-    # Read first: a change that comes meanwhile has a higher revision and is sent for itself.
+    """Build the whole desired state of a host from the database alone."""
+    # Read first: a concurrent change has a higher revision and is sent separately.
     revision, heard_at = Host.objects.values_list("desired_revision", "reported_at").get(name=host)
     held = SlotClaim.objects.open().filter(slot__host__name=host)
     jobs = Job.objects.filter(pk__in=held.values("job")).select_related(
@@ -128,7 +128,7 @@ def build_sync(host: str, acknowledged: Mapping[str, int] | None = None) -> Sync
 
 
 def launch_spec(job: Job) -> LaunchSpec:
-    """Build the launch of the job's present attempt; the same whenever it is asked for, but for memory limits."""
+    """Build the launch spec of the job's current attempt, identical on each call except for memory limits."""
     folder = job_folder(job)
     parameters = {**job.model.parameters, **job.parameters}
     validation = validation_of(job)
@@ -185,7 +185,7 @@ def _environment(job: Job) -> dict[str, str]:
 
 
 def _folder_arguments(job: Job) -> dict[str, str]:
-    """WMLA's `--train_dir` and `--weights`, each for a script that declares it."""
+    """Return WMLA's `--train_dir` and `--weights`, each only for scripts that declare it."""
     folder = job_folder(job)
     folders = {"train_dir": str(folder.attempt(job.run.attempt) / TRAIN_DIR)}
     if job.starts_from == Job.StartsFrom.WEIGHTS:
@@ -194,7 +194,7 @@ def _folder_arguments(job: Job) -> dict[str, str]:
 
 
 def _arguments(job: Job, parameters: Mapping[str, Any]) -> list[str]:
-    """Settings that `pth_parameter_mgr` tells are arguments only where the script declares them."""
+    """Return the script's arguments. Settings of `pth_parameter_mgr` are passed only if the script declares them."""
     declared = job.model.declared
     told = settings_in(parameters) if declared.asks_manager else {}
     given = {name: value for name, value in parameters.items() if name not in told or declared.find(name)}
@@ -213,17 +213,17 @@ def _send_wake_up() -> None:
     try:
         connect().publish(WAKE_CHANNEL, b"")
     except (redis.RedisError, OSError) as error:
-        logger.warning("the scheduler was not woken, it looks by itself: %s", error)
+        logger.warning("could not wake the scheduler; its next cycle follows anyway: %s", error)
 
 
 class WakeUps:
-    """The scheduler's end. Subscribes when first waited for, and again after the broker was away."""
+    """Subscription of the scheduler to wake-ups. Connects at the first wait, and again after an error of the broker."""
 
     def __init__(self) -> None:
         self._subscription: PubSub | None = None
 
     def wait(self, seconds: float) -> bool:
-        """Wait until somebody wakes us, or `seconds` have passed. Several wake-ups count as one."""
+        """Wait for a wake-up, at most `seconds`, and return whether one came. Several wake-ups count as one."""
         try:
             subscription = self._subscribed()
             woken = subscription.get_message(timeout=seconds) is not None

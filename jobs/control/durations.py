@@ -1,4 +1,4 @@
-"""Durations of trainings: told by how far they have come, or by earlier trainings of the same model and dataset."""
+"""Durations of trainings, estimated from their own progress or from earlier trainings of the same model and dataset."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,23 +15,23 @@ from scheduling.snapshot import Snapshot
 
 __all__ = ["Length", "NewTraining", "lengths", "with_lengths"]
 
-#: Of each model and dataset; older ones say less about the code as it is now.
+#: Number of earlier trainings per model and dataset. Older ones may have run different code.
 _MAX_EARLIER = 5
 _MAX_ROWS = 500
-#: Less progress says too little: the first steps wait for data, compilers and other ranks.
+#: Smallest progress that allows an estimate: the first steps wait for data, compilers and other ranks.
 _LEAST_PROGRESS = 0.02
-#: Columns of a job that make a `NewTraining`: values, because very many jobs may wait.
+#: Columns of a job that make a `NewTraining`. Values instead of rows, because very many jobs may wait.
 _TRAINING = ("model__model", "dataset__dataset", "model__parameters", "parameters")
 
 
 @dataclass(frozen=True)
 class NewTraining:
-    """The facts that a length depends on."""
+    """The properties of a training that its duration depends on."""
 
     model: int
-    #: None: it has none.
+    #: None: no dataset.
     dataset: int | None
-    #: With the model's own.
+    #: Parameters of the training, including its model's.
     parameters: Mapping[str, Any]
     progress: float = 0.0
 
@@ -39,7 +39,7 @@ class NewTraining:
 @dataclass(frozen=True)
 class Length:
     work: Work
-    #: Earlier trainings that tell it; 0: its own progress does.
+    #: Number of earlier trainings that the estimate comes from; 0: it comes from the training's own progress.
     earlier: int
 
 
@@ -52,13 +52,13 @@ class _Spent(NamedTuple):
 
 
 def lengths(trainings: Mapping[int, NewTraining], now: datetime) -> dict[int, Length]:
-    """Return what is left of active jobs, by id, and of `trainings` not submitted yet. The missing ones are unknown."""
+    """Return the remaining work of active jobs and of unsubmitted `trainings`, by id. Unknown ones are missing."""
     active = Job.objects.filter(state__in=sorted(ACTIVE), finished_at__isnull=True).order_by()
     rows = list(active.values_list("pk", "state", "run__progress", "validation", *_TRAINING))
     telling = {pk: told for pk, state, told, *_ in rows if state == JobState.RUNNING and (told or 0) >= _LEAST_PROGRESS}
     spent = _spent([*telling], now)
     found = {pk: _left([spent[pk].times((1 - told) / told)], 0) for pk, told in telling.items() if pk in spent}
-    # How long a training took says nothing of a run that only measures.
+    # Durations of trainings do not apply to a validation run.
     asked = {
         pk: _as_training(progress, *row)
         for pk, _, progress, validation, *row in rows
@@ -68,9 +68,9 @@ def lengths(trainings: Mapping[int, NewTraining], now: datetime) -> dict[int, Le
 
 
 def with_lengths(seen: Snapshot, known: Mapping[int, Length], at: datetime) -> Snapshot:
-    """The snapshot with what is known of its jobs at that moment.
+    """Return the snapshot with the estimated work of its jobs at that moment.
 
-    Of one that runs only what it tells by itself counts: earlier ones do not say how much of it is left.
+    A running job counts only if its own progress gives the estimate: earlier trainings do not tell how much is left.
     """
     waiting = {job.id for job in seen.jobs if job.state == "PENDING"}
     works = {number: length.work for number, length in known.items() if number in waiting or not length.earlier}
@@ -99,7 +99,7 @@ def _by_earlier(asked: Mapping[int, NewTraining], now: datetime) -> dict[int, Le
 
 
 def _earlier(pairs: Iterable[tuple[int, int | None]]) -> dict[tuple[int, int | None], dict[int, NewTraining]]:
-    """The newest trainings of each model and dataset that came to their end."""
+    """Return the newest completed trainings of each model and dataset."""
     wanted = set(pairs)
     same_data = Q(dataset__dataset__in={dataset for _, dataset in wanted if dataset is not None})
     if any(dataset is None for _, dataset in wanted):
@@ -119,7 +119,7 @@ def _earlier(pairs: Iterable[tuple[int, int | None]]) -> dict[tuple[int, int | N
 
 
 def _as_long(training: NewTraining, earlier: NewTraining) -> float:
-    """Twice the epochs take twice as long. Other parameters are taken to cost the same."""
+    """Return the expected ratio of durations: proportional to epochs, unaffected by other parameters."""
     before, epochs = earlier.parameters.get("epochs"), training.parameters.get("epochs")
     if isinstance(epochs, int) and isinstance(before, int) and epochs > 0 and before > 0:
         return epochs / before
@@ -127,7 +127,7 @@ def _as_long(training: NewTraining, earlier: NewTraining) -> float:
 
 
 def _spent(jobs: Sequence[int], now: datetime) -> dict[int, _Spent]:
-    """Seconds in which each job trained, and the GPU-seconds of those."""
+    """Return the seconds that each job trained, and its GPU-seconds."""
     points = AllocationPoint.objects.filter(job__in=jobs).order_by("job_id", "at", "id")
     series: dict[int, list[tuple[datetime, int]]] = defaultdict(list)
     for job, at, slots in points.values_list("job", "at", "slots"):
@@ -143,7 +143,7 @@ def _spent(jobs: Sequence[int], now: datetime) -> dict[int, _Spent]:
 
 
 def _left(told: Sequence[_Spent], earlier: int) -> Length:
-    least, most = 1e-3, 1e12  # a training at 100 % that still ends; rates stay finite
+    least, most = 1e-3, 1e12  # a training at 100 % that is still ending; rates stay finite
     gpu_seconds, seconds = (
         (max(least, min(values)), min(most, max(least, *values))) for values in zip(*told, strict=True)
     )

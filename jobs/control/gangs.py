@@ -1,9 +1,9 @@
-"""Fixed-size scripts whose ranks do not act as one: some stay after others have ended, or they never form a group.
+"""Fixed-size scripts whose ranks do not end together or never form a process group.
 
 From outside, a rank that hangs in its destructors looks like one that works. But ranks of a process group end together:
-where one has ended with 0 and another stays, the owner is told, and the rest is ended after a deadline, which the owner
-may put off. Ranks that never form a group are copies of one script, each of which may take its own time: they are only
-told about.
+if one has exited with 0 and another stays, the owner is notified, and the remaining ranks are ended after a deadline
+that the owner may extend. Ranks that never form a group are copies of one script, each of which may take its own time:
+the owner is notified, and nothing is ended.
 """
 
 from dataclasses import dataclass
@@ -25,28 +25,28 @@ __all__ = ["GangFacts", "GangNotice", "gang_notice", "put_off", "seen_in", "watc
 
 Seen = Literal["copies", "ranks_stay", "ranks_overdue"]
 
-#: A script that forms a group has done so after this long.
+#: Seconds from the start within which a script forms its process group.
 _GROUP_SECONDS = 60.0
-#: Ranks of a group end so far apart, at most, without anything being wrong.
+#: Largest normal difference, in seconds, between the exits of a group's ranks.
 _SKEW_SECONDS = 10.0
 
 
 @dataclass(frozen=True)
 class GangFacts:
-    """Facts about the present attempt."""
+    """Facts about the current attempt."""
 
     live: int
-    #: Some rank has told of a process group.
+    #: Whether any rank has reported a process group.
     grouped: bool
-    #: Unix seconds of the ends with exit code 0.
+    #: Times of the exits with code 0, in Unix seconds.
     ended_at: tuple[float, ...]
-    #: Of its last rank.
+    #: Start time of the last rank, in Unix seconds.
     started_at: float
-    #: Unix seconds until when ranks that stay were let go on; 0.0: nobody has asked for that.
+    #: Deadline that the owner has set for the remaining ranks, in Unix seconds; 0.0: none.
     may_stay_until: float = 0.0
 
     def stay_until(self, patience_seconds: float) -> float | None:
-        """Unix seconds after which ranks that stay are ended; None where none stays."""
+        """Return the deadline of the remaining ranks in Unix seconds; None if no rank stays after others' exit."""
         if not (self.live and self.grouped and self.ended_at):
             return None
         return max(min(self.ended_at) + patience_seconds, self.may_stay_until)
@@ -55,7 +55,7 @@ class GangFacts:
 @dataclass(frozen=True)
 class GangNotice:
     text: str = ""
-    #: When ranks that stay are ended; None: nothing is.
+    #: Time at which the remaining ranks are ended; None: no deadline.
     ends_at: datetime | None = None
 
 
@@ -71,11 +71,11 @@ def seen_in(facts: GangFacts, now: float, patience_seconds: float) -> Seen | Non
 
 
 def watch_gangs(now: datetime) -> None:
-    """Tell of what is seen, once for each attempt, and end what is overdue. Call it about once per second."""
+    """Record an event for each finding, once per attempt, and end overdue jobs. Call it about once per second."""
     fixed = Job.objects.filter(
         state=JobState.RUNNING, finished_at=None, max_slots__gt=1, model__engine=RegisteredModelVersion.Engine.FIXED
     )
-    # Of a command nobody sees what its processes form.
+    # Process groups of commands cannot be observed.
     for job in fixed.exclude(model__entry_point=COMMAND_FILE).select_related("run").order_by("pk"):
         seen = seen_in(_facts(job), now.timestamp(), settings.TIDEPOOL_STRAGGLER_SECONDS)
         if seen == "ranks_overdue" or (seen is not None and _notice_of(job, seen) is None):
@@ -83,7 +83,7 @@ def watch_gangs(now: datetime) -> None:
 
 
 def gang_notice(job: Job) -> GangNotice:
-    """Return the notice about its ranks while it runs."""
+    """Return the notice about a running job's ranks."""
     if job.elastic or job.state != JobState.RUNNING:
         return GangNotice()
     if event := _notice_of(job, "ranks_may_stay") or _notice_of(job, "ranks_stay"):
@@ -94,7 +94,7 @@ def gang_notice(job: Job) -> GangNotice:
 
 
 def put_off(job: Job, span: timedelta, now: datetime, actor: str) -> bool:
-    """Let ranks that stay go on for `span` from now at least; False where none stays. The caller has locked the job."""
+    """Extend the deadline of remaining ranks to `span` from now; False if none remain. The caller has locked `job`."""
     facts = _facts(job)
     present = facts.stay_until(settings.TIDEPOOL_STRAGGLER_SECONDS)
     if present is None:

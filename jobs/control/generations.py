@@ -1,4 +1,4 @@
-"""Generations of a job, as the coordinator reports them, and the series of world sizes made of them."""
+"""Generations of a job, as reported by its coordinator, and the resulting series of world sizes."""
 
 from collections.abc import Set
 from datetime import UTC, datetime
@@ -21,7 +21,7 @@ __all__ = ["abandon", "activate", "add_point", "close_generations", "end_generat
 
 @transaction.atomic
 def plan(job: Job, planned: GenerationPlanned) -> None:
-    """Store that the coordinator forms a generation; one that it was forming before is void."""
+    """Store that the coordinator forms a generation, and abandon one that was forming before."""
     job.generations.filter(state=GenerationState.FORMING).update(state=GenerationState.ABANDONED)
     job.generations.get_or_create(
         attempt=job.run.attempt,
@@ -41,7 +41,7 @@ def plan(job: Job, planned: GenerationPlanned) -> None:
 
 @transaction.atomic
 def activate(job: Job, active: GenerationActive) -> None:
-    """Store that the ranks train in the generation from now on: this, and not the target, is the job's size."""
+    """Store that the ranks train in this generation from now on. Its size, not the target, is the job's size."""
     at = datetime.fromtimestamp(active.at, UTC)
     job.generations.filter(state=GenerationState.ACTIVE).update(state=GenerationState.SUPERSEDED)
     generation, _ = job.generations.update_or_create(
@@ -71,7 +71,7 @@ def activate(job: Job, active: GenerationActive) -> None:
 
 
 def _tell_that_size_shows(job: Job, generation: Generation) -> None:
-    """Tell, once, at its first resize, that its results depend on its number of GPUs by more than rounding."""
+    """Record, once, at the first resize, that the results depend on the number of GPUs by more than rounding."""
     layers = job.model.declared.layers
     if not layers or job.is_bitwise or job.model.engine != RegisteredModelVersion.Engine.ELASTIC:
         return
@@ -89,7 +89,7 @@ def abandon(job: Job, number: int) -> None:
 
 
 def enlist(job: Job, rank: Rank) -> None:
-    """Give a rank its place if the active generation already names it."""
+    """Store the rank's number if the active generation already includes it."""
     generation = job.generations.filter(attempt=job.run.attempt, state=GenerationState.ACTIVE).first()
     if generation is None or rank.state == RankState.EXITED:
         return
@@ -112,14 +112,14 @@ def _run(job: Job, generation: Generation) -> None:
 def _update_ranks(job: Job, generation: Generation) -> None:
     alive = Rank.objects.filter(job=job, attempt=job.run.attempt, state__in=LIVE_RANKS)
     members = [member["member_id"] for member in generation.members]
-    # Whoever was in the generation before and is not in this one leaves now.
+    # Ranks of the former generation that are not in this one leave now.
     alive.filter(state=RankState.RUNNING).exclude(member_id__in=members).update(state=RankState.STOPPING, rank=None)
     for rank in alive.filter(member_id__in=members):
         enlist(job, rank)
 
 
 def _update_claims(job: Job, members: Set[tuple[str, int]], at: datetime) -> None:
-    """Let the claims of these (host, slot) train from `at` on, and no other ones of the job."""
+    """Mark the claims of these (host, slot) as training from `at` on, and the job's other claims as not training."""
     claims = list(SlotClaim.objects.open().filter(job=job).select_related("slot__host"))
     training = {claim for claim in claims if (claim.slot.host.name, claim.slot.index) in members}
     begun = [claim.pk for claim in training if claim.trains_from is None]
@@ -140,7 +140,7 @@ def _trains(claim: SlotClaim) -> bool:
 def add_point(
     job: Job, why: Why, *, at: datetime, slots: int, generation: int = 0, pause_ms: float | None = None
 ) -> None:
-    """Record that the job's world size is `slots` from `at` on. Adding a point again changes nothing."""
+    """Record that the job's world size is `slots` from `at` on. Idempotent."""
     point, is_new = AllocationPoint.objects.get_or_create(
         job=job,
         attempt=job.run.attempt,
@@ -152,21 +152,21 @@ def add_point(
         return
     shown = as_json(AllocationOutput, point)
     live.publish(job_topic(job.pk), "append", {"allocation": [{"job": job.pk, **shown}]})
-    # Everybody sees the cluster topic, and a sentence may name other people's jobs.
+    # Every user sees the cluster topic, and a sentence may name other users' jobs.
     anonymous = {**shown, "reason": {**shown["reason"], "text": ""}}
     live.publish(CLUSTER, "append", {"allocation": [{"job": job.pk, **anonymous}]})
 
 
 @transaction.atomic
 def close_generations(job: Job) -> None:
-    """End the generations of the present attempt: none follows."""
+    """End the generations of the current attempt without a successor."""
     job.generations.filter(state=GenerationState.ACTIVE).update(state=GenerationState.ENDED)
     job.generations.filter(state=GenerationState.FORMING).update(state=GenerationState.ABANDONED)
 
 
 @transaction.atomic
 def end_generations(job: Job, why: Why, at: datetime) -> None:
-    """The job trains no longer: its world size is 0 from `at` on."""
+    """Record that the job stops training: its world size is 0 from `at` on."""
     close_generations(job)
     _update_claims(job, frozenset(), at)
     if job.run.slots:
@@ -174,7 +174,7 @@ def end_generations(job: Job, why: Why, at: datetime) -> None:
 
 
 def _cause_of(job: Job, generation: Generation, *, lost_ranks: bool) -> Why:
-    """Why a generation was formed: the decision that its target came from, or the loss of a rank."""
+    """Return why a generation was formed: the decision behind its target, or the loss of a rank."""
     if lost_ranks:
         return Why(Reason.RANK_LOST, message("rank_lost"), "executor")
     event = job.events.filter(detail__target_revision=generation.target_revision).order_by("seq").first()

@@ -1,4 +1,4 @@
-"""Input of policy goodput about jobs beside their limits: profiles, GPU time so far, and their present targets."""
+"""Inputs of the goodput policy besides a job's limits: speed profiles, GPU time so far, and current targets."""
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
@@ -27,9 +27,9 @@ _COLUMNS = (
 def with_measures(
     views: Iterable[JobView], groups: Collection[str], open_since: Mapping[int, Collection[datetime]], now: datetime
 ) -> tuple[JobView, ...]:
-    """The same jobs, those of `groups` with what is known of them. Two queries, or none without such groups.
+    """Return the jobs, with measurements for those of `groups`. Two queries, or none without such groups.
 
-    open_since: job -> since when it holds each of its slots.
+    open_since: job -> times since which it holds each of its slots.
     """
     if not groups:
         return tuple(views)
@@ -44,13 +44,13 @@ def with_measures(
 
 
 def profile_of(job: int) -> ProfileView | None:
-    """Return the profile of one job, which may be over; None: nothing was measured."""
+    """Return the profile of one job, finished or not; None if nothing was measured."""
     _, _, _, step, progress, *row = Job.objects.order_by().values_list(*_COLUMNS).get(pk=job)
     return _profile(step, progress, *row) if row[0] is not None else None
 
 
 def _used_before(jobs: Any) -> defaultdict[int, timedelta]:
-    """Job -> GPU time of slots that it has given back."""
+    """Return job -> GPU time of slots that it has released."""
     held = ExpressionWrapper(F("released_at") - F("claimed_at"), output_field=DurationField())
     rows = SlotClaim.objects.filter(job__in=jobs, released_at__isnull=False).order_by()
     return defaultdict(timedelta, rows.values("job").annotate(held=Sum(held)).values_list("job", "held"))

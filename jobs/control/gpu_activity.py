@@ -1,4 +1,4 @@
-"""Busy and idle time of held GPUs, added up in the rows of their readings: one query more for a report of a host."""
+"""Busy and idle time of held GPUs, summed in the rows of their readings: one more query per report of a host."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -12,15 +12,15 @@ from workers.models import Slot
 
 __all__ = ["COUNTED", "MAX_GAP_MS", "Counted", "Reading", "count", "count_activity"]
 
-#: After a longer silence nobody knows what the GPU did meanwhile.
+#: Longest gap between readings that counts: after a longer one, the GPU's activity in between is unknown.
 MAX_GAP_MS = 10_000
-#: The columns of a reading that say what is being added up.
+#: Columns of a reading that hold the current sums.
 COUNTED = ("counted_claim", "counted_from", "busy_ms", "idle_ms")
 
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """The sums so far of the quarter of an hour that begins at `start`, for a claim."""
+    """Sums of a claim for the quarter of an hour that begins at `start`, so far."""
 
     claim: int
     start: int
@@ -30,12 +30,12 @@ class Counted:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    #: When, and when the one before was; in milliseconds.
+    #: Time of this reading and of the one before, in milliseconds.
     at: int
     before: int | None
-    #: None: the GPU does not tell, or there is none.
+    #: None: the GPU does not report its utilization, or there is no GPU.
     is_busy: bool | None
-    #: Who holds it, and since when; None: nobody.
+    #: Claim that holds the GPU, and the time of the claim; None: the GPU is free.
     claim: int | None
     claimed_at: int = 0
 
@@ -43,7 +43,7 @@ class Reading:
 def count_activity(
     slots: Mapping[int, Slot], devices: Sequence[DeviceReading], now: datetime, idle_below_percent: float
 ) -> dict[int, dict[str, object]]:
-    """Slot index -> the columns `COUNTED` of its new reading. What is complete is written down."""
+    """Store completed quarters of an hour. Returns slot index -> the columns `COUNTED` of its new reading."""
     told = {device.slot: _is_busy(device, idle_below_percent) for device in devices}
     before = {index: getattr(slots[index], "reading", None) for index in told}
     if all(busy is None for busy in told.values()) and not any(row and row.counted_claim for row in before.values()):
@@ -65,13 +65,13 @@ def count_activity(
             GpuActivity(claim_id=one.claim, at=moment(one.start), busy_ms=one.busy, idle_ms=one.idle)
             for one in finished
         ]
-    # A clock that was set back may tell of the same quarter of an hour again: what was written first stays.
+    # If a clock was set back, a quarter of an hour may come twice: the stored row stays.
     GpuActivity.objects.bulk_create(complete, ignore_conflicts=True)
     return columns
 
 
 def count(counted: Counted | None, reading: Reading) -> tuple[Counted | None, Sequence[Counted]]:
-    """Add a reading; returns the open sums, and those that it completes. Pure."""
+    """Add a reading; returns the open sums and the completed ones. Pure."""
     finished = []
     if counted is not None and counted.claim != reading.claim:
         finished.append(counted)
@@ -91,7 +91,7 @@ def count(counted: Counted | None, reading: Reading) -> tuple[Counted | None, Se
 
 
 def _told(reading: Reading) -> tuple[int, int]:
-    """The time that the reading tells about; empty if none."""
+    """Return the time span that the reading covers; an empty span if none."""
     if reading.claim is None or reading.is_busy is None or reading.before is None:
         return 0, 0
     if not 0 < reading.at - reading.before <= MAX_GAP_MS:
@@ -100,7 +100,7 @@ def _told(reading: Reading) -> tuple[int, int]:
 
 
 def _is_busy(device: DeviceReading, idle_below_percent: float) -> bool | None:
-    """A virtual GPU tells how busy the processor is that stands in for it."""
+    """Return whether the GPU is busy; for a virtual GPU, whether its processor is."""
     if device.utilisation_percent is None:
         return None
     return device.utilisation_percent >= idle_below_percent

@@ -1,10 +1,11 @@
-"""Hosts: what their executors report, and those that fall silent with the jobs on them.
+"""Reports of hosts about themselves, and detection of hosts that stop reporting.
 
-Reports are stored by `jobs.tasks`; silent hosts are looked for once a second by the scheduler's process.
+`jobs.tasks` stores reports; the scheduler's process looks for silent hosts once a second.
 
-Nothing is ended for lack of contact: ranks of a silent host may well train on. Its slots are offered to nobody until it
-has reported again; jobs that it leads get another lead host after the lease, and leave it only after twice the lease,
-both counted while the control plane itself was well. If all hosts are silent, the fault is more likely here than there.
+No process is ended for lack of contact: ranks of a silent host may well keep training. The slots of a silent host
+are offered to nobody until it has reported again. Jobs that it leads get another lead host after the lease, and lose
+their slots there only after twice the lease, both counted while the control plane itself was well. If all hosts are
+silent, the control plane is more likely at fault than the hosts.
 """
 
 import logging
@@ -43,8 +44,8 @@ RETURNING = (Host.State.OFFLINE, Host.State.LOST)
 _HEARD = (Host.State.ONLINE, Host.State.DRAINING)
 _WATCHED = (*_HEARD, Host.State.LOST)
 
-#: A report of another start of the executor that is older by less than this came late; by more, the host's clock was
-#: set back meanwhile.
+#: Largest age difference, in seconds, of a late report from an earlier start of the executor. A larger difference
+#: means that the host's clock was set back.
 _LATE_SECONDS = 60.0
 _CLOCK_EVERY = timedelta(seconds=1)
 _READINGS_EVERY = timedelta(seconds=1)
@@ -52,16 +53,17 @@ _MEASURES = ("utilisation_percent", "memory_used_bytes", "memory_total_bytes", "
 
 
 def record_host(report: Report, now: datetime) -> Host | None:
-    """Store what the host says about itself, and create its slots. None: no such host is enrolled."""
+    """Store the host's report about itself, and create its slots. Returns None if no such host is enrolled."""
     stored = _store(report, now)
     if stored is None:
         return None
     host, news = stored
-    # Not in the same transaction: live topics are locked before hosts (see raise_revisions).
+    # Separate transaction: live topics are locked before hosts (see raise_revisions).
     with transaction.atomic():
         if report.applied_revision > host.desired_revision:
             live.hold(CLUSTER)
-            # The executor remembers more than the database: go on above it, or it would drop every desired state.
+            # The executor's revision is ahead of the database: continue above it, or it would ignore every desired
+            # state.
             Host.objects.filter(pk=host.pk, desired_revision__lt=report.applied_revision).update(
                 desired_revision=report.applied_revision
             )
@@ -74,9 +76,9 @@ def record_host(report: Report, now: datetime) -> Host | None:
 
 
 def release_vacated(report: Report) -> str:
-    """Release the slots that were to be given back and that this report shows empty.
+    """Release the vacated slots that this report shows empty.
 
-    Returns why those of some training could not be released; "": all were. The next report tries again.
+    Returns the problem with one training's slots, or "". The next report retries.
     """
     held = {(rank.job, rank.attempt, rank.slot) for rank in report.ranks}
     vacating = SlotClaim.objects.open().filter(
@@ -92,7 +94,7 @@ def release_vacated(report: Report) -> str:
             _release(job_id, claims)
         except PASSES:
             raise
-        except Exception as error:  # whatever it is: those of other trainings are released
+        except Exception as error:  # other trainings' slots are still released
             logger.exception("job=%s: slots that it gave back cannot be released", job_id)
             problem = f"GPUs that training {job_id} gave back: {in_words(error)}"
     return problem
@@ -107,14 +109,14 @@ def _release(job_id: int, claims: Sequence[SlotClaim]) -> None:
 
 
 def note_problem(host: Host, problem: str) -> None:
-    """Store why the host's newest report could not be stored as a whole; "": it could."""
+    """Store the problem with the host's newest report; "": none."""
     if problem != host.report_problem:
         Host.objects.filter(pk=host.pk).update(report_problem=problem)
 
 
 @transaction.atomic
 def _store(report: Report, now: datetime) -> tuple[Host, dict[str, Any]] | None:
-    """The host's row, and what is new about it for the cluster's topic."""
+    """Return the host's row and its changes for the cluster's topic."""
     host = Host.objects.select_for_update().filter(name=report.host).first()
     if host is None:
         return None
@@ -139,11 +141,11 @@ def _is_late(host: Host, report: Report) -> bool:
 
 
 def _listens(host: Host, report: Report) -> bool:
-    """False while an administrator has removed it and the same executor still reports; any other brings it back."""
+    """Return whether reports are accepted: not from the same executor after an administrator removed the host."""
     if host.removed_at is None:
         return True
     if (report.leaving or report.boot == host.removed_boot) and not held_slots(host):
-        return False  # unless a training was given one of its slots at the last moment
+        return False  # accepted if a training got a slot at the last moment
     host.removed_at, host.removed_boot = None, ""
     host.save(update_fields=["removed_at", "removed_boot"])
     return True
@@ -162,7 +164,7 @@ def _store_facts(host: Host, report: Report, now: datetime) -> None:
 
 
 def _clock(host: Host, report: Report, now: datetime) -> dict[str, Any]:
-    """Return when the report was sent, by our clock, and what it tells of the host's."""
+    """Return the report's time by the control plane's clock, and the state of the host's clock."""
     offset = now.timestamp() - report.at
     offsets, read_at = (host.clock_offsets, host.clock_read_at) if report.boot == host.boot else ([], None)
     late = late_seconds(offsets, offset)
@@ -179,13 +181,13 @@ def _clock(host: Host, report: Report, now: datetime) -> dict[str, Any]:
 
 
 def _decide_state(host: Host, report: Report, now: datetime) -> None:
-    """A host that comes back offers slots only once nothing runs there that we do not know."""
+    """Update the host's state. A returning host offers slots only if it runs no process unknown to the database."""
     state = host.state
     running = {(rank.job, rank.attempt, rank.slot) for rank in report.ranks}
     known = SlotClaim.objects.open().filter(slot__host=host).values_list("job_id", "attempt", "slot__index")
     if report.leaving:
         state = Host.State.OFFLINE
-    elif _is_silent(host, now):  # its report waited for long: who knows whether it is still there
+    elif _is_silent(host, now):  # the report was delayed: the host may be gone by now
         return
     elif state in RETURNING and host.applied_revision >= host.desired_revision and running <= set(known):
         state = Host.State.ONLINE
@@ -195,7 +197,7 @@ def _decide_state(host: Host, report: Report, now: datetime) -> None:
 
 
 def _ensure_slots(host: Host, slots: dict[int, Slot], devices: Sequence[DeviceReading]) -> bool:
-    """Adds to `slots`, by index, those that the host reports for the first time; True if there are any."""
+    """Add the slots that the host reports for the first time to `slots`, by index; returns whether there are any."""
     known = len(slots)
     for device in devices:
         facts = {
@@ -214,7 +216,7 @@ def _ensure_slots(host: Host, slots: dict[int, Slot], devices: Sequence[DeviceRe
 def _store_readings(
     slots: dict[int, Slot], devices: Sequence[DeviceReading], now: datetime
 ) -> dict[str, dict[str, float | None]]:
-    """Returns what changed. At most once per second: reports come faster than anybody looks."""
+    """Store readings at most once per second, because reports come more often; returns the changed values."""
     before = {slot.index: slot.reading for slot in slots.values() if hasattr(slot, "reading")}
     newest = max((reading.at for reading in before.values()), default=None)
     if not devices or (newest is not None and now - newest < _READINGS_EVERY):
@@ -253,9 +255,9 @@ def _idle_since(before: GpuReading | None, utilisation_percent: float | None, no
 
 
 def reap_lost_hosts(well_since: datetime | None, now: datetime) -> datetime | None:
-    """Mark silent hosts as LOST, and take jobs off those that stay silent. Call it about once per second.
+    """Mark silent hosts as LOST, and remove jobs from hosts that stay silent. Call it about once per second.
 
-    well_since: since when reports have been coming in without a break, as it returned the last time. None: none came.
+    well_since: the previous return value: time since which reports have been arriving, or None if none arrive.
     """
     lease = _lease()
     hosts = list(Host.objects.filter(state__in=_WATCHED).order_by("pk"))
@@ -285,7 +287,7 @@ def _is_silent(host: Host, now: datetime) -> bool:
 
 
 def _heard_since(host: Host) -> bool:
-    """Return whether it was heard again: who found it silent may have been hung, while another scheduler leads."""
+    """Return whether the host has reported meanwhile: this process may have hung while another scheduler leads."""
     return not Host.objects.filter(pk=host.pk, last_report_at=host.last_report_at).exists()
 
 
@@ -295,9 +297,9 @@ def _lease() -> timedelta:
 
 @transaction.atomic
 def _move_lead(job_id: int, host: Host) -> None:
-    """Ranks elsewhere that lost their peers and their coordinator on the host wait for another coordinator.
+    """Move the job's coordinator to a host that reports, for the ranks elsewhere that lost their peers and coordinator.
 
-    Should the host be well but silent, its coordinator is ended by the new one.
+    If the silent host is well, the new coordinator ends the old one.
     """
     job = lock_job(job_id)
     if _heard_since(host):
@@ -312,7 +314,7 @@ def _move_lead(job_id: int, host: Host) -> None:
 
 @transaction.atomic
 def _take_off(job_id: int, host: Host) -> None:
-    """The job gives up its slots on the host; a gang, and one without slots elsewhere, starts again as a whole."""
+    """Release the job's slots on the host; a gang, or a job without slots elsewhere, is queued again."""
     job = lock_job(job_id)
     if _heard_since(host):
         return
@@ -327,14 +329,14 @@ def _take_off(job_id: int, host: Host) -> None:
     why = Why(Reason.HOST_LOST, message("host_lost", host=host.name), "system")
     if job.state in TRAINING:
         _go_on(job, kept, why)
-    # When the host comes back, it must learn that it lost the job before its slots are offered again.
+    # A returning host must learn that it lost the job before its slots are offered again.
     raise_revisions([host.pk])
     if job.state in HOLDING:
         judge_job(job.pk)
 
 
 def _go_on(job: Job, kept: Sequence[SlotClaim], why: Why) -> None:
-    if not kept or not job.elastic:  # a gang without one of its ranks is none
+    if not kept or not job.elastic:  # a gang cannot lose a rank
         requeue(job, why)
         return
     names = [claim.slot.host.name for claim in kept]

@@ -1,7 +1,7 @@
-"""Ends of jobs and returns to the queue.
+"""Ends of jobs and their return to the queue.
 
 `judge_job` gathers the facts for `jobs.control.outcome` and carries out its verdict: call it after anything that may
-end a job. Used by jobs.control, by actions of owners, and when the stack starts and stops.
+end a job. Callers are jobs.control, actions of owners, and the start and stop of the stack.
 """
 
 from collections.abc import Collection, Sequence
@@ -40,7 +40,7 @@ __all__ = ["end_halt", "finish", "give_up_halts", "judge_job", "requeue", "reque
 
 @transaction.atomic
 def judge_job(job_id: int) -> None:
-    """Let the job end, or go back into the queue, if that is what its ranks' ends mean. May be called at any time."""
+    """End or requeue the job if the exits of its ranks say so. May be called at any time."""
     job = lock_job(job_id)
     if job.state not in HOLDING:
         return
@@ -69,20 +69,20 @@ def _facts(job: Job) -> Facts:
     newest = {(rank.host, rank.slot): rank for rank in ranks}
     kept = [(claim.slot.host.name, claim.slot.index) for claim in claims if claim.vacating_at is None]
     if not job.elastic and job.state == JobState.PREEMPTING:
-        kept = list(newest)  # all of its slots are being given back, and how its ranks took it is what matters
+        kept = list(newest)  # all slots are being given back; only the exits matter
     ended = [newest[place] for place in kept if place in newest and newest[place].state not in LIVE_RANKS]
-    # When the newest generation that has begun has ended, nobody is left who has the training's state.
+    # Once the newest generation has ended, no rank has the training's state any more.
     begun = Generation.objects.filter(job=job, attempt=job.run.attempt, active_at__isnull=False)
     last = begun.order_by("-number").first()
     members = {member["member_id"] for member in last.members} if last else set()
     lost = last is not None and last.state == GenerationState.ENDED and not live & members
     completed = job.run.completed_attempt == job.run.attempt
     if last is not None and (completed or (lost and live)):
-        # Others never had the state, or the training got past their ends.
+        # Other ranks never had the state, or the training continued after their exits.
         ended = [rank for rank in ended if rank.member_id in members]
-    # A run that validates begins anew each time: what it had measured brings it no further.
+    # A validation run starts over at each attempt: its measurements so far are no progress.
     trains = validation_of(job) is None
-    # Steps that were read in the log of a plain script are its own count: nothing is judged by them.
+    # Steps parsed from a plain script's log are the script's own numbers: they do not count as progress.
     counts = trains and (job.elastic or _has_session_steps(job, ranks))
     step = max([job.run.step, *map(_step_of, ended)]) if counts else 0
     given_up = job.run.given_up
@@ -113,7 +113,7 @@ def _facts(job: Job) -> Facts:
 
 
 def _made_progress(job: Job, ranks: Collection[Rank]) -> bool:
-    """A step of a session; of a script that has none, a file in its CHECKPOINT_DIR."""
+    """Return whether a session completed a step; without a session, whether CHECKPOINT_DIR has a new file."""
     if _has_session_steps(job, ranks):
         return True
     corrections = clock_corrections(rank.host for rank in ranks)
@@ -123,12 +123,12 @@ def _made_progress(job: Job, ranks: Collection[Rank]) -> bool:
 
 def _has_session_steps(job: Job, ranks: Collection[Rank]) -> bool:
     if any(rank.exit.get("step") is not None for rank in ranks):
-        return True  # which may be known before the steps themselves are stored
+        return True  # may be known before the steps are stored
     return Journal.objects.filter(name=f"{job.pk}.{job.run.attempt}.metrics", number__gt=0).exists()
 
 
 def _ends(ranks: Collection[Rank]) -> tuple[RankEnd, ...]:
-    """Their moments can be compared, whatever the clocks of their hosts say."""
+    """Return the ends of ranks with their times corrected for the hosts' clocks."""
     corrections = clock_corrections(rank.host for rank in ranks)
     ends = (_end(rank.host, rank.exit) for rank in ranks)
     return tuple(replace(end, at=end.at + corrections.get(end.host, 0.0)) for end in ends)
@@ -140,14 +140,14 @@ def _end(host: str, seen: dict[str, Any]) -> RankEnd:
 
 
 def _step_of(rank: Rank) -> int:
-    """Steps completed when it ended: as its script wrote down when it failed, and as its shim saw."""
+    """Return the number of completed steps: from the script's error or from the shim, whichever is higher."""
     told = (rank.exit.get("error") or {}).get("step"), rank.exit.get("step")
     return max([step for step in told if isinstance(step, int)], default=0)
 
 
 @transaction.atomic
 def finish(jobs: Sequence[Job], new: JobState, why: Why, **changes: Any) -> None:
-    """Let the jobs be over. What still runs of them is ended."""
+    """Move the jobs to a terminal state and end their processes."""
     if new == JobState.SUCCEEDED:
         for job in jobs:
             keep_result(job)
@@ -159,7 +159,7 @@ def finish(jobs: Sequence[Job], new: JobState, why: Why, **changes: Any) -> None
 
 @transaction.atomic
 def requeue(job: Job, why: Why, **changes: Any) -> None:
-    """Every rank was lost: the job waits for slots and continues under its next attempt."""
+    """Queue a job whose ranks are all lost: it waits for slots and resumes in its next attempt."""
     _leave([job], JobState.PENDING, why, **changes)
     stop_ranks([job])
     wake_scheduler()
@@ -167,9 +167,9 @@ def requeue(job: Job, why: Why, **changes: Any) -> None:
 
 @transaction.atomic
 def requeue_interrupted() -> int:
-    """Every process of every job is gone, because the whole stack stopped. Returns how many jobs wait again.
+    """Queue or end all jobs after a stop of the whole stack, which ended every process. Returns the number queued.
 
-    Hosts offer nothing until their executors report.
+    Hosts offer no slots until their executors report.
     """
     why = Why(Reason.STACK_STOPPED, message("stack_stopped"), "system")
     jobs = Job.objects.select_related("run").select_for_update(of=("self",)).filter(state__in=HOLDING).order_by("pk")
@@ -195,7 +195,7 @@ def _interrupt(job: Job, why: Why) -> bool:
 
 
 def _leave_preempting(job: Job, new: JobState, params: dict[str, Any]) -> None:
-    """The reason stays what it was stopped for, with another sentence."""
+    """Leave PREEMPTING with the reason of the stop and a new sentence."""
     _leave([job], new, Why(reason_of(job.reason_code), {**job.reason_params, **params}, "executor"))
     wake_scheduler()
 
@@ -220,16 +220,16 @@ def _leave(jobs: Sequence[Job], new: JobState, why: Why, **changes: Any) -> None
 
 
 def end_halt(job: Job) -> None:
-    """End what still runs of an attempt that was to stop by itself: nothing is left to wait for."""
+    """End the processes of an attempt that was stopping by itself: there is nothing left to wait for."""
     if job.run.halt_until is None:
         return
     change(job, halt_until=None)
-    # Wherever the attempt has held a slot, something of it may still be there.
+    # A process may remain on any host where the attempt has held a slot.
     raise_revisions(job.claims.filter(attempt=job.run.attempt).values_list("slot__host", flat=True))
 
 
 def give_up_halts(now: datetime) -> None:
-    """End the ranks of jobs that did not stop by themselves in time. Call it about once per second."""
+    """End the ranks of jobs that missed their deadline for stopping by themselves. Call it about once per second."""
     late = Job.objects.filter(state=JobState.PREEMPTING, run__halt_until__lte=now)
     for job_id in late.order_by("pk").values_list("pk", flat=True):
         with transaction.atomic():
@@ -244,9 +244,9 @@ def give_up_halts(now: datetime) -> None:
 
 
 def stop_trainings(within_seconds: float) -> int:
-    """Ask all trainings to stop, before the stack stops; they wait in the queue then. Returns how many were asked.
+    """Ask all trainings to stop before the stack does, and queue them. Returns the number of trainings.
 
-    No scheduler may lead: it would start them again.
+    No scheduler may lead: the leader would start them again.
     """
     asked = 0
     for job_id in Job.objects.filter(state__in=TRAINING).order_by("pk").values_list("pk", flat=True):

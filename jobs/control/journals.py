@@ -1,4 +1,4 @@
-"""Journal entries of a report, stored exactly once whatever is lost, repeated or late. Called by `jobs.tasks` only.
+"""Storage of journal entries: exactly once, even if reports are lost, repeated or late. Called by `jobs.tasks` only.
 
 Metric rows are for charts: the `metrics.jsonl` in the job's folder is authoritative.
 """
@@ -41,19 +41,18 @@ logger = logging.getLogger(__name__)
 
 Step = TypeVar("Step", StepRecord, RecordedStep, ObservedStep)
 
-#: Every other key of a step's record is a metric.
+#: Fields of a step's record that are not metrics.
 _FIXED_KEYS = frozenset(StepRecord.__struct_fields__)
 _MAX_METRIC_NAME_LENGTH = 64
 _MAX_METRICS_PER_STEP = 100
-#: In one of the live news.
+#: Largest number of points in one live event.
 _POINTS_AT_ONCE = 500
 
 
 def store_entries(report: Report) -> dict[str, int]:
-    """Store what is new in the report's entries and judge their jobs.
+    """Store the new entries of the report and judge their jobs.
 
-    Returns what to acknowledge of journals that are not the host's, or that are unknown here: nobody will ever want
-    them.
+    Returns the numbers to acknowledge for journals that are unknown or belong to another host, and so are dropped.
     """
     journals: dict[str, list[JournalEntry]] = defaultdict(list)
     for entry in report.entries:
@@ -68,17 +67,17 @@ def store_entries(report: Report) -> dict[str, int]:
             _store_for_attempt(attempt, entries, source)
         except PASSES:
             raise
-        except Exception:  # whatever it is: other trainings' entries are stored, and these as far as they can be
-            logger.exception("job=%s attempt=%s: a report is stored entry by entry", attempt.job, attempt.number)
+        except Exception:  # other trainings' entries are stored; these one by one
+            logger.exception("job=%s attempt=%s: storing the report entry by entry", attempt.job, attempt.number)
             _store_singly(attempt, entries, source)
     if journals:
-        logger.warning("host=%s: journals that are not its own are dropped: %s", report.host, list(journals)[:10])
+        logger.warning("host=%s: dropped journals of other hosts: %s", report.host, list(journals)[:10])
     return {text: max(entry.number for entry in entries) for text, entries in journals.items()}
 
 
 class _Source(NamedTuple):
     host: str
-    #: Of the whole attempt, on all hosts.
+    #: Places of the whole attempt, on all hosts.
     places: set[Place]
 
 
@@ -91,7 +90,7 @@ def _store_for_attempt(
     for name, entries in journals.items():
         fresh = _take_new(job, name.text, entries, source.host)
         if not fresh or attempt.number != job.run.attempt:
-            continue  # entries of a former attempt change nothing any more
+            continue  # entries of former attempts have no effect
         if name.writer == "metrics":
             store_steps(job, [entry.data for entry in fresh])
         elif name.writer == "recorded":
@@ -106,7 +105,7 @@ def _store_for_attempt(
 
 
 def _store_singly(attempt: AttemptKey, journals: Mapping[JournalName, list[JournalEntry]], source: _Source) -> None:
-    """Store what can be stored. An entry that raises is sent again, and set aside at last: those behind it wait."""
+    """Store entries one by one. An entry that raises blocks those behind it, is resent, and is set aside at last."""
     for name, entries in journals.items():
         for entry in sorted(entries, key=lambda entry: entry.number):
             try:
@@ -128,13 +127,13 @@ def _skip(attempt: AttemptKey, entry: JournalEntry, host: str, error: Exception)
 
 
 def _take_new(job: Job, name: str, entries: Sequence[JournalEntry], host: str) -> list[JournalEntry]:
-    """The entries that were not stored yet, in order, marked as stored. None at all if some before them are missing."""
+    """Return the new entries in order, after marking them as stored; none if earlier entries are missing."""
     journal, _ = Journal.objects.select_for_update().get_or_create(name=name, defaults={"job": job, "host": host})
     fresh = sorted((entry for entry in entries if entry.number > journal.number), key=lambda entry: entry.number)
     if fresh and fresh[0].number != journal.number + 1:
         fresh = []
     if fresh or journal.host != host:
-        # The coordinator moves with the lead: whoever sends its journal is told how far it is stored.
+        # The coordinator moves with the lead host: the host that sends its journal gets the acknowledgement.
         journal.number, journal.host = fresh[-1].number if fresh else journal.number, host
         journal.save(update_fields=["number", "host"])
     return fresh
@@ -145,13 +144,13 @@ def _store(job: Job, entries: Sequence[JournalEntry], source: _Source) -> None:
         try:
             known = protocol.entry_from_json(entry.kind, entry.data)
             if known is None:
-                logger.debug("job=%s journal=%s: %s is not known here", job.pk, entry.journal, entry.kind)
+                logger.debug("job=%s journal=%s: unknown kind %s", job.pk, entry.journal, entry.kind)
             elif where := misplaced(known, *source):
                 raise ValueError(f"the job has no rank {where}")
             else:
                 _store_entry(job, known, source.host)
         except (ProtocolError, ValueError) as error:
-            # Another try would find the same. It ends nothing: a script can write into its journals, too.
+            # A retry would fail again. The job continues, because a script can write to its journals, too.
             set_aside(job, entry, source.host, error)
 
 
@@ -202,7 +201,7 @@ def _store_entry(job: Job, entry: protocol.Entry, host: str) -> None:
             _tell(job, Reason.HALTED, "halted", step=entry.step)
             end_halt(job)
         case protocol.Finished():
-            # Steps name the epoch that they belong to, from 0; now all of them are done.
+            # Steps carry the epoch that they belong to, from 0; now all epochs are done.
             change(job, completed_attempt=job.run.attempt, epoch=max(job.run.epoch, entry.epoch))
             key = "trained" if validation_of(job) is None else "measured"
             _tell(job, Reason.COMPLETED, key, step=entry.step, epoch=entry.epoch)
@@ -218,7 +217,7 @@ def _rank_started(job: Job, started: protocol.RankStarted, host: str) -> None:
         member_id=started.member_id,
         defaults={"host": host, "slot": started.slot, "pid": started.pid, "started_at": started.started_at},
     )
-    # The coordinator's journal may have been read first.
+    # The coordinator's journal may have been stored first.
     generations.enlist(job, rank)
 
 
@@ -272,18 +271,18 @@ def store_steps(job: Job, records: Sequence[dict[str, Any]]) -> None:
     _store_points(job, list(points.values()))
     change(
         job,
-        # Its ranks may have ended, and told more, before this was stored.
+        # The exits of ranks, which name a later step, may have been stored first.
         step=max(job.run.step, last.step),
         epoch=max(job.run.epoch, last.epoch),
         progress=_progress(job, last.progress),
         final_metrics={**job.run.final_metrics, **_newest(points.values())},
-        # A run that validates begins anew after a loss, however much it had measured.
+        # A validation run starts over after a loss, however much it had measured.
         fruitless_starts=0 if validation_of(job) is None else job.run.fruitless_starts,
     )
 
 
 def _store_recorded(job: Job, records: Sequence[dict[str, Any]]) -> None:
-    """Store what a script without a session has recorded. Steps of its own say nothing of how far it has come."""
+    """Store metrics that a script without a session has recorded. Its step numbers do not count as progress."""
     points: dict[tuple[str, int], MetricPoint] = {}
     for values in filter(None, records):
         recorded = _parse(job, values, RecordedStep)
@@ -295,7 +294,7 @@ def _store_recorded(job: Job, records: Sequence[dict[str, Any]]) -> None:
 
 
 def _store_observed(job: Job, records: Sequence[dict[str, Any]]) -> None:
-    """Store what a plain script prints and writes, but for what was read by a pattern that is no more its owner's."""
+    """Store metrics that a plain script prints and writes, dropping points parsed with an outdated pattern."""
     parsed = [step for values in records if values and (step := _parse(job, values, ObservedStep)) is not None]
     steps = [step for step in parsed if step.kind != "log" or step.revision == job.log_pattern_revision]
     if not steps:
@@ -308,7 +307,7 @@ def _store_observed(job: Job, records: Sequence[dict[str, Any]]) -> None:
 
 @transaction.atomic
 def store_read_again(job_id: int, pattern: str, steps: Sequence[ObservedStep]) -> Job:
-    """Put what this pattern reads in the place of the curves that the logs of a job gave. The job is over."""
+    """Replace the curves from a finished job's logs by those that the new pattern parses."""
     job = lock_job(job_id)
     names, sources = forget_logs(job.run.curve_sources)
     job.metrics.filter(name__in=names).delete()
@@ -337,7 +336,7 @@ def _parse(job: Job, values: dict[str, Any], kind: type[Step]) -> Step | None:
     try:
         return from_json(kind, values)
     except ProtocolError as error:
-        logger.warning("job=%s a record of metrics is left out: %s", job.pk, error)
+        logger.warning("job=%s dropped a record of metrics: %s", job.pk, error)
         return None
 
 
@@ -352,7 +351,7 @@ def _points(job: Job, step: StepRecord | RecordedStep, values: dict[str, Any]) -
 
 
 def _store_points(job: Job, points: Sequence[MetricPoint]) -> None:
-    # A step is made again after a restart from a checkpoint: the newer value stays.
+    # Steps repeat after a restart from a checkpoint: the newer value stays.
     MetricPoint.objects.bulk_create(
         points,
         update_conflicts=True,
@@ -374,7 +373,7 @@ def _progress(job: Job, reported: float | None) -> float | None:
 
 
 def _finite(value: float | None) -> float | None:
-    """Charts draw a gap where a value is not a number, or larger than any."""
+    """Return the value, or None, which charts draw as a gap, if it is not finite."""
     try:
         return float(value) if value is not None and math.isfinite(value) else None
     except OverflowError:

@@ -1,6 +1,6 @@
-"""Slots of jobs: the claims on them, and the starts, live resizes and preemptions that change what a job holds.
+"""Claims on slots, and the starts, live resizes and preemptions that change the slots of a job.
 
-A claim is made on a free slot, vacated by a desired state, and released once its process is gone.
+A claim is made on a free slot, vacated by a desired state, and released once the slot's process is gone.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -39,14 +39,14 @@ __all__ = [
 ]
 
 
-#: The longest step, and writing of a checkpoint, that is waited for where nobody else waits for the slots.
+#: Seconds that a step and its checkpoint may take before a stop on request, while nobody else waits for the slots.
 HALT_SECONDS = 60.0
-#: Each is told of an attempt that is about to start, once its folder is there. Apps above this one register theirs.
+#: Functions called when an attempt starts, once its folder exists, registered by apps that import this one.
 _attempt_starts: list[Callable[[Job, int], None]] = []
 
 
 def register_attempt_start(begin: Callable[[Job, int], None]) -> None:
-    """Have `begin(job, attempt)` called as each attempt starts, in its transaction. Call it from `AppConfig.ready`."""
+    """Call `begin(job, attempt)` as each attempt starts, in its transaction. Register from `AppConfig.ready`."""
     _attempt_starts.append(begin)
 
 
@@ -61,7 +61,7 @@ def start(
     gives_way_to: int | None = None,
     above_part: bool = False,
 ) -> None:
-    """Begin the job's next attempt on free `slots`, in rank order. Raises ClaimLost if one is not free any more."""
+    """Start the job's next attempt on free `slots`, in rank order. Raises ClaimLost if a slot is no longer free."""
     attempt = job.run.attempt + 1
     now = timezone.now()
     claims = _claim_slots(job, slots, attempt)
@@ -70,7 +70,7 @@ def start(
     if resumed is None and job.starts_from == Job.StartsFrom.CHECKPOINT:
         resumed = job.initial_checkpoint
     first_start = job.started_at is None
-    # A plain script that continues by itself goes on behind the curves that it has drawn.
+    # A plain script that resumes by itself continues its curves.
     continues = not job.elastic and resumed is None and not first_start and is_resumable(job)
     job_folder(job).start_attempt(attempt)
     for begin in _attempt_starts:
@@ -106,7 +106,7 @@ def start(
 
 @transaction.atomic
 def resize(job: Job, claim: Sequence[Slot], vacate: Sequence[Slot], target: int, why: Why, *, kind: str = "") -> None:
-    """Give a STARTING or RUNNING job other slots; its ranks follow live. Raises ClaimLost."""
+    """Change the slots of a STARTING or RUNNING job; its ranks follow live. Raises ClaimLost."""
     _claim_slots(job, claim, job.run.attempt)
     held = open_claims(job)
     leaving = {slot.pk for slot in vacate}
@@ -120,10 +120,10 @@ def resize(job: Job, claim: Sequence[Slot], vacate: Sequence[Slot], target: int,
 def preempt(
     job: Job, why: Why, after_stop: JobState = JobState.PENDING, *, within_seconds: float | None = None
 ) -> None:
-    """Stop a job; once its slots are empty it becomes `after_stop`.
+    """Stop a job; it becomes `after_stop` once its slots are empty.
 
-    An elastic job that trains stops by itself, after a step and with a checkpoint of it. If it does not within
-    `within_seconds` (None: what its instance group grants), or does not train yet, its ranks are ended.
+    A running elastic job stops by itself after a step, with a checkpoint. The ranks of other jobs, and of those that
+    take longer than `within_seconds` (None: the instance group's grace period), are ended.
     """
     grants = float(job.instance_group.reclaim_grace_seconds) if within_seconds is None else within_seconds
     trains = job.state == JobState.RUNNING and job.elastic
@@ -141,7 +141,7 @@ def preempt(
 
 @transaction.atomic
 def stop_ranks(jobs: Collection[Job]) -> None:
-    """Every process of these jobs shall end; their slots are released as they become empty."""
+    """End every process of these jobs; their slots are released as they become empty."""
     held = _claims_of(jobs)
     if not held:
         return
@@ -151,7 +151,7 @@ def stop_ranks(jobs: Collection[Job]) -> None:
 
 @transaction.atomic
 def keep_lead(job: Job) -> None:
-    """A training job whose lead host holds no slot of it any more gets another one."""
+    """Give a training job whose lead host holds none of its slots any more another lead host."""
     if job.state not in TRAINING:
         return
     claims = open_claims(job)
@@ -163,16 +163,16 @@ def keep_lead(job: Job) -> None:
 
 @dataclass(frozen=True)
 class ClaimLost(Exception):
-    """Somebody else holds one of the slots by now: nothing of it was claimed."""
+    """Another job holds one of the slots by now: no slot was claimed."""
 
     job: int
 
     def __str__(self) -> str:
-        return f"job {self.job}: a slot that the plan saw free is held by now"
+        return f"job {self.job}: a slot that was free in the plan is held by now"
 
 
 def open_claims(job: Job) -> list[SlotClaim]:
-    """Return open claims in the order in which they were made."""
+    """Return open claims in the order of their creation."""
     return _claims_of([job])
 
 
@@ -186,7 +186,7 @@ def hosts_of(claims: Iterable[SlotClaim]) -> set[int]:
 
 @transaction.atomic
 def _claim_slots(job: Job, slots: Sequence[Slot], attempt: int) -> list[SlotClaim]:
-    """Hold `slots` for the job. The unique constraint decides between two that want the same slot."""
+    """Claim `slots` for the job. The unique constraint decides between concurrent claims of a slot."""
     now = timezone.now()
     claims = [
         SlotClaim(slot=slot, gpu_model=slot.device_model, job=job, attempt=attempt, claimed_at=now) for slot in slots
@@ -202,9 +202,9 @@ def _claim_slots(job: Job, slots: Sequence[Slot], attempt: int) -> list[SlotClai
 
 @transaction.atomic
 def _vacate_claims(claims: Sequence[SlotClaim], revisions: Mapping[int, int]) -> None:
-    """The job shall give these slots back: each is released by a report that shows it empty.
+    """Have the job give these slots back: a report that shows a slot empty releases it.
 
-    `revisions` are those of the desired states that say so, by host id.
+    revisions: host id -> revision of the desired state that vacates its slots.
     """
     now = timezone.now()
     kept = [claim for claim in claims if claim.vacating_at is None]
@@ -216,7 +216,7 @@ def _vacate_claims(claims: Sequence[SlotClaim], revisions: Mapping[int, int]) ->
 
 @transaction.atomic
 def release_claims(claims: Iterable[SlotClaim]) -> None:
-    """The slots are empty: whoever comes next may have them."""
+    """Release the empty slots, for any job."""
     claims = list(claims)
     SlotClaim.objects.open().filter(pk__in=[claim.pk for claim in claims]).update(released_at=timezone.now())
     _publish_claims(claims, None)
@@ -226,10 +226,10 @@ def release_claims(claims: Iterable[SlotClaim]) -> None:
 
 @transaction.atomic
 def raise_revisions(hosts: Iterable[int]) -> dict[int, int]:
-    """Give each host's desired state a new revision and send it after the commit. Returns host id -> revision."""
+    """Raise the revision of each host's desired state, and send it after the commit. Returns host id -> revision."""
     wanted = sorted(set(hosts))
-    # Locks are taken in one order everywhere, so that no two transactions wait for each other: jobs by id, then the
-    # cluster topic (which nearly everything publishes to), then hosts by id.
+    # All code takes locks in one order, so that no two transactions wait for each other: jobs by id, then the cluster
+    # topic (which nearly everything publishes to), then hosts by id.
     live.hold(CLUSTER)
     # One update per host keeps that order.
     for host in wanted:

@@ -1,6 +1,6 @@
-"""Storage of what an executor has read of a plain script: curves with their sources, and the script's progress.
+"""Storage of what an executor parsed from a plain script's output: curves with their sources, and progress.
 
-Called by `jobs.control.journals`, under the job's lock. A curve has one source: another one begins it anew.
+Called by `jobs.control.journals`, under the job's lock. A curve has one source: a new source starts the curve anew.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,14 +17,14 @@ from jobs.states import TERMINAL
 
 __all__ = ["forget_logs", "observed_columns", "observed_points", "set_log_pattern", "take_pattern"]
 
-#: Of a training. An executor names fewer; this is for one that does not.
+#: Largest number of curves per training. Executors send fewer; this limits a faulty one.
 _MAX_CURVES = 300
 
 
 def observed_points(job: Job, steps: Iterable[ObservedStep]) -> tuple[list[MetricPoint], dict[str, Any]]:
-    """The points of these steps, the newest of each name and step, and the sources of all curves as they are then.
+    """Return the newest point of each name and step, and the resulting sources of all curves.
 
-    Curves that change their source lose the points that they had.
+    Curves whose source changes lose their earlier points.
     """
     points: dict[tuple[str, int], MetricPoint] = {}
     sources: dict[str, Any] = dict(job.run.curve_sources)
@@ -44,32 +44,32 @@ def observed_points(job: Job, steps: Iterable[ObservedStep]) -> tuple[list[Metri
 
 
 def observed_columns(job: Job, steps: Sequence[ObservedStep]) -> dict[str, Any]:
-    """Return the columns of the script's progress: from its log, else from its files."""
+    """Return the columns of the script's progress: from its log, or else from its files."""
     if job.state in TERMINAL:
         return {}
     logs = [step for step in steps if step.kind == "log"]
     newest = (logs or steps)[-1]
     columns: dict[str, Any] = {}
     if logs or not any(source["kind"] == "log" for source in job.run.curve_sources.values()):
-        # One stream may count steps and the other only epochs.
+        # One stream may print steps and another only epochs.
         columns = {"step": max(job.run.step, newest.step), "epoch": max(job.run.epoch, newest.epoch)}
     return columns | ({"progress": _part(newest.progress)} if logs else {})
 
 
 def forget_logs(run_sources: Mapping[str, Any]) -> tuple[list[str], dict[str, Any]]:
-    """The curves that logs give, and the sources without them."""
+    """Return the names of curves from logs, and the remaining sources."""
     names = [name for name, source in run_sources.items() if source["kind"] == "log"]
     return names, {name: source for name, source in run_sources.items() if source["kind"] != "log"}
 
 
 def take_pattern(job: Job, pattern: str) -> None:
-    """Store the owner's pattern in a locked job; points that an older one has read are told by its revision."""
+    """Store the owner's pattern in a locked job with a new revision, which identifies points of older patterns."""
     change(job, log_pattern=pattern, log_pattern_revision=job.log_pattern_revision + 1)
 
 
 @transaction.atomic
 def set_log_pattern(job_id: int, pattern: str) -> Job:
-    """Have the logs of a job that is not over read again by this pattern; "": in the usual ways."""
+    """Parse the logs of an unfinished job again with this pattern; "": with the default patterns."""
     job = lock_job(job_id)
     if pattern == job.log_pattern:
         return job

@@ -22,15 +22,15 @@ __all__ = [
     "reason_of",
 ]
 
-#: Kind of the error of a job whose requirements could not be installed.
+#: Error kind of a job whose requirements could not be installed.
 ENVIRONMENT_FAILED = "RequirementsNotInstalled"
-#: Attempts lost in a row without a step, after which a job is given up.
+#: Number of consecutive attempts without a step after which a job fails.
 MAX_FRUITLESS_STARTS = 3
-#: Attempts that may end by errors of the script, though each got further than the one before.
+#: Largest number of attempts that may end with errors of the script, even if each gets further than the one before.
 MAX_ERROR_RESTARTS = 10
-#: Errors of the script in a row, each another one, without a step of progress.
+#: Number of consecutive, different errors of the script without progress after which a job fails.
 _MAX_DIFFERENT_ERRORS = 3
-#: How gloo, NCCL and torch's stores say that another process of the group is gone.
+#: Parts of the messages by which gloo, NCCL and torch's stores report the loss of another process of the group.
 _PEER_IS_GONE = (
     *("Connection closed by peer", "Connection reset by peer", "Broken pipe", "NCCL", "gloo"),
     *("DistBackendError", "DistNetworkError", "DistStoreError"),
@@ -40,18 +40,18 @@ _OUT_OF_MEMORY = frozenset({"OutOfMemoryError", "MemoryError", OUT_OF_MEMORY})
 
 @dataclass(frozen=True)
 class RankEnd:
-    """End of the newest rank of a slot. Exactly one of `code` and `signal` is set; neither if nobody saw it."""
+    """Exit of the newest rank of a slot. Either `code` or `signal` is set; neither if the exit was not observed."""
 
     host: str
     code: int | None = None
     signal: int | None = None
-    #: {"kind", "message", "traceback"} of an exception that left the script.
+    #: {"kind", "message", "traceback"} of an uncaught exception of the script.
     error: dict[str, Any] | None = None
-    #: Its script's doing, and not the machine's; None: an exit code other than 0 says so.
+    #: Whether the script, and not the machine, caused the exit; None: it did if the exit code is not 0.
     by_script: bool | None = None
-    #: It had been told to end.
+    #: Whether the rank had been told to end.
     stopped: bool = False
-    #: Unix seconds, by its host's clock.
+    #: Time of the exit by its host's clock, in Unix seconds.
     at: float = 0.0
 
     @property
@@ -60,64 +60,64 @@ class RankEnd:
 
     @property
     def lost_a_peer(self) -> bool:
-        """True if it failed because another rank was gone: that one's end is the cause."""
+        """True if the rank failed because another rank was gone, whose exit is the cause."""
         text = f"{(self.error or {}).get('kind', '')}: {(self.error or {}).get('message', '')}"
         return self.failed and any(sign in text for sign in _PEER_IS_GONE)
 
 
 @dataclass(frozen=True)
 class Failure:
-    """Errors of the script by which attempts ended, one after the other."""
+    """Consecutive attempts that ended with errors of the script."""
 
-    #: The same for two occurrences of the same error.
+    #: Key of the error, equal for two occurrences of the same error.
     key: str
-    #: Completed when it came last, at least: the most that any attempt has reached.
+    #: Largest number of steps that any attempt is known to have completed.
     step: int
-    #: Attempts in a row that it ended at that step, and those that other errors ended there.
+    #: Number of consecutive attempts that ended at that step, with this or other errors.
     attempts: int = 1
-    #: Attempts that were started again after an error, all in all.
+    #: Total number of restarts after an error.
     restarts: int = 0
 
 
 @dataclass(frozen=True)
 class Facts:
-    """A job that holds slots, or held them until now. Only its present attempt counts."""
+    """Facts about a job that holds slots, or held them until now. They concern its current attempt only."""
 
     state: JobState
-    #: Its training is complete and the final weights are written.
+    #: Whether the training is complete and the final weights are written.
     completed: bool
-    #: Ranks that run, wherever they are.
+    #: Number of running ranks, on any slot.
     live: int
-    #: Of the slots that it shall keep: how their newest rank ended. Ranks that leave are not judged.
+    #: Exits of the newest ranks of the slots that the job keeps. Ranks that leave are not judged.
     ends: tuple[RankEnd, ...]
-    #: Slots that it shall keep but where no rank has been seen yet.
+    #: Number of kept slots on which no rank has been seen yet.
     unstarted: int
-    #: It made at least one step.
+    #: Whether the attempt completed a step.
     stepped: bool
     fruitless_starts: int
     open_claims: int
-    #: Its coordinator gave the training up: all who had its state are gone, and their ends are known.
+    #: Whether the coordinator gave up the training: all ranks with its state are gone, and their exits are known.
     lost: bool = False
-    #: It stops by itself, and has not said so yet.
+    #: Whether the job is stopping by itself and has not confirmed it yet.
     halting: bool = False
-    #: A generation trains.
+    #: Whether a generation trains.
     trains: bool = True
     min_slots: int = 1
-    #: Steps completed, as far as is known.
+    #: Number of completed steps, as far as known.
     step: int = 0
-    #: What ended the attempts before this one, if errors of the script did.
+    #: Failure of the attempts before this one, if errors of the script ended them.
     previous: Failure | None = None
-    #: The coordinator saw the same error end two ranks at the same step.
+    #: Exit by which the coordinator gave up: the same error ended two ranks at the same step.
     given_up: RankEnd | None = None
-    #: What it requires could not be installed on a host.
+    #: Exit of a rank whose requirements could not be installed.
     unbuilt: RankEnd | None = None
-    #: While PREEMPTING: what it becomes once its slots are empty.
+    #: While PREEMPTING: state to enter once the slots are empty.
     after_stop: JobState = JobState.PENDING
-    #: Its script is not elastic: its ranks begin and end together.
+    #: Whether the script is not elastic: its ranks start and end together.
     gang: bool = False
-    #: Of a gang: its next start continues from CHECKPOINT_DIR.
+    #: For a gang: whether its next start resumes from CHECKPOINT_DIR.
     resumable: bool = False
-    #: While PREEMPTING: why it is being stopped.
+    #: While PREEMPTING: reason of the stop.
     stopped_for: AnyReason = PlanReason.PREEMPTED_BY_PRIORITY
 
 
@@ -125,7 +125,7 @@ class Facts:
 class Verdict:
     state: JobState
     reason: AnyReason
-    #: Of its sentence, see `jobs.messages.message`.
+    #: Params of the sentence, see `jobs.messages.message`.
     params: dict[str, Any]
     error: dict[str, Any] = field(default_factory=dict)
     fruitless_starts: int = 0
@@ -133,7 +133,7 @@ class Verdict:
 
 
 def judge(facts: Facts) -> Verdict | None:
-    """Judge the job's end; None while it goes on."""
+    """Return the verdict on the job; None while it continues."""
     if facts.unbuilt is not None and facts.state in (JobState.STARTING, JobState.RUNNING):
         error, reason, seen = _described(facts.unbuilt)
         return Verdict(JobState.FAILED, reason, message("environment_failed", **seen), error)
@@ -151,13 +151,13 @@ def judge(facts: Facts) -> Verdict | None:
 
 def _judge_training(facts: Facts) -> Verdict | None:
     if facts.given_up is not None and too_large(facts.given_up.error):
-        return _error(facts, facts.given_up)  # the next attempt computes half as many samples at once
+        return _error(facts, facts.given_up)  # the next attempt halves the micro-batch
     if facts.given_up is not None:
         return _failed(facts.given_up, "twice_in_two_ranks", attempts=2, step=facts.step)
     failed = [end for end in facts.ends if end.failed]
     if failed and facts.completed:
         return _failed(failed[0], "training_complete")
-    # Ranks that are left train on, or may still form the first generation.
+    # Remaining ranks keep training, or may still form the first generation.
     if failed and (facts.lost or facts.live < (1 if facts.trains else facts.min_slots)):
         return _error(facts, failed[0])
     if not facts.live and facts.ends and not facts.unstarted and all(end.code == 0 for end in facts.ends):
@@ -174,13 +174,13 @@ def _judge_training(facts: Facts) -> Verdict | None:
 
 
 def _judge_gang(facts: Facts) -> Verdict | None:
-    """The first rank that did not end well ends all: what the others do then follows from it."""
+    """Judge a gang by the first rank that did not exit well: the exits of the others follow from it."""
     bad = sorted((end for end in facts.ends if end.code != 0), key=lambda end: end.at)
     causes = [end for end in bad if not end.lost_a_peer]
     if causes:
         return _failed(causes[0]) if causes[0].failed else _loss(facts)
     if facts.live or facts.unstarted or not facts.ends:
-        return None  # one that lost a peer: the peer's end is still to be told
+        return None  # the exit of the lost peer is still to be reported
     return _failed(bad[0]) if bad else _success(facts)
 
 
@@ -199,14 +199,14 @@ def _judge_preempted(facts: Facts) -> Verdict | None:
 
 
 def _success(facts: Facts) -> Verdict:
-    # What a gang has done beyond its checkpoints' files is known only where a session reports its steps.
+    # A gang's progress beyond its checkpoint files is known only if a session reports steps.
     is_early = facts.stepped and facts.step > 0 and not facts.completed
     params = message("ended_early", step=facts.step) if is_early else message("complete")
     return Verdict(JobState.SUCCEEDED, Reason.COMPLETED, params)
 
 
 def _error(facts: Facts, end: RankEnd) -> Verdict:
-    """The script has ended a whole attempt: another attempt, unless that can only come to the same end."""
+    """Restart the job after an error that ended a whole attempt, unless another attempt can only end likewise."""
     if (end.error or {}).get("kind") in HOPELESS:
         return _failed(end)
     before, key = facts.previous, _key(end)
@@ -229,7 +229,7 @@ def _key(end: RankEnd) -> str:
 
 
 def too_large(error: Mapping[str, Any] | None) -> tuple[str, int] | None:
-    """The kind of GPU whose memory ran out, and the samples that it computed at once, where that can be made less."""
+    """Return the GPU model whose memory ran out and the micro-batch in samples, if it can be made smaller."""
     told = (error or {}).get("micro_batch")
     if reason_of(str((error or {}).get("kind", ""))) != Reason.OUT_OF_MEMORY or not isinstance(told, dict):
         return None
@@ -245,14 +245,14 @@ def _restart(end: RankEnd, failure: Failure) -> Verdict:
 
 
 def _failed(end: RankEnd, key: str = "", *, attempts: int = 1, **figures: int) -> Verdict:
-    """`key`: of the sentence about its attempts, with its figures."""
+    """Return the verdict that the job failed. `key`: of the sentence about its attempts, with its figures."""
     error, reason, seen = _described(end)
     params = message("failed", **seen, tried=key, attempts=attempts, **figures)
     return Verdict(JobState.FAILED, reason, params, error)
 
 
 def _described(end: RankEnd) -> tuple[dict[str, str], Reason, dict[str, Any]]:
-    """The error that ended a rank, its reason, and the params of a sentence about it."""
+    """Return the error that ended a rank, its reason, and the params of its sentence."""
     given = end.error or {"kind": "ExitCode", "message": f"The script ended with exit code {end.code}."}
     error = {name: str(given.get(name, "")) for name in ("kind", "message", "traceback")}
     shown = error_words(error) if end.error else error["message"]
@@ -261,7 +261,7 @@ def _described(end: RankEnd) -> tuple[dict[str, str], Reason, dict[str, Any]]:
 
 
 def reason_of(kind: str) -> Reason:
-    """`kind`: of an error that ended a rank."""
+    """Return the reason of an error that ended a rank, from the error's kind."""
     if kind == ENVIRONMENT_FAILED:
         return Reason.ENVIRONMENT_FAILED
     if kind == LAUNCH_TIMEOUT:

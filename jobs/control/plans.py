@@ -1,7 +1,7 @@
-"""The lead among schedulers, and the application of the leader's plans. Used by the scheduler's process only.
+"""The lease of the leading scheduler, and the application of the leader's plans. Used by the scheduler's process only.
 
-The lead is a lease in one row, whose epoch each new leader raises; the database's clock alone decides. A plan is
-written in one transaction, and only while its epoch holds.
+The lease is one row, whose epoch each new leader raises; only the database's clock counts. A plan is written in one
+transaction, and only while its epoch holds.
 """
 
 import logging
@@ -32,27 +32,27 @@ __all__ = ["Leadership", "LeadershipLost", "apply", "lock_lead"]
 logger = logging.getLogger(__name__)
 
 LEASE_SECONDS = 3.0
-#: How often the leader renews its lease beside a cycle, which may take longer than the lease.
+#: Seconds between renewals of the lease during a cycle, which may take longer than the lease.
 RENEW_SECONDS = LEASE_SECONDS / 3
 
 
 class Leadership:
-    """A candidate for the lead. `epoch` is None while somebody else leads."""
+    """A candidate for the lead. `epoch` is None while another scheduler leads."""
 
     def __init__(self, holder: str | None = None) -> None:
         self._holder = holder or f"{socket.gethostname()}:{os.getpid()}"
         self.epoch: int | None = None
-        #: Columns to be written in passing, with the next renewal.
+        #: Columns to write with the next renewal.
         self._counted: dict[str, Any] = {}
 
     def count_cycle(self, seconds: float, decided_at: datetime) -> None:
-        """Count a cycle: how long it took, and when its plan was carried out."""
+        """Count a cycle, with its duration and the time of its plan."""
         spent = F("cycles_seconds") + seconds
         self._counted = {"decided_at": decided_at, "cycles": F("cycles") + 1, "cycles_seconds": spent}
 
     def renew(self) -> int | None:
-        """Keep the lead, or take it over once it has expired; returns the epoch to write plans with."""
-        # An expired lease that nobody has taken over is still ours: the epoch says so.
+        """Renew the lease, or take it over once it has expired; returns the epoch to write plans with."""
+        # An expired lease that nobody has taken over still has our epoch, and can be renewed.
         if self.epoch is not None and not self._mine(self.epoch).update(expires_at=_expiry(), **self._counted):
             self.epoch = None
         self._counted = {}
@@ -62,9 +62,9 @@ class Leadership:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Renew the lease from a thread of its own for as long as the block takes, unless another one leads by then.
+        """Renew the lease from a separate thread while the block runs, until another scheduler takes it over.
 
-        A cycle that never ends keeps the lead too: that the process is stuck shows in `still_alive`.
+        A cycle that never ends keeps the lead, too: `still_alive` shows that the process is stuck.
         """
         over = threading.Event()
         renewing = threading.Thread(target=self._renew_until, args=(over, self.epoch), name="lease", daemon=True)
@@ -87,13 +87,13 @@ class Leadership:
         try:
             return bool(self._mine(epoch).update(expires_at=_expiry()))
         except DatabaseError as error:
-            # The plan is written only if the lease still has its epoch: who could not renew it may lose it, no more.
-            logger.warning("epoch=%s the lease was not renewed, it is tried again: %s", epoch, error)
+            # A plan is written only under the lease's epoch: a failed renewal can only cost the lead.
+            logger.warning("epoch=%s lease renewal failed, retrying: %s", epoch, error)
             connection.close()
             return True
 
     def resign(self) -> None:
-        """Let another one lead at once."""
+        """Give up the lead, so that another scheduler can take it over at once."""
         if self.epoch is not None:
             self._mine(self.epoch).update(expires_at=Now())
             self.epoch = None
@@ -114,25 +114,25 @@ def _expiry() -> Combinable:
 
 
 class LeadershipLost(Exception):
-    """Another scheduler leads by now: nothing was written."""
+    """Another scheduler leads by now: the plan was not written."""
 
 
 def lock_lead(epoch: int) -> None:
-    """Keep the lead until the transaction ends. Raises LeadershipLost if the lease has another epoch."""
+    """Hold the lead until the transaction ends. Raises LeadershipLost if the lease has another epoch."""
     if not SchedulerLease.objects.select_for_update().filter(pk=1, epoch=epoch).exists():
         raise LeadershipLost(f"epoch {epoch} is over")
 
 
 @transaction.atomic
 def apply(plan: Plan, epoch: int) -> list[int]:
-    """Write `plan` if the lease still has `epoch`; returns the jobs that it changed.
+    """Write `plan` if the lease still has `epoch`; returns the changed jobs.
 
-    A job that changed since the snapshot, or whose slots somebody else took, is left as it is: the next cycle decides
-    about it again.
+    Jobs that changed since the snapshot, or whose slots are taken by now, are skipped: the next cycle decides about
+    them again.
     """
     lock_lead(epoch)
     lines = _changing(plan)
-    # All at once and in order of id: whoever locks jobs one by one in this order never waits for us in a circle.
+    # All at once and in order of id: no deadlock with code that locks jobs one by one in that order.
     jobs = {job.pk: job for job in lock_jobs(line.job for line in lines)}
     slots, kept = _slots(lines), _kept(lines)
     moved, told = list[int](), list[tuple[Job, dict[str, Any]]]()
@@ -148,16 +148,16 @@ def apply(plan: Plan, epoch: int) -> list[int]:
                 if _move(job, line, claim, vacate):
                     moved.append(job.pk)
         except (StaleJob, ClaimLost) as error:
-            logger.info("job=%s keeps what it has: %s", job.pk, error)
+            logger.info("job=%s is skipped: %s", job.pk, error)
     told = [(job, columns) for job, columns in told if columns]
     change_all(told)
-    if lines:  # nobody could renew it meanwhile: its row was locked
+    if lines:  # the row was locked, so no other thread could renew the lease
         SchedulerLease.objects.update(expires_at=_expiry())
     return sorted([*moved, *(job.pk for job, _ in told)])
 
 
 def _changing(plan: Plan) -> list[JobPlan]:
-    """The lines that say something new, in order of job id."""
+    """Return the lines that change something, in order of job id."""
     jobs = Job.objects.select_related("run").in_bulk([line.job for line in plan.jobs])
     return [line for line in plan.jobs if line.job in jobs and not _is_carried_out(line, jobs[line.job])]
 
@@ -168,7 +168,7 @@ def _is_carried_out(line: JobPlan, job: Job) -> bool:
 
 
 def _explains_anew(line: JobPlan, job: Job) -> bool:
-    """ "Nothing changes" leaves the reason for which the job got what it has, unless another policy gave it."""
+    """Return whether the line changes the reason. UNCHANGED keeps the former reason unless the policy has changed."""
     code, params = line.reason.code, line.reason.params
     policies = {job.reason_params.get("policy"), params.get("policy")} - {None}
     if code == PlanReason.UNCHANGED and len(policies) < 2:
@@ -177,7 +177,7 @@ def _explains_anew(line: JobPlan, job: Job) -> bool:
 
 
 def _moves_nothing(job: Job, line: JobPlan, claim: Sequence[Slot], vacate: Sequence[Slot]) -> bool:
-    """Return whether the line only says anew what the job shall have, and why."""
+    """Return whether the line changes only the job's target and reason."""
     if job.state == JobState.PENDING:
         return len(claim) < job.min_slots or len(claim) < len(line.claim)
     return job.state in TRAINING and not (line.preempt or claim or vacate)
@@ -189,16 +189,16 @@ def _news(line: JobPlan, job: Job) -> dict[str, Any]:
 
 
 def _targets(line: JobPlan, job: Job) -> dict[str, Any]:
-    """What the job shall have by the line, as far as that is new."""
+    """Return the columns of the job's target that the line changes."""
     wanted = {"target_slots": line.target, "target_kind": line.kind or ""}
     return {column: value for column, value in wanted.items() if getattr(job.run, column) != value}
 
 
 def _move(job: Job, line: JobPlan, claim: Sequence[Slot], vacate: Sequence[Slot]) -> bool:
-    """Start, resize or stop the job; False where it is left as it is."""
+    """Start, resize or stop the job; False if it is skipped."""
     if job.state == JobState.PENDING:
         if SlotClaim.objects.open().filter(job=job).exists():
-            return False  # processes of its former life are still ending
+            return False  # processes of the former attempt are still ending
         start(
             job, claim, line.target, _why(line),
             kind=line.kind or "", gives_way_to=line.gives_way_to, above_part=line.above_part,
@@ -217,7 +217,7 @@ def _why(line: JobPlan) -> Why:
 
 
 def _kept(lines: Sequence[JobPlan]) -> dict[int, set[SlotRef]]:
-    """Job -> the slots that it holds and has not been told to give back; of the lines that vacate any."""
+    """Return job -> the slots that it holds and has not been told to give back, for the lines that vacate any."""
     held = SlotClaim.objects.kept().filter(job__in=[line.job for line in lines if line.vacate]).order_by()
     kept: dict[int, set[SlotRef]] = defaultdict(set)
     for job, host, index in held.values_list("job", "slot__host__name", "slot__index"):

@@ -1,7 +1,7 @@
-"""Writing of the queues of instance groups, by the scheduler's leader, after each plan that changes them.
+"""Storage of the queues of instance groups, by the leading scheduler after each plan that changes them.
 
-The order is as new as the plan. Expected starts come from playing the plan forward, which takes longer than a plan:
-they are forecast for queues whose plan changed or whose trainings were measured anew, in at most 2 % of the time.
+The order is that of the newest plan. Expected starts come from a forecast, which takes longer than a plan: forecasts
+are limited to 2 % of the time, and to queues whose plan or whose trainings' measurements have changed.
 """
 
 import time
@@ -21,16 +21,16 @@ from scheduling.sharing.decision import Decision
 
 __all__ = ["KnownLengths", "QueueWriter"]
 
-#: Seconds from one forecast to the next, at least; and as many times as long as the forecast itself took.
+#: Shortest time between forecasts: this many seconds, and this many times the duration of the last forecast.
 _PAUSE_SECONDS = 5.0
 _PAUSE_FACTOR = 50
-#: A start that moves by no more is not written.
+#: Largest change of a start, in seconds, that is not written.
 _TOLERANCE_SECONDS = 5
 
 
 @dataclass(frozen=True)
 class KnownLengths:
-    """What was known at one moment of how long trainings take."""
+    """Estimated lengths of trainings, as of one moment."""
 
     by_job: Mapping[int, Length]
     at: datetime
@@ -38,7 +38,7 @@ class KnownLengths:
 
 @dataclass(frozen=True)
 class _Premises:
-    """The facts that a forecast of a group's queue was made from."""
+    """Inputs of the forecast of a group's queue; a change makes the forecast stale."""
 
     queue: list[int]
     shares: Mapping[int, int]
@@ -47,12 +47,12 @@ class _Premises:
 
 
 class QueueWriter:
-    """Writer of one process. It compares with what it wrote itself, and writes everything when it takes the lead."""
+    """Writer of queues: of those that differ from its last ones, and of all when this process takes the lead."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._next_forecast_at = clock()
-        #: Epoch of the lead; the other fields hold under it alone.
+        #: Epoch of the lead; the other fields are valid only under it.
         self._epoch: int | None = None
         self._written: dict[str, list[QueuedJob]] = {}
         self._premises: dict[str, _Premises] = {}
@@ -94,7 +94,7 @@ class QueueWriter:
 
 
 def _starts(decision: Decision, known: KnownLengths) -> Iterable[QueuedJob]:
-    """A start for each waiting job of the group, from what is left of the others now."""
+    """Yield the expected start of each waiting job of the group, from the remaining work of the others."""
     at = decision.pool.at
     since = at - known.at.timestamp()
     held = {demand.id: demand.held for demand in decision.pool.demands if demand.running}

@@ -1,7 +1,7 @@
-"""Rights of a host: the journals that it writes, and the slots that the entries name.
+"""Authorization of host reports: the journals that a host may write, and the slots that its entries may name.
 
-Nobody signs a report. What can be checked without keys is checked here: a host speaks only of jobs whose slots it holds
-or held in that attempt, by the one exact name of each journal, and no entry names a slot that the attempt never had.
+Reports are not signed. These checks need no keys: a host may report only about jobs whose slots it holds or held in
+that attempt, under the exact name of each journal, and no entry may name a slot that the attempt never had.
 """
 
 import re
@@ -14,7 +14,7 @@ from jobs.models import SlotClaim
 
 __all__ = ["AttemptKey", "JournalName", "Place", "misplaced", "parse_name", "places_of"]
 
-#: <job>.<attempt>.<writer>, without leading zeros: two names of one journal would have it stored twice.
+#: <job>.<attempt>.<writer>, without leading zeros: a journal with two names would be stored twice.
 _NAME = re.compile(r"([1-9][0-9]{0,17})\.([1-9][0-9]{0,8})\.(?:(coordinator|metrics|recorded|observed)|shim\.(.+))")
 
 
@@ -38,7 +38,7 @@ class Place(NamedTuple):
 
 
 def parse_name(text: str, host: str) -> JournalName | None:
-    """The name of a journal; None where `host` writes none of that name."""
+    """Return the parsed name of a journal; None if `host` writes no journal of this name."""
     match = _NAME.fullmatch(text)
     if match is None or (match[4] is not None and match[4] != host):
         return None
@@ -46,7 +46,7 @@ def parse_name(text: str, host: str) -> JournalName | None:
 
 
 def places_of(attempts: Iterable[AttemptKey]) -> dict[AttemptKey, set[Place]]:
-    """The slots that each attempt holds or has held; attempts without one, or that do not exist, are left out."""
+    """Return the slots that each attempt holds or has held. Attempts without slots are missing."""
     wanted = set(attempts)
     claims = SlotClaim.objects.filter(
         job__in={attempt.job for attempt in wanted}, attempt__in={attempt.number for attempt in wanted}
@@ -59,7 +59,7 @@ def places_of(attempts: Iterable[AttemptKey]) -> dict[AttemptKey, set[Place]]:
 
 
 def misplaced(entry: protocol.Entry, host: str, places: set[Place]) -> str:
-    """Return the rank of an entry that is nowhere that the attempt has been, as `host` tells; "" where none is."""
+    """Return the first rank of the entry on a slot that the attempt never had, in words; "" if there is none."""
     for member_id, place in _ranks_in(entry, host):
         if place not in places or not _is_of(member_id, place):
             return f"{member_id} on {place.host}, slot {place.slot}"
@@ -67,7 +67,7 @@ def misplaced(entry: protocol.Entry, host: str, places: set[Place]) -> str:
 
 
 def _ranks_in(entry: protocol.Entry, host: str) -> list[tuple[str, Place]]:
-    """The ranks that the entry makes, changes or ends."""
+    """Return the ranks that the entry creates, changes or ends."""
     match entry:
         case protocol.RankStarted() | protocol.RankGrouped() | protocol.RankExited():
             return [(entry.member_id, Place(host, entry.slot))]

@@ -1,4 +1,4 @@
-"""Snapshot for the scheduler, read in a fixed number of queries. Called by its process, previews and metrics."""
+"""Snapshot for the scheduler, read in a fixed number of queries. Used by its process, previews and metrics."""
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
@@ -15,7 +15,7 @@ from workers.models import Host, ResourceGroup, Slot
 
 __all__ = ["group_view", "offers", "snapshot"]
 
-#: Slot, job, since when it is being given back, since when it is held.
+#: Slot, job, time since which the slot is being given back, and time of the claim.
 _Claim = tuple[int, int, datetime | None, datetime]
 _ELASTIC = RegisteredModelVersion.Engine.ELASTIC
 _JOB_VIEW = (
@@ -28,10 +28,10 @@ _JOB_VIEW = (
 def snapshot(
     now: datetime, cycle: int = 0, *, instead: Mapping[int, Offer] | None = None, measures: bool = False
 ) -> Snapshot:
-    """Everything that the scheduler decides about, as it is now.
+    """Return everything that the scheduler decides about, in its current state.
 
-    instead: id of a resource group -> what it would offer, for previews.
-    measures: profiles of all jobs, not only of those in groups whose policy asks for them.
+    instead: id of a resource group -> its hypothetical offer, for previews.
+    measures: include profiles of all jobs, not only of those in groups whose policy uses them.
     """
     groups = InstanceGroup.objects.select_related("resource_group").order_by("name")
     claims = list(SlotClaim.objects.open().order_by().values_list("slot", "job", "vacating_at", "claimed_at"))
@@ -65,7 +65,7 @@ def group_view(group: InstanceGroup) -> GroupView:
 
 
 def _slot_views(open_claims: Iterable[_Claim], instead: Mapping[int, Offer]) -> tuple[SlotView, ...]:
-    # Values, not models: there are very many slots and jobs, and each cycle reads them all.
+    # Values instead of models: each cycle reads all slots and jobs, which are very many.
     hosts = list(Host.objects.all())
     offered_by = offers(hosts, instead)
     claims = {slot: (job, vacating_at is not None) for slot, job, vacating_at, _ in open_claims}
@@ -77,7 +77,7 @@ def _slot_views(open_claims: Iterable[_Claim], instead: Mapping[int, Offer]) -> 
         held_by, vacating = claims.get(pk, (None, False))
         if not names and held_by is None:
             continue
-        # Silence takes nothing from a job: its ranks there may well train on, until it is taken off the host.
+        # A silent host's slots stay with their job until it is taken off the host: its ranks may well keep training.
         is_kept = held_by is not None and not vacating
         claimable = state == Host.State.ONLINE or (state == Host.State.LOST and is_kept)
         views.append(SlotView(SlotRef(name, index), names, claimable, held_by, vacating, device))
@@ -87,7 +87,7 @@ def _slot_views(open_claims: Iterable[_Claim], instead: Mapping[int, Offer]) -> 
 def offers(
     hosts: Iterable[Host], instead: Mapping[int, Offer], *, were_there: bool = False
 ) -> dict[str, list[tuple[str, int]]]:
-    """Host name -> (GPU resource group, how many slots it offers to it). `were_there`: see `Offer.slots`."""
+    """Return host name -> (GPU resource group, number of offered slots). `were_there`: see `Offer.slots`."""
     found: dict[str, list[tuple[str, int]]] = defaultdict(list)
     groups = ResourceGroup.objects.filter(kind=ResourceGroup.Kind.GPU).prefetch_related("hosts").order_by("name")
     for group in groups:
@@ -98,7 +98,7 @@ def offers(
 
 
 def _held_since(open_claims: Iterable[_Claim]) -> dict[int, list[datetime]]:
-    """Job -> since when it holds each of its slots."""
+    """Return job -> times since which it holds each of its slots."""
     held = defaultdict[int, list[datetime]](list)
     for _, job, _, claimed_at in open_claims:
         held[job].append(claimed_at)
@@ -106,7 +106,7 @@ def _held_since(open_claims: Iterable[_Claim]) -> dict[int, list[datetime]]:
 
 
 def _job_views(open_claims: Iterable[_Claim], with_minimum_run: Collection[str]) -> tuple[JobView, ...]:
-    """`with_minimum_run`: groups that stop nobody too early."""
+    """Return views of active jobs. `with_minimum_run`: groups that stop no job before a minimum time."""
     held, kept = _held_since(open_claims), defaultdict[int, list[datetime]](list)
     for _, job, vacating_at, claimed_at in open_claims:
         if vacating_at is None:
@@ -116,10 +116,10 @@ def _job_views(open_claims: Iterable[_Claim], with_minimum_run: Collection[str])
     views = []
     for row in rows:
         pk, group, state = row[0], row[2], row[3]
-        # A job that waits while processes of its former life still end cannot start yet.
+        # A job whose former attempt still has processes cannot start yet.
         if state == JobState.PENDING and pk in held:
             continue
-        # One that has moved since began with the first of the slots that it still has.
+        # A job that has moved counts from the oldest slot that it still holds.
         start = min(held[pk]) if pk in held and group in with_minimum_run else None
         views.append(_job_view(*row, start, kept.get(pk, ())))
     return tuple(views)
@@ -139,9 +139,10 @@ def _job_view(*row: Any) -> JobView:
 
 
 def _unsaved_since(claimed: Collection[datetime], saved_at: datetime | None) -> float | None:
-    """Unix seconds. Each slot since it is held, or since the checkpoint if that is newer; None: none is held.
+    """Return the mean time since which work on the slots is unsaved, in Unix seconds; None without slots.
 
-    Slots that were given back since the checkpoint do not count: they are few, and no cycle has to look for them.
+    Work on a slot is unsaved since the claim or since the newest checkpoint, whichever is later. Slots released since
+    the checkpoint are ignored: they are few, and including them would cost each cycle a query.
     """
     if not claimed:
         return None

@@ -1,4 +1,4 @@
-"""Stores what ranks measure of their steps, and fits the parameters by which the scheduler foretells other sizes."""
+"""Storage of step times that ranks measure, and fits of the model that predicts a job's speed at other sizes."""
 
 import logging
 import statistics
@@ -23,23 +23,23 @@ __all__ = ["refuse_micro_batch", "store"]
 
 logger = logging.getLogger(__name__)
 
-#: Shapes that a job keeps, the newest: each fit reads them all.
+#: Number of newest shapes kept per job: each fit reads them all.
 MOST_POINTS = 64
 _MEASURED = ("compute_seconds", "step_seconds", "steps", "at")
 _CHANGES = 5
 
 
 def store(job: Job, told: protocol.Profiled) -> None:
-    """Store points that can be believed, and fit anew. Those of ranks on several kinds of GPU tell nothing of one."""
+    """Store plausible points and fit the model again. Points of several ranks on mixed GPU models are dropped."""
     kinds = SlotClaim.objects.kept().filter(job=job).values_list("gpu_model", flat=True).distinct()
     is_mixed = len(kinds.order_by()) > 1
     believed = [times for times in told.times if not why_refused(times) and (times.ranks == 1 or not is_mixed)]
     adapted = told.adapted
     if adapted is not None and (why := why_batch_refused(adapted, told.step)):
-        logger.warning("job=%s: its batch is not believed: %s", job.pk, why)
+        logger.warning("job=%s: dropped an implausible batch: %s", job.pk, why)
         adapted = None
     if not (believed or adapted) or not told.batch_size:
-        logger.warning("job=%s: nothing of a profile is stored", job.pk)
+        logger.warning("job=%s: dropped a profile without plausible points", job.pk)
         return
     _store_points(job, believed, datetime.fromtimestamp(told.at, UTC))
     profile = JobProfile.objects.filter(job=job).first() or JobProfile()
@@ -58,10 +58,10 @@ def _adapt(profile: JobProfile, adapted: protocol.AdaptedBatch, step: int) -> No
 
 
 def refuse_micro_batch(job: Job, kind: str, samples: int) -> None:
-    """Note that so many at once did not fit a kind of GPU: the next attempt computes half of them."""
+    """Record that a micro-batch did not fit a GPU model's memory: the next attempt halves it."""
     limits = job.run.micro_batch_limits
     if limits.get(kind, samples) < samples:
-        return  # another rank has said so
+        return  # reported by another rank already
     limit = samples // 2
     change(job, micro_batch_limits={**limits, kind: limit})
     why = message("batch_refused", kind=kind, samples=samples, limit=limit)
@@ -112,8 +112,8 @@ def _update_profile(profile: JobProfile) -> None:
 
 
 def _fitted(points: list[Point], before: dict[str, float] | None) -> dict[str, Any] | None:
-    """Parameters of these points; None where no parameters describe them."""
-    from tidepool.goodput.fit import fit  # scipy: in the process that fits, and no other
+    """Return the parameters fitted to these points; None if no parameters describe them."""
+    from tidepool.goodput.fit import fit  # imports scipy, which only the fitting process needs
 
     with fitting_alone():
         found = fit(points, ThroughputParameters(**before) if before else None)
@@ -121,7 +121,7 @@ def _fitted(points: list[Point], before: dict[str, float] | None) -> dict[str, A
 
 
 def _pause_seconds(job: Job) -> float | None:
-    """Median of the newest changes of size."""
+    """Return the median pause of the newest resizes, in seconds."""
     changes = AllocationPoint.objects.filter(job=job, pause_ms__gt=0).order_by("-at", "-pk")
     pauses = [ms for ms in changes.values_list("pause_ms", flat=True)[:_CHANGES] if ms is not None]
     return statistics.median(pauses) / 1000 if pauses else None

@@ -1,8 +1,8 @@
-"""Trainings that hold their GPUs as long as they may: their owner is told before, then they stop and are held back.
+"""Time limits of trainings: their owner is warned before the end, then they stop and are suspended.
 
-The limit is the job's `max_seconds`, from the start of an attempt on. It is what the scheduler lets others count on, so
-it holds whatever the training does: an elastic one stops after a step and with a checkpoint, as if its owner suspended
-it; the script of any other gets SIGTERM and its group's grace.
+The limit is the job's `max_seconds`, from the start of an attempt on. The scheduler plans with it, so it holds
+whatever the training does: an elastic one stops after a step with a checkpoint, as if its owner suspended it; the
+script of any other gets SIGTERM and its group's grace period.
 """
 
 from datetime import datetime, timedelta
@@ -18,7 +18,7 @@ from jobs.states import TRAINING, JobState, Reason
 
 __all__ = ["WARNED_SECONDS", "enforce_limits", "limit_end", "warned_before"]
 
-#: The owner is told so long before, but not in the first nine tenths of the time.
+#: Seconds before the end at which the owner is warned, but not in the first nine tenths of the limit.
 WARNED_SECONDS = 300
 
 
@@ -27,7 +27,7 @@ def warned_before(max_seconds: int) -> timedelta:
 
 
 def limit_end(job: Job, max_seconds: int | None) -> datetime | None:
-    """Return until when it may hold its slots with this limit; None: it holds none, or there is no limit."""
+    """Return the time at which this limit ends the attempt; None if the job holds no slots or has no limit."""
     if max_seconds is None or job.state not in TRAINING:
         return None
     held = SlotClaim.objects.filter(job=job, attempt=job.run.attempt).aggregate(since=Min("claimed_at"))
@@ -35,7 +35,7 @@ def limit_end(job: Job, max_seconds: int | None) -> datetime | None:
 
 
 def enforce_limits(now: datetime) -> None:
-    """Warn of limits that are near, and stop the jobs that have reached theirs. Call it about once per second."""
+    """Warn owners of near limits, and stop the jobs that have reached theirs. Call it about once per second."""
     limited = Job.objects.filter(state__in=TRAINING, run__ends_at__lte=now + timedelta(seconds=WARNED_SECONDS))
     for job_id in limited.order_by("pk").values_list("pk", flat=True):
         with transaction.atomic():

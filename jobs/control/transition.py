@@ -1,6 +1,6 @@
-"""Changes of a job's two rows: under its lock, checked against the table, with an event and live news.
+"""Changes of a job's two rows: under its lock, checked against the table of transitions, with events and live updates.
 
-Every module that changes a job calls these; nothing else saves one.
+Every module that changes a job uses these functions; no other code saves a job.
 """
 
 from collections import Counter, defaultdict
@@ -36,12 +36,12 @@ __all__ = [
 ]
 
 _RUN_COLUMNS = frozenset(field.name for field in JobRun._meta.get_fields()) - {"job"}
-#: What the cluster topic shows of a job, to everybody: no names, no owners.
+#: Fields of a job that the cluster topic publishes to every user. They reveal neither names nor owners.
 _CLUSTER_FIELDS = ("state", "slots", "target_slots", "min_slots", "max_slots", "priority", "progress")
 
 
 class StaleJob(Conflict):
-    """The job is no longer in the state that the caller saw; or the table has no such transition."""
+    """The job is no longer in the state in which the caller read it, or the transition is illegal."""
 
     default_code = "stale_job"
 
@@ -49,7 +49,7 @@ class StaleJob(Conflict):
 @dataclass(frozen=True)
 class Why:
     reason: AnyReason
-    #: Of its sentence, see `jobs.messages.message`; JSON values only.
+    #: Params of the sentence, see `jobs.messages.message`; JSON values only.
     params: dict[str, Any]
     #: User name, or "scheduler", "executor", "system".
     actor: str
@@ -60,15 +60,15 @@ class Why:
 
 
 def lock_job(job_id: int) -> Job:
-    """The job as it is now, locked until the caller's transaction ends. Lock jobs in order of id, hosts after.
+    """Return the job's current row, locked until the caller's transaction ends. Lock jobs in order of id, hosts after.
 
-    The lock of its row stands for that of its run.
+    The lock of the job's row covers its run.
     """
     return _locked().get(pk=job_id)
 
 
 def lock_jobs(numbers: Iterable[int]) -> list[Job]:
-    """Like `lock_job`, those of these jobs that there are, in order of id."""
+    """Like `lock_job`, for those of these jobs that exist, in order of id."""
     return list(_locked().filter(pk__in=numbers).order_by("pk"))
 
 
@@ -83,14 +83,14 @@ def _locked() -> QuerySet[Job]:
 def transition(job: Job, new: JobState, why: Why, *, explains: bool = True, **changes: Any) -> None:
     """Move `job` from the state that it was read in to `new`, together with `changes` to other columns.
 
-    Unless `explains` is False, `why` becomes the reason that the job shows.
+    `why` becomes the reason that the job shows, unless `explains` is False.
     """
     transition_all([job], new, why, explains=explains, **changes)
 
 
 @transaction.atomic
 def transition_all(jobs: Sequence[Job], new: JobState, why: Why, *, explains: bool = True, **changes: Any) -> None:
-    """Like `transition`, for all of these jobs in as many queries as for one."""
+    """Like `transition`, for all of these jobs in the number of queries of one."""
     old = {job.pk: JobState(job.state) for job in jobs}
     for number, state in old.items():
         if (state, new) not in JOB_TRANSITIONS:
@@ -121,7 +121,7 @@ def record(job: Job, why: Why, *, old: str | None = None) -> JobEvent:
 
 @transaction.atomic
 def record_all(told: Sequence[tuple[Job, Why]], old: Mapping[int, str] = {}) -> list[JobEvent]:
-    """Like `record`, all of these in this order; a job may have several. `old`: the state before, by job."""
+    """Like `record`, for all of these in order; a job may occur several times. `old`: job -> state before."""
     known = JobEvent.objects.filter(job__in={job.pk for job, _ in told}).order_by()
     newest = Counter(dict(known.values_list("job").annotate(Max("seq"))))
     events, now = list[JobEvent](), timezone.now()
@@ -148,7 +148,7 @@ def record_all(told: Sequence[tuple[Job, Why]], old: Mapping[int, str] = {}) -> 
 
 
 def publish_in_cluster(news: Mapping[int, dict[str, Any]]) -> None:
-    """Tell everybody what they may know of the news of jobs, by their numbers."""
+    """Publish the changes of jobs, by number, to the cluster topic, reduced to the fields that every user may see."""
     shown = {
         str(number): known
         for number, of_job in news.items()
@@ -159,13 +159,13 @@ def publish_in_cluster(news: Mapping[int, dict[str, Any]]) -> None:
 
 
 def publish_slots(news: dict[str, dict[str, Any]]) -> None:
-    """Tell everybody what is new about slots, by `host:index`."""
+    """Publish changes of slots, by `host:index`, to every user."""
     if news:
         live.publish(CLUSTER, "state", {"slots": news})
 
 
 def _update(wanted: Sequence[tuple[Job, Mapping[str, Any]]]) -> None:
-    """Write each change to the row that has the column, if the job is still in the state that it was read in."""
+    """Write each change to the row that has the column, if the job is still in the state in which it was read."""
     before = {job.pk: as_json(JobStateOutput, job) for job, _ in wanted}
     by_state: dict[str, list[Job]] = defaultdict(list)
     for job, changes in wanted:
@@ -174,7 +174,7 @@ def _update(wanted: Sequence[tuple[Job, Mapping[str, Any]]]) -> None:
             setattr(job.run if name in _RUN_COLUMNS else job, name, value)
     columns = {name for _, changes in wanted for name in changes}
     for state, jobs in by_state.items():
-        # The run first: its condition is the state before.
+        # The run first: its condition is the job's old state.
         runs = [job.run for job in jobs]
         for rows, objects, names in (
             (JobRun.objects.filter(job__state=state), runs, columns & _RUN_COLUMNS),
@@ -193,7 +193,7 @@ def _update(wanted: Sequence[tuple[Job, Mapping[str, Any]]]) -> None:
 
 
 def _write(rows: QuerySet[Any], objects: Sequence[Job | JobRun], columns: Set[str]) -> int:
-    """Write these columns of the objects; returns how many of them are among `rows`."""
+    """Write these columns of the objects; returns the number of objects that are among `rows`."""
     values = [{name: getattr(one, name) for name in columns} for one in objects]
     if all(same == values[0] for same in values):
         return rows.filter(pk__in=[one.pk for one in objects]).update(**values[0])

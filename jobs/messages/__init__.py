@@ -1,7 +1,7 @@
-"""The sentences of jobs' reasons, rendered from params. Rows store code and params: rewording changes no row.
+"""Sentences of jobs' reasons, rendered from params. Rows store code and params: rewording changes no row.
 
-`params["message"]` is the key of the sentence, set by the scheduler or by `message()`. A sentence is a format of the
-params, or a function of them where it has a plural or parts that may be missing.
+`params["message"]` is the key of the sentence, set by the scheduler or by `message()`. A sentence is a format string
+of the params, or a function of them where it has a plural or optional parts.
 """
 
 from collections.abc import Mapping
@@ -16,13 +16,13 @@ SENTENCES = OF_PLANS | OF_EVENTS
 
 
 def message(key: str, **params: Any) -> dict[str, Any]:
-    """Params of a row whose sentence is that of `key`."""
+    """Return the params of a row whose sentence has this key."""
     assert key in SENTENCES, f"no sentence {key!r}"
     return {"message": key, **params}
 
 
 def text_of(params: Mapping[str, Any]) -> str:
-    """The sentence; "" where there is no reason yet."""
+    """Return the sentence of the params; "" if there is no reason yet."""
     if "message" not in params:
         return ""
     sentence = SENTENCES[params["message"]]

@@ -1,4 +1,4 @@
-"""Sentences of what happens to a job outside of plans: by people, ranks, hosts, and at its end."""
+"""Sentences of events that come from users, ranks and hosts, and of a job's end."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -18,7 +18,7 @@ _RESTARTS = {
         "stays as it is"
     ),
 }
-#: Column -> the words of its change, and of its undoing.
+#: Column -> phrases for its change and for undoing it.
 _CHANGES = {
     "priority": ("the priority from {old} to {new}", "the priority goes from {old} back to {new}"),
     "max_slots": (
@@ -118,7 +118,7 @@ def _restored(params: Params) -> str:
     return f"Training continues from {begins}."
 
 
-#: For a module that the cluster lacks.
+#: Advice for an import that the cluster lacks.
 HOW_TO_REQUIRE = (
     "Require what brings it: in Requirements, in a requirements.txt beside the script, or as dependencies in the "
     "script itself (PEP 723)."
@@ -132,7 +132,7 @@ def _failed(params: Params) -> str:
 
 
 def tried(params: Params) -> str:
-    """The sentence about the attempts of a training that failed, or ""."""
+    """Return the sentence about the attempts of a failed training, or ""."""
     sentence = _TRIED.get(params.get("tried", ""), "")
     return sentence.format_map(params)
 
@@ -152,9 +152,9 @@ _TRIED = {
     "always_an_error": "Tried {attempts} times: always an error, and no step after {step}.",
 }
 
-#: Key -> a format of the params, or a function of them.
+#: Key -> format string of the params, or a function of them.
 OF_EVENTS: dict[str, str | Callable[[Params], str]] = {
-    # Asked for by people.
+    # Requested by users.
     "submitted": "Submitted; the scheduler looks for GPUs.",
     "cancelled": "Cancelled; all its processes have ended.",
     "cancelled_by": "Cancelled by {by}.",
@@ -233,7 +233,7 @@ OF_EVENTS: dict[str, str | Callable[[Params], str]] = {
     "halt_timeout": _halt_timeout,
     "trained": _trained,
     "measured": "Measured on the held-out samples; the result is written.",
-    # Judged from the ends of its ranks.
+    # Derived from the exits of the ranks.
     "complete": "The training is complete.",
     "ended_early": "The script ended by itself on all ranks after step {step}, before its last epoch.",
     "failed": _failed,
@@ -248,7 +248,7 @@ OF_EVENTS: dict[str, str | Callable[[Params], str]] = {
     "gang_held_back": _gang_restart("Held back; once it is resumed, {restart}."),
     "stopped": "Stopped; it continues once slots are free for it.",
     "gang_stopped": _gang_restart("Stopped; once GPUs are free for it, {restart}."),
-    # The whole of Tidepool stops.
+    # Tidepool stops as a whole.
     "stack_stopping": "Tidepool is being stopped; the training goes on at its next start.",
     "stack_stopped": "Tidepool was stopped; the training starts again from its last checkpoint.",
     "stack_stopped_gang": _gang_restart("Tidepool was stopped; {restart}."),

@@ -1,4 +1,4 @@
-"""Sentences of the lines of plans: who has how many GPUs, and by which rule."""
+"""Sentences of the lines of plans: the GPUs that each job gets, and the rule that decided."""
 
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
@@ -13,7 +13,7 @@ Params = Mapping[str, Any]
 
 
 def _compared(params: Params) -> str:
-    """The priorities of the job and of the first other one, as the owner of the job reads it."""
+    """Compare the priorities of the job and of the first other job, from the view of the job's owner."""
     [other] = params["others"]
     mine, theirs = params["priority"], other["priority"]
     if theirs == mine:
@@ -34,7 +34,7 @@ def _times(larger: int, smaller: int) -> str:
 
 
 def _share(rule: str | Callable[[Params], str]) -> Callable[[Params], str]:
-    """The sentence of a job that has a target, by the words of the rule that decided."""
+    """Return the sentence function of a job with a target, from the wording of the deciding rule."""
 
     def sentence(params: Params) -> str:
         because = rule.format_map(params) if isinstance(rule, str) else rule(params)
@@ -57,10 +57,10 @@ def _share(rule: str | Callable[[Params], str]) -> Callable[[Params], str]:
     return sentence
 
 
-#: GPUs that no driver has named.
+#: Name of GPUs whose driver reports no model.
 _NO_KIND = "GPUs of no known kind"
 
-#: By which rule it starts before the first in line -> what that means for both.
+#: Rule by which a job starts before the first in the queue -> its effect on both.
 _FILLS = {
     "in_time": "it starts before {first}, as it is over before that one can start",
     "beside": "it starts before {first}, which does not need these GPUs",
@@ -71,7 +71,7 @@ _FILLS = {
 def _group(params: Params) -> str:
     terms = [f"its {key} of {params[f'group_{key}']}" for key in ("quota", "weight") if f"group_{key}" in params]
     limited = "" if "group_weight" in params else ", as it borrows nothing"
-    # Whole parts are less than one apart from the exact ones.
+    # Whole shares differ from the exact ones by less than one.
     less = ", less what other groups keep for now" if params["group_room"] + 1 <= params["group_deserved"] else ""
     return (
         f"its group has {params['group_room']} of {gpus(params['group_total'])}, "
@@ -88,7 +88,7 @@ def _kind(params: Params) -> str:
 
 
 def _missing(params: Params, of: str) -> list[str]:
-    """Describe slots that are being given back, and those that others keep for now."""
+    """Describe the slots that are being given back, and those that others still keep."""
     returning = min(params["missing"], params.get("givers_slots", 0))
     kept, parts = params["missing"] - returning, []
     if returning:
@@ -107,7 +107,7 @@ def _givers(params: Params) -> str:
 
 
 def _by_priority(params: Params) -> str:
-    # Rows of before name no figures of those that share by priority alone.
+    # Older rows lack the figures of those that share by priority alone.
     count, shared = params.get("sharing_count", params["others_count"]), params.get("shared", params["capacity"])
     others = plural(count, "{count} other training", "{count} other trainings")
     sentence = f"shared by priority with {others} ({params['priority']} of {params['total_priority']} in all)"
@@ -163,7 +163,7 @@ def _reclaimed(params: Params) -> str:
 
 
 def _lost(params: Params) -> str:
-    """Describe the cost of the stop. Rows of before do not say."""
+    """Describe the cost of the stop. Older rows lack it."""
     if not params.get("continues", True):
         return "; it will begin again from nothing, unless its script saves now"
     minutes = params.get("loses_minutes", 0)
@@ -230,7 +230,7 @@ def _gave_way(params: Params) -> str:
     )
 
 
-#: Key -> a format of the params, or a function of them.
+#: Key -> format string of the params, or a function of them.
 OF_PLANS: dict[str, str | Callable[[Params], str]] = {
     "fixed": _share("it runs on exactly {max_slots}"),
     "maximum": _share("the most it asks for is {max_slots}"),

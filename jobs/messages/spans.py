@@ -1,10 +1,10 @@
-"""Sentences about when a training starts or ends, from the span of time that a forecast gives."""
+"""Sentences about the start or end of a training, from the span of a forecast."""
 
 from scheduling.forecast import Span
 
 __all__ = ["span_in_words", "starts_in"]
 
-#: A span whose latest moment is at most this many times its earliest is said as one moment.
+#: Largest ratio of latest to earliest moment at which a span reads as one moment.
 _CLOSE = 1.15
 _AT_ONCE_SECONDS = 1.0
 

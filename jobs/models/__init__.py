@@ -1,4 +1,4 @@
-"""Rows of the jobs app, one file per subject. What must never happen is a constraint here."""
+"""Models of the jobs app, one file per subject. Invariants are database constraints in these models."""
 
 from jobs.models.jobs import ChosenColumns, InstanceGroup, Job, JobEvent, JobRun, SavedFilter
 from jobs.models.profiles import JobProfile, ThroughputPoint

@@ -1,4 +1,4 @@
-"""Measures of trainings by their ranks: rows that stay over all of a job's attempts."""
+"""Speed measurements of trainings, kept over all of a job's attempts."""
 
 from django.db import models
 from django.db.models import F, Q
@@ -9,17 +9,17 @@ __all__ = ["JobProfile", "ThroughputPoint"]
 
 
 class ThroughputPoint(models.Model):
-    """Newest durations of steps of one shape: a `tidepool.goodput.model.Point` on a kind of GPU."""
+    """Latest step durations of one shape on one GPU model: a `tidepool.goodput.model.Point`."""
 
     job = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="throughput")
     gpu_model = models.CharField(max_length=128)
     hosts = models.PositiveIntegerField()
     ranks = models.PositiveIntegerField()
-    #: Samples of a rank's micro-batch.
+    #: Samples in a rank's micro-batch.
     micro_batch = models.PositiveIntegerField()
     compute_seconds = models.FloatField()
     step_seconds = models.FloatField()
-    #: How many steps were measured.
+    #: Number of measured steps.
     steps = models.PositiveIntegerField()
     at = models.DateTimeField()
 
@@ -37,24 +37,24 @@ class ThroughputPoint(models.Model):
 
 
 class JobProfile(models.Model):
-    """Speed of a job: fitted to its points whenever one of them is told. The scheduler reads this."""
+    """Speed model of a job, refitted whenever one of its points is reported. Input of the scheduler."""
 
     job = models.OneToOneField(Job, on_delete=models.CASCADE, related_name="profile")
-    #: Samples of a step now, over all ranks.
+    #: Current samples per step, over all ranks.
     batch_size = models.PositiveIntegerField()
-    #: Samples of a rank's micro-batch at most; 0: all that it has of a step is one.
+    #: Largest micro-batch of a rank, in samples; 0: a rank computes its share of a step as one micro-batch.
     most_micro_batch = models.PositiveIntegerField(default=0)
-    #: GPU model -> fields of `tidepool.goodput.model.ThroughputParameters`; a kind that no fit describes is not here.
+    #: GPU model -> fields of `tidepool.goodput.model.ThroughputParameters`. GPU models without a fit are missing.
     parameters = models.JSONField(default=dict)
-    #: Fields of `tidepool.protocol.AdaptedBatch`, as they were told last; None: its batch does not adapt.
+    #: Fields of the last reported `tidepool.protocol.AdaptedBatch`; None: the batch size is fixed.
     adapted = models.JSONField(null=True)
-    #: How many steps at the submitted batch a step was worth on average.
+    #: Mean progress of a step, in steps at the submitted batch size.
     worth = models.FloatField(default=1.0)
-    #: The largest size that was measured, and by how many points.
+    #: Largest number of ranks that was measured, and the number of measured points.
     largest_ranks = models.PositiveIntegerField(default=1)
     points = models.PositiveIntegerField(default=0)
-    #: How long its ranks stand still at a change of size; None: it has not changed yet.
+    #: Seconds that the ranks pause at a resize; None: no resize has been measured.
     pause_seconds = models.FloatField(null=True)
-    #: Raised with each change.
+    #: Incremented with each change.
     revision = models.PositiveIntegerField(default=0)
     at = models.DateTimeField()

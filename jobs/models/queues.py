@@ -1,4 +1,4 @@
-"""Queues of instance groups, as the scheduler's newest plan serves them."""
+"""Queue of each instance group according to the scheduler's newest plan."""
 
 from typing import NamedTuple
 
@@ -10,23 +10,23 @@ __all__ = ["GroupQueue", "QueuedJob"]
 
 
 class QueuedJob(NamedTuple):
-    """A waiting job in its group's queue, and between which moments (Unix seconds) it starts, if nobody else comes."""
+    """A waiting job, with the bounds of its start as Unix seconds, assuming that no further jobs are submitted."""
 
     job: int
-    #: None: nobody can say when it starts.
+    #: None: the start cannot be predicted.
     earliest: int | None
-    #: None: the wait may have no end that can be told.
+    #: None: the latest start has no known bound.
     latest: int | None
 
 
 class GroupQueue(models.Model):
-    """The waiting jobs of an instance group, in the order of service. Written by the scheduler's leader alone.
+    """The waiting jobs of an instance group in the order of service. Only the leading scheduler writes the row.
 
-    One row for a whole queue: when its first job starts, all others move up, and a row for each would be written anew.
+    One row holds the whole queue: when the first job starts, all others move up, which would rewrite a row for each.
     """
 
     group = models.OneToOneField(InstanceGroup, on_delete=models.CASCADE, primary_key=True, related_name="queue")
-    #: The fields of a `QueuedJob` for each.
+    #: List of the fields of a `QueuedJob`.
     jobs = models.JSONField()
 
     def queued(self) -> list[QueuedJob]:

@@ -1,4 +1,4 @@
-"""Rows that are written while jobs run: claims, generations, ranks, what ranks leave, and the scheduler's lease."""
+"""Models written while jobs run: claims, generations, ranks, metrics, checkpoints, and the scheduler's lease."""
 
 from typing import Self
 
@@ -31,7 +31,7 @@ __all__ = [
 
 
 class SubmissionKey(models.Model):
-    """Key that a client sent with a submission, so that the same request makes no second job."""
+    """Idempotency key that a client sent with a submission: a repeated request creates no second job."""
 
     owner = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="+")
     key = models.CharField(max_length=128)
@@ -45,33 +45,33 @@ class SubmissionKey(models.Model):
 
 class ClaimQuerySet(models.QuerySet["SlotClaim"]):
     def open(self) -> Self:
-        """Claims whose slot is not released yet."""
+        """Return claims whose slot is not released yet."""
         return self.filter(released_at__isnull=True)
 
     def kept(self) -> Self:
-        """Open claims that their job has not been told to give back."""
+        """Return open claims that their job has not been told to give back."""
         return self.open().filter(vacating_at__isnull=True)
 
 
 class SlotClaim(models.Model):
-    """A slot held by a job, until its process is gone.
+    """A slot held by a job, until its process has ended.
 
-    It is *training* while its process belongs to the generation that trains, and *changing hands* before and after.
-    Every page counts by this; `jobs.queries.gpu_status` has the rule.
+    The claim is *training* while its process belongs to the training generation, and *changing hands* before and after.
+    All pages use this definition, which `jobs.queries.gpu_status` implements.
     """
 
     slot = models.ForeignKey(Slot, on_delete=models.PROTECT, related_name="claims")
-    #: What was used is never forgotten: a job that held a GPU is not deleted.
+    # A job that held a GPU cannot be deleted: usage accounting needs it.
     job = models.ForeignKey(Job, on_delete=models.PROTECT, related_name="claims")
-    #: What the slot was when it was claimed: another GPU may be put in its place.
+    #: GPU model of the slot at the time of the claim: the GPU may be replaced later.
     gpu_model = models.CharField(max_length=128, blank=True, default="")
     attempt = models.PositiveIntegerField()
     claimed_at = models.DateTimeField()
-    #: Set when the job shall give it back; `vacate_revision` is the host's desired state revision that says so.
+    #: Time at which the job was told to give the slot back, and the revision of the host's desired state that says so.
     vacating_at = models.DateTimeField(null=True, blank=True)
     vacate_revision = models.PositiveBigIntegerField(null=True, blank=True)
     released_at = models.DateTimeField(null=True, blank=True)
-    #: By the clock of the coordinator: when a generation with it began, and when one without it did, or none followed.
+    #: Coordinator's times at which a generation with this slot began, and at which it was superseded or ended.
     trains_from = models.DateTimeField(null=True, blank=True)
     trained_until = models.DateTimeField(null=True, blank=True)
 
@@ -92,7 +92,7 @@ class SlotClaim(models.Model):
 
 
 class GpuActivity(models.Model):
-    """Activity of a held GPU in a quarter of an hour, as far as its host told. Kept for two days, in sums for good."""
+    """Busy and idle time of a held GPU in a quarter of an hour. Rows are kept for two days, their sums for good."""
 
     claim = models.ForeignKey(SlotClaim, on_delete=models.CASCADE, related_name="activity")
     at = models.DateTimeField()
@@ -105,7 +105,7 @@ class GpuActivity(models.Model):
 
 
 class Generation(models.Model):
-    """One membership of a job's process group, as its coordinator reported it."""
+    """A membership of a job's process group, as reported by its coordinator."""
 
     job = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="generations")
     attempt = models.PositiveIntegerField()
@@ -132,7 +132,7 @@ class Generation(models.Model):
 
 
 class Rank(models.Model):
-    """A training process, as its shim and coordinator reported it."""
+    """A training process, as reported by its shim and coordinator."""
 
     job = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="ranks")
     attempt = models.PositiveIntegerField()
@@ -140,15 +140,15 @@ class Rank(models.Model):
     host = models.CharField(max_length=64)
     slot = models.PositiveIntegerField()
     pid = models.PositiveIntegerField()
-    #: Unix seconds, from the host's /proc.
+    #: Start time from the host's /proc, in Unix seconds.
     started_at = models.FloatField()
     state = models.CharField(max_length=16, choices=choices(RankState), default=RankState.LAUNCHING)
-    #: Its number in the active generation, None outside of one.
+    #: Rank in the active generation; None: not a member.
     rank = models.PositiveIntegerField(null=True, blank=True)
     generation = models.PositiveIntegerField(default=0)
-    #: Of a fixed-size script: it has formed a process group of torch.distributed.
+    #: Fixed-size scripts only: whether the process has formed a process group of torch.distributed.
     grouped = models.BooleanField(default=False)
-    #: {"code", "signal", "error"} once it has exited, or {}.
+    #: {"code", "signal", "error"} after the exit, or {}.
     exit = models.JSONField(default=dict)
 
     class Meta:
@@ -157,7 +157,7 @@ class Rank(models.Model):
 
 
 class AllocationPoint(models.Model):
-    """The world size from a moment on: of the ACTIVE generation at the moment its ranks switched, never the target."""
+    """World size from a moment on: size of the ACTIVE generation when its ranks switched to it, never the target."""
 
     job = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="allocation")
     at = models.DateTimeField()
@@ -181,7 +181,7 @@ class AllocationPoint(models.Model):
 
 
 class Journal(models.Model):
-    """Position up to which a journal of a job has been stored; what an executor sends again is dropped by it."""
+    """Number of the last stored entry of a job's journal. Entries up to it that an executor sends again are dropped."""
 
     name = models.CharField(max_length=255, unique=True)
     job = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="journals")
@@ -190,23 +190,23 @@ class Journal(models.Model):
 
 
 class UnstoredEntry(models.Model):
-    """An entry of a host's report that raised as it was stored: what it was, and why."""
+    """A journal entry of a host's report that raised an exception when it was stored."""
 
     job = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="unstored_entries")
     journal = models.CharField(max_length=255)
     number = models.PositiveBigIntegerField()
     host = models.CharField(max_length=64)
     kind = models.CharField(max_length=64)
-    #: As JSON, cut off where it is long: the host's journal has all of it.
+    #: The entry as JSON, truncated. The host's journal has all of it.
     data = models.TextField()
     error = models.CharField(max_length=500)
     traceback = models.TextField(blank=True, default="")
     tries = models.PositiveIntegerField(default=1)
     first_at = models.DateTimeField()
     last_at = models.DateTimeField()
-    #: Since when those behind it go on without it; None: it is tried again, or was stored by another try.
+    #: Time since which later entries are stored without this one; None: it is retried, or a retry has stored it.
     set_aside_at = models.DateTimeField(null=True, blank=True)
-    #: Later ones of the job that are not kept, as there are too many.
+    #: Number of later failed entries of the job that are not kept because there are too many.
     more = models.PositiveIntegerField(default=0)
 
     class Meta:
@@ -216,13 +216,13 @@ class UnstoredEntry(models.Model):
 
 
 class MetricPoint(models.Model):
-    """A metric's value after a step. `metrics.jsonl` in the job's folder is the truth; this is for charts."""
+    """Value of a metric after a step, for charts. The authoritative record is `metrics.jsonl` in the job's folder."""
 
     job = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="metrics")
     name = models.CharField(max_length=64)
     step = models.PositiveBigIntegerField()
     epoch = models.PositiveIntegerField()
-    #: None: not a number; drawn as a gap.
+    #: None: not a number; charts show a gap.
     value = models.FloatField(null=True)
     at = models.DateTimeField()
 
@@ -233,7 +233,7 @@ class MetricPoint(models.Model):
 
 class CheckpointQuerySet(models.QuerySet["Checkpoint"]):
     def usable(self) -> Self:
-        """Checkpoints that an attempt may continue from, the newest first."""
+        """Return checkpoints that an attempt may resume from, the newest first."""
         return self.filter(problem="").order_by("-step", "-attempt")
 
 
@@ -242,13 +242,13 @@ class Checkpoint(models.Model):
     attempt = models.PositiveIntegerField()
     step = models.PositiveBigIntegerField()
     epoch = models.PositiveIntegerField()
-    #: Relative to the job's folder.
+    #: Path relative to the job's folder.
     path = models.CharField(max_length=1024)
     size_bytes = models.BigIntegerField()
     sha256 = models.CharField(max_length=64)
-    #: Why an attempt could not continue from it; "": nothing is known against it.
+    #: Reason why an attempt cannot resume from the checkpoint; "": no problem is known.
     problem = models.CharField(max_length=500, blank=True, default="")
-    #: Somebody wants it to stay, however many newer ones there are.
+    #: Whether a user has excluded the checkpoint from the removal of old ones.
     kept = models.BooleanField(default=False)
     created_at = models.DateTimeField()
 
@@ -261,7 +261,7 @@ class Checkpoint(models.Model):
 
 
 class TrainedVersion(models.Model):
-    """A version of a model that was made of a checkpoint, whose weights are the version's: the checkpoint stays."""
+    """Link from a model version to the checkpoint that its weights come from; protects the checkpoint from deletion."""
 
     version = models.OneToOneField(RegisteredModelVersion, on_delete=models.CASCADE, related_name="trained")
     checkpoint = models.ForeignKey(Checkpoint, on_delete=models.PROTECT, related_name="versions")
@@ -271,7 +271,7 @@ class TrainedVersion(models.Model):
 
 
 class Validation(models.Model):
-    """Measurement of a job that trains nothing: the weights that another one left, on held-out data."""
+    """A run that evaluates the weights of another job on held-out data and trains nothing."""
 
     class Split(models.TextChoices):
         VALIDATION = "validation"
@@ -279,9 +279,9 @@ class Validation(models.Model):
 
     job = models.OneToOneField(Job, on_delete=models.CASCADE, related_name="validation")
     trained = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="validations")
-    #: What was asked for; the result says what the script measured on.
+    #: Requested split; the result names the split that the script evaluated.
     split = models.CharField(max_length=16, choices=Split, default=Split.VALIDATION)
-    #: `jobs.files.validation_runs.parsed_result`; {} until the job has succeeded, and where it left none.
+    #: Fields of `jobs.files.validation_runs.parsed_result`; {} before the job succeeds or if it wrote no result.
     result = models.JSONField(default=dict)
 
     class Meta:
@@ -289,13 +289,13 @@ class Validation(models.Model):
 
 
 class SchedulerLease(models.Model):
-    """The one row that says who may write plans. Every plan is written with the epoch checked in its transaction."""
+    """The single row that names the leading scheduler. The transaction that writes a plan checks the epoch."""
 
     id = models.PositiveSmallIntegerField(primary_key=True, default=1)
     epoch = models.PositiveBigIntegerField(default=0)
     holder = models.CharField(max_length=255, blank=True, default="")
     expires_at = models.DateTimeField(null=True)
-    #: When the newest plan was carried out, how many there were, and how long they took in all: for /metrics.
+    #: Time of the newest plan, number of plans, and their total duration in seconds, for /metrics.
     decided_at = models.DateTimeField(null=True)
     cycles = models.PositiveBigIntegerField(default=0)
     cycles_seconds = models.FloatField(default=0)

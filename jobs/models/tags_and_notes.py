@@ -1,4 +1,4 @@
-"""What people write on a job: its tags and its note."""
+"""Tags and notes that users attach to jobs."""
 
 from django.db import models
 from django.db.models import Q
@@ -9,10 +9,10 @@ __all__ = ["JobTag", "Note"]
 
 
 class JobTag(models.Model):
-    """One tag of a job: a word that the list is filtered by."""
+    """A tag of a job, by which the list can be filtered."""
 
     job = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="tags", db_index=False)
-    #: As `jobs.tags.parsed_tags` writes it: without large letters.
+    #: Tag as normalized by `jobs.tags.parsed_tags`, in lower case.
     name = models.CharField(max_length=40)
 
     class Meta:
@@ -28,14 +28,14 @@ class JobTag(models.Model):
 
 
 class Note(models.Model):
-    """One text of a job's note, append-only: the one with the highest number is shown, the others are its history."""
+    """A version of a job's note, append-only. Pages show the highest number; lower numbers are its history."""
 
     job = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="notes")
-    #: From 1 on.
+    #: Version, starting at 1.
     number = models.PositiveIntegerField()
-    #: Markdown; "": the note was taken away.
+    #: Text in Markdown; "": the note was deleted.
     text = models.TextField(blank=True)
-    #: User name.
+    #: User name of the author.
     author = models.CharField(max_length=150)
     at = models.DateTimeField()
 

@@ -1,4 +1,4 @@
-"""What people write on a training, as pages show it."""
+"""Filters for users' notes on trainings."""
 
 from django import template
 from django.utils.safestring import SafeString

@@ -1,4 +1,4 @@
-"""Tables of jobs on pages of apps that must not know about jobs."""
+"""Tables of jobs for pages of apps that must not import jobs."""
 
 from typing import Any
 
@@ -17,7 +17,7 @@ register = template.Library()
 
 @register.inclusion_tag("jobs/_used_by.html", takes_context=True)
 def used_by(context: dict[str, Any], **version: Any) -> dict[str, Any]:
-    """The viewer's jobs with this dataset or model: `{% used_by dataset=dataset %}`."""
+    """Return the viewer's jobs with this dataset or model: `{% used_by dataset=dataset %}`."""
     [(kind, row)] = version.items()
     user = context["request"].user
     models = models_proposing(user, row.name) if kind == "dataset" else []
@@ -30,20 +30,20 @@ _SHADES = 5
 
 @register.inclusion_tag("jobs/validation/_table.html", takes_context=True)
 def validations_of_a_model(context: dict[str, Any], model: RegisteredModel) -> dict[str, Any]:
-    """The validations of the viewer's trainings with a model."""
+    """Return the validations of the viewer's trainings with a model."""
     return {"rows": list(validations_of_model(context["request"].user, model)[:_MAX_SHOWN])}
 
 
 @register.inclusion_tag("jobs/validation/_table.html")
 def validations_of_a_training(job: Job) -> dict[str, Any]:
-    """The validations of a training that may be seen, and how to ask for one; nothing for a run that validates."""
+    """Return the validations of a training, and why no further one is possible; no rows for a validation run."""
     rows = list(validations_of_job(job)[:_MAX_SHOWN])
     return {"rows": rows, "job": job, "why_not": why_not_validated(job)}
 
 
 @register.inclusion_tag("jobs/validation/_run.html")
 def measured_by(job: Job) -> dict[str, Any]:
-    """The result of a run that validates; nothing for a training."""
+    """Return the result of a validation run; nothing for a training."""
     validation = validation_of(job)
     return {"job": job, "validation": validation, "problem": validation_problem(validation) if validation else None}
 
@@ -52,7 +52,7 @@ def measured_by(job: Job) -> dict[str, Any]:
 def confusion(matrix: list[list[int]]) -> dict[str, Any]:
     scores = class_scores(matrix)
     rows: list[tuple[ClassScore, list[tuple[int, int]]]] = [
-        # 0 for none, 1 to _SHADES for more and more of the row.
+        # Shade 0 for an empty cell, 1 to _SHADES by the cell's fraction of its row.
         (score, [(count, -(-count * _SHADES // score.samples) if score.samples else 0) for count in row])
         for score, row in zip(scores, matrix, strict=True)
     ]
@@ -61,7 +61,7 @@ def confusion(matrix: list[list[int]]) -> dict[str, Any]:
 
 @register.inclusion_tag("insights/checkpoints/_weights.html", takes_context=True)
 def weights_of(context: dict[str, Any], version: RegisteredModelVersion) -> dict[str, Any]:
-    """The checkpoint that a version of a model was made of, for who sees its training."""
+    """Return the checkpoint that a model version was made from, if the viewer may see its training."""
     user = context["request"].user
     point = visible_checkpoints(user).filter(versions__version=version).first()
     return {"point": point, "version": version, "looks_only": context.get("looks_only")}
@@ -72,5 +72,5 @@ register.filter("short_start", short_start)
 
 @register.filter
 def unlocalized(value: float) -> str:
-    """Write the number as markup wants it."""
+    """Return the number with a decimal point in every language, for markup."""
     return f"{value:.3f}"

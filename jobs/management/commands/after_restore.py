@@ -1,4 +1,4 @@
-"""`manage.py after_restore`: once, after the database was restored from a backup and before anything starts on it."""
+"""`manage.py after_restore`: run once after a restore of the database, before Tidepool starts."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""The scheduler's loop: look, decide, write, send. All that it knows is in the database."""
+"""The scheduler's loop: read, decide, write, send. All its state is in the database."""
 
 import logging
 import threading
@@ -31,7 +31,7 @@ logger = logging.getLogger(__name__)
 
 CYCLE_SECONDS = 1.0
 RESEND_SECONDS = 2.0
-#: How long trainings take is asked again after so long.
+#: Age at which forecasts of training times are computed again.
 FORECAST_AGE = timedelta(seconds=30)
 
 
@@ -64,7 +64,7 @@ class Scheduler:
         self._wake_ups.close()
 
     def cycle(self) -> None:
-        """One cycle, if this process leads."""
+        """Run one cycle, if this process leads."""
         epoch = self._leadership.renew()
         if epoch is None:
             self._well_since = None
@@ -98,7 +98,7 @@ class Scheduler:
                 work()
 
     def _with_forecasts(self, seen: Snapshot, now: datetime) -> Snapshot:
-        """Add forecasts, which decide only who starts before whom: they are skipped while nobody waits."""
+        """Add forecasts, which only affect backfilling: they are skipped while no job waits."""
         if all(job.state != "PENDING" for job in seen.jobs):
             return seen
         if not timedelta(0) <= now - self._known.at < FORECAST_AGE:
