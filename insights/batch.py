@@ -1,4 +1,4 @@
-"""Measures of a training's batch by its ranks, for display."""
+"""Latest reported measurements of a training's batch, for display."""
 
 from dataclasses import dataclass
 from typing import Annotated
@@ -14,24 +14,24 @@ __all__ = ["BatchNow", "batch_now"]
 
 @dataclass(frozen=True)
 class BatchNow:
-    """The batch of a training that adapts it, as it was told last."""
+    """The last reported batch of a training that adapts its batch size."""
 
-    batch: Annotated[int, "Samples of a step over all GPUs."]
+    batch: Annotated[int, "Samples per step, over all GPUs."]
     micro_batch: Annotated[int, "Samples that a GPU computes at once."]
-    accumulation: Annotated[int, "Micro-batches of a step beside the last one."]
-    submitted: Annotated[int, "Samples of a step as it was submitted."]
-    gain: Annotated[float, "How many steps at the submitted batch a step is worth."]
-    efficiency: Annotated[float, "What a sample is worth, against one at the submitted batch."]
-    least_rate_factor: Annotated[float, "Least factor of a learning rate, over parameter groups."]
-    most_rate_factor: Annotated[float, "The most."]
-    #: From about this batch on more samples in a step help little.
-    noise_scale: Annotated[float | None, "In samples; null: not measured, or endless."]
-    is_pinned: Annotated[bool, "The loss rose after a growth: it stays as it was submitted."]
+    accumulation: Annotated[int, "Micro-batches per step before the last one."]
+    submitted: Annotated[int, "Samples per step as submitted."]
+    gain: Annotated[float, "Progress of a step, in steps at the submitted batch."]
+    efficiency: Annotated[float, "Progress per sample, relative to the submitted batch."]
+    least_rate_factor: Annotated[float, "Smallest factor of a learning rate among the parameter groups."]
+    most_rate_factor: Annotated[float, "Largest factor of a learning rate."]
+    #: Batch size from which larger batches help little.
+    noise_scale: Annotated[float | None, "In samples; null: not measured, or infinite."]
+    is_pinned: Annotated[bool, "The loss rose after a growth: the batch stays as submitted."]
     bounds: Bounds
 
 
 def batch_now(job: Job) -> BatchNow | None:
-    """Return the batch; None: it does not adapt, or nothing was told yet."""
+    """Return the batch; None if the batch does not adapt, or none has been reported."""
     told = JobProfile.objects.filter(job=job).values_list("adapted", flat=True).first()
     if told is None:
         return None

@@ -29,7 +29,7 @@ class TagChange:
 
 
 def parsed_tag_change(add: Sequence[str] = (), remove: Sequence[str] = ()) -> TagChange:
-    """Read what somebody typed. Raises UserError for what is no tag, and where nothing is asked for."""
+    """Return the parsed tags. Raises UserError for invalid tags, or if there is nothing to change."""
     change = TagChange(parsed_tags(add, "add"), parsed_tags(remove, "remove"))
     if not (change.add or change.remove):
         raise field_error("add", "Give a tag to add, or one to remove.")
@@ -44,14 +44,14 @@ def change_tags(job_id: int, wanted: TagChange, actor: str) -> None:
 
 
 def check_tags(job: Job, wanted: TagChange) -> Job:
-    """Raises UserError where the job would have too many."""
+    """Return the job. Raises UserError if it would have too many tags."""
     if len(wanted.of(job)) > MOST_TAGS:
         raise field_error("add", f"A training has at most {MOST_TAGS} tags: remove one of them first.")
     return job
 
 
 def change_tags_locked(jobs: Sequence[Job], wanted: TagChange, actor: str) -> None:
-    """Change the tags of locked jobs that `check_tags` lets pass, in as many queries as for one."""
+    """Change the tags of locked jobs that passed `check_tags`, in the number of queries of one."""
     prefetch_related_objects(jobs, "tags")
     before = {job.pk: [tag.name for tag in job.tags.all()] for job in jobs}
     changed = [job for job in jobs if wanted.of(job) != before[job.pk]]
@@ -66,7 +66,7 @@ def change_tags_locked(jobs: Sequence[Job], wanted: TagChange, actor: str) -> No
 
 
 def _tell_lists(changed: Sequence[Job]) -> None:
-    """Have the lists that may show these jobs, or may not any more, look again."""
+    """Notify the lists in which these jobs may appear or disappear."""
     news: dict[str, dict[str, list[int]]] = defaultdict(lambda: {"jobs": []})
     for job in changed:
         for topic in (JOBS, jobs_topic_of(job.owner_id)):

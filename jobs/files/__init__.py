@@ -1,1 +1,1 @@
-"""Files that a job leaves on disk: folder, logs, results. Called by every room of `jobs` above, and by `wmla`."""
+"""Files that a job leaves on disk: folder, logs, results. Used by the other packages of `jobs` and by `wmla`."""

@@ -1,4 +1,4 @@
-"""The beginning of one of a run's files, as a page can show it: a picture, a table, or text."""
+"""Preview of a result file for pages: a picture, a table, or the beginning of a text."""
 
 import csv
 import os
@@ -13,7 +13,7 @@ from models_registry.queries import text_of
 
 __all__ = ["FilePreview", "file_preview", "open_picture"]
 
-#: What a picture begins with, and what browsers call it. SVG is text: it could hold a script.
+#: Magic numbers of pictures and their content types. SVG is excluded: it may contain a script.
 _PICTURES = (
     (b"\x89PNG\r\n\x1a\n", "image/png"),
     (b"\xff\xd8\xff", "image/jpeg"),
@@ -31,17 +31,17 @@ _MAX_COLUMNS = 50
 class FilePreview:
     path: str
     size_bytes: int
-    #: It can be shown by `open_picture`.
+    #: Whether `open_picture` can show it.
     is_picture: bool = False
-    #: Rows of a table, with the first as its head; [] where it is none.
+    #: Rows of a table, beginning with its head; [] for other files.
     rows: list[list[str]] = field(default_factory=list)
-    #: None: it is no text.
+    #: None: not a text file.
     text: str | None = None
     is_cut: bool = False
 
 
 def file_preview(job: Job, path: str) -> FilePreview:
-    """Raises NotFound where there is no such file."""
+    """Return the preview. Raises NotFound if there is no such file."""
     with os.fdopen(open_result(job, path), "rb") as stream:
         size = os.fstat(stream.fileno()).st_size
         if _picture_type(stream) and size <= _MAX_PICTURE_BYTES:
@@ -56,7 +56,7 @@ def file_preview(job: Job, path: str) -> FilePreview:
 
 
 def open_picture(job: Job, path: str) -> tuple[IO[bytes], str]:
-    """The file, to be closed, and its content type. Raises NotFound where it is no picture."""
+    """Return the open file, which the caller closes, and its content type. Raises NotFound for other files."""
     stream = os.fdopen(open_result(job, path), "rb")
     kind = _picture_type(stream)
     if kind is None or os.fstat(stream.fileno()).st_size > _MAX_PICTURE_BYTES:
@@ -76,8 +76,8 @@ def _picture_type(stream: IO[bytes]) -> str | None:
 def _rows(text: str, delimiter: str, *, is_cut: bool) -> list[list[str]]:
     lines = text.splitlines()
     if is_cut:
-        lines = lines[:-1]  # of the last one only a part was read
+        lines = lines[:-1]  # the last line is incomplete
     try:
         return [row[:_MAX_COLUMNS] for row in islice(csv.reader(lines, delimiter=delimiter), _MAX_ROWS + 1)]
-    except csv.Error:  # a field without an end, or a NUL: it is shown as text
+    except csv.Error:  # an unterminated field or a NUL: shown as text
         return []

@@ -1,7 +1,7 @@
-"""The folder of a job: `results/<user>/batchworkdir/<job>/`, the tree that WMLA users know.
+"""The folder of a job, `results/<user>/batchworkdir/<job>/`, in the layout that WMLA users know.
 
-One folder per attempt keeps what each life of the job wrote. `current` names the newest, and fixed names beside it
-(`log`, `checkpoint`, ...) lead through it, so that a reader need not know about attempts.
+Each attempt writes to its own folder. `current` links to the newest one, and fixed names beside it (`log`,
+`checkpoint`, ...) lead through `current`, so that readers need not know about attempts.
 """
 
 import json
@@ -35,29 +35,29 @@ __all__ = [
     "stage",
 ]
 
-#: What the current attempt publishes beside its folder.
+#: Names in an attempt's folder that are linked from the job's folder.
 PUBLISHED = ("log", "checkpoint", "model", "metrics.jsonl", "plans.jsonl", "val_dict_list.json")
 _FORMER = "attempt-*/checkpoint"
 _CODE = "_submitted_code"
-#: Below a job's folder: the checkpoint or weights that it begins with.
+#: Folder below a job's folder with its initial checkpoint or weights.
 INITIAL = "initial"
-#: Below it, too: the checkpoints that people keep.
+#: Folder below a job's folder with the checkpoints that users keep.
 KEPT = "kept"
 CHECKPOINT_FILES = ("state.safetensors", "state.json")
-#: In an attempt's folder: trained weights, as WMLA's `--train_dir`.
+#: Folder of trained weights below an attempt's folder: WMLA's `--train_dir`.
 TRAIN_DIR = "model/train"
 _CREATED_AT_START = ("log", "checkpoint", TRAIN_DIR, "journal")
 _IGNORED_CODE = shutil.ignore_patterns("__pycache__", ".git", "*.pyc")
-#: Below a job's folder: the submitted files, as `{path: [size, mtime in ns]}`. A run wrote what else is among them.
+#: File in a job's folder that lists the submitted files as `{path: [size, mtime in ns]}`. Others are the run's.
 _MANIFEST = "code.json"
-#: Leaves room below the 255 bytes that file systems allow for a name.
+#: Largest length of a name, within the 255 bytes that file systems allow.
 _MAX_NAME_BYTES = 120
 
 
 @dataclass(frozen=True)
 class JobFolder:
     path: Path
-    #: Folder name of the submitted code below `_submitted_code`.
+    #: Name of the submitted code's folder below `_submitted_code`.
     code_name: str
 
     @property
@@ -65,7 +65,7 @@ class JobFolder:
         return self.path / _CODE / self.code_name
 
     def is_submitted(self, name: str, status: os.stat_result) -> bool:
-        """Return whether this file of the code's folder is as it was submitted. `name`: relative to it."""
+        """Return whether this file is unchanged since submission. `name`: relative to the folder of the code."""
         return self._submitted is None or self._submitted.get(name) == [status.st_size, status.st_mtime_ns]
 
     @cached_property
@@ -76,8 +76,8 @@ class JobFolder:
         return self.path / f"attempt-{number}"
 
     def start_attempt(self, number: int) -> Path:
-        """Make the folder of a new attempt and let `current` name it. May be repeated."""
-        # What sessions of former attempts were writing when they died: nobody is left to publish it.
+        """Create the folder of a new attempt and point `current` to it. Idempotent."""
+        # Unfinished checkpoints of sessions that died in former attempts: no process will publish them.
         for left in [*self.path.glob(f"{_FORMER}/.writing-*"), *self.path.glob(f"{_FORMER}/.dropped-*")]:
             shutil.rmtree(left, ignore_errors=True)
         folder = self.attempt(number)
@@ -89,12 +89,12 @@ class JobFolder:
         return folder
 
     def initial(self) -> Path:
-        """The files that the first attempt begins with."""
+        """Return the initial checkpoint or weights."""
         [path] = (self.path / INITIAL).iterdir()
         return path
 
     def relative(self, attempt: int, path: str) -> str:
-        """`path` as an attempt wrote it (absolute, or relative to its folder), relative to the job's folder."""
+        """Return `path`, absolute or relative to the attempt's folder, relative to the job's folder."""
         absolute = Path(os.path.normpath(self.attempt(attempt) / path))
         if not absolute.is_relative_to(self.path):
             raise ValueError(f"{path} is not inside {self.path}")
@@ -102,25 +102,25 @@ class JobFolder:
 
 
 def job_folder(job: Job) -> JobFolder:
-    """Needs the job's owner and model."""
+    """Return the folder of a job, from the job's number, owner and model."""
     return JobFolder(_user_folder(job.owner.get_username()) / str(job.pk), safe_name(job.model.model.name))
 
 
 def link_file(top: Path, name: str, target: Path) -> None:
-    """Give the very file that is opened at `name` below `top`, by no link on the way, another name. Raises OSError."""
+    """Link the file at `name` below `top`, opened without following links, to `target`. Raises OSError."""
     descriptor = open_below(top, name.split("/"))
     if descriptor is None:
         raise OSError(f"{Path(name).name} is gone, or a link")
     with os.fdopen(descriptor, "rb") as stream:
         try:
             os.link(f"/proc/self/fd/{descriptor}", target, follow_symlinks=True)
-        except OSError:  # another file system, or one without links
+        except OSError:  # another file system, or no support for hard links
             with target.open("xb") as copy:
                 shutil.copyfileobj(stream, copy)
 
 
 def link_checkpoint(top: Path, name: str, target: Path) -> None:
-    """Make a folder with the files of the checkpoint `name` below `top`. Raises OSError."""
+    """Create a folder with the files of the checkpoint `name` below `top`. Raises OSError."""
     target.mkdir()
     for part in CHECKPOINT_FILES:
         link_file(top, f"{name}/{part}", target / part)
@@ -128,32 +128,32 @@ def link_checkpoint(top: Path, name: str, target: Path) -> None:
 
 @dataclass(frozen=True)
 class StagedFolder:
-    """A job's folder made under a temporary name, before the job has a number."""
+    """A new job's folder under a temporary name, before the job has a number."""
 
     path: Path
 
     def settle(self, job: Job) -> None:
-        """Give it its place, at once and as a whole."""
+        """Move the whole folder to its final name, atomically."""
         target = job_folder(job).path
-        # Left by a database that is gone: kept, under another name.
+        # A leftover of a lost database is kept under another name.
         with suppress(FileNotFoundError):
             target.rename(target.with_name(f"{target.name}.replaced-{uuid.uuid4().hex[:8]}"))
             _remove_links(target)
         self.path.rename(target)
 
     def discard(self, job: Job | None = None) -> None:
-        """Leave nothing behind, whether it was settled for `job` or not."""
+        """Remove the folder, whether it was settled for `job` or not."""
         shutil.rmtree(self.path, ignore_errors=True)
         if job is not None and job.pk is not None:
             shutil.rmtree(job_folder(job).path, ignore_errors=True)
 
 
 def stage(user_name: str, model_name: str, code: Path) -> StagedFolder:
-    """Copy the code and make the fixed names, next to the user's jobs. Raises OSError and leaves nothing then."""
+    """Copy the code and create the fixed names, next to the user's jobs. Raises OSError, leaving nothing behind."""
     staged = StagedFolder(_user_folder(user_name) / f".new-{uuid.uuid4().hex}")
     try:
         staged.path.mkdir(parents=True, mode=0o755)
-        # Links stay links: copying what they lead to could copy anything.
+        # Links stay links: their targets could be anything.
         copy = staged.path / _CODE / safe_name(model_name)
         shutil.copytree(code, copy, symlinks=True, ignore=_ignored_of(code))
         (staged.path / _MANIFEST).write_text(json.dumps(_facts_of(copy)))
@@ -171,7 +171,7 @@ def _facts_of(folder: Path) -> dict[str, list[int]]:
 
 
 def _manifest_of(code: Path) -> dict[str, list[int]] | None:
-    """Return the manifest of a job's submitted code; None where there is none, or the folder is no job's."""
+    """Return the manifest of a job's submitted code; None if there is none, or the folder is not a job's."""
     try:
         manifest: dict[str, list[int]] = json.loads((code.parent.parent / _MANIFEST).read_text())
     except (OSError, ValueError):
@@ -180,7 +180,7 @@ def _manifest_of(code: Path) -> dict[str, list[int]] | None:
 
 
 def _ignored_of(code: Path) -> Callable[[str, list[str]], set[str]]:
-    """Return a filter for `copytree`: of a job's code, all that its run wrote."""
+    """Return a filter for `copytree` that excludes the files that a job's run wrote among its code."""
     manifest = _manifest_of(code)
     submitted = {Path(name) for name in manifest or ()}
     kept = submitted | {parent for name in submitted for parent in name.parents}
@@ -194,7 +194,7 @@ def _ignored_of(code: Path) -> Callable[[str, list[str]], set[str]]:
 
 
 def safe_name(name: str) -> str:
-    """A folder name for what a person named: the name itself where it can be one."""
+    """Return a safe folder name for a user-given name: the name itself where possible."""
     clean = re.sub(r"[^\w.@+ -]", "_", name)
     clean = re.sub(r"^\.", "_", clean)
     return clean.encode()[:_MAX_NAME_BYTES].decode(errors="ignore") or "_"
@@ -205,7 +205,7 @@ def _user_folder(user_name: str) -> Path:
 
 
 def _remove_links(target: Path) -> None:
-    """Remove the links beside a job's folder, by which scripts for WMLA find it: the next job of this number is new."""
+    """Remove the links beside a job's folder, used by scripts for WMLA, before a new job takes its number."""
     for entry in target.parent.iterdir():
         if entry.is_symlink() and entry.readlink() == Path(target.name, "current"):
             entry.unlink(missing_ok=True)

@@ -1,10 +1,10 @@
-"""Lines of a log, forwards or backwards from any place, in constant memory: logs have gigabytes, and so may a line.
+"""Lines of a log, read forwards or backwards from any place in constant memory, although logs may have gigabytes.
 
-A line is shown as a terminal would show it, as text with styles: no escape sequence, no control character gets through.
-Only colours and weights are kept, each as a word of a fixed list. Links, titles, bells and cursor moves are dropped.
-A carriage return begins the line anew, as progress bars mean it. Colours end with their line.
+A line is rendered as in a terminal, to text with styles, without escape sequences and control characters. Only colours
+and weights are kept, each as a word of a fixed list. Links, titles, bells and cursor moves are dropped. A carriage
+return restarts the line, as for progress bars. Colours end with their line.
 
-Places are byte offsets of the beginnings of lines, so a line has the same place however one came to it.
+Places are byte offsets of the beginnings of lines, so that a line has one place from every direction.
 """
 
 import os
@@ -18,7 +18,7 @@ __all__ = ["Line", "Lines", "Span", "lines_after", "lines_before", "visible"]
 _COLOURS = ("black", "red", "green", "yellow", "blue", "magenta", "cyan", "white")
 _WEIGHTS = {1: "bold", 2: "dim", 3: "italic", 4: "underline", 7: "inverse", 9: "strike"}
 _ENDED_BY = {22: ("bold", "dim"), 23: ("italic",), 24: ("underline",), 27: ("inverse",), 29: ("strike",)}
-#: All the words that a style may be made of.
+#: All words that a style may consist of.
 STYLES = frozenset({*_WEIGHTS.values(), *_COLOURS, *(f"on-{colour}" for colour in _COLOURS)})
 
 _SEQUENCE = re.compile(
@@ -28,7 +28,7 @@ _SEQUENCE = re.compile(
     r"|\x1b[ -/]*[0-~]?"
     r"|(?P<return>\r)"
 )
-#: Control characters, and those that turn the order of what follows: what is shown must be what was written.
+#: Control characters, and characters that change the order of the text, so that pages show what was written.
 _UNSEEN = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]|[\ud800-\udfff]")
 
 
@@ -39,7 +39,7 @@ class Span:
 
 
 def styled(line: bytes) -> list[Span]:
-    """The visible text of one line, without its end, in runs of one style."""
+    """Return the visible text of one line, without its end, as spans of one style each."""
     text = line.decode("utf-8", "replace").rstrip("\r\n")
     spans: list[Span] = []
     style: dict[str, str] = {}
@@ -60,7 +60,7 @@ def visible(line: bytes) -> str:
 
 
 def _parts(text: str) -> Iterator[tuple[str, re.Match[str] | None]]:
-    """The text before each sequence with that sequence, and the rest."""
+    """Yield each escape sequence with the text before it, then the rest."""
     start = 0
     for found in _SEQUENCE.finditer(text):
         yield text[start : found.start()], found
@@ -69,7 +69,7 @@ def _parts(text: str) -> Iterator[tuple[str, re.Match[str] | None]]:
 
 
 def _apply(style: dict[str, str], codes: str) -> None:
-    """Change `style` (ink, ground and weights by name) as a "select graphic rendition" sequence says."""
+    """Apply a "select graphic rendition" sequence to `style` (ink, ground and weights by name)."""
     numbers = iter([int(code) if code else 0 for code in re.split("[;:]", codes[:200]) if len(code) < 5])
     for number in numbers:
         if number == 0:
@@ -97,7 +97,7 @@ def _set_colour(style: dict[str, str], colour: int | None, *, is_ground: bool) -
 
 
 def _extended(numbers: Iterator[int]) -> int | None:
-    """The nearest of the eight colours to one of 256, or to one given by red, green and blue."""
+    """Return the nearest of the eight colours for an index of 256 colours, or for red, green and blue."""
     kind = next(numbers, None)
     if kind == 2:
         return _nearest(next(numbers, 0) for _ in range(3))
@@ -119,34 +119,34 @@ def _nearest(rgb: Iterable[int]) -> int:
 
 
 PIECE_BYTES = 64 * 1024
-#: Of a longer line a part is shown, with its whole length.
+#: Bytes of a longer line that are shown, with its whole length.
 SHOWN_LINE_BYTES = 8 * 1024
-#: A line that has not ended by then is taken as ended.
+#: Bytes after which an unfinished line counts as finished.
 MAX_LINE_BYTES = 16 * 1024**2
 _SCAN_BYTES = 1024**2
 
 
 @dataclass(frozen=True)
 class Line:
-    at: Annotated[int, "Byte offset of its beginning."]
+    at: Annotated[int, "Byte offset of the line."]
     spans: list[Span]
-    cut_bytes: Annotated[int, "Its length where a part of it is shown, else 0."] = 0
+    cut_bytes: Annotated[int, "Length in bytes of a line that is shown in part, else 0."] = 0
 
 
 @dataclass(frozen=True)
 class Lines:
-    #: Where the first line begins.
+    #: Byte offset of the first line.
     start: int
-    next: Annotated[int, "Where the line after the last one begins."]
-    #: Of the whole log when it was read.
+    next: Annotated[int, "Byte offset of the line after the last one."]
+    #: Size of the whole log when it was read.
     size: int
     lines: list[Line] = field(default_factory=list)
-    #: At the end of the log: a line that is still being written.
+    #: Line at the end of the log that is still being written.
     unfinished: Line | None = None
 
 
 def lines_after(descriptor: int, after: int) -> Lines:
-    """About `PIECE_BYTES` of lines from `after` on, which is the beginning of a line."""
+    """Return about `PIECE_BYTES` of lines from `after` on, which is the beginning of a line."""
     size = os.fstat(descriptor).st_size
     after = min(after, size)
     data = os.pread(descriptor, PIECE_BYTES, after)
@@ -159,7 +159,7 @@ def lines_after(descriptor: int, after: int) -> Lines:
 
 
 def lines_before(descriptor: int, before: int | None) -> Lines:
-    """About `PIECE_BYTES` of lines that end at `before`; without it, at the end of the log."""
+    """Return about `PIECE_BYTES` of lines that end at `before`, or at the end of the log."""
     size = os.fstat(descriptor).st_size
     before = size if before is None else min(before, size)
     start = max(0, before - PIECE_BYTES)
@@ -175,7 +175,7 @@ def lines_before(descriptor: int, before: int | None) -> Lines:
 
 
 def _split(data: bytes, at: int) -> list[Line]:
-    """`data` ends with a newline, or is empty."""
+    """Split `data`, which is empty or ends with a newline, into lines."""
     lines = []
     for content in data.split(b"\n")[:-1]:
         lines.append(_line(at, content))
@@ -190,7 +190,7 @@ def _line(at: int, data: bytes) -> Line:
 
 
 def _shown(head: bytes, tail: bytes) -> bytes:
-    """Return the newest state of a line that a progress bar rewrote, else the beginning."""
+    """Return the last state of a line that a progress bar rewrote, otherwise the beginning."""
     return tail if b"\r" in tail.rstrip(b"\r\n") else head
 
 
@@ -203,7 +203,7 @@ def _long_line(descriptor: int, at: int, size: int) -> Lines:
 
 
 def _line_end(descriptor: int, at: int, size: int) -> tuple[int, bool]:
-    """(offset behind its newline, True), or (end of the log, False) for a line that is being written."""
+    """Return (offset after its newline, True), or (end of the log, False) for a line that is being written."""
     position = at
     while position < min(size, at + MAX_LINE_BYTES):
         data = os.pread(descriptor, min(_SCAN_BYTES, at + MAX_LINE_BYTES - position), position)

@@ -1,8 +1,8 @@
-"""Follows logs for the websockets of one process: what ranks append becomes frames of the log's topic.
+"""Log tails for the websockets of one process: lines that ranks append become frames of the log's topic.
 
-A log's topic is `log.<job>.<attempt>.<stream>.<rank id>`. Its frames are numbered by bytes: `seq` is how far the
-log had been read. A frame's lines begin at `after` and carry their places, so that a page can tell what it knows.
-Logs do not travel through the broker: this process reads the files, and only those that somebody watches.
+The topic of a log is `log.<job>.<attempt>.<stream>.<rank id>`. Its frames are numbered by bytes: `seq` is the offset
+up to which the log has been read. A frame's lines start at `after` and carry their places, so that a page can detect
+overlaps. Logs do not pass through the broker: this process reads the files, and only those with subscribers.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ __all__ = ["LogTails", "LogTopic", "log_topic", "log_topic_parts", "topic_log"]
 logger = logging.getLogger(__name__)
 
 TAIL_SECONDS = 0.5
-#: Who writes faster is not followed line by line: pages go on at the end.
+#: Backlog in bytes above which lines are skipped: pages continue at the end.
 MAX_BEHIND_BYTES = 256 * 1024
 _TOPIC = re.compile(rf"log\.([0-9]{{1,9}})\.([0-9]{{1,9}})\.({'|'.join(STREAMS)})\.(.+)", re.DOTALL)
 
@@ -41,13 +41,13 @@ def log_topic(job: int, log: Log) -> str:
 
 
 def log_topic_parts(topic: str) -> LogTopic | None:
-    """Parse a log's topic; None for any other."""
+    """Parse a log's topic; None for other topics."""
     match = _TOPIC.fullmatch(topic)
     return LogTopic(int(match[1]), int(match[2]), match[3], match[4]) if match else None
 
 
 def topic_log(topic: str) -> Log | None:
-    """The log of a topic that the viewer may see; None if its rank is unknown."""
+    """Return the log of a topic; None if its rank is unknown. The caller has checked the viewer's permission."""
     parts = log_topic_parts(topic)
     job = Job.objects.select_related("owner", "model__model").filter(pk=parts.job).first() if parts else None
     if parts is None or job is None:
@@ -59,9 +59,9 @@ def topic_log(topic: str) -> Log | None:
 @dataclass
 class _Tail:
     log: Log
-    #: How far it has been read.
+    #: Byte offset up to which the log has been read.
     seen: int
-    #: Where the first line begins that had not ended by then; None: unknown.
+    #: Byte offset of the first unfinished line at that time; None: unknown.
     line: int | None = None
     clients: set[Client] = field(default_factory=set)
 
@@ -73,7 +73,7 @@ class LogTails:
         self._task: asyncio.Task[None] | None = None
 
     def subscribe(self, client: Client, topic: str, log: Log, after: int) -> None:
-        """From now on the client gets what is written; one that knows less than was sent is told to read."""
+        """Subscribe the client to new lines. A client that is behind the sent frames is told to read the log."""
         tail = self._tails.setdefault(topic, _Tail(log, after))
         tail.clients.add(client)
         if after < tail.seen:
@@ -97,7 +97,7 @@ class LogTails:
             self.unsubscribe(client, topic)
 
     async def _follow(self) -> None:
-        """Follow logs until nobody watches any."""
+        """Poll the logs until the last subscriber leaves."""
         with suppress(asyncio.CancelledError):
             while True:
                 await asyncio.sleep(self._seconds)
@@ -116,7 +116,7 @@ def _read_all(tails: dict[str, _Tail]) -> list[tuple[str, str]]:
 
 
 def _read(topic: str, tail: _Tail) -> list[str]:
-    """The frames for what is new in one log."""
+    """Return the frames for new content of one log."""
     with tail.log.opened() as descriptor:
         if descriptor is None:
             return []

@@ -1,4 +1,4 @@
-"""Logs of a job: a list of them, and their content piece by piece, from files in the job's folder."""
+"""Logs of a job: the list of logs, and their content in pieces, from files in the job's folder."""
 
 import codecs
 import os
@@ -38,7 +38,7 @@ _CHUNK = 256 * 1024
 #: States of generations that have trained.
 _BEGUN = (GenerationState.ACTIVE, GenerationState.SUPERSEDED, GenerationState.ENDED)
 
-#: Before the name of a host: the log of what was installed there for the job, beside those of its ranks.
+#: Prefix of a host's name that marks the log of a requirements installation, among the logs of ranks.
 _ENVIRONMENT = "environment@"
 
 Stream = Literal["stdout", "stderr"]
@@ -47,24 +47,24 @@ STREAMS: tuple[Stream, ...] = get_args(Stream)
 
 @dataclass(frozen=True)
 class Log:
-    """One stream of one rank. It stays after the rank has ended."""
+    """One stream of one rank. The log remains after the rank's end."""
 
     attempt: int
     member_id: str
     host: str
     stream: Stream
-    #: Number of the rank now, or None for one that has none any more.
+    #: Current number of the rank; None: not in a generation.
     rank: int | None
-    #: The newest generation that the rank was a member of.
+    #: Newest generation that the rank belonged to.
     generation: int
     has_ended: bool
     path: Path
-    #: The job's folder: what leads out of it is not read.
+    #: Folder of the job; links that lead out of it are not followed.
     inside: Path
 
     @contextmanager
     def opened(self) -> Iterator[int | None]:
-        """The log's descriptor; None where there is no such file, or what is there is no file of this job."""
+        """Yield the log's descriptor; None if there is no such file, or it is not a file of this job."""
         descriptor = open_below(self.inside, self.path.relative_to(self.inside).parts)
         try:
             yield descriptor
@@ -84,14 +84,14 @@ class LogPiece:
     rank: str | None
     stream: str
     text: str
-    #: Byte offset to ask for next.
+    #: Byte offset of the next piece.
     next: int
 
 
 def read_log(job: Job, rank: str, stream: Stream, after: int | None) -> LogPiece:
     """Read at most `MAX_LOG_BYTES` from byte `after` on; without `after`, the end of the log.
 
-    `rank` is a rank id, a number in the newest generation that had it, or empty for rank 0 or whoever there is.
+    `rank` is a rank id, a number in the newest generation that had it, or empty for rank 0 or any other.
     """
     row = _find_rank(job, rank)
     if row is None:
@@ -106,7 +106,7 @@ def read_log(job: Job, rank: str, stream: Stream, after: int | None) -> LogPiece
 
 
 def log_list(job: Job, *, attempt: int | None = None, rank: str = "", stream: str = "") -> list[Log]:
-    """The logs of a job, by attempt and rank; of one attempt, rank (id, or number now) or stream alone."""
+    """Return the logs of a job by attempt and rank, optionally of one attempt, rank (id or number) or stream."""
     installed = [
         log
         for log in _environment_logs(job)
@@ -125,7 +125,7 @@ def log_list(job: Job, *, attempt: int | None = None, rank: str = "", stream: st
 
 
 def find_log(job: Job, *, attempt: int | None, rank: str, stream: Stream) -> Log:
-    """Exactly one: of the rank with this id or number, of rank 0, or of what was installed on a host."""
+    """Return one log: of the rank with this id or number, of rank 0, or of an installation on a host."""
     installed = log_list(job, attempt=attempt, rank=rank, stream=stream) if rank.startswith(_ENVIRONMENT) else []
     if installed:
         return installed[-1]
@@ -136,7 +136,7 @@ def find_log(job: Job, *, attempt: int | None, rank: str, stream: Stream) -> Log
 
 
 def _environment_logs(job: Job) -> list[Log]:
-    """The log of each installation of what the job requires."""
+    """Return the log of each installation of the job's requirements."""
     folder = job_folder(job)
     found = []
     for attempt in range(1, job.run.attempt + 1):
@@ -148,7 +148,7 @@ def _environment_logs(job: Job) -> list[Log]:
 
 
 def first_rank_logs(job: Job, stream: Stream) -> list[Log]:
-    """The logs of all that were rank 0, one after the other: together what the job said from its first step on."""
+    """Return the logs of all successive ranks 0: together, the job's output from its first step on."""
     led = Generation.objects.filter(job=job, state__in=_BEGUN).order_by("attempt", "number")
     first = [
         (attempt, member["member_id"])
@@ -158,7 +158,7 @@ def first_rank_logs(job: Job, stream: Stream) -> list[Log]:
     ]
     rows = {(row.attempt, row.member_id): row for row in Rank.objects.filter(job=job)}
     found = {key: rows[key] for key in first if key in rows}
-    newest = _find_rank(job, "")  # of an attempt that has not trained yet
+    newest = _find_rank(job, "")  # covers an attempt that has not trained yet
     if newest is not None and newest.attempt not in {attempt for attempt, _ in found}:
         found[newest.attempt, newest.member_id] = newest
     return [log_of(job, row, stream) for row in found.values()]
@@ -180,7 +180,7 @@ def log_of(job: Job, row: Rank, stream: Stream) -> Log:
 
 
 def log_content(log: Log, last_lines: int | None = None) -> Iterator[bytes]:
-    """The log's content now, or its end; what is written while it is sent is left out."""
+    """Yield the log's current content, or its last lines, without later additions."""
     with log.opened() as descriptor:
         if descriptor is None:
             return
@@ -195,10 +195,10 @@ def log_content(log: Log, last_lines: int | None = None) -> Iterator[bytes]:
 
 
 def _start_of_last(descriptor: int, size: int, lines: int) -> int:
-    """The offset at which the last `lines` lines begin; one that has not ended counts."""
+    """Return the offset of the last `lines` lines, including an unfinished one."""
     if lines <= 0:
         return size
-    # The newline at the very end begins no line.
+    # The newline at the very end starts no line.
     end, wanted = size - 1, lines
     while end > 0:
         start = max(0, end - _CHUNK)
@@ -214,7 +214,7 @@ def _start_of_last(descriptor: int, size: int, lines: int) -> int:
 
 
 def first_written(job: Job) -> dict[str, str] | None:
-    """Return the log to open first: of rank 0, else of any rank of this attempt, a stream that has content."""
+    """Return the log to open first: of rank 0 or another rank of its attempt, the first stream with content."""
     first = _find_rank(job, "")
     if first is None:
         installed = _environment_logs(job)
@@ -243,7 +243,7 @@ def _find_rank(job: Job, rank: str, attempt: int | None = None) -> Rank | None:
 
 
 def _numbered(newest: QuerySet[Rank], job: Job, number: int) -> Rank | None:
-    """The rank that has this number now, or the last that had it: one that has ended has none any more."""
+    """Return the rank with this number, or the last rank that had it: an exited rank has no number."""
     if row := newest.filter(rank=number).first():
         return row
     for generation in Generation.objects.filter(job=job).order_by("-attempt", "-number"):
@@ -254,9 +254,9 @@ def _numbered(newest: QuerySet[Rank], job: Job, number: int) -> Rank | None:
 
 
 def _unnumbered(newest: QuerySet[Rank], job: Job) -> Rank | None:
-    """Whoever started first, of ranks that have no numbers yet.
+    """Return the rank that started first, among ranks without numbers.
 
-    Those of fixed size write nothing before they have: they begin together, and any other would be taken for rank 0.
+    Fixed-size scripts write nothing before their ranks have numbers, and any other rank would be mistaken for rank 0.
     """
     if job.finished_at is None and job.model.engine != RegisteredModelVersion.Engine.ELASTIC:
         return None
@@ -264,7 +264,7 @@ def _unnumbered(newest: QuerySet[Rank], job: Job) -> Rank | None:
 
 
 def _decoded(data: bytes) -> tuple[str, int]:
-    """The text, and how many bytes it took: a character cut in two at the end waits for its rest."""
+    """Return the text and its length in bytes; an incomplete character at the end is left for the next piece."""
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
     text = decoder.decode(data)
     waiting = len(decoder.getstate()[0])

@@ -1,4 +1,4 @@
-"""The job's results as one zip file, made while it is sent: no copy in memory or on disk."""
+"""Results of a job: the list of files, single files, and all of them as a zip file, streamed without a copy."""
 
 import os
 import re
@@ -40,21 +40,21 @@ __all__ = [
 _CHUNK = 256 * 1024
 _CODE = "_submitted_code"
 MAX_FILES = 1_000
-#: Tidepool's own files in an attempt's folder, which is RESULT_DIR: nobody's results. They hold the values of the
-#: job's variables, also while they are written under another name.
+#: Tidepool's own files in an attempt's folder, which is RESULT_DIR. They are no results, and contain the values of the
+#: job's environment variables, also under their temporary names.
 _OURS = re.compile(r"journal|\.?(coordinator|launch\.[^/]*)\.json(\.new)?")
-#: What it writes below LOG_DIR; logs have a page of their own.
+#: Tidepool's own files below LOG_DIR; logs have a separate page.
 _OUR_LOGS = re.compile(r"log/[^/]*\.err|log/[^/]*/(stdout|stderr|error\.json|fatal)")
 
-#: First part of the path of a result that an attempt wrote. The newest attempt's have none, unless they look like it.
+#: First path component of results of former attempts, and of results of the newest one with such a name.
 _ATTEMPT = re.compile(r"attempt-([1-9][0-9]{0,8})")
 
-#: Names at the top of a folder, or a test of them.
+#: Top-level names of a folder, or a predicate for them.
 _Names = tuple[str, ...] | Callable[[str], bool]
 
 
 def result_name(job: Job) -> str:
-    """A file name without anything that a header or a shell could misread."""
+    """Return a file name without characters that a header or a shell could misread."""
     safe = "".join(letter if letter.isascii() and (letter.isalnum() or letter in "-_") else "-" for letter in job.name)
     return f"{safe[:80].strip('-') or 'job'}-{job.pk}.zip"
 
@@ -63,18 +63,18 @@ def result_name(job: Job) -> str:
 class _Source:
     top: Path
     names: _Names
-    #: From the path below `top` to that among the results.
+    #: Maps a path below `top` to a path among the results.
     name_of: Callable[[str], str] = lambda name: name
 
 
 def zip_chunks(job: Job) -> Iterator[bytes]:
-    """Zip the files that each attempt wrote, and the folder of the code. Links are left out."""
+    """Yield a zip file of the files that each attempt wrote and of the code's folder, without links."""
     former = [_written_in(job, number) for number in range(job.run.attempt - 1, 0, -1)]
     return _zipped([*_sources(job), *(source for source in former if source.top.is_dir())])
 
 
 def sized_zip(job: Job) -> SizedZip:
-    """The same of the newest attempt, not compressed: its size is known before it is sent."""
+    """Return an uncompressed zip file of the newest attempt, whose size is known in advance."""
     return SizedZip(
         ZipEntry(name, descriptor, partial(_open_below, source.top, name, source.names, even_hidden=True))
         for source in _sources(job)
@@ -113,7 +113,7 @@ def checkpoint_chunks(checkpoint: Checkpoint) -> Iterator[bytes]:
 
 
 def log_chunks(job: Job) -> Iterator[bytes]:
-    """The logs of every attempt."""
+    """Yield a zip file of the logs of every attempt."""
     folder = job_folder(job)
     attempts = [folder.attempt(number) for number in range(1, job.run.attempt + 1)]
     present = [attempt for attempt in attempts if (attempt / "log").is_dir()]
@@ -124,23 +124,23 @@ def log_chunks(job: Job) -> Iterator[bytes]:
 
 @dataclass(frozen=True)
 class ResultFile:
-    #: Below the folder of the newest attempt; below the job's with `attempt-<n>/` or `_submitted_code/` before it.
+    #: Path below the newest attempt's folder, or, with `attempt-<n>/` or `_submitted_code/`, below the job's folder.
     path: str
-    #: The one that wrote it; None: it lies in the working folder, which all attempts share.
+    #: Attempt that wrote the file; None: in the working folder, which all attempts share.
     attempt: int | None
-    #: The folder as the script knows it, and the path below.
+    #: Folder as named for the script, and the path below it.
     place: str
     shown_path: str
     size_bytes: int
     modified_at: datetime
-    #: Of LOG_DIR, of which each rank has its own: the folder of the rank.
+    #: Rank's folder below LOG_DIR, which each rank has to itself.
     member: str = ""
 
 
 def result_files(job: Job) -> list[ResultFile]:
-    """Files that the run has written so far, the first of very many.
+    """Return files that the run has written so far, at most `MAX_FILES`.
 
-    In RESULT_DIR and LOG_DIR of the newest attempt, its working folder, and then those of former attempts.
+    Files in RESULT_DIR and LOG_DIR of the newest attempt come first, then the working folder, then former attempts.
     """
     former = (_results(job, number) for number in range(job.run.attempt - 1, 0, -1))
     return list(islice(chain(_results(job, job.run.attempt), _written_beside(job), *former), MAX_FILES))
@@ -158,7 +158,7 @@ def _results(job: Job, attempt: int) -> Iterator[ResultFile]:
 
 
 def _written_beside(job: Job) -> Iterator[ResultFile]:
-    """Files that the run has written into the folder of its code, which its script starts in."""
+    """Yield files that the run has written to its working folder, beside the submitted code."""
     folder = job_folder(job)
     before = f"{_CODE}/{folder.code_name}/"
     for name, status in _statuses(folder.path, (_CODE,)) if job.run.attempt and folder.path.is_dir() else ():
@@ -172,12 +172,12 @@ def _result(path: str, attempt: int | None, place: str, shown: str, status: os.s
 
 
 def file_chunks(job: Job, path: str) -> Iterator[bytes]:
-    """One of `result_files`, as it is now. Raises NotFound for everything else."""
+    """Yield the current content of one of `result_files`. Raises NotFound for other paths."""
     return _read_all(open_result(job, path))
 
 
 def open_result(job: Job, path: str) -> int:
-    """The descriptor of one of `result_files`, to be closed. Raises NotFound for everything else."""
+    """Return the descriptor of one of `result_files`, which the caller closes. Raises NotFound for other paths."""
     first, _, below = path.partition("/")
     attempt = _ATTEMPT.fullmatch(first)
     if attempt is not None and int(attempt[1]) <= job.run.attempt:
@@ -193,7 +193,7 @@ def open_result(job: Job, path: str) -> int:
 
 
 def code_files(job: Job) -> list[CodeFile]:
-    """List the files of the copy that its ranks run in, as it is now, by name; none where it is gone."""
+    """Return the files of the code's copy that the ranks run in, by name; empty if the copy is gone."""
     folder = job_folder(job)
     if not folder.code.is_dir():
         return []
@@ -204,7 +204,7 @@ def code_files(job: Job) -> list[CodeFile]:
 
 
 def shown_code(job: Job, name: str) -> Shown | None:
-    """One of `code_files`."""
+    """Return one of `code_files`; None if it is gone."""
     folder = job_folder(job)
     descriptor = _open_below(folder.path, f"{_CODE}/{folder.code_name}/{name}", (_CODE,))
     if descriptor is None:
@@ -214,7 +214,7 @@ def shown_code(job: Job, name: str) -> Shown | None:
 
 
 def _statuses(top: Path, names: _Names) -> Iterator[tuple[str, os.stat_result]]:
-    """Yield files but those whose names are no UTF-8, or begin with a dot: they cannot be asked for."""
+    """Yield files except hidden ones and those with invalid UTF-8 in their names, which have no address."""
     for name, descriptor in _open_files(top, names):
         status = os.fstat(descriptor)
         os.close(descriptor)
@@ -229,18 +229,18 @@ def _read_all(descriptor: int) -> Iterator[bytes]:
 
 
 def log_file(job: Job, attempt: int, path: str) -> int | None:
-    """The descriptor of a file that this attempt logged, to be closed; None where there is none."""
+    """Return the descriptor of a file that this attempt logged, which the caller closes; None if there is none."""
     return _open_below(job_folder(job).attempt(attempt), path, ("log", "metrics.jsonl"))
 
 
 def driver_logs(job: Job, attempt: int) -> list[str]:
-    """Return what drivers of scripts written for WMLA printed, by name below the folder of the attempt."""
+    """Return the logs of drivers of WMLA scripts, as names below the attempt's folder."""
     log = job_folder(job).attempt(attempt) / "log"
     return sorted(f"log/{path.parent.name}/stdout" for path in log.glob("driver*/stdout"))
 
 
 def _open_below(top: Path, path: str, names: _Names, *, even_hidden: bool = False) -> int | None:
-    """Open a file below one of `names`, folder by folder, so that none of them can be a link when it is passed."""
+    """Open a file below one of `names` folder by folder, so that no component can be a link."""
     *folders, name = path.split("/")
     if not _has(names, (folders or [name])[0]) or any(not part or part in (".", "..") for part in (*folders, name)):
         return None
@@ -270,15 +270,15 @@ def _entry(archive: zipfile.ZipFile, name: str, descriptor: int) -> IO[bytes]:
 
 
 def _open_files(top: Path, names: _Names) -> Iterator[tuple[str, int]]:
-    """(name in the zip, open descriptor) of the regular files, each opened relative to the folder it was found in.
+    """Yield (name in the zip, descriptor) of the regular files, each opened relative to its folder.
 
-    A training may still be writing here, and may replace a folder by a link at any moment.
+    A training may be writing here at the same time, and may replace a folder by a link at any moment.
     """
     for parent, folders, files, descriptor in os.fwalk(top, follow_symlinks=False):
         if parent == str(top):
             folders[:] = [name for name in folders if _has(names, name)]
             files = [name for name in files if _has(names, name)]
-        # A name with a dot: not published yet, or being removed.
+        # A leading dot marks a folder that is not published yet, or is being removed.
         folders[:] = sorted(name for name in folders if name != "__pycache__" and not name.startswith("."))
         for name in sorted(files):
             opened = open_regular(name, descriptor)

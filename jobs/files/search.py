@@ -1,4 +1,4 @@
-"""Searches whole logs for a text, in constant memory: the count of its matches, and the place of the n-th."""
+"""Search in whole logs in constant memory: the number of matches, and the place of the n-th."""
 
 import os
 import re
@@ -12,10 +12,10 @@ from jobs.files.logs import Log
 __all__ = ["MAX_NEEDLE", "Match", "Matches", "search_logs"]
 
 MAX_NEEDLE = 200
-#: A longer search stops and says so: who asks waits for it.
+#: Time limit of a search; the result says if it was exceeded.
 SEARCH_SECONDS = 5.0
 _CHUNK_BYTES = 1024**2
-#: A longer line is searched in parts; a match over the border of two is not found.
+#: Size in bytes above which a line is searched in parts; a match across two parts is not found.
 _MAX_LINE_BYTES = 4 * 1024**2
 _COLOURS = re.compile(rb"\x1b\[[0-9;:]{0,200}m")
 
@@ -23,26 +23,26 @@ _COLOURS = re.compile(rb"\x1b\[[0-9;:]{0,200}m")
 @dataclass(frozen=True)
 class Match:
     log: Log
-    #: Byte offset of the beginning of its line, and the how many-th match in that line it is, from 0.
+    #: Byte offset of its line, and its number among the line's matches, from 0.
     at: int
     nth: int
 
 
 @dataclass(frozen=True)
 class Matches:
-    #: In all of the logs, or up to where the search was stopped.
+    #: Number of matches in the logs, up to where the search stopped.
     count: int
     is_complete: bool
-    #: The one that was asked for, None if there are fewer.
+    #: The requested match; None if there are fewer.
     match: Match | None
 
 
 def search_logs(
     logs: Sequence[Log], needle: str, number: int, *, clock: Callable[[], float] = time.monotonic
 ) -> Matches:
-    """Count the matches in what people see of these logs, one after the other, and find the `number`-th from 1.
+    """Count the matches in the visible text of these logs, in order, and find the `number`-th, counted from 1.
 
-    A to z match A to Z. Matches do not overlap and do not span lines.
+    ASCII letters match in both cases. Matches do not overlap and do not span lines.
     """
     wanted = needle.encode().lower()
     if b"\n" in wanted:
@@ -62,7 +62,7 @@ def search_logs(
 
 
 def _chunks(descriptor: int | None) -> Iterator[tuple[int, bytes]]:
-    """(offset, whole lines) of a log."""
+    """Yield (offset, whole lines) of a log."""
     start, rest = 0, b""
     while descriptor is not None and (read := os.pread(descriptor, _CHUNK_BYTES, start + len(rest))):
         data = rest + read
@@ -82,7 +82,7 @@ def _count(data: bytes, wanted: bytes) -> int:
 
 
 def _locate(log: Log, start: int, data: bytes, wanted: bytes, number: int) -> Match:
-    """The `number`-th match in `data`, which has that many."""
+    """Return the `number`-th match in `data`, which has at least that many."""
     for line in data.split(b"\n"):
         found = _count_in_line(line, wanted)
         if number <= found:
@@ -97,11 +97,11 @@ def _count_in_line(line: bytes, wanted: bytes) -> int:
 
 
 def _shown(line: bytes) -> bytes:
-    """The line as people see it. All but rare lines take a short way: a log may have gigabytes."""
+    """Return the visible text of a line. Most lines take a short cut, because a log may have gigabytes."""
     shown = _without_colours(line.rstrip(b"\r"))
     if _is_plain(shown):
         return shown
-    if b"\x1b" not in line:  # a progress bar: each return begins the line anew
+    if b"\x1b" not in line:  # a progress bar: each return restarts the line
         return shown.rpartition(b"\r")[2]
     return visible(line).encode()
 

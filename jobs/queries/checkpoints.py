@@ -1,4 +1,4 @@
-"""The list of checkpoints of all trainings that somebody may see, the same on the page and in the API."""
+"""The list of checkpoints that a user may see, shared by the page and the API."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -19,13 +19,13 @@ _USUAL_METRIC = "loss"
 
 
 class CheckpointFilter(ListFilter):
-    """Empty: all, the newest first."""
+    """Filter of checkpoints. An empty one matches all, the newest first."""
 
     job = NumberFilter("job", min_value=1, max_value=2**63 - 1, help_text="Number of a training.")
     owner = TextFilter("job__owner__username", help_text="User name.")
     model = TextFilter("job__model__model__name", help_text="Name.")
-    kept = choice_filter("Say", ["yes", "no"], method="that_are_kept", help_text="Beyond the number that stays.")
-    metric = TextFilter(method="all_of_them", help_text="Whose value at each checkpoint's step is shown; absent: loss.")
+    kept = choice_filter("Say", ["yes", "no"], method="that_are_kept", help_text="Kept beyond the usual number.")
+    metric = TextFilter(method="all_of_them", help_text="Metric shown at each checkpoint's step; default: loss.")
 
     class Meta:
         model = Checkpoint
@@ -39,12 +39,12 @@ class CheckpointFilter(ListFilter):
         return rows.filter(kept=kept == "yes")
 
     def all_of_them(self, rows: QuerySet[Checkpoint], name: str, metric: str) -> QuerySet[Checkpoint]:
-        """Leave out nothing: it is shown."""
+        """Return all rows: the metric does not filter, it is only shown."""
         return rows
 
 
 def visible_checkpoints(user: Asking) -> QuerySet[Checkpoint]:
-    """Those of one's own jobs; for staff, of everybody's. With what a list shows already joined."""
+    """Return the user's checkpoints, for staff all of them, joined with the rows that lists show."""
     rows = Checkpoint.objects.select_related("job__owner", "job__run", "job__model__model", "job__dataset__dataset")
     rows = rows.prefetch_related("versions__version__model")
     if is_cluster_admin(user):
@@ -53,7 +53,7 @@ def visible_checkpoints(user: Asking) -> QuerySet[Checkpoint]:
 
 
 def with_metric(rows: QuerySet[Checkpoint], metric: str) -> QuerySet[Checkpoint]:
-    """Add `metric`: the newest value of a metric that is not from after the checkpoint's step."""
+    """Add `metric`: the newest value of a metric up to the checkpoint's step."""
     points = MetricPoint.objects.filter(job=OuterRef("job"), name=metric, step__lte=OuterRef("step"))
     return rows.annotate(metric=Subquery(points.order_by("-step").values("value")[:1]))
 
@@ -66,7 +66,7 @@ def checkpoint_page(
 
 
 def totals(user: Asking) -> list[dict[str, Any]]:
-    """Each user's checkpoints, `{owner, count, size_bytes, kept_bytes}`, who has most of them first."""
+    """Return `{owner, count, size_bytes, kept_bytes}` per user, the largest total first."""
     rows = (
         visible_checkpoints(user).select_related(None).prefetch_related(None).order_by().values("job__owner__username")
     )

@@ -1,8 +1,7 @@
-"""The curves of a training, and one Plotly figure of them: rows one above the other on the same steps;
-`static/js/curves.js` draws it.
+"""The curves of a training, and a Plotly figure of them, which `static/js/curves.js` draws: rows on a common step axis.
 
-Held-out metrics are lines of their own in the row of the metric that they belong to. What scripts name themselves gets
-rows as well, as far as the browser can keep up with them.
+Metrics on held-out data are separate lines in the row of the metric that they belong to. Metrics named by the script
+get rows, too, up to the number that the browser can redraw.
 """
 
 from collections.abc import Iterable, Mapping
@@ -27,12 +26,12 @@ __all__ = [
     "thinned_metrics",
 ]
 
-#: Scripts may report as many metrics as they like; a chart has few lines, and a page little time.
+#: Largest number of metrics on a page: scripts may report any number.
 MAX_METRICS = 12
-#: Of one figure: with more the browser cannot redraw once a second.
+#: Largest number of lines in a figure: with more, the browser cannot redraw once a second.
 MAX_LINES = 8
 
-#: What names of metrics on data that is not trained on begin with, and what such data is called.
+#: Prefix of metrics on held-out data -> label of that data.
 HELD_OUT = {
     "test_": "Test",
     "val_": "Validation",
@@ -43,35 +42,35 @@ HELD_OUT = {
 }
 _RATE = "learning_rate"
 _SPEED = "samples_per_second"
-#: Rows in this order; others follow by name.
+#: Metric -> title of its row, in this order. Other rows follow by name.
 _TITLES = {"loss": "Loss", "accuracy": "Accuracy (%)", _SPEED: "Samples / s", _RATE: "Learning rate"}
-#: Rows that are lower than the others.
+#: Relative heights of the lower rows.
 _WEIGHTS = {_SPEED: 0.4, _RATE: 0.28}
 
 
 @dataclass
 class Row:
-    """One part of the figure: lines with the same unit."""
+    """A row of the figure: lines with the same unit."""
 
     key: str
     title: str
-    #: Name of the metric -> what its line is called.
+    #: Name of the metric -> label of its line.
     lines: dict[str, str] = field(default_factory=dict)
 
 
 def chart_metrics(job: Job) -> list[str]:
-    """Names of the metrics that it has reported, those first that a chart shows first."""
+    """Return the names of the reported metrics, in the order of the chart."""
     rows, left_out = rows_of(job.run.final_metrics)
     return [*(name for row in rows for name in row.lines), *left_out][:MAX_METRICS]
 
 
 def thinned_metrics(job: Job) -> dict[str, Curve]:
-    """Return the curves by name; two queries for each of at most `MAX_METRICS`."""
+    """Return the curves by name, with two queries for each of at most `MAX_METRICS`."""
     return {name: thinned_points(job, name) for name in chart_metrics(job)}
 
 
 def held_out_part(name: str) -> tuple[str, str]:
-    """The data and the metric of a name: `("Test", "loss")` of `test_loss`, `("", "loss")` of `loss`."""
+    """Return the data and the metric of a name: `("Test", "loss")` for `test_loss`, `("", "loss")` for `loss`."""
     for prefix, data in HELD_OUT.items():
         if name.startswith(prefix) and len(name) > len(prefix):
             return data, name.removeprefix(prefix)
@@ -79,10 +78,10 @@ def held_out_part(name: str) -> tuple[str, str]:
 
 
 def rows_of(names: Iterable[str]) -> tuple[list[Row], list[str]]:
-    """Return the rows that metrics of these names are drawn in, and the names left out where there are too many."""
+    """Return the rows for metrics of these names, and the names that exceed the limit."""
     known = set(names)
     if any(name.startswith(f"{_RATE}/") for name in known):
-        known.discard(_RATE)  # the first one has a line of its own
+        known.discard(_RATE)  # each group's learning rate has its own line
     ordered = sorted(known, key=_place)
     rows: dict[str, Row] = {}
     for name in ordered[:MAX_LINES]:
@@ -93,10 +92,10 @@ def rows_of(names: Iterable[str]) -> tuple[list[Row], list[str]]:
 
 
 def curves_figure(curves: Mapping[str, Curve], url: str, samples_per_step: int | None = None) -> dict[str, Any]:
-    """`url`: where the browser finds the figure anew, when a metric comes that this one does not have."""
+    """Return the figure. `url`: address of a new figure, for the browser to load when a new metric appears."""
     rows, left_out = rows_of(curves)
     traces = [
-        # A line that is alone is named by the title of its row.
+        # A single line needs no legend: the title of its row names it.
         _trace(name, label, curves[name], number, place).update(showlegend=len(row.lines) > 1)
         for number, row in enumerate(rows, start=1)
         for place, (name, label) in enumerate(row.lines.items())
@@ -121,7 +120,7 @@ def curves_figure(curves: Mapping[str, Curve], url: str, samples_per_step: int |
 
 
 def _row_look(row: Row) -> dict[str, Any]:
-    """Return its height beside others, and whether a logarithmic axis and smoothing tell something about it."""
+    """Return the row's relative height, and whether a logarithmic axis and smoothing make sense for it."""
     is_measured = row.key not in _WEIGHTS
     return {
         "key": row.key,
@@ -133,12 +132,12 @@ def _row_look(row: Row) -> dict[str, Any]:
 
 
 def _y_axis(*, is_low: bool) -> dict[str, Any]:
-    """Return an axis that fits its data; where half as much is half as good, from zero."""
+    """Return an axis that fits its data; the axis of speeds and rates starts at zero."""
     return {"zeroline": False, "nticks": 3 if is_low else 5, "rangemode": "tozero" if is_low else "normal"}
 
 
 def _row_title(title: str, number: int) -> dict[str, Any]:
-    """A title above its row: beside low rows, upright titles would run into each other."""
+    """Return a title above its row: upright titles beside low rows would overlap."""
     place = {"x": 0, "xref": "paper", "xanchor": "left", "y": 1, "yref": f"{_axis_name('y', number)} domain"}
     return {**place, "yanchor": "bottom", "text": f"<b>{escape(title, quote=False)}</b>", "showarrow": False}
 
@@ -167,14 +166,14 @@ def metric_label(name: str) -> str:
 
 
 def _axis_name(name: str, number: int) -> str:
-    """Plotly's name of the n-th axis."""
+    """Return Plotly's name of the n-th axis."""
     return name if number == 1 else f"{name}{number}"
 
 
 def _trace(name: str, label: str, curve: Curve, number: int, place: int) -> go.Scatter:
     data, metric = held_out_part(name)
     is_held_out = bool(data)
-    # What stands at the end of the line: what tells it from the others of its row.
+    # Label at the end of the line, which distinguishes it within its row.
     end = data or (metric.removeprefix(f"{_RATE}/") if metric.startswith(f"{_RATE}/") else "Training")
     return go.Scatter(
         x=[sample.step for sample in curve.samples],

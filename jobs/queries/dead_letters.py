@@ -1,4 +1,4 @@
-"""What hosts reported and could not be stored, for administrators and for monitoring."""
+"""Reported entries that could not be stored, for administrators and for monitoring."""
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -10,20 +10,20 @@ from workers.models import Host
 
 __all__ = ["Unstored", "unstored"]
 
-#: What was set aside is news for so long; the row stays.
+#: Time for which an entry that was set aside is shown. The row stays.
 _NEWS = timedelta(days=1)
-#: An executor sends an entry again within that time.
+#: Time within which an executor sends an entry again.
 _TRIED_AGAIN = timedelta(minutes=2)
 _MOST_SHOWN = 50
 
 
 @dataclass(frozen=True)
 class Unstored:
-    """Of the last day: entries that are set aside, the newest first; and those that are tried again right now."""
+    """Entries of the last day that were set aside, the newest first; and entries that are being retried."""
 
     set_aside: list[UnstoredEntry]
     tried: list[UnstoredEntry]
-    #: Whose newest report could not be stored as a whole.
+    #: Hosts whose newest report could not be stored completely.
     hosts: list[Host]
 
     def __bool__(self) -> bool:

@@ -1,10 +1,10 @@
-"""Status of a GPU of the pool at a moment: the one definition that Overview, Cluster, Hosts, Usage and the API share.
+"""Status of a GPU in the pool: the definition that Overview, Cluster, Hosts, Usage and the API share.
 
-*held*: from its claim until the process there is gone. *training*: held, and its process belongs to the generation that
-trains. *changing hands*: held and not training, because its process starts, moves or ends. So held = training +
-changing hands, and the pool = held + what is free.
+*held*: from the claim until the process there has ended. *training*: held, and the process belongs to the training
+generation. *changing hands*: held and not training, because the process starts, moves or ends. So held = training +
+changing hands, and the pool = held + free.
 
-*idle* is measured, and says something else of what is held: for how long its utilisation has been below 5 %.
+*idle* is a measurement of a held GPU: the time since which its utilization has been below 5 %.
 """
 
 from collections.abc import Iterable, Mapping
@@ -16,17 +16,17 @@ from jobs.models import SlotClaim
 
 __all__ = ["IDLE_BELOW_PERCENT", "heights", "held_since", "trains"]
 
-#: A GPU that does less than this is idle.
+#: Utilization in percent below which a GPU is idle.
 IDLE_BELOW_PERCENT = 5.0
 
 
 def trains(claim: SlotClaim) -> bool:
-    """True if a held GPU is training; else it changes hands."""
+    """Return whether a held GPU is training; otherwise it changes hands."""
     return claim.trains_from is not None and claim.trained_until is None
 
 
 def held_since(start: datetime, most: int, of_jobs: Mapping[str, Any] = {}) -> list[Step]:
-    """The number of held GPUs from `start` on, or from where the newest `most` claims begin; `of_jobs`: a condition."""
+    """Return the number of held GPUs over time, from `start` or the oldest of the newest `most` claims on."""
     times = ("claimed_at", "released_at")
     open_claims = list(SlotClaim.objects.open().filter(**of_jobs).order_by().values_list(*times))
     ended = (
@@ -36,7 +36,7 @@ def held_since(start: datetime, most: int, of_jobs: Mapping[str, Any] = {}) -> l
 
 
 def heights(spans: Iterable[tuple[datetime, datetime | None]], start: datetime) -> list[Step]:
-    """Return how many spans there are at once, from `start` on: a step wherever that changes. Pure."""
+    """Return the number of simultaneous spans over time, as steps from `start` on. Pure."""
     moves: dict[datetime, int] = {start: 0}
     for begins, ends in spans:
         first = max(begins, start)

@@ -1,7 +1,7 @@
-"""The parameters of WMLA's instance groups, by their names there: what each means here, and lines of them read.
+"""Parameters of WMLA's instance groups: names, meaning in Tidepool, and parsing of parameter lines.
 
-`SPARK_EGO_X_Y` has a twin in lower case, `spark.ego.x.y`; both are taken. A parameter either sets one of a group's
-terms, or it is known and changes nothing here, with the reason why. Any other name is an error: it is misspelt.
+`SPARK_EGO_X_Y` has a lower-case twin, `spark.ego.x.y`; both are accepted. A parameter either sets a term of the group
+or has no effect, with a known reason. Any other name is an error, because it may be misspelt.
 """
 
 from collections.abc import Mapping
@@ -24,17 +24,17 @@ __all__ = [
 
 
 class ParameterError(ValueError):
-    """A sentence that names the parameter."""
+    """A parameter is unknown or invalid; the message names it."""
 
 
 @dataclass(frozen=True)
 class Parameter:
     name: str
-    #: What it sets here, as sentences name it; or why it sets nothing.
+    #: Name of the term that it sets, within a sentence; or the reason why it sets none.
     words: str
-    #: The column of InstanceGroup that it sets; "": none.
+    #: Column of InstanceGroup that it sets, or "".
     field: str = ""
-    #: The values that may be chosen; none: a number.
+    #: Valid values; empty: a number.
     choices: tuple[str, ...] = ()
 
     @property
@@ -43,17 +43,17 @@ class Parameter:
 
     @property
     def twin(self) -> str:
-        """The name in lower case, with dots."""
+        """Return the name in lower case, with dots."""
         return twin(self.name)
 
 
 @dataclass(frozen=True)
 class Given:
-    """The contents of lines of parameters."""
+    """Parsed parameters."""
 
     #: Column of InstanceGroup -> value.
     terms: dict[str, Any]
-    #: Those that change nothing here, as they were written, in order.
+    #: Parameters without effect, as written, in order.
     without_effect: tuple[tuple[str, Parameter], ...]
 
     @property
@@ -95,11 +95,11 @@ PARAMETERS: tuple[Parameter, ...] = (
 
 
 def twin(name: str) -> str:
-    """The name in lower case, with dots."""
+    """Return the name in lower case, with dots."""
     return name.lower().replace("_", ".")
 
 
-#: Spellings that do not follow from the name.
+#: Alternative spellings that cannot be derived from the name.
 _OTHER_SPELLINGS = {"egoSlotRequiredTimeout": "SPARK_EGO_SLOT_REQUIRED_TIMEOUT"}
 _BY_NAME = {
     **{parameter.name: parameter for parameter in PARAMETERS},
@@ -109,12 +109,12 @@ _BY_NAME |= {spelling: _BY_NAME[name] for spelling, name in _OTHER_SPELLINGS.ite
 
 
 def of_field(field: str) -> Parameter | None:
-    """The one that sets this column."""
+    """Return the parameter that sets this column."""
     return next((parameter for parameter in PARAMETERS if parameter.field == field), None)
 
 
 def read_lines(text: str) -> Given:
-    """`NAME=value` on each line; empty lines and those that begin with # are left out."""
+    """Parse lines of the form `NAME=value`; empty lines and comments (#) are skipped."""
     values: dict[str, str] = {}
     for number, line in enumerate(text.splitlines(), start=1):
         if not line.strip() or line.lstrip().startswith("#"):
@@ -153,7 +153,7 @@ def read_values(values: Mapping[str, str]) -> Given:
 
 
 def matches(parameter: Parameter, search: str) -> bool:
-    """Tell whether a part of either name, or of its words, is the text searched for."""
+    """Return whether either name, or the description, contains the searched text."""
     wanted = search.strip().casefold()
     return any(wanted in text.casefold() for text in (parameter.name, twin(parameter.name), parameter.words))
 
@@ -173,5 +173,5 @@ def _value(parameter: Parameter, name: str, text: str) -> str | bool | int:
 
 
 def _shown(text: str) -> str:
-    """Return the text as it was written, but short and printable."""
+    """Return the text, shortened and printable."""
     return f"{text[:80]!a}"

@@ -1,6 +1,6 @@
-"""Terms of an instance group, each declared once: its words, limits, and who may change it.
+"""Terms of an instance group, each declared once: labels, limits, and who may change them.
 
-The fields of the form and of the API and the checks of the action are derived from `TERMS` and the columns' types.
+The fields of the form and the API, and the checks of the action, are derived from `TERMS` and the columns' types.
 """
 
 from collections.abc import Mapping
@@ -21,11 +21,11 @@ _DAY: Final = 24 * 3600
 
 @dataclass(frozen=True)
 class Term:
-    #: Of InstanceGroup.
+    #: Column of InstanceGroup.
     column: str
     label: str
     help: str = ""
-    #: Also a group's own administrators may change it.
+    #: Whether the group's own administrators may change it, too.
     of_group_admins: bool = False
     #: "GPUs", "seconds" or "".
     unit: str = ""
@@ -35,14 +35,14 @@ class Term:
 
     @property
     def field(self) -> "models.Field[Any, Any]":
-        """The column, which has the term's type."""
+        """The model field, whose type is the term's."""
         field = InstanceGroup._meta.get_field(self.column)
         assert isinstance(field, models.Field)
         return field
 
     @property
     def name(self) -> str:
-        """The label within a sentence."""
+        """The label, as within a sentence."""
         return self.label[0].lower() + self.label[1:]
 
 
@@ -131,7 +131,7 @@ _NOTHING = {"quota": "no quota", "members": "everybody", "admins": "nobody"}
 
 
 def terms_of(group: InstanceGroup) -> dict[str, Any]:
-    """Every term as JSON has it: the resource group and users by name."""
+    """Return all terms as JSON values, with the resource group and users by name."""
     values = {term.column: getattr(group, term.column) for term in TERMS if term.column not in LINKS}
     values["resource_group"] = group.resource_group.name
     for column in LINKS:
@@ -140,7 +140,7 @@ def terms_of(group: InstanceGroup) -> dict[str, Any]:
 
 
 def changed_terms(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
-    """A phrase for each term that is another one: "quota from 4 GPUs to 6 GPUs"."""
+    """Return a phrase for each changed term: "quota from 4 GPUs to 6 GPUs"."""
     return [
         f"{term.name} from {in_words(term.column, before[term.column])} to {in_words(term.column, after[term.column])}"
         for term in TERMS
@@ -149,7 +149,7 @@ def changed_terms(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[s
 
 
 def in_words(column: str, value: Any) -> str:
-    """One term's value as sentences have it."""
+    """Return a term's value as words."""
     if value is None or value == []:
         return _NOTHING[column]
     if isinstance(value, bool):

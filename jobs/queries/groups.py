@@ -1,6 +1,6 @@
-"""Instance groups: those that a user sees, what each of them has and does now, and what deploying one means.
+"""Instance groups: those that a user may see, their current use, and the readiness of their hosts.
 
-To deploy a group is to find its hosts reachable and offering GPUs. Nothing is installed on them.
+A group is deployed if its hosts are reachable and offer GPUs. Nothing is installed on them.
 """
 
 from collections import Counter, defaultdict
@@ -46,9 +46,9 @@ _WHY_NOT = {
 class HostReadiness:
     name: str
     state: str
-    #: GPUs that it offers to the group.
+    #: Number of GPUs that the host offers to the group.
     slots: int
-    #: A sentence, or "" where it is ready.
+    #: Reason why the host is not ready, or "".
     why_not: str
 
 
@@ -66,7 +66,7 @@ class Deployment:
 
     @property
     def slots(self) -> int:
-        """GPUs of the hosts that are ready."""
+        """Number of GPUs of the ready hosts."""
         return sum(host.slots for host in self.hosts if not host.why_not)
 
     @property
@@ -79,15 +79,15 @@ class Deployment:
 
 @dataclass(frozen=True)
 class GroupNow:
-    """A line of the list, and what a group's page begins with."""
+    """A group with its current use: a row of the list, and the head of the group's page."""
 
     group: InstanceGroup
     deployment: Deployment
     running: int
     waiting: int
-    #: GPUs that its trainings hold.
+    #: Number of GPUs that its trainings hold.
     held: int
-    #: Mean of its held GPUs that tell it.
+    #: Mean utilization of its held GPUs that report it.
     utilisation_percent: float | None
     memory_used_bytes: int | None
 
@@ -98,7 +98,7 @@ class GroupNow:
 
 
 def visible_groups(user: Asking) -> QuerySet[InstanceGroup]:
-    """Return the groups that the user may submit to or administers; for staff, all."""
+    """Return the groups that the user may submit to or administer; for staff, all."""
     groups = InstanceGroup.objects.select_related("resource_group")
     if is_cluster_admin(user):
         return groups
@@ -120,7 +120,7 @@ def get_visible_group(user: Asking, group_id: int) -> InstanceGroup:
 
 
 def changeable_terms(user: Asking, group: InstanceGroup | None = None) -> frozenset[str]:
-    """The terms that the user may set: of this group, or of one that is made."""
+    """Return the terms that the user may set: of this group, or of a new one."""
     if is_cluster_admin(user):
         return frozenset(term.column for term in TERMS)
     if group is None or user not in group.admins.all() or not may_change(user):
@@ -129,7 +129,7 @@ def changeable_terms(user: Asking, group: InstanceGroup | None = None) -> frozen
 
 
 def groups_now(groups: Iterable[InstanceGroup]) -> list[GroupNow]:
-    """Return the groups with their contents, in a fixed number of queries."""
+    """Return the groups with their current use, in a fixed number of queries."""
     rows, hosts = list(groups), list(_present_hosts())
     counts, claims = _job_counts(rows), _open_claims(rows)
     found = []
@@ -150,7 +150,7 @@ def groups_now(groups: Iterable[InstanceGroup]) -> list[GroupNow]:
 
 
 def newest_jobs(user: Asking, group: InstanceGroup) -> list[Job]:
-    """The viewer's in this group: those that are not over first."""
+    """Return the viewer's jobs in this group, unfinished ones first."""
     mine = visible_jobs(user).filter(instance_group=group)
     active = list(mine.filter(finished_at__isnull=True).order_by("-submitted_at", "-id")[:_MOST_JOBS])
     if len(active) < _MOST_JOBS:
@@ -160,7 +160,7 @@ def newest_jobs(user: Asking, group: InstanceGroup) -> list[Job]:
 
 
 def _job_counts(groups: Sequence[InstanceGroup]) -> Counter[tuple[int, bool]]:
-    """(group, whether it holds GPUs or will in a moment) -> trainings that are not over."""
+    """Return (group, whether the state holds GPUs) -> number of unfinished trainings."""
     rows = Job.objects.filter(finished_at__isnull=True, instance_group__in=groups).order_by()
     counts: Counter[tuple[int, bool]] = Counter()
     for group, state, count in rows.values_list("instance_group", "state").annotate(count=Count("pk")):
@@ -170,7 +170,7 @@ def _job_counts(groups: Sequence[InstanceGroup]) -> Counter[tuple[int, bool]]:
 
 
 def _open_claims(groups: Sequence[InstanceGroup]) -> dict[int, list[tuple[float | None, int | None]]]:
-    """Group -> (utilisation, memory) of each GPU that it holds."""
+    """Return group -> (utilization, memory) of each GPU that it holds."""
     claims: dict[int, list[tuple[float | None, int | None]]] = defaultdict(list)
     rows = SlotClaim.objects.open().filter(job__instance_group__in=groups).order_by()
     columns = ("job__instance_group", "slot__reading__utilisation_percent", "slot__reading__memory_used_bytes")
@@ -180,7 +180,7 @@ def _open_claims(groups: Sequence[InstanceGroup]) -> dict[int, list[tuple[float 
 
 
 def deployment(resource_group: ResourceGroup) -> Deployment:
-    """Judge the hosts that the resource group names, or all that offer GPUs to it, as they are now."""
+    """Return the readiness of the hosts that the resource group names, or of all that offer GPUs to it."""
     return _deployed_on(resource_group, _present_hosts())
 
 

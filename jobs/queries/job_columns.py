@@ -1,6 +1,6 @@
-"""Columns of the list of jobs that one can choose: what every job has, and any metric or parameter of theirs.
+"""Columns that users can choose for the list of jobs: facts of every job, and any metric or parameter.
 
-The address holds the choice, so that a link, a saved filter and the CSV file have the same columns.
+The address holds the choice, so that a link, a saved filter and the CSV file show the same columns.
 """
 
 from collections.abc import Iterable, Sequence
@@ -25,7 +25,7 @@ __all__ = [
     "value_of",
 ]
 
-#: What every job has. Its name and state are always shown.
+#: Columns of every job -> heading. The name and state are always shown.
 FACTS: Final = {
     "slots": "GPUs now",
     "most": "At most",
@@ -42,9 +42,9 @@ FACTS: Final = {
     "submitted": "Submitted",
     "ended": "Ended",
 }
-#: Shown without a choice, where any row has something to say in them.
+#: Columns that are shown by default, if any row has a value in them.
 USUAL: Final = frozenset(FACTS) - {"dataset"}
-#: How a metric and a parameter are named: `metric:loss`.
+#: Kinds of metric and parameter columns, whose keys have the form `metric:loss`.
 OF_ONE: Final = {"metric": "Metric", "parameter": "Parameter"}
 _MOST: Final = 24
 _LONGEST: Final = 200
@@ -52,7 +52,7 @@ _LONGEST: Final = 200
 
 @dataclass(frozen=True)
 class ExtraColumn:
-    """A metric or a parameter."""
+    """A column for a metric or a parameter."""
 
     key: str
     label: str
@@ -61,7 +61,7 @@ class ExtraColumn:
 
 
 def parse_columns(text: str) -> tuple[str, ...]:
-    """Return the columns in `reason,metric:loss`, each once. ValueError says which one there is not."""
+    """Return the columns of `reason,metric:loss` without duplicates. Raises ValueError that names an unknown one."""
     keys = tuple(dict.fromkeys(key for key in (part.strip() for part in text.split(",")) if key))
     for key in keys:
         kind, _, name = key.partition(":")
@@ -75,13 +75,13 @@ def parse_columns(text: str) -> tuple[str, ...]:
 
 
 def joined_columns(given: QueryDict) -> dict[str, str]:
-    """Return the parameters of an address, each once; a form with a box for each column repeats theirs."""
+    """Return the query parameters; the `columns` of a form with one box per column are joined."""
     values = {name: str(given[name]) for name in given}
     return {**values, **({"columns": ",".join(given.getlist("columns"))} if "columns" in given else {})}
 
 
 def columns_of(user: Asking, given: dict[str, str]) -> dict[str, str]:
-    """Add the columns that the user has chosen last to the parameters of an address that names none."""
+    """Add the user's last chosen columns to query parameters that name none."""
     if given.get("columns"):
         return given
     kept = ChosenColumns.objects.filter(owner_id=user.pk).values_list("columns", flat=True).first()
@@ -103,6 +103,6 @@ def names_of(jobs: Sequence[Job]) -> list[ExtraColumn]:
 
 
 def value_of(job: Job, column: ExtraColumn) -> Any:
-    """Return the newest value of a metric, or a parameter; None where the job has none. The rows read have both."""
+    """Return a metric's newest value or a parameter's value; None if the job has none. Needs no further query."""
     values = job.run.final_metrics if column.kind == "metric" else job.told_parameters
     return values.get(column.label)

@@ -1,4 +1,4 @@
-"""The list of jobs: its filters and orders, the same on the page, in the API and in a CSV file."""
+"""The list of jobs, with its filters and orders, shared by the page, the API and the CSV file."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
@@ -36,11 +36,11 @@ __all__ = [
     "state_counts",
 ]
 
-#: In place of one state: not over, and over.
+#: Values of `state` that stand for all unfinished and all finished states.
 ACTIVE, FINISHED = "active", "finished"
 PERIODS = {"1h": timedelta(hours=1), "24h": timedelta(days=1), "7d": timedelta(days=7), "30d": timedelta(days=30)}
 
-#: Each has an index (see Job.Meta).
+#: Orders of the list, each with an index (see Job.Meta).
 ORDERS = {
     "newest": Order("submitted_at", descending=True, parse=parsed_moment),
     "oldest": Order("submitted_at", descending=False, parse=parsed_moment),
@@ -48,7 +48,7 @@ ORDERS = {
     "-name": Order("name_folded", descending=True),
     "priority": Order("priority", descending=True, parse=whole),
     "-priority": Order("priority", descending=False, parse=whole),
-    #: Only what is over.
+    #: Excludes unfinished jobs.
     "ended": Order("finished_at", descending=True, parse=parsed_moment),
 }
 
@@ -66,11 +66,11 @@ class _Columns(CharFilter):  # type: ignore[misc]  # django-filter has no types
 
 
 class JobFilter(ListFilter):
-    """Empty: everything that the viewer may see, the newest first."""
+    """Filter of jobs. An empty one matches all jobs that the viewer may see, the newest first."""
 
     state = choice_filter("There is no such state", [ACTIVE, FINISHED, *JobState], method="in_state")
     search = TextFilter(method="named", help_text="Part of the name, or the number; and words such as `tag:baseline`.")
-    tag = TextFilter(method="with_tag", help_text="Several, with commas between them, must all be there.")
+    tag = TextFilter(method="with_tag", help_text="Comma-separated tags; a job must have all of them.")
     owner = TextFilter("owner__username", help_text="User name.")
     model = TextFilter(method="with_model", help_text="Name.")
     dataset = TextFilter(method="with_dataset", help_text="Name.")
@@ -109,7 +109,7 @@ class JobFilter(ListFilter):
     def in_state(self, jobs: QuerySet[Job], name: str, state: str) -> QuerySet[Job]:
         if state in (ACTIVE, FINISHED):
             return jobs.filter(finished_at__isnull=state == ACTIVE)
-        # A database that does not know what a state means takes the small index of what is not over by this.
+        # For an unfinished state, the condition lets the database use the small index of unfinished jobs.
         return jobs.filter(state=state) if state in TERMINAL else jobs.filter(state=state, finished_at__isnull=True)
 
     def named(self, jobs: QuerySet[Job], name: str, search: str) -> QuerySet[Job]:
@@ -131,16 +131,16 @@ class JobFilter(ListFilter):
         return jobs.filter(submitted_at__gte=within(PERIODS, period))
 
     def all_of_them(self, jobs: QuerySet[Job], name: str, columns: tuple[str, ...]) -> QuerySet[Job]:
-        """Leave out nothing: columns are shown."""
+        """Return all rows: columns do not filter."""
         return jobs
 
     def sorted_by(self, jobs: QuerySet[Job], name: str, sort: str) -> QuerySet[Job]:
-        """Leave out what has no place in the order. The order itself is that of the pages."""
+        """Exclude rows without a place in the order. The pages sort."""
         return jobs.filter(finished_at__isnull=False) if sort == "ended" else jobs
 
 
 def _tagged(jobs: QuerySet[Job], tags: Sequence[str]) -> QuerySet[Job]:
-    """Those that have all of these tags."""
+    """Return the jobs that have all of these tags."""
     if not tags:
         return jobs
     found = JobTag.objects.filter(name__in=tags).order_by().values("job").annotate(count=Count("pk"))
@@ -148,14 +148,14 @@ def _tagged(jobs: QuerySet[Job], tags: Sequence[str]) -> QuerySet[Job]:
 
 
 def jobs_topic(user: Asking) -> str:
-    """The live topic on which new jobs are announced that this user may see."""
+    """Return the live topic that announces new jobs to this user."""
     return JOBS if is_cluster_admin(user) else jobs_topic_of(user.pk or 0)
 
 
 def job_page_of(user: Asking, wanted: JobFilter, given: Mapping[str, str], size: int) -> KeysetPage[Job]:
-    """The page of the list that `after` or `before` in an address asks for.
+    """Return the page of the list at the given `after` or `before`.
 
-    Rows have `seq`, the number of their live topic's newest event, read by the same question as the rest of the row.
+    Rows have `seq`, the sequence number of the newest event on their live topic, read in the same query as the row.
     """
     return keyset_page(
         _listed(user).annotate(seq=newest_of_job()), wanted.order, given, size, keys=list_keys(user, wanted)
@@ -163,7 +163,7 @@ def job_page_of(user: Asking, wanted: JobFilter, given: Mapping[str, str], size:
 
 
 def all_pages(user: Asking, wanted: JobFilter) -> Iterator[Job]:
-    """Every job of the list, read piece by piece."""
+    """Yield every job of the list, read in chunks."""
     return every_row(_listed(user), wanted.order, keys=list_keys(user, wanted))
 
 
@@ -172,12 +172,12 @@ def _listed(user: Asking) -> QuerySet[Job]:
 
 
 def state_counts(user: Asking, wanted: JobFilter) -> dict[str, int]:
-    """Return how many jobs of each state fit the rest of the filter."""
+    """Return state -> number of jobs that match the rest of the filter."""
     others = {name: text for name, text in wanted.given.items() if name not in ("state", "columns")}
     rows = list_keys(user, JobFilter(others)).order_by().values_list("state").annotate(count=Count("pk"))
     return dict(rows)
 
 
 def list_keys(user: Asking, wanted: JobFilter) -> QuerySet[Job]:
-    """The jobs wanted, without joins: what is compared stands in the indexes."""
+    """Return the matching jobs without joins: the indexes cover all compared columns."""
     return wanted.of(visible_jobs(user).select_related(None))

@@ -1,7 +1,7 @@
-"""News for somebody who follows a job: look by look, from any place on, without waiting.
+"""Events of a job for one follower: read in steps, from any position on, without blocking.
 
-Of its log so much is read at a time as one answer of `logs/lines/` has, so nobody's slowness costs memory: what is not
-read yet stays in the file.
+Each step reads as much of the log as one response of `logs/lines/`, so that a slow client costs no memory: unread
+lines stay in the file.
 """
 
 import json
@@ -28,14 +28,14 @@ _PLACE = re.compile(r"([0-9]{1,9})\.([0-9]{1,18})\.([0-9]{1,18})\.([^\r\n\0]{0,1
 
 @dataclass(frozen=True)
 class Place:
-    """Position up to which somebody has been told."""
+    """Position up to which the follower has received events."""
 
     attempt: int = 0
-    #: Of the log of `member`: where the next line begins.
+    #: Byte offset of the next line in the log of `member`.
     offset: int = 0
-    #: Number of the newest row of its metrics.
+    #: Number of the newest metric row that was sent.
     point: int = 0
-    #: "": of no log yet.
+    #: Rank id of the log, or "" before the first one.
     member: str = ""
 
     def __str__(self) -> str:
@@ -43,7 +43,7 @@ class Place:
 
 
 def place_of(text: str) -> Place | None:
-    """Parse a place that `str(place)` wrote; None: it is none."""
+    """Parse a place that `str(place)` wrote; None if the text is invalid."""
     found = _PLACE.fullmatch(text)
     return Place(int(found[1]), int(found[2]), int(found[3]), found[4]) if found else None
 
@@ -54,7 +54,7 @@ class Told:
 
     event: str
     data: dict[str, Any]
-    #: Behind it.
+    #: Position after the event.
     place: Place
 
     def as_text(self) -> str:
@@ -63,7 +63,7 @@ class Told:
 
 
 class Following:
-    """One follower of one job. `look` asks the database, `read` the log; either gives what is new."""
+    """One follower of one job. `look` reads the database, `read` the log; both return new events."""
 
     def __init__(
         self,
@@ -81,17 +81,17 @@ class Following:
         self._rank, self._stream, self._logs, self._metrics = rank, stream, logs, metrics
         self._state: dict[str, Any] | None = None
         self._is_over = False
-        #: The one that is read, and the one that takes its place.
+        #: Log that is being read, and the log that follows it.
         self._log: Log | None = None
         self._next_log: Log | None = None
-        #: There is more that can be had at once.
+        #: Whether more can be read at once.
         self.has_more = True
-        #: The end has been told.
+        #: Whether the end has been sent.
         self.is_done = False
 
     @property
     def lacks_log(self) -> bool:
-        """True if the log shall be read, and its rank is about to start."""
+        """True if the follower wants the log and its rank is about to start."""
         return (
             self._logs
             and self._log is None
@@ -99,11 +99,11 @@ class Following:
         )
 
     def look(self) -> list[Told]:
-        """Return news from the database. Raises NotFound for whom may not see the job any more."""
+        """Return new events from the database. Raises NotFound if the user may no longer see the job."""
         job = get_visible_job(self.user, self.job)
         state = as_json(JobOutput, job)
         told = [] if state == self._state else [Told("state", state, self._place)]
-        # Before the log is read: what was written before the end is read after it.
+        # Before the log is read: lines written before the end are then read after it.
         self._state, self._is_over = state, job.finished_at is not None
         if self._logs:
             self._find_log(job)
@@ -111,7 +111,7 @@ class Following:
         return [*told, *(self._points(job) if self._metrics else ())]
 
     def read(self) -> list[Told]:
-        """Return the next piece of the log; the end, once all has been told."""
+        """Return the next part of the log, or the end once everything has been sent."""
         self.has_more = False
         told = list(self._lines())
         if self._is_over and not self.has_more:
@@ -124,7 +124,7 @@ class Following:
         if newest is None:
             return
         if self._log is None and self._place.member not in ("", newest.member_id):
-            # It goes on in another log than the one that was read last: first to the end of that.
+            # The follower resumes in an older log: finish that one first.
             self._log = self._log_of(job, self._place.attempt, self._place.member)
         if self._log is None or (self._log.attempt, self._log.member_id) == (newest.attempt, newest.member_id):
             self._take(newest)
@@ -143,7 +143,7 @@ class Following:
             self._place = replace(self._place, attempt=log.attempt, member=log.member_id, offset=0)
 
     def _lines(self) -> Iterator[Told]:
-        """Return lines, also the last line that never ended, where nothing will be added."""
+        """Yield lines, including an incomplete last line of a log that will not grow."""
         if self._log is None:
             return
         with self._log.opened() as descriptor:

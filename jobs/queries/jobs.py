@@ -1,4 +1,4 @@
-"""Queries about jobs of pages, the API and the scheduler. Nothing here writes."""
+"""Queries about jobs for pages, the API and the scheduler. None of them writes."""
 
 from collections.abc import Iterable
 from datetime import datetime
@@ -32,7 +32,7 @@ __all__ = [
 
 
 def visible_jobs(user: Asking) -> QuerySet[Job]:
-    """One's own jobs; for staff, everybody's. With what a list shows already joined."""
+    """Return the user's jobs, for staff all of them, joined with the rows that lists show."""
     jobs = Job.objects.select_related("run", "owner", "model__model", "dataset__dataset", "instance_group")
     if is_cluster_admin(user):
         return jobs
@@ -47,14 +47,14 @@ def get_visible_job(user: Asking, job_id: int) -> Job:
 
 
 def known_tags(user: Asking) -> QuerySet[JobTag, str]:
-    """Every tag of the jobs that the user may see, once."""
+    """Return the distinct tags of the jobs that the user may see."""
     if not is_cluster_admin(user):
         return own_tags(user)
     return JobTag.objects.order_by("name").values_list("name", flat=True).distinct()
 
 
 def own_tags(user: Asking) -> QuerySet[JobTag, str]:
-    """Every tag of the user's own jobs, once."""
+    """Return the distinct tags of the user's own jobs."""
     return JobTag.objects.filter(job__owner_id=user.pk).order_by("name").values_list("name", flat=True).distinct()
 
 
@@ -63,17 +63,17 @@ def unknown_job(job_id: int) -> NotFound:
 
 
 def held_before(moment: datetime) -> QuerySet[AllocationPoint]:
-    """Return the last change before the moment of each job that had GPUs then; other jobs are not looked at."""
+    """Return the last change before the moment of each job that had GPUs then, without reading other jobs."""
     before = AllocationPoint.objects.filter(job=OuterRef("pk"), at__lt=moment).order_by("-at", "-id")
     started = Job.objects.filter(started_at__lt=moment).order_by().annotate(last=Subquery(before.values("pk")[:1]))
-    # Each of the two by an index of its own; of both together a database may read all jobs.
+    # Two queries, each with its index; for both conditions at once, a database may read all jobs.
     training, ended = (started.filter(about) for about in (Q(finished_at__isnull=True), Q(finished_at__gte=moment)))
     last = training.values("last").union(ended.values("last"))
     return AllocationPoint.objects.filter(pk__in=last, slots__gt=0).order_by("at", "id")
 
 
 def rank_list(job: Job) -> list[Rank]:
-    """Every process that trained or trains; `gpu`: the slot of those that are there, with its reading."""
+    """Return all processes of the job; `gpu` is the slot of a live one, with its reading."""
     ranks = list(Rank.objects.filter(job=job).order_by("attempt", "id"))
     hosts = {rank.host for rank in ranks if not rank.exit}
     slots = Slot.objects.filter(host__name__in=hosts).select_related("host", "reading")
@@ -84,7 +84,7 @@ def rank_list(job: Job) -> list[Rank]:
 
 
 def allocation_series(job: Job) -> QuerySet[AllocationPoint]:
-    """The job's world size over time: each point holds until the next one."""
+    """Return the job's world size over time: each point holds until the next one."""
     return AllocationPoint.objects.filter(job=job).order_by("at", "id")
 
 
@@ -93,7 +93,7 @@ def event_list(job: Job) -> QuerySet[JobEvent]:
 
 
 def changes_of(jobs: Iterable[Job]) -> dict[int, list[JobEvent]]:
-    """Return job -> the events that changed something and can be undone, the oldest first."""
+    """Return job -> events of undoable changes, the oldest first."""
     found: dict[int, list[JobEvent]] = {job.pk: [] for job in jobs}
     changes = JobEvent.objects.filter(job__in=found, reason__in=UNDOABLE.values(), detail__has_key="old")
     for event in changes.order_by("seq"):
@@ -102,7 +102,7 @@ def changes_of(jobs: Iterable[Job]) -> dict[int, list[JobEvent]]:
 
 
 def undoable_changes(job: Job) -> list[JobEvent]:
-    """The newest change of its priority and of its GPUs, where that is what it has now."""
+    """Return the newest change of each undoable column whose value is still in effect."""
     newest = {event.detail["field"]: event for event in changes_of([job])[job.pk]}
     if refusal(Verb.CHANGE_START, job.state):
         newest.pop("min_slots", None)
@@ -110,17 +110,17 @@ def undoable_changes(job: Job) -> list[JobEvent]:
 
 
 def validations_of_model(user: Asking, model: RegisteredModel) -> QuerySet[Validation]:
-    """Return those of trainings that the user may see, with any version of the model, the newest first."""
+    """Return the validations, by trainings that the user may see, of any version of the model, the newest first."""
     return _validations().filter(trained__in=visible_jobs(user), trained__model__model=model)
 
 
 def validations_of_job(trained: Job) -> QuerySet[Validation]:
-    """The newest first. Whether the training may be seen is the caller's business."""
+    """Return the validations of a training, the newest first. The caller checks that the user may see the training."""
     return _validations().filter(trained=trained)
 
 
 def validation_problem(validation: Validation) -> str | None:
-    """Say why there is no result although the run is over."""
+    """Return why a finished run has no result; None if it has one or still runs."""
     job = validation.job
     if validation.result or job.state not in TERMINAL:
         return None

@@ -1,4 +1,4 @@
-"""A job's metrics: names, series, and curves thinned to as many points as a chart can show."""
+"""Metrics of a job: names, series, and curves thinned for charts."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,13 +14,13 @@ from jobs.models import Job, MetricPoint
 
 __all__ = ["MAX_POINTS", "Curve", "Sample", "metric_names", "metric_points_as_json", "metric_series", "thinned_points"]
 
-#: More points than this in one line are not seen and cost time on each redraw.
+#: Largest number of points in a line: more are not visible and slow down each redraw.
 MAX_POINTS = 600
 
 
 class Sample(NamedTuple):
     step: int
-    #: None: not a number, drawn as a gap.
+    #: None: not a number; charts show a gap.
     value: float | None
     at: datetime | None = None
     epoch: int = 0
@@ -29,19 +29,19 @@ class Sample(NamedTuple):
 @dataclass(frozen=True)
 class Curve:
     samples: Sequence[Sample] = ()
-    #: One in so many is here; 1: all.
+    #: Ratio of stored points to samples; 1: all points are present.
     every: int = 1
 
 
 def thinned_points(job: Job, name: str, most: int = MAX_POINTS) -> Curve:
-    """Return the first value of each span of steps, and the last value of all."""
+    """Return the first value of each span of steps, and the last value."""
     points = MetricPoint.objects.filter(job=job, name=name)
     seen = points.aggregate(count=Count("pk"), first=Min("step"), last=Max("step"))
     if not seen["count"]:
         return Curve()
     every = -(-seen["count"] // most)
     if every > 1:
-        # The distance of two values: 1 where each step has one, an epoch's steps where each epoch has one.
+        # Steps between two values: 1 if each step has a value, an epoch's steps if each epoch has one.
         distance = -(-(seen["last"] - seen["first"] + 1) // seen["count"])
         into_span = Mod(F("step") - seen["first"], every * distance)
         points = points.annotate(into_span=into_span).filter(Q(into_span__lt=distance) | Q(step=seen["last"]))
@@ -53,7 +53,7 @@ def metric_names(job: Job) -> list[str]:
 
 
 def metric_series(job: Job, name: str, every: int | None = None) -> list[dict[str, Any]]:
-    """Every `every`-th value of a metric and always the last; without `every`, few enough for a chart."""
+    """Return every `every`-th value of a metric and the last one; without `every`, few enough for a chart."""
     if every is None:
         kept = list(thinned_points(job, name).samples)
     else:

@@ -1,4 +1,4 @@
-"""Queue positions and expected starts of waiting trainings, as the scheduler's newest plan left them."""
+"""Queue positions and expected starts of waiting trainings, according to the scheduler's newest plan."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,27 +14,26 @@ from scheduling.forecast import Span
 
 __all__ = ["QueuePlace", "expected_start", "place_text", "short_start", "with_places"]
 
-#: The scheduler renews its forecasts. One whose latest start is past for so long comes from a scheduler that stands
-#: still, and says nothing any more.
+#: Seconds after its latest start at which a forecast is outdated: a running scheduler would have renewed it.
 _OUTDATED_SECONDS = 60.0
 
 
 @dataclass(frozen=True)
 class QueuePlace:
-    """The place of a waiting training in its group's queue."""
+    """Position of a waiting training in its group's queue."""
 
-    #: 1: the next to start.
+    #: 1: the next training to start.
     position: int
     #: Number of trainings in the queue.
     of: int
-    #: Time of reading, from which `start` counts.
+    #: Time of reading, to which `start` is relative.
     at: datetime
-    #: None: nobody can say.
+    #: None: the start cannot be predicted.
     start: Span | None
 
 
 def with_places(jobs: Sequence[Job]) -> Sequence[Job]:
-    """The same jobs, each with a `place`: None where it does not wait, or where no plan has decided about it yet."""
+    """Set `place` on each job: None if the job does not wait, or no plan has decided about it. Returns the jobs."""
     now, places = timezone.now(), dict[int, QueuePlace]()
     if groups := {job.instance_group_id for job in jobs if job.state == JobState.PENDING}:
         wanted = {job.pk for job in jobs if job.state == JobState.PENDING}
@@ -61,7 +60,7 @@ def _start(queued: QueuedJob, now: float) -> Span | None:
 
 
 def expected_start(job: Job) -> dict[str, str | None] | None:
-    """The moments between which a job starts that `with_places` has seen; None: nobody can say, or it does not wait."""
+    """Return the bounds of a job's start, after `with_places`; None if it cannot be predicted or does not wait."""
     place: QueuePlace | None = getattr(job, "place", None)
     if place is None or place.start is None:
         return None
@@ -77,7 +76,7 @@ def _moment(seconds: float) -> str:
 
 
 def place_text(job: Job) -> str:
-    """The position and start of a job that `with_places` has seen, as sentences; "" if it is in no queue."""
+    """Return a job's position and start as sentences, after `with_places`; "" if the job is in no queue."""
     place: QueuePlace | None = getattr(job, "place", None)
     if place is None:
         return ""
@@ -86,5 +85,5 @@ def place_text(job: Job) -> str:
 
 
 def short_start(place: QueuePlace) -> str:
-    """The start in the few words that a list has room for; "" if nobody can say."""
+    """Return the start in a few words, for lists; "" if it cannot be predicted."""
     return "" if place.start is None else span_in_words(place.start)

@@ -1,4 +1,4 @@
-"""A job and what belongs to it as JSON: the same on pages, in live events and in the API."""
+"""JSON of a job and its related rows, shared by pages, live events and the API."""
 
 from datetime import UTC, datetime
 from functools import cache
@@ -28,14 +28,14 @@ __all__ = [
 
 
 def as_json(serializer: type[serializers.Serializer[Any]], row: Any) -> dict[str, Any]:
-    """The row as the serializer shows it, without NaN."""
+    """Return the row as serialized, with NaN replaced by None."""
     values: dict[str, Any] = without_nan(_instance(serializer).to_representation(row))
     return values
 
 
 @cache
 def _instance(serializer: type[serializers.Serializer[Any]]) -> serializers.Serializer[Any]:
-    """Made once: to make the fields takes longer than to use them."""
+    """Return the serializer's only instance: creating its fields takes longer than using them."""
     return serializer()
 
 
@@ -59,12 +59,12 @@ class JobErrorOutput(serializers.Serializer[Any]):
     kind = serializers.CharField()
     message = serializers.CharField()
     traceback = serializers.CharField()
-    #: About its attempts.
+    #: Sentence about the attempts.
     tried = serializers.CharField(required=False)
 
 
 class FilledField(ObjectField):
-    """An object; null where it is empty."""
+    """An object field, null if empty."""
 
     def to_representation(self, value: Any) -> Any:
         return value or None
@@ -77,7 +77,7 @@ class JobErrorField(FilledField):
 
 @extend_schema_field(ReasonOutput)
 class ReasonField(serializers.Field[Any, Any, Any, Any]):
-    """The reason in three attributes of a row; without `params`, none are shown."""
+    """A reason from three attributes of a row; without a name for `params`, the params are empty."""
 
     def __init__(self, code: str, text: str, params: str = "") -> None:
         super().__init__(source="*")
@@ -94,17 +94,17 @@ class _JobNames(serializers.Serializer[Job]):
     name = serializers.CharField()
     owner = serializers.CharField(source="owner.username")
     model = serializers.CharField(source="model.model.name")
-    dataset = serializers.CharField(source="dataset_name", help_text='"": its script reads none.')
+    dataset = serializers.CharField(source="dataset_name", help_text='"": the script reads none.')
     instance_group = serializers.CharField(source="instance_group.name")
 
 
 class JobStateOutput(serializers.Serializer[Job]):
-    # What changes after it was submitted. It needs no other row.
+    # Fields that change after the submission. No other row is needed for them.
     state = serializers.ChoiceField([state.value for state in JobState])
     reason = ReasonField("reason_code", "reason_text", "reason_params")
     min_slots = serializers.IntegerField()
     max_slots = serializers.IntegerField()
-    slots = serializers.IntegerField(source="run.slots", help_text="World size now.")
+    slots = serializers.IntegerField(source="run.slots", help_text="Current world size.")
     target_slots = serializers.IntegerField(source="run.target_slots")
     priority = serializers.IntegerField()
     attempt = serializers.IntegerField(source="run.attempt")
@@ -115,8 +115,8 @@ class JobStateOutput(serializers.Serializer[Job]):
     final_metrics = ObjectField(source="run.final_metrics")
     curve_sources = ObjectField(
         source="run.curve_sources",
-        help_text="Of a script without a session: metric -> `{kind, where}` of what gives it; kind is log, csv, "
-        "json or tensorboard, where the stream or the file.",
+        help_text="For scripts without a session: metric -> `{kind, where}` of its source; kind is log, csv, "
+        "json or tensorboard, and where the stream or file.",
     )
     error = JobErrorField(allow_null=True)
     started_at = Moment(allow_null=True)
@@ -125,7 +125,7 @@ class JobStateOutput(serializers.Serializer[Job]):
 
 class JobOutput(_JobNames, JobStateOutput):
     ends_at = Moment(
-        source="run.ends_at", allow_null=True, help_text="When it stops by its limit, if it holds GPUs and has one."
+        source="run.ends_at", allow_null=True, help_text="End by the time limit; null without one, or without GPUs."
     )
     submitted_at = Moment()
     tags: serializers.Field[Any, Any, Any, Any] = serializers.StringRelatedField(many=True)
@@ -171,7 +171,7 @@ class EventOutput(serializers.Serializer[JobEvent]):
 
 class GpuOutput(serializers.Serializer[Slot]):
     model = serializers.CharField(source="device_model")
-    virtual = serializers.BooleanField(help_text="A CPU process stands in for it.")
+    virtual = serializers.BooleanField(help_text="Simulated by a CPU process.")
     utilisation_percent = serializers.FloatField(source="reading.utilisation_percent", allow_null=True)
     memory_used_bytes = serializers.IntegerField(source="reading.memory_used_bytes", allow_null=True)
     memory_total_bytes = serializers.IntegerField(source="reading.memory_total_bytes", allow_null=True)
@@ -180,7 +180,7 @@ class GpuOutput(serializers.Serializer[Slot]):
 class RankOutput(serializers.Serializer[Rank]):
     rank = serializers.IntegerField(allow_null=True)
     member_id = serializers.CharField()
-    pid = serializers.IntegerField(help_text="As on the host.")
+    pid = serializers.IntegerField(help_text="Process id on the host.")
     started_at = UnixTime()
     host = serializers.CharField()
     slot = serializers.IntegerField()
@@ -188,4 +188,4 @@ class RankOutput(serializers.Serializer[Rank]):
     attempt = serializers.IntegerField()
     state = serializers.CharField()
     exit = FilledField(allow_null=True)
-    gpu = GpuOutput(allow_null=True, help_text="What it does now; null for a rank that has ended.")
+    gpu = GpuOutput(allow_null=True, help_text="Current reading; null for a rank that has ended.")
