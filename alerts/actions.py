@@ -1,4 +1,4 @@
-"""What users do with their own channels, rules and quiet hours. Nobody else sees or changes these."""
+"""Users' actions on their own channels, rules and quiet hours. Nobody else sees or changes these."""
 
 import secrets
 from dataclasses import dataclass
@@ -42,13 +42,13 @@ _LONGEST_MINUTES = 7 * 24 * 60
 @dataclass(frozen=True)
 class NewChannel:
     row: Channel
-    #: What messages are signed with, shown only now; "": they are not.
+    #: Key that signs messages, shown only now; "" for channels without signatures.
     secret: str
 
 
 @transaction.atomic
 def add_channel(user: User, name: str, kind: str, address: str) -> NewChannel:
-    """Its address is stored so that no one can read it again, and shown masked."""
+    """Create a channel. Its address is stored so that no one can read it again, and shown masked."""
     name = checked_name(name, limit=_MAX_NAME)
     if kind not in ChannelKind.values:
         raise field_error("kind", f"There is no such kind: use {', '.join(ChannelKind.values)}.")
@@ -129,7 +129,7 @@ def end_quiet_hours(user: User) -> bool:
 
 
 def _lock(user: User) -> None:
-    """Of two requests at once each counts what the other made."""
+    """Lock the user's row, so that of two requests at once each counts what the other created."""
     User.objects.select_for_update().get(pk=user.pk)
 
 

@@ -54,7 +54,7 @@ def checked_address(kind: str, text: str, networks: Sequence[str]) -> str:
 
 
 def masked(kind: str, address: str) -> str:
-    """What may be shown of a checked address: enough to know it by, too little to use it."""
+    """Return the part of a checked address that may be shown: enough to recognize it, too little to use it."""
     if kind == ChannelKind.EMAIL:
         name, _, host = address.rpartition("@")
         return f"{name[:1]}…@{host}"[:255]

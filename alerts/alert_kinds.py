@@ -1,4 +1,4 @@
-"""What alerts are about, and by which ways they go."""
+"""Kinds of alerts, and kinds of channels that carry them."""
 
 from django.db.models import TextChoices
 
@@ -21,5 +21,5 @@ class ChannelKind(TextChoices):
     WEBHOOK = "webhook", "Webhook"
 
 
-#: How long it has to last before somebody is told, unless the rule says otherwise.
+#: Minutes that a condition has to last before its owner is told, unless the rule says otherwise.
 DEFAULT_MINUTES: dict[str, int] = {Kind.WAITS: 30, Kind.IDLE: 15}

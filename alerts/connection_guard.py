@@ -28,7 +28,7 @@ class AddressRefused(OSError):
 
 @dataclass
 class _Guard:
-    #: None: anywhere.
+    #: Networks that may be reached; None allows any.
     networks: Sequence[str] | None
     plain: bool
     #: Copies of the sockets that were connected, so that the message can be broken off.

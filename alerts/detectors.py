@@ -39,7 +39,7 @@ FullGroup = tuple[InstanceGroup, int]
 
 
 def rules() -> list[Rule]:
-    """Those of users who may log in."""
+    """Return the rules of users who may log in."""
     rows = AlertRule.objects.filter(channel__owner__is_active=True).select_related("channel__owner")
     return [
         Rule(
@@ -60,7 +60,7 @@ def newest_event() -> int:
 
 
 def events_since(mark: int, settled: datetime) -> tuple[list[Happening], int]:
-    """What the events behind the mark are alerts of, and the mark for the next time.
+    """Return the happenings in the events behind the mark, and the mark for the next call.
 
     It stays before events that are younger than `settled`: a transaction may still write one with a lower number.
     """
@@ -99,7 +99,7 @@ def idle(now: datetime, asked: Sequence[Rule]) -> list[Happening]:
 
 
 def losses(jobs: Iterable[Job], now: datetime) -> list[Happening]:
-    """What the advisor says of the loss of these trainings: once for each of them and each advice."""
+    """Return the advisor's findings about the loss of these trainings: one for each training and advice."""
     return [
         Happening(
             Kind.LOSS, f"loss {advice.code} {job.pk}", now, job.instance_group_id, job.pk, job.owner_id,
@@ -125,7 +125,7 @@ def full_groups(asked: Sequence[Rule]) -> list[FullGroup]:
 
 
 def of_full_groups(full: Iterable[FullGroup], before: Set[int], now: datetime) -> list[Happening]:
-    """Those that were not full at the look before."""
+    """Return the groups that have become full since the last look."""
     return [
         Happening(Kind.QUOTA, f"quota {group.pk} {now:%Y-%m-%dT%H:%M:%S}", now, group.pk,
                   params={"held": held, "quota": group.quota})
@@ -148,7 +148,7 @@ def _lasting(kind: Kind, job: Job, since: datetime, now: datetime, **params: Any
 
 
 def _concerned(asked: Sequence[Rule], jobs: QuerySet[Job]) -> QuerySet[Job]:
-    """Those that some of the rules may be about."""
+    """Return the groups that some rule may be about."""
     owners = {rule.owner for rule in asked}
     if any(rule.sees_all and rule.group is not None for rule in asked):
         return jobs

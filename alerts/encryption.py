@@ -10,7 +10,7 @@ __all__ = ["Unreadable", "sealed", "unsealed"]
 
 
 class Unreadable(ValueError):
-    """It was sealed by another key."""
+    """The text was encrypted with another key."""
 
 
 def sealed(text: str) -> str:

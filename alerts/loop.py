@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 
 #: No transaction that writes an event lasts longer.
 _SETTLED = timedelta(minutes=1)
-#: What lasts is looked at so often; of losses so many trainings at a time.
+#: Seconds between looks at conditions that last, and the number of trainings whose loss one look reads.
 _LOOK_SECONDS = 30.0
 _MOST_LOSSES = 20
 _PRUNE_SECONDS = 3600.0
@@ -82,7 +82,7 @@ class AlertLoop:
         return [happening for look, asked in looks for happening in look(now, asked)]
 
     def _losses(self, now: datetime, asked: list[Rule]) -> list[Happening]:
-        """Those that trained on since the last look, in turn: the longest unseen first."""
+        """Return the trainings that made steps since their last look, the longest unseen first."""
         jobs = [job for job in detectors.training(asked) if self._steps.get(job.pk) != job.run.step]
         order = {number: place for place, number in enumerate(self._steps)}
         looked = sorted(jobs, key=lambda job: order.get(job.pk, -1))[:_MOST_LOSSES]
@@ -125,7 +125,7 @@ class AlertLoop:
 
 
 def _outcome(route: Route, message: Message) -> Outcome:
-    """In a thread without a database."""
+    """Send one message, in a thread without a database."""
     try:
         send(route, message, time.time())
     except NotDelivered as error:

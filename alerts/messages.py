@@ -1,4 +1,4 @@
-"""What messages say, from alerts as they are stored."""
+"""Texts of messages, made from stored alerts."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from jobs.words import gpus
 
 __all__ = ["Message", "message_of", "title_of"]
 
-#: Of a digest, in words. A webhook gets all.
+#: Largest number of lines of a digest in words. A webhook gets all alerts.
 _MOST_LINES = 20
 _TITLES: dict[str, str] = {
     Kind.FAILED: "{training} failed",
@@ -30,7 +30,7 @@ _TITLES: dict[str, str] = {
 
 @dataclass(frozen=True)
 class Message:
-    #: Of its delivery: the same each time that it is tried.
+    #: Id of the delivery: the same for each attempt to send it.
     id: int
     title: str
     text: str
@@ -67,7 +67,7 @@ def message_of(delivery: Delivery, alerts: Sequence[Alert]) -> Message:
 
 
 def _words(alert: Alert) -> str:
-    """What is known of it, and where it is shown."""
+    """Return the facts of an alert, and the page that shows them."""
     params = alert.params
     parts = [text_of(params.get("because", {})), params.get("advice", "")]
     if alert.kind == Kind.QUOTA:
@@ -84,7 +84,7 @@ def _digest(alerts: Sequence[Alert]) -> str:
 
 
 def _address(alert: Alert) -> str:
-    """Of its page; "" where the site's own address is not known."""
+    """Return the address of the alert's page; "" where the site's own address is not known."""
     if not settings.TIDEPOOL_SITE_URL:
         return ""
     if alert.job_id:

@@ -12,7 +12,7 @@ __all__ = ["Alert", "AlertMark", "AlertRule", "Channel", "Delivery", "QuietHours
 
 
 class Channel(models.Model):
-    """Where a user is told. Address and secret are sealed: see `alerts.encryption`."""
+    """A place where a user is told. Address and secret are encrypted: see `alerts.encryption`."""
 
     owner = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="alert_channels")
     name = models.CharField(max_length=64)
@@ -20,7 +20,7 @@ class Channel(models.Model):
     address = models.TextField()
     #: The address as it is shown.
     masked = models.CharField(max_length=255)
-    #: What messages to a webhook are signed with; "": of other kinds.
+    #: Key that signs messages to a webhook; "" for other kinds.
     secret = models.TextField(blank=True, default="")
     created_at = models.DateTimeField(auto_now_add=True)
 
@@ -40,9 +40,9 @@ class AlertRule(models.Model):
 
     channel = models.ForeignKey(Channel, on_delete=models.CASCADE, related_name="rules")
     kind = models.CharField(max_length=16, choices=Kind)
-    #: None: about the owner's trainings in all groups. Otherwise about those in this group that the owner may see.
+    #: Group whose trainings the rule watches, as far as the owner may see them; None: the owner's own, in all groups.
     group = models.ForeignKey(InstanceGroup, null=True, blank=True, on_delete=models.CASCADE, related_name="+")
-    #: Of what lasts: how long it does before the owner is told.
+    #: Minutes that a condition lasts before the owner is told; None for what happens at a moment.
     minutes = models.PositiveIntegerField(null=True, blank=True)
     created_at = models.DateTimeField(auto_now_add=True)
 
@@ -71,7 +71,7 @@ class QuietHours(models.Model):
     )
     begins = models.TimeField()
     ends = models.TimeField()
-    #: As the IANA calls it, such as Europe/Berlin.
+    #: Name of the time zone in the IANA database, such as Europe/Berlin.
     time_zone = models.CharField(max_length=64, default="UTC")
 
     class Meta:
@@ -115,18 +115,18 @@ class Delivery(Claimable):
 
 
 class Alert(models.Model):
-    """That a channel shall be told of something, once."""
+    """One happening that one channel is told of, once."""
 
     channel = models.ForeignKey(Channel, on_delete=models.CASCADE, related_name="alerts")
     kind = models.CharField(max_length=16, choices=Kind)
-    #: What tells this happening from all others.
+    #: Key that tells this happening from all others.
     key = models.CharField(max_length=120)
     job = models.ForeignKey(Job, null=True, on_delete=models.CASCADE, related_name="+")
     group = models.ForeignKey(InstanceGroup, null=True, on_delete=models.CASCADE, related_name="+")
-    #: Of its sentence, see `alerts.messages`.
+    #: Parameters of the alert's sentence, see `alerts.messages`.
     params = models.JSONField(default=dict)
     at = models.DateTimeField()
-    #: None: it is in no message yet.
+    #: Message that carries the alert; None: no message does yet.
     delivery = models.ForeignKey(Delivery, null=True, on_delete=models.CASCADE, related_name="alerts")
 
     class Meta:
@@ -135,7 +135,7 @@ class Alert(models.Model):
 
 
 class AlertMark(models.Model):
-    """How far the process that decides has looked. One row."""
+    """Position up to which events have been read. One row."""
 
     id = models.PositiveSmallIntegerField(primary_key=True, default=1)
     #: Number of the newest `JobEvent` that is not read again.

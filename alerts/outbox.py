@@ -30,7 +30,7 @@ __all__ = [
 
 logger = logging.getLogger(__name__)
 
-#: What the window of `messages_of` needs, and more.
+#: Span of deliveries that is read; `messages_of` needs a shorter one.
 _LOOK_BACK = timedelta(hours=1)
 _KEPT = timedelta(days=30)
 #: Sending takes 20 s at most (`alerts.senders`), and a message is never tried again sooner than after a minute.

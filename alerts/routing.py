@@ -31,7 +31,7 @@ class Rule:
     #: The owner may see everybody's trainings.
     sees_all: bool
     kind: str
-    #: None: all groups, and the owner's trainings only.
+    #: Group that the rule watches; None: the owner's trainings in all groups.
     group: int | None
     minutes: int | None
     created_at: datetime
@@ -40,7 +40,7 @@ class Rule:
 @dataclass(frozen=True)
 class Happening:
     kind: str
-    #: What tells it from all others.
+    #: Key that tells this happening from all others.
     key: str
     #: When it happened, or began.
     at: datetime
@@ -48,7 +48,7 @@ class Happening:
     #: The training and its owner; None: it is about the group.
     job: int | None = None
     owner: int | None = None
-    #: Of what lasts: for how long it has; None: it is over as it happens.
+    #: Seconds that the condition has lasted so far; None for what happens at a moment.
     lasted_seconds: float | None = None
     params: dict[str, Any] = field(default_factory=dict)
 
@@ -61,7 +61,7 @@ class NewAlert:
 
 
 def kind_of_event(old: str, new: str, reason: str) -> Kind | None:
-    """What an event of a training is an alert of; None: of nothing."""
+    """Return the kind of alert that a change of a training's state is; None: it is no alert."""
     if old != new and new == JobState.FAILED:
         return Kind.FAILED
     if old != new and new == JobState.SUCCEEDED:
@@ -93,7 +93,7 @@ def _concerns(rule: Rule, happening: Happening) -> bool:
 
 
 def _is_time(rule: Rule, happening: Happening) -> bool:
-    """What lasts long enough; and what happened since there is the rule."""
+    """Return whether a condition has lasted long enough for the rule, or an event is younger than the rule."""
     if happening.lasted_seconds is None:
         return happening.at >= rule.created_at
     return happening.lasted_seconds >= 60 * (rule.minutes or 0)

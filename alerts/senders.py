@@ -21,9 +21,9 @@ from alerts.messages import Message
 
 __all__ = ["NotDelivered", "Route", "send", "signature"]
 
-#: In all; and for each step of a connection.
+#: Seconds for a message in all, and for each step of a connection.
 _SECONDS, _STEP_SECONDS = 20.0, 10.0
-#: As Slack reads text, these begin mentions and links.
+#: Characters with which mentions and links begin in Slack's text, and what is sent instead.
 _SLACK_QUOTES = {ord("<"): "‹", ord(">"): "›"}
 
 
@@ -66,7 +66,7 @@ def send(route: Route, message: Message, now: float) -> None:
 
 
 def signature(secret: str, timestamp: str, body: bytes) -> str:
-    """What the header X-Tidepool-Signature has: an HMAC of the timestamp, a dot and the body."""
+    """Return the value of the header X-Tidepool-Signature: an HMAC of the timestamp, a dot and the body."""
     return "sha256=" + hmac.digest(secret.encode(), timestamp.encode() + b"." + body, hashlib.sha256).hex()
 
 
@@ -121,7 +121,7 @@ def _by_apprise(url: str, message: Message, who: str, quotes: dict[int, str]) ->
 
     warnings = _Warnings()
     logger = logging.getLogger("apprise")
-    # Its lines may hold addresses, which no log shall.
+    # The library's own lines may hold addresses, which no log may show.
     logger.propagate = False
     logger.addHandler(warnings)
     try:

@@ -42,7 +42,7 @@ class Caller:
 
 
 class Unknown(Exception):
-    """Whoever sends this is not known, or not for this; the text says what to do."""
+    """The sender is unknown, or may not send this; the text says what to do."""
 
 
 _known: dict[bytes, tuple[float, Caller]] = {}
@@ -117,7 +117,7 @@ def _user_of_the_site(request: ASGIRequest) -> User | AnonymousUser:
 
 
 async def address_with_ticket(scope: dict[str, Any], browser: str) -> str:
-    """Where a browser that is logged in to the site goes on to MLflow's own host name, which keeps a secret in it.
+    """Return the address at MLflow's own host name that lets a logged-in browser in, and sets a secret there.
 
     browser: the secret's digest.
     """

@@ -26,7 +26,7 @@ _CLOSED = re.compile(r"artifacts/presigned-.*|model-versions/transition-stage")
 _OTHERS = re.compile(r"/mlflow/(static-files/.+|get-artifact|model-versions/get-artifact|graphql|version|health)?")
 #: Sent by POST, and read nothing but.
 _READING_POSTS = re.compile(r"(.+/)?(search|search-datasets|batchGet|batchGetInfos|metrics)|traces/search|graphql")
-#: Of what a version of a model may be made.
+#: Sources that a model's version may be created from.
 _SOURCE = re.compile(r"(mlflow-artifacts|runs|models):/[A-Za-z0-9]")
 _SAFE_METHODS = frozenset({"GET", "HEAD"})
 

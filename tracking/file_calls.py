@@ -21,7 +21,7 @@ __all__ = ["Files"]
 _ADDRESS = re.compile(rf"{PREFIX}/(?:ajax-)?api/2\.0/mlflow-artifacts/artifacts(?:/(.*))?")
 _OF_A_RUN = f"{PREFIX}/get-artifact"
 _PIECE_BYTES = 1024**2
-#: What MLflow calls who may write.
+#: MLflow's names for permissions to write.
 _WRITING = frozenset({"EDIT", "MANAGE"})
 _READING = frozenset({"READ", "USE", *_WRITING})
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})

@@ -15,7 +15,7 @@ from tracking.models import ModelVersion
 __all__ = ["MAX_TRAININGS", "ROW_HEIGHT", "Lineage", "Source", "Step", "drawn", "lineage_of"]
 
 MAX_TRAININGS = 15
-#: In pixels, as the style sheet has it.
+#: Heights and widths in pixels, as the style sheet has them.
 ROW_HEIGHT, _GAP_WIDTH = 44, 48
 
 
@@ -58,7 +58,7 @@ class Lineage:
 
 
 def lineage_of(user: Asking, model: RegisteredModel) -> Lineage:
-    """Of the newest trainings with the model that the user sees."""
+    """Return the newest trainings with the model that the user may see."""
     jobs = visible_jobs(user).filter(model__model=model, validation=None)
     newest = list(jobs.select_related("initial_job").order_by("-pk")[:MAX_TRAININGS])
     versions: dict[int, list[ModelVersion]] = defaultdict(list)
@@ -77,7 +77,7 @@ def drawn(
     versions: Mapping[int, Sequence[ModelVersion]],
     trained: Mapping[int, Sequence[TrainedVersion]] = MappingProxyType({}),
 ) -> list[Source]:
-    """By dataset version, each with its newest training on top."""
+    """Return the steps by dataset version, each with its newest training on top."""
     steps: dict[int | None, list[Step]] = defaultdict(list)
     datasets: dict[int | None, DatasetVersion | None] = {}
     for job in jobs:

@@ -26,7 +26,7 @@ __all__ = ["Mirror", "metrics_of", "status_of"]
 
 logger = logging.getLogger(__name__)
 
-#: Of a call, by MLflow's limit; of a turn, so that a job with a long history keeps none waiting.
+#: Metrics per call, by MLflow's limit, and calls per turn, so that a long history keeps no other job waiting.
 _BATCH, _BATCHES = 1000, 10
 _RUNS_PER_TURN = 20
 _KEPT_PER_TURN = 200
@@ -34,7 +34,7 @@ _READINGS_EVERY = timedelta(seconds=10)
 _REGISTRY_EVERY = timedelta(seconds=15)
 #: Reports of a host that was away may come after a job's end.
 _LATE = timedelta(minutes=1)
-#: What a plain script prints may also come from itself, by MLflow's client, which sends it within some seconds.
+#: Time that a plain script's own MLflow client has to send metrics before the mirror sends what the script printed.
 _OWN_FIRST = timedelta(seconds=15)
 _MISSING = "RESOURCE_DOES_NOT_EXIST"
 _RELATED = ("owner", "run", "model__model", "dataset__dataset", "instance_group")

@@ -39,10 +39,10 @@ __all__ = [
 
 COOKIE = "tidepool_mlflow"
 ENTER = f"{PREFIX}/enter"
-#: Of a browser at that name, until it is let in.
+#: Cookie of a browser at MLflow's host name until it is let in.
 BROWSER = "tidepool_mlflow_browser"
 TICKET_SECONDS = 60
-#: In the row: the session that it came from; until it is entered, the digests of ticket and browser, and its end.
+#: Keys of the stored session: the site's session, and until entry the digests of ticket and browser, and the expiry.
 _OF, _TICKET, _BROWSER, _UNTIL = "mlflow_of", "mlflow_ticket", "mlflow_browser", "mlflow_until"
 _SALT = "tracking.entrance"
 
@@ -54,12 +54,12 @@ def is_at_mlflow_host(headers: dict[bytes, bytes]) -> bool:
 
 
 def ask_address(site: str) -> str:
-    """Where a browser goes for the secret of that name. site: where it comes back to, such as https://gpus.example.org."""
+    """Return the address that sets MLflow's secret. site: origin to return to, such as https://gpus.example.org."""
     return f"{settings.TIDEPOOL_MLFLOW_ORIGIN}{ENTER}?site={signing.dumps(site, salt=_SALT)}"
 
 
 def secret_of_browser(site: str, former: str) -> tuple[str, str] | None:
-    """What the browser keeps at that name, and where it goes on; None: the site has not sent it.
+    """Return the browser's new secret and its next address; None: the site has not sent it.
 
     site: as `ask_address` gives it. former: what it keeps already, so that two of its pages may ask at once.
     """
@@ -72,7 +72,7 @@ def secret_of_browser(site: str, former: str) -> tuple[str, str] | None:
 
 
 def ticket_address(request: ASGIRequest, browser: str) -> str:
-    """Where a browser with this session goes on. What stands behind # in its address stays there.
+    """Return the next address of a browser with this session. The part behind # in its address stays there.
 
     browser: the digest of the secret that it keeps at that name.
     """

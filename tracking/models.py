@@ -49,7 +49,7 @@ class UnsentCall(models.Model):
     """A call that a script logged while MLflow was away. The mirror sends it, the oldest first."""
 
     job = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="unsent_calls")
-    #: As `tracking.call_rules.Call`.
+    #: Name of the call, as in `tracking.call_rules.Call`.
     call = models.CharField(max_length=64)
     values = models.JSONField()
 
@@ -58,11 +58,11 @@ class ModelVersion(models.Model):
     """A version of a model in MLflow's registry whose source is a job's run; or the wish for one, without a number."""
 
     job = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="mlflow_versions")
-    #: Of the model in MLflow.
+    #: Name of the model in MLflow.
     name = models.CharField(max_length=256)
-    #: None: the mirror has not made it yet.
+    #: Number of the version in MLflow; None: the mirror has not created it yet.
     number = models.PositiveIntegerField(null=True, blank=True)
-    #: Where MLflow says that its files lie.
+    #: Address where MLflow says that the version's files lie.
     source = models.CharField(max_length=1024, blank=True, default="")
     #: `champion`, `staging`: what MLflow has in place of stages.
     aliases = models.JSONField(default=list)

@@ -12,9 +12,9 @@ from tracking.proxied_call import Answered
 
 __all__ = ["KEPT", "answer_for", "keep"]
 
-#: What is kept; a client asks for no more than that it has arrived.
+#: Calls that are kept while MLflow is away; their clients need no more than an acknowledgement.
 KEPT = frozenset({"runs/log-metric", "runs/log-batch", "runs/log-parameter", "runs/set-tag"})
-#: Of one training. A client sends one a second, so this is a day of it for a rank.
+#: Largest number of calls kept for one training. A client sends one a second, so this is a day of one rank.
 _MOST = 100_000
 
 

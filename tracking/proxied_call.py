@@ -14,7 +14,7 @@ Receive = Callable[[], Awaitable[Any]]
 Send = Callable[[Any], Awaitable[None]]
 Header = tuple[bytes, bytes]
 
-#: Of a call's body: MLflow's clients send 1 MB at most.
+#: Largest body of a call: MLflow's clients send 1 MB at most.
 _MAX_BODY_BYTES = 16 * 1024**2
 _CODES = {
     400: "INVALID_PARAMETER_VALUE",
@@ -22,7 +22,7 @@ _CODES = {
     403: "PERMISSION_DENIED",
     404: "RESOURCE_DOES_NOT_EXIST",
 }
-#: Its own pages run its own scripts and none else; it sets styles by attributes, and has a font in its style sheet.
+#: Policy for MLflow's pages: only their own scripts run; they set styles by attributes, and carry a font in a sheet.
 _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; "
     "font-src 'self' data:; connect-src 'self'; manifest-src 'self'; base-uri 'none'; form-action 'none'; "
@@ -51,7 +51,7 @@ class TooLarge(Answered):
 
 
 def error_of(status: int, sentence: str) -> dict[str, str]:
-    """As MLflow's clients read it."""
+    """Return the error in the shape that MLflow's clients read."""
     code = _CODES.get(status, "INTERNAL_ERROR" if status >= 500 else "BAD_REQUEST")
     return {"error_code": code, "message": sentence}
 
@@ -111,7 +111,7 @@ class Exchange:
         await self.answer(status, json.dumps(values).encode())
 
     async def refuse(self, status: int, sentence: str) -> None:
-        """As MLflow's clients read it, or as a person does whose browser opens a page."""
+        """Return the refusal as MLflow's clients read it, or as a page for a person's browser."""
         more = [(b"www-authenticate", b'Bearer realm="mlflow"')] if status == 401 else []
         if b"text/html" in self.headers.get(b"accept", b""):
             await self.answer(status, sentence.encode(), b"text/plain; charset=utf-8", *more)

@@ -134,7 +134,7 @@ class TrackingProxy:
         raise Answered(401, sentence)
 
     async def _send_to_own_host(self, exchange: Exchange) -> None:
-        """None of MLflow's scripts runs on the site's own host name, where it could do all that its reader may."""
+        """Refuse MLflow's pages on the site's own host name, where their scripts could do all that their reader may."""
         if not _is_page(exchange):
             raise Answered(403, f"MLflow's pages are at {settings.TIDEPOOL_MLFLOW_ORIGIN}{PREFIX}/.")
         browser = exchange.question("browser")
@@ -188,7 +188,7 @@ class TrackingProxy:
             method, f"http://localhost{PREFIX}/api/{path}", headers=headers, **what
         )
         is_json = answer.headers.get("content-type", "").startswith("application/json")
-        # What the auth app refuses it says in plain words.
+        # MLflow's auth app refuses in plain text.
         return answer.status_code, _values(answer.content) if is_json else error_of(answer.status_code, answer.text)
 
     def _client_here(self) -> httpx.AsyncClient:
@@ -208,7 +208,7 @@ def _is_page(exchange: Exchange) -> bool:
 
 
 def _site() -> str:
-    """Where people reach the site; else where trainings do."""
+    """Return the address where people reach the site, or else the one that trainings use."""
     return str(settings.TIDEPOOL_SITE_URL or settings.TIDEPOOL_MLFLOW_URL.removesuffix(PREFIX))
 
 

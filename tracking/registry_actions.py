@@ -1,4 +1,4 @@
-"""What people ask of MLflow's registry from our pages: register a training, give an alias, take weights over."""
+"""Actions on MLflow's registry from our pages: register a training, give an alias, take weights over."""
 
 import os
 import shutil
@@ -36,7 +36,7 @@ _NO_WEIGHTS = (
 
 
 def default_name(job: Job) -> str:
-    """Of the model in MLflow that the training becomes a version of: all users share these names."""
+    """Return the name of the MLflow model that the training becomes a version of: all users share these names."""
     return f"{job.owner.get_username()}.{job.model.model.name}".translate(_NOT_IN_NAMES)[:256]
 
 

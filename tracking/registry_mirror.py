@@ -102,7 +102,7 @@ def follow_registry(server: MlflowServer) -> None:
 
 
 def _aliases(server: MlflowServer) -> dict[tuple[str, int], list[str]]:
-    """By model and version. The list of versions does not have them."""
+    """Return the aliases by model and version, which the list of versions does not have."""
     aliases: dict[tuple[str, int], list[str]] = defaultdict(list)
     for model in _listed(server, "registered-models/search", "registered_models"):
         for each in model.get("aliases", []):

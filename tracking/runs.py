@@ -15,7 +15,7 @@ __all__ = ["ensure_run", "metric_key", "note_own_metrics", "run_path"]
 
 _MISSING = "RESOURCE_DOES_NOT_EXIST"
 _EXISTS = "RESOURCE_ALREADY_EXISTS"
-#: What MLflow takes of a parameter's value.
+#: Largest length of a parameter's value in MLflow.
 _MAX_VALUE = 6000
 #: Names of metrics that are noted of a script.
 _MOST_NAMES = 1000

@@ -28,7 +28,7 @@ class Sharing:
 
 
 def sharing_of(user: User, model: RegisteredModel) -> Sharing:
-    """Of the user's own experiment of a model."""
+    """Return the groups that the user's own experiment of a model is shared with, and those it could be shared with."""
     shares = list(ExperimentShare.objects.filter(owner=user, model=model).select_related("group").order_by("group"))
     groups = _own_groups(user).exclude(pk__in=[each.group_id for each in shares])
     return Sharing(shares, list(groups.order_by("name")))

@@ -1,4 +1,4 @@
-"""What our pages send about MLflow's registry."""
+"""Forms of our pages about MLflow's registry."""
 
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse

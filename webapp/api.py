@@ -40,7 +40,7 @@ class Search(GenericAPIView[Any]):
 class Schema(SpectacularAPIView):
     """This API's own description."""
 
-    #: Its own media type, and plain JSON for clients that ask for no other.
+    #: Renderers: OpenAPI's own media type, and plain JSON for clients that ask for no other.
     renderer_classes = [OpenApiJsonRenderer, OpenApiJsonRenderer2]
 
 

@@ -23,7 +23,7 @@ _NOT_READ = re.compile(r"^(?:import|export)\b.*", re.MULTILINE)
 
 @dataclass(frozen=True)
 class Bundles:
-    #: What the bundles hold, by the path of the module that imports the rest.
+    #: Text of each bundle, by the path of the module that imports the rest.
     texts: dict[str, str]
     #: Paths of what is in bundles, and asked for by no page itself.
     parts: frozenset[str]

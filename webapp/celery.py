@@ -18,7 +18,7 @@ class AliveStep(bootsteps.StartStopStep):  # type: ignore[misc]  # Celery has no
     requires = {"celery.worker.components:Timer"}
 
     def start(self, parent: Any) -> None:
-        from core.process import still_alive  # it needs Django's settings
+        from core.process import still_alive  # this import needs Django's settings
 
         parent.timer.call_repeatedly(_ALIVE_EVERY_SECONDS, still_alive)
 

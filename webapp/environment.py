@@ -199,7 +199,7 @@ def _new_secret_key(file: Path) -> str:
         descriptor = os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         with os.fdopen(descriptor, "w", encoding="ascii") as stream:
             stream.write(key)
-        # Of several processes that start at once, the first one's key stays.
+        # Several processes may start at once: the first one's key stays.
         try:
             os.link(scratch, file)
         except FileExistsError:

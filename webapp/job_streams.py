@@ -36,7 +36,7 @@ LOOK_SECONDS = 5.0
 #: For a reader to take what it was sent.
 SLOW_SECONDS = 30.0
 STREAMS_OF_USER, STREAMS = 30, 600
-#: Of a client that was refused for want of room.
+#: Seconds after which a client that was refused for want of room should try again.
 _RETRY_SECONDS = 10
 
 Scope = dict[str, Any]
@@ -73,7 +73,7 @@ class _Desk:
 class JobStreams:
     def __init__(self, application: Application) -> None:
         self._application = application
-        #: By user.
+        #: Number of open streams by user.
         self._open: Counter[int] = Counter()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -127,7 +127,7 @@ async def _send_all(following: Following, send: Send) -> None:
         await hub.subscribe(bell, job_topic(following.job), 0)
         await _follow(following, bell, send)
     except NotFound:
-        pass  # it may not be seen any more: the client asks again, and is told so
+        pass  # the user may not see the job any more: the client asks again, and is told so
     except TimeoutError:
         return  # nobody reads: the server closes what is left open
     finally:

@@ -81,7 +81,7 @@ def _route(request: HttpRequest) -> str:
 
 # --- rows that are only ever added ------------------------------------------------------------------------------------
 
-#: Of rows with neighbouring ids a later one may be committed first: so many are looked at again.
+#: Number of newest rows that are read again: a row with a lower id may be committed later.
 _LOOK_BACK = 1000
 
 

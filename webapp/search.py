@@ -15,7 +15,7 @@ from reports.models import Report
 
 __all__ = ["Hit", "find"]
 
-#: Of each kind: who needs more uses the list with its filter.
+#: Largest number of hits of each kind; for more there are the lists with their filters.
 HITS = 6
 MAX_LETTERS = 100
 

@@ -27,20 +27,20 @@ TIDEPOOL_HOME = _environment.folder("TIDEPOOL_HOME", BASE_DIR / ".tidepool")
 TIDEPOOL_DATA_ROOTS = _environment.folders("TIDEPOOL_DATA_ROOTS", TIDEPOOL_HOME / "data")
 TIDEPOOL_MODEL_ROOTS = _environment.folders("TIDEPOOL_MODEL_ROOTS", TIDEPOOL_HOME / "models")
 TIDEPOOL_RESULTS_ROOT = TIDEPOOL_HOME / "results"
-#: Where `manage.py up` says how its broker is reached, and by which password.
+#: File in which `manage.py up` stores the address and password of its broker.
 EMBEDDED_BROKER_FILE = TIDEPOOL_HOME / "run" / "broker-url"
 BROKER_IS_EMBEDDED = not _environment.text("TIDEPOOL_BROKER_URL", "")
 TIDEPOOL_BROKER_URL = _environment.own_broker_url(
     "TIDEPOOL_BROKER_URL",
     embedded_broker_url(EMBEDDED_BROKER_FILE, TIDEPOOL_HOME / "run" / "broker.sock"),
 )
-#: What a host that joins is told of the broker; "": none may join.
+#: Address of the broker for a host that joins; "": no host may join.
 TIDEPOOL_EXECUTOR_BROKER_URL = _environment.text("TIDEPOOL_EXECUTOR_BROKER_URL", "")
-#: What Prometheus may read /metrics with; "": administrators alone may.
+#: Token with which Prometheus may read /metrics; "": only administrators may.
 TIDEPOOL_METRICS_TOKEN = _environment.text("TIDEPOOL_METRICS_TOKEN", "")
 #: Touched by each turn of this process's loop, for health checks; "": none.
 TIDEPOOL_ALIVE_FILE = _environment.text("TIDEPOOL_ALIVE_FILE", "")
-#: Of `admin` in a new home; a random one where it is empty.
+#: Password of `admin` in a new home; a random one where it is empty.
 TIDEPOOL_ADMIN_PASSWORD = _environment.text("TIDEPOOL_ADMIN_PASSWORD", "")
 #: A host that has not reported for this long is LOST.
 TIDEPOOL_LEASE_SECONDS = _environment.number("TIDEPOOL_LEASE_SECONDS", 30, least=1)
@@ -52,29 +52,29 @@ TIDEPOOL_LAUNCH_SECONDS = _environment.number("TIDEPOOL_LAUNCH_SECONDS", 1800, l
 #: Full origins that may open the site and its websocket besides the one that the browser asked for.
 TIDEPOOL_ORIGINS = _environment.words("TIDEPOOL_ORIGINS", "")
 TIDEPOOL_HTTPS = _environment.flag("TIDEPOOL_HTTPS")
-#: What clients trust this site by; `dlicmd.py` is handed out with it. `up --wmla-ports` makes one.
+#: Certificate by which clients trust this site; `dlicmd.py` is handed out with it. `up --wmla-ports` creates one.
 TIDEPOOL_CERTIFICATE_FILE = _environment.folder("TIDEPOOL_CERTIFICATE_FILE", certificate_file(TIDEPOOL_HOME))
 #: Addresses and networks of the web servers in front: what these say about who asks is believed.
 TIDEPOOL_TRUSTED_PROXIES = _environment.networks("TIDEPOOL_TRUSTED_PROXIES")
 #: Caps of an uploaded archive: what is written, not what the archive says about itself.
 TIDEPOOL_UPLOAD_MAX_BYTES = int(_environment.number("TIDEPOOL_UPLOAD_MAX_BYTES", 2 * 1024**3, least=1))
 TIDEPOOL_UPLOAD_MAX_FILES = int(_environment.number("TIDEPOOL_UPLOAD_MAX_FILES", 10_000, least=1))
-#: What the prices of GPU-hours are in: a word or sign that stands behind amounts.
+#: Currency of the prices of GPU-hours: a word or sign that stands behind amounts.
 TIDEPOOL_CURRENCY = _environment.text("TIDEPOOL_CURRENCY", "EUR")
 
-#: Where users reach the site, such as https://gpus.example.org: for links in alerts; "": these have none.
+#: Address where users reach the site, such as https://gpus.example.org, for links in alerts; "": alerts have no links.
 TIDEPOOL_SITE_URL = _environment.text("TIDEPOOL_SITE_URL", "").rstrip("/")
 #: Addresses and networks beside the public ones that alerts may be sent to.
 TIDEPOOL_ALERT_NETWORKS = _environment.networks("TIDEPOOL_ALERT_NETWORKS")
 #: The mail server for alerts, as Apprise writes it; "": no alerts go by e-mail.
 TIDEPOOL_MAIL_URL = _environment.mail_url("TIDEPOOL_MAIL_URL")
 
-#: How many days at most a report may be read by a link without a log-in; 0: none may.
+#: Largest number of days for which a report may be read by a link without a log-in; 0 disables such links.
 TIDEPOOL_PUBLIC_REPORT_DAYS = int(min(3650, _environment.number("TIDEPOOL_PUBLIC_REPORT_DAYS", 0, least=0)))
 
 #: The socket on which MLflow's server listens; "": the site has none.
 TIDEPOOL_MLFLOW_SOCKET = _environment.text("TIDEPOOL_MLFLOW_SOCKET", "")
-#: Where trainings reach it, through the site; "": their scripts log nothing there by themselves.
+#: Address where trainings reach MLflow, through the site; "": scripts log nothing there by themselves.
 TIDEPOOL_MLFLOW_URL = _environment.text("TIDEPOOL_MLFLOW_URL", "")
 #: Host name of its own for its pages, such as https://mlflow.example.org; "": they are below the site's.
 TIDEPOOL_MLFLOW_ORIGIN = _environment.origin("TIDEPOOL_MLFLOW_ORIGIN")
@@ -171,10 +171,10 @@ STORAGES = {
     },
 }
 WHITENOISE_USE_FINDERS = not _collected
-# Of names without a hash; those with one are kept for good.
+# Seconds that browsers may cache files without a hash in their names; files with a hash are kept for good.
 WHITENOISE_MAX_AGE = 60
 
-# --- Who may come in --------------------------------------------------------------------------------------------------
+# --- Log-in -----------------------------------------------------------------------------------------------------------
 
 AUTHENTICATION_BACKENDS = ["axes.backends.AxesStandaloneBackend", "accounts.authentication.Passwords"]
 AUTH_PASSWORD_VALIDATORS = [

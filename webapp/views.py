@@ -31,7 +31,7 @@ __all__ = [
     "topic_number",
 ]
 
-#: Where WMLA's addresses begin; their clients print what is refused as it came.
+#: Beginnings of WMLA's addresses; their clients print a refusal as it came.
 _FOR_WMLA = ("/platform/", "/auth/", "/v1/preauth/")
 
 

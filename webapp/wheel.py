@@ -23,7 +23,7 @@ from tidepool.version import VERSION
 
 __all__ = ["WHEEL", "built_wheel", "client_wheel", "connect"]
 
-#: Its file's name, without the suffix; pip reads the version in it.
+#: Name of the wheel without the suffix; pip reads the version in it.
 WHEEL = f"tidepool_runtime-{VERSION}-py3-none-any"
 _BUILD = "import sys; from setuptools import build_meta; print(build_meta.build_wheel(sys.argv[1]))"
 _LEFT_OUT = shutil.ignore_patterns("__pycache__", "*.egg-info", "build", "compat")

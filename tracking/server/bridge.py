@@ -21,7 +21,7 @@ __all__ = ["authenticate", "main"]
 
 PROOF, USER, ADMIN = "X-Tidepool-Proof", "X-Tidepool-User", "X-Tidepool-Admin"
 
-#: What pandas imports where it is there: 36 MB, for kinds of files that this server does not read.
+#: Packages that pandas imports where it finds them: 36 MB, for kinds of files that this server does not read.
 _LEFT_OUT = ("pyarrow",)
 
 _proof = secrets.token_hex(32)

@@ -1,4 +1,4 @@
-"""What our pages show of MLflow, where the site has it: links to runs, versions, and the lineage of a model."""
+"""MLflow on our pages, where the site has it: links to runs and versions, and the lineage of a model."""
 
 from datetime import datetime
 from typing import Any
@@ -24,7 +24,7 @@ register = template.Library()
 
 @register.simple_tag
 def mlflow_run(job: Job) -> str:
-    """Where MLflow shows the job's run; "": the site has no MLflow, or there is no run yet."""
+    """Return the address of the job's run in MLflow; "": the site has no MLflow, or there is no run yet."""
     run = TrackedRun.objects.filter(job=job).first() if settings.TIDEPOOL_MLFLOW_SOCKET else None
     return run_path(run) if run is not None else ""
 
@@ -70,5 +70,5 @@ def lineage(context: dict[str, Any], model: RegisteredModel) -> dict[str, Any]:
 
 @register.filter
 def mlflow_version_path(version: ModelVersion) -> str:
-    """Where MLflow shows the version."""
+    """Return the address of the version in MLflow."""
     return f"/mlflow/#/models/{quote(version.name, safe='')}/versions/{version.number}"

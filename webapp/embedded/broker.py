@@ -118,7 +118,7 @@ def socket_url(socket: Path, password: str = "") -> str:
 
 
 def is_answering(socket: Path, password: str | None = None) -> bool:
-    # Who asks does so again and again: redis-py's own retries would answer no only after seconds.
+    # The caller asks again and again; redis-py's own retries would delay each refusal by seconds.
     at_once = Retry(NoBackoff(), 0)
     client = redis.Redis(unix_socket_path=str(socket), password=password, socket_timeout=1, retry=at_once)
     try:

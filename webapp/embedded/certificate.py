@@ -98,7 +98,7 @@ def _self_signed(key: ec.EllipticCurvePrivateKey, names: list[str], now: datetim
         .not_valid_before(now - _BACKDATED)
         .not_valid_after(now + _VALID)
         .add_extension(x509.SubjectAlternativeName(_general_names(names)), critical=False)
-        # Whoever trusts it trusts this server, and nothing that its key might sign.
+        # A client that trusts the certificate trusts this server, and nothing that its key might sign.
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(_SIGNS_ONLY, critical=True)
         .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)

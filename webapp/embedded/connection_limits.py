@@ -22,10 +22,10 @@ HEAD_SECONDS = 10.0
 HEAD_BYTES = 32 * 1024
 HEAD_FIELDS = 100
 OWING_OF_ADDRESS = 100
-#: What is younger counts for `OWING` alone: many that come at once are accepted before any of them is read.
+#: Seconds for which a new connection counts for `OWING` alone: many that come at once are accepted before any is read.
 OWING_SECONDS = 1.0
 OWING = 2000
-#: How often a body's pace is looked at, and the bytes that have to come meanwhile.
+#: Seconds between looks at a body's pace, and the bytes that have to arrive in between.
 BODY_SECONDS = 20.0
 BODY_BYTES = 10_000
 #: Messages of a websocket that wait for the consumer; see `jobs` and `live.js`: a page has a few topics.
@@ -134,7 +134,7 @@ class LimitedHttp(HttpToolsProtocol):
         self._timer = None
         if not self._owes_body():
             return
-        # Where reading is paused, it is the site that takes its time.
+        # While reading is paused, the site itself takes its time.
         if self._body_bytes < BODY_BYTES and not self.flow.read_paused:
             self.transport.abort()
         else:

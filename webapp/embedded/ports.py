@@ -19,7 +19,7 @@ __all__ = [
     "site_url",
 ]
 
-#: What WMLA's clients are written for: Conductor's and the deep-learning service's ports, by TLS and in the clear.
+#: Ports that WMLA's clients are written for: Conductor's and the deep-learning service's, by TLS and in the clear.
 WMLA_PORTS = "https:8643,http:8280,https:9243,http:9280"
 _LOOPBACK_HOSTS = frozenset({"127.0.0.1", "localhost", "[::1]"})
 
@@ -83,7 +83,7 @@ def check_port(address: str, port: int, choice: str = "") -> None:
     """`choice` is the option that names another port."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as probe:
-        # As the web server does: a port in TIME_WAIT is free.
+        # The option is the web server's own: with it a port in TIME_WAIT is free.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((address, port))

@@ -48,11 +48,11 @@ class StackSpecs:
 
     checkout: Path
     home: Path
-    #: Its address, for links in alerts; the environment may name another.
+    #: Address of the site, for links in alerts; the environment may name another.
     site: str
     #: Holds the embedded broker's address and password; None: the environment names another one.
     broker_file: Path | None
-    #: Where parts of the control plane find MLflow, by variable; {}: it is not installed.
+    #: Addresses of MLflow for the parts of the control plane, by variable; {}: MLflow is not installed.
     mlflow: Mapping[str, str] = field(default_factory=dict)
 
     def broker(self, program: BrokerProgram, socket: Path, password: str) -> ChildSpec:

@@ -32,7 +32,7 @@ class ChildSpec:
     command: list[str]
     environment: dict[str, str]
     folder: Path
-    #: What the kernel sends it when this process dies.
+    #: Signal that the kernel sends to the child when this process dies.
     death_signal: signal.Signals = signal.SIGKILL
     #: Descriptors that it inherits under the same number.
     descriptors: tuple[int, ...] = ()
@@ -43,7 +43,7 @@ class Child:
     spec: ChildSpec
     process: subprocess.Popen[bytes]
     backoff: Backoff = field(default_factory=_Backoff)
-    #: It has ended, and starts again when the backoff is over.
+    #: True after the process has ended, until the backoff is over and it starts again.
     is_waiting: bool = False
 
 

@@ -21,7 +21,7 @@ __all__ = ["main", "raise_open_files"]
 
 #: Connections and files, where the system allows so many: usual limits of 1024 are for programs that serve nobody.
 OPEN_FILES = 65_536
-#: Of what a browser sends at once.
+#: Largest websocket message from a browser.
 WEBSOCKET_BYTES = 16 * 1024
 
 
@@ -81,7 +81,7 @@ def _config(certificate: str | None) -> uvicorn.Config:
         # A frame is encoded once for all browsers, and would be compressed for each of them.
         ws_per_message_deflate=False,
         proxy_headers=False,  # webapp/client_addresses.py
-        # What browsers send by a websocket are short questions; a few of them may wait.
+        # Browsers send short questions by a websocket; a few of them may wait.
         ws_max_size=WEBSOCKET_BYTES,
         timeout_graceful_shutdown=2,
         ssl_certfile=certificate,

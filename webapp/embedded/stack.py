@@ -85,7 +85,7 @@ class Stack:
         procfs.become_subreaper()
         password = self._prepare_database()
         self._start_broker()
-        # Its events go over the broker.
+        # Filling the home publishes events over the broker.
         self._fill_home(password)
         broker.purge(["control", *(f"host.{name}" for name in self._hosts)])
         started = timezone.now()

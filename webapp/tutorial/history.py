@@ -12,7 +12,7 @@ __all__ = ["COUNT", "KINDS", "PACED", "PAUSE_SECONDS", "leave_history"]
 
 #: A training whose steps sleep: eight GPUs need no eight processors.
 PACED = Path(__file__).parents[2] / "examples" / "paced"
-#: Its parameters. Four GPUs make the first 3.4 times as fast, and no number of them makes the second faster than one.
+#: Parameters of the two kinds. Four GPUs make the first 3.4 times as fast; the second is never faster than on one.
 KINDS: dict[str, dict[str, float]] = {
     "scales": {"epochs": 14, "base": 0.01, "per-sample": 0.006, "sum": 0.01},
     "flat": {"epochs": 12, "base": 0.1, "per-sample": 0.001, "sum": 0.05},

@@ -25,7 +25,7 @@ __all__ = [
 
 #: From T1's submission to the change of T2's priority: two starts and two switches. Two looks come on top.
 _BEFORE_CHANGE_SECONDS = 17.0
-#: How long T1 shall go on after the change: as long as so many looks.
+#: Number of looks that T1 shall train on for after the change.
 _LOOKS_AFTER_CHANGE = 5
 #: While both train on one machine's CPUs, either may be this much faster than the short run was.
 _RATE_MARGIN = 1.4
@@ -63,7 +63,7 @@ class Seen:
 def moments(slots: int) -> list[Expected]:
     """The tutorial's table for a cluster of `slots` GPUs; 8 gives 1, 8, 4 and 4, 3 and 5, 8."""
     half = slots // 2
-    third = round(slots / 3)  # by priority 5000 : 10000, the rest to the larger fraction
+    third = round(slots / 3)  # priorities 5000 : 10000; the rest goes to the larger fraction
     return [
         Expected("T1 starts", 1, None),
         Expected("T1 takes every GPU", slots, None),

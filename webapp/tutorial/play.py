@@ -85,9 +85,9 @@ class MomentMissed(RuntimeError):
 class Tutorial:
     api: Api
     say: Callable[[str], None]
-    #: How long each moment is waited for.
+    #: Seconds to wait for each moment.
     deadline_seconds: float
-    #: How long each moment is left for people to look at.
+    #: Seconds to leave each moment for people to look at.
     look_seconds: float
     model: str = "digits-cnn"
     dataset: str = "digits"
