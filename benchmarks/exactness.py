@@ -28,7 +28,7 @@ from tests.runtime.lab import RUNTIME, SCRIPTS
 
 RANKS = (1, 2, 4)
 CHANGES = (1, 2, 4, 3, 2, 4, 1)
-#: What is resized, by name: arguments of the tests' script.
+#: Trainings that are resized, by name: arguments of the tests' script.
 TRAININGS = {"plain MLP": ["--epochs", "20", "--plain"], "BatchNorm, dropout": ["--epochs", "20"]}
 
 

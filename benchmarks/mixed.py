@@ -28,7 +28,7 @@ POLICIES = ("apart", "fairshare", *AIMS)
 
 #: Kind -> hosts, and how much faster it computes at most.
 KINDS = {"slow": (8, 1.0), "medium": (4, 2.0), "fast": (4, 4.0)}
-#: Which part of that an application makes use of: the rest of its time is spent on data, or on many small kernels.
+#: Share of a GPU's speed that an application uses: the rest of its time goes to data, or to many small kernels.
 _USED = {"bert": 1.0, "cifar10": 0.5, "deepspeech2": 0.7, "imagenet": 0.9, "ncf": 0.1, "yolov3": 0.8}
 
 

@@ -61,18 +61,18 @@ class Training:
     network: Callable[[], nn.Module]
     #: Samples of a step, over all ranks.
     batch: int
-    #: Of generated samples; 0: the digits.
+    #: Number of inputs of generated samples; 0: the digits.
     inputs: int = 128
 
     def data(self, folder: str) -> TensorDataset:
         return samples(self.inputs) if self.inputs else digits(folder)
 
 
-#: Those of `resize`, by their number of parameters, and that of `recovery`.
+#: Trainings of `resize`, by their number of parameters, and the one of `recovery`.
 TRAININGS = {
     "1M": Training(partial(layers, 128, 940, 940, CLASSES), batch=64),
     "25M": Training(partial(layers, 128, 3500, 3500, 3500, CLASSES), batch=32),
     "digits": Training(_example, batch=64, inputs=0),
 }
-#: Those of `soak`: small, so that a training bears many deaths in a short time.
+#: Trainings of `soak`: small, so that one bears many deaths in a short time.
 SOAKED = {"plain": _plain, "noisy": _noisy}

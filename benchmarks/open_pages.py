@@ -27,7 +27,7 @@ from tests.processes import NO_CHROMIUM, find_chromium
 ROUNDS, LONG_ROUNDS = 6, 30
 HOST = "gpu-host-2"
 BURN = "while True: pass"
-#: What each page shows of a host that is drained (`{}`: the word), and of a priority.
+#: Expressions that are true once a page shows a host as drained (`{}`: the word), and a priority.
 OF_HOST = {
     "Overview": "document.querySelector('[data-host=gpu-host-2] h3')?.textContent.includes('Draining') === {}",
     "Cluster": "document.getElementById('host-gpu-host-2')?.textContent.includes('draining') === {}",

@@ -188,7 +188,7 @@ def torchrun_steps(folder: Path, network: str) -> Steps:
             try:
                 settle(lambda done=done, size=size: _count(folder, size, done), SETTLE_STEPS[network])
             except AssertionError as stall:
-                # It happens to torchrun. Ours is measured all the same, and compared where there is something.
+                # torchrun stands still now and then. Ours is measured all the same, and compared with what there is.
                 sys.stderr.write(f"torchrun stood still at {size} ranks, the rest of its round is left out: {stall}\n")
                 break
             done = len(steps_of(folder))

@@ -18,7 +18,7 @@ class Result:
     min: float
     max: float
     n: int
-    #: What `ratio` compares with.
+    #: Name of the competitor that `ratio` compares with.
     competitor: str | None = None
     #: This median over the competitor's.
     ratio: float | None = None

@@ -43,7 +43,7 @@ ALONE_HOSTS = 2
 ANCHOR, POLLUX_GPU_HOURS = "workload-6", 1008.0
 #: With `--noise`: the slowest steps over the fastest, and how far measures are off.
 SPREAD, ERROR = 2.0, 0.2
-#: By which part of them steps differ from one run to the next.
+#: Relative difference of steps between one run and the next.
 JITTER = 1e-7
 
 

@@ -35,15 +35,15 @@ from tests.runtime.lab import Lab
 from tests.waiting import wait_until
 
 SIZE = 3
-#: Of quick ones from the moment when all train, before the latest of which a rank is killed.
+#: Number of quick steps, counted from when all ranks train, before the last of which a rank is killed.
 QUICK_STEPS = 10
-#: What the training is given for each death: the quick ones, and some while a replacement joins.
+#: Steps of the training for each death: the quick ones, and those until a replacement joins.
 STEPS_PER_KILL = 30
 STEPS_PER_EPOCH = 23
-#: In a slot, after which it is given back.
+#: Number of deaths in a slot, after which it is given back.
 DEATHS_PER_SLOT = 2
 NO_LIMIT = 1_000_000_000
-#: By mode: what is trained, and what the job is submitted with.
+#: Training and options of the submission, by mode.
 MODES: dict[str, tuple[str, dict[str, Any]]] = {
     "sum": ("plain", {"exactness": "sum"}),
     "bitwise": ("noisy", {"exactness": "bitwise", "virtual_ranks": 4}),

@@ -26,7 +26,7 @@ from tests.waiting import wait_until
 
 HOSTS, SLOTS_PER_HOST = 3, 2
 STEP_SECONDS = 0.1
-#: What is killed, by words of its command line; the title of a process of a job begins with what it is.
+#: Parts that are killed, by words of their command line; the title of a job's process begins with its role.
 PARTS = {
     "rank": "tidepool rank",
     "shim": "tidepool shim",

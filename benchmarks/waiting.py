@@ -36,7 +36,7 @@ def measure(trainings: int, only: str) -> list[Result]:
 
     from tests.factories import UserFactory
 
-    logging.disable(logging.WARNING)  # that nobody hears the news: there is no broker
+    logging.disable(logging.WARNING)  # there is no broker, and each event would log that nobody hears it
     settings.TIDEPOOL_RESULTS_ROOT = tempfile.mkdtemp(prefix="tidepool-")
     carol = UserFactory(is_staff=True, username="carol")
     client = signed_in(carol)

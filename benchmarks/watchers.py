@@ -21,7 +21,7 @@ import uvloop
 
 SENT = re.compile(rb'"sent": ([0-9.]+)')
 TEXT, PING, PONG = 1, 9, 10
-#: In place of a frame's length: the two bytes that follow say it.
+#: Marker in place of a frame's length: the two bytes that follow hold it.
 LONGER = 126
 SUBSCRIBE = json.dumps({"subscribe": "cluster", "after": 0}).encode()
 

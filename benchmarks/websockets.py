@@ -113,7 +113,7 @@ def _slow_connections(port: int) -> Iterator[None]:
         thread.join()
 
 
-#: What a slow connection begins with, and what it goes on with each second.
+#: First bytes of a slow connection, and the bytes that it sends each second.
 SLOW_WAYS = (
     (b"", b""),
     (b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Slow: ", b"a"),

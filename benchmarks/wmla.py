@@ -147,7 +147,7 @@ def reads(client: Any, size: int) -> list[Result]:
     results = [grown(f"log of {size >> 20} MB", lambda: client.get(f"{DLI}/execs/wmla-{job.pk}/log"))]
     log.unlink()
     with (folder / "model/train/weights.pth").open("wb") as stream:
-        stream.truncate(size)  # of zeros: they cost no disk, and zip stores them all the same
+        stream.truncate(size)  # zeros cost no disk, and zip stores them all the same
     return [*results, grown(f"result of {size >> 20} MB", lambda: client.get(f"{DLI}/execs/wmla-{job.pk}/result"))]
 
 

@@ -7,7 +7,7 @@ import torch
 from tidepool.torch import Session
 
 BATCH = 64
-#: In steps.
+#: Number of steps of an epoch.
 EPOCH = 25
 
 parser = argparse.ArgumentParser()

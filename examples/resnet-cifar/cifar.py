@@ -11,7 +11,7 @@ FOLDER = "cifar-10-batches-py"
 TRAINING = [f"data_batch_{number}" for number in range(1, 6)]
 TESTING = ["test_batch"]
 
-#: Of the colours over the whole training set.
+#: Mean and deviation of the colours over the whole training set.
 _MEAN = torch.tensor([0.4914, 0.4822, 0.4465]).view(3, 1, 1)
 _DEVIATION = torch.tensor([0.2470, 0.2435, 0.2616]).view(3, 1, 1)
 

@@ -24,7 +24,7 @@ def main() -> None:
     parser.add_argument("--train_dir", default="", help="where the trained weights go")
     parser.add_argument("--weights", default="", help="folder with weights to begin with")
     options, _ = parser.parse_known_args()
-    # As WMLA has it: the module with the form's values lies beside the folder for the weights.
+    # WMLA puts the module with the form's values beside the folder for the weights.
     sys.path.insert(0, str(Path(options.train_dir, "..")))
     import pth_parameter_mgr
 

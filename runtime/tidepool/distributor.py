@@ -139,7 +139,7 @@ class _Watch:
 
     distributor: TorchDistributor
     job: Job
-    #: Whose log was shown last, by attempt and member.
+    #: Attempt and member whose log was shown last.
     place: tuple[int, str] | None = None
     shown: set[tuple[int | None, str]] = field(default_factory=set)
     has_started: bool = False

@@ -28,7 +28,7 @@ from torch.utils.data import DataLoader, Dataset
 
 __all__ = ["FabricModel"]
 
-#: Of a callback that does nothing after an epoch.
+#: The method of a callback that does nothing after an epoch.
 _NO_END = Callback.on_epoch_end
 
 

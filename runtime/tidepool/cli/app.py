@@ -114,7 +114,7 @@ def run(arguments: list[str] | None = None) -> int:
         click.echo("Interrupted.", err=True)
         return Exit.INTERRUPTED
     except BrokenPipeError:
-        # Whoever read our output has enough of it, as `head` does; Python would complain at its end.
+        # The reader of our output has closed it, as `head` does; Python would complain at its end.
         sys.stdout = None
         return Exit.DONE
     except Exception as error:

@@ -74,7 +74,7 @@ def _offered(ctx: click.Context, what: str, begun: str) -> list[CompletionItem]:
 
 
 def _rows(profile: str | None, what: str) -> list[tuple[str, str]]:
-    """What is kept, if it is new; else what the site says, or where it is slow what is kept, however old."""
+    """Return the kept names if they are new, else the site's; where the site is slow, the kept ones however old."""
     kept = _kept().get(_place(resolve(None, None, profile), what), {"at": 0.0, "rows": []})
     if time.time() - kept["at"] < _KEPT_SECONDS:
         return [tuple(row) for row in kept["rows"]]

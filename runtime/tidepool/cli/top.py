@@ -60,7 +60,7 @@ class Screen:
     #: A question that is being answered: "priority", "cancel" or "".
     asking: str = ""
     typed: str = ""
-    #: Of the last command.
+    #: Answer to the last command.
     said: str = ""
 
 
@@ -177,7 +177,7 @@ def view(overview: Overview, screen: Screen, *, height: int) -> Any:
         hosts.append("\n")
     table = Table(box=None, expand=True, pad_edge=False, header_style="bold")
     for name, kind, width in _COLUMNS:
-        # Those without a width share what is left.
+        # Columns without a width share the rest of the line.
         table.add_column(
             name, justify=kind, no_wrap=True, overflow="ellipsis", width=width or None, ratio=None if width else 1
         )

@@ -24,10 +24,10 @@ class Submission:
 
     name: str
     model: str | int
-    #: None: the only one that the user may submit to.
+    #: Instance group; None: the only one that the user may submit to.
     instance_group: str | int | None
     max_slots: int
-    #: Of the model; None: the newest.
+    #: Version of the model; None: the newest.
     model_version: int | None = None
     min_slots: int = 1
     dataset: str | int | None = None
@@ -170,7 +170,7 @@ class Client:
         return Submission(
             name=name or f"{taken.model if taken else model}-{time.strftime('%Y%m%d-%H%M%S')}",
             model=taken.model if taken else model or "",
-            # By its number: the newest may be what another shell has sent since, or an earlier one of these files.
+            # The version is given by its number: another shell may have sent a newer one since.
             model_version=taken.version if taken else None,
             instance_group=group,
             dataset=dataset,

@@ -31,7 +31,7 @@ __all__ = ["MAX_CALL_BYTES", "Call", "as_package", "packed", "refuse_other_softw
 MAX_CALL_BYTES = 64 * 1024**2
 _MAX_SOURCE_BYTES = 1024**2
 _RUNTIME = Path(__file__).resolve().parents[2]
-#: What a message calls the things that nobody can send.
+#: Names in messages for objects that cannot be sent.
 _THINGS: tuple[tuple[type | tuple[type, ...], str], ...] = (
     (io.IOBase, "an open file"),
     (types.GeneratorType, "a generator"),
@@ -111,7 +111,7 @@ def refuse_other_software(call: Call, software: Mapping[str, Any]) -> None:
         )
 
 
-# --- what travels by value --------------------------------------------------------------------------------------------
+# --- modules that travel by value -------------------------------------------------------------------------------------
 
 
 @contextmanager
@@ -149,7 +149,7 @@ def _sources(function: Callable[..., Any]) -> dict[str, str]:
     return {name: text} if 0 < len(text) <= _MAX_SOURCE_BYTES else {}
 
 
-# --- what cannot travel -----------------------------------------------------------------------------------------------
+# --- objects that cannot travel ---------------------------------------------------------------------------------------
 
 
 def _why_not(name: str, function: Any, arguments: Sequence[Any], keywords: Mapping[str, Any], error: Exception) -> str:

@@ -35,7 +35,7 @@ class NotAllowed(TidepoolError):
 
 
 class NotFound(TidepoolError):
-    """It does not exist, or the user must not know."""
+    """The object does not exist, or the user may not know of it (HTTP 404)."""
 
 
 class InvalidRequest(TidepoolError):
@@ -47,7 +47,7 @@ class InvalidRequest(TidepoolError):
 
 
 class Conflict(TidepoolError):
-    """It would fit, but not in the state that things are in."""
+    """The request is valid but conflicts with the current state (HTTP 409)."""
 
 
 class Unreachable(TidepoolError):
@@ -71,9 +71,9 @@ class JobFailed(TidepoolError, RuntimeError):
         super().__init__(message, code=state)
         self.job = job
         self.state = state
-        #: That failed; None: it was not one rank, or it is not known.
+        #: Rank that failed; None: more than one did, or it is not known.
         self.rank = rank
-        #: Of the script's exception, such as "ValueError"; "": there is none.
+        #: Class of the script's exception, such as "ValueError"; "": there was none.
         self.kind = kind
-        #: Of the script, as its rank wrote it; "": there is none.
+        #: Traceback of the script, as its rank wrote it; "": there was none.
         self.traceback = traceback

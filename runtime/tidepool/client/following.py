@@ -24,7 +24,7 @@ _MEDIA_TYPE = "text/event-stream"
 #: A line of a log is shown up to 8 KiB, a piece has 64 KiB of them; no event is longer.
 _EVENT_BYTES = 4 * 1024**2
 
-#: None: the site is there, and nothing has changed.
+#: One change of a followed training; None: the site answers, and nothing has changed.
 Change = JobInfo | LogLine | MetricPoint | None
 
 
@@ -117,7 +117,7 @@ class Follower:
         except (NotFound, ValueError) as error:
             raise _NoStream from error
         except Unreachable as error:
-            # Where something came, the connection was lost: it goes on by another one.
+            # After a first piece of news the connection was lost: following continues by another one.
             if (begun and not heard) or error.code == "throttled":
                 raise _NoStream from error
             if not begun:

@@ -39,7 +39,7 @@ TRIES_FOR = 20.0
 _LONGEST_WAIT = 4.0
 #: A pause from which on it is said that it is tried again.
 _TOLD_WAIT = 0.5
-#: Of TLS: another try ends as this one did.
+#: TLS errors: another try would end in the same way.
 _UNTRUSTED, _NO_TLS = "CERTIFICATE_VERIFY_FAILED", "WRONG_VERSION_NUMBER"
 _BUSY = frozenset({502, 503, 504})
 _BY_STATUS: dict[int, type[TidepoolError]] = {401: NotLoggedIn, 403: NotAllowed, 404: NotFound, 409: Conflict}

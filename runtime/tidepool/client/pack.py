@@ -22,7 +22,7 @@ __all__ = ["MAX_BYTES", "Package", "archived", "package", "write_zip"]
 MAX_BYTES = 256 * 1024**2
 _LEFT_OUT = frozenset({"__pycache__", "node_modules", "venv", "env", "site-packages"})
 _SUFFIXES_LEFT_OUT = (".pyc", ".pyo", ".egg-info")
-#: As the site reads it beside a script.
+#: Name of the file of requirements that the site reads beside a script.
 _REQUIREMENTS = "requirements.txt"
 _SAY_NOTHING = frozenset({"train", "main", "run", "__main__", "script", "finetune"})
 _EPOCH = (1980, 1, 1, 0, 0, 0)
@@ -34,7 +34,7 @@ class Package:
     #: Paths below the folder, in order.
     files: tuple[Path, ...]
     total_bytes: int
-    #: By what the files were chosen, as the end of a sentence.
+    #: The rule by which the files were chosen, as the end of a sentence.
     chosen_by: str
     #: The script that was named; "": the site finds it.
     entry_point: str

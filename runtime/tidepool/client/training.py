@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Job", "info_of"]
 
-#: Of what is waited for with a limit the last seconds are asked for: a stream may be silent for as long.
+#: A wait with a time limit asks again and again in its last seconds: a stream may be silent for as long.
 _BY_ASKING_SECONDS, _PAUSE_SECONDS = 5.0, 0.2
 #: Bytes of received parts, and how many are there in all; None: not known.
 Progress = Callable[[int, int | None], object]
@@ -68,7 +68,7 @@ class Job:
         """Take over a state that somebody else has received."""
         self._info = info
 
-    # --- what is asked of it ------------------------------------------------------------------------------------------
+    # --- commands -----------------------------------------------------------------------------------------------------
 
     def cancel(self) -> JobInfo:
         """Stop it for good. Repeating this changes nothing."""
@@ -146,7 +146,7 @@ class Job:
                 f"Job {self.id} is {info.state}: {words}", job=self.id, state=info.state, traceback=traceback
             )
 
-    # --- what is known of it ------------------------------------------------------------------------------------------
+    # --- queries ------------------------------------------------------------------------------------------------------
 
     def why(self) -> Why:
         """The reason for its GPUs, or for having none."""
@@ -259,7 +259,7 @@ class Job:
         self._fetch("files/download/", {"path": path}, content)
         return content.getvalue()
 
-    # --- what it leaves -----------------------------------------------------------------------------------------------
+    # --- results ------------------------------------------------------------------------------------------------------
 
     def checkpoints(self) -> list[Checkpoint]:
         return [of(Checkpoint, row) for row in self._connection.rows(self._path("checkpoints/"))]

@@ -91,7 +91,7 @@ def _send_piece(connection: Connection, number: int, offset: int, piece: bytes) 
     raise AssertionError("the last try returns or raises")
 
 
-# --- what was begun before --------------------------------------------------------------------------------------------
+# --- uploads that were begun before -----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -167,7 +167,7 @@ def _remember(key: str, number: int | None) -> None:
         logger.warning("%s cannot be written (%s): after a cut all is sent again.", file, error)
 
 
-# --- as one file ------------------------------------------------------------------------------------------------------
+# --- several files as one ---------------------------------------------------------------------------------------------
 
 
 @contextmanager

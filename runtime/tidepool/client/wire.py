@@ -50,7 +50,7 @@ class Request:
     target: str
     headers: Mapping[str, str]
     body: Body | None = None
-    #: That may pass without a byte of the answer.
+    #: Seconds that may pass without a byte of the answer.
     seconds: float | None = None
 
 
@@ -195,7 +195,7 @@ class Wire:
     def _connected(self) -> HTTPConnection:
         while self._idle:
             connection = self._idle.pop()
-            # What can be read before anything was asked is the end that the site has set to it.
+            # A connection that is readable before anything was asked has been closed by the site.
             if connection.sock and not select.select([connection.sock], [], [], 0)[0]:
                 return connection
             connection.close()

@@ -13,7 +13,7 @@ import torch
 
 __all__ = ["OUTSIDE", "Kept", "Ledger"]
 
-#: In place of an epoch's number, for what is done outside of all epochs.
+#: Key in place of an epoch's number, for calls outside of all epochs.
 OUTSIDE = ""
 
 
@@ -45,11 +45,11 @@ class Kept(Protocol):
 class Ledger:
     def __init__(self) -> None:
         self.finished = 0
-        #: By epoch: completed loops over loaders, and what collective calls between them have given.
+        #: Completed loops over loaders, and results of collective calls between them, by epoch.
         self.loops: Counter[str] = Counter()
         self.calls: dict[str, list[bytes]] = {}
         self._kept: weakref.WeakValueDictionary[str, Kept] = weakref.WeakValueDictionary()
-        #: Those made in an epoch are kept until it is over: whoever joins meanwhile asks for them.
+        #: Results of the running epoch, kept until it is over: a replica that joins meanwhile asks for them.
         self._held: dict[str, list[Kept]] = {}
         #: Packed, of those that this process has not made yet.
         self._waiting: dict[str, bytes] = {}

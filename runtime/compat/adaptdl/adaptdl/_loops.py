@@ -75,7 +75,7 @@ class _Steps:
         self._drops = loader.drop_last
         samples, size = sample_count(loader.dataset), training_loop.position.effective_batch_size
         left_over = samples % size if self._drops and training_loop.adaptation is None and samples >= size else 0
-        #: Of a pass.
+        #: Number of samples of a pass.
         self.samples = samples - left_over
 
     def batches(self, feed: Feed) -> Iterator[Any]:

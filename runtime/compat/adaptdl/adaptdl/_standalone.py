@@ -15,7 +15,7 @@ from tidepool.torch.state.checkpoint_files import read_checkpoint, write_files
 
 __all__ = ["begin", "newest", "save", "write_state"]
 
-#: As a shell reports a program that SIGTERM has ended.
+#: Exit code that a shell reports for a program that SIGTERM has ended.
 _TOLD_TO_STOP = 143
 _PREFIX, _UNFINISHED, _OURS = "checkpoint-", "_checkpoint", "tidepool"
 

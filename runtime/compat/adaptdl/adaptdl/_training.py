@@ -85,13 +85,13 @@ class _Place:
     """The place of the script in its loops."""
 
     epoch: int | None = None
-    #: By epoch: loops begun, and collective calls made between loops.
+    #: Loops begun, and collective calls made between loops, by epoch.
     begun: Counter[str] = field(default_factory=Counter)
     called: Counter[str] = field(default_factory=Counter)
     #: Accumulators made.
     made: Counter[str] = field(default_factory=Counter)
     source: Source | None = None
-    #: What is left to do about a loop that the script has left: done when it comes to the next thing.
+    #: Work that is left after a loop that the script has left: done at the script's next call.
     left: Callable[[], None] | None = None
     #: The session does not know yet that an epoch of the script is over, or a loop outside of all.
     epoch_is_over: bool = False
@@ -123,7 +123,7 @@ class Training:
         self._has_stepped: list[torch.optim.Optimizer] = []
         self._has_warned = False
 
-    # --- who trains together ---
+    # --- membership ------------
 
     @property
     def rank(self) -> int:
@@ -330,7 +330,7 @@ class Training:
         assert script_loop is not None
         self.end_loop_outside()
         put_back, self._put_back = self._put_back, None
-        if put_back is not None:  # what the script has done while it caught up
+        if put_back is not None:  # the script changed this while it caught up
             put_back()
         if training_loop.transitions.state.carried:
             script_loop.carry_on()
@@ -359,7 +359,7 @@ class Training:
         if self.script_loop is None:
             return self._step_alone(real)
         result = self.script_loop.step(name, real)
-        if self.script_loop.is_whole:  # in vain too, after a death: what it was to use is summed anew
+        if self.script_loop.is_whole:  # after a death the gradients are summed anew, so this step is in vain
             self._has_stepped.append(optimizer)
         return result
 
@@ -387,7 +387,7 @@ class Training:
         assert self.training_loop is not None
         return self.training_loop.adaptation.factors if self.training_loop.adaptation else ()
 
-    # --- what replicas tell each other ---
+    # --- collective calls between replicas ---
 
     def gathered(self, value: object) -> list[Any]:
         """Return the values of all replicas, in order. Between loops, the ledger answers calls made before."""

@@ -28,7 +28,7 @@ from _wmla.options import Parts
 __all__ = ["Driver", "Hyperparameters", "Plan", "Progress", "takes"]
 
 RESULTS = "val_dict_list.json"
-#: Of a step's record, no metrics of the script.
+#: Fields of a step's record that are not metrics of the script.
 _BOOKKEEPING = {*StepRecord.__struct_fields__, "samples_per_second", "learning_rate"}
 #: Parameters by which a logger of the newer generation is known.
 _NEWER = {"metrics", "epoch"}
@@ -42,7 +42,7 @@ class Plan:
     samples: int
     #: The most GPUs.
     engines: int
-    #: In epochs; 0: never.
+    #: Number of epochs between checkpoints; 0: none are written.
     checkpoint_freq: int
     #: Whether callbacks are told in the end that they can export the model.
     exports: bool
@@ -61,7 +61,7 @@ class Progress:
     begun: int = -1
     #: Ranks that compute in that epoch; None: all.
     most_ranks: int | None = None
-    #: What each validation found: `steps`, and the metrics by name.
+    #: Results of the validations: `steps`, and the metrics by name.
     results: list[dict[str, Any]] = field(default_factory=list)
     #: The driver's newest entry: in a checkpoint, that of the rank which wrote it.
     ledger: str = ""
@@ -93,7 +93,7 @@ class Driver:
         #: Records of an earlier attempt, which the driver's logger has not been told of.
         self._earlier: list[dict[str, Any]] = []
 
-    # --- what every rank calls ---
+    # --- calls that every rank makes ---
 
     def begin_epoch(self, epoch: int) -> None:
         self.follow()
@@ -224,7 +224,7 @@ class Driver:
         self._earlier = []
         return records
 
-    # --- who is the driver ---
+    # --- choice of the driver ---
 
     def _take_over(self) -> None:
         if self._on_duty:
@@ -334,14 +334,14 @@ def _most(function: Callable[..., Any]) -> int | None:
     )
 
 
-# --- what callbacks change in the optimizer ---
+# --- changes of the optimizer by callbacks ----
 
 
 class Hyperparameters:
     """Hyperparameters of an optimizer when this is made: numbers, and tuples of numbers, of each parameter group."""
 
     def __init__(self, optimizer: torch.optim.Optimizer) -> None:
-        #: Its parameter groups are other objects once it has received state.
+        #: The optimizer replaces its parameter groups when it receives state, so they are found by number.
         self._optimizer = optimizer
         self._places = [(number, key) for number, group in enumerate(optimizer.param_groups) for key in _numeric(group)]
         self.count = len(self.read())

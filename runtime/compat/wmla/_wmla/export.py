@@ -11,7 +11,7 @@ import torch
 
 __all__ = ["can_write_onnx", "write_onnx", "zip_weights"]
 
-#: What torch imports to write ONNX.
+#: Packages that torch imports to write ONNX.
 _ONNX_PACKAGES = ("onnx", "onnxscript")
 #: A larger model keeps its weights in a file beside the ONNX file, which may not exceed 2 GiB.
 _ONE_FILE_BYTES = 3 * 1024**3 // 2
@@ -49,7 +49,7 @@ def write_onnx(model: torch.nn.Module, sample: Callable[[], Any], file: Path) ->
             external_data=_bytes_of(model) > _ONE_FILE_BYTES,
             verbose=False,
         )
-    except Exception as error:  # of whatever kind: this model has something that ONNX has not
+    except Exception as error:  # any error: the model has something that ONNX has not
         warnings.warn(f"The model is not saved as ONNX: {type(error).__name__}: {error}", stacklevel=2)
         return False
     return True

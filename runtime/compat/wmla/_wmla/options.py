@@ -24,9 +24,9 @@ _SPELLINGS = {
 #: The fifth to eighth argument by position, in the newer generation.
 _NEWER_ORDER = ("metrics", "worker_logger", "driver_logger", "enable_onnx")
 _OLDER_ORDER = ("driver_logger", "worker_logger", "user_callback", "enable_onnx")
-#: What is decided elsewhere: a job's resources when it is submitted.
+#: Options that are decided elsewhere: a job's resources are given when it is submitted.
 HINTS = frozenset({"worker_memory", "driver_memory", "worker_num", "worker_device_num", "hardware_spec"})
-#: Of Keras.
+#: Options of Keras.
 _OTHER_BACKENDS = frozenset({"keras_custom_objects"})
 
 

@@ -24,7 +24,7 @@ class Accumulator(MutableMapping[Any, Any]):
         if ours.place.source is not None:
             raise RuntimeError("an Accumulator cannot be made in a loop over an AdaptiveDataLoader")
         key = ours.place.key
-        #: By epoch, what blocks have begun with: for a replica that replays them.
+        #: Values that blocks began with, by epoch, for a replica that replays them.
         self._history: dict[str, list[dict[Any, Any]]] = {}
         self._results: dict[Any, Any] = dict(*args, **kwargs)
         self._updates: dict[Any, Any] = {}
@@ -58,13 +58,13 @@ class Accumulator(MutableMapping[Any, Any]):
         for updates in ours.summed_up(lambda: self._updates):
             self.add(updates)
         self._updates = {}
-        if ours.place.source is None:  # what is in a loop's body is not replayed
+        if ours.place.source is None:  # a loop's body is not replayed
             history.append(copy.deepcopy(self._results))
         else:
             self._blocks[key] -= 1
         return self._results
 
-    # --- as the training carries it along ---
+    # --- State that the training carries along ---
 
     def pack(self) -> bytes:
         return pickle.dumps((self._history, self._results))
@@ -92,7 +92,7 @@ class Accumulator(MutableMapping[Any, Any]):
     def hold(self, held: tuple[dict[Any, Any], dict[Any, Any]] | None) -> None:
         self._results, self._updates = held or ({}, {})
 
-    # --- as a dict ---
+    # --- Methods of a dict ---
 
     def update(self, *args: Any, **kwargs: Any) -> None:
         """Add the values, unlike a dict's `update`."""

@@ -16,7 +16,7 @@ def remaining_epochs_until(epoch: int) -> Iterator[int]:
 
 
 def current_epoch() -> int | None:
-    """None outside of a loop over epochs."""
+    """Return the number of the epoch; None outside of a loop over epochs."""
     return training().place.epoch
 
 

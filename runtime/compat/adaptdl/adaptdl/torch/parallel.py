@@ -17,7 +17,7 @@ from adaptdl.torch.scaling_rules import AdamScale, AdaScale, LEGWScale, ScalingR
 
 __all__ = ["AdaptiveDataParallel"]
 
-#: Of DistributedDataParallel, whose work is done otherwise here.
+#: Arguments of DistributedDataParallel, whose work is done otherwise here.
 _DDP = frozenset(inspect.signature(torch.nn.parallel.DistributedDataParallel.__init__).parameters) - {"self", "module"}
 
 
@@ -43,7 +43,9 @@ class AdaptiveDataParallel(torch.nn.Module):
         super().__init__()
         if unknown := sorted(kwargs.keys() - _DDP):
             raise TypeError(f"AdaptiveDataParallel has no argument {unknown[0]!r}")
-        if isinstance(mp_scaler, ScalingRuleBase):  # in its place, as before AdaptDL had scalers, and in its examples
+        if isinstance(
+            mp_scaler, ScalingRuleBase
+        ):  # AdaptDL took the rule here before it had scalers, and its examples still do
             mp_scaler, scaling_rule = None, scaling_rule or mp_scaler
         if mp_scaler is not None and not isinstance(mp_scaler, torch.amp.GradScaler):
             raise TypeError(f"mp_scaler is a {type(mp_scaler).__name__}: give a torch.amp.GradScaler, or nothing")

@@ -24,7 +24,7 @@ class Measured(Protocol):
 class ScalingRuleBase:
     """Subclass it with a `scale_lr` of your own."""
 
-    #: As Tidepool knows it; None: by `scale_lr`.
+    #: Name of the rule in Tidepool; None: `scale_lr` decides.
     rule: Rule | None = None
     warm_up_samples = 0.0
 
