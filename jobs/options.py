@@ -32,17 +32,17 @@ __all__ = [
     "options_shown",
 ]
 
-#: Shown in place of a value that others may not read.
+#: Mask for values that others may not read.
 MASK: Final = "••••••"
 
 MAX_PRIORITY: Final = 10_000
 _MAX_INTEGER: Final = 2**31 - 1
-#: Texts that may have more characters than this have several lines.
+#: Number of characters above which a text field has several lines.
 _LINE: Final = 1000
 
 
 class OptionColumns(models.Model):
-    """The columns of a job's options."""
+    """Columns of a job's options."""
 
     class Exactness(models.TextChoices):
         SUM = "sum"
@@ -55,7 +55,7 @@ class OptionColumns(models.Model):
         OFF = "off"
 
     class Autolog(models.TextChoices):
-        """Whether frameworks log to MLflow by themselves."""
+        """Whether frameworks log to MLflow automatically."""
 
         ON = "on"
         OFF = "off"
@@ -94,18 +94,18 @@ class OptionColumns(models.Model):
 
     @property
     def samples_per_step(self) -> int | None:
-        """Samples of a step over all ranks; None: the script decides."""
+        """Samples per step over all ranks; None: the script decides."""
         return self.effective_batch_size
 
     @property
     def most_checkpoints(self) -> int:
-        """Number of checkpoints that stay on the disk, beside those that somebody keeps."""
+        """Number of checkpoints that stay on disk, in addition to those that users keep."""
         return self.checkpoints_kept or KEPT_CHECKPOINTS
 
 
 @dataclass(frozen=True)
 class Option:
-    #: The option as sentences call it.
+    #: Name of the option in sentences.
     words: str
     help: str
     #: The label on the Train page; "": only the API takes the option.
@@ -114,17 +114,17 @@ class Option:
     #: Limits of a whole number.
     least: int = 0
     most: int = _MAX_INTEGER
-    #: Values with their labels, where the option is no number.
+    #: Values with their labels, if the option is not a number.
     choices: Sequence[tuple[str, str]] = ()
     #: The value is a mapping of names to texts, whose texts are shown masked.
     is_variables: bool = False
-    #: Greatest length of a text; 0: the value is no text.
+    #: Largest length of a text; 0: the value is not a text.
     most_characters: int = 0
     #: The text is a regular expression (RE2).
     is_pattern: bool = False
     #: The meaning of None, as the end of a sentence.
     absent: str = ""
-    #: First value on the Train page, where that is not the default.
+    #: Initial value on the Train page, if not the default.
     initial: int | None = None
     #: The template of the Train page places the field by its name.
     is_placed: bool = False
@@ -156,20 +156,20 @@ class Option:
 
     @property
     def limit(self) -> str:
-        """Return the limit of a whole number; "" where the value is none."""
+        """Return the limits of a whole number; "" for other values."""
         if self.is_variables or self.most_characters or self.choices:
             return ""
         return f"from {self.least} to {self.most}" if self.most < _MAX_INTEGER else f"of {self.least} or more"
 
     @property
     def limit_sentence(self) -> str:
-        """Return what the value must be, as the rest of a sentence that begins with `words`."""
+        """Return the valid values, as the rest of a sentence that begins with `words`."""
         if self.choices:
             return f"is {' or '.join(repr(str(value)) for value, _ in self.choices)}"
         return f"must be a whole number {self.limit}"
 
     def help_with(self, absent: str) -> str:
-        """The help and the meaning of None, which a form calls "Empty" and the API "Absent"."""
+        """Return the help with the meaning of None, which a form calls "Empty" and the API "Absent"."""
         return f"{self.help} {absent}: {self.absent}" if self.absent else self.help
 
 
@@ -253,7 +253,7 @@ class Options:
         shown=str,
         is_placed=True,
     )
-    #: Of exactness bitwise only.
+    #: Only for exactness bitwise.
     virtual_ranks: int | None = _option(
         "The number of virtual ranks",
         "Parts that each step is computed in, for good; it can have no more GPUs than that.",
@@ -409,7 +409,7 @@ def option_values(row: "Options | OptionColumns") -> dict[str, Any]:
 
 
 def options_of_validation(trained: OptionColumns) -> dict[str, Any]:
-    """Return the options of a run that measures the weights of a training, on one GPU and without checkpoints."""
+    """Return the options of a run that evaluates the weights of a training, on one GPU and without checkpoints."""
     same = {name: getattr(trained, name) for name in ("seed", "effective_batch_size", "requirements")}
     return {**same, "max_slots": 1, "checkpoint_seconds": 0}
 

@@ -1,6 +1,6 @@
-"""The rule for what may be asked of a job in its state: buttons show its refusal beforehand, and actions raise it.
+"""The actions that a job's state allows: buttons show the refusal in advance, and actions raise it.
 
-A job's owner and administrators may ask the same of it. For everybody else it does not exist: see `visible_jobs`.
+A job's owner and administrators have the same rights. Other users cannot see the job: see `visible_jobs`.
 """
 
 from enum import StrEnum
@@ -15,11 +15,11 @@ class Verb(StrEnum):
     SUSPEND = "suspend"
     RESUME = "resume"
     CANCEL = "cancel"
-    #: Of the priority and of the most GPUs.
+    #: Change the priority or the maximum of GPUs.
     CHANGE = "change"
-    #: Of the fewest GPUs, and of the GPUs of a job that is not elastic.
+    #: Change the minimum of GPUs, or the GPUs of a job that is not elastic.
     CHANGE_START = "change_start"
-    #: For ranks that stay after others have ended.
+    #: Postpone the end of ranks that stay after others have exited.
     WAIT = "wait"
 
 
@@ -33,7 +33,7 @@ class Refusal(StrEnum):
     NOBODY_STAYS = "nobody_stays"
 
 
-#: The verbs that have a button on a job's page.
+#: Verbs with a button on a job's page.
 BUTTONS = (Verb.SUSPEND, Verb.RESUME, Verb.CANCEL)
 _WORDS = {Verb.CANCEL: "stop", Verb.CHANGE_START: "change"}
 _SENTENCES = {
@@ -48,7 +48,7 @@ _SENTENCES = {
 
 
 class Refused(Conflict):
-    """The job's state does not allow what is asked."""
+    """The job's state does not allow the action."""
 
     default_code = "stale_job"
 
@@ -58,9 +58,9 @@ class Refused(Conflict):
 
 
 def refusal(verb: Verb, state: str, after_stop: str = "") -> Refusal | None:
-    """The reason why a job in this state does not take the verb; None where it does.
+    """Return why a job in this state does not allow the verb; None if it does.
 
-    after_stop: the state that a job which is being preempted gets once it has stopped.
+    after_stop: the state that a preempted job enters once it has stopped.
     """
     if state in TERMINAL:
         return Refusal.OVER
@@ -78,7 +78,7 @@ def refusal(verb: Verb, state: str, after_stop: str = "") -> Refusal | None:
 
 
 def refusals_by_state() -> dict[str, dict[str, str]]:
-    """State -> verb of a button -> the sentence why not, or "" where it is possible."""
+    """Return state -> verb of a button -> sentence why not, or "" if possible."""
     return {state.value: {verb.value: _sentence(verb, refusal(verb, state)) for verb in BUTTONS} for state in JobState}
 
 

@@ -1,4 +1,4 @@
-"""`/api/v1/jobs/adaptdl/`: a training as AdaptDL's clusters take it."""
+"""`/api/v1/jobs/adaptdl/`: submission of an AdaptDLJob."""
 
 from typing import IO, Any
 
@@ -22,7 +22,7 @@ __all__ = ["AdaptDLJob"]
 
 
 class ManifestParser(BaseParser):
-    """The body is the manifest; the other fields stand in the address."""
+    """Parser of a request whose body is the manifest and whose query string has the other fields."""
 
     media_type = "application/yaml"
 
@@ -38,9 +38,11 @@ class ManifestInput(StrictSerializer):
     manifest = serializers.CharField(
         max_length=MANIFEST_CHARACTERS, trim_whitespace=False, help_text="An AdaptDLJob in YAML."
     )
-    model = ReferenceField(help_text="Whose code it runs: there are no images here.")
-    model_version = serializers.IntegerField(default=None, allow_null=True, help_text="Its number; absent: the newest.")
-    dataset = ReferenceField(default=None, allow_null=True, help_text="Not wanted where the script reads none.")
+    model = ReferenceField(help_text="The model whose code it runs: images are not used.")
+    model_version = serializers.IntegerField(
+        default=None, allow_null=True, help_text="Version number; absent: the newest."
+    )
+    dataset = ReferenceField(default=None, allow_null=True, help_text="Leave it out if the script reads no dataset.")
     instance_group = ReferenceField()
 
 
@@ -56,8 +58,8 @@ class AdaptDLJob(GenericAPIView[Job]):
     def post(self, request: Request) -> Response:
         """Submit an AdaptDLJob: its command, environment, minReplicas, maxReplicas and preemptible.
 
-        With `Content-Type: application/yaml` the body is the manifest and the other fields stand in the address. What
-        has no meaning here (images, volumes, node selectors) is named in an event of the training.
+        With `Content-Type: application/yaml` the body is the manifest and the query string has the other fields. An
+        event of the training names the fields without effect (images, volumes, node selectors).
         """
         given, user = validated(ManifestInput, request.data), signed_in(request)
         manifest = read_manifest(given.pop("manifest"))

@@ -1,4 +1,4 @@
-"""Actions on many jobs at once, the list of jobs as CSV, and the user's saved filters of it."""
+"""Bulk actions on jobs, the list of jobs as CSV, and the user's saved filters."""
 
 import json
 from collections.abc import Callable
@@ -32,7 +32,7 @@ __all__ = ["JobBulk", "JobExport", "SavedFilterDetail", "SavedFilterList"]
 
 _BIGGEST_ID = 2**63 - 1
 _BIGGEST_EVENT = 2**31 - 1
-#: One of each thing that can be undone.
+#: Largest number of events of a job in an undo: one for each kind of change.
 _MOST_EVENTS = 3
 
 _COLUMNS: dict[str, Callable[[Job], Cell]] = {
@@ -83,9 +83,9 @@ class BulkInput(serializers.Serializer[Any]):
         help_text=f"Ids, at most {MAX_JOBS}, for the actions `cancel`, `priority` and `tag`.",
     )
     add = TagsField(help_text="Tags, for the action `tag`.")
-    remove = TagsField(help_text="The same.")
+    remove = TagsField(help_text="Tags, for the action `tag`.")
     priority = serializers.IntegerField(required=False, help_text="1 to 10000, for the action `priority`.")
-    changes = ChangeField(many=True, default=list, help_text="As they were answered, for the action `undo`.")
+    changes = ChangeField(many=True, default=list, help_text="`changes` of an earlier response, for the action `undo`.")
 
 
 class RefusalOutput(serializers.Serializer[Any]):
@@ -98,7 +98,7 @@ class RefusalOutput(serializers.Serializer[Any]):
 class BulkOutput(serializers.Serializer[Any]):
     done = serializers.ListField(child=serializers.IntegerField())
     refused = RefusalOutput(many=True)
-    changes = ChangeField(many=True, help_text="What the action `undo` takes to undo it.")
+    changes = ChangeField(many=True, help_text="Input of the action `undo` that reverts it.")
 
 
 class JobBulk(GenericAPIView[Job]):
@@ -106,7 +106,7 @@ class JobBulk(GenericAPIView[Job]):
 
     @extend_schema(request=BulkInput, responses=BulkOutput)
     def post(self, request: Request) -> Response:
-        """Stop many jobs, give them a priority or tags, or undo a priority. Those that refuse are listed."""
+        """Stop jobs, set their priority, change their tags, or undo a change of priority. Refused jobs are listed."""
         outcome = _carried_out(validated(BulkInput, request.data), signed_in(request))
         changes = [{"job": job, "events": events} for job, events in outcome.changes.items()]
         return Response(BulkOutput({**asdict(outcome), "changes": changes}).data)
@@ -136,7 +136,7 @@ class JobExport(GenericAPIView[Job]):
 
     @extend_schema(filters=True, responses={(200, "text/csv"): OpenApiTypes.STR})
     def get(self, request: Request) -> StreamingHttpResponse:
-        """Every job of the list as CSV. Text that a spreadsheet would run begins with an apostrophe."""
+        """Return every job of the list as CSV. Text that a spreadsheet would execute is prefixed with an apostrophe."""
         wanted = JobFilter(joined_columns(request.query_params))
         extra = extra_columns(wanted.chosen_columns)
         rows = (
@@ -150,7 +150,7 @@ class JobExport(GenericAPIView[Job]):
 class SavedFilterInput(serializers.Serializer[Any]):
     name = serializers.CharField(max_length=10_000, trim_whitespace=False)
     parameters = serializers.CharField(
-        max_length=10_000, help_text="As an address of `jobs/` has them: `state=FAILED&within=7d`."
+        max_length=10_000, help_text="Query string of `jobs/`, such as `state=FAILED&within=7d`."
     )
 
 
@@ -179,7 +179,7 @@ class SavedFilterList(ListAPIView[SavedFilter]):
 
 
 class SavedFilterDetail(APIView):
-    @extend_schema(responses={204: OpenApiResponse(description="It is forgotten.")})
+    @extend_schema(responses={204: OpenApiResponse(description="The filter is deleted.")})
     def delete(self, request: Request, filter_id: int) -> Response:
         forget_filter(signed_in(request), filter_id)
         return Response(status=204)

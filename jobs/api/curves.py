@@ -1,4 +1,4 @@
-"""The pattern by which the log of a plain script is read."""
+"""The pattern that parses the log of a plain script."""
 
 from typing import Any
 
@@ -29,7 +29,7 @@ class ReadLineOutput(serializers.Serializer[Any]):
 class JobLogPattern(JobView):
     @extend_schema(request=LogPatternInput, responses=JobOutput)
     def put(self, request: Request, job: int) -> Response:
-        """Have the log read again by this pattern; the curves that it gave begin anew."""
+        """Parse the log again with this pattern; its curves start anew."""
         pattern = validated(LogPatternInput, request.data)["pattern"]
         change_log_pattern(self.get_object().pk, pattern, signed_in(request).get_username())
         return Response(JobOutput(self.get_object()).data)
@@ -38,6 +38,6 @@ class JobLogPattern(JobView):
 class JobLogPatternTrial(JobView):
     @extend_schema(operation_id="jobs_log_pattern_try", request=LogPatternInput, responses=ReadLineOutput(many=True))
     def post(self, request: Request, job: int) -> Response:
-        """Return what the pattern reads in the last lines of the log. Nothing is changed."""
+        """Return the values that the pattern parses from the last lines of the log. Nothing is changed."""
         pattern = validated(LogPatternInput, request.data)["pattern"]
         return Response([as_json(ReadLineOutput, each) for each in try_log_pattern(self.get_object(), pattern)])

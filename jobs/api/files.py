@@ -1,4 +1,4 @@
-"""Files of a job: what its attempts have written, and its code."""
+"""Files of a job: results of its attempts, and its code."""
 
 import re
 from typing import Any
@@ -21,8 +21,10 @@ __all__ = ["JobCode", "JobFileDownload", "JobFiles"]
 
 
 class FileOutput(serializers.Serializer[Any]):
-    path = serializers.CharField(help_text="To download it by; also its name in the zip file of the result.")
-    attempt = serializers.IntegerField(allow_null=True, help_text="Null: in the folder that all attempts share.")
+    path = serializers.CharField(help_text="Path for the download, and name in the zip file of the result.")
+    attempt = serializers.IntegerField(
+        allow_null=True, help_text="Null: in the working folder, which all attempts share."
+    )
     size_bytes = serializers.IntegerField()
     modified_at = serializers.DateTimeField()
 
@@ -33,12 +35,12 @@ class FileQuery(serializers.Serializer[Any]):
 
 class CodeQuery(serializers.Serializer[Any]):
     file = serializers.CharField(
-        default="", max_length=4096, trim_whitespace=False, help_text="Whose text is wanted; absent: none."
+        default="", max_length=4096, trim_whitespace=False, help_text="File whose text to return; absent: none."
     )
 
 
 class JobFiles(JobView, ListAPIView[Any]):
-    """List what each attempt has written, in RESULT_DIR, LOG_DIR and the working folder. Logs: `logs/files/`."""
+    """List the files that attempts wrote to RESULT_DIR, LOG_DIR and the working folder. Logs: `logs/files/`."""
 
     serializer_class = FileOutput
     pagination_class = ListPages

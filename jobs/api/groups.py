@@ -1,4 +1,4 @@
-"""`/api/v1/instance-groups/`."""
+"""`/api/v1/instance-groups/`: list, create, change, start, stop and delete."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -29,7 +29,7 @@ __all__ = [
 
 
 class TermsInput(StrictSerializer):
-    """The given terms; the action judges whether they fit."""
+    """Input of the given terms; the action checks their values."""
 
     parameters = ObjectField(
         required=False, help_text="Parameters of WMLA, such as SPARK_EGO_ENABLE_PREEMPTION, instead of these fields."
@@ -60,19 +60,21 @@ def _field_of(term: Term) -> serializers.Field[Any, Any, Any, Any]:
 class CreateInput(TermsInput):
     name = serializers.CharField(max_length=10_000, trim_whitespace=False)
     resource_group = ReferenceField()
-    template = serializers.CharField(required=False, allow_blank=True, default="", help_text="Here or of WMLA.")
+    template = serializers.CharField(
+        required=False, allow_blank=True, default="", help_text="Name of a preset, Tidepool's or WMLA's."
+    )
     deploy = serializers.BooleanField(default=True, help_text="Start it, if any of its hosts is ready.")
 
 
 class ChangeInput(TermsInput):
     revision = serializers.IntegerField(
-        required=False, help_text="As it was read: refused with 409 if the group has been changed since."
+        required=False, help_text="Revision as read: 409 if the group has been changed since."
     )
 
 
 class DeploymentOutput(serializers.Serializer[Any]):
     ready = serializers.IntegerField(help_text="Hosts that are reachable and offer GPUs.")
-    blocked = serializers.IntegerField(help_text="Hosts that are not.")
+    blocked = serializers.IntegerField(help_text="Other hosts of the resource group.")
     slots = serializers.IntegerField()
     text = serializers.CharField()
 
@@ -90,7 +92,7 @@ class InstanceGroupOutput(serializers.ModelSerializer[InstanceGroup]):
 class WrittenOutput(InstanceGroupOutput):
     deployment = DeploymentOutput(read_only=True)
     without_effect = serializers.ListField(
-        child=serializers.CharField(), read_only=True, help_text="Sentences about given parameters that change nothing."
+        child=serializers.CharField(), read_only=True, help_text="Sentences about given parameters without effect."
     )
 
     class Meta(InstanceGroupOutput.Meta):
@@ -126,7 +128,7 @@ class InstanceGroupDetail(GenericAPIView[InstanceGroup]):
 
     @extend_schema(request=ChangeInput, responses=WrittenOutput)
     def patch(self, request: Request, reference: str) -> Response:
-        """Change all that is given, or nothing."""
+        """Change all given terms or none."""
         group, values = group_to_see(request, reference), validated(ChangeInput, request.data)
         given, revision = given_parameters(values), values.pop("revision", None)
         change = actions.change_instance_group(
@@ -134,9 +136,9 @@ class InstanceGroupDetail(GenericAPIView[InstanceGroup]):
         )
         return _written(change.group, given)
 
-    @extend_schema(responses={204: OpenApiResponse(description="It is deleted.")})
+    @extend_schema(responses={204: OpenApiResponse(description="The group is deleted.")})
     def delete(self, request: Request, reference: str) -> Response:
-        """Delete the group. Refused if it has trainings, over or not."""
+        """Delete the group. Refused if it has any trainings, running or finished."""
         actions.delete_instance_group(group_to_see(request, reference).pk, signed_in(request))
         return Response(status=204)
 
@@ -152,13 +154,13 @@ class InstanceGroupCommand(GenericAPIView[InstanceGroup]):
 
 
 class InstanceGroupStart(InstanceGroupCommand):
-    """Let its trainings begin. Refused if none of its hosts is ready."""
+    """Allow its trainings to start. Refused if none of its hosts is ready."""
 
     command = staticmethod(actions.start_instance_group)
 
 
 class InstanceGroupStop(InstanceGroupCommand):
-    """Take no more trainings and start none that waits; those that run go on."""
+    """Refuse new trainings and start no waiting ones; running ones continue."""
 
     command = staticmethod(actions.stop_instance_group)
 
@@ -169,7 +171,7 @@ def group_to_see(request: Request, reference: str) -> InstanceGroup:
 
 
 def given_parameters(values: dict[str, Any]) -> Given:
-    """Take the parameters of WMLA out of the values and return the terms that they set."""
+    """Remove WMLA's parameters from the values and return the terms that they set."""
     texts = values.pop("parameters", {})
     if not isinstance(texts, Mapping) or not all(isinstance(text, str | int) for text in texts.values()):
         raise field_error("parameters", "Give an object of names and values.")

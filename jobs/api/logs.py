@@ -52,15 +52,15 @@ class LogOutput(serializers.Serializer[LogPiece]):
 
 class _AttemptQuery(serializers.Serializer[Any]):
     attempt = serializers.IntegerField(
-        default=None, min_value=0, max_value=2**31 - 1, help_text="Absent: the newest that has such a rank."
+        default=None, min_value=0, max_value=2**31 - 1, help_text="Absent: the newest attempt with this rank."
     )
 
 
 class LinesQuery(_AttemptQuery):
     rank = rank_field("rank 0")
     stream = serializers.ChoiceField(STREAMS, default="stdout")
-    after = _offset("Lines from this offset, the beginning of one.")
-    before = _offset("Lines up to this offset. Neither: the end.")
+    after = _offset("Lines from this byte offset on, which is the beginning of a line.")
+    before = _offset("Lines up to this byte offset. Neither: the end of the log.")
 
 
 LineOutput = output_of(Line, spans=output_of(Span, "LogSpanOutput")(many=True))
@@ -70,7 +70,7 @@ LinesOutput = output_of(
     rank=serializers.CharField(),
     stream=serializers.CharField(),
     lines=LineOutput(many=True),
-    unfinished=LineOutput(allow_null=True, help_text="The last line of the log while it has not ended."),
+    unfinished=LineOutput(allow_null=True, help_text="Last line of the log, if it is still being written."),
 )
 
 
@@ -82,29 +82,33 @@ class TopicField(serializers.Field[Any, Any, Any, Any]):
 
 class LogFileOutput(serializers.Serializer[Log]):
     attempt = serializers.IntegerField()
-    rank = serializers.CharField(source="member_id", help_text="Its id.")
-    number = serializers.IntegerField(source="rank", allow_null=True, help_text="Among the ranks of the training now.")
-    generation = serializers.IntegerField(help_text="The newest that it was a member of.")
+    rank = serializers.CharField(source="member_id", help_text="Rank id.")
+    number = serializers.IntegerField(
+        source="rank", allow_null=True, help_text="Current rank number; null: not in a generation."
+    )
+    generation = serializers.IntegerField(help_text="Newest generation of the rank.")
     host = serializers.CharField()
     stream = serializers.CharField()
     has_ended = serializers.BooleanField()
     size_bytes = serializers.IntegerField()
-    topic = TopicField(source="*", help_text="To follow it by websocket, after `size` of its lines.")
+    topic = TopicField(source="*", help_text="Websocket topic of new lines, from `size` of the lines on.")
 
 
 class SearchQuery(_AttemptQuery):
     rank = rank_field("all ranks")
     stream = serializers.ChoiceField(["", *STREAMS], default="", help_text="Absent: both.")
     q = serializers.CharField(max_length=MAX_NEEDLE, trim_whitespace=False, help_text="a to z match A to Z.")
-    number = serializers.IntegerField(default=1, min_value=1, max_value=2**31 - 1, help_text="Which match to find.")
+    number = serializers.IntegerField(
+        default=1, min_value=1, max_value=2**31 - 1, help_text="Number of the match to find, from 1."
+    )
 
 
 class MatchOutput(serializers.Serializer[Match]):
     attempt = serializers.IntegerField(source="log.attempt")
     rank = serializers.CharField(source="log.member_id")
     stream = serializers.CharField(source="log.stream")
-    at = serializers.IntegerField(help_text="Byte offset of the beginning of its line.")
-    nth = serializers.IntegerField(help_text="The how many-th match in that line, from 0.")
+    at = serializers.IntegerField(help_text="Byte offset of the match's line.")
+    nth = serializers.IntegerField(help_text="Number of the match within its line, from 0.")
 
 
 class LogSearchOutput(serializers.Serializer[Matches]):
@@ -138,7 +142,7 @@ class JobLogFiles(JobView, ListAPIView[Any]):
 class JobLogLines(JobView):
     @extend_schema(parameters=[LinesQuery], responses=LinesOutput)
     def get(self, request: Request, job: int) -> Response:
-        """Return lines without escape sequences; their colours are named beside the text."""
+        """Return lines without escape sequences; styles are given beside the text."""
         asked = validated(LinesQuery, request.query_params)
         after, before = asked.pop("after"), asked.pop("before")
         log = find_log(self.get_object(), **asked)
@@ -153,7 +157,7 @@ class JobLogLines(JobView):
 class JobLogSearch(JobView):
     @extend_schema(parameters=[SearchQuery], responses=LogSearchOutput)
     def get(self, request: Request, job: int) -> Response:
-        """Count and locate a text in whole logs, however long they are."""
+        """Count and locate a text in whole logs of any length."""
         asked = validated(SearchQuery, request.query_params)
         needle, number = asked.pop("q"), asked.pop("number")
         return Response(LogSearchOutput(search_logs(log_list(self.get_object(), **asked), needle, number)).data)

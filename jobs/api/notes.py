@@ -1,4 +1,4 @@
-"""`/api/v1/jobs/<job>/notes/`."""
+"""`/api/v1/jobs/<job>/notes/`: the note of a job, and its history."""
 
 from typing import Any
 
@@ -20,14 +20,14 @@ _BIGGEST = 2**31 - 1
 
 class NoteInput(StrictSerializer):
     text = serializers.CharField(
-        max_length=100_000, allow_blank=True, trim_whitespace=False, help_text="Markdown; empty: no note any more."
+        max_length=100_000, allow_blank=True, trim_whitespace=False, help_text="Markdown; empty: delete the note."
     )
     after = serializers.IntegerField(
         default=None,
         allow_null=True,
         min_value=0,
         max_value=_BIGGEST,
-        help_text="Number of the text that you have seen, 0 for none: it is refused (409) where there is a newer one.",
+        help_text="Number of the version that you have seen, 0 for none; a newer one is refused with 409.",
     )
 
 
@@ -38,7 +38,7 @@ class NoteOutput(serializers.ModelSerializer[Note]):
 
 
 class JobNotes(JobView, ListAPIView[Any]):
-    """The texts of its note, the newest first: that one is shown, the others are its history."""
+    """Versions of the job's note, the newest first: it is shown, the others are its history."""
 
     serializer_class = NoteOutput
     pagination_class = NumberedPages
@@ -49,7 +49,7 @@ class JobNotes(JobView, ListAPIView[Any]):
 
     @extend_schema(request=NoteInput, responses={201: NoteOutput, 204: None})
     def post(self, request: Request, job: int) -> Response:
-        """Write its note anew. What was written before stays in its history; 204: there is none, and none was given."""
+        """Store a new version of the note; earlier ones stay in its history. 204: no note before, and none given."""
         given = validated(NoteInput, request.data)
         self.get_object()
         note = write_note(job, given["text"], signed_in(request).get_username(), after=given["after"])

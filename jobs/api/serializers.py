@@ -1,4 +1,4 @@
-"""Shapes of jobs in the API, but for those of `jobs.queries.serializers`."""
+"""JSON of jobs in the API, beside that of `jobs.queries.serializers`."""
 
 from typing import Any
 
@@ -43,7 +43,7 @@ __all__ = [
     }
 )
 class WeightsField(serializers.Field[Weights, Any, Any, Any]):
-    """A reference to weights; the action judges whether they exist."""
+    """A reference to weights; the action checks that they exist."""
 
     default_error_messages = {"invalid": WEIGHTS_WANTED.replace("{", "{{").replace("}", "}}")}
 
@@ -60,7 +60,7 @@ class WeightsField(serializers.Field[Weights, Any, Any, Any]):
 
 class ExpectedStartOutput(serializers.Serializer[Any]):
     earliest = serializers.CharField()
-    latest = serializers.CharField(allow_null=True, help_text="null: the wait may have no end that can be told.")
+    latest = serializers.CharField(allow_null=True, help_text="Null: the latest start has no known bound.")
 
 
 @extend_schema_field(ExpectedStartOutput(allow_null=True))
@@ -71,10 +71,12 @@ class ExpectedStartField(serializers.Field[Any, Any, Any, Any]):
 
 class JobInLine(JobOutput):
     queue_position = serializers.IntegerField(
-        source="place.position", allow_null=True, help_text="While it waits: 1 is the next of its group to start."
+        source="place.position",
+        allow_null=True,
+        help_text="Position of a waiting job; 1 is the next of its group to start.",
     )
     expected_start = ExpectedStartField(
-        source="*", allow_null=True, help_text="While it waits, if nobody else comes; null: nobody can say."
+        source="*", allow_null=True, help_text="Of a waiting job, if no other is submitted; null: unknown."
     )
 
 
@@ -86,31 +88,33 @@ class TagsField(serializers.ListField):
 
 
 class JobInput(StrictSerializer):
-    """A submission; the action judges what fits together and reports all mistakes at once."""
+    """A submission; the action checks its fields together and reports all errors at once."""
 
     name = serializers.CharField(max_length=10_000, trim_whitespace=False)
     model = ReferenceField()
-    model_version = serializers.IntegerField(default=None, allow_null=True, help_text="Its number; absent: the newest.")
-    dataset = ReferenceField(default=None, allow_null=True, help_text="Not wanted where the script reads none.")
+    model_version = serializers.IntegerField(
+        default=None, allow_null=True, help_text="Version number; absent: the newest."
+    )
+    dataset = ReferenceField(default=None, allow_null=True, help_text="Leave it out if the script reads no dataset.")
     instance_group = ReferenceField(
-        default=None, allow_null=True, help_text="Absent: the only one that you may submit to."
+        default=None, allow_null=True, help_text="Absent: the only group that you may submit to."
     )
     parameters = ObjectField(default=dict, help_text="Each reaches the script as `--name value`.")
     arguments = serializers.ListField(
         child=serializers.CharField(allow_blank=True, trim_whitespace=False),
         default=list,
-        help_text="Words that reach the script behind these, in this order.",
+        help_text="Arguments after the parameters, in this order.",
     )
-    tags = TagsField(help_text="Words without blanks, by which lists filter; large letters become small ones.")
+    tags = TagsField(help_text="Words without spaces, by which lists filter; stored in lower case.")
     checkpoint = serializers.IntegerField(
         default=None,
         allow_null=True,
-        help_text="Id of one to continue, with all of its state. Not with initial_weights.",
+        help_text="Id of the checkpoint to resume from. Not with initial_weights.",
     )
     initial_weights = WeightsField(
         default=None,
         allow_null=True,
-        help_text="Begin at step 0 with these weights: id of a job, for those it ended with (else its newest "
+        help_text="Weights to start from at step 0: id of a job, for its final weights (or its newest "
         'checkpoint\'s); `{"checkpoint": id}`, for those of that checkpoint; or `{"upload": id}`, for a file that was '
         "uploaded: the state_dict as torch.save wrote it, or safetensors.",
     )
@@ -135,9 +139,13 @@ def _field_of(option: Option) -> serializers.Field[Any, Any, Any, Any]:
 class JobChangeInput(StrictSerializer):
     priority = serializers.IntegerField(required=False)
     max_slots = serializers.IntegerField(required=False)
-    min_slots = serializers.IntegerField(required=False, help_text="Of an elastic job that waits or is suspended.")
+    min_slots = serializers.IntegerField(
+        required=False, help_text="Only for an elastic job that waits or is suspended."
+    )
     max_seconds = serializers.IntegerField(
-        required=False, allow_null=True, help_text="From each start, also the present one; null or 0: without limit."
+        required=False,
+        allow_null=True,
+        help_text="Seconds from each start, including the current one; null or 0: no limit.",
     )
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
@@ -151,13 +159,16 @@ class JobChangeInput(StrictSerializer):
 
 
 class JobWaitInput(StrictSerializer):
-    minutes = serializers.IntegerField(help_text="From now on; at most a week.")
+    minutes = serializers.IntegerField(help_text="Minutes from now on; at most a week.")
 
 
 class MetricQuery(serializers.Serializer[Any]):
     name = serializers.CharField(default="", max_length=64, allow_blank=True, help_text="Absent: all metrics.")
     every = serializers.IntegerField(
-        default=None, min_value=1, max_value=2**31 - 1, help_text="Each n-th step; absent: few enough for a chart."
+        default=None,
+        min_value=1,
+        max_value=2**31 - 1,
+        help_text="Return every n-th value; absent: few enough for a chart.",
     )
 
 
@@ -171,7 +182,7 @@ class MetricOutput(serializers.Serializer[Any]):
 
 class CheckpointOutput(serializers.ModelSerializer[Checkpoint]):
     versions: serializers.Field[Any, Any, Any, Any] = serializers.StringRelatedField(
-        many=True, read_only=True, help_text="Those that have its weights."
+        many=True, read_only=True, help_text="Model versions with these weights."
     )
 
     class Meta:

@@ -1,4 +1,4 @@
-"""`/api/v1/jobs/{id}/stream/`: what becomes of a job, as server-sent events."""
+"""`/api/v1/jobs/{id}/stream/`: changes of a job as server-sent events."""
 
 from collections.abc import Iterator
 from typing import Any, Protocol
@@ -20,24 +20,24 @@ from jobs.queries.job_stream import Following, Place, place_of
 __all__ = ["MEDIA_TYPE", "STREAMS_KEY", "JobStream", "Streams"]
 
 MEDIA_TYPE = "text/event-stream"
-#: Where an ASGI scope holds who sends streams.
+#: Key of the sender of streams in an ASGI scope.
 STREAMS_KEY = "tidepool.streams"
 
 
 class Streams(Protocol):
     def take(self, following: Following) -> None:
-        """Send it once this request is answered. Raises TooMany where there is no room."""
+        """Send the events once this request is answered. Raises TooMany if there are too many streams."""
 
 
 class StreamQuery(serializers.Serializer[Any]):
     rank = rank_field("rank 0")
     stream = serializers.ChoiceField(STREAMS, default="stdout")
-    logs = serializers.BooleanField(default=True, help_text="Whether lines of the log are wanted.")
-    metrics = serializers.BooleanField(default=True, help_text="Whether points of the metrics are wanted.")
+    logs = serializers.BooleanField(default=True, help_text="Whether to send lines of the log.")
+    metrics = serializers.BooleanField(default=True, help_text="Whether to send points of the metrics.")
 
 
 class _EventRenderer(StrictJSONRenderer):
-    """Renderer for clients that accept events alone: they are refused in JSON all the same."""
+    """Renderer for clients that accept only events; errors are sent to them as JSON."""
 
     media_type = MEDIA_TYPE
     format = "events"
@@ -49,17 +49,17 @@ class JobStream(JobView):
     @extend_schema(
         parameters=[
             StreamQuery,
-            OpenApiParameter("Last-Event-ID", str, OpenApiParameter.HEADER, description="Go on behind this event."),
+            OpenApiParameter("Last-Event-ID", str, OpenApiParameter.HEADER, description="Continue after this event."),
         ],
         responses={(200, MEDIA_TYPE): OpenApiTypes.STR},
     )
     def get(self, request: Request, job: int) -> HttpResponseBase:
-        """Follow it to its end, by server-sent events.
+        """Follow the job to its end with server-sent events.
 
-        `state`: the job, at first and whenever it has changed. `log`: `attempt`, `rank` and `lines`, of which none is
-        doubled or left out; a job that begins another attempt goes on in another log. `metrics`: `points`; a step that
-        is made again after a restart is not told again. `end`: it is over, and all has been told. The connection ends
-        after a minute, or sooner: send the `id` of the last event as `Last-Event-ID`, as browsers do.
+        `state`: the job, at first and after each change. `log`: `attempt`, `rank` and `lines`, without gaps or repeats;
+        a new attempt continues in another log. `metrics`: `points`; a step that is repeated after a restart is not sent
+        again. `end`: the job is finished, and everything has been sent. The connection ends after a minute or sooner:
+        send the `id` of the last event as `Last-Event-ID`, as browsers do.
         """
         asked = validated(StreamQuery, request.query_params)
         text = request.headers.get("Last-Event-ID", "")
@@ -71,7 +71,7 @@ class JobStream(JobView):
         if streams is not None:
             streams.take(following)
             response: HttpResponseBase = HttpResponse(content_type=MEDIA_TYPE)
-        else:  # WSGI, where a stream would hold a thread: what there is now, and the client comes again
+        else:  # WSGI, where a stream would block a thread: send what is available; the client reconnects
             response = StreamingHttpResponse(_present(following), content_type=MEDIA_TYPE)
         response["Cache-Control"] = "private, no-store, no-transform"
         response["X-Accel-Buffering"] = "no"

@@ -1,4 +1,4 @@
-"""`/api/v1/jobs/<job>/tags/`."""
+"""`/api/v1/jobs/<job>/tags/`: changes of a job's tags."""
 
 from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
@@ -14,14 +14,14 @@ __all__ = ["JobTags"]
 
 
 class TagChangeInput(StrictSerializer):
-    add = TagsField(help_text="Words without blanks; large letters become small ones.")
-    remove = TagsField(help_text="One that is not there is left out.")
+    add = TagsField(help_text="Words without spaces; stored in lower case.")
+    remove = TagsField(help_text="Missing tags are ignored.")
 
 
 class JobTags(JobView):
     @extend_schema(request=TagChangeInput, responses=JobOutput)
     def post(self, request: Request, job: int) -> Response:
-        """Give it tags, and take others from it. Repeating this changes nothing."""
+        """Add and remove tags. Idempotent."""
         wanted = parsed_tag_change(**validated(TagChangeInput, request.data))
         self.get_object()
         change_tags(job, wanted, signed_in(request).get_username())

@@ -26,9 +26,11 @@ class ValidationInput(serializers.Serializer[actions.ValidationRequest]):
     split = serializers.ChoiceField(
         Validation.Split.choices,
         default=Validation.Split.VALIDATION,
-        help_text="A script with one held-out set is measured on that: see `split` of the result.",
+        help_text="A script with a single held-out set is evaluated on it: see `split` of the result.",
     )
-    dataset = ReferenceField(default=None, allow_null=True, help_text="Absent: the version that it was trained on.")
+    dataset = ReferenceField(
+        default=None, allow_null=True, help_text="Absent: the version that the job was trained on."
+    )
     instance_group = ReferenceField(default=None, allow_null=True, help_text="Absent: the training's.")
     priority = serializers.IntegerField(default=None, allow_null=True, help_text="Absent: the training's.")
 
@@ -48,32 +50,32 @@ class _ProblemField(serializers.CharField):
 
 
 class ValidationOutput(serializers.Serializer[Validation]):
-    job = serializers.IntegerField(source="job_id", help_text="The run that measures: see `jobs/{id}/`.")
-    trained = serializers.IntegerField(source="trained_id", help_text="The job whose weights are measured.")
+    job = serializers.IntegerField(source="job_id", help_text="The validation run: see `jobs/{id}/`.")
+    trained = serializers.IntegerField(source="trained_id", help_text="The job whose weights are evaluated.")
     model = serializers.CharField(source="job.model.model.name")
     version = serializers.IntegerField(source="job.model.number")
     dataset = serializers.CharField(source="job.dataset.dataset.name")
     dataset_version = serializers.IntegerField(source="job.dataset.number")
     state = serializers.ChoiceField([state.value for state in JobState], source="job.state")
-    asked_for = serializers.CharField(source="split", help_text="The split: validation or testing.")
+    asked_for = serializers.CharField(source="split", help_text="Requested split: validation or testing.")
     split = serializers.CharField(
-        source="result.split", allow_null=True, help_text="validation, testing, or held-out: what was measured on."
+        source="result.split", allow_null=True, help_text="Evaluated split: validation, testing or held-out."
     )
     samples = serializers.IntegerField(source="result.samples", allow_null=True)
     loss = serializers.FloatField(
-        source="result.loss", allow_null=True, help_text="Mean over the samples; null too where it is not finite."
+        source="result.loss", allow_null=True, help_text="Mean over the samples; null if not finite."
     )
     accuracy = serializers.FloatField(
-        source="result.accuracy", allow_null=True, help_text="Top-1, in percent; null for what has no classes."
+        source="result.accuracy", allow_null=True, help_text="Top-1, in percent; null without classes."
     )
     confusion = serializers.ListField(
         source="result.confusion",
         child=serializers.ListField(child=serializers.IntegerField()),
         allow_null=True,
-        help_text="[i][j]: samples of class i that were answered by j.",
+        help_text="[i][j]: number of samples of class i that were classified as j.",
     )
     classes = _ClassesField(source="*")
-    problem = _ProblemField(source="*", allow_null=True, help_text="Why there is no result although the run is over.")
+    problem = _ProblemField(source="*", allow_null=True, help_text="Reason why a finished run has no result.")
     submitted_at = Moment(source="job.submitted_at")
     finished_at = Moment(source="job.finished_at", allow_null=True)
 
@@ -94,7 +96,7 @@ class JobValidations(ListAPIView[Validation]):
 
     @extend_schema(request=ValidationInput, responses={201: ValidationOutput})
     def post(self, request: Request, job: int) -> Response:
-        """Queue a run on one GPU that measures the weights this training left."""
+        """Queue a run on one GPU that evaluates the training's weights."""
         given = validated(ValidationInput, request.data)
         trained = queries.get_visible_job(request.user, job)
         validation = actions.validate(trained, actions.ValidationRequest(**given), signed_in(request))

@@ -1,4 +1,4 @@
-"""`/api/v1/jobs/`."""
+"""`/api/v1/jobs/`: submission, list, changes and related rows of jobs."""
 
 from collections.abc import Callable
 from typing import Any
@@ -68,7 +68,7 @@ class JobList(ListAPIView[Job]):
 
     @extend_schema(request=serializers.JobInput, responses={201: serializers.JobInLine}, parameters=[IDEMPOTENCY_KEY])
     def post(self, request: Request) -> Response:
-        """Submit one. With the header `Idempotency-Key` a request that is sent again makes no second one."""
+        """Submit a job. With the header `Idempotency-Key`, a repeated request creates no second job."""
         given, user = validated(serializers.JobInput, request.data), signed_in(request)
         made, is_new = once(
             user,
@@ -102,7 +102,7 @@ class JobDetail(JobView, RetrieveAPIView[Job]):
 
     @extend_schema(request=serializers.JobChangeInput)
     def patch(self, request: Request, job: int) -> Response:
-        """Change the priority, the most slots, the least of one that waits, the time limit, or several of these."""
+        """Change the priority, the maximum of slots, the minimum of a waiting job, or the time limit."""
         given = validated(serializers.JobChangeInput, request.data)
         super().get_object()
         actions.change_job(job, actions.JobChange(**given), signed_in(request).get_username())
@@ -112,14 +112,14 @@ class JobDetail(JobView, RetrieveAPIView[Job]):
 class JobUndo(JobView):
     @extend_schema(request=None, responses=JobOutput)
     def post(self, request: Request, job: int, seq: int) -> Response:
-        """Restore the priority, the most or the fewest slots that this event changed, unless changed again since."""
+        """Restore the value from before this event, unless it has been changed again since."""
         self.get_object()
         actions.undo_changes(job, [seq], signed_in(request).get_username())
         return Response(JobOutput(self.get_object()).data)
 
 
 class JobCommand(JobView):
-    """A command to a job, without further values."""
+    """A command to a job, without a request body."""
 
     command: Callable[[int, str], Job]
 
@@ -145,7 +145,7 @@ class JobResume(JobCommand):
 class JobWait(JobView):
     @extend_schema(request=serializers.JobWaitInput, responses=JobOutput)
     def post(self, request: Request, job: int) -> Response:
-        """Put off the end of processes that stay after others of the group have ended with 0."""
+        """Postpone the end of processes that stay after others of the group have exited with 0."""
         minutes = validated(serializers.JobWaitInput, request.data)["minutes"]
         self.get_object()
         actions.wait_for_ranks(job, signed_in(request).get_username(), minutes)
@@ -155,7 +155,7 @@ class JobWait(JobView):
 class JobClone(JobView):
     @extend_schema(request=None, responses={201: JobOutput}, parameters=[IDEMPOTENCY_KEY])
     def post(self, request: Request, job: int) -> Response:
-        """Submit the same training again, with the code as it was then; with `Idempotency-Key` once."""
+        """Submit the training again, with its code as submitted; once per `Idempotency-Key`."""
         row, user = self.get_object(), signed_in(request)
         copy, is_new = once(
             user, request.headers.get(HEADER), {"clone": job}, lambda then: actions.clone(row, user, then=then)
@@ -164,7 +164,7 @@ class JobClone(JobView):
 
 
 class JobAllocation(JobView, ListAPIView[Any]):
-    """Return the world size over time: each point holds until the next."""
+    """Return the world size over time: each point holds until the next one."""
 
     serializer_class = AllocationOutput
     pagination_class = None
@@ -207,7 +207,7 @@ class JobMetrics(JobView, ListAPIView[Any]):
 class JobResult(JobView):
     @extend_schema(responses={(200, "application/zip"): OpenApiTypes.BINARY})
     def get(self, request: Request, job: int) -> StreamingHttpResponse:
-        """Model, checkpoints, logs, metrics and the submitted code as a zip file."""
+        """Return the model, checkpoints, logs, metrics and submitted code as a zip file."""
         row = self.get_object()
         return file_response(request, zip_chunks(row), result_name(row))
 
@@ -224,7 +224,7 @@ class JobCheckpoints(JobView, ListAPIView[Any]):
 class JobCheckpointDownload(JobView):
     @extend_schema(responses={(200, "application/zip"): OpenApiTypes.BINARY})
     def get(self, request: Request, job: int, checkpoint: int) -> StreamingHttpResponse:
-        """One checkpoint as a zip file: safetensors, and JSON with its sha256."""
+        """Return a checkpoint as a zip file: safetensors, and JSON with its sha256."""
         row = self.get_object()
         point = found(Checkpoint.objects.filter(job=row, pk=checkpoint).first(), "checkpoint")
         return file_response(request, checkpoint_chunks(point), f"job-{row.pk}-step-{point.step}.zip")

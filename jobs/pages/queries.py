@@ -23,13 +23,13 @@ def job_or_404(user: Asking, job_id: int) -> Job:
 def jobs_using(user: Asking, **version: Any) -> list[Job]:
     """Return the viewer's newest trainings with any version of a dataset or model: `dataset=` or `model=`."""
     [(kind, row)] = version.items()
-    # First the keys, in the order of an index; the wide rows are read of those that are shown.
+    # Keys first, in the order of an index: the wide rows are read only for the shown jobs.
     using = visible_jobs(user).select_related(None).filter(**{f"{kind}__in": row.versions.all()}, validation=None)
     keys = list(using.order_by("-submitted_at", "-id").values_list("pk", flat=True)[:_MAX_USING])
     return list(visible_jobs(user).filter(pk__in=keys).order_by("-submitted_at", "-id"))
 
 
 def models_proposing(user: Asking, dataset: str) -> QuerySet[RegisteredModel]:
-    """Return the models that have this dataset as their default, as far as the user may read them."""
+    """Return the models that the user may read and whose default dataset is this one."""
     models = readable(RegisteredModel.objects.all(), user)
     return models.filter(versions__default_dataset=dataset).distinct().order_by("name")[:20]

@@ -1,4 +1,4 @@
-"""Sources of a plain script's curves, and the pattern by which its log is read."""
+"""Sources of a plain script's curves, and the pattern that parses its log."""
 
 from typing import Any
 
@@ -21,7 +21,7 @@ _KINDS = {"log": "log", "csv": "CSV file", "json": "JSON file", "tensorboard": "
 
 
 def sources_of(job: Job) -> dict[str, Any]:
-    """Sources in the order of their kinds, each with its curves."""
+    """Return the sources in the order of their kinds, each with its curves."""
     curves: dict[tuple[str, str], list[str]] = {}
     for name, source in sorted(job.run.curve_sources.items()):
         curves.setdefault((source["kind"], source["where"]), []).append(name)
@@ -31,7 +31,7 @@ def sources_of(job: Job) -> dict[str, Any]:
 
 @require_http_methods(["GET", "HEAD", "POST"])
 def job_log_pattern(request: HttpRequest, job_id: int) -> HttpResponse:
-    """Show the pattern; by POST try another one on the last lines, or take it: `act` says which."""
+    """Show the pattern. A POST tries another pattern on the last lines, or stores it, by the value of `act`."""
     job = job_or_404(request.user, job_id)
     is_post = request.method == "POST"
     pattern = request.POST.get("pattern", "").strip() if is_post else job.log_pattern

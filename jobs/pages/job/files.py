@@ -1,4 +1,4 @@
-"""The page of one of a run's files, and its picture."""
+"""The page that previews a result file, and its picture."""
 
 from django.http import FileResponse, Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
@@ -27,7 +27,7 @@ def job_file(request: HttpRequest, job_id: int) -> HttpResponse:
 
 @require_safe
 def job_picture(request: HttpRequest, job_id: int) -> FileResponse:
-    """Send the picture `?path=`, to be shown."""
+    """Send the picture `?path=` for display."""
     job = job_or_404(request.user, job_id)
     try:
         stream, kind = open_picture(job, request.GET.get("path", ""))

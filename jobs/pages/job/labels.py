@@ -1,4 +1,4 @@
-"""What people write on a training: its tags and its note."""
+"""Tags and the note of a training, on its page."""
 
 from typing import Any
 
@@ -17,13 +17,13 @@ from jobs.queries.jobs import known_tags
 __all__ = ["job_tags", "note_of", "tags_of"]
 
 _MOST_SUGGESTED = 200
-#: Of a note, with those before the present one.
+#: Number of shown versions of a note, including the current one.
 _MOST_TEXTS = 20
 
 
 @require_POST
 def job_tags(request: HttpRequest, job_id: int) -> HttpResponse:
-    """Add the tags in `add`, with blanks between them, or remove the one in `remove`."""
+    """Add the tags in `add`, separated by spaces, or remove the tag in `remove`."""
     job, user = job_or_404(request.user, job_id), login_user(request)
     add, remove = request.POST.get("add", "").split(), request.POST.get("remove", "")
 
@@ -40,7 +40,7 @@ def tags_of(job: Job, user: User) -> dict[str, Any]:
 
 
 def note_of(job: Job, typed: str | None = None, problem: str = "") -> dict[str, Any]:
-    """The note and its history. typed: what somebody has sent that could not be saved, for the reason `problem`."""
+    """Return the note and its history. typed: text that could not be saved, for the reason `problem`."""
     notes = list(Note.objects.filter(job=job)[:_MOST_TEXTS])
     number, text = (notes[0].number, notes[0].text) if notes else (0, "")
     return {

@@ -1,6 +1,6 @@
-"""Parts of a job's page that apps above `jobs` add: each has a template and the context that it needs.
+"""Parts of a job's page that apps which import `jobs` add: each has a template and its context.
 
-The page fetches a part from `jobs:part` while somebody looks at it; a part may also be rendered with the page itself.
+The page fetches a part from `jobs:part` while it is visible; a part may also be rendered with the page.
 """
 
 from collections.abc import Callable, Mapping
@@ -18,7 +18,7 @@ __all__ = ["Part", "ViewedJob", "page_context", "register_part", "registered_par
 
 
 class ViewedJob:
-    """A job and the user who looks at it. The curves are read from the database once, when a part first needs them."""
+    """A job and its viewer. The curves are read from the database once, when a part first needs them."""
 
     def __init__(self, job: Job, user: User) -> None:
         self.job = job
@@ -35,7 +35,7 @@ class Part:
     template: str
     #: Returns the template's variables.
     context: Callable[[ViewedJob], Mapping[str, Any]]
-    #: Returns the variables that the page needs when it is first rendered; None: the page fetches the part later.
+    #: Returns the variables for the first rendering of the page; None: the page fetches the part later.
     on_page: Callable[[ViewedJob], Mapping[str, Any]] | None = None
 
 
@@ -43,7 +43,7 @@ _parts: dict[str, Part] = {}
 
 
 def register_part(name: str, part: Part) -> None:
-    """Add a part under the name by which its address ends. Called from an app's `AppConfig.ready`."""
+    """Add a part under the last component of its address. Call it from `AppConfig.ready`."""
     assert name not in _parts, name
     _parts[name] = part
 

@@ -1,4 +1,4 @@
-"""The page of one job, and what its buttons do."""
+"""The page of one job, and the actions of its buttons."""
 
 import shlex
 from collections.abc import Callable
@@ -49,7 +49,7 @@ __all__ = ["job_act", "job_change", "job_curves", "job_detail", "job_detail_live
 LIST_CRUMB = ("Jobs", "/jobs/")
 TIDE_COLUMNS = ("Time", "Job", "GPUs", "Why", "Pause (ms)")
 
-#: Parts of a job's page: the fragment of its address, and the tab's words.
+#: Tabs of a job's page: fragment of the address, and label.
 JOB_TABS = (
     ("overview", "Overview"),
     ("logs", "Logs"),
@@ -62,7 +62,7 @@ JOB_TABS = (
     ("code", "Code"),
 )
 
-#: What buttons of a job's page do, and what is said when it is done.
+#: Action of a button on a job's page -> function, and message of success.
 _ACTIONS: dict[str, tuple[Callable[..., Job], str]] = {
     "cancel": (actions.cancel, "The training is being stopped."),
     "suspend": (actions.suspend, "The training stops after the step under way: its GPUs go to others."),
@@ -70,14 +70,14 @@ _ACTIONS: dict[str, tuple[Callable[..., Job], str]] = {
     "wait": (actions.wait_for_ranks, "Its processes may go on: the notice says until when."),
 }
 
-#: Minutes that one may let processes go on that stay after others have ended.
+#: Choices for postponing the end of remaining processes: minutes, and label.
 _WAITS = ((10, "10 minutes"), (60, "an hour"), (360, "6 hours"), (1440, "a day"), (10_080, "a week"))
 _MAX_RANKS = 500
 _MAX_CHECKPOINTS = 100
 _MOST_NOTES = 2**31 - 1
 _NO_STEP = "No step is done yet. Loss and accuracy appear after the first one."
 _NO_STEP_OVER = "It did no step, so there is no loss or accuracy."
-#: Of a script that is not elastic: a single process may have a session.
+#: For scripts that are not elastic: a single process may have a session.
 _NO_METRICS = "Nothing that its script prints or writes gives a curve yet: what it prints is in its log."
 _NO_METRICS_OVER = "Nothing that its script printed or wrote gave a curve: what it printed is in its log."
 _NO_SPEED = "Nothing is measured yet. How many samples it measures in a second appears here."
@@ -86,7 +86,7 @@ _NO_SPEED_OVER = "It did not measure any sample, so there is no speed to draw."
 
 @require_safe
 def job_detail(request: HttpRequest, job_id: int) -> HttpResponse:
-    """Show the job; `?file=` shows another file of its code than the entry point."""
+    """Show the job; `?file=` selects a file of its code instead of the entry point."""
     job = job_or_404(request.user, job_id)
     return _job_page(request, job, _change_form(job))
 
@@ -97,7 +97,7 @@ def _change_form(job: Job) -> ChangeForm:
 
 @require_POST
 def job_note(request: HttpRequest, job_id: int) -> HttpResponse:
-    """Save the note in `text`; `after` is the number of the one that its writer has seen."""
+    """Save the note in `text`; `after` is the number of the version that the author has seen."""
     job = job_or_404(request.user, job_id)
     text, after = request.POST.get("text", ""), request.POST.get("after", "")
     try:
@@ -110,20 +110,20 @@ def job_note(request: HttpRequest, job_id: int) -> HttpResponse:
 
 @require_safe
 def job_detail_live(request: HttpRequest, job_id: int) -> JsonResponse:
-    """Return the job's state for a page whose live chain breaks or whose websockets do not get through."""
+    """Return the job's state for a page whose live events have a gap or whose websocket fails."""
     return JsonResponse(job_live(job_or_404(request.user, job_id)))
 
 
 @require_safe
 def job_curves(request: HttpRequest, job_id: int) -> JsonResponse:
-    """Return a newer figure of the metrics: for when the job reports one that the page did not know."""
+    """Return a new figure of the metrics, after the job has reported one that the page did not know."""
     job = job_or_404(request.user, job_id)
     return JsonResponse(_curves(job, thinned_metrics(job)))
 
 
 @require_safe
 def job_part(request: HttpRequest, job_id: int, part: str) -> HttpResponse:
-    """A part of the page anew, while somebody looks at it."""
+    """Render a part of the page again, while it is visible."""
     job = job_or_404(request.user, job_id)
     if added := registered_parts().get(part):
         context = added.context(ViewedJob(job, login_user(request)))
@@ -169,7 +169,7 @@ def job_live(job: Job) -> dict[str, Any]:
 
 
 def _live_without_metrics(job: Job) -> dict[str, Any]:
-    # The number first: what is published meanwhile comes again, and changes nothing.
+    # Sequence numbers first: events published meanwhile come again, and change nothing.
     topic = job_topic(job.pk)
     seqs = current_seqs([topic, CLUSTER])
     return {
@@ -188,7 +188,7 @@ def _live_without_metrics(job: Job) -> dict[str, Any]:
 def _job_page(
     request: HttpRequest, job: Job, form: ChangeForm, *, note: dict[str, Any] | None = None, status: int = 200
 ) -> HttpResponse:
-    live = _live_without_metrics(job)  # the page's figure has them
+    live = _live_without_metrics(job)  # the page's figure contains the metrics
     view = ViewedJob(job, login_user(request))
     steps = [
         Step(datetime.fromisoformat(point["at"]), point["slots"], point["reason"]["text"], point["pause_ms"])
@@ -234,7 +234,7 @@ def _curves(job: Job, curves: dict[str, Curve]) -> dict[str, Any]:
 
 
 def _ranks(job: Job) -> dict[str, Any]:
-    """Processes, the newest first, those that run before those that ended."""
+    """Return the processes, running ones first, the newest first among each."""
     ranks = [
         as_json(RankOutput, rank) | {"started_at": datetime.fromtimestamp(rank.started_at, UTC)}
         for rank in reversed(rank_list(job))
@@ -245,7 +245,7 @@ def _ranks(job: Job) -> dict[str, Any]:
 
 
 def _facts(job: Job, user: User) -> dict[str, Any]:
-    """Return whether its model may still be looked at: the training keeps its copy of the code in any case."""
+    """Return whether the user may still see the model: the training keeps its copy of the code in any case."""
     return {"reads_model": models(user).filter(pk=job.model.model_id).exists()}
 
 
@@ -260,7 +260,7 @@ def _results(job: Job) -> dict[str, Any]:
     return {"checkpoints": rows, "results": result_files(job), "back": back}
 
 
-#: Parts of the page that it fetches while somebody looks at them; other apps add theirs (`jobs.pages.job.parts`).
+#: Parts that the page fetches while they are visible; other apps add theirs (`jobs.pages.job.parts`).
 _PARTS: dict[str, Callable[[Job, User], dict[str, Any]]] = {
     "facts": _facts,
     "failure": lambda job, _: {},

@@ -1,4 +1,4 @@
-"""The list of jobs, its filters, and actions on many jobs."""
+"""The list of jobs, its filters, and bulk actions."""
 
 import json
 import math
@@ -58,7 +58,7 @@ SORTS = [
     ("priority", "Highest priority first"),
     ("-priority", "Lowest priority first"),
 ]
-#: Head of a column: what it is sorted by first, and then.
+#: Column -> orders for the first and the second click on its head.
 _HEADS = {"name": ("name", "-name"), "priority": ("priority", "-priority"), "submitted": ("newest", "oldest")}
 _LABELS = {
     "state": "State",
@@ -74,7 +74,7 @@ _LABELS = {
     "instance_group": "Instance group",
     "columns": "Columns",
 }
-#: Fields behind "More filters".
+#: Fields under "More filters".
 _MORE = ("tag", "owner", "model", "dataset", "instance_group", "submitted_after", "submitted_before")
 _MOST_SUGGESTIONS = 500
 
@@ -86,7 +86,7 @@ def job_list(request: HttpRequest) -> HttpResponse:
 
 @require_POST
 def save_job_filter(request: HttpRequest) -> HttpResponse:
-    """Save the filter in the parameters of this address under a name."""
+    """Save the filter in the query string under a name."""
     name = request.POST.get("name", "")
     try:
         saved = save_filter(login_user(request), name, request.GET.dict())
@@ -108,7 +108,7 @@ def forget_job_filter(request: HttpRequest, filter_id: int) -> HttpResponse:
 
 @require_POST
 def choose_job_columns(request: HttpRequest) -> HttpResponse:
-    """Keep the chosen columns for the user, and show the list with the filter in the parameters of this address."""
+    """Store the chosen columns for the user, and show the list with the filter in the query string."""
     chosen = ",".join(request.POST.getlist("columns"))
     given = {name: text for name, text in request.GET.dict().items() if name != "columns"}
     if done(request, lambda: choose_columns(login_user(request), chosen)) and chosen:
@@ -117,9 +117,9 @@ def choose_job_columns(request: HttpRequest) -> HttpResponse:
 
 
 def _list_page(request: HttpRequest, refused: tuple[str, str] = ("", "")) -> HttpResponse:
-    """Render the list. `refused`: the name that was typed for a filter, and why it cannot be saved."""
+    """Render the list. `refused`: the name of a filter that cannot be saved, and the reason."""
     user = login_user(request)
-    # The numbers first: what happens meanwhile comes again, and changes nothing.
+    # Sequence numbers first: events published meanwhile come again, and change nothing.
     topics = [CLUSTER, jobs_topic(user)]
     seqs = current_seqs(topics)
     context = {
@@ -141,19 +141,19 @@ def _list_page(request: HttpRequest, refused: tuple[str, str] = ("", "")) -> Htt
 
 @require_safe
 def job_list_rows(request: HttpRequest) -> HttpResponse:
-    """Render only the rows, which the page puts in place of its own when something has happened."""
+    """Render only the rows, with which the page replaces its own after a change."""
     context = _results(request, login_user(request))
     return render(request, "jobs/list/_rows.html", context, status=400 if context["problems"] else 200)
 
 
 @require_safe
 def job_counts(request: HttpRequest) -> HttpResponse:
-    """Render the states with how many jobs of each fit the rest of the filter. The page asks once it is there."""
+    """Render the states with the number of matching jobs in each. The page fetches them after it is loaded."""
     given = joined_columns(request.GET)
     try:
         wanted = JobFilter(given)
     except UserError:
-        return HttpResponse(status=204)  # the page says what is wrong
+        return HttpResponse(status=204)  # the page shows the error
     counts = state_counts(login_user(request), wanted)
     over = sum(count for state, count in counts.items() if state in TERMINAL)
     whole = sum(counts.values())
@@ -204,7 +204,7 @@ def _cell(value: Any) -> str:
 
 
 def _lasted(job: Job) -> str:
-    """Return the time from its first start until its end, or until now."""
+    """Return the time from the first start to the end, or until now."""
     return duration(((job.finished_at or timezone.now()) - job.started_at).total_seconds()) if job.started_at else ""
 
 
@@ -213,7 +213,7 @@ def _left_out(chosen: Collection[str]) -> str:
 
 
 def _column_choices(wanted: JobFilter, jobs: Sequence[Job], without: str) -> list[tuple[str, list[dict[str, Any]]]]:
-    """Return (heading, boxes) of what can be shown: what every job has, then what any job on this page has."""
+    """Return (heading, boxes) of the available columns: those of every job, then those of any job on this page."""
     chosen = {*wanted.chosen_columns, *(column for column in FACTS if column not in without.split())}
     facts = [{"key": key, "label": label, "on": key in chosen} for key, label in FACTS.items()]
     found = {column.key: column for column in [*extra_columns(wanted.chosen_columns), *names_of(jobs)]}
@@ -232,14 +232,14 @@ def _column_choices(wanted: JobFilter, jobs: Sequence[Job], without: str) -> lis
 
 
 def _head(sort: str, first: str, then: str) -> dict[str, str]:
-    """Return what a click on a column's head sorts by, and its present `aria-sort`."""
+    """Return the order that a click on the column's head selects, and its current `aria-sort`."""
     now = {"name": "ascending", "oldest": "ascending", "-priority": "ascending"}
     aria = "none" if sort not in (first, then) else now.get(sort, "descending")
     return {"sort": then if sort == first else first, "aria": aria}
 
 
 def _empty_columns(jobs: list[Job]) -> str:
-    """Return the columns that are empty in every row of this page; also *Ended* where not all of them are over."""
+    """Return the columns that are empty in every row of this page, and *Ended* unless all rows are finished."""
     filled = {
         **{column: column in USUAL for column in FACTS},
         "place": any(getattr(job, "place", None) for job in jobs),

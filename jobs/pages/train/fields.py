@@ -1,4 +1,4 @@
-"""Fields of the Train page for the parameters of a model: its own, what its script declares, and WMLA's settings."""
+"""Fields of the Train page for parameters: the model's, those that its script declares, and WMLA's settings."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -19,16 +19,16 @@ _ON_OFF = ("true", "false")
 class ParameterField:
     name: str
     kind: Literal["flag", "number", "text", "choice"]
-    #: Has effect where nothing is given; None: nobody but the script knows.
+    #: Default value; None: only the script knows it.
     usual: Scalar | None = None
     choices: tuple[Any, ...] = ()
     help: str = ""
-    #: The model gives it a value of its own.
+    #: Whether the model sets the value.
     is_own: bool = False
 
     @property
     def value(self) -> str:
-        """The first text of the field: what the script knows by itself is only shown behind it."""
+        """Initial text of the field. A default that only the script sets is shown behind the field instead."""
         return _text(self.usual) if self.is_own or self.kind == "flag" else ""
 
     def as_json(self) -> dict[str, Any]:
@@ -37,7 +37,7 @@ class ParameterField:
         return {**shown, "usual": _text(self.usual)}
 
     def read(self, text: str) -> Scalar:
-        """The value that a text in the field means."""
+        """Return the value that a text in the field stands for."""
         known = next((choice for choice in self.choices if str(choice) == text), None)
         if known is not None:
             return known  # type: ignore[no-any-return]
@@ -57,7 +57,7 @@ def parameter_fields(version: RegisteredModelVersion) -> list[ParameterField]:
 
 
 def given_in(texts: Mapping[str, str], fields: Iterable[ParameterField]) -> dict[str, Scalar]:
-    """Return the given texts by name: all that is not empty and not what has effect anyway."""
+    """Return the given values by name, except empty ones and defaults."""
     read = {field: field.read(text) for field in fields if (text := texts.get(field.name, "").strip())}
     return {field.name: value for field, value in read.items() if value != field.usual}
 

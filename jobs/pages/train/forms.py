@@ -1,4 +1,4 @@
-"""The forms that start and change a training. Actions check the values; forms only carry them."""
+"""Forms that start and change a training. Actions check the values; forms only carry them."""
 
 import shlex
 from collections.abc import Mapping, Sequence
@@ -21,12 +21,12 @@ _PARAMETER = "parameter."
 _ELASTIC, _SINGLE = RegisteredModelVersion.Engine.ELASTIC, RegisteredModelVersion.Engine.SINGLE
 
 
-#: Options that the page asks for.
+#: Options with a field on the page.
 ON_PAGE = [option for option in OPTIONS.values() if option.label]
 
 
 class WordsField(forms.CharField):
-    """Words as a shell takes them apart."""
+    """Arguments, split like a shell's."""
 
     def clean(self, value: Any) -> list[str]:
         try:
@@ -74,7 +74,7 @@ class TrainForm(forms.Form):
         label="Start from",
         help_text="Weights begin at step 0 with a fresh optimizer. A checkpoint is continued with all that it holds.",
     )
-    #: The training that it is a clone of.
+    #: Number of the cloned training.
     clone = forms.IntegerField(required=False, widget=forms.HiddenInput)
 
     def __init__(
@@ -85,7 +85,7 @@ class TrainForm(forms.Form):
         versions: Mapping[str, RegisteredModelVersion],
         **kwargs: Any,
     ) -> None:
-        """`versions`: of each model, by its number as text. Fields of parameters are named `parameter.<name>`."""
+        """`versions`: model number as text -> version. Fields of parameters are named `parameter.<name>`."""
         super().__init__(*args, **kwargs)
         self.fields |= {option.name: _field_of(option) for option in ON_PAGE}
         self._version = versions.get(self.data.get("model", ""))
@@ -102,7 +102,7 @@ class TrainForm(forms.Form):
 
     @property
     def more_options(self) -> list[tuple[forms.BoundField, Option]]:
-        """Return the options that have no place of their own on the page."""
+        """Return the options without a fixed place on the page."""
         return [(self[option.name], option) for option in ON_PAGE if not (option.is_placed or option.has_lines)]
 
     @property
@@ -116,13 +116,13 @@ class TrainForm(forms.Form):
 
     @property
     def has_odd_values(self) -> bool:
-        """Return whether something is written, or wrong, in the fields for what is rare."""
+        """Return whether any rarely used field has a value or an error."""
         fields = [self["parameters"], self["arguments"], *self.long_options]
         return any(field.value() or field.errors for field in fields)
 
     @property
     def typed_parameters(self) -> dict[str, dict[str, str]]:
-        """Texts typed into the fields of parameters, and the errors in them, by name."""
+        """Return the texts in the fields of parameters, and their errors, by name."""
         source = self.data if self.is_bound else self.initial
         typed = {name.removeprefix(_PARAMETER): text for name, text in source.items() if name.startswith(_PARAMETER)}
         return {"values": typed, "errors": misfits_of(self._typed(), self._version) if self.is_bound else {}}
@@ -172,6 +172,6 @@ class ChangeForm(forms.Form):
     )
 
     def clean_max_seconds(self) -> int | None:
-        """0, which is no limit, where the field is empty; None, which changes nothing, where it is not sent at all."""
+        """Return 0, no limit, for an empty field, and None, no change, for one that was not sent."""
         seconds: int | None = self.cleaned_data["max_seconds"]
         return 0 if seconds is None and "max_seconds" in self.data else seconds

@@ -1,4 +1,4 @@
-"""The page that starts a training, its choices, previews while one types, and the undoing of changes."""
+"""The page that starts a training, its choices, previews while the user types, and the undoing of changes."""
 
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
@@ -43,12 +43,12 @@ __all__ = ["beginnings", "checked_submission", "job_undo", "posted_form", "say_c
 
 #: Options whose texts are shown masked.
 _VARIABLES = [option for option in ON_PAGE if option.is_variables]
-#: As many of the newest trainings, and of the checkpoints of those, are offered to start from.
+#: Number of newest trainings, and of their checkpoints, that are offered to start from.
 _MAX_BEGINNINGS = 100
-#: Of known tags, as suggestions.
+#: Number of known tags that are suggested.
 _MOST_TAGS = 200
 
-#: Of the field start_from: what the training that is cloned began with.
+#: Value of start_from for the initial state of the cloned training.
 _AGAIN = "again"
 
 _SHARING = {
@@ -64,7 +64,7 @@ class _Opened:
     """Initial content of the page."""
 
     groups: list[InstanceGroup]
-    #: By the model's number as text: the newest, or that of the training that is cloned.
+    #: Model number as text -> its newest version, or the version of the cloned training.
     versions: Mapping[str, RegisteredModelVersion]
     clone: Job | None
 
@@ -94,9 +94,9 @@ def train(request: HttpRequest) -> HttpResponse:
 
 @require_POST
 def train_code(request: HttpRequest) -> JsonResponse:
-    """Take over a script or a folder of them, for the Train form: the model that it is now, or the scripts to ask for.
+    """Register a script or a folder of scripts for the Train form; returns the model, or the scripts to choose from.
 
-    Takes `file` or `path`, and the `entry_point` where a person has chosen it.
+    Takes `file` or `path`, and the `entry_point` that the user chose.
     """
     source = given_source(request.POST.get("path", "").strip(), request.FILES.get("file"))
     try:
@@ -112,7 +112,7 @@ def train_code(request: HttpRequest) -> JsonResponse:
 
 @require_POST
 def job_undo(request: HttpRequest, job_id: int) -> HttpResponse:
-    """Undo what the events `events` (numbers separated by spaces) changed: all of it or nothing."""
+    """Undo all changes of the events `events` (numbers separated by spaces), or none."""
     job = job_or_404(request.user, job_id)
     numbers = [int(word) for word in request.POST.get("events", "").split() if word.isdecimal() and len(word) < 10]
     if done(request, lambda: actions.undo_changes(job.pk, numbers, request.user.get_username())):
@@ -122,7 +122,7 @@ def job_undo(request: HttpRequest, job_id: int) -> HttpResponse:
 
 @dataclass(frozen=True)
 class PostedForm:
-    """The Train form as a request fills it in, and the training that it clones."""
+    """A submitted Train form, and the training that it clones."""
 
     form: TrainForm
     clone: Job | None
@@ -205,7 +205,7 @@ def _is_same_model(values: dict[str, Any], job: Job) -> bool:
 
 
 def _submission(values: dict[str, Any], job: Job | None) -> Submission:
-    """`job`: the training that is cloned, whose options stay where the page has no field for them."""
+    """Return the submission. `job`: the cloned training, which provides the options without a field on the page."""
     kind, _, text = values["start_from"].partition("-")
     number = int(text or 0)
     begins: dict[str, dict[str, Any]] = {
@@ -233,13 +233,13 @@ def _submission(values: dict[str, Any], job: Job | None) -> Submission:
 
 
 def _unmasked(variables: dict[str, str], option: Option, job: Job | None) -> dict[str, str]:
-    """Return the variables, with the job's own value for each that is still masked."""
+    """Return the variables, with the job's value for each one that is still masked."""
     before = getattr(job, option.name) if job is not None else {}
     return {name: before.get(name, value) if value == MASK else value for name, value in variables.items()}
 
 
 def _train_choices(opened: _Opened, stamp: str) -> dict[str, Any]:
-    """Return models and instance groups by the form's value for them; names are proposed with `stamp`."""
+    """Return models and instance groups by their values in the form; proposed names contain `stamp`."""
     datasets = dict(Dataset.objects.values_list("name", "pk"))
     return {
         "models": {key: _model(version, datasets) for key, version in opened.versions.items()},
@@ -250,7 +250,7 @@ def _train_choices(opened: _Opened, stamp: str) -> dict[str, Any]:
 
 
 def _usual_values(choices: dict[str, Any], model: str, group: str = "") -> dict[str, Any]:
-    """Return the first values: the model asked for, or the only one, its usual dataset, and all GPUs of the group."""
+    """Return the initial values: the requested or only model, its default dataset, and all GPUs of the group."""
     known = choices["models"]
     if model not in known:
         model = next(iter(known)) if len(known) == 1 else ""
@@ -265,10 +265,10 @@ def _usual_values(choices: dict[str, Any], model: str, group: str = "") -> dict[
 
 
 def beginnings(user: User) -> list[tuple[str, list[tuple[str, str]]]]:
-    """Return groups of choices to start from: uploaded files, and what earlier trainings left."""
+    """Return groups of choices to start from: uploaded files, and results of earlier trainings."""
     has_checkpoint = Exists(Checkpoint.objects.filter(job=OuterRef("pk"), problem=""))
     jobs = visible_jobs(user).filter(Q(run__completed_attempt__gt=0) | has_checkpoint, validation=None)
-    # In the order of an index: of very many trainings only the newest are read.
+    # In the order of an index: only the newest of very many trainings are read.
     trained = jobs.order_by("-submitted_at", "-id").values_list("pk", "name", "run__step")[:_MAX_BEGINNINGS]
     names = {job: name for job, name, _ in trained}
     saved = Checkpoint.objects.filter(job__in=names, problem="").order_by("-job_id", "-step")[:_MAX_BEGINNINGS]
@@ -304,7 +304,7 @@ _TRAINS = {
 
 
 def _taken_words(version: RegisteredModelVersion) -> str:
-    """Describe what was found in the code."""
+    """Describe the registered code."""
     data = "It reads a dataset: pick it below." if version.declared.reads_data else "It reads no dataset."
     trains = _TRAINS[RegisteredModelVersion.Engine(version.engine)]
     return f"{version.entry_point} is version {version.number} of your model {version.model.name}. {trains} {data}"

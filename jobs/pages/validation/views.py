@@ -1,4 +1,4 @@
-"""The page that asks to validate a trained model."""
+"""The form that starts a validation of a trained model."""
 
 from typing import Any
 
@@ -35,9 +35,9 @@ class ValidateForm(forms.Form):
         help_text="Another dataset must have what the script reads.",
     )  # fmt: skip
     instance_group = forms.ModelChoiceField(
-        InstanceGroup.objects.none(), empty_label=None, help_text="Whose GPU it uses: one, for as long as it measures."
+        InstanceGroup.objects.none(), empty_label=None, help_text="The run uses one GPU of this group until it ends."
     )
-    priority = forms.IntegerField(help_text="1 to 10000. It waits for its GPU like any training.")
+    priority = forms.IntegerField(help_text="1 to 10000. The run waits for its GPU like any training.")
 
     def __init__(self, *args: Any, groups: list[InstanceGroup], **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
