@@ -1,7 +1,7 @@
-"""Says in words what is wrong with a training, from its curves. Its rules are pure: docs/decisions/0009-advisor.md.
+"""Find what is wrong with a training from its curves. The rules are pure: docs/decisions/0009-advisor.md.
 
-Each rule compares medians of stretches or ranks of values, so that single steps decide nothing, and is silent where it
-has too little to look at. Each advice carries the numbers that led to it.
+Each rule compares medians of stretches or ranks of values, so that no single step decides, and returns None when there
+are too few values. Each advice carries the numbers that led to it.
 """
 
 from bisect import bisect_left, bisect_right
@@ -18,13 +18,13 @@ from jobs.queries.curves import HELD_OUT, chart_metrics, held_out_part
 from jobs.queries.metrics import Curve, Sample, thinned_points
 from jobs.states import TERMINAL
 
-__all__ = ["MIN_STEPS", "Advice", "JobAdvice", "Training", "advise", "job_advice", "looked_at"]
+__all__ = ["MIN_STEPS", "Advice", "JobAdvice", "Training", "advise", "job_advice", "loss_count"]
 
-#: Below it nothing is said but that the loss is no number.
+#: Number of losses that every rule but `_not_a_number` needs.
 MIN_STEPS = 60
-#: Below it noise hides a slow progress.
+#: Number of losses that `_stalled` needs: in fewer, noise hides slow progress.
 STALL_STEPS = 240
-#: A curve is looked at as so many stretches.
+#: Number of equal stretches into which a curve is cut.
 STRETCHES = 12
 
 _METRICS = frozenset({"loss", "accuracy", "samples_per_second", "learning_rate"})
@@ -34,9 +34,9 @@ Severity = Literal["wrong", "warning", "hint"]
 @dataclass(frozen=True)
 class Training:
     curves: Mapping[str, Curve]
-    #: From each moment on, how many GPUs it had; in order.
+    #: (time, number of GPUs from then on), in order of time.
     sizes: Sequence[tuple[datetime, int]] = ()
-    #: 0..1, None while unknown.
+    #: Fraction of the training that is done, 0 to 1; None while unknown.
     progress: float | None = None
     is_over: bool = False
 
@@ -49,9 +49,9 @@ class Training:
 class Advice:
     code: str
     severity: Severity
-    text: Annotated[str, "What is the matter, with the numbers."]
-    suggestions: Annotated[tuple[str, ...], "What to try, the likeliest first."]
-    params: Annotated[dict[str, float | int | str], "What the sentence was made of."] = field(default_factory=dict)
+    text: Annotated[str, "The finding, with its numbers."]
+    suggestions: Annotated[tuple[str, ...], "Remedies to try, the likeliest first."]
+    params: Annotated[dict[str, float | int | str], "Numbers that the text contains."] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -59,24 +59,27 @@ class _Stretch:
     first: int
     last: int
     middle: float
-    #: Median distance from the middle: how noisy it is there.
+    #: Median distance of the values from `middle`: a measure of noise.
     spread: float
 
 
 @dataclass(frozen=True)
 class JobAdvice:
-    summary: Annotated[str, "What was looked at, or why there is nothing to say."]
+    summary: Annotated[str, "How many values the advice rests on, or why there is none."]
     advice: Sequence[Advice]
 
 
 def job_advice(job: Job, curves: Mapping[str, Curve] | None = None) -> JobAdvice:
-    """The advisor's words about a job. `curves`: those of its page, if they have been read."""
+    """Return the advice about a job.
+
+    curves: the curves of the job's page, if the caller has read them already.
+    """
     if curves is None:
         names = [name for name in chart_metrics(job) if held_out_part(name)[1] in _METRICS]
         curves = {name: thinned_points(job, name) for name in names}
     sizes = list(AllocationPoint.objects.filter(job=job).order_by("at", "id").values_list("at", "slots"))
     training = Training(curves, sizes, job.run.progress, job.state in TERMINAL)
-    found, count = advise(training), looked_at(training)
+    found, count = advise(training), loss_count(training)
     if found:
         summary = f"From {count} values of the loss and the other curves."
     elif count == 0 and not job.run.step:
@@ -92,7 +95,7 @@ def job_advice(job: Job, curves: Mapping[str, Curve] | None = None) -> JobAdvice
 
 
 def advise(training: Training) -> list[Advice]:
-    """Return what stands out, the gravest first; at most one sentence about where the loss goes."""
+    """Return the advice, the gravest first; at most one of the rules about the trend of the loss applies."""
     about_loss = (_not_a_number, _diverges, _at_chance, _overfits, _stalled)
     found = [
         next(filter(None, (rule(training) for rule in about_loss)), None),
@@ -102,8 +105,8 @@ def advise(training: Training) -> list[Advice]:
     return [advice for advice in found if advice is not None]
 
 
-def looked_at(training: Training) -> int:
-    """The number of values of the loss to look at."""
+def loss_count(training: Training) -> int:
+    """Return the number of losses that the rules see."""
     return len(_samples(training, "loss"))
 
 
@@ -197,23 +200,23 @@ def _at_chance(training: Training) -> Advice | None:
 
 
 def _overfits(training: Training) -> Advice | None:
-    """Prechelt's generalization loss, and only while the training loss still falls."""
+    """Apply Prechelt's generalization loss, and only while the training loss still falls."""
     held_out, trained = _held_out(training, "loss"), _numbers(training, "loss")
     if len(held_out) < 5 or len(trained) < MIN_STEPS:
         return None
     values = _values(held_out)
-    # Each as the median of itself and its neighbours: one lucky evaluation is no best.
+    # Replace each value by the median of itself and its neighbours, so that one lucky evaluation is not the best.
     smooth = [median(values[max(0, place - 1) : place + 2]) for place in range(len(values))]
     at_best = min(smooth[:-3])
     best_step = held_out[smooth.index(at_best)].step
     later = median(values[-3:])
-    # How far neighbouring values are apart without meaning anything: the lesser half of their distances.
+    # Median distance of neighbouring values: smaller differences are noise.
     jitter = median(abs(one - other) for one, other in pairwise(values))
     if at_best <= 0 or later - at_best < max(0.2 * at_best, 4 * jitter):
         return None
     if min(smooth[-3:]) < 1.1 * at_best or _still_learns(training, best_step):
         return None
-    then = _around(trained, best_step)
+    then = _median_around(trained, best_step)
     now = median(_values(trained)[-max(5, len(trained) // STRETCHES) :])
     if now >= then:
         return None
@@ -241,7 +244,7 @@ def _stalled(training: Training) -> Advice | None:
         return None
     third = len(numbers) // 3
     middle, last = numbers[third : 2 * third], numbers[2 * third :]
-    better = _lower_share(_values(middle), _values(last))
+    better = _share_lower(_values(middle), _values(last))
     was, now = median(_values(middle)), median(_values(last))
     fallen = max(stretches[0].middle - now, 1e-12)
     if better >= 0.58 or was - now >= 0.03 * fallen:
@@ -262,7 +265,7 @@ def _stalled(training: Training) -> Advice | None:
 
 
 def _too_many_gpus(training: Training) -> Advice | None:
-    """The smallest size that is as fast as the largest."""
+    """Compare the largest number of GPUs with the smallest that trains as fast."""
     speeds = {size: speed for size, speed in _speeds(training).items() if size > 0}
     if len(speeds) < 2:
         return None
@@ -285,7 +288,7 @@ def _too_many_gpus(training: Training) -> Advice | None:
     )
 
 
-# --- What rules look at ----------------------------------------------------------------------------------------------
+# --- Input of the rules ----------------------------------------------------------------------------------------------
 
 
 def _samples(training: Training, name: str) -> Sequence[Sample]:
@@ -305,7 +308,7 @@ def _values(samples: Iterable[Sample]) -> list[float]:
 
 
 def _stretches(samples: Sequence[Sample]) -> list[_Stretch]:
-    """Equal parts of at least 5 values; none where there is too little to look at."""
+    """Cut the curve into STRETCHES equal parts; return none if it has fewer than MIN_STEPS values."""
     if len(samples) < MIN_STEPS:
         return []
     borders = [len(samples) * number // STRETCHES for number in range(STRETCHES + 1)]
@@ -319,27 +322,27 @@ def _stretches(samples: Sequence[Sample]) -> list[_Stretch]:
 
 
 def _has_converged(training: Training, stretches: Sequence[_Stretch]) -> bool:
-    """Return whether there is nothing left to gain, or next to none of the training left."""
+    """Return whether the training can gain little more, or has nearly ended."""
     accuracies = _values(_held_out(training, "accuracy") or _numbers(training, "accuracy"))
     is_low = stretches[-1].middle < 0.1 * stretches[0].middle
     return is_low or max(accuracies[-20:], default=0.0) >= 97.0 or (training.progress or 0.0) > 0.9
 
 
 def _still_learns(training: Training, since: int) -> bool:
-    """A loss may rise on a few samples while more and more are told right."""
+    """Return whether held-out accuracy still rises: the loss may rise on a few samples meanwhile."""
     accuracies = _held_out(training, "accuracy")
     before = _values(sample for sample in accuracies if sample.step <= since)
     return bool(before) and median(_values(accuracies[-3:])) > max(before) + 3.0
 
 
-def _around(samples: Sequence[Sample], step: int) -> float:
+def _median_around(samples: Sequence[Sample], step: int) -> float:
     place = bisect_right([sample.step for sample in samples], step)
     width = max(5, len(samples) // (2 * STRETCHES))
     return median(_values(samples[max(0, place - width) : place + width]))
 
 
-def _lower_share(before: Sequence[float], after: Sequence[float]) -> float:
-    """The part of all pairs in which the later value is lower; equal ones count half."""
+def _share_lower(before: Sequence[float], after: Sequence[float]) -> float:
+    """Return the share of all pairs in which the later value is lower; equal values count half."""
     ordered = sorted(before)
     lower = sum(
         len(ordered) - bisect_right(ordered, value) + 0.5 * (bisect_right(ordered, value) - bisect_left(ordered, value))
@@ -349,7 +352,7 @@ def _lower_share(before: Sequence[float], after: Sequence[float]) -> float:
 
 
 def _speeds(training: Training) -> dict[int, float]:
-    """World size -> median samples per second, where enough steps were made with it."""
+    """Return the median samples per second by world size, for sizes with at least 8 values."""
     moments = [at for at, _ in training.sizes]
     found: dict[int, list[float]] = {}
     for sample in _numbers(training, "samples_per_second"):

@@ -1,4 +1,4 @@
-"""Effects of a change on trainings, one by one and in one sentence; and those of a change of many."""
+"""Effects of a change on the trainings, as a list and as a sentence."""
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
@@ -14,9 +14,9 @@ from jobs.queries.jobs import visible_jobs
 from jobs.words import ANOTHER_USERS_TRAINING
 from scheduling.preview import Fate, Speed, compare, with_priority, without_jobs
 
-__all__ = ["Effect", "effects_of", "effects_sentence", "if_over", "if_priority"]
+__all__ = ["Effect", "effects_of", "effects_of_ending", "effects_of_priority", "effects_sentence"]
 
-#: What becomes of a training -> one, and several of them, in the order in which they are told.
+#: Kind of effect -> verb in the singular and the plural, in the order of the sentence.
 _VERBS: Final = {
     "stops": ("stops for now", "stop for now"),
     "shrinks": ("shrinks", "shrink"),
@@ -29,9 +29,9 @@ _VERBS: Final = {
 @dataclass(frozen=True)
 class Effect:
     job: int
-    #: "another user's training" where the viewer may not see it.
+    #: Name of the training, or "another user's training" if the viewer may not see it.
     name: str
-    visible: Annotated[bool, "False: it is another user's, without its name."]
+    visible: Annotated[bool, "false: the training is another user's, and its name is hidden."]
     group: str
     #: A key of _VERBS.
     what: str
@@ -39,7 +39,7 @@ class Effect:
     after_slots: int
     before_goodput: Annotated[
         float | None,
-        "Steps at its own batch size per second, by its profile (`jobs/{id}/goodput/`); null: not measured.",
+        "Steps of its own batch size per second, by its profile (`jobs/{id}/goodput/`); null: not measured.",
     ] = None
     after_goodput: float | None = None
 
@@ -49,7 +49,7 @@ class Effect:
 
     @property
     def faster(self) -> str:
-        """Describe how much faster or slower it trains; "": nobody knows, or it does not train on both sides."""
+        """Return the change of its speed in percent; "" if that is unknown, or it does not train before and after."""
         if not self.before_goodput or not self.after_goodput:
             return ""
         return f"{100 * (self.after_goodput / self.before_goodput - 1):+.0f} %".replace("-", "−")
@@ -61,24 +61,24 @@ class Effect:
         return f"{self.before_goodput:.3g} → {self.after_goodput:.3g} steps/s"
 
 
-def if_over(jobs: Collection[int], user: User) -> str:
-    """Say what others would get if these jobs were over."""
+def effects_of_ending(jobs: Collection[int], user: User) -> str:
+    """Describe the effects on other trainings if these jobs ended."""
     now = snapshot(timezone.now())
-    seen = compare(now, without_jobs(now, frozenset(jobs)))
-    return effects_sentence(effects_of(seen.fates, {job.id: job.group for job in now.jobs}, user), seen.moves)
+    compared = compare(now, without_jobs(now, frozenset(jobs)))
+    return effects_sentence(effects_of(compared.fates, {job.id: job.group for job in now.jobs}, user), compared.moves)
 
 
-def if_priority(jobs: Collection[int], priority: int, user: User) -> str:
-    """Say what these jobs and others would get if these had the priority."""
+def effects_of_priority(jobs: Collection[int], priority: int, user: User) -> str:
+    """Describe the effects on all trainings if these jobs had the priority."""
     now = snapshot(timezone.now())
-    seen = compare(now, with_priority(now, frozenset(jobs), priority))
-    return effects_sentence(effects_of(seen.fates, {job.id: job.group for job in now.jobs}, user), seen.moves)
+    compared = compare(now, with_priority(now, frozenset(jobs), priority))
+    return effects_sentence(effects_of(compared.fates, {job.id: job.group for job in now.jobs}, user), compared.moves)
 
 
 def effects_of(
     fates: Sequence[Fate], groups: Mapping[int, str], user: User, known: Mapping[int, Speed] | None = None
 ) -> list[Effect]:
-    """Return the effects on trainings, those that lose most first. known: how fast they train."""
+    """Return the effects on trainings, those that lose most first. known: their speeds, by job."""
     speeds = known or {}
     names = dict(visible_jobs(user).filter(pk__in=[fate.job for fate in fates]).values_list("pk", "name"))
     effects = [
@@ -87,7 +87,7 @@ def effects_of(
             name=names.get(fate.job, ANOTHER_USERS_TRAINING),
             visible=fate.job in names,
             group=groups[fate.job],
-            what=_what(fate),
+            what=_kind_of(fate),
             before_slots=fate.before,
             after_slots=fate.after,
             before_goodput=speeds[fate.job].before if fate.job in speeds else None,
@@ -99,7 +99,7 @@ def effects_of(
     return sorted(effects, key=lambda effect: (order.index(effect.what), effect.after_slots - effect.before_slots))
 
 
-def _what(fate: Fate) -> str:
+def _kind_of(fate: Fate) -> str:
     if fate.stops:
         return "stops"
     if not fate.after:

@@ -1,4 +1,4 @@
-"""Every GPU of the cluster: who has it, what it does, and since when it does nothing. What all pages draw of a slot."""
+"""Every GPU of the cluster with its holder, status and idle time, as all pages draw it."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -31,9 +31,9 @@ __all__ = [
 ]
 
 
-#: A held GPU that did nothing for so long is called idle. Data is loaded and checkpoints are written in less.
+#: Seconds without work after which a held GPU counts as idle. Loading data and writing checkpoints takes less.
 IDLE_AFTER_SECONDS = 60.0
-#: Each GPU is one of these; the words that pages use. The first three are held; the first two train.
+#: Status of a GPU -> its words on pages. GPUs of the first three are held; those of the first two train.
 STATUSES = {
     "busy": "training",
     "idle": "held but idle",
@@ -46,7 +46,7 @@ _SILENT = frozenset({Host.State.OFFLINE, Host.State.LOST})
 
 
 def slot_status(host_state: str, *, held: bool, training: bool, idle_seconds: float | None) -> str:
-    """One of `STATUSES`. A GPU of a host that is silent stays held: its process there may well train on."""
+    """Return the status of a GPU. On a silent host it stays held: its process there may well train on."""
     if held:
         if not training:
             return "vacating"
@@ -57,24 +57,24 @@ def slot_status(host_state: str, *, held: bool, training: bool, idle_seconds: fl
 
 
 def cluster_live(user: Asking) -> dict[str, Any]:
-    """Return all GPUs host by host, and how many there are of each status, for the pages and REST."""
+    """Return all GPUs host by host, and the number of each status, for the pages and REST."""
     seq = current_seqs([CLUSTER])[CLUSTER]
     hosts = [host for host in host_slots(user) if host["slots"]]
     return {"seq": seq, "state": {}, "append": {}, "hosts": hosts, "counts": counts_of(hosts)}
 
 
 def counts_of(hosts: Iterable[dict[str, Any]]) -> dict[str, int]:
-    """Count the GPUs that are held, those of them that train, and those of each status."""
+    """Return the number of held GPUs, of held GPUs that train, and of GPUs in each status."""
     found = Counter(slot["status"] for host in hosts for slot in host["slots"])
     training = found["busy"] + found["idle"]
     return {"held": training + found["vacating"], "training": training} | {status: found[status] for status in STATUSES}
 
 
 def mean_utilisation(hosts: Iterable[dict[str, Any]]) -> float | None:
-    """Return the mean over the held GPUs that report it."""
+    """Return the mean utilization, in percent, of the held GPUs that report it."""
     held = [slot["utilisation_percent"] for host in hosts for slot in host["slots"] if slot["job"] is not None]
-    told = [percent for percent in held if percent is not None]
-    return sum(told) / len(told) if told else None
+    reported = [percent for percent in held if percent is not None]
+    return sum(reported) / len(reported) if reported else None
 
 
 def slots_of_job(user: Asking, job: Job) -> list[dict[str, Any]]:
@@ -85,7 +85,7 @@ def slots_of_job(user: Asking, job: Job) -> list[dict[str, Any]]:
 
 
 def host_slots(user: Asking) -> list[dict[str, Any]]:
-    """Return each slot with its holder, host by host. Other users' jobs have a number and nothing else."""
+    """Return each slot with its holder, host by host. Other users' jobs have an id and nothing else."""
     return _host_slots(user, SlotClaim.objects.open(), slots())
 
 
@@ -110,7 +110,7 @@ def _slot(slot: Slot, claim: SlotClaim | None, user: Asking, now: datetime) -> d
     training = claim is not None and trains(claim)
     idle_since = idle_seconds = None
     if reading and reading.idle_since and claim:
-        # Idleness counts from when it was given: what it was before is nobody's fault.
+        # Count idle time only from the claim on: the holder did not cause what came before.
         idle_since = max(reading.idle_since, claim.claimed_at)
         idle_seconds = (now - idle_since).total_seconds()
     return {
@@ -137,7 +137,7 @@ def _slot(slot: Slot, claim: SlotClaim | None, user: Asking, now: datetime) -> d
 
 
 def _words(slot: dict[str, Any]) -> dict[str, Any]:
-    """Return the texts of a tile: name, the line below it, one more where there is room, and all of it on hovering."""
+    """Return the texts of a tile: name, note below it, second note for wide tiles, and tooltip."""
     busy = slot["utilisation_percent"]
     name = STATUSES[slot["status"]] if slot["job"] is None else slot["label"]
     note, more = _note(slot), ""

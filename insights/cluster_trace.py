@@ -1,4 +1,4 @@
-"""The cluster's past: which jobs had how many GPUs when. Few numbers come out, however many changes went in."""
+"""History of each job's GPUs, reduced to few enough points for a browser however many changes there were."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -21,17 +21,17 @@ from usage.claim_intervals import first_held
 from workers.models import Host, Slot
 from workers.queries import capacity_since
 
-__all__ = ["WINDOWS", "Change", "Trace", "all_changes", "cluster_trace", "means", "summed", "window_to_see"]
+__all__ = ["WINDOWS", "Change", "Trace", "all_changes", "cluster_trace", "first_window", "means", "summed"]
 
 
-#: Words and minutes.
+#: (words, minutes) of each window that a page offers.
 WINDOWS = [("5 min", 5), ("15 min", 15), ("1 h", 60), ("6 h", 360), ("24 h", 1440)]
 _FIRST_AT_MOST = 60
-#: What a browser redraws in time: more bands become one, more changes become means.
+#: Limits of what a browser redraws in time: bands beyond them become one, changes beyond them become means.
 MAX_BANDS = 7
 MAX_STEPS = 600
 BUCKETS = 288
-#: More changes than this are not looked at; the trace then begins later.
+#: Highest number of changes that are read; with more, the trace begins later.
 MAX_CHANGES = 100_000
 
 
@@ -48,26 +48,27 @@ class Change:
 class Trace:
     start: datetime
     end: datetime
-    #: GPUs of the hosts that are there now.
+    #: GPUs of the present hosts.
     capacity: int
-    #: The same as it was: from the start, or from where history begins. Not known of an instance group.
+    #: Capacity over time, from the start or the beginning of its history; empty for an instance group.
     capacities: Sequence[Step]
-    #: GPUs that were held, by `jobs.queries.gpu_status`; what no band has of them changed hands.
+    #: GPUs that were held, by `jobs.queries.gpu_status`; those in no band were starting or ending.
     held: Sequence[Step]
     bands: Sequence[Band]
-    #: The newest ones with what the viewer may read of them; `label` by job.
+    #: Newest changes, with their reasons if the viewer may read them.
     changes: Sequence[Change]
+    #: Job -> its name, for jobs that the viewer may see.
     labels: Mapping[int, str]
-    #: How many changes there were in all.
+    #: Number of all changes in the window.
     count: int
-    #: Each point is the mean over so many seconds; None: points are changes.
+    #: Seconds that each point averages over; None: each point is a change.
     mean_seconds: float | None
 
 
 def cluster_trace(user: Asking, end: datetime, minutes: int, group: InstanceGroup | None = None) -> Trace:
-    """Eight queries, whatever the cluster did.
+    """Return the trace of the last `minutes` before `end`, in eight queries.
 
-    group: what its trainings had, of the GPUs that its resource group offers.
+    group: restrict the trace to the trainings of this group; the capacity is its resource group's.
     """
     start = end - timedelta(minutes=minutes)
     of_group = {} if group is None else {"job__instance_group": group}
@@ -105,15 +106,15 @@ def cluster_trace(user: Asking, end: datetime, minutes: int, group: InstanceGrou
     return Trace(start, end, capacity, capacities, held, bands, readable, labels, len(changes), mean_seconds)
 
 
-def window_to_see(end: datetime) -> int:
-    """The shortest window, in minutes, that shows all since the first GPU was held; an hour of what is older."""
+def first_window(end: datetime) -> int:
+    """Return the shortest window, in minutes, since the first GPU was held; at most an hour."""
     first = first_held()
     age = (to_ms(end) - first) / MINUTE if first is not None else 0
     return next((minutes for _, minutes in WINDOWS if age <= minutes <= _FIRST_AT_MOST), _FIRST_AT_MOST)
 
 
 def all_changes(user: Asking, start: datetime) -> Iterator[tuple[Change, str]]:
-    """Every change since then and its job's name, as far as the viewer may read them; the newest first."""
+    """Yield every change since `start` and its job's name, as far as the viewer may read them; the newest first."""
     points = AllocationPoint.objects.filter(at__gte=start).order_by("-at", "-id")
     mine = None if is_cluster_admin(user) else user.pk
     rows = points.values_list("job_id", "job__name", "job__owner_id", "at", "slots", "reason_params", "pause_ms")
@@ -124,7 +125,7 @@ def all_changes(user: Asking, start: datetime) -> Iterator[tuple[Change, str]]:
 
 
 def summed(parts: Iterable[Sequence[Change]]) -> list[Change]:
-    """Several jobs as one: a change wherever one of them changes."""
+    """Return the sum of several jobs: a change whenever one of them changes."""
     moves: list[tuple[datetime, int]] = []
     for part in parts:
         before = 0
@@ -139,7 +140,7 @@ def summed(parts: Iterable[Sequence[Change]]) -> list[Change]:
 
 
 def means(steps: Sequence[Step], start: datetime, end: datetime, buckets: int = BUCKETS) -> list[Step]:
-    """The mean height in each of so many equal parts of the time."""
+    """Return the mean height in each of `buckets` equal parts of the time."""
     width = (end - start) / buckets
     found, place, height = [], 0, 0.0
     for number in range(buckets):
@@ -155,7 +156,7 @@ def means(steps: Sequence[Step], start: datetime, end: datetime, buckets: int = 
 
 
 def _changes(start: datetime, of_group: Mapping[str, Any]) -> list[Change]:
-    """The oldest first; only the newest have a text, because no more are shown one by one."""
+    """Return the changes, the oldest first. Only the newest have a text: no others are listed singly."""
     points = AllocationPoint.objects.filter(at__gte=start, **of_group).order_by("-at", "-id")
     rows = points.values_list("pk", "job_id", "at", "slots", "pause_ms")[:MAX_CHANGES]
     reasons = dict(points.values_list("pk", "reason_params")[:MAX_STEPS])

@@ -1,9 +1,9 @@
-"""Several jobs side by side: their curves, a Plotly figure for each quantity and a colour for each training; and what
-they were told and what came out, differences marked.
+"""Compare several jobs: a Plotly figure for each quantity, with a colour for each training, and tables of settings and
+results with differences marked.
 
-`static/js/pages/compare.js` draws the figures over steps, time since each training's start, epochs or samples, adds new
-points to the lines, by the same rules, and fetches what it cannot know: a line that begins, GPUs that change hands, a
-training that starts again.
+`static/js/pages/compare.js` draws the figures over steps, time since each training's start, epochs or samples. It adds
+new points to the lines by the rules of this module, and fetches newer figures when a line begins, GPUs change or a
+training starts again.
 """
 
 from bisect import bisect_right
@@ -41,12 +41,12 @@ __all__ = [
 ]
 
 MAX_JOBS = 8
-#: Points of one quantity, over all jobs: a browser redraws them while the jobs train.
+#: Highest number of points of one quantity, over all jobs: a browser redraws them while the jobs train.
 _MAX_POINTS = 1200
-#: Scripts may report as many metrics as they like.
+#: Highest number of figures: scripts may report any number of metrics.
 _MAX_QUANTITIES = 12
 GPUS = "GPUs"
-#: Title -> the metrics that the figure may show: of each job the first that it has. Those that scripts name follow.
+#: Title -> metrics of its figure; a job's line shows the first that the job has. Figures of other metrics follow.
 _ROWS: dict[str, tuple[str, ...]] = {
     "Loss": ("loss",),
     "Test loss": ("test_loss", "val_loss"),
@@ -55,14 +55,14 @@ _ROWS: dict[str, tuple[str, ...]] = {
     "Samples / s": ("samples_per_second",),
     "Learning rate": ("learning_rate",),
 }
-#: Those that say nothing on a logarithmic axis.
+#: Titles of figures for which a logarithmic axis makes no sense.
 _LINEAR = {"Accuracy (%)", "Test accuracy (%)", "Samples / s", GPUS}
 _DASHES = ("solid", "dash", "dot", "dashdot")
 
 
 @dataclass(frozen=True)
 class Compared:
-    """A line of a table: one value per job, in the order of the jobs."""
+    """Row of a table: one value per job, in the order of the jobs."""
 
     name: str
     values: list[str]
@@ -75,9 +75,9 @@ class Compared:
 @dataclass(frozen=True)
 class Point:
     step: int
-    #: Since the training's first start.
+    #: Seconds since the training's first start.
     seconds: float
-    #: None: not a number, drawn as a gap.
+    #: Value of the metric; None: not a number, drawn as a gap.
     value: float | None
     epoch: int = 0
 
@@ -87,9 +87,9 @@ class Line:
     job: int
     label: str
     points: Sequence[Point] = field(default_factory=list)
-    #: What the points are values of; empty where they are no metric, or there is none yet.
+    #: Name of the metric; empty for GPUs, and while the job has reported none.
     metric: str = ""
-    #: One point in so many is here, and more than so many are not drawn.
+    #: One point in `every` is in the line, and at most `most` are drawn.
     every: int = 1
     most: int = 0
 
@@ -98,14 +98,14 @@ class Line:
 class Quantity:
     title: str
     lines: Sequence[Line]
-    #: The metrics that it may show.
+    #: Names of the metrics that the figure may show.
     names: Sequence[str] = ()
-    #: It holds its value until the next point.
+    #: Whether the value holds until the next point.
     is_stepped: bool = False
 
 
 def compared_live(jobs: Sequence[Job], seqs: Mapping[str, int]) -> dict[str, Any]:
-    """Return what the page follows: the topic of each job, and what of it is not in the figures."""
+    """Return each job's topic, and the fields that the page follows besides the figures."""
     return {
         "jobs": [
             {
@@ -125,7 +125,7 @@ def compared_live(jobs: Sequence[Job], seqs: Mapping[str, int]) -> dict[str, Any
 
 
 def compared_settings(jobs: Sequence[Job]) -> list[Compared]:
-    """Return the settings, then every parameter that one of them has."""
+    """Return the settings, then every parameter that any of the jobs has."""
     return [Compared(column.name, column.words) for column in settings_of(jobs)]
 
 
@@ -135,7 +135,7 @@ def compared_metrics(jobs: Sequence[Job]) -> list[Compared]:
 
 
 def quantities_of(jobs: Sequence[Job]) -> list[Quantity]:
-    """Return what is drawn: the metrics that these jobs reported, and the GPUs that they had."""
+    """Return the quantities to draw: metrics that these jobs reported, and their GPUs."""
     most = _MAX_POINTS // len(jobs)
     rows = _rows(jobs)
     metrics = {job.pk: _lines(job, rows, most) for job in jobs}
@@ -148,14 +148,14 @@ def quantities_of(jobs: Sequence[Job]) -> list[Quantity]:
 
 
 def titles_of(jobs: Sequence[Job]) -> list[str]:
-    """Return the titles of the quantities that one of these jobs has, without reading a point."""
+    """Return the titles of the quantities that any of these jobs has, without reading a point."""
     reported = {name for job in jobs for name in job.run.final_metrics}
     has_started = any(job.started_at for job in jobs)
     return [title for title, names in _rows(jobs).items() if reported.intersection(names)] + [GPUS] * has_started
 
 
 def _rows(jobs: Sequence[Job]) -> dict[str, tuple[str, ...]]:
-    """The quantities by title, the usual ones first, as many as are drawn."""
+    """Return the metrics to draw by title, the usual ones first."""
     usual = {name for names in _ROWS.values() for name in names}
     rows = dict(_ROWS)
     for name in sorted({name for job in jobs for name in job.run.final_metrics} - usual):
@@ -165,7 +165,7 @@ def _rows(jobs: Sequence[Job]) -> dict[str, tuple[str, ...]]:
 
 
 def _lines(job: Job, rows: Mapping[str, Sequence[str]], most: int) -> dict[str, Line]:
-    """The lines of the job's metrics, by the title of the row."""
+    """Return the lines of the job's metrics, by title."""
     found = {}
     for title, names in rows.items():
         if name := next((name for name in names if name in job.run.final_metrics), ""):
@@ -176,7 +176,7 @@ def _lines(job: Job, rows: Mapping[str, Sequence[str]], most: int) -> dict[str, 
 
 
 def _gpus(job: Job, lines: Iterable[Line]) -> list[Point]:
-    """Changes are known by their time: their step is that of the last point drawn before."""
+    """Return the job's GPUs over time. Each change has the step of the last point drawn before it."""
     steps = max((line.points for line in lines), key=len, default=())
     times = [point.seconds for point in steps]
     points = []
@@ -192,7 +192,7 @@ def _seconds(job: Job, at: datetime) -> float:
 
 
 def comparison_figures(quantities: Sequence[Quantity]) -> list[dict[str, Any]]:
-    """One figure for each quantity that has a single point."""
+    """Return a figure for each quantity that has at least one point."""
     shown = [quantity for quantity in quantities if any(line.points for line in quantity.lines)]
     dashes = _dashes({line.job for quantity in shown for line in quantity.lines})
     return [_figure(quantity, number, dashes) for number, quantity in enumerate(shown, start=1)]
@@ -209,11 +209,11 @@ def _figure(quantity: Quantity, number: int, dashes: Mapping[int, str]) -> dict[
         meta={
             "kind": "comparison",
             "title": quantity.title,
-            # Of its files and its place on the page.
+            # Name of the figure's files and of its anchor on the page.
             "name": slugify(quantity.title) or f"metric-{number}",
             "names": quantity.names,
             "may_be_log": quantity.title not in _LINEAR,
-            # What is measured once in an epoch is smooth as it is.
+            # Held-out metrics are measured once an epoch and need no smoothing.
             "may_be_smooth": not quantity.is_stepped
             and quantity.title != "Learning rate"
             and not any(held_out_part(name)[0] for name in quantity.names),
@@ -222,7 +222,7 @@ def _figure(quantity: Quantity, number: int, dashes: Mapping[int, str]) -> dict[
 
 
 def _dashes(jobs: set[int]) -> dict[int, str]:
-    """Jobs of the same colour differ by their dashes."""
+    """Return a dash pattern for each job; jobs of the same colour get different ones."""
     used: Counter[str] = Counter()
     dashes = {}
     for job in sorted(jobs):
@@ -238,7 +238,7 @@ def _trace(line: Line, quantity: Quantity, dash: str) -> go.Scatter:
         x=[point.step for point in line.points],
         y=[point.value for point in line.points],
         customdata=[[round(point.seconds, 1), point.epoch] for point in line.points],
-        # Plotly reads a little markup in names, and people name jobs.
+        # Plotly interprets markup in names, and users choose the names of jobs.
         name=escape(f"{look.letter} · {line.label}", quote=False),
         meta={
             "job": line.job,

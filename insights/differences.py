@@ -1,4 +1,4 @@
-"""Many jobs as one table of what differs among them, and the axes of their parallel coordinates. Nothing here reads."""
+"""Table of what differs among many jobs, and the axes of their parallel coordinates. Pure: nothing here queries."""
 
 import json
 import math
@@ -14,12 +14,13 @@ from jobs.options import OPTIONS
 __all__ = ["MOST_JOBS", "Axis", "Column", "axes_of", "default_axes", "differing", "results_of", "settings_of", "word"]
 
 MOST_JOBS = 200
-#: A text with more different values is no axis; neither are more than so many axes to be read.
+#: Highest number of different words on an axis.
 _MOST_WORDS = 12
+#: Highest number of axes that are drawn by default, by kind of column.
 _MOST_AXES: Final = {"setting": 6, "metric": 4}
-#: An axis of positive numbers is logarithmic from this ratio of its ends on.
+#: Ratio of the ends from which an axis of positive numbers is logarithmic.
 _LOG_FROM = 100.0
-#: So many steps between the numbers of an axis, or fewer.
+#: Highest number of intervals between the ticks of an axis.
 _TICKS = 5
 _SETTINGS: dict[str, Callable[[Job], object]] = {
     "Model": lambda job: f"{job.model.model.name}, version {job.model.number}",
@@ -32,7 +33,7 @@ _SETTINGS: dict[str, Callable[[Job], object]] = {
 
 @dataclass(frozen=True)
 class Column:
-    """One thing that jobs have: a value for each, in the order of the jobs; None where it has none."""
+    """Setting or metric with each job's value, in the order of the jobs; None if the job has none."""
 
     #: `setting` for settings and parameters, `metric` for results.
     kind: str
@@ -55,14 +56,14 @@ class Column:
 @dataclass(frozen=True)
 class Axis:
     column: Column
-    #: Of each job, from 0 at the bottom to 1; None where it has no value.
+    #: Position of each job, from 0 at the bottom to 1; None if it has no value.
     places: Sequence[float | None]
-    #: (place, text)
+    #: (position, text) of each tick.
     ticks: Sequence[tuple[float, str]]
 
 
 def settings_of(jobs: Sequence[Job]) -> list[Column]:
-    """Return the settings, then every parameter that one of them has."""
+    """Return the settings, then every parameter that any of the jobs has."""
     settings = [Column("setting", name, [value(job) for job in jobs]) for name, value in _SETTINGS.items()]
     return settings + _union("setting", [job.told_parameters for job in jobs])
 
@@ -87,26 +88,26 @@ def word(value: object) -> str:
 
 
 def differing(jobs: Sequence[Job]) -> tuple[list[Column], list[Column]]:
-    """Return the columns that differ, and those that are the same for all."""
+    """Return the columns that differ, and those that are equal for all jobs."""
     columns = [*settings_of(jobs), *results_of(jobs)]
     return [one for one in columns if one.differs], [one for one in columns if not one.differs]
 
 
 def default_axes(columns: Sequence[Column]) -> list[Column]:
-    """Choose what is drawn unless somebody says otherwise: the first settings, then the first results."""
+    """Return the columns that are drawn by default: the first settings, then the first results."""
     drawable = [column for column in columns if _axis(column)]
     return [one for kind, most in _MOST_AXES.items() for one in [each for each in drawable if each.kind == kind][:most]]
 
 
 def axes_of(columns: Sequence[Column]) -> list[Axis]:
-    """Return the axes of those columns that can be one: numbers, or a few words."""
+    """Return an axis for each column that has numbers, or a few different words."""
     return [axis for column in columns if (axis := _axis(column))]
 
 
 def _axis(column: Column) -> Axis | None:
     present = [value for value in column.values if value is not None]
     if present and all(_is_number(value) for value in present):
-        return _of_numbers(column, [float(value) for value in present])
+        return _numeric_axis(column, [float(value) for value in present])
     words = sorted(set(map(word, present)))
     if not 1 < len(words) <= _MOST_WORDS:
         return None
@@ -115,7 +116,7 @@ def _axis(column: Column) -> Axis | None:
     return Axis(column, places, [(at, text) for text, at in place.items()])
 
 
-def _of_numbers(column: Column, numbers: Sequence[float]) -> Axis | None:
+def _numeric_axis(column: Column, numbers: Sequence[float]) -> Axis | None:
     low, high = min(numbers), max(numbers)
     if low == high:
         return None

@@ -1,4 +1,4 @@
-"""Contents of the fair-share page: parts of groups and trainings, loans, and who waits for whom, as one may see it."""
+"""Contents of the fair-share page: shares of groups and trainings, loans, and waits, as far as the viewer may see."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,35 +21,35 @@ __all__ = ["FairSharePage", "GroupLine", "JobLine", "SharingPoolLine", "fair_sha
 
 
 _ANOTHER_GROUP: Final = "another instance group"
-#: Of more that wait, only the number is said.
+#: Highest number of waiting trainings that are listed; further ones are only counted.
 _MOST_WAITING: Final = 30
-#: The names of more trainings are read with those of all others that are not over.
+#: Highest number of ids in a query for names; with more, the names of all active trainings are read.
 _MOST_NAMED: Final = 100
 
 
 @dataclass(frozen=True)
 class GroupLine:
-    id: Annotated[int | None, "null: the viewer may not see which group it is."]
+    id: Annotated[int | None, "null: the viewer may not see this group."]
     name: str
     resource_group: str
     started: bool
     quota: int | None
     weight: int
-    wants: Annotated[int, "The most that its trainings can use."]
-    deserved: Annotated[float, "Its part now, by quota, weight and what it asks for."]
+    wants: Annotated[int, "Most GPUs that its trainings can use."]
+    deserved: Annotated[float, "GPUs that it is entitled to now, by quota, weight and demand."]
     held: int
-    target: Annotated[int, "What it has once everything has changed hands."]
-    borrowed: Annotated[int, "Held beyond its quota, of quotas of others."]
-    lent: Annotated[int, "Of its quota, held by others."]
-    #: Of all slots of its pool, for bars.
+    target: Annotated[int, "GPUs that it has once all pending changes are done."]
+    borrowed: Annotated[int, "GPUs held beyond its quota, out of others' quotas."]
+    lent: Annotated[int, "GPUs of its quota that others hold."]
+    #: Number of all slots of its pool: the full length of its bar.
     total: int
-    price: Annotated[float | None, "Under policy goodput: what a further GPU would be worth, in weighted utility."]
-    prices: Annotated[Mapping[str, float], "The same of each kind of GPU, where there are several."]
-    gap: Annotated[float | None, "Under policy goodput: the part that is missing to the best division at most."]
+    price: Annotated[float | None, "Policy goodput: value of a further GPU, in weighted utility."]
+    prices: Annotated[Mapping[str, float], "Value of a further GPU by kind of GPU, if there are several kinds."]
+    gap: Annotated[float | None, "Policy goodput: upper bound on the optimality gap of the division, as a fraction."]
 
     @property
     def goodput_text(self) -> str:
-        """Quality of the division, under policy goodput."""
+        """Return a sentence about the quality of the division under policy goodput; "" under others."""
         if self.price is None or self.gap is None:
             return ""
         best = f"at most {100 * self.gap:.1f} % below the best one" if self.gap >= 0.0005 else "the best one"
@@ -62,20 +62,20 @@ class GroupLine:
 
     @property
     def own(self) -> int:
-        """Held and not borrowed."""
+        """Number of held GPUs that are not borrowed."""
         return self.held - self.borrowed
 
 
 @dataclass(frozen=True)
 class JobLine(JobShare):
     name: str
-    visible: Annotated[bool, "False: it is another user's, without its name."]
+    visible: Annotated[bool, "false: the training is another user's, and its name is hidden."]
     total: int
 
 
 @dataclass(frozen=True)
 class SharingPoolLine:
-    """Instance groups that share GPUs."""
+    """Set of instance groups that share GPUs."""
 
     resource_groups: tuple[str, ...]
     total: int
@@ -87,21 +87,21 @@ class SharingPoolLine:
 class FairSharePage:
     pools: tuple[SharingPoolLine, ...]
     jobs: tuple[JobLine, ...]
-    waiting: Annotated[tuple[str, ...], "Sentences: who waits for whom."]
-    more: Annotated[int, "Trainings that are not listed."]
+    waiting: Annotated[tuple[str, ...], "Sentences about which training waits for which."]
+    more: Annotated[int, "Number of trainings that are not listed."]
 
 
 def fair_share_page(user: Asking) -> FairSharePage:
-    """Return the page by the scheduler's own functions, on the cluster as it is now."""
+    """Return the page's contents, which the scheduler's own functions compute for the cluster as it is now."""
     found = fair_share(snapshot(timezone.now()))
-    seen = _Seen(user, found)
+    names = _VisibleNames(user, found)
     totals = {share.group.name: pool.total for pool in found.sharing_pools for share in pool.groups}
     first = sorted(found.jobs, key=lambda share: (-share.held, -share.deserved, -share.priority, share.job))[:PAGE_SIZE]
     lines = [
         JobLine(
-            **{**vars(share), "group": seen.group(share.group)},
-            name=seen.jobs.get(share.job, ANOTHER_USERS_TRAINING),
-            visible=share.job in seen.jobs,
+            **{**vars(share), "group": names.group(share.group)},
+            name=names.jobs.get(share.job, ANOTHER_USERS_TRAINING),
+            visible=share.job in names.jobs,
             total=totals[share.group],
         )
         for share in first
@@ -111,15 +111,15 @@ def fair_share_page(user: Asking) -> FairSharePage:
             pool.resource_groups,
             pool.total,
             pool.free,
-            tuple(_group_line(share, pool.total, seen) for share in pool.groups),
+            tuple(_group_line(share, pool.total, names) for share in pool.groups),
         )
         for pool in found.sharing_pools
     ]
-    return FairSharePage(tuple(pools), tuple(lines), tuple(_waiting(found, seen)), len(found.jobs) - len(lines))
+    return FairSharePage(tuple(pools), tuple(lines), tuple(_waiting(found, names)), len(found.jobs) - len(lines))
 
 
-class _Seen:
-    """Names as the viewer may read them."""
+class _VisibleNames:
+    """Names of groups and trainings, as far as the viewer may read them."""
 
     def __init__(self, user: Asking, found: FairShare) -> None:
         self.groups: dict[str, int] = dict(visible_groups(user).values_list("name", "pk"))
@@ -132,19 +132,19 @@ class _Seen:
         return name if name in self.groups else _ANOTHER_GROUP
 
     def trainings(self, numbers: Sequence[int]) -> str:
-        """One by its name, several by their number; at the beginning of a sentence."""
+        """Return the name of one training, or the number of several, as the beginning of a sentence."""
         if len(numbers) > 1:
             return trainings(len(numbers))
-        # A name stays as it was given, whatever its first letter.
+        # Do not capitalize a name that a user chose.
         own = self.jobs.get(numbers[0]) if numbers else "A training"
         return own or capitalized(ANOTHER_USERS_TRAINING)
 
 
-def _group_line(share: GroupShare, total: int, seen: _Seen) -> GroupLine:
+def _group_line(share: GroupShare, total: int, names: _VisibleNames) -> GroupLine:
     group = share.group
     return GroupLine(
-        id=seen.groups.get(group.name),
-        name=seen.group(group.name),
+        id=names.groups.get(group.name),
+        name=names.group(group.name),
         resource_group=group.resource_group,
         started=group.started,
         quota=group.quota,
@@ -162,25 +162,25 @@ def _group_line(share: GroupShare, total: int, seen: _Seen) -> GroupLine:
     )
 
 
-def _waiting(found: FairShare, seen: _Seen) -> Iterable[str]:
+def _waiting(found: FairShare, names: _VisibleNames) -> Iterable[str]:
     waiting = [share for share in found.jobs if share.held < share.deserved or not share.deserved]
-    told: set[int] = set()
+    mentioned: set[int] = set()
     for pool in found.sharing_pools:
         shares = {share.group.name: share for share in pool.groups}
         for reclaim in pool.pending_reclaims:
             theirs = [share for share in waiting if share.group == reclaim.owner]
             due = [share.job for share in theirs if share.deserved or not reclaim.returning]
-            told.update(due)
-            yield _reclaim_sentence(reclaim, shares, due, seen)
-    yield from _in_their_groups([share.job for share in waiting if share.job not in told], seen)
+            mentioned.update(due)
+            yield _reclaim_sentence(reclaim, shares, due, names)
+    yield from _waits_within_groups([share.job for share in waiting if share.job not in mentioned], names)
 
 
 def _reclaim_sentence(
-    reclaim: PendingReclaim, shares: Mapping[str, GroupShare], waiting: Sequence[int], seen: _Seen
+    reclaim: PendingReclaim, shares: Mapping[str, GroupShare], waiting: Sequence[int], names: _VisibleNames
 ) -> str:
-    owner, holder = seen.group(reclaim.owner), seen.group(reclaim.holder)
+    owner, holder = names.group(reclaim.owner), names.group(reclaim.holder)
     waits = plural(max(1, len(waiting)), "waits", "wait")
-    who = f"{seen.trainings(waiting)} of {owner} {waits}"
+    who = f"{names.trainings(waiting)} of {owner} {waits}"
     share = shares[reclaim.holder]
     if not reclaim.returning:
         until = share.group.minimum_run_seconds
@@ -199,9 +199,9 @@ def _reclaim_sentence(
     return f"{who}: {holder} {held}, {back} {when}."
 
 
-def _in_their_groups(jobs: Sequence[int], seen: _Seen) -> Iterable[str]:
-    """Say why each of them waits, as the scheduler has told its owner."""
-    visible = [job for job in jobs if job in seen.jobs]
+def _waits_within_groups(jobs: Sequence[int], names: _VisibleNames) -> Iterable[str]:
+    """Yield why each job waits, in the words that its owner reads."""
+    visible = [job for job in jobs if job in names.jobs]
     reasons = Job.objects.filter(pk__in=visible[:_MOST_WAITING]).order_by("-priority", "submitted_at", "id")
     for name, params in reasons.values_list("name", "reason_params"):
         yield f"{name}: {text_of(params)}"

@@ -1,7 +1,6 @@
-"""Value of GPUs to a training: the steps that it was measured on, the curve fitted to them, and its knee.
+"""Goodput of a training by number of GPUs: measured steps, the curve fitted to them, and its knee.
 
-The curve is the one by which policy goodput divides (`scheduling.policies.speedups`); trainings of other groups have
-one as well.
+Policy goodput divides GPUs by these curves (`scheduling.policies.speedups`); other groups' trainings have one as well.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -46,7 +45,7 @@ __all__ = [
     "outlook_of",
 ]
 
-#: Sizes that a curve is drawn through.
+#: Highest number of sizes through which a curve is drawn.
 _MOST_SIZES = 64
 
 
@@ -55,35 +54,37 @@ class OutlookSize:
     """Forecast for one number of GPUs."""
 
     gpus: int
-    goodput: Annotated[float, "Steps at the job's own batch size per second."]
-    speedup: Annotated[float, "Against one GPU, as the scheduler reckons."]
-    batch: Annotated[int, "Samples of a step that it would choose."]
-    micro_batch: Annotated[int, "Of these, samples of a rank's micro-batch."]
-    accumulation: Annotated[int, "Micro-batches of a step beside the last one."]
-    assumed: Annotated[bool, "More GPUs or hosts than it was measured on."]
+    goodput: Annotated[float, "Steps of the job's own batch size per second."]
+    speedup: Annotated[float, "Speed relative to one GPU, as the scheduler computes it."]
+    batch: Annotated[int, "Samples per step that the job would choose."]
+    micro_batch: Annotated[int, "Samples of a rank's micro-batch."]
+    accumulation: Annotated[int, "Micro-batches of a step before the last one."]
+    assumed: Annotated[bool, "Whether these are more GPUs or hosts than were measured."]
 
 
 @dataclass(frozen=True)
 class MeasuredSize:
-    """Medians of steps of one shape."""
+    """Medians over steps with equal numbers of GPUs and hosts and an equal micro-batch."""
 
     gpus: int
     hosts: int
     micro_batch: int
-    steps: Annotated[int, "How many steps these are the medians of."]
-    compute_seconds: Annotated[float, "Of a micro-batch, without the sum over ranks."]
-    step_seconds: Annotated[float, "Of the micro-batch with which the sum runs."]
+    steps: Annotated[int, "Number of measured steps."]
+    compute_seconds: Annotated[float, "Seconds for a micro-batch without the sum over ranks."]
+    step_seconds: Annotated[float, "Seconds for the micro-batch that ends with the sum over ranks."]
     goodput: float
 
 
 @dataclass(frozen=True)
 class Outlook:
-    text: Annotated[str, "What the figures say, or why there are none."]
-    gpu_model: Annotated[str, "Kind of GPU that the figures are of; empty without any."] = ""
-    batch_size: Annotated[int | None, "Samples of a step as it was submitted."] = None
-    gpus: Annotated[int, "That it has now."] = 0
-    knee: Annotated[int | None, "Fewest GPUs with nearly the best speed-up; null: beyond what it is offered."] = None
-    #: As its rank 0 chose it; None: it has no GPU, or its batch does not adapt, or nothing was told yet.
+    text: Annotated[str, "Summary of the figures, or why there are none."]
+    gpu_model: Annotated[str, "Kind of GPU that the figures hold for; empty if there are none."] = ""
+    batch_size: Annotated[int | None, "Samples per step as submitted."] = None
+    gpus: Annotated[int, "Number of GPUs that the job has now."] = 0
+    knee: Annotated[int | None, "Fewest GPUs with nearly the best speed-up; null: beyond what the job is offered."] = (
+        None
+    )
+    #: Batch that rank 0 chose; None: the job has no GPU, its batch does not adapt, or it has reported none yet.
     batch_now: BatchNow | None = None
     sizes: Sequence[OutlookSize] = ()
     measured: Sequence[MeasuredSize] = ()
@@ -94,16 +95,16 @@ class Outlook:
 
 
 def goodput_outlook(job: Job) -> Outlook:
-    """Build the outlook of a job; of one that is over as if it ran on the hosts that there are."""
+    """Return the outlook of a job; of a finished one as if it ran on the present hosts."""
     if why := _why_never(job):
         return Outlook(why)
     profile = profile_of(job.pk)
     if profile is None:
         return Outlook(_why_not_yet(job))
-    seen = snapshot(timezone.now())
-    holding = [slot.device for slot in seen.slots if slot.held_by == job.pk and not slot.vacating]
+    now = snapshot(timezone.now())
+    holding = [slot.device for slot in now.slots if slot.held_by == job.pk and not slot.vacating]
     held, kind = len(holding), kind_of_most(holding)
-    shapes = shapes_of(seen, job.instance_group.resource_group.name)
+    shapes = shapes_of(now, job.instance_group.resource_group.name)
     shape = next((shape for shape in shapes if shape.kind == kind), shapes[0])
     view = JobView(
         id=job.pk,
@@ -137,7 +138,11 @@ def _why_not_yet(job: Job) -> str:
 
 
 def outlook_of(view: JobView, shape: Shape, held: int, points: Iterable[ThroughputPoint]) -> Outlook:
-    """`held`: GPUs that it has now. `points`: of all kinds of GPU."""
+    """Return the outlook on hosts of a shape.
+
+    held: number of GPUs that the job has now.
+    points: measurements on all kinds of GPU.
+    """
     profile = view.profile
     assert profile is not None
     kind = kind_of(profile, shape.kind)
@@ -162,7 +167,7 @@ def outlook_of(view: JobView, shape: Shape, held: int, points: Iterable[Throughp
 
 
 def _size(view: JobView, shape: Shape, prospect: Prospect, count: int, *, several_hosts: bool) -> OutlookSize:
-    """`several_hosts`: it was measured on more than one."""
+    """Return the forecast for `count` GPUs. several_hosts: whether the job was measured on more than one host."""
     batch = batch_of(view, shape, count)
     assert batch is not None
     assumed = count > prospect.measured or (size_on(shape.hosts, count).hosts > 1 and not several_hosts)
@@ -171,7 +176,7 @@ def _size(view: JobView, shape: Shape, prospect: Prospect, count: int, *, severa
 
 
 def _measured(point: ThroughputPoint, profile: ProfileView) -> MeasuredSize:
-    """A step has as many micro-batches as its own batch size needs; ranks' shares of it differ by a sample."""
+    """Return the goodput of a measurement: a step has as many micro-batches as the job's own batch size needs."""
     own = profile.bounds.batch_size
     each = point.ranks * point.micro_batch
     further = max(0, -(-own // each) - 1)
@@ -190,7 +195,7 @@ def _measured(point: ThroughputPoint, profile: ProfileView) -> MeasuredSize:
 
 
 def _whole_steps(points: Iterable[MeasuredSize]) -> list[MeasuredSize]:
-    """Keep the largest micro-batch of each size: smaller ones were left for an epoch's last step."""
+    """Keep the largest micro-batch of each size: smaller ones are remainders in an epoch's last step."""
     largest: dict[tuple[int, int], MeasuredSize] = {}
     for point in sorted(points, key=lambda point: (point.gpus, point.hosts, point.micro_batch)):
         largest[point.gpus, point.hosts] = point
@@ -198,7 +203,7 @@ def _whole_steps(points: Iterable[MeasuredSize]) -> list[MeasuredSize]:
 
 
 def _thinned(most: int, needed: Iterable[int]) -> list[int]:
-    """Numbers from 1 to `most`, with those that are needed."""
+    """Return at most about _MOST_SIZES numbers from 1 to `most`, and all of `needed`."""
     every = -(-most // _MOST_SIZES)
     return sorted({*range(1, most + 1, every), most, *(count for count in needed if 1 <= count <= most)})
 
@@ -228,7 +233,7 @@ def _has_assumed(outlook: Outlook) -> bool:
 
 
 def batch_in_words(size: OutlookSize) -> str:
-    """r x b x (s + 1) of a step."""
+    """Return a step's GPUs × samples × micro-batches in words."""
     parts = [gpus(size.gpus), plural(size.micro_batch, "{count} sample", "{count} samples")]
     if size.accumulation:
         parts.append(f"{size.accumulation + 1} micro-batches")
@@ -237,7 +242,7 @@ def batch_in_words(size: OutlookSize) -> str:
 
 
 def goodput_figure(outlook: Outlook) -> dict[str, Any]:
-    """Goodput over GPUs: measured points, the curve, dashed where it is assumed, what it has, and its knee."""
+    """Return the figure of goodput over GPUs: measured points, curve (dashed where assumed), present size and knee."""
     sizes = outlook.sizes
     known = [size for size in sizes if not size.assumed]
     # The dashed part begins where the solid one ends.

@@ -1,4 +1,4 @@
-"""Effects of other terms of an instance group on the trainings, decided by the scheduler's own functions."""
+"""Effects of a change of an instance group on the trainings, computed by the scheduler's own functions."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from copy import copy
@@ -21,25 +21,25 @@ from workers.queries import capacity
 
 __all__ = ["GroupPreview", "preview_group_change"]
 
-#: Of more, only the number is said.
+#: Highest number of effects that are listed; further ones are only counted.
 _MOST_SHOWN: Final = 50
 
 
 @dataclass(frozen=True)
 class GroupPreview:
-    #: The terms that change, in words.
+    #: Descriptions of the terms that change.
     changes: list[str]
     text: str
-    moves: Annotated[int, "GPUs that get another holder, or none."]
-    #: Those that lose most first.
+    moves: Annotated[int, "Number of GPUs that get another holder, or none."]
+    #: Effects on trainings, those that lose most first.
     effects: list[Effect]
-    more: Annotated[int, "Effects that are not listed."]
-    #: What else is worth knowing before it is applied.
+    more: Annotated[int, "Number of effects that are not listed."]
+    #: Warnings about the change.
     notes: list[str]
 
 
 def preview_group_change(group: InstanceGroup, given: Mapping[str, Any], user: User) -> GroupPreview:
-    """Predict what a change of these terms would do now. Raises like `change_instance_group`; writes nothing."""
+    """Predict the effects of changing these terms now. Raises like `change_instance_group`; writes nothing."""
     columns = check_change(group, given, user)
     changed = copy(group)
     for column, value in columns.items():
@@ -47,10 +47,10 @@ def preview_group_change(group: InstanceGroup, given: Mapping[str, Any], user: U
             setattr(changed, column, value)
     now = snapshot(timezone.now(), measures=True)
     after = with_group(now, view := group_view(changed))
-    seen = Comparison(()) if view in now.groups else compare(now, after)
-    known = speeds(now, after, seen.fates)
-    effects = effects_of(seen.fates, {job.id: job.group for job in now.jobs}, user, known)
-    # As `terms_of` has them.
+    compared = Comparison(()) if view in now.groups else compare(now, after)
+    known = speeds(now, after, compared.fates)
+    effects = effects_of(compared.fates, {job.id: job.group for job in now.jobs}, user, known)
+    # Bring the values into the shape of `terms_of`.
     given_terms = dict(columns)
     for column, value in columns.items():
         if column in LINKS:
@@ -59,8 +59,8 @@ def preview_group_change(group: InstanceGroup, given: Mapping[str, Any], user: U
             given_terms[column] = value.name
     return GroupPreview(
         changes=changed_terms(terms_of(group), given_terms),
-        text=" ".join([effects_sentence(effects, seen.moves), *_work_sentence(effects, known.values())]),
-        moves=seen.moves,
+        text=" ".join([effects_sentence(effects, compared.moves), *_work_sentence(effects, known.values())]),
+        moves=compared.moves,
         effects=effects[:_MOST_SHOWN],
         more=max(0, len(effects) - _MOST_SHOWN),
         notes=_notes(group, changed),
@@ -68,7 +68,7 @@ def preview_group_change(group: InstanceGroup, given: Mapping[str, Any], user: U
 
 
 def _work_sentence(effects: Sequence[Effect], known: Collection[Speed]) -> Iterator[str]:
-    """Say what the trainings that change do together, in GPUs that each train something alone."""
+    """Yield a sentence about the total speed of the affected trainings, in GPUs that each train alone."""
     if not known:
         return
     before, after = (sum(each) for each in zip(*((s.before / s.alone, s.after / s.alone) for s in known), strict=True))

@@ -1,4 +1,4 @@
-"""Contents of the page of the hosts: machines, their GPUs with their holders, and the question before a drain."""
+"""Contents of the hosts' page: hosts, their GPUs with their holders, and the question before an action."""
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
@@ -29,21 +29,21 @@ __all__ = [
     "HostQuestion",
     "HourBar",
     "SlotRow",
-    "becomes",
     "host_panels",
     "idle_slots",
     "last_day",
+    "move_sentences",
     "question",
 ]
 
-#: Of more trainings that leave slots, only the number is said.
+#: Highest number of trainings that are named; further ones are only counted.
 _MOST_NAMED = 12
 
 
 @dataclass(frozen=True)
 class SlotRow:
     slot: Slot
-    #: The slot's entry in `cluster_live`: who holds it, as far as the viewer may know, and since when it is idle.
+    #: Entry of the slot in `cluster_live`: its holder, as far as the viewer may know, status and idle time.
     use: dict[str, Any]
 
     @property
@@ -53,19 +53,19 @@ class SlotRow:
 
 @dataclass(frozen=True)
 class HourBar:
-    """Hour of a host's last day: how many of its GPUs trainings held on average."""
+    """Mean number of a host's GPUs that trainings held during an hour of its last day."""
 
     hours_ago: int
     gpus: float
-    #: Of all that it has.
+    #: Percentage of all GPUs of the host.
     percent: float
 
 
 @dataclass(frozen=True)
 class HostDay:
-    #: The oldest hour first; the last one is not over.
+    #: Bars of 24 hours, the oldest first; the last hour is still running.
     bars: list[HourBar]
-    #: Mean number of GPUs that trainings held in all of it.
+    #: Mean number of GPUs that trainings held over the whole day.
     gpus: float
 
 
@@ -78,7 +78,7 @@ class HostPanel:
 
 @dataclass(frozen=True)
 class HostQuestion:
-    """The texts of the dialog (`ask.js`)."""
+    """Texts of the dialog (`ask.js`) before an action on a host."""
 
     title: str
     lost: str
@@ -93,13 +93,13 @@ def host_panels(user: User) -> list[HostPanel]:
     days = last_day(found, timezone.now())
     for host in found:
         slots = [(slot, uses.get(f"{host.name}:{slot.index}")) for slot in host.slots.all()]
-        # There is no use of a GPU that it does not have any more.
+        # A GPU that the host has lost has no entry in `cluster_live`.
         panels.append(HostPanel(host, [SlotRow(slot, use) for slot, use in slots if use], days[host.name]))
     return panels
 
 
 def last_day(of_hosts: Iterable[Host], now: datetime) -> dict[str, HostDay]:
-    """Host -> this hour and the 23 before it."""
+    """Return the use of each host, by name, in the present hour and the 23 before it."""
     until = to_ms(now)
     start = until // HOUR * HOUR - DAY + HOUR
     counts: dict[int | str, int] = {host.name: host.ngpus for host in of_hosts}
@@ -120,28 +120,25 @@ def _bars(held: Sequence[float], count: int) -> list[HourBar]:
 
 
 def idle_slots(panels: Iterable[HostPanel]) -> list[SlotRow]:
-    """Held, and idle for a while; the longest first."""
+    """Return the held GPUs that are idle, the longest first."""
     rows = [row for panel in panels for row in panel.rows if row.use["status"] == "idle"]
     return sorted(rows, key=lambda row: row.use["idle_since"])
 
 
 def question(host: Host, verb: str) -> HostQuestion:
-    """Ask before `verb` is done to the host; Conflict where it cannot be."""
+    """Return the question before `verb` is done to the host. Raises Conflict if it cannot be done."""
     title, hint = f"{verb.capitalize()} {host.name}?", ""
     if verb == "drain":
         after = without_host(snapshot(timezone.now()), host.name)
         found = moves(after, {slot.ref for slot in after.slots if slot.ref.host == host.name})
-        told = becomes(found) or ["No training holds a GPU of it now."]
-        lost = " ".join(["Nothing new starts on its GPUs.", *told])
+        effects = move_sentences(found) or ["No training holds a GPU of it now."]
+        lost = " ".join(["Nothing new starts on its GPUs.", *effects])
         hint = "Nothing is lost, and it can be taken back into service at any time."
     elif verb == "remove":
         refuse_removal(host)
         is_draining = host.state == Host.State.DRAINING
         back = "when its executor is started again" if is_draining else "as soon as it reports again"
-        lost = (
-            "It goes from all lists and its GPUs from the pool; the history keeps what ran on it. "
-            f"It comes back {back}."
-        )
+        lost = f"It disappears from all lists, and its GPUs from the pool. Its history stays. It comes back {back}."
         groups = ResourceGroup.objects.filter(hosts=host).order_by("name").values_list("name", flat=True)
         hint = f"It stays a member of {', '.join(groups)}, for when it comes back." if groups else ""
     else:
@@ -150,17 +147,17 @@ def question(host: Host, verb: str) -> HostQuestion:
     return HostQuestion(title, lost, hint, f"{verb.capitalize()} {host.name}", danger=verb == "remove")
 
 
-def becomes(moves: Collection[Move]) -> list[str]:
-    """A sentence for each training that leaves slots which are taken out of service, those that stop first."""
+def move_sentences(moves: Collection[Move]) -> list[str]:
+    """Return a sentence for each training that must leave slots; trainings that stop come first."""
     names = dict(Job.objects.filter(pk__in=[move.job for move in moves]).values_list("pk", "name"))
     ordered = sorted(moves, key=lambda move: (move.target > 0, -move.held))
-    sentences = [_becomes(move, names.get(move.job, f"Job {move.job}")) for move in ordered[:_MOST_NAMED]]
+    sentences = [_move_sentence(move, names.get(move.job, f"Job {move.job}")) for move in ordered[:_MOST_NAMED]]
     if rest := len(ordered) - len(sentences):
         sentences.append(plural(rest, "{count} more training.", "{count} more trainings."))
     return sentences
 
 
-def _becomes(move: Move, name: str) -> str:
+def _move_sentence(move: Move, name: str) -> str:
     if not move.target:
         return f"“{name}” stops with a checkpoint, gives back {gpus(move.held)}, and continues once there is room."
     if move.kept and not move.elastic:

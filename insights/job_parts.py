@@ -1,4 +1,4 @@
-"""Parts of a job's page that are worked out here: advice, its GPUs, what more GPUs would do, and why it has these."""
+"""Parts of a job's page that this app renders: advice, GPUs, speed by number of GPUs, and reason."""
 
 from insights.advisor import job_advice
 from insights.cluster import slots_of_job

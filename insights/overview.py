@@ -25,7 +25,7 @@ MAX_ACTIVE_JOBS = 30
 @dataclass(frozen=True)
 class ActiveJob:
     job: Job
-    #: The number of its topic when it was read.
+    #: Sequence number of the job's topic before the job was read.
     seq: int
 
 
@@ -33,14 +33,14 @@ class ActiveJob:
 class ClusterPage:
     """The contents of the overview: everybody's GPUs, and the viewer's own trainings."""
 
-    #: The number of the cluster's topic when it was read.
+    #: Sequence number of the cluster's topic before the hosts were read.
     seq: int
     hosts: Sequence[dict[str, Any]]
     running_count: int
     waiting_count: int
-    #: Those that hold GPUs, then those that wait, in the order of the queue.
+    #: The viewer's trainings that hold GPUs, then the waiting ones in the order of the queue.
     active: Sequence[ActiveJob]
-    #: How many more of them there are.
+    #: Number of the viewer's trainings that are not listed.
     more: int
 
     @property
@@ -63,10 +63,10 @@ def _is_present(host: dict[str, Any]) -> bool:
 
 
 def cluster_page(user: Asking) -> ClusterPage:
-    # The numbers first: what is published meanwhile comes again, and changes nothing.
+    # Read the sequence numbers first: a change published meanwhile arrives again and has no further effect.
     seq = current_seqs([CLUSTER])[CLUSTER]
-    line = Job.objects.filter(finished_at__isnull=True, owner=user.pk).order_by("-priority", "submitted_at", "id")
-    states = dict(line.values_list("pk", "state"))
+    queue = Job.objects.filter(finished_at__isnull=True, owner=user.pk).order_by("-priority", "submitted_at", "id")
+    states = dict(queue.values_list("pk", "state"))
     numbers = sorted(states, key=lambda number: states[number] not in HOLDING)[:MAX_ACTIVE_JOBS]
     seqs = current_seqs(map(job_topic, numbers))
     rows = {job.pk: job for job in visible_jobs(user).filter(pk__in=numbers)}

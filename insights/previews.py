@@ -1,4 +1,4 @@
-"""Effects of a submission, or of a change of a job: decided by the scheduler's own functions, never written."""
+"""Effects of a submission or of a change of a job, computed by the scheduler's own functions and never written."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -27,24 +27,24 @@ from scheduling.snapshot import JobView, Snapshot
 
 __all__ = ["preview_change", "preview_checked", "preview_submission"]
 
-#: Of more, only the number is said.
+#: Highest number of affected trainings that are returned, and that the sentence names.
 _MAX_OTHERS = 20
 _MAX_NAMED = 3
 _OVER_ITS_LIMIT = {
     "start_text": "Resumed, it may hold GPUs for as long again.",
     "end_text": "It stops at once and is held back: it has held GPUs for longer than that.",
 }
-#: Of a training that has been submitted.
+#: Fields about missing modules for a training that has been submitted.
 _NOTHING_MISSING: Mapping[str, Any] = {"missing": [], "missing_text": ""}
 
 
 def preview_submission(submission: Submission, user: User) -> dict[str, Any]:
-    """Predict what a submission would do now. Raises InvalidSubmission like `submit`."""
+    """Predict the effects of a submission now. Raises InvalidSubmission like `submit`."""
     return preview_checked(check(submission, user), user)
 
 
 def preview_checked(checked: Checked, user: User) -> dict[str, Any]:
-    """Predict what a submission without mistakes would do now."""
+    """Predict the effects of a valid submission now."""
     now = timezone.now()
     without = snapshot(now)
     view = _view(checked, without, now)
@@ -56,7 +56,7 @@ def preview_checked(checked: Checked, user: User) -> dict[str, Any]:
 
 
 def preview_change(job: Job, wanted: JobChange, user: User) -> dict[str, Any]:
-    """Predict what a change of its priority or limits would do now. Raises like `change_job`."""
+    """Predict the effects of a change of the job's priority or limits now. Raises like `change_job`."""
     changes = check_change(job, wanted)
     now = timezone.now()
     without = snapshot(now)
@@ -71,7 +71,7 @@ def preview_change(job: Job, wanted: JobChange, user: User) -> dict[str, Any]:
 
 
 def _view(checked: Checked, without: Snapshot, now: datetime) -> JobView:
-    """Return the job as `snapshots` would read it: the newest of all."""
+    """Return the job as `snapshots` would read it, with an id above all others."""
     return JobView(
         id=max((job.id for job in without.jobs), default=0) + 1,
         name=checked.name,
@@ -91,30 +91,30 @@ def _view(checked: Checked, without: Snapshot, now: datetime) -> JobView:
 def _answer(
     without: Snapshot, with_it: Snapshot, job: int, new: Mapping[int, NewTraining], user: User, now: datetime
 ) -> dict[str, Any]:
-    """The difference that a change of the snapshot makes. new: what the job is, where it is not submitted yet."""
+    """Return the differences between two snapshots. new: the job by its id, if it is not submitted yet."""
     known = lengths(new, now)
-    seen = preview(with_lengths(without, known, now), with_lengths(with_it, known, now), job)
-    others = _others(seen, user)
-    times = forecast(seen.decision, job, {number: length.work for number, length in known.items()})
-    told_by = known[job].earlier if job in known else None
+    result = preview(with_lengths(without, known, now), with_lengths(with_it, known, now), job)
+    others = _others(result, user)
+    times = forecast(result.decision, job, {number: length.work for number, length in known.items()})
+    example_count = known[job].earlier if job in known else None
     return {
-        "slots": len(seen.line.slots),
-        "target_slots": seen.line.target,
-        "before_slots": seen.before,
-        "reason": _reason(seen.line.reason),
-        "then": _reason(seen.then) if seen.then else None,
+        "slots": len(result.line.slots),
+        "target_slots": result.line.target,
+        "before_slots": result.before,
+        "reason": _reason(result.line.reason),
+        "then": _reason(result.then) if result.then else None,
         "others": others[:_MAX_OTHERS],
         "others_text": _others_text(others),
         "start": _span(times.start),
-        "start_text": _start_text(seen, times),
+        "start_text": _start_text(result, times),
         "end": _span(times.end),
-        "end_text": _end_text(times, told_by),
+        "end_text": _end_text(times, example_count),
         **_NOTHING_MISSING,
     }
 
 
 def _not_now(job: Job) -> dict[str, Any]:
-    """The answer for a job that the scheduler decides nothing about at the moment."""
+    """Return the answer for a job about which the scheduler decides nothing at the moment."""
     waits = "continues" if job.state in (JobState.SUSPENDED, JobState.PREEMPTING) else "is decided about again"
     return {
         "slots": 0,
@@ -132,9 +132,9 @@ def _not_now(job: Job) -> dict[str, Any]:
     }
 
 
-def _others(seen: Preview, user: User) -> list[dict[str, Any]]:
-    """Return the jobs that get more or fewer, those that lose most first; by name only what the viewer may see."""
-    numbers = [effect.job for effect in seen.others]
+def _others(result: Preview, user: User) -> list[dict[str, Any]]:
+    """Return the jobs that get more or fewer GPUs, those that lose most first; named if the viewer may see them."""
+    numbers = [effect.job for effect in result.others]
     names = dict(visible_jobs(user).filter(pk__in=numbers).values_list("pk", "name"))
     return [
         {
@@ -144,7 +144,7 @@ def _others(seen: Preview, user: User) -> list[dict[str, Any]]:
             "slots": effect.before,
             "target_slots": effect.after,
         }
-        for effect in sorted(seen.others, key=lambda effect: effect.after - effect.before)
+        for effect in sorted(result.others, key=lambda effect: effect.after - effect.before)
     ]
 
 
@@ -167,7 +167,7 @@ def _others_text(changed: Sequence[dict[str, Any]]) -> str:
     if rest:
         named.append(plural(rest, "{count} more training changes", "{count} more trainings change"))
     sentence = "; ".join(named)
-    if not changed[0]["visible"]:  # a name stays as it was given, whatever its first letter
+    if not changed[0]["visible"]:  # do not capitalize a name that a user chose
         sentence = capitalized(sentence)
     return f"{sentence}."
 
@@ -181,22 +181,25 @@ def _other(one: dict[str, Any]) -> str:
     return f"{one['name']} {verb} from {one['slots']} to {gpus(one['target_slots'])}"
 
 
-def _start_text(seen: Preview, times: Forecast) -> str:
-    if seen.before or seen.line.slots:
-        return "It trains on while this changes." if seen.before else "It starts at once."
-    if seen.line.target:
+def _start_text(result: Preview, times: Forecast) -> str:
+    if result.before or result.line.slots:
+        return "It trains on while this changes." if result.before else "It starts at once."
+    if result.line.target:
         return "It starts within moments, as soon as others have made the step that they are at."
     return starts_in(times.start)
 
 
-def _end_text(times: Forecast, told_by: int | None) -> str:
-    """`told_by`: earlier trainings that say how long it takes, 0 for its own progress, None where nothing does."""
-    if told_by is None:
+def _end_text(times: Forecast, example_count: int | None) -> str:
+    """Return the sentence about the end.
+
+    example_count: number of earlier trainings that the duration rests on; 0: its own progress; None: unknown.
+    """
+    if example_count is None:
         return "How long it takes is not known: no training of this model on this dataset has come to its end yet."
     if times.end is None:
         return "When it ends cannot be said, because it is not known when it starts."
     source = "by its progress so far"
-    if told_by:
-        earlier = plural(told_by, "the last training", "the last {count} trainings")
+    if example_count:
+        earlier = plural(example_count, "the last training", "the last {count} trainings")
         source = f"by {earlier} of this model on this dataset"
     return f"It ends {span_in_words(times.end)}, {source}, if nobody else comes."

@@ -1,4 +1,4 @@
-"""Contents of the form of a resource group as it is filled in: members, totals, overlaps, and who would move off."""
+"""Contents of the form of a resource group: members, totals, overlaps, and trainings that would have to move."""
 
 from collections import defaultdict
 from dataclasses import asdict, dataclass
@@ -7,7 +7,7 @@ from typing import Any
 from django.contrib.auth.models import User
 from django.utils import timezone
 
-from insights.host_panels import becomes
+from insights.host_panels import move_sentences
 from jobs.control.snapshots import snapshot
 from jobs.models import InstanceGroup
 from jobs.queries.groups import visible_groups
@@ -18,7 +18,7 @@ from workers.group_rules import Offer, offer_of
 from workers.models import Host, ResourceGroup
 from workers.queries import device_models, held_indexes, listed_hosts, resource_groups
 
-__all__ = ["GroupLine", "group_lines", "member_rows", "preview", "users_of", "who_moves"]
+__all__ = ["GroupLine", "group_lines", "member_rows", "moved_trainings", "preview", "users_of"]
 
 _MOST_HOSTS = 6
 
@@ -28,7 +28,7 @@ class GroupLine:
     group: ResourceGroup
     hosts: int
     slots: int
-    #: Those that use it, of which the viewer may know.
+    #: Instance groups that use it and that the viewer may see.
     users: list[InstanceGroup]
 
 
@@ -43,7 +43,7 @@ def group_lines(user: User) -> list[GroupLine]:
 
 
 def users_of(user: User) -> dict[int, list[InstanceGroup]]:
-    """Return, by id of the resource group, the instance groups that use it and that the user may see; by name."""
+    """Return the instance groups that use a resource group and that the user may see, in order of name, by its id."""
     found: dict[int, list[InstanceGroup]] = defaultdict(list)
     for group in visible_groups(user).order_by("name"):
         found[group.resource_group_id].append(group)
@@ -55,7 +55,7 @@ def member_rows(offer: Offer, group: ResourceGroup | None) -> list[Member]:
 
 
 def preview(offer: Offer, group: ResourceGroup | None, *, with_overlaps: bool) -> dict[str, Any]:
-    """Return the page's JSON; `group` is the one that would offer this instead."""
+    """Return the JSON of the preview. group: the group that would get this offer; None: a new one."""
     rows = member_rows(offer, group)
     answer: dict[str, Any] = {
         "hosts": {
@@ -63,20 +63,20 @@ def preview(offer: Offer, group: ResourceGroup | None, *, with_overlaps: bool) -
             for row in rows
         },
         "totals": asdict(totals(rows)),
-        "moves": who_moves(group, offer) if group else [],
+        "moves": moved_trainings(group, offer) if group else [],
     }
     if with_overlaps:
         answer["overlaps"] = _overlap_sentences(offer, group)
     return answer
 
 
-def who_moves(group: ResourceGroup, offer: Offer) -> list[str]:
-    """A sentence for each training that would have to leave GPUs, if the group offered this instead."""
+def moved_trainings(group: ResourceGroup, offer: Offer) -> list[str]:
+    """Return a sentence for each training that would have to leave GPUs if the group had this offer."""
     if group.kind != ResourceGroup.Kind.GPU:
         return []
     now = timezone.now()
     before, after = snapshot(now), snapshot(now, instead={group.pk: offer})
-    return becomes(moves(after, lost_slots(before, after, group.name)))
+    return move_sentences(moves(after, lost_slots(before, after, group.name)))
 
 
 def _overlap_sentences(offer: Offer, group: ResourceGroup | None) -> list[str]:

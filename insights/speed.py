@@ -1,4 +1,4 @@
-"""The part of a job's page about what GPUs do for it."""
+"""The part of a job's page about its speed by number of GPUs."""
 
 import json
 from collections.abc import Iterator
@@ -29,7 +29,7 @@ def speed_of(job: Job) -> dict[str, Any]:
 
 
 def _tiles(outlook: Outlook) -> Iterator[_Tile]:
-    """Only what there are figures of."""
+    """Yield the tiles for which there are figures."""
     if (now := outlook.now) is not None:
         yield _Tile("Goodput now", f"{now.goodput:.3g} steps/s", f"on {gpus(now.gpus)}")
         if outlook.batch_now is None:

@@ -1,4 +1,4 @@
-"""The time that a training still takes, told by its own steps. Times are Unix seconds."""
+"""Estimate of a training's remaining time from its own steps. Times are Unix seconds."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,11 +11,13 @@ from jobs.words import gpus
 
 __all__ = ["LEAST_STEPS", "Change", "Eta", "StepTime", "eta", "time_left"]
 
-#: Fewer tell too little: the first ones wait for data, compilers and other ranks.
+#: Fewest steps for an estimate: the first ones wait for data, compilers and other ranks.
 LEAST_STEPS = 10
+#: Fewest seconds between the first and the last step for an estimate.
 _LEAST_SECONDS = 2.0
+#: Number of parts whose speeds give the range.
 _PARTS = 4
-#: More say nothing about its speed now.
+#: Highest number of steps that are read: older ones say little about the present speed.
 _MOST_STEPS = 200
 _MOST_CHANGES = 20
 
@@ -28,7 +30,7 @@ class StepTime:
 
 @dataclass(frozen=True)
 class Change:
-    """A change of size: from `at` on it had `slots`."""
+    """A change of size: from `at` on the training had `slots`."""
 
     at: float
     slots: int
@@ -36,10 +38,10 @@ class Change:
 
 @dataclass(frozen=True)
 class Eta:
-    #: Seconds from the newest step on; None where nobody can tell.
+    #: Seconds from the newest step on; None if unknown.
     earliest: float | None
     latest: float | None
-    #: Why nobody can, or what the range rests on.
+    #: Basis of the estimate, or why there is none.
     text: str
 
 
@@ -60,10 +62,12 @@ def time_left(job: Job) -> Eta:
 
 
 def eta(steps: Sequence[StepTime], changes: Sequence[Change], progress: float | None, *, counted: str = "steps") -> Eta:
-    """Estimate from the newest steps, in order of time, on as many GPUs as now; else from those before the last change.
+    """Estimate the remaining time from steps at the present size; else from those before the last change of size.
 
-    After a change of size its speed lies between unchanged and in proportion to the GPUs. Pure.
-    counted: what a report of how far it is stands for.
+    After a change of size the speed is assumed to lie between unchanged and proportional to the GPUs. Pure.
+
+    steps, changes: the newest ones, in order of time.
+    counted: name of the steps in the text.
     """
     if progress is None:
         return Eta(None, None, "no estimate: its script does not say how far it is")
@@ -87,7 +91,7 @@ def eta(steps: Sequence[StepTime], changes: Sequence[Change], progress: float | 
 
 
 def _too_few(slots: int, counted: str, *, is_first: bool) -> str:
-    """It may have made many, on fewer GPUs or more; or all of them within a moment."""
+    """Return why there is no estimate: too few steps, or too short a time, at the present size."""
     where = "" if is_first else f" on {gpus(slots)}"
     return f"no estimate before {LEAST_STEPS} {counted} and {_LEAST_SECONDS:.0f} s{where}"
 
@@ -98,7 +102,7 @@ def _range(steps: Sequence[StepTime], progress: float, slowest: float, fastest: 
 
 
 def _rates(steps: Sequence[StepTime]) -> tuple[float, float] | None:
-    """(slowest, fastest) steps per second among the parts of these steps; None if they tell too little."""
+    """Return (slowest, fastest) steps per second among the parts of these steps; None if there are too few."""
     if len(steps) < LEAST_STEPS or steps[-1].at - steps[0].at < _LEAST_SECONDS:
         return None
     cuts = [round(part * (len(steps) - 1) / _PARTS) for part in range(_PARTS + 1)]

@@ -1,4 +1,4 @@
-"""Results of a model's versions: the best of what the trainings of each ended with."""
+"""Results of a model's versions: the best final metric of each version's trainings."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,10 +13,10 @@ from models_registry.models import RegisteredModel
 
 __all__ = ["Ended", "VersionResult", "VersionResults", "best_by_version", "results_by_version"]
 
-#: So many of the newest trainings count: a page has little time.
+#: Number of newest trainings that count, so that the page stays fast.
 _MAX_TRAININGS = 1000
-#: What tells most of a model first; of each, on data that was not trained on before that which was.
-_TELLING = ("accuracy", "loss")
+#: Metrics in order of preference; held-out data comes before training data.
+_PREFERRED = ("accuracy", "loss")
 
 
 class Ended(NamedTuple):
@@ -24,7 +24,7 @@ class Ended(NamedTuple):
 
     job: int
     name: str
-    #: Of the model.
+    #: Number of the model's version.
     version: int
     #: Name -> last value.
     metrics: Mapping[str, Any]
@@ -33,21 +33,21 @@ class Ended(NamedTuple):
 @dataclass(frozen=True)
 class VersionResult:
     number: int
-    #: Trainings that have succeeded.
+    #: Number of trainings that have succeeded.
     trainings: int
-    #: The best of them; None: none of them reported the metric.
+    #: Training with the best value; None: no training reported the metric.
     best: Ended | None
     value: float | None
 
 
 @dataclass(frozen=True)
 class VersionResults:
-    """All by the same metric."""
+    """Best result of each version, all by one metric."""
 
     metric: str
-    #: In percent, as all accuracies that are stored.
+    #: Whether the metric is an accuracy, in percent.
     is_accuracy: bool
-    #: Those that have trainings, the newest first.
+    #: Versions that have trainings, the newest first.
     versions: Sequence[VersionResult]
 
     @property
@@ -56,19 +56,19 @@ class VersionResults:
 
 
 def results_by_version(user: Asking, model: RegisteredModel) -> VersionResults | None:
-    """Of the newest trainings that the user may see; None where they tell nothing. One query."""
+    """Return the results among the newest trainings that the user may see; None without metrics. One query."""
     jobs = visible_jobs(user).filter(model__model=model, state=JobState.SUCCEEDED, validation__isnull=True)
     rows = jobs.order_by("-pk").values_list("pk", "name", "model__number", "run__final_metrics")
     return best_by_version([Ended(*row) for row in rows[:_MAX_TRAININGS]])
 
 
 def best_by_version(trainings: Sequence[Ended]) -> VersionResults | None:
-    """Accuracy if any of them reported one, else loss; on data that was not trained on if any did. None: neither."""
+    """Return the results by accuracy if any training reported one, else by loss; held-out metrics take precedence."""
     names = {name for one in trainings for name in one.metrics if _value(one, name) is not None}
-    telling = [name for name in names if held_out_part(name)[1] in _TELLING]
-    if not telling:
+    candidates = [name for name in names if held_out_part(name)[1] in _PREFERRED]
+    if not candidates:
         return None
-    metric = min(telling, key=lambda name: _place(name, trainings))
+    metric = min(candidates, key=lambda name: _place(name, trainings))
     is_accuracy = held_out_part(metric)[1] == "accuracy"
     numbers = sorted({one.version for one in trainings}, reverse=True)
     of_version = {number: [one for one in trainings if one.version == number] for number in numbers}
@@ -78,16 +78,16 @@ def best_by_version(trainings: Sequence[Ended]) -> VersionResults | None:
 
 
 def _place(name: str, trainings: Sequence[Ended]) -> tuple[int, bool, int, str]:
-    """Of names that tell as much, the one that most trainings reported."""
+    """Return the sort key of a metric; among equals, the metric that most trainings reported comes first."""
     data, metric = held_out_part(name)
-    return _TELLING.index(metric), not data, -sum(_value(one, name) is not None for one in trainings), name
+    return _PREFERRED.index(metric), not data, -sum(_value(one, name) is not None for one in trainings), name
 
 
 def _result(number: int, trainings: Sequence[Ended], metric: str, is_accuracy: bool) -> VersionResult:
     values = [(value, one) for one in trainings if (value := _value(one, metric)) is not None]
     if not values:
         return VersionResult(number, len(trainings), None, None)
-    # Of equals the first.
+    # Equal values: the earliest training wins.
     value, best = min(values, key=lambda found: (-found[0] if is_accuracy else found[0], found[1].job))
     return VersionResult(number, len(trainings), best, value)
 

@@ -17,28 +17,28 @@ from scheduling.remedies import Remedy, remedies
 
 __all__ = ["Term", "remedy_text", "terms", "why"]
 
-#: Keys of an explanation's params, in the order in which one reckons, and what they are called.
+#: Key of an explanation's params -> its label, in the order of the arithmetic.
 _NAMES = {
     "capacity": "GPUs that the trainings of its group share",
-    "min_slots": "The least that it asks for",
-    "max_slots": "The most that it asks for",
+    "min_slots": "Its minimum",
+    "max_slots": "Its maximum",
     "priority": "Its priority",
     "shared": "GPUs divided by priority alone",
     "sharing_count": "Other trainings that share these",
-    "total_priority": "The priorities of all that share, together",
-    "others_count": "Other trainings that have some",
-    "others_slots": "GPUs that they have together",
-    "floor": "The least that must be kept",
+    "total_priority": "Sum of the priorities of all that share",
+    "others_count": "Other trainings that have GPUs",
+    "others_slots": "Their GPUs",
+    "floor": "GPUs that others must keep",
     "taken": "GPUs that it cannot have",
     "free": "GPUs that are free",
-    "before": "GPUs that it had",
-    "target": "GPUs that it shall have",
-    "claimed": "Of these, claimed now",
+    "before": "Before",
+    "target": "Target",
+    "claimed": "Newly assigned",
     "missing": "GPUs that it lacks for now",
     "group_total": "GPUs that its instance group shares with others",
-    "group_quota": "Of these, its group's quota",
-    "group_weight": "Its group's weight for what is over the quotas",
-    "group_deserved": "Its group's part by quota and weight, before it is made whole",
+    "group_quota": "Its group's quota",
+    "group_weight": "Its group's weight for GPUs beyond all quotas",
+    "group_deserved": "Its group's share by quota and weight, before rounding",
     "group_room": "What its group may have now",
 }
 _EVEN_IF_ZERO = frozenset({"capacity", "free", "target", "before"})
@@ -48,11 +48,11 @@ _EVEN_IF_ZERO = frozenset({"capacity", "free", "target", "before"})
 class Term:
     name: str
     value: str
-    job: Annotated[int | None, "The other job that it is about, if you may see it."] = None
+    job: Annotated[int | None, "Id of the other job that the row is about, if you may see it."] = None
 
 
 def why(job: Job, user: User) -> dict[str, Any]:
-    """The sentence, its arithmetic, and what the scheduler would decide if something were otherwise."""
+    """Return the reason, its arithmetic, and changes after which the scheduler would decide otherwise."""
     rows, found = terms(job.reason_params), []
     if job.state in ACTIVE:
         at = timezone.now()
@@ -61,14 +61,14 @@ def why(job: Job, user: User) -> dict[str, Any]:
         found = list(remedies(now, job.pk)) if is_decided else []
     numbers = [row.job for row in rows if row.job is not None]
     numbers += [remedy.value for remedy in found if remedy.kind == "end"]
-    seen = set(visible_jobs(user).filter(pk__in=numbers).values_list("pk", flat=True))
+    visible = set(visible_jobs(user).filter(pk__in=numbers).values_list("pk", flat=True))
     return {
         "text": job.reason_text,
-        "terms": [{**asdict(row), "job": row.job if row.job in seen else None} for row in rows],
+        "terms": [{**asdict(row), "job": row.job if row.job in visible else None} for row in rows],
         "remedies": [
             {
                 "kind": remedy.kind,
-                "value": None if remedy.kind == "end" and remedy.value not in seen else remedy.value,
+                "value": None if remedy.kind == "end" and remedy.value not in visible else remedy.value,
                 "target": remedy.target,
                 "starts_now": remedy.starts_now,
                 "text": remedy_text(remedy),
@@ -79,7 +79,7 @@ def why(job: Job, user: User) -> dict[str, Any]:
 
 
 def terms(params: Mapping[str, Any]) -> list[Term]:
-    """One row for each number, each other job, and the division by priority where that was what counted."""
+    """Return a row for each number and each other job, and the division by priority if that decided."""
     rows = [
         Term(name, str(params[key]))
         for key, name in _NAMES.items()
@@ -98,32 +98,32 @@ def terms(params: Mapping[str, Any]) -> list[Term]:
 
 
 def _share(params: Mapping[str, Any]) -> Term | None:
-    """The part by priority alone; whole GPUs, least and most of each job come after that."""
+    """Return the share by priority alone, before rounding and before each job's minimum and maximum."""
     capacity, mine = params.get("shared", params.get("capacity")), params.get("priority")
     others = params.get("others", ())
     total = params.get("total_priority") or (mine and others and mine + sum(other["priority"] for other in others))
     if params.get("message") not in {"by_priority", "compared"} or not (capacity and mine and total):
         return None
     exact = f"{capacity} × {mine} / {total} = {capacity * mine / total:.2f}"
-    return Term("Its part by priority, before it is made whole and kept between the least and the most", exact)
+    return Term("Its share by priority, before rounding, minimum and maximum", exact)
 
 
 def remedy_text(remedy: Remedy) -> str:
     if remedy.kind == "end":
         assert remedy.other is not None
-        return f"Once {label(remedy.other)} has ended: {_gets(remedy)}."
+        return f"Once {label(remedy.other)} has ended: {_outcome(remedy)}."
     if remedy.places is not None:
         then, now, of = remedy.places
         where = "the next in line" if then == 1 else f"number {then} in line"
         raised = f"A priority of {remedy.value} instead of {remedy.former}"
         return f"{raised}: it would be {where}, and not number {now} of {of}."
     if remedy.kind == "priority":
-        return f"A priority of {remedy.value} instead of {remedy.former}: {_gets(remedy)}."
+        return f"A priority of {remedy.value} instead of {remedy.former}: {_outcome(remedy)}."
     what = "minimum" if remedy.kind == "min_slots" else "maximum"
-    return f"A {what} of {gpus(remedy.value)} instead of {remedy.former}: {_gets(remedy)}."
+    return f"A {what} of {gpus(remedy.value)} instead of {remedy.former}: {_outcome(remedy)}."
 
 
-def _gets(remedy: Remedy) -> str:
+def _outcome(remedy: Remedy) -> str:
     if remedy.starts_now:
         rest = "" if remedy.slots == remedy.target else f" of {remedy.target}"
         return f"it would start now, on {remedy.slots}{rest}"

@@ -9,7 +9,7 @@ from core.errors import TooMany, UserError
 from core.live import current_seqs
 from core.pages import login_user
 from core.roles import is_cluster_admin
-from insights.cluster_trace import WINDOWS, cluster_trace, window_to_see
+from insights.cluster_trace import WINDOWS, cluster_trace, first_window
 from insights.overview import cluster_page
 from insights.pages.cluster.views import COLUMNS, trace_figure
 from jobs.pages.queries import job_or_404
@@ -38,7 +38,7 @@ _FOR_WMLA = ("/platform/", "/auth/", "/v1/preauth/")
 @require_safe
 def overview(request: HttpRequest) -> HttpResponse:
     cluster, now = cluster_page(request.user), timezone.now()
-    minutes = window_to_see(now)
+    minutes = first_window(now)
     context = {
         "section": "overview",
         "crumbs": [("Overview", None)],

@@ -1,4 +1,4 @@
-"""`/api/v1/cluster/` and `fair-share/`: every GPU now, the GPUs of each job over time, and who is entitled to them."""
+"""`/api/v1/cluster/`, `fair-share/`, `software/`: all GPUs now, each job's GPUs over time, and entitlements."""
 
 import platform
 from collections.abc import Iterator
@@ -37,14 +37,14 @@ class WindowQuery(serializers.Serializer[Any]):
 class ClusterSlot(serializers.Serializer[Any]):
     key = serializers.CharField(help_text="`host:index`")
     index = serializers.IntegerField()
-    model = serializers.CharField(help_text="The device.")
+    model = serializers.CharField(help_text="Name of the device.")
     status = serializers.ChoiceField(choices=list(STATUSES))
     job = serializers.IntegerField(allow_null=True)
     label = serializers.CharField(allow_null=True, help_text="Name of the job, if you may see it.")  # type: ignore[assignment]
     owner = serializers.CharField(allow_null=True)
-    training = serializers.BooleanField(help_text="False for a held one: it changes hands.")
+    training = serializers.BooleanField(help_text="false on a held GPU whose process starts, moves or ends.")
     held_since = serializers.CharField(allow_null=True)
-    idle_since = serializers.CharField(allow_null=True, help_text="Since when a held GPU has done nothing.")
+    idle_since = serializers.CharField(allow_null=True, help_text="Time since which a held GPU has been idle.")
     utilisation_percent = serializers.FloatField(allow_null=True)
     memory_used_bytes = serializers.IntegerField(allow_null=True)
     memory_total_bytes = serializers.IntegerField(allow_null=True)
@@ -58,13 +58,15 @@ class ClusterHost(serializers.Serializer[Any]):
 
 
 class ClusterOutput(serializers.Serializer[Any]):
-    counts = ObjectField(help_text="How many GPUs are `held`, how many of these are `training`, and of each status.")
+    counts = ObjectField(
+        help_text="Number of GPUs that are `held`, of held ones that are `training`, and of each status."
+    )
     hosts = ClusterHost(many=True)
 
 
 class SoftwareOutput(serializers.Serializer[Any]):
-    python = serializers.CharField(help_text="Such as 3.11.7.")
-    packages = ObjectField(help_text="Versions of the site's own packages, by name; hosts are set up from the same.")
+    python = serializers.CharField(help_text="Version of Python, for example 3.11.7.")
+    packages = ObjectField(help_text="Version of each package of the site, by name; hosts install the same ones.")
 
 
 class Moment(serializers.CharField):
@@ -78,7 +80,7 @@ class TraceStep(serializers.Serializer[Step]):
 
 
 class TraceBand(serializers.Serializer[Band]):
-    job = serializers.IntegerField(help_text="0: several small jobs as one.")
+    job = serializers.IntegerField(help_text="Id of the job; 0: the sum of several small jobs.")
     label = serializers.CharField()  # type: ignore[assignment]
     steps = TraceStep(many=True)
 
@@ -87,10 +89,12 @@ class TraceOutput(serializers.Serializer[Trace]):
     start = Moment()
     end = Moment()
     capacity = serializers.IntegerField()
-    capacities = TraceStep(many=True, help_text="The capacity as it was, from where its history begins.")
-    held = TraceStep(many=True, help_text="GPUs that were held; what no band has of them changed hands.")
-    changes = serializers.IntegerField(source="count", help_text="How many there were.")
-    mean_seconds = serializers.FloatField(allow_null=True, help_text="Each step is a mean over so many seconds.")
+    capacities = TraceStep(many=True, help_text="Capacity over time, from the beginning of its history.")
+    held = TraceStep(many=True, help_text="GPUs that were held; those in no band were starting or ending.")
+    changes = serializers.IntegerField(source="count", help_text="Number of changes in the window.")
+    mean_seconds = serializers.FloatField(
+        allow_null=True, help_text="Seconds that each step averages over; null: each step is a change."
+    )
     bands = TraceBand(many=True)
 
 
@@ -101,9 +105,9 @@ FairShareOutput = output_of(
         SharingPoolLine,
         "SharedPoolOutput",
         groups=output_of(GroupLine, "GroupShareOutput", without=["total"])(many=True),
-    )(many=True, help_text="Instance groups that share GPUs stand together."),
+    )(many=True, help_text="Sets of instance groups that share GPUs."),
     jobs=output_of(JobLine, "JobShareOutput", without=["total"])(
-        many=True, help_text="Those that hold most first, at most 100."
+        many=True, help_text="At most 100 jobs, those that hold most GPUs first."
     ),
 )
 
@@ -111,21 +115,21 @@ FairShareOutput = output_of(
 class Cluster(APIView):
     @extend_schema(responses=ClusterOutput)
     def get(self, request: Request) -> Response:
-        """Every GPU, host by host. Other users' jobs have a number and no name."""
+        """List every GPU, host by host. Other users' jobs have an id and no name."""
         return Response(ClusterOutput(cluster_live(request.user)).data)
 
 
 class ClusterTrace(APIView):
     @extend_schema(parameters=[WindowQuery], responses=TraceOutput)
     def get(self, request: Request) -> Response:
-        """List the GPUs of each job over time; means where there were too many changes to draw."""
+        """List the GPUs of each job over time; as means if there were too many changes to draw."""
         return Response(TraceOutput(cluster_trace(request.user, timezone.now(), _minutes(request))).data)
 
 
 class ClusterTraceCsv(APIView):
     @extend_schema(parameters=[WindowQuery], responses={(200, "text/csv"): OpenApiTypes.STR})
     def get(self, request: Request) -> StreamingHttpResponse:
-        """Every change with its reason, the newest first, as a file."""
+        """Return every change with its reason, the newest first, as a CSV file."""
         start = timezone.now() - timedelta(minutes=_minutes(request))
         rows: Iterator[list[Cell]] = (
             [iso(change.at), change.job, name, change.slots, change.text, change.pause_ms]
@@ -149,7 +153,7 @@ def _minutes(request: Request) -> int:
 
 
 class Software(APIView):
-    """Software of trainings' processes: a function is sent by the same Python and cloudpickle."""
+    """Versions that a client needs to send a function: pickles require the same Python and cloudpickle."""
 
     @extend_schema(responses=SoftwareOutput)
     def get(self, request: Request) -> Response:

@@ -1,4 +1,4 @@
-"""`/api/v1/jobs/differences/`."""
+"""`/api/v1/jobs/differences/`: settings and results of several jobs side by side."""
 
 from typing import Any
 
@@ -18,11 +18,14 @@ __all__ = ["JobDifferences"]
 
 
 class DifferenceOutput(serializers.Serializer[Any]):
-    kind = serializers.ChoiceField(["setting", "metric"], help_text="setting: a setting or a parameter.")
+    kind = serializers.ChoiceField(
+        ["setting", "metric"], help_text="`setting` for settings and parameters, `metric` for results."
+    )
     name = serializers.CharField()
     differs = serializers.BooleanField()
     values = serializers.ListField(
-        child=serializers.JSONField(allow_null=True), help_text="Of each job, in their order; null where it has none."
+        child=serializers.JSONField(allow_null=True),
+        help_text="Value of each job, in the order of `jobs`; null if it has none.",
     )
 
 
@@ -41,7 +44,7 @@ class JobDifferences(GenericAPIView[Job]):
         responses=DifferencesOutput,
     )
     def get(self, request: Request) -> Response:
-        """Settings, parameters and results of these jobs side by side, with whether they differ."""
+        """Return settings, parameters and results of these jobs side by side, and whether they differ."""
         jobs = chosen_jobs(signed_in(request), request.query_params.get("jobs", ""), most=MOST_JOBS)
         columns = [*settings_of(jobs), *results_of(jobs)]
         return Response(DifferencesOutput({"jobs": [job.pk for job in jobs], "columns": columns}).data)

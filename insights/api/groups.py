@@ -1,4 +1,4 @@
-"""`/api/v1/instance-groups/NAME/preview/`."""
+"""`/api/v1/instance-groups/NAME/preview/`: the effects of a change of an instance group."""
 
 from drf_spectacular.utils import extend_schema
 from rest_framework import serializers
@@ -15,12 +15,14 @@ from jobs.models import InstanceGroup
 
 __all__ = ["InstanceGroupPreview"]
 
-_WHAT = serializers.ChoiceField(["stops", "shrinks", "waits", "gains", "starts"])
-GroupPreviewOutput = output_of(GroupPreview, effects=output_of(Effect, "GroupEffectOutput", what=_WHAT)(many=True))
+_EFFECT_KIND = serializers.ChoiceField(["stops", "shrinks", "waits", "gains", "starts"])
+GroupPreviewOutput = output_of(
+    GroupPreview, effects=output_of(Effect, "GroupEffectOutput", what=_EFFECT_KIND)(many=True)
+)
 
 
 class InstanceGroupPreview(GenericAPIView[InstanceGroup]):
-    """Predict what a change would do to the trainings now. Nothing is written."""
+    """Predict the effects of a change on the trainings. Nothing is written."""
 
     serializer_class = GroupPreviewOutput
 

@@ -28,8 +28,8 @@ __all__ = ["JobAdvice", "JobChangePreview", "JobEta", "JobGoodput", "JobPreview"
 
 class RemedyOutput(serializers.Serializer[Any]):
     kind = serializers.ChoiceField(["min_slots", "max_slots", "priority", "end"])
-    value = serializers.IntegerField(allow_null=True, help_text="The new value; of an end the other job.")
-    target = serializers.IntegerField(help_text="GPUs that it would then have.")
+    value = serializers.IntegerField(allow_null=True, help_text="The new value; for `end` the id of the other job.")
+    target = serializers.IntegerField(help_text="GPUs that the job would have then.")
     starts_now = serializers.BooleanField()
     text = serializers.CharField()
 
@@ -42,17 +42,17 @@ class WhyOutput(serializers.Serializer[Any]):
 
 class EtaOutput(serializers.Serializer[Eta]):
     earliest_seconds = serializers.FloatField(
-        source="earliest", allow_null=True, help_text="From its newest step on; null: unknown."
+        source="earliest", allow_null=True, help_text="Seconds from the newest step on; null: unknown."
     )
     latest_seconds = serializers.FloatField(source="latest", allow_null=True)
-    text = serializers.CharField(help_text="What it rests on, or why it is not known.")
+    text = serializers.CharField(help_text="Basis of the estimate, or why there is none.")
 
 
 GoodputOutput = output_of(
     Outlook,
     "GoodputOutput",
     batch_now=output_of(BatchNow, without=["bounds"])(
-        allow_null=True, help_text="As it was told last; null: it has no GPU, or its batch does not adapt."
+        allow_null=True, help_text="The newest report; null: the job has no GPU, or its batch does not adapt."
     ),
 )
 
@@ -60,7 +60,7 @@ GoodputOutput = output_of(
 class JobWhy(JobView):
     @extend_schema(responses=WhyOutput)
     def get(self, request: Request, job: int) -> Response:
-        """Explain the job's reason: its arithmetic, and what would change it by the scheduler's own decision."""
+        """Explain why the job has its GPUs: the arithmetic, and changes after which the scheduler decides otherwise."""
         return Response(why(self.get_object(), signed_in(request)))
 
 
@@ -74,36 +74,38 @@ class JobEta(JobView):
 class JobGoodput(JobView):
     @extend_schema(responses=GoodputOutput)
     def get(self, request: Request, job: int) -> Response:
-        """Return what more or fewer GPUs would do for the training, by what was measured of its steps."""
+        """Predict the training's speed on more or fewer GPUs, from measurements of its steps."""
         return Response(GoodputOutput(goodput_outlook(self.get_object())).data)
 
 
 class SpanOutput(serializers.Serializer[Any]):
-    earliest_seconds = serializers.FloatField(help_text="From now.")
-    latest_seconds = serializers.FloatField(allow_null=True, help_text="null: no end of the wait can be told.")
+    earliest_seconds = serializers.FloatField(help_text="Seconds from now.")
+    latest_seconds = serializers.FloatField(
+        allow_null=True, help_text="Seconds from now; null: no upper bound is known."
+    )
 
 
 class EffectOutput(serializers.Serializer[Any]):
     job = serializers.IntegerField()
     name = serializers.CharField()
-    visible = serializers.BooleanField(help_text="Whether it is one of those that you may see.")
-    slots = serializers.IntegerField(help_text="What it would have otherwise.")
+    visible = serializers.BooleanField(help_text="Whether you may see this job.")
+    slots = serializers.IntegerField(help_text="GPUs that it would have without the change.")
     target_slots = serializers.IntegerField()
 
 
 class PreviewOutput(serializers.Serializer[Any]):
-    slots = serializers.IntegerField(help_text="What it holds after the scheduler's next cycle.")
-    target_slots = serializers.IntegerField(help_text="What it gets once others have given GPUs back.")
-    before_slots = serializers.IntegerField(help_text="What it would have without the change.")
-    reason = ReasonOutput(allow_null=True, help_text="Of the scheduler's next cycle.")
-    then = ReasonOutput(allow_null=True, help_text="Once others have given GPUs back, where it waits for that.")
-    others = EffectOutput(many=True, help_text="Who gets more or fewer GPUs; who loses most comes first.")
+    slots = serializers.IntegerField(help_text="GPUs that it holds after the scheduler's next cycle.")
+    target_slots = serializers.IntegerField(help_text="GPUs that it gets once others have given theirs back.")
+    before_slots = serializers.IntegerField(help_text="GPUs that it would have without the change.")
+    reason = ReasonOutput(allow_null=True, help_text="Reason of the scheduler's next cycle.")
+    then = ReasonOutput(allow_null=True, help_text="Reason once others have given GPUs back; null: it waits for none.")
+    others = EffectOutput(many=True, help_text="Jobs that get more or fewer GPUs, those that lose most first.")
     others_text = serializers.CharField()
     missing = serializers.ListField(
-        child=serializers.CharField(), help_text="Modules that the script imports and the cluster does not have."
+        child=serializers.CharField(), help_text="Modules that the script imports and the cluster lacks."
     )
     missing_text = serializers.CharField()
-    start = SpanOutput(allow_null=True, help_text="null: nobody can say.")
+    start = SpanOutput(allow_null=True, help_text="null: unknown.")
     start_text = serializers.CharField()
     end = SpanOutput(allow_null=True)
     end_text = serializers.CharField(allow_blank=True)
@@ -115,7 +117,7 @@ AdviceOutput = output_of(AdviceOfJob, "AdviceOutput", advice=output_of(Advice, "
 class JobPreview(GenericAPIView[Job]):
     @extend_schema(operation_id="jobs_preview", request=JobInput, responses=PreviewOutput)
     def post(self, request: Request) -> Response:
-        """Predict what would happen if this were submitted now. Nothing is written."""
+        """Predict the effects of submitting this now. Nothing is written."""
         given = validated(JobInput, request.data)
         return Response(preview_submission(actions.Submission(**given), signed_in(request)))
 
@@ -123,7 +125,7 @@ class JobPreview(GenericAPIView[Job]):
 class JobChangePreview(JobView):
     @extend_schema(operation_id="jobs_change_preview", request=JobChangeInput, responses=PreviewOutput)
     def post(self, request: Request, job: int) -> Response:
-        """Predict what would happen if the priority or the most slots were changed now. Nothing is written."""
+        """Predict the effects of changing the priority or the most slots now. Nothing is written."""
         given = validated(JobChangeInput, request.data)
         return Response(preview_change(self.get_object(), actions.JobChange(**given), signed_in(request)))
 

@@ -19,7 +19,7 @@ __all__ = ["job_change_preview", "train_preview"]
 
 @require_POST
 def train_preview(request: HttpRequest) -> JsonResponse:
-    """Preview what the Train form would do as it is filled in now."""
+    """Preview the effects of the Train form as filled in now."""
     posted, user = posted_form(request), login_user(request)
     form = posted.form
     return _preview(form, lambda: preview_checked(checked_submission(form.cleaned_data, posted.clone, user), user))
@@ -33,7 +33,7 @@ def job_change_preview(request: HttpRequest, job_id: int) -> JsonResponse:
 
 
 def _preview(form: TrainForm | ChangeForm, answer: Callable[[], dict[str, Any]]) -> JsonResponse:
-    """Answer with the preview, or with what does not fit yet: while the user types, that is no error of the request."""
+    """Return the preview, or the form's errors; those are no failed request, since the user is still typing."""
     if form.is_valid():
         try:
             return JsonResponse({"preview": answer()})

@@ -1,4 +1,4 @@
-"""Questions before many trainings are stopped or changed at once, each with what the scheduler would then do."""
+"""Questions before many trainings are stopped or changed at once, with the effects that the scheduler predicts."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -11,7 +11,7 @@ from django.views.decorators.http import require_safe
 from core.errors import UserError, field_error
 from core.pages import login_user
 from core.text import plural, whole
-from insights.change_effects import if_over, if_priority
+from insights.change_effects import effects_of_ending, effects_of_priority
 from insights.job_numbers import job_numbers
 from jobs.actions.bulk import MAX_JOBS
 from jobs.models import Checkpoint, Job
@@ -29,13 +29,13 @@ _MOST_NAMED = 6
 
 @dataclass(frozen=True)
 class Question:
-    """The texts of the dialog (`ask.js`) before many jobs are stopped or changed."""
+    """Texts of the dialog (`ask.js`) before many jobs are stopped or changed."""
 
     title: str
     lost: str
     hint: str
     yes: str
-    #: The jobs that it is about.
+    #: Ids of the jobs that a yes stops or changes.
     jobs: list[int]
 
 
@@ -43,23 +43,23 @@ class Question:
 def stop_question_of(request: HttpRequest) -> JsonResponse:
     """Return the question before jobs are stopped: those of `?jobs=1,2,3`, or all that fit the filter.
 
-    What is stopped then is what the question was about, and nothing that was submitted since.
+    A yes stops the jobs listed in the question, and none submitted since.
     """
     return _answer(lambda: _stop_question(login_user(request), request))
 
 
 def _stop_question(user: User, request: HttpRequest) -> Question:
-    jobs = _meant(request, user)
+    jobs = _selected_jobs(request, user)
     question = stop_question(jobs, last_checkpoints(jobs))
     if question.jobs:
-        then = f"Then, by the scheduler's own rules: {_lower(if_over(question.jobs, user))}"
+        then = f"Then, by the scheduler's own rules: {_uncapitalized(effects_of_ending(question.jobs, user))}"
         question = replace(question, hint=" ".join(part for part in (question.hint, then) if part))
     return question
 
 
 @require_safe
 def priority_question_of(request: HttpRequest) -> JsonResponse:
-    """Return the question before jobs are given `?priority=`, of the same jobs."""
+    """Return the question before those jobs get the priority `?priority=`."""
     return _answer(lambda: _priority_question(login_user(request), request))
 
 
@@ -73,8 +73,8 @@ def _answer(question: Callable[[], Question]) -> JsonResponse:
 def _priority_question(user: User, request: HttpRequest) -> Question:
     priority = whole(request.GET.get("priority", ""))
     if priority is None or not 1 <= priority <= 10_000:
-        raise field_error("priority", "Give the priority that they shall have: 1 to 10000.")
-    jobs = _meant(request, user)
+        raise field_error("priority", "Enter a priority from 1 to 10000.")
+    jobs = _selected_jobs(request, user)
     changed = [job for job in jobs if refusal(Verb.CHANGE, job.state) is None and job.priority != priority]
     title = f"Set the priority of {trainings(len(changed))} to {priority}?"
     same = sum(job.priority == priority and refusal(Verb.CHANGE, job.state) is None for job in jobs)
@@ -89,17 +89,17 @@ def _priority_question(user: User, request: HttpRequest) -> Question:
     now = sorted({job.priority for job in changed})
     before = f"{now[0]}" if len(now) == 1 else f"{now[0]} to {now[-1]}"
     numbers = [job.pk for job in changed]
-    effects = _lower(if_priority(numbers, priority, user))
+    effects = _uncapitalized(effects_of_priority(numbers, priority, user))
     text = f"Now {before}. By the scheduler's own rules: {effects}"
     return Question(title, text, hint, f"Set the priority of {trainings(len(changed))}", numbers)
 
 
-def _lower(sentence: str) -> str:
+def _uncapitalized(sentence: str) -> str:
     return sentence[:1].lower() + sentence[1:]
 
 
-def _meant(request: HttpRequest, user: User) -> list[Job]:
-    """Return the jobs of `?jobs=`, without those that the user may not see; of `?matching=1`, all that fit."""
+def _selected_jobs(request: HttpRequest, user: User) -> list[Job]:
+    """Return the jobs of `?jobs=` that the user may see; with `?matching=1`, all that fit the filter."""
     if "matching" not in request.GET:
         return list(visible_jobs(user).filter(pk__in=job_numbers(request.GET.get("jobs", ""))).order_by("-pk"))
     numbers = list(list_keys(user, JobFilter(joined_columns(request.GET))).values_list("pk", flat=True)[: MAX_JOBS + 1])
@@ -110,16 +110,16 @@ def _meant(request: HttpRequest, user: User) -> list[Job]:
 
 
 def last_checkpoints(jobs: Iterable[Job]) -> dict[int, int]:
-    """Return job -> the last step that it could continue from."""
+    """Return job -> step of its newest usable checkpoint."""
     steps = Checkpoint.objects.filter(job__in=list(jobs), problem="").values("job").annotate(last=Max("step"))
     return {row["job"]: row["last"] for row in steps.order_by()}
 
 
 def stop_question(jobs: Sequence[Job], checkpoints: Mapping[int, int]) -> Question:
-    """Describe what stopping these jobs means. Those that are over or being stopped are left out and counted."""
+    """Return the question before these jobs are stopped; jobs that are over or being stopped are only counted."""
     stopped = [job for job in jobs if refusal(Verb.CANCEL, job.state) is None]
     what = trainings(len(stopped))
-    named = [_loss(job, checkpoints.get(job.pk, 0)) for job in stopped[:_MOST_NAMED]]
+    named = [_loss_by_stopping(job, checkpoints.get(job.pk, 0)) for job in stopped[:_MOST_NAMED]]
     if len(stopped) > _MOST_NAMED:
         named.append(f"and {len(stopped) - _MOST_NAMED} more")
     if not stopped:
@@ -132,7 +132,7 @@ def stop_question(jobs: Sequence[Job], checkpoints: Mapping[int, int]) -> Questi
     return Question(f"Stop {what}?", lost, f"{hint} over already." if left else "", f"Stop {what}", numbers)
 
 
-def _loss(job: Job, checkpoint: int) -> str:
+def _loss_by_stopping(job: Job, checkpoint: int) -> str:
     if not job.run.step:
         return f"“{job.name}” before its first step"
     lost = max(0, job.run.step - checkpoint)

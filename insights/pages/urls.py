@@ -1,4 +1,4 @@
-"""Addresses below `/jobs/` whose answers the apps above `jobs` work out."""
+"""URLs below `/jobs/` that this app answers."""
 
 from django.urls import path
 

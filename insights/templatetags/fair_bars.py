@@ -1,4 +1,4 @@
-"""Bars of the fair-share page: what is held, borrowed and lent, and a mark at what is deserved."""
+"""Bars of the fair-share page: held, borrowed and lent GPUs, with a mark at the deserved number."""
 
 from django import template
 from django.utils.html import format_html, format_html_join
@@ -24,7 +24,7 @@ def job_bar(line: JobLine) -> SafeString:
 
 
 def _bar(parts: list[tuple[str, int]], deserved: float, total: int, words: str) -> SafeString:
-    """Numbers stand beside it in the table: to a reader of the screen it is one picture with its words."""
+    """Return the SVG of a bar. Screen readers read `words` for the whole picture."""
     scale = 100 / max(1, total, sum(count for _, count in parts), deserved)
     starts = [sum(count for _, count in parts[:index]) * scale for index in range(len(parts))]
     rects = format_html_join(

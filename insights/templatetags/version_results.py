@@ -1,4 +1,4 @@
-"""Results of a model's versions, on pages of apps that must not know about jobs."""
+"""Results of a model's versions, for pages of apps that must not import `jobs`."""
 
 from typing import Any
 
@@ -13,6 +13,6 @@ register = template.Library()
 
 @register.inclusion_tag("insights/_version_results.html", takes_context=True)
 def results_of_versions(context: dict[str, Any], model: RegisteredModel) -> dict[str, Any]:
-    """The best result of each version among the trainings that the viewer may see; nothing where there is none."""
+    """Show the best result of each version among the trainings that the viewer may see."""
     user = context["request"].user
     return {"results": results_by_version(user, model), "everybodys": is_cluster_admin(user)}

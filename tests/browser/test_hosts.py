@@ -193,6 +193,6 @@ def test_a_machine_is_let_in_by_a_command_that_is_shown_once(carols: Page) -> No
 
     carols.get_by_role("button", name="Withdraw the token of carol").click()
     carols.get_by_role("button", name="Withdraw token").click()
-    expect(carols.locator("#main")).to_contain_text("no machine is let in by it any more")
+    expect(carols.locator("#main")).to_contain_text("no further host can join with it")
     expect(command).to_have_count(0)
     expect(carols.locator("#tokens tbody tr")).to_have_count(0)

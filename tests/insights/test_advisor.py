@@ -9,7 +9,7 @@ import pytest
 import torch
 from sklearn.datasets import load_digits
 
-from insights.advisor import MIN_STEPS, Advice, Training, advise, looked_at
+from insights.advisor import MIN_STEPS, Advice, Training, advise, loss_count
 from jobs.queries.metrics import Curve, Sample
 
 START = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
@@ -77,7 +77,7 @@ def test_a_rising_accuracy_is_left_alone(seed: int) -> None:
 def test_too_few_steps_say_nothing() -> None:
     training = Training({"loss": curve([2.0] * (MIN_STEPS - 1)), "accuracy": curve([10.0] * (MIN_STEPS - 1))})
 
-    assert (codes(training), looked_at(training)) == ([], MIN_STEPS - 1)
+    assert (codes(training), loss_count(training)) == ([], MIN_STEPS - 1)
     assert codes(Training({})) == []
 
 

@@ -25,7 +25,7 @@ __all__ = [
 
 COLUMNS = ("Time", "Job", "GPUs", "Why", "Pause (ms)")
 FIRST_WINDOW = 15
-#: Held is training and changing hands together; of those that train, some are idle.
+#: Count -> its words. Held = training + changing hands; idle GPUs are part of training.
 _COUNTED = {"held": "held", "training": "training", "vacating": STATUSES["vacating"], "idle": STATUSES["idle"]}
 _COUNTED |= {status: STATUSES[status] for status in ("free", "draining", "offline")}
 
@@ -46,13 +46,13 @@ def cluster(request: HttpRequest) -> HttpResponse:
 
 @require_safe
 def cluster_now(request: HttpRequest) -> HttpResponse:
-    """Return the GPUs as they are now."""
+    """Return the part of the page with the present GPUs."""
     return render(request, "insights/cluster/_now.html", _now(request))
 
 
 @require_safe
 def cluster_trace_json(request: HttpRequest) -> JsonResponse:
-    """Return the figure of another window, or a newer one of the same."""
+    """Return the figure of the window `?minutes=`."""
     return JsonResponse(trace_figure(cluster_trace(request.user, timezone.now(), minutes_of(request))))
 
 
@@ -66,10 +66,10 @@ def _now(request: HttpRequest) -> dict[str, Any]:
 
 
 def minutes_of(request: HttpRequest) -> int:
-    asked = request.GET.get("minutes", str(FIRST_WINDOW))
-    if asked not in {str(minutes) for _, minutes in WINDOWS}:
+    text = request.GET.get("minutes", str(FIRST_WINDOW))
+    if text not in {str(minutes) for _, minutes in WINDOWS}:
         raise Http404
-    return int(asked)
+    return int(text)
 
 
 def trace_figure(trace: Trace) -> dict[str, Any]:
@@ -78,7 +78,7 @@ def trace_figure(trace: Trace) -> dict[str, Any]:
 
 
 def group_figure(trace: Trace) -> dict[str, Any]:
-    """Return the figure of an instance group: what it does not have is not free, others may have it."""
+    """Return the figure of an instance group, without free GPUs: others may hold those that it lacks."""
     return _figure(trace, pool=False, limit="GPUs of its resource group")
 
 

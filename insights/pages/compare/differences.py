@@ -1,4 +1,4 @@
-"""The page of many trainings: their parallel coordinates, and a table of what differs."""
+"""The page that compares many trainings: parallel coordinates, and a table of what differs."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ from jobs.queries.job_list import JobFilter, list_keys
 __all__ = ["job_differences"]
 
 _MOST_COLUMNS = 40
-#: Of the drawing, in its own units.
+#: Measures of the drawing, in units of its view box.
 _HEIGHT, _TOP, _GAP, _SIDE = 300, 40, 150, 70
 _SHADES = 6
 
@@ -29,22 +29,22 @@ _SHADES = 6
 class DrawnAxis:
     x: int
     name: str
-    #: (y, text)
+    #: (y, text) of each tick.
     ticks: list[tuple[float, str]]
 
 
 @dataclass(frozen=True)
 class DrawnLine:
     job: Job
-    #: Of an SVG path; "": fewer than two of its values are on an axis.
+    #: Data of the SVG path; "" if no two neighbouring axes have a value.
     path: str
-    #: By the last axis: 0 for the least.
+    #: Index of the colour's shade, by the value on the last axis; 0 for the lowest.
     shade: int
 
 
 @require_safe
 def job_differences(request: HttpRequest) -> HttpResponse:
-    """Show `?jobs=1,2,3`, or with `matching` all that fit the filter; `axes` are keys of columns, `sort` is one."""
+    """Show `?jobs=1,2,3`, or with `matching` all jobs that fit the filter; `axes` and `sort` are keys of columns."""
     numbers = _numbers(request, login_user(request))
     context: dict[str, Any] = {
         "section": "jobs",
@@ -81,7 +81,7 @@ def _table(request: HttpRequest, jobs: list[Job]) -> dict[str, Any]:
 
 
 def _drawing(jobs: Sequence[Job], differ: Sequence[Column], wanted: Sequence[str]) -> dict[str, Any]:
-    """The parallel coordinates. wanted: keys of columns; none: the first of each kind."""
+    """Return the context of the parallel coordinates. wanted: keys of columns; empty: the first of each kind."""
     chosen = [column for column in differ if column.key in wanted] if wanted else default_axes(differ)
     axes = axes_of(chosen)
     return {
@@ -106,7 +106,7 @@ def _numbers(request: HttpRequest, user: User) -> list[int]:
 
 
 def _sorted(jobs: list[Job], sort: str) -> list[Job]:
-    """By a column, those without a value last; as they were given where there is no such column."""
+    """Sort jobs by a column, those without a value last; keep the order if there is no such column."""
     differ, _ = differing(jobs)
     column = next((one for one in differ if one.key == sort.removeprefix("-")), None)
     if column is None:
@@ -134,7 +134,7 @@ def _drawn_lines(jobs: Sequence[Job], axes: Sequence[Axis]) -> list[DrawnLine]:
 
 
 def _path(axes: Sequence[Axis], number: int) -> str:
-    """Through its place on each axis, with a gap where it has none."""
+    """Return the SVG path through a job's position on each axis, with a gap at axes where it has no value."""
     words, is_begun = [], False
     for at, axis in enumerate(axes):
         place = axis.places[number]

@@ -41,7 +41,7 @@ def job_compare(request: HttpRequest) -> HttpResponse:
     if not MIN_CHOSEN <= len(numbers) <= MAX_JOBS:
         status = 400 if request.GET.get("jobs") else 200
         return render(request, "insights/compare/page.html", {**context, "count": len(numbers)}, status=status)
-    # The numbers first: what is published meanwhile comes again, and changes nothing.
+    # Read the sequence numbers first: a change published meanwhile arrives again and has no further effect.
     seqs = current_seqs([job_topic(number) for number in numbers])
     jobs = _jobs(request, numbers)
     context |= {
@@ -59,18 +59,18 @@ def job_compare(request: HttpRequest) -> HttpResponse:
 
 @require_safe
 def job_compare_curves(request: HttpRequest) -> JsonResponse:
-    """Return newer figures: for when a line begins, GPUs change hands, or a training starts again."""
-    return JsonResponse({"figures": comparison_figures(quantities_of(_asked_jobs(request)))})
+    """Return new figures, for when a line begins, GPUs change or a training starts again."""
+    return JsonResponse({"figures": comparison_figures(quantities_of(_requested_jobs(request)))})
 
 
 @require_safe
 def job_compare_tables(request: HttpRequest) -> HttpResponse:
-    """Return newer tables, as a part of the page."""
-    jobs = _asked_jobs(request)
+    """Return the part of the page with the tables."""
+    jobs = _requested_jobs(request)
     return render(request, "insights/compare/_tables.html", {"jobs": jobs, "tables": _tables(jobs)})
 
 
-def _asked_jobs(request: HttpRequest) -> list[Job]:
+def _requested_jobs(request: HttpRequest) -> list[Job]:
     numbers = job_numbers(request.GET.get("jobs", ""))
     if not MIN_CHOSEN <= len(numbers) <= MAX_JOBS:
         raise Http404

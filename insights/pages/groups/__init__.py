@@ -1,1 +1,1 @@
-"""Pages and previews of instance groups. jobs/actions/groups.py changes them."""
+"""Pages and previews of instance groups; `jobs/actions/groups.py` changes the groups."""

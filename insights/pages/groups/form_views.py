@@ -1,6 +1,6 @@
 """Forms that create an instance group from a template, change it with a preview, and undo a change.
 
-Actions check what is given; the forms only carry it.
+The actions validate the terms; the forms only pass them on.
 """
 
 import json
@@ -68,7 +68,7 @@ class UserNamesField(forms.CharField):
 
 
 class ParametersOfWmla(forms.CharField):
-    """A parameter of WMLA per line, as NAME=value."""
+    """One parameter of WMLA per line, as NAME=value."""
 
     widget = forms.Textarea(attrs={"rows": 4, "spellcheck": "false", "class": "font-monospace"})
 
@@ -87,7 +87,7 @@ class GroupForm(forms.Form):
     revision = forms.IntegerField(required=False, widget=forms.HiddenInput)
 
     def __init__(self, *args: Any, changeable: Collection[str], is_new: bool, **kwargs: Any) -> None:
-        """`changeable`: columns that this user may set; the others are shown and not sent."""
+        """Create the form. changeable: columns that the user may set; the others are shown disabled."""
         super().__init__(*args, **kwargs)
         self.fields |= {term.column: _field_of(term) for term in TERMS}
         self.order_fields(["name", *(term.column for term in TERMS)])
@@ -149,7 +149,7 @@ def _shown_terms(terms: Mapping[str, Any]) -> dict[str, Any]:
 
 @require_http_methods(["GET", "HEAD", "POST"])
 def group_new(request: HttpRequest) -> HttpResponse:
-    """Choose a template first, then fill in the form."""
+    """Show the templates, or the form of the chosen template."""
     require_cluster_admin(request.user)
     name = request.POST.get("template") or request.GET.get("template", "")
     preset = find_preset(name)
@@ -163,7 +163,7 @@ def group_new(request: HttpRequest) -> HttpResponse:
         initial=_shown_terms({**terms_as_usual(), **preset.terms}),
     )
     if request.method == "POST" and form.is_valid():
-        group = _made(request, form, preset)
+        group = _created(request, form, preset)
         if group is not None:
             return redirect("groups:deployment" if "deploy" in request.POST else "groups:detail", group.pk)
     return _form_page(
@@ -173,7 +173,7 @@ def group_new(request: HttpRequest) -> HttpResponse:
 
 @require_http_methods(["GET", "HEAD", "POST"])
 def group_change(request: HttpRequest, group_id: int) -> HttpResponse:
-    """Change the group. Answers 409, with all that was typed, if it has changed since the form was opened."""
+    """Change the group. The answer is 409, with the user's input, if the group has changed meanwhile."""
     group = group_of(request, group_id)
     form, status = _change_form(request, group, request.POST or None), 200
     if request.method == "POST" and form.is_valid():
@@ -191,13 +191,13 @@ def group_change(request: HttpRequest, group_id: int) -> HttpResponse:
 
 @require_POST
 def group_change_preview(request: HttpRequest, group_id: int) -> JsonResponse:
-    """Preview what the form would do as it is filled in now."""
+    """Preview the effects of the form as filled in now."""
     group = group_of(request, group_id)
     form = _change_form(request, group, request.POST)
     if form.is_valid():
         try:
-            seen = preview_group_change(group, form.given(), login_user(request))
-            context = {"seen": seen, "notes": [*seen.notes, *form.sentences()]}
+            effects = preview_group_change(group, form.given(), login_user(request))
+            context = {"seen": effects, "notes": [*effects.notes, *form.sentences()]}
             return JsonResponse({"preview": render_to_string("insights/groups/_effects.html", context)})
         except UserError as error:
             show_error(form, error)
@@ -211,14 +211,16 @@ def group_undo(request: HttpRequest, group_id: int) -> HttpResponse:
     text = request.POST.get("revision", "")
     revision = int(text) if text.isascii() and text.isdecimal() and len(text) < 10 else 0
     try:
-        change_instance_group(group.pk, _former(request), login_user(request), revision=revision)
+        change_instance_group(group.pk, _terms_to_restore(request), login_user(request), revision=revision)
     except UserError as error:
         message = (
-            "It has been changed again since: change it by hand." if error.code == "stale_group" else error.message
+            "Undo is no longer possible: the group has changed since. Use Change."
+            if error.code == "stale_group"
+            else error.message
         )
         messages.error(request, message)
     else:
-        say(request, "It is as it was before: the scheduler decides again at once.")
+        say(request, "The change is undone. The scheduler decides again at once.")
     return redirect("groups:detail", group.pk)
 
 
@@ -233,8 +235,8 @@ def read_parameters(request: HttpRequest) -> JsonResponse:
     return JsonResponse({"terms": terms, "sentences": given.sentences})
 
 
-def _made(request: HttpRequest, form: GroupForm, preset: Preset) -> InstanceGroup | None:
-    """Create the group; None, with errors in the form, if it is refused."""
+def _created(request: HttpRequest, form: GroupForm, preset: Preset) -> InstanceGroup | None:
+    """Create the group; return None, with errors in the form, if it is refused."""
     terms = form.given()
     spec = InstanceGroupSpec(form.cleaned_data["name"], terms.pop("resource_group"), preset.name, terms)
     user = login_user(request)
@@ -262,7 +264,7 @@ def _refused(request: HttpRequest, form: GroupForm, group: InstanceGroup, error:
     if error.code != "stale_group":
         show_error(form, error)
         return form, 200
-    # What was typed stays, over the group as it is now: saved again, it is meant.
+    # Keep the user's input over the group's present revision: saving again applies it.
     fresh = _change_form(request, group, {**request.POST.dict(), "revision": str(group.revision)})
     for line in [error.message, *form.compared_with(terms_of(group))]:
         fresh.add_error(None, line)
@@ -273,20 +275,20 @@ def _say_changed(request: HttpRequest, change: GroupChange, sentences: list[str]
     for sentence in sentences:
         messages.info(request, sentence)
     if not change.phrases:
-        say(request, "Nothing was changed: these are its terms already.")
+        say(request, "Nothing was changed: the group has these terms already.")
         return
     fields = {"revision": str(change.group.revision), "terms": json.dumps(change.before)}
     undo = Undo(reverse("groups:undo", args=[change.group.pk]), fields)
     say(request, f"Changed: {'; '.join(change.phrases)}. The scheduler decides again at once.", undo=undo)
 
 
-def _former(request: HttpRequest) -> dict[str, Any]:
+def _terms_to_restore(request: HttpRequest) -> dict[str, Any]:
     try:
         terms = json.loads(request.POST.get("terms", ""))
     except (ValueError, RecursionError):
         terms = None
     if not isinstance(terms, dict) or not terms.keys() <= _COLUMNS:
-        raise UserError("These are no terms of an instance group: nothing was changed.")
+        raise UserError("The change cannot be undone: the terms sent are not those of an instance group.")
     return terms
 
 

@@ -1,4 +1,4 @@
-"""Pages of the instance groups: the list, one of them, and how they share GPUs."""
+"""Pages of the instance groups: the list, the page of a group, and fair share."""
 
 from collections.abc import Callable
 from typing import Any
@@ -37,7 +37,7 @@ __all__ = [
 ]
 
 LIST_CRUMB = ("Instance groups", "/instance-groups/")
-#: What lists and pages of groups listen to.
+#: Topics that lists and pages of groups subscribe to.
 _TOPICS = (CLUSTER, GROUPS)
 _TABS = (
     ("overview", "Overview"),
@@ -46,7 +46,7 @@ _TABS = (
     ("configuration", "Configuration"),
     ("members", "Members"),
 )
-#: What the buttons of a group's page do, and what is said when it is done.
+#: Action -> (function, message after success) of the buttons on a group's page.
 _ACTIONS: dict[str, tuple[Callable[[int, User], InstanceGroup], str]] = {
     "start": (start_instance_group, "{} is started: trainings may be submitted to it."),
     "stop": (stop_instance_group, "{} is stopped: it takes no trainings. Those that run go on."),
@@ -83,7 +83,7 @@ def group_detail(request: HttpRequest, group_id: int) -> HttpResponse:
         "jobs": newest_jobs(request.user, group),
         "sharing": _sharing(group),
     }
-    if "HX-Request" not in request.headers:  # the parts that are asked for anew have no chart
+    if "HX-Request" not in request.headers:  # parts that htmx requests again have no chart
         figure = group_figure(cluster_trace(request.user, timezone.now(), FIRST_WINDOW, group))
         context |= {"figure": figure, "windows": WINDOWS, "minutes": FIRST_WINDOW, "columns": COLUMNS}
     return render(request, "insights/groups/detail.html", context)
@@ -91,7 +91,7 @@ def group_detail(request: HttpRequest, group_id: int) -> HttpResponse:
 
 @require_safe
 def group_trace(request: HttpRequest, group_id: int) -> JsonResponse:
-    """Return the figure of another window, or a newer one of the same."""
+    """Return the figure of the window `?minutes=`."""
     group = group_of(request, group_id)
     return JsonResponse(group_figure(cluster_trace(request.user, timezone.now(), minutes_of(request), group)))
 
@@ -135,7 +135,7 @@ _GOODPUT = {
 
 
 def _sharing(group: InstanceGroup) -> list[str]:
-    """Describe in sentences how its GPUs are divided."""
+    """Return sentences about the division of the group's GPUs."""
     policy = {
         InstanceGroup.Policy.FAIRSHARE: "Its trainings share GPUs in proportion to their priorities.",
         InstanceGroup.Policy.PRIORITY: "Of its trainings, those of higher priority get GPUs first.",
@@ -152,7 +152,7 @@ def _sharing(group: InstanceGroup) -> list[str]:
 
 
 def _configuration(group: InstanceGroup) -> list[tuple[str, str, str]]:
-    """Return (label, value in words, WMLA's name with its value) of each term."""
+    """Return (label, value in words, parameter of WMLA as NAME=value) of each term."""
     terms = terms_of(group)
     rows = []
     for term in TERMS:

@@ -1,4 +1,4 @@
-"""The page of the machines: drain, resume, remove, restore; and the page for adding some by join tokens."""
+"""The hosts' page with drain, resume, remove and restore, and the page that adds hosts by join tokens."""
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -29,24 +29,25 @@ __all__ = ["host_act", "host_join", "host_join_withdraw", "host_list", "host_que
 
 
 @dataclass(frozen=True)
-class _Deed:
+class _HostAction:
     act: Callable[[str, Any], None]
+    #: Message after success; `{}` is the host's name.
     done: str
-    #: The deed that takes it back.
+    #: Verb of the action that undoes this one.
     undo: str | None
 
 
-_DEEDS = {
-    "drain": _Deed(actions.drain_host, "{} is being drained: nothing new starts there.", "resume"),
-    "resume": _Deed(actions.resume_host, "{} is in service again.", "drain"),
-    "remove": _Deed(actions.remove_host, "{} is removed.", "restore"),
-    "restore": _Deed(actions.restore_host, "{} is back in the lists.", None),
+_ACTIONS = {
+    "drain": _HostAction(actions.drain_host, "{} is being drained: nothing new starts there.", "resume"),
+    "resume": _HostAction(actions.resume_host, "{} is in service again.", "drain"),
+    "remove": _HostAction(actions.remove_host, "{} is removed.", "restore"),
+    "restore": _HostAction(actions.restore_host, "{} is back in the lists.", None),
 }
 
 
 @require_safe
 def host_list(request: HttpRequest) -> HttpResponse:
-    # The number first: what is published meanwhile comes again, and changes nothing.
+    # Read the sequence number first: a change published meanwhile arrives again and has no further effect.
     seq = current_seqs([CLUSTER])[CLUSTER]
     user = login_user(request)
     panels = host_panels(user)
@@ -79,17 +80,17 @@ def host_question(request: HttpRequest, host_id: int, verb: str) -> JsonResponse
 def host_act(request: HttpRequest, host_id: int, verb: str) -> HttpResponse:
     require_cluster_admin(request.user)
     host = or_404(Host.objects.filter(pk=host_id).first())
-    deed = _DEEDS[verb]
-    if done(request, lambda: deed.act(host.name, login_user(request))):
-        undo = Undo(reverse("hosts:act", args=[host.pk, deed.undo]), {}) if deed.undo else None
-        say(request, deed.done.format(host.name), undo=undo)
+    action = _ACTIONS[verb]
+    if done(request, lambda: action.act(host.name, login_user(request))):
+        undo = Undo(reverse("hosts:act", args=[host.pk, action.undo]), {}) if action.undo else None
+        say(request, action.done.format(host.name), undo=undo)
     return redirect("hosts:list")
 
 
 @never_cache
 @require_http_methods(["GET", "HEAD", "POST"])
 def host_join(request: HttpRequest) -> HttpResponse:
-    """Show join tokens; POST makes one. Only that answer contains it: behind a redirect it would have to be stored."""
+    """Show join tokens; POST creates one. Only that answer contains the token: a redirect would have to store it."""
     require_cluster_admin(request.user)
     form, commands = JoinForm(request.POST or None), {}
     if request.method == "POST" and form.is_valid():
@@ -119,5 +120,5 @@ def host_join_withdraw(request: HttpRequest, token_id: int) -> HttpResponse:
     require_cluster_admin(request.user)
     or_404(JoinToken.objects.filter(pk=token_id).first())
     withdraw_join_token(login_user(request), token_id)
-    say(request, "The join token is withdrawn: no machine is let in by it any more.")
+    say(request, "The join token is withdrawn: no further host can join with it.")
     return redirect("hosts:join")

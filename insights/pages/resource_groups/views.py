@@ -1,4 +1,4 @@
-"""Pages of resource groups: the list, and a form that says what it would do as it is filled in."""
+"""Pages of resource groups: the list, and a form that previews its effects while it is filled in."""
 
 import json
 from dataclasses import asdict
@@ -14,7 +14,7 @@ from core.errors import UserError
 from core.live import current_seqs
 from core.pages import Undo, login_user, misfits, or_404, say
 from core.roles import is_cluster_admin, require_cluster_admin
-from insights.resource_groups import group_lines, member_rows, preview, users_of, who_moves
+from insights.resource_groups import group_lines, member_rows, moved_trainings, preview, users_of
 from workers import actions
 from workers.actions import ResourceGroupSpec
 from workers.forms import ResourceGroupForm, initial_of
@@ -76,7 +76,7 @@ def group_change(request: HttpRequest, group_id: int) -> HttpResponse:
 
 @require_POST
 def group_preview(request: HttpRequest, group_id: int | None = None) -> JsonResponse:
-    """Preview what the form would do now, what does not fit yet, and where a formula is wrong."""
+    """Return the form's effects, its errors, and the positions of mistakes in formulas."""
     require_cluster_admin(request.user)
     group = or_404(_find(group_id)) if group_id is not None else None
     form = ResourceGroupForm(request.POST, group=group, names=_names(group))
@@ -138,7 +138,7 @@ def _form_page(request: HttpRequest, form: ResourceGroupForm, group: ResourceGro
         "users": users_of(login_user(request))[group.pk] if group else [],
         "rows": rows,
         "totals": totals(rows),
-        "moves": who_moves(group, offer) if group and form.is_bound else [],
+        "moves": moved_trainings(group, offer) if group and form.is_bound else [],
         "columns": COLUMNS,
         "shown": shown_columns(request.COOKIES),
         "preview_address": address,
@@ -154,7 +154,7 @@ def _names(group: ResourceGroup | None) -> list[str]:
 
 def _say_changed(request: HttpRequest, before: ResourceGroupSpec, after: ResourceGroupSpec) -> None:
     if before == after:
-        say(request, "Nothing was changed: it is like this already.")
+        say(request, "Nothing was changed: the group has these settings already.")
         return
     undo = Undo(reverse("resource_groups:put-back"), {"spec": _as_text(before), "expected": _as_text(after)})
     say(request, f"The resource group {after.name} is changed: the scheduler decides again at once.", undo=undo)
@@ -165,7 +165,7 @@ def _as_text(spec: ResourceGroupSpec) -> str:
 
 
 def _spec_from(text: str) -> ResourceGroupSpec:
-    """Read what `_as_text` wrote, or anything that was sent instead: the actions check it."""
+    """Parse the output of `_as_text`. The browser may have sent anything instead: the actions validate the result."""
     try:
         values: dict[str, Any] = json.loads(text)
         spec = ResourceGroupSpec(**values)
@@ -174,4 +174,4 @@ def _spec_from(text: str) -> ResourceGroupSpec:
             return spec
     except (TypeError, ValueError, RecursionError):
         pass
-    raise UserError("This cannot be put back: change the group by hand.")
+    raise UserError("The change cannot be undone. Change the group by hand.")
