@@ -15,7 +15,7 @@ from tidepool.version import VERSION
 
 __version__ = VERSION
 
-#: As of `typing`, whose import takes longer than all of this: type checkers know the name.
+#: Stand-in for `typing.TYPE_CHECKING`, whose import takes longer than this whole module; type checkers know the name.
 TYPE_CHECKING = False
 
 if TYPE_CHECKING:

@@ -36,4 +36,4 @@ def run() -> NoReturn:
         sys.exit(f"the command {words[0]!r} cannot be run: {error.strerror}")
     signal.signal(signal.SIGTERM, lambda number, frame: process.terminate())
     code = process.wait()
-    sys.exit(code if code >= 0 else 128 - code)  # as a shell says it
+    sys.exit(code if code >= 0 else 128 - code)  # the code that a shell reports for a signal

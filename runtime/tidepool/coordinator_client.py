@@ -52,7 +52,7 @@ class RankConnection(ABC):
         self._context = context
         #: Guards what messages change; notified with each.
         self.changed = threading.Condition()
-        #: By kind, in the order in which the kinds were sent first.
+        #: Messages to repeat after a reconnection, by kind, in the order in which the kinds were first sent.
         self._repeated: dict[str, MemberMessage] = {}
         self._connection: socket.socket | None = None
         self._closed = False
@@ -70,7 +70,7 @@ class RankConnection(ABC):
         with self._send_lock:
             self._closed = True
             if self._connection is not None:
-                with suppress(OSError):  # its other end was quicker
+                with suppress(OSError):  # the other end was quicker
                     self._connection.shutdown(socket.SHUT_RDWR)
 
     @abstractmethod

@@ -46,7 +46,7 @@ class RankContext:
     #: Address that this host's collectives and listeners bind to.
     address: str
     launch: LaunchSpec
-    #: Of the desired state that this rank was started for.
+    #: Revision of the desired state that this rank was started for.
     target_revision: int = 0
 
     @property

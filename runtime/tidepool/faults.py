@@ -23,11 +23,11 @@ POINTS = {
     "sum-result",  # the sum of a `sum_over` is complete
     "agree",  # survivors are about to compare how far they are
     "snapshot",  # a checkpoint's copies are about to be taken
-    "checkpoint-write",  # its files are about to be written
+    "checkpoint-write",  # a checkpoint's files are about to be written
     "checkpoint-written",  # they are written, and nobody knows yet
     "halt",  # all have stopped after a step that is about to be saved
     "publish",  # the coordinator is about to give them their name
-    "published",  # it has
+    "published",  # the result has been published
 }
 
 _passages: Counter[str] = Counter()

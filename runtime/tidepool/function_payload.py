@@ -41,12 +41,12 @@ MAX_VALUE_BYTES = 256 * 1024**2
 class CallFacts:
     """Told without unpickling anything: who loads a call needs the same of these."""
 
-    #: Of the function, as people call it.
+    #: Name of the function, as people call it.
     name: str
     #: Major and minor, such as "3.11".
     python: str
     cloudpickle: str
-    #: Of CALL_FILE.
+    #: Digest of CALL_FILE.
     sha256: str
     #: Text of a source that is no file of the cluster's, by the name that a traceback gives it.
     sources: dict[str, str]
@@ -61,10 +61,10 @@ class CallFacts:
 
 @dataclass(frozen=True)
 class ValueFacts:
-    #: Of the value, such as "dict" or "__main__.Best".
+    #: Type of the value, such as "dict" or "__main__.Best".
     type: str
     size_bytes: int
-    #: Of VALUE_FILE.
+    #: Digest of VALUE_FILE.
     sha256: str
 
     def to_json(self) -> str:

@@ -25,7 +25,7 @@ class SharedGpuError(ValueError):
     """Plain processes pick their device by LOCAL_RANK, and NCCL takes no device twice."""
 
 
-#: Of this process, once it has taken its place.
+#: Connection of this process once it has joined the gang.
 _connection: "GangConnection | None" = None
 
 

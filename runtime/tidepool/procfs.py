@@ -57,7 +57,7 @@ _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 
 _libc = ctypes.CDLL(None, use_errno=True)
-#: Of this process, or of the one that it is a fork of; None: none was set.
+#: Title of this process, or of the process that it was forked from; None: none was set.
 _title: str | None = None
 
 

@@ -26,20 +26,20 @@ __all__ = [
     "oom_kills",
 ]
 
-#: In the rank's log folder: why its script ended, as `{"kind", "message", "traceback", "step", "rank"}`, and where the
-#: batch adapts `"micro_batch": {"kind", "samples"}`: kind of GPU, samples that it computed at once.
+#: File in the rank's log folder: why its script ended: `{"kind", "message", "traceback", "step", "rank"}`, and where
+#: the batch adapts `"micro_batch": {"kind", "samples"}`: kind of GPU, samples that it computed at once.
 ERROR_FILE = "error.json"
-#: In the rank's log folder: the stacks at a crash.
+#: File in the rank's log folder: the stacks at a crash.
 FATAL_FILE = "fatal"
 #: The kind of error of a rank that the kernel killed for want of memory.
 OUT_OF_MEMORY = "OutOfMemory"
-#: ... of one that was killed because its script had not come to its training in time.
+#: Kind of error of a rank that was killed because its script had not come to its training in time.
 LAUNCH_TIMEOUT = "LaunchTimeout"
-#: ... of one whose script was called with arguments that it does not take.
+#: Kind of error of a rank whose script was called with arguments that it does not take.
 USAGE_ERROR = "UsageError"
 #: Kinds of errors that come again however often the script is started: it was called wrongly, or is no Python.
 HOPELESS = frozenset({USAGE_ERROR, "SyntaxError", "IndentationError", "TabError", "ModuleNotFoundError"})
-#: ... of scripts that ended themselves: what they said last on stderr is why.
+#: Kinds of errors of scripts that ended themselves: their last words on stderr say why.
 _EXITS = frozenset({"SystemExit", "Exit", USAGE_ERROR})
 #: argparse and click end with this code, after lines like these.
 _USAGE_CODE = 2

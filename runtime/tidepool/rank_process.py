@@ -53,7 +53,7 @@ READY = b"T"
 #: ... when a script without a session has formed a process group of torch.distributed.
 GROUPED = b"G"
 
-#: What left the script. It holds the script's frames: a DDP model in one of them that outlives its process group may
+#: Exceptions that left the script. They hold its frames: a DDP model in a frame that outlives its process group may
 #: wait forever in its destructor, for a thread of gloo's that waits for the interpreter.
 _ends: list[BaseException] = []
 #: Called when the script has ended without an error.
@@ -64,7 +64,7 @@ _shim_sockets: list[socket.socket] = []
 _step: int | None = None
 #: Kind of GPU and samples of the largest micro-batch of the step under way, where the batch adapts.
 _micro_batch: tuple[str, int] | None = None
-#: Of a script with a session, in its present group.
+#: Rank in the present group, of a script with a session.
 _rank: int | None = None
 #: Added to the niceness of ranks on virtual GPUs. They train on the processors that the control plane of a small
 #: installation runs on, would take all of them, and wait then for the answers that it has no time to give.
@@ -95,7 +95,7 @@ class RankStart:
     #: Holds the LaunchSpec as JSON.
     launch_file: Path
     mark: str
-    #: None: there are no GPUs; hide those that the machine may have.
+    #: Number of slots per GPU; None: there are no GPUs; hide those that the machine may have.
     slots_per_gpu: int | None
     shim_pid: int
     #: Folder of the virtual environment with what the job requires; "": it requires nothing.

@@ -12,7 +12,7 @@ from typing import Any
 
 __all__ = ["RECORDED_FILE", "RecordedMetrics", "chart_value"]
 
-#: In the attempt's folder: leads to the file of rank 0.
+#: File in the attempt's folder: a link to the file of rank 0.
 RECORDED_FILE = "evaluation-metrics.txt"
 _TRAINING = "train"
 

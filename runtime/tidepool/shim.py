@@ -98,7 +98,7 @@ class Shim:
         self._recall()
         self._journal = Journal(journal_path(spec))
         self._launch_file = Path(spec.launch.folder) / f"launch.{spec.host}.json"
-        # It holds the values of the job's variables, and others may look into RESULT_DIR.
+        # The file holds the values of the job's variables, and others may look into RESULT_DIR.
         replace_file(self._launch_file, json.dumps(to_json(spec.launch)), mode=0o600)
         self._wakeup, self._selector = self._listen()
         self._subscribers = Subscribers(listener, self._selector, lambda: encode(self._status()), self._receive_desired)
@@ -173,7 +173,7 @@ class Shim:
         self._severed = True
 
     def _receive_desired(self, line: bytes) -> None:
-        self._sent = None  # it is answered also when it changes nothing
+        self._sent = None  # an answer is due also when nothing changes
         try:
             desired = decode(DesiredJob, line)
         except ProtocolError as error:

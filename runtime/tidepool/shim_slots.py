@@ -7,7 +7,7 @@ from typing import Literal
 
 __all__ = ["VIRTUAL_MODEL", "RankProcess", "Slot", "gpu_of"]
 
-#: What a slot without a GPU is called among the models of GPUs.
+#: Model of a slot without a GPU, among the models of GPUs.
 VIRTUAL_MODEL = "virtual GPU (CPU)"
 
 
@@ -23,7 +23,7 @@ class RankProcess:
     pid: int
     started_at: float
     log_dir: Path
-    #: Its end of the pair that tells each side that the other is gone.
+    #: The shim's end of the socket pair that tells each side that the other is gone.
     connection: socket.socket
     state: Literal["LAUNCHING", "RUNNING", "STOPPING"] = "LAUNCHING"
     #: Monotonic time at which SIGKILL follows SIGTERM.
@@ -34,7 +34,7 @@ class RankProcess:
     fenced: str | None = None
     #: Monotonic time by which its script must be ready to train; None: it is, or it may take as long as it likes.
     ready_by: float | None = None
-    #: It was not, and is killed for that.
+    #: True if the rank was not ready in time, and is killed for that.
     late: bool = False
 
     @property
@@ -50,5 +50,5 @@ class Slot:
     restarts: int = 0
     #: Monotonic time before which no rank is started here.
     start_at: float = 0.0
-    #: Its rank ended by itself; none is started until the slot has been released.
+    #: True after the slot's rank ended by itself: none is started until the slot has been released.
     pinned: bool = False

@@ -22,7 +22,7 @@ from tidepool.protocol import LaunchSpec
 
 __all__ = ["FLUSH_SECONDS", "URI", "access_variables", "flush", "is_to_log", "log_by_themselves"]
 
-#: That a rank waits at its end for what its script has logged to arrive.
+#: Seconds that a rank waits at its end for the script's logged values to arrive.
 FLUSH_SECONDS = 20.0
 #: Frameworks that MLflow's autologging knows; their first import turns it on.
 _FRAMEWORKS = frozenset({"lightning", "pytorch_lightning", "sklearn", "transformers", "xgboost"})
@@ -121,7 +121,7 @@ def flush(seconds: float = FLUSH_SECONDS) -> bool:
     def wait() -> None:
         try:
             client.flush_async_logging()
-        except Exception as error:  # of a library, at the very end: said below
+        except Exception as error:  # any error of a library at the very end: reported below
             problems.append(error)
 
     waiting = threading.Thread(target=wait, name="mlflow-flush", daemon=True)

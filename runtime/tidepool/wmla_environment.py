@@ -30,7 +30,7 @@ _CODE = "_submitted_code"
 _EXEC = "DLI_EXECID"
 #: Below a user's folder of results: the trainings' folders, by number.
 _TRAININGS = "batchworkdir"
-#: What file systems allow for a name.
+#: Largest length of a file's name in bytes.
 _MAX_NAME_BYTES = 255
 #: Modules and packages of WMLA's `fabric.zip`. What a model brings itself (`elog`, `emetrics`, `edtcallback`) is left
 #: out: the model's own come first, and those beside these sources after all others.

@@ -12,9 +12,9 @@ from tidepool.goodput.model import Bounds, NoiseScale, Size, ThroughputParameter
 
 __all__ = ["CANDIDATES", "Best", "Curve", "best", "curve"]
 
-#: How many batches are tried for each size, in geometric steps.
+#: Number of batch sizes that are tried for each world size, in geometric steps.
 CANDIDATES = 50
-#: What may be chosen on so many sizes is remembered, some 80 kB for each; for more it is worked out each time.
+#: Largest number of world sizes whose candidates are cached, some 80 kB each; for more they are computed each time.
 _REMEMBERED_SIZES = 64
 
 _Floats = npt.NDArray[np.float64]
@@ -62,7 +62,7 @@ def curve(parameters: ThroughputParameters, bounds: Bounds, noise: NoiseScale | 
     seconds = accumulation * compute + parameters.step_seconds(compute, total)
     worth = np.asarray(gain(noise, bounds.batch_size, batch.astype(np.float64)))
     goodput = np.where(is_allowed, worth / np.maximum(seconds, 1e-12), 0.0)
-    # Of batches that are as good to nine digits, the smallest: the same on every machine.
+    # Among batch sizes that are equally good to nine digits the smallest wins: the same on every machine.
     found = np.argmax(goodput >= goodput.max(axis=1, keepdims=True) * (1 - 1e-9), axis=1)
     rows = np.arange(len(found))
     return Curve(goodput[rows, found], batch[rows, found], micro[rows, found], accumulation[rows, found])

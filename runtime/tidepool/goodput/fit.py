@@ -36,7 +36,7 @@ MAX_ITERATIONS = 60
 FULL_WEIGHT_STEPS = 50
 #: Typical error of a point, as a logarithm, above which nobody should rely on the parameters.
 TRUSTED_ERROR = 0.5
-#: What an unknown sum over the network costs at least, in sums within a host.
+#: Lower bound on an unknown all-reduce between hosts, relative to one within a host.
 _NETWORK_OVER_HOST = 1.1
 _OVERLAP_PENALTY, _GROWTH_PENALTY = 1e-3, 1e-2
 #: Keeps the square root's slope finite at an exact fit.

@@ -70,7 +70,7 @@ class Point:
     compute_seconds: float
     #: Seconds of the micro-batch with which the sum runs: T. A step with s more micro-batches takes s A + T.
     step_seconds: float
-    #: How many steps this is the median of.
+    #: Number of steps that the median is taken over.
     steps: int
 
     def __post_init__(self) -> None:
@@ -149,7 +149,7 @@ class Bounds:
 
     #: M0.
     batch_size: int
-    #: None: the batch is never changed.
+    #: Largest batch size; None: the batch never changes.
     max_batch_size: int | None = None
     #: Samples of a rank's micro-batch. Without a maximum, all that a rank has of a step is one.
     min_micro_batch: int = 1

@@ -77,7 +77,7 @@ class RankExited(Entry, frozen=True, tag="rank_exited"):
     #: The script's doing, and not the machine's; None: an exit code other than 0 says so.
     by_script: bool | None = None
     error: dict[str, Any] | None = None
-    #: Its shim had told it to end.
+    #: True if the shim had told the rank to end.
     stopped: bool = False
     #: Completed and recorded by the attempt when it ended: `metrics.jsonl` may be stored later. None: no step was.
     step: Count | None = None
@@ -94,7 +94,7 @@ class EnvironmentBuilding(Entry, frozen=True, tag="environment_building"):
 class EnvironmentFailed(Entry, frozen=True, tag="environment_failed"):
     """Installation of the job's requirements failed; it is not tried again."""
 
-    #: What the installer said last.
+    #: Last line of the installer's output.
     why: str
 
 
@@ -127,7 +127,7 @@ class GenerationActive(Entry, frozen=True, tag="generation_active"):
     generation: Count
     world_size: Count
     step: Count
-    #: How long training stood still at the boundary.
+    #: Milliseconds that training stood still at the boundary.
     pause_ms: Figure
     target_revision: Count
     cause: Cause
@@ -157,7 +157,7 @@ class _Failure(Entry, frozen=True):
     host: Name
     #: Completed when it ended; None: it had not taken part in the training yet.
     step: Count | None
-    #: In which the others went on; 0 before it took part.
+    #: Generation in which the other ranks went on; 0 before the rank took part.
     generation: Count
 
 
@@ -205,7 +205,7 @@ class Profiled(Entry, frozen=True, tag="profile"):
     #: Samples of a step, over all ranks.
     batch_size: Count
     times: list[StepTimes]
-    #: None: the batch does not adapt, or what was said of it is not believed.
+    #: Adapted batch; None: the batch does not adapt, or the report about it was implausible.
     adapted: AdaptedBatch | None = None
     #: Samples of a rank's micro-batch at most; 0: all that it has of a step is one.
     most_micro_batch: Count = 0
@@ -251,7 +251,7 @@ class StepRecord(msgspec.Struct, frozen=True):
     generation: Count
     attempt: int
     at: Seconds
-    #: Of the whole training, 0..1.
+    #: Progress of the whole training, 0..1.
     progress: float | None = None
 
 
@@ -278,7 +278,7 @@ class ObservedStep(msgspec.Struct, frozen=True):
     where: Annotated[str, msgspec.Meta(max_length=200)]
     metrics: dict[str, float | None] = {}
     epoch: Count = 0
-    #: Of the whole training, as far as the log tells; None: it does not.
+    #: Progress of the whole training, as far as the log tells; None: the log does not.
     progress: float | None = None
     #: Number of the pattern that the logs are read by.
     revision: Count = 0

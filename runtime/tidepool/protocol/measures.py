@@ -19,9 +19,9 @@ class StepTimes(msgspec.Struct, frozen=True):
     batch: int
     #: To read, forward and back-propagate one micro-batch.
     compute_seconds: float
-    #: Of a step with one micro-batch, the sums over all ranks and the update included.
+    #: Seconds of a step with one micro-batch, including the sums over all ranks and the update.
     step_seconds: float
-    #: How many were measured in all.
+    #: Number of steps measured in all.
     steps: int
 
 
@@ -41,11 +41,11 @@ class AdaptedBatch(msgspec.Struct, frozen=True):
     accumulation: int
     #: The loss had risen after the batch grew: it stays as it was submitted.
     pinned: bool
-    #: How many steps at the submitted batch a step is worth now, and how many all steps so far were.
+    #: Value of a step now, in steps at the submitted batch size; and the same summed over all steps so far.
     gain: float
     progress: float
     #: S and Q, see `tidepool.goodput.model.NoiseScale`; None: not measured yet.
     variance: float | None = None
     squared_gradient: float | None = None
-    #: By which each parameter group's learning rate is multiplied now.
+    #: Factor on each parameter group's learning rate now.
     rate_factors: list[float] = []

@@ -63,7 +63,7 @@ class LaunchSpec(msgspec.Struct, frozen=True):
     code_folder: str
     #: The script, relative to `code_folder`.
     entry_point: str
-    #: What the script sees in `sys.argv[1:]`.
+    #: Arguments of the script: its `sys.argv[1:]`.
     arguments: list[str]
     data_dir: str
     #: Added to a rank's environment over the executor's allow-list.
@@ -73,19 +73,19 @@ class LaunchSpec(msgspec.Struct, frozen=True):
     #: Limits and seeds of the session; see `tidepool.env`.
     min_slots: int
     max_slots: int
-    #: None: the positional batch size x min(engines_number, max_slots) decides at the first start.
+    #: Effective batch size; None: the positional batch size x min(engines_number, max_slots) decides at the start.
     effective_batch_size: int | None
     seed: int
     exactness: Literal["sum", "bitwise"]
     #: Published checkpoints of the job's earlier attempts, newest first: the first usable one is continued from.
     checkpoints: list[str] = []
-    #: Where none of those is usable: another job's checkpoint, which must be, or None to start from nothing.
+    #: Another job's checkpoint, for when none of those is usable; it must be usable. None: start from nothing.
     initial_checkpoint: str | None = None
     #: ... or weights to begin with, at step 0: a file for `torch.load`, or a checkpoint's folder.
     initial_weights: str | None = None
     #: Most seconds between two checkpoints; 0 for none at all, None: the script decides.
     checkpoint_seconds: float | None = None
-    #: How many of them an attempt keeps; None: the script decides.
+    #: Number of checkpoints that an attempt keeps; None: the script decides.
     checkpoints_kept: int | None = None
     #: A rank that keeps the others waiting for longer, or is silent for longer, is given up and killed.
     stuck_seconds: float = 60.0
@@ -103,7 +103,7 @@ class LaunchSpec(msgspec.Struct, frozen=True):
     micro_batch_limits: dict[str, int] = {}
     #: Measure `initial_weights` on this split and end, instead of training; "": train.
     validate: Literal["", "validation", "testing"] = ""
-    #: What was chosen in the model's form, by setting: for scripts that ask `pth_parameter_mgr`.
+    #: Settings chosen in the model's form, by name: for scripts that ask `pth_parameter_mgr`.
     settings: dict[str, Any] = {}
     #: Name of the job's owner, for the titles of its ranks.
     owner: str = ""
@@ -132,7 +132,7 @@ class DesiredJob(msgspec.Struct, frozen=True):
     grace_seconds: float = 10.0
     #: The training shall stop by itself after a step, with a checkpoint of it. `members` are who it has now.
     halt: bool = False
-    #: By which its owner has the logs of a plain script read, and how often that was changed; "": the usual ways.
+    #: Pattern by which the owner has a plain script's logs read, and its revision; "": the usual formats.
     log_pattern: str = ""
     log_pattern_revision: int = 0
 
@@ -166,7 +166,7 @@ class DesiredMembership(msgspec.Struct, frozen=True):
     version: Literal[1] = PROTOCOL_VERSION
 
 
-#: Of a generation. halt: it has no members; all leave together, once the state is saved.
+#: Cause of a generation. halt: no members; all ranks leave together once the state is saved.
 Cause = Literal["start", "resize", "failure", "halt"]
 
 
@@ -179,7 +179,7 @@ class PlanMember(msgspec.Struct, frozen=True):
     member_id: Name
     host: Name
     slot: Count
-    #: It has the training's state already; the others receive it from a holder at the switch.
+    #: True if the member has the training's state; the others receive it from a holder at the switch.
     holder: bool
 
 
@@ -188,7 +188,7 @@ class GenerationPlan(msgspec.Struct, frozen=True):
 
     generation: int
     members: list[PlanMember]
-    #: Where the members meet: the coordinator's TCPStore; of a gang, the one that rank 0 shall open.
+    #: Address where the members meet: the coordinator's TCPStore; for a gang, the one that rank 0 shall open.
     store_address: str
     store_port: int
     target_revision: int
@@ -207,7 +207,7 @@ class Join(msgspec.Struct, frozen=True):
     #: The generation that it trains in, 0 before its first one.
     generation: int
     ready: bool
-    #: Of the desired state that it was started for: a coordinator that knows only older ones must not send it away.
+    #: Revision of the desired state that it was started for: a coordinator that knows only older ones keeps the rank.
     target_revision: int = 0
     #: For a script that knows nothing of us. A session in a single process joins again, for itself.
     gang: bool = False
@@ -273,7 +273,7 @@ class MemberMessage(msgspec.Struct, frozen=True):
     generation: int = 0
     step: int = 0
     epoch: int = 0
-    #: How long training stood still at the boundary (switched only).
+    #: Milliseconds that training stood still at the boundary (switched only).
     pause_ms: float = 0.0
     #: Alive only: collectives completed, how long it has waited for other ranks (None: it does not), a median step.
     operation: int = 0
@@ -339,7 +339,7 @@ class ShimJoin(msgspec.Struct, frozen=True):
     host: str
     #: Ranks that it has now: whoever is missing here is dead.
     living: list[str]
-    #: Its newest ranks that were ended by their script's error, told already or not.
+    #: Newest ranks that a script's error ended, reported before or not.
     ended: list[RankEnd] = []
     version: Literal[1] = PROTOCOL_VERSION
 
@@ -387,7 +387,7 @@ class RankStatus(msgspec.Struct, frozen=True):
     slot: Count
     #: Rank id, never reused within an attempt: `<host>.<slot>.<n>`.
     member_id: Name
-    #: As the host's operating system shows it.
+    #: Process id, as the host's operating system shows it.
     pid: Count
     #: Unix seconds of the process's start, from /proc: the same figure as `psutil.Process.create_time()`.
     started_at: Seconds
@@ -401,7 +401,7 @@ class ShimStatus(msgspec.Struct, frozen=True):
     attempt: int
     pid: int
     started_at: float
-    #: Of the newest desired state; 0 before the first.
+    #: Revision of the newest desired state; 0 before the first.
     target_revision: int
     stopping: bool
     ranks: list[RankStatus]
@@ -427,7 +427,7 @@ class DeviceReading(msgspec.Struct, frozen=True):
 class HostFacts(msgspec.Struct, frozen=True):
     """A host's hardware; attributes that slot formulas read."""
 
-    #: Where other hosts reach it: 127.0.0.1 for the embedded stack's virtual hosts.
+    #: Address where other hosts reach this one: 127.0.0.1 for the embedded stack's virtual hosts.
     address: Name
     ncpus: Count
     ngpus: Count

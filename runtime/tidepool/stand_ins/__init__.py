@@ -12,10 +12,10 @@ from pathlib import Path
 __all__ = ["FOLDER", "OURS", "THEIRS", "disable", "enable", "is_named", "is_real", "offer"]
 
 FOLDER = Path(__file__).resolve().parent
-#: In an environment's folder of packages: Python puts what its lines name at the end of the path.
+#: File in an environment's folder of packages: Python appends the folders that it names to the path.
 _LINK = "tidepool-stand-ins.pth"
 _NAME = b"pyspark.ml.torch"
-#: What is said of what will be found.
+#: Sentences that say which pyspark an import finds.
 OURS = "pyspark.ml.torch.distributor is Tidepool's here"
 THEIRS = "pyspark is installed here, and stays what `import pyspark` finds."
 

@@ -39,7 +39,7 @@ _NEXT, _GAIN, _FACTORS = CONTROL_SIZE, CONTROL_SIZE + 2, CONTROL_SIZE + 3
 _INVERSE = _FACTORS + MOST_GROUPS
 _PARTS, _SQUARES = _INVERSE + 1, _INVERSE + 2
 _PINNED = _SQUARES + MOST_GROUPS
-#: As `step.py` has it.
+#: Index of the loss in the control block, as in `step.py`.
 _LOSS = 3
 #: Integers up to here are exact in the control block.
 _MOST_SAMPLES = 2**24
@@ -130,7 +130,7 @@ class Adaptation:
         self._warm_up_steps = wanted.warm_up_steps
         self._lengths = SquaredNorms(optimizers)
         self._scaler = scaler
-        #: Of the step under way.
+        #: Batch of the step under way.
         self.choice = BatchChoice(bounds.batch_size, 0)
         self.gain = 1.0
         self.factors = [1.0] * self._lengths.count
@@ -139,7 +139,7 @@ class Adaptation:
         self.noise = NoiseAverages()
         #: The same, as samples say: since the newest measurement.
         self._since = 0.0
-        #: What rank 0 tells with this step's sum.
+        #: Batch that rank 0 announces with this step's sum.
         self._next: BatchChoice | None = None
         self._meter: _Meter | None = None
         self._measured: list[tuple[float, float]] | None = None
@@ -229,7 +229,7 @@ class Adaptation:
         groups = self.noise.groups() or repeat(None, len(self.factors))
         return factor("adascale", self.noise.total(), at), [factor(self._rule, group, at) for group in groups]
 
-    # --- what others ask ---
+    # --- questions of other modules ---
 
     def epoch_is_over(self, epoch: int, samples: int) -> bool:
         return self.progress >= samples * (epoch + 1) / self.bounds.batch_size * (1 - 1e-9)

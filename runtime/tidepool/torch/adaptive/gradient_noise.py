@@ -36,10 +36,10 @@ MEASURED_EACH = 16
 CUT_EACH = ((1024, 64), (256, 32), (0, MEASURED_EACH))
 #: Parameter groups with a noise scale of their own; further ones share the last.
 MOST_GROUPS = 8
-#: Of the averages, per step at the batch size that the job was submitted with.
+#: Decay of the averages, per step at the batch size that the job was submitted with.
 _DECAY = 0.999
 _LEAST_VARIANCE = 1e-6
-#: Of both, where a training diverges.
+#: Upper bound of both averages, for a training that diverges.
 _MOST = 1e29
 #: Adam's averages of squares say little before that.
 _FIRST_STEP_OF_ADAM = 5
@@ -60,7 +60,7 @@ class NoiseAverages:
 
     variances: list[float] = field(default_factory=list)
     squares: list[float] = field(default_factory=list)
-    #: Of all measurements so far: what both are divided by.
+    #: Weight of all measurements so far, by which both sums are divided.
     weight: float = 0.0
 
     def add(self, measured: Sequence[tuple[float, float]], steps: float) -> None:
@@ -99,7 +99,7 @@ class SquaredNorms:
     """Squared lengths of gradients by parameter group."""
 
     def __init__(self, optimizers: Mapping[str, torch.optim.Optimizer]) -> None:
-        #: By parameter: its group's place, its optimizer and the group itself.
+        #: Place of its group, optimizer and group, by parameter.
         self._of: dict[int, tuple[int, torch.optim.Optimizer, dict[str, Any]]] = {}
         self._adams = [one for one in optimizers.values() if has_second_moments(one)]
         groups = [(one, group) for one in optimizers.values() for group in one.param_groups]

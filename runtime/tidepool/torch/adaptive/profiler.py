@@ -188,7 +188,7 @@ class Profiler:
         #: The step before, if it counts, and this rank's seconds for a micro-batch of it.
         self._before: CompletedStep | None = None
         self._own_seconds: float | None = None
-        #: How the batch adapts, as it was told.
+        #: Adapted batch as it was reported last.
         self._adapted: AdaptedBatch | None = None
         #: Why nothing is measured, until that is told.
         self._refusal = ""

@@ -65,7 +65,7 @@ class Nccl:
                 time.sleep(_ASK_SECONDS)
             failed = self._broken.is_set() or work.exception() is not None
             if not failed:
-                work.wait()  # what this thread's stream does next comes after the operation
+                work.wait()  # later work of this thread's stream follows the operation
         except RuntimeError as error:
             failed = True
             print(f"tidepool: NCCL failed: {error}", file=sys.stderr)  # noqa: T201

@@ -73,7 +73,7 @@ class Group:
     size: int
     _backend: ProcessGroupGloo | None = None
     _nccl: Nccl | None = None
-    #: By rank, where each member takes state, and from whom.
+    #: Address and holder of each member's state transfer, by rank.
     _places: list["_Place"] = field(default_factory=list)
     _listener: socket.socket | None = None
     #: (address, port) where the members' gloo listens.
@@ -302,7 +302,7 @@ def _sends_token(connection: socket.socket, token: bytes) -> bool:
         while len(received) < len(token) and (more := connection.recv(len(token) - len(received))):
             received += more
         connection.settimeout(None)
-    except OSError:  # it sends nothing, or has gone
+    except OSError:  # the peer sends nothing, or has gone
         return False
     return hmac.compare_digest(received, token)
 

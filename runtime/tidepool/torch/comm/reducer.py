@@ -35,7 +35,7 @@ class Bucket:
     parameters: list[torch.nn.Parameter]
     views: list[torch.Tensor]
     flat: torch.Tensor
-    #: What is summed: the bucket's numbers, complex ones as pairs of real ones.
+    #: Tensor that is summed: the bucket's numbers, complex ones as pairs of real ones.
     wire: torch.Tensor
     #: Parameters whose gradient the last backward of this step has not produced yet.
     missing: set[int] = field(default_factory=set)

@@ -40,7 +40,7 @@ def meet(address: str, port: int, rank: int, size: int, device: torch.device) ->
         device=device,
         timeout_seconds=PATIENCE_SECONDS,
     )
-    # Its threads must be over before the interpreter is: else that aborts, now and then.
+    # The group's threads must end before the interpreter does: else it aborts, now and then.
     atexit.register(group.drop, at_once=True)
     return group, store
 

@@ -41,7 +41,7 @@ class HandOver:
         try:
             fault("send", self._member_id)
             send_state(self._group, self._snapshot, self._to, self._member_id)
-        except CommunicationError:  # whoever died, the coordinator knows
+        except CommunicationError:  # the coordinator knows which rank died
             self._group.break_off()
         except BaseException:
             traceback.print_exc()

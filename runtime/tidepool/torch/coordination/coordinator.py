@@ -63,7 +63,7 @@ logger = logging.getLogger(__name__)
 TICK_SECONDS = 0.1
 #: After the end: how long ranks may take to exit before the coordinator goes without seeing them go.
 LINGER_SECONDS = 30.0
-#: How long a predecessor may take to end before its successor begins without seeing it go.
+#: Seconds that a predecessor may take to end before its successor begins without seeing it go.
 RETIRE_SECONDS = 5.0
 #: ... and how long its host to answer at all.
 _REACH_SECONDS = 2.0
@@ -101,7 +101,7 @@ class Coordinator:
         self._control = control
         self._lifeline_fd = lifeline_fd
         self._peers: dict[str, _Peer] = {}
-        #: By host.
+        #: Connections to shims, by host.
         self._shims: dict[str, _Peer] = {}
         self._running = True
         self._ended_at: float | None = None
@@ -229,7 +229,7 @@ class Coordinator:
     def _send(self, peer: _Peer, line: bytes) -> None:
         try:
             peer.connection.sendall(line)
-        except OSError:  # its end is read as such in the next turn
+        except OSError:  # the next turn reads the end of the connection
             logger.info("job=%s rank=%s shim=%s does not listen", self._desired.job, peer.member_id, peer.shim_of)
 
     def _publish(self, checkpoint: Publish) -> None:
@@ -294,7 +294,7 @@ class Coordinator:
         except (OSError, ValueError) as error:
             logger.info("job=%s has no other coordinator: %s", self._desired.job, error)
             return place.get("host") if _is_unreachable(error) else None
-        with connection, suppress(OSError):  # it has ended meanwhile, or does not end in time
+        with connection, suppress(OSError):  # the predecessor has ended meanwhile, or does not end in time
             connection.settimeout(RETIRE_SECONDS)
             connection.sendall(encode(Retire(self._desired.job, self._desired.attempt, retire=True)))
             while connection.recv(4096):

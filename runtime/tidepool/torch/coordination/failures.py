@@ -23,9 +23,9 @@ class Failure:
     end: RankEnd
     #: Completed when it ended; None: it had not taken part in the training yet.
     step: int | None
-    #: In which the others went on; 0 before it took part.
+    #: Generation in which the other ranks went on; 0 before the rank took part.
     generation: int
-    #: It has happened before, at the same step, and the ranks that were left made that step again.
+    #: True if the same failure happened before at the same step, and the remaining ranks made that step again.
     again: bool
 
     def record(self, kind: type[RankFailed | AttemptFailed], now: float) -> RankFailed | AttemptFailed:

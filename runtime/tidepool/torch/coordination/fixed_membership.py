@@ -31,14 +31,14 @@ GANG_GENERATION = 1
 @dataclass
 class _GangRank:
     join: Join
-    #: Where it would let the others meet; None until it is ready.
+    #: Address where the rank would let the others meet; None until it is ready.
     meeting: tuple[str, int] | None = None
     informed: bool = False
 
 
 @dataclass
 class FixedMembership:
-    #: How many ranks the script has from its start to its end.
+    #: Number of ranks that the script has from its start to its end.
     size: int
     target: list[Member] = field(default_factory=list)
     target_revision: int = -1
@@ -53,7 +53,7 @@ class FixedMembership:
     lost: bool = False
     halted: bool = False
 
-    # --- what happened ---
+    # --- events ----------
 
     def retarget(self, target: list[Member], target_revision: int, now: float, *, halt: bool = False) -> list[Action]:
         """`halt` is asked of nobody here: such a script saves itself when it is told to end, or it does not."""

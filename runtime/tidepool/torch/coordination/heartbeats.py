@@ -50,7 +50,7 @@ class _Heartbeat:
     operation: int = 0
     #: Since when it waits for other ranks; None: it does not.
     waiting_since: float | None = None
-    #: Its median; 0 before its first step.
+    #: Median duration of a step; 0 before the first.
     step_seconds: float = 0.0
 
     @property
@@ -129,7 +129,7 @@ class Heartbeats:
             return Stuck(member_id, True, silent)
         if silent > patience or heartbeat.waiting_since is not None:
             return None
-        # Who is already further than the one that waits has not kept it waiting: that one's news is older.
+        # A rank that is already further has kept nobody waiting: the waiting rank's report is older.
         held_up = [
             seconds
             for other, seconds in waits.items()

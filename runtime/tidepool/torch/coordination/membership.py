@@ -90,7 +90,7 @@ class Membership:
     def __post_init__(self) -> None:
         self._heartbeats = Heartbeats(self.stuck_seconds)
 
-    # --- what happened ---
+    # --- events ----------
 
     def retarget(self, target: list[Member], target_revision: int, now: float, *, halt: bool = False) -> list[Action]:
         if target_revision < self.target_revision:

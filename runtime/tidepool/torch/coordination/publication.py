@@ -112,7 +112,7 @@ def aside_name(step: int, member_id: str) -> str:
 def publish(folder: Path, step: int, member_id: str) -> Path:
     """Give the checkpoint that `member_id` wrote its final name. May be repeated. Raises OSError if there is none."""
     aside, final = folder / aside_name(step, member_id), folder / final_name(step)
-    if aside.exists() and final.exists():  # of the same step, by one that died before it was recorded
+    if aside.exists() and final.exists():  # by a rank that died before its checkpoint was recorded
         drop(final)
     if aside.exists() or not final.exists():
         aside.rename(final)

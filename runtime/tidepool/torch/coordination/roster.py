@@ -37,9 +37,9 @@ __all__ = [
     "wanted_of",
 ]
 
-#: How long a rank that is ready waits for others that are still starting, so that 1 -> 8 is one resize, not seven.
+#: Seconds that a ready rank waits for others that are still starting, so that 1 -> 8 is one resize, not seven.
 JOIN_WINDOW_SECONDS = 5.0
-#: How long the members of the active generation may take to reconnect to a restarted coordinator.
+#: Seconds that members of the active generation may take to reconnect to a restarted coordinator.
 REJOIN_SECONDS = 10.0
 
 
@@ -70,7 +70,7 @@ class Rank:
     #: Generation whose group it has switched to; it holds the training's state from then on.
     generation: int = 0
     left: bool = False
-    #: Of the desired state that it was started for.
+    #: Revision of the desired state that the rank was started for.
     target_revision: int = 0
 
 
@@ -166,7 +166,7 @@ class PredecessorPlans:
     awaited: dict[str, float] = field(default_factory=dict)
     #: Generations that the predecessor planned and nobody trains in: ranks may still wait in their groups.
     void: list[int] = field(default_factory=list)
-    #: By generation; ranks may have switched to one after the predecessor had died.
+    #: Plans by generation; ranks may have switched to one after the predecessor had died.
     _planned: dict[int, GenerationPlan] = field(default_factory=dict)
     #: The predecessor's, where it cannot be reached: its ranks are not awaited.
     _gone_host: str | None = None

@@ -39,7 +39,7 @@ class CheckpointPolicy:
 
     seconds: float = CHECKPOINT_SECONDS
     every_epochs: int = 0
-    #: None: the coordinator's default.
+    #: Number of checkpoints to keep; None: the coordinator's default.
     kept: int | None = None
 
     def is_due(self, seconds_since: float) -> bool:

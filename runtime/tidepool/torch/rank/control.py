@@ -57,7 +57,7 @@ class Control(RankConnection):
         #: Monotonic time of the newest checkpoint, whoever wrote it.
         self.checkpointed_at = 0.0
         self._active: Group | None = None
-        #: Of a recovery, while its members agree on their state.
+        #: Group of a recovery, while its members agree on their state.
         self._forming: Group | None = None
         #: A generation whose group the training thread is waiting for, and since when.
         self._building: tuple[int, float] | None = None

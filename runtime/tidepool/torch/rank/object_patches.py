@@ -75,7 +75,7 @@ def watch_backward(script_loop: ScriptLoop) -> None:
         given = [grad_tensors] if isinstance(grad_tensors, torch.Tensor) else list(grad_tensors or [None] * len(roots))
         script_loop.backward(roots, given, lambda gradients: _backward(roots, gradients, *args, **keywords))
 
-    torch.autograd.backward = backward  # what `Tensor.backward` calls
+    torch.autograd.backward = backward  # `Tensor.backward` calls this function
 
 
 def refuse_validation(context: RankContext | None) -> None:

@@ -31,9 +31,9 @@ __all__ = ["ErrorHints", "ScriptLoop"]
 #: Places of the control block, behind the metrics and before the times of steps: ranks that say where they are, and
 #: the sum of what they say.
 _WHERE = CONTROL_SIZE - 4
-#: As `step.py` has it.
+#: Index of the loss in the control block, as in `step.py`.
 _LOSS = 3
-#: What they say is less than this: sums over 4,096 ranks are exact.
+#: Upper bound of a rank's own numbers: sums over 4,096 ranks are exact.
 _WHERES = 4096
 #: A group that failed ends with the script's next optimizer step. It may have so many more batches until then.
 _MOST_IN_VAIN = 10_000
@@ -55,7 +55,7 @@ class _Boundary:
 
 @dataclass(frozen=True)
 class ErrorHints:
-    """What to do about a mistake, in the words of the API that the script uses."""
+    """Hints about mistakes, in the words of the API that the script uses."""
 
     outside: str = (
         "loss.backward() outside of a loop over the prepared loader: its gradients would be this process's alone "
@@ -77,7 +77,7 @@ class ScriptLoop:
         self.training_loop = training_loop
         self._registered = registered
         self._words = words or ErrorHints()
-        #: What learning rates are multiplied by in the step of an optimizer, by parameter group.
+        #: Factors on learning rates in an optimizer's step, by parameter group.
         self.factors: Callable[[], Sequence[float]] = self._factors
         training_loop.before_recovery = self._roll_back
         training_loop.reducer.lets_be = False
@@ -89,13 +89,13 @@ class ScriptLoop:
         #: Sums of the batch so far, and the control block of the newest; the losses of all of them are in it.
         self._sums = 0
         self._control: list[float] = []
-        #: Of this piece of the batch: the script has called for an optimizer's step.
+        #: True if the script has called for an optimizer's step in this piece of the batch.
         self._step_called = False
-        #: What the parameters' gradients were when the sum under way began.
+        #: Gradients of the parameters when the sum under way began.
         self._accumulated: list[tuple[torch.nn.Parameter, torch.Tensor]] = []
-        #: Of the batch: it is computed in several pieces.
+        #: True if the batch is computed in several pieces.
         self._has_pieces = False
-        #: Of the group: batches that are complete, whether an optimizer has stepped, the generation to switch to.
+        #: State of the group: complete batches, whether an optimizer has stepped, the generation to switch to.
         self._complete = 0
         self._stepped = False
         self._switch_to = 0

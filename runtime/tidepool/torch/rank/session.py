@@ -101,7 +101,7 @@ class Session:
         self.seed, self.position = self._training_loop.seed, self._training_loop.position
         self.virtual_ranks, self.adaptation = self._training_loop.virtual_ranks, self._training_loop.adaptation
 
-    # --- what a script asks ---
+    # --- questions of the script ---
 
     @property
     def rank(self) -> int:

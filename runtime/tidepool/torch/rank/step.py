@@ -56,7 +56,7 @@ class Step:
         self._parts = parts
         #: The micro-batch under way is this rank's last one of the step.
         self.is_last = False
-        #: Of the parts, how many have been ended: all but the last one, when the step is complete.
+        #: Number of parts that have ended: all but the last one when the step is complete.
         self._ended = 0
         #: Samples of the whole step, over all ranks.
         self.samples = len(samples)
@@ -65,7 +65,7 @@ class Step:
         self.epoch = shared.position.epoch
         self.begun_at = time.monotonic()
         shared.profiler.watch.start()
-        #: Of the current micro-batch in the step; 0 once it has been back-propagated.
+        #: Weight of the current micro-batch in the step; 0 once it has been back-propagated.
         self._weight = 0.0
         #: The same for metrics, which may be logged before or after.
         self._share = 0.0
@@ -74,7 +74,7 @@ class Step:
         self._logged: dict[str, torch.Tensor | float] = {}
         #: ... and, over all of this rank's parts, of those that are logged for the first time.
         self._new: dict[str, torch.Tensor | float] = {}
-        #: Of the step before, from this one's sums: seconds for a micro-batch, added up over so many ranks.
+        #: Times of the step before, from this one's sums: seconds for a micro-batch, added up over so many ranks.
         self.reported_times = (0.0, 0.0)
 
     def __iter__(self) -> Iterator[Any]:

@@ -56,7 +56,7 @@ class TrainingLoop:
     total_epochs: int | None = 0
     #: The generation in which nobody trains any more, once all have agreed on it; 0: none.
     _halt_generation = 0
-    #: Of the parameters, when the step began: how often they had been written to.
+    #: Number of writes to the parameters when the step began.
     _writes = 0
     _state_was_packed = False
     #: The state was copied for a checkpoint when the step began.
@@ -334,7 +334,7 @@ class TrainingLoop:
             return list(self.position.last_sum)
 
     def gathered(self, give: Callable[[], bytes]) -> list[bytes]:
-        """What every rank gives, in the order of the ranks; `give` is asked again after a failure."""
+        """Return each rank's value in the order of the ranks; `give` is called again after a failure."""
         while True:
             try:
                 pieces = gather_bytes(self.group, give())

@@ -131,7 +131,7 @@ class Transitions:
             prepared = self._next_invitation(self._control)
             try:
                 self._accept(prepared, load)
-            except CommunicationError:  # that generation is void; another invitation follows
+            except CommunicationError:  # the generation is void; another invitation follows
                 self._control.forget(prepared)
 
     def _begin_alike(self, group: Group) -> None:

@@ -14,7 +14,7 @@ import torch
 
 __all__ = ["Buffers"]
 
-#: Who holds a buffer, and under which name.
+#: Module that holds a buffer, and the buffer's name there.
 _Place = tuple[torch.nn.Module, str]
 
 

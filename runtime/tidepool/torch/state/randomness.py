@@ -60,7 +60,7 @@ class Generators:
         self._spare: list[numpy.random.MT19937] = []
         #: When the epoch under way began; None between epochs.
         self._at_epoch: dict[str, Any] | None = None
-        #: Of the others, to go on from when this rank comes to where they are.
+        #: Generators' states of the other ranks, to continue with once this rank has caught up.
         self._to_reach: dict[str, Any] | None = None
 
     def begin_epoch(self) -> None:

@@ -55,7 +55,7 @@ class Position:
 
     #: Completed optimizer steps.
     step: int = 0
-    #: Of the pass over the data that is under way, from 0.
+    #: Epoch of the pass over the data that is under way, from 0.
     epoch: int = 0
     #: Samples of this epoch that completed steps have used.
     cursor: int = 0
@@ -90,7 +90,7 @@ class Position:
 class Snapshot:
     """The state at a step boundary, for a thread that reads it while the next step runs."""
 
-    #: As `flatten` makes it.
+    #: Structure of the state, as `flatten` returns it.
     structure: Any
     #: Parameters and optimizer state are the live tensors, which only an update changes; all others are copies.
     tensors: list[torch.Tensor]
@@ -116,7 +116,7 @@ class TrainingState:
     position: Position
     scaler: torch.amp.GradScaler | None = None
     generators: Generators | None = None
-    #: What the script does after each optimizer step, given the step's number; run by who receives a step's result.
+    #: Hook of the script after each optimizer step, given its number; a rank that receives a step's result runs it.
     after_update: Callable[[int], None] | None = None
     adaptation: Stateful | None = None
     #: Gradients that the next update adds to, by parameter: where a script's accumulation goes on in the next epoch.

@@ -12,7 +12,7 @@ from tidepool.torch.state.randomness import Generators, seed_step
 
 __all__ = ["IN_BODY", "OneOrMore", "Update", "first_of", "learning_rates", "named_optimizers", "optimized"]
 
-#: Of parameter groups; a step's record is no place for the hundreds that some scripts make.
+#: Largest number of parameter groups whose rates a step's record holds; some scripts create hundreds.
 _MOST_RATES = 8
 
 #: Places beside those of a step's micro-batches, for random numbers that are the same on all ranks: of the step's

@@ -43,9 +43,7 @@ class AdaptiveDataParallel(torch.nn.Module):
         super().__init__()
         if unknown := sorted(kwargs.keys() - _DDP):
             raise TypeError(f"AdaptiveDataParallel has no argument {unknown[0]!r}")
-        if isinstance(
-            mp_scaler, ScalingRuleBase
-        ):  # AdaptDL took the rule here before it had scalers, and its examples still do
+        if isinstance(mp_scaler, ScalingRuleBase):  # AdaptDL's place for the rule before it had scalers
             mp_scaler, scaling_rule = None, scaling_rule or mp_scaler
         if mp_scaler is not None and not isinstance(mp_scaler, torch.amp.GradScaler):
             raise TypeError(f"mp_scaler is a {type(mp_scaler).__name__}: give a torch.amp.GradScaler, or nothing")
