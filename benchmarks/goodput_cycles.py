@@ -19,7 +19,7 @@ from tidepool.goodput.model import Bounds, NoiseScale, ThroughputParameters
 
 from benchmarks.results import Result, arguments, result, show
 from core.process import without_collector
-from scheduling.policies.shares import SETTLED_SECONDS
+from scheduling.policies.shares import TARGET_HOLD_SECONDS
 from scheduling.preview import after_cycle
 from scheduling.schedule import schedule
 from scheduling.snapshot import GroupView, JobView, ProfileView, SlotRef, SlotView, Snapshot
@@ -92,7 +92,7 @@ def profile(kinds: Sequence[str], dice: random.Random) -> ProfileView:
 
 def later(snapshot: Snapshot, kinds: Sequence[str], dice: random.Random) -> Snapshot:
     """Ten seconds later."""
-    at = snapshot.at + SETTLED_SECONDS
+    at = snapshot.at + TARGET_HOLD_SECONDS
     ended = dice.choice([job.id for job in snapshot.jobs if job.state == "RUNNING"])
     held: dict[int | None, int] = {}
     for slot in snapshot.slots:
@@ -112,7 +112,7 @@ def _went_on(job: JobView, slots: int, kinds: Sequence[str], dice: random.Random
     left = 0.99 * job.profile.remaining_steps
     return replace(
         job,
-        gpu_seconds=job.gpu_seconds + slots * SETTLED_SECONDS,
+        gpu_seconds=job.gpu_seconds + slots * TARGET_HOLD_SECONDS,
         profile=replace(seen, remaining_steps=left, largest_ranks=max(job.profile.largest_ranks, slots)),
     )
 

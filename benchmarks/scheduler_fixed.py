@@ -18,7 +18,7 @@ from heapq import heapify, heappop, heappush
 
 from benchmarks.results import Result, arguments, result, show
 from scheduling.preview import after_cycle
-from scheduling.schedule import decided
+from scheduling.schedule import run_cycle
 from scheduling.snapshot import GroupView, JobView, PolicyName, SlotRef, SlotView, Snapshot
 
 HOSTS, SLOTS_PER_HOST = 6, 8
@@ -103,7 +103,7 @@ def played(policy: PolicyName, coming: Sequence[Arrival], limit: Limit) -> Outco
         busy += (min(at, last) - min(now, last)) * sum(slot.held_by is not None for slot in seen.slots)
         seen, now = replace(seen, at=at), at
         seen = _without(seen, number) if is_end else _with(seen, number, coming[number], limit)
-        placed = decided(seen).placed
+        placed = run_cycle(seen).placed
         for job, slots in placed.items():
             if slots.claim:
                 waits[job] = now - coming[job].at

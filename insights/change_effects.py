@@ -12,7 +12,7 @@ from core.text import plural
 from jobs.control.snapshots import snapshot
 from jobs.queries.jobs import visible_jobs
 from jobs.words import ANOTHER_USERS_TRAINING
-from scheduling.preview import Fate, Speed, compare, with_priority, without_jobs
+from scheduling.preview import Speed, TargetChange, compare, with_priority, without_jobs
 
 __all__ = ["Effect", "effects_of", "effects_of_ending", "effects_of_priority", "effects_sentence"]
 
@@ -65,48 +65,48 @@ def effects_of_ending(jobs: Collection[int], user: User) -> str:
     """Describe the effects on other trainings if these jobs ended."""
     now = snapshot(timezone.now())
     compared = compare(now, without_jobs(now, frozenset(jobs)))
-    return effects_sentence(effects_of(compared.fates, {job.id: job.group for job in now.jobs}, user), compared.moves)
+    return effects_sentence(effects_of(compared.changes, {job.id: job.group for job in now.jobs}, user), compared.moves)
 
 
 def effects_of_priority(jobs: Collection[int], priority: int, user: User) -> str:
     """Describe the effects on all trainings if these jobs had the priority."""
     now = snapshot(timezone.now())
     compared = compare(now, with_priority(now, frozenset(jobs), priority))
-    return effects_sentence(effects_of(compared.fates, {job.id: job.group for job in now.jobs}, user), compared.moves)
+    return effects_sentence(effects_of(compared.changes, {job.id: job.group for job in now.jobs}, user), compared.moves)
 
 
 def effects_of(
-    fates: Sequence[Fate], groups: Mapping[int, str], user: User, known: Mapping[int, Speed] | None = None
+    changes: Sequence[TargetChange], groups: Mapping[int, str], user: User, known: Mapping[int, Speed] | None = None
 ) -> list[Effect]:
     """Return the effects on trainings, those that lose most first. known: their speeds, by job."""
     speeds = known or {}
-    names = dict(visible_jobs(user).filter(pk__in=[fate.job for fate in fates]).values_list("pk", "name"))
+    names = dict(visible_jobs(user).filter(pk__in=[change.job for change in changes]).values_list("pk", "name"))
     effects = [
         Effect(
-            job=fate.job,
-            name=names.get(fate.job, ANOTHER_USERS_TRAINING),
-            visible=fate.job in names,
-            group=groups[fate.job],
-            what=_kind_of(fate),
-            before_slots=fate.before,
-            after_slots=fate.after,
-            before_goodput=speeds[fate.job].before if fate.job in speeds else None,
-            after_goodput=speeds[fate.job].after if fate.job in speeds else None,
+            job=change.job,
+            name=names.get(change.job, ANOTHER_USERS_TRAINING),
+            visible=change.job in names,
+            group=groups[change.job],
+            what=_kind_of(change),
+            before_slots=change.before,
+            after_slots=change.after,
+            before_goodput=speeds[change.job].before if change.job in speeds else None,
+            after_goodput=speeds[change.job].after if change.job in speeds else None,
         )
-        for fate in fates
+        for change in changes
     ]
     order = list(_VERBS)
     return sorted(effects, key=lambda effect: (order.index(effect.what), effect.after_slots - effect.before_slots))
 
 
-def _kind_of(fate: Fate) -> str:
-    if fate.stops:
+def _kind_of(change: TargetChange) -> str:
+    if change.stops:
         return "stops"
-    if not fate.after:
+    if not change.after:
         return "waits"
-    if not fate.before:
+    if not change.before:
         return "starts"
-    return "gains" if fate.after > fate.before else "shrinks"
+    return "gains" if change.after > change.before else "shrinks"
 
 
 def effects_sentence(effects: Sequence[Effect], moves: int) -> str:

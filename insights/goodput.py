@@ -23,13 +23,13 @@ from jobs.words import gpus
 from scheduling.policies.speedups import (
     BEYOND_MEASURED,
     KNEE,
+    JobScaling,
     Limit,
-    Prospect,
     Shape,
     batch_of,
     kind_of,
     kind_of_most,
-    prospect_of,
+    scaling_of,
     size_on,
 )
 from scheduling.sharing.pool import shapes_of
@@ -150,28 +150,28 @@ def outlook_of(view: JobView, shape: Shape, held: int, points: Iterable[Throughp
     if kind is None:
         text = "What was measured of its steps fits no curve yet: they took too different times."
         return Outlook(text, shape.kind, profile.bounds.batch_size, held, measured=measured)
-    prospect = prospect_of(view, shape, held)
-    counts = _thinned(len(prospect.speedups), {held, prospect.most, prospect.measured})
+    scaling = scaling_of(view, shape, held)
+    counts = _thinned(len(scaling.speedups), {held, scaling.most, scaling.measured})
     several_hosts = any(point.hosts > 1 for point in measured)
-    sizes = [_size(view, shape, prospect, count, several_hosts=several_hosts) for count in counts]
+    sizes = [_size(view, shape, scaling, count, several_hosts=several_hosts) for count in counts]
     found = Outlook(
         text="",
         gpu_model=kind,
         batch_size=profile.bounds.batch_size,
         gpus=held,
-        knee=prospect.most if prospect.limit == "knee" else None,
+        knee=scaling.most if scaling.limit == "knee" else None,
         sizes=sizes,
         measured=measured,
     )
-    return replace(found, text=" ".join(_sentences(found, prospect.limit, prospect.most)))
+    return replace(found, text=" ".join(_sentences(found, scaling.limit, scaling.most)))
 
 
-def _size(view: JobView, shape: Shape, prospect: Prospect, count: int, *, several_hosts: bool) -> OutlookSize:
+def _size(view: JobView, shape: Shape, scaling: JobScaling, count: int, *, several_hosts: bool) -> OutlookSize:
     """Return the forecast for `count` GPUs. several_hosts: whether the job was measured on more than one host."""
     batch = batch_of(view, shape, count)
     assert batch is not None
-    assumed = count > prospect.measured or (size_on(shape.hosts, count).hosts > 1 and not several_hosts)
-    speedup = prospect.speedup(count)
+    assumed = count > scaling.measured or (size_on(shape.hosts, count).hosts > 1 and not several_hosts)
+    speedup = scaling.speedup(count)
     return OutlookSize(count, batch.goodput, speedup, batch.batch, batch.micro_batch, batch.accumulation, assumed)
 
 

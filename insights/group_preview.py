@@ -48,8 +48,8 @@ def preview_group_change(group: InstanceGroup, given: Mapping[str, Any], user: U
     now = snapshot(timezone.now(), measures=True)
     after = with_group(now, view := group_view(changed))
     compared = Comparison(()) if view in now.groups else compare(now, after)
-    known = speeds(now, after, compared.fates)
-    effects = effects_of(compared.fates, {job.id: job.group for job in now.jobs}, user, known)
+    known = speeds(now, after, compared.changes)
+    effects = effects_of(compared.changes, {job.id: job.group for job in now.jobs}, user, known)
     # Bring the values into the shape of `terms_of`.
     given_terms = dict(columns)
     for column, value in columns.items():

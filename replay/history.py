@@ -23,7 +23,7 @@ from models_registry.models import RegisteredModelVersion
 from replay.past_pool import past_pool, past_rules
 from replay.queries import jobs_between
 from scheduling.policies.speedups import kind_of_most
-from scheduling.replay.history import History, Known, Outcome, RecordedJob, Segment
+from scheduling.replay.history import History, KnownMeasures, Outcome, RecordedJob, Segment
 from scheduling.replay.world import Change, Costs, JobChange
 from scheduling.snapshot import SlotRef
 
@@ -82,7 +82,7 @@ class _Rows:
     #: (job, attempt, generation) -> what its ranks have.
     members: Mapping[tuple[int, int, int], Sequence[SlotRef]]
     #: Of jobs, of versions of models, and of models.
-    known: tuple[Mapping[int, Known], Mapping[int, Known], Mapping[int, Known]]
+    known: tuple[Mapping[int, KnownMeasures], Mapping[int, KnownMeasures], Mapping[int, KnownMeasures]]
 
 
 def recorded(start: datetime, end: datetime, now: datetime) -> History:
@@ -166,7 +166,7 @@ class _Past:
             return "unfinished"
         return "over" if self.ended_itself else "withdrawn"
 
-    def _known(self) -> Known | None:
+    def _known(self) -> KnownMeasures | None:
         """Return the measures of the training; else of another one of its model."""
         if not self.elastic:
             return None
@@ -323,7 +323,9 @@ def _points(numbers: Any) -> dict[int, list[_Point]]:
     return found
 
 
-def _all_known(jobs: QuerySet[Job]) -> tuple[dict[int, Known], dict[int, Known], dict[int, Known]]:
+def _all_known(
+    jobs: QuerySet[Job],
+) -> tuple[dict[int, KnownMeasures], dict[int, KnownMeasures], dict[int, KnownMeasures]]:
     """The newest of each version and model; those of other windows too."""
     models = jobs.values("model__model")
     profiles = JobProfile.objects.filter(job__model__model__in=models).order_by("at", "pk")
@@ -333,7 +335,7 @@ def _all_known(jobs: QuerySet[Job]) -> tuple[dict[int, Known], dict[int, Known],
         size = point.hosts, point.ranks
         measured = Point(*size, point.micro_batch, point.compute_seconds, point.step_seconds, point.steps)
         points[point.job_id, point.gpu_model].append(measured)
-    by_job, by_version, by_model = dict[int, Known](), dict[int, int](), dict[int, int]()
+    by_job, by_version, by_model = dict[int, KnownMeasures](), dict[int, int](), dict[int, int]()
     for job, version, model, batch, parameters, told in profiles.values_list(
         "job", "job__model_id", "job__model__model_id", "batch_size", "parameters", "adapted"
     ):
@@ -344,7 +346,7 @@ def _all_known(jobs: QuerySet[Job]) -> tuple[dict[int, Known], dict[int, Known],
         }
         most = max(fitted, key=lambda kind: len(fitted[kind][0]))
         adapted = from_json(AdaptedBatch, told) if told is not None else None
-        by_job[job] = Known(
+        by_job[job] = KnownMeasures(
             bounds=bounds_of(adapted) if adapted is not None else Bounds(batch),
             parameters=fitted[most][1],
             points=fitted[most][0],

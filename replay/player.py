@@ -15,9 +15,9 @@ from insights.cluster_trace import MAX_BANDS, MAX_STEPS, Change, means, summed
 from replay.history import recorded
 from replay.models import Replay
 from scheduling.replay import outcome
-from scheduling.replay.history import Alternative, History, Played, Scaling, play
+from scheduling.replay.history import Alternative, History, PlayResult, Scaling, play
 from scheduling.replay.notes import Notes
-from scheduling.replay.outcome import Fate
+from scheduling.replay.outcome import TrainingOutcome
 from scheduling.schedule import CycleResult
 
 __all__ = ["JOB_COLUMNS", "Found", "TooMuch", "replayed"]
@@ -65,17 +65,17 @@ def _replayed(replay: Replay, now: datetime, tell: Callable[[float], None]) -> F
     if replay.alternative:
         alternatives.append(Alternative(**replay.alternative))
     ways = _ways(history)
-    plays: list[list[Played]] = []
+    plays: list[list[PlayResult]] = []
     notes = [Notes(history.end, _MOST_NOTES) for _ in alternatives]
     for number, alternative in enumerate(alternatives):
         plays.append([])
         for place, way in enumerate(ways):
             done = number * len(ways) + place
             tick = _ticking(history, done, len(alternatives) * len(ways), tell, began)
-            told = _nobody if place else notes[number].tell
-            plays[-1].append(play(history, alternative, way, clock=process_time, tick=tick, told=told))
+            on_plan = _nobody if place else notes[number].tell
+            plays[-1].append(play(history, alternative, way, clock=process_time, tick=tick, on_plan=on_plan))
     result = _result(history, plays) | {"cpu_seconds": round(process_time() - began, 2)}
-    rows = list(_rows(history, [[outcome.fates(one) for one in same] for same in plays]))
+    rows = list(_rows(history, [[outcome.outcomes(one) for one in same] for same in plays]))
     return Found(result, rows, _moments(history, [same[0] for same in plays], notes))
 
 
@@ -110,7 +110,7 @@ def _ticking(
     return tick
 
 
-def _result(history: History, plays: Sequence[Sequence[Played]]) -> dict[str, Any]:
+def _result(history: History, plays: Sequence[Sequence[PlayResult]]) -> dict[str, Any]:
     alone = plays[0][0].alone
     errors = [outcome.errors_of(history, one) for one in plays[0]]
     worst = outcome.Errors(*(max(values) for values in zip(*errors, strict=True)))
@@ -136,7 +136,7 @@ def _result(history: History, plays: Sequence[Sequence[Played]]) -> dict[str, An
     }
 
 
-def _of_group(history: History, plays: Sequence[Sequence[Played]], group: str) -> dict[str, Any]:
+def _of_group(history: History, plays: Sequence[Sequence[PlayResult]], group: str) -> dict[str, Any]:
     return {
         "counted": sum(job.is_counted for job in history.jobs if job.group == group),
         "recorded": asdict(outcome.recorded(history, plays[0][0].alone, group)),
@@ -145,7 +145,7 @@ def _of_group(history: History, plays: Sequence[Sequence[Played]], group: str) -
     }
 
 
-def _moments(history: History, plays: Sequence[Played], notes: Sequence[Notes]) -> dict[str, Any]:
+def _moments(history: History, plays: Sequence[PlayResult], notes: Sequence[Notes]) -> dict[str, Any]:
     """Return `Replay.moments`; {}: there were too many changes."""
     held = [[(at, job.id, slots) for job in history.jobs for at, slots in job.held], *(one.held for one in plays)]
     within = [sorted(change for change in changes if change[0] <= history.end) for changes in held]
@@ -162,18 +162,18 @@ def _moments(history: History, plays: Sequence[Played], notes: Sequence[Notes]) 
     }
 
 
-def _rows(history: History, found: Sequence[Sequence[Sequence[Fate]]]) -> Iterable[list[Any]]:
+def _rows(history: History, found: Sequence[Sequence[Sequence[TrainingOutcome]]]) -> Iterable[list[Any]]:
     for place, job in enumerate(history.jobs):
         seconds = None if job.ended_at is None else job.ended_at - job.submitted_at
         row = [job.id, job.is_counted, job.known is not None, _rounded(seconds)]
         row.append(_rounded(None if job.started_at is None else job.started_at - job.submitted_at))
         for same in found:
-            fates = [fates[place] for fates in same]
-            ended = [fate.seconds for fate in fates]
+            outcomes = [outcomes[place] for outcomes in same]
+            ended = [one.seconds for one in outcomes]
             known = [one for one in ended if one is not None]
             complete = len(known) == len(ended)
             row += [_rounded(min(known)), _rounded(max(known))] if complete else [None, None]
-            started = fates[0].started_at
+            started = outcomes[0].started_at
             row.append(_rounded(None if started is None else started - job.submitted_at))
         yield row + [None] * (len(JOB_COLUMNS) - len(row))
 

@@ -14,7 +14,7 @@ from scheduling.policies.shares import shares_of
 from scheduling.sharing.decision import Decision
 from scheduling.snapshot import JobView, Snapshot
 
-__all__ = ["Forecast", "Span", "Work", "expected_starts", "forecast", "informed"]
+__all__ = ["Forecast", "Span", "Work", "expected_starts", "forecast", "with_forecasts"]
 
 #: One earlier training says nothing of how far the next one may be from it.
 _MARGIN = 1.25
@@ -66,7 +66,7 @@ class Forecast:
     end: Span | None
 
 
-def informed(snapshot: Snapshot, works: Mapping[int, Work], at: float) -> Snapshot:
+def with_forecasts(snapshot: Snapshot, works: Mapping[int, Work], at: float) -> Snapshot:
     """The snapshot with what is forecast of its jobs, where that is sooner than their limits.
 
     `works`: what is left at `at` (Unix seconds) of jobs that run, as far as they tell by themselves, and all of jobs
@@ -138,7 +138,7 @@ def _play(decision: Decision, works: Mapping[int, Work], *, quick: bool, until: 
     """Play from one end to the next; `until`: only as far as this job's end."""
     line = _Line(decision)
     left = dict.fromkeys((demand.id for demand in decision.demands), 1.0)
-    asked = {demand.id: demand for demand in decision.demands}
+    requested = {demand.id: demand for demand in decision.demands}
     #: When those that train reach their limits, in seconds from now.
     limits = {d.id: d.ends_at - line.began for d in decision.demands if d.running and d.ends_at is not None}
     played, now, work = _Played(), 0.0, 0
@@ -151,7 +151,11 @@ def _play(decision: Decision, works: Mapping[int, Work], *, quick: bool, until: 
         for job, share in shares.items():
             if share:
                 played.starts.setdefault(job, now)
-                if job not in limits and (lasts := asked[job].lasts) is not None and (now or not asked[job].running):
+                if (
+                    job not in limits
+                    and (lasts := requested[job].lasts) is not None
+                    and (now or not requested[job].running)
+                ):
                     limits[job] = now + lasts
         for job in limits.keys() - {job for job, share in shares.items() if share}:
             del limits[job]  # it is stopped: a limit counts from each start

@@ -81,9 +81,9 @@ class JobPlan:
     preempt: bool
     reason: Explanation
     #: It starts now on slots reserved for this job, for which it is stopped again; None: it does not.
-    gives_way_to: int | None = None
+    backfilled_for: int | None = None
     #: It starts now by a reservation, on more than its group's part, and keeps it.
-    above_part: bool = False
+    over_quota: bool = False
     #: Of a job that has a reservation: slots that it is to have, as far as it is known which.
     reserved: tuple[SlotRef, ...] = ()
     #: Of a job with a profile, on its target.

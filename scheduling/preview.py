@@ -8,20 +8,20 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import Any
 
-from scheduling.placement.slot_choice import Placed
+from scheduling.placement.slot_choice import JobSlots
 from scheduling.plan import Explanation, JobPlan
 from scheduling.policies.speedups import Shape, batch_of
-from scheduling.schedule import decided
+from scheduling.schedule import run_cycle
 from scheduling.sharing.decision import Decision
 from scheduling.sharing.pool import shapes_of
 from scheduling.snapshot import GroupView, JobView, SlotRef, SlotView, Snapshot
 
 __all__ = [
     "Comparison",
-    "Fate",
     "Move",
     "Preview",
     "Speed",
+    "TargetChange",
     "after_cycle",
     "compare",
     "lost_slots",
@@ -38,7 +38,7 @@ __all__ = [
 
 
 @dataclass(frozen=True)
-class Fate:
+class TargetChange:
     """Fate of a job's target, where that is something else."""
 
     job: int
@@ -60,7 +60,7 @@ class Preview:
     #: Its target without the change; 0 for a new job.
     before: int
     #: In order of job id; only jobs that get more or fewer.
-    others: tuple[Fate, ...]
+    others: tuple[TargetChange, ...]
     #: What the next plan decides for the job's group.
     decision: Decision
 
@@ -93,24 +93,24 @@ def without_jobs(snapshot: Snapshot, jobs: Set[int]) -> Snapshot:
 
 def preview(without: Snapshot, with_it: Snapshot, job: int) -> Preview:
     """`with_it` is `without` plus the job or its change. Only this job's sentences are made."""
-    before, result = decided(without).placed, decided(with_it)
+    before, result = run_cycle(without).placed, run_cycle(with_it)
     line, after = result.line(job), result.placed
     then = None
     if line.target and not line.slots:
-        then = decided(after_cycle(after_cycle(with_it, after), {})).line(job).reason
-    others = tuple(fate for fate in _fates(before, after) if fate.job != job)
+        then = run_cycle(after_cycle(after_cycle(with_it, after), {})).line(job).reason
+    others = tuple(change for change in _target_changes(before, after) if change.job != job)
     return Preview(line, then, before[job].target if job in before else 0, others, result.decision(job))
 
 
-def _fates(before: Mapping[int, Placed], after: Mapping[int, Placed]) -> Iterator[Fate]:
+def _target_changes(before: Mapping[int, JobSlots], after: Mapping[int, JobSlots]) -> Iterator[TargetChange]:
     for job in sorted(before.keys() & after.keys()):
         if before[job].target != after[job].target:
-            yield Fate(
+            yield TargetChange(
                 job, before[job].target, after[job].target, after[job].preempt, before[job].kind, after[job].kind
             )
 
 
-def after_cycle(snapshot: Snapshot, placed: Mapping[int, Placed | JobPlan]) -> Snapshot:
+def after_cycle(snapshot: Snapshot, placed: Mapping[int, JobSlots | JobPlan]) -> Snapshot:
     """One cycle later: what was claimed and vacated is claimed and vacating, what was being given back is free."""
     known = {view.id for view in snapshot.jobs}
     claims = {ref: job for job, slots in placed.items() for ref in slots.claim}
@@ -130,7 +130,7 @@ def _slot_after(slot: SlotView, known: set[int], claims: dict[SlotRef, int], vac
     return replace(slot, vacating=True) if slot.ref in vacated else slot
 
 
-def _job_after(view: JobView, placed: Placed | JobPlan | None, now: float) -> JobView:
+def _job_after(view: JobView, placed: JobSlots | JobPlan | None, now: float) -> JobView:
     if placed is None:
         return view
     if view.target_kind != placed.kind:
@@ -138,25 +138,25 @@ def _job_after(view: JobView, placed: Placed | JobPlan | None, now: float) -> Jo
     if not (placed.preempt or placed.claim):
         return view
     if placed.preempt:
-        return replace(view, state="PENDING", ends_at=None, gives_way_to=None, above_part=False)
+        return replace(view, state="PENDING", ends_at=None, backfilled_for=None, over_quota=False)
     if view.state != "PENDING":
         return replace(view, state="RUNNING")
     ends_at = None if view.lasts is None else now + view.lasts
     return replace(
-        view, state="RUNNING", ends_at=ends_at, gives_way_to=placed.gives_way_to, above_part=placed.above_part
+        view, state="RUNNING", ends_at=ends_at, backfilled_for=placed.backfilled_for, over_quota=placed.over_quota
     )
 
 
 @dataclass(frozen=True)
 class Comparison:
     #: In order of job id.
-    fates: tuple[Fate, ...]
+    changes: tuple[TargetChange, ...]
 
     @property
     def moves(self) -> int:
         """Slots that another job gets than without the change, or that only one of the two ways leaves free."""
-        more = sum(max(0, fate.after - fate.before) for fate in self.fates)
-        fewer = sum(max(0, fate.before - fate.after) for fate in self.fates)
+        more = sum(max(0, change.after - change.before) for change in self.changes)
+        fewer = sum(max(0, change.before - change.after) for change in self.changes)
         return max(more, fewer)
 
 
@@ -167,7 +167,7 @@ def with_group(snapshot: Snapshot, group: GroupView) -> Snapshot:
 
 def compare(without: Snapshot, with_it: Snapshot) -> Comparison:
     """Compare the jobs that both plans have."""
-    return Comparison(tuple(_fates(decided(without).placed, decided(with_it).placed)))
+    return Comparison(tuple(_target_changes(run_cycle(without).placed, run_cycle(with_it).placed)))
 
 
 @dataclass(frozen=True)
@@ -180,7 +180,7 @@ class Speed:
     alone: float
 
 
-def speeds(without: Snapshot, with_it: Snapshot, fates: Iterable[Fate]) -> dict[int, Speed]:
+def speeds(without: Snapshot, with_it: Snapshot, changes: Iterable[TargetChange]) -> dict[int, Speed]:
     """Return the speeds of the jobs that were measured."""
     views = {view.id: view for view in without.jobs if view.profile is not None}
     shapes = [
@@ -188,15 +188,15 @@ def speeds(without: Snapshot, with_it: Snapshot, fates: Iterable[Fate]) -> dict[
         for snapshot in (without, with_it)
     ]
     found = {}
-    for fate in fates:
-        if (view := views.get(fate.job)) is None:
+    for change in changes:
+        if (view := views.get(change.job)) is None:
             continue
-        kinds = fate.kind_before, fate.kind_after
+        kinds = change.kind_before, change.kind_after
         before, after = (_of_kind(there[view.group], kind) for there, kind in zip(shapes, kinds, strict=True))
-        counts = ((before, fate.before), (after, fate.after), (before, 1))
+        counts = ((before, change.before), (after, change.after), (before, 1))
         plans = [batch_of(view, shape, count) for shape, count in counts]
         if plans[-1] is not None and plans[-1].goodput:
-            found[fate.job] = Speed(*(plan.goodput if plan is not None else 0.0 for plan in plans))
+            found[change.job] = Speed(*(plan.goodput if plan is not None else 0.0 for plan in plans))
     return found
 
 
@@ -242,7 +242,7 @@ def moves(after: Snapshot, taken: Set[SlotRef]) -> list[Move]:
             continue
         if not slot.claimable or groups[job.group] not in slot.resource_groups:
             held.setdefault(job.id, set()).add(slot.ref)
-    placed = decided(after).placed if held else {}
+    placed = run_cycle(after).placed if held else {}
     found = []
     for number, slots in sorted(held.items()):
         then = placed[number]

@@ -10,7 +10,7 @@ from scheduling.explain.reasons import label
 from scheduling.plan import JobPlan
 from scheduling.policies.demand import Demand
 from scheduling.preview import with_changes
-from scheduling.schedule import decided
+from scheduling.schedule import run_cycle
 from scheduling.snapshot import JobView, Snapshot
 
 __all__ = ["Remedy", "remedies"]
@@ -91,7 +91,7 @@ def _move_up(snapshot: Snapshot, me: JobView, line: JobPlan) -> Remedy | None:
 
 
 def _line_of(snapshot: Snapshot, me: JobView) -> list[Demand]:
-    return [demand for demand in decided(snapshot).decision(me.id).pool.demands if not demand.running]
+    return [demand for demand in run_cycle(snapshot).decision(me.id).pool.demands if not demand.running]
 
 
 def _place(waiting: list[Demand], me: JobView) -> int:
@@ -138,7 +138,7 @@ def _without(snapshot: Snapshot, job: int) -> Snapshot:
 
 
 def _line(snapshot: Snapshot, job: int) -> JobPlan:
-    return decided(snapshot).line(job)
+    return run_cycle(snapshot).line(job)
 
 
 def _first(values: range, holds: Callable[[int], bool]) -> int | None:

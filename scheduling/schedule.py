@@ -18,21 +18,21 @@ from operator import attrgetter
 from scheduling.explain.group_summary import OtherGroups
 from scheduling.explain.reasons import explain
 from scheduling.placement.reserved_slots import reserved_slots
-from scheduling.placement.slot_choice import Placed, find_all_sites, handed_over, place
+from scheduling.placement.slot_choice import JobSlots, choose_all_hosts, handed_over, place
 from scheduling.plan import Explanation, GroupPlan, JobPlan, Plan
 from scheduling.policies.speedups import batch_of
 from scheduling.sharing.decision import Decision
 from scheduling.sharing.division import divide
-from scheduling.sharing.pool import Left, Pool, SlotIndex, index_slots
+from scheduling.sharing.pool import Pool, RemainingSlots, SlotIndex, index_slots
 from scheduling.snapshot import JobView, SlotRef, Snapshot
 
-__all__ = ["CycleResult", "decided", "schedule"]
+__all__ = ["CycleResult", "run_cycle", "schedule"]
 
 _BY_JOB = attrgetter("job")
 
 
 #: The decision of a group, and the slots of each of its jobs.
-GroupResult = tuple[Decision, Mapping[int, Placed]]
+GroupResult = tuple[Decision, Mapping[int, JobSlots]]
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class CycleResult:
     views: Mapping[int, JobView]
 
     @property
-    def placed(self) -> dict[int, Placed]:
+    def placed(self) -> dict[int, JobSlots]:
         """The slots of every job of the snapshot."""
         return {job: slots for _, placed in self.groups for job, slots in placed.items()}
 
@@ -97,7 +97,7 @@ class CycleResult:
 
 
 def schedule(snapshot: Snapshot) -> Plan:
-    return decided(snapshot).plan()
+    return run_cycle(snapshot).plan()
 
 
 def _group_plans(result: CycleResult) -> Iterator[GroupPlan]:
@@ -106,7 +106,7 @@ def _group_plans(result: CycleResult) -> Iterator[GroupPlan]:
             yield GroupPlan(decision.pool.group.name, division.gap, division.price, division.prices)
 
 
-def decided(snapshot: Snapshot) -> CycleResult:
+def run_cycle(snapshot: Snapshot) -> CycleResult:
     index = index_slots(snapshot)
     # 1. and 2. How many slots each group gets, and each of its jobs.
     decisions = divide(index)
@@ -121,14 +121,14 @@ def decided(snapshot: Snapshot) -> CycleResult:
 
 
 def _place_in_turn(index: SlotIndex, decisions: Mapping[str, Decision]) -> Iterator[GroupResult]:
-    left: Left | None = None
+    left: RemainingSlots | None = None
     in_turn = [decisions[name] for name in sorted(decisions, key=lambda name: (_has_its_part(decisions[name]), name))]
-    sites = find_all_sites(index, in_turn)
+    host_choices = choose_all_hosts(index, in_turn)
     for decision in in_turn:
         if decision.entitlement is not None:
-            left = left or Left(index)
+            left = left or RemainingSlots(index)
             decision = replace(decision, pool=left.pool(decision.pool))
-        placed = place(decision, sites)
+        placed = place(decision, host_choices)
         yield decision, placed
         if left is not None and (counted_on := _counted_on(decision.pool, placed)):
             left.take(decision.pool.group, counted_on)
@@ -139,11 +139,11 @@ def _has_its_part(decision: Decision) -> bool:
     return entitlement is not None and entitlement.held >= entitlement.deserved
 
 
-def _line(decision: Decision, found: Mapping[int, Placed], job: int, reason: Explanation) -> JobPlan:
+def _line(decision: Decision, found: Mapping[int, JobSlots], job: int, reason: Explanation) -> JobPlan:
     placed, reservation = found[job], decision.reservation
     line = JobPlan(
         job, placed.target, placed.kept + placed.claim, placed.claim, placed.vacate, placed.preempt, reason,
-        placed.gives_way_to, placed.above_part, kind=placed.kind,
+        placed.backfilled_for, placed.over_quota, kind=placed.kind,
     )  # fmt: skip
     if reservation and reservation.job == job and not placed.preempt:
         line.reserved = reserved_slots(decision, found)
@@ -154,7 +154,7 @@ def _line(decision: Decision, found: Mapping[int, Placed], job: int, reason: Exp
     return line
 
 
-def _counted_on(pool: Pool, placed: Mapping[int, Placed]) -> list[SlotRef]:
+def _counted_on(pool: Pool, placed: Mapping[int, JobSlots]) -> list[SlotRef]:
     """Slots that later groups must leave alone: claimed now, or reserved for targets that are not reached yet.
 
     What the group's own jobs give back is reserved first, because nobody else could use it in this cycle.

@@ -12,7 +12,7 @@ from fractions import Fraction
 from math import ceil, floor
 
 from scheduling.policies.goodput import GoodputDivision
-from scheduling.schedule import CycleResult, decided
+from scheduling.schedule import CycleResult, run_cycle
 from scheduling.sharing.decision import Decision
 from scheduling.sharing.pool import sharing_groups
 from scheduling.snapshot import GroupView, Snapshot
@@ -85,7 +85,7 @@ class FairShare:
 
 
 def fair_share(snapshot: Snapshot) -> FairShare:
-    result = decided(snapshot)
+    result = run_cycle(snapshot)
     counts = _Counts(snapshot, result)
     jobs = tuple(counts.job(number) for number in sorted(counts.groups_of))
     # Every group of the snapshot, also those without jobs: they may lend.

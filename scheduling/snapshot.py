@@ -126,9 +126,9 @@ class JobView:
     #: Unix seconds: until when it holds slots at the most, if it holds any. None: nobody knows.
     ends_at: float | None = None
     #: The job before it in line that waits, for which it is stopped: it was started on slots reserved for that one.
-    gives_way_to: int | None = None
+    backfilled_for: int | None = None
     #: It was started by a reservation on more than its group's part: what it needs counts as the group's to its end.
-    above_part: bool = False
+    over_quota: bool = False
     #: Unix seconds: since when it has computed what is in no checkpoint, on average over the slots that it holds. None:
     #: it would lose nothing. Decides only who is stopped where somebody has to be, so equal snapshots may differ in it.
     unsaved_since: float | None = field(default=None, compare=False)

@@ -45,18 +45,18 @@ Send = Callable[[Any], Awaitable[None]]
 Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 
-class _Bell(Client):
+class _Waker(Client):
     """Rings at any news of a topic, which it does not keep."""
 
     def __init__(self) -> None:
         super().__init__(limit=1)
-        self.rung = asyncio.Event()
+        self.woken = asyncio.Event()
 
     def send(self, frame: str) -> None:
-        self.rung.set()
+        self.woken.set()
 
 
-class _Desk:
+class _StreamSlot:
     """Desk of one request: takes the follower that its view lets in."""
 
     def __init__(self, open_streams: Counter[int]) -> None:
@@ -77,25 +77,25 @@ class JobStreams:
         self._open: Counter[int] = Counter()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        desk = _Desk(self._open)
+        slot = _StreamSlot(self._open)
         started = False
 
         async def tell(message: Any) -> None:
             nonlocal started
-            if desk.following is None:
+            if slot.following is None:
                 await send(message)
             elif message["type"] == "http.response.start" and message["status"] == 200:
                 started = True
                 headers = [(name, value) for name, value in message["headers"] if name.lower() != b"content-length"]
                 await send({**message, "headers": headers})
 
-        await self._application({**scope, STREAMS_KEY: desk}, receive, tell)
-        if desk.following is None or not started:
+        await self._application({**scope, STREAMS_KEY: slot}, receive, tell)
+        if slot.following is None or not started:
             return
-        user = desk.following.user.pk or 0
+        user = slot.following.user.pk or 0
         self._open[user] += 1
         try:
-            await _until_gone(_send_all(desk.following, send), receive)
+            await _until_gone(_send_all(slot.following, send), receive)
         finally:
             self._open[user] -= 1
             if not self._open[user]:
@@ -122,27 +122,27 @@ async def _gone(receive: Receive) -> None:
 
 
 async def _send_all(following: Following, send: Send) -> None:
-    hub, bell = hub_of_this_loop(), _Bell()
+    hub, waker = hub_of_this_loop(), _Waker()
     try:
-        await hub.subscribe(bell, job_topic(following.job), 0)
-        await _follow(following, bell, send)
+        await hub.subscribe(waker, job_topic(following.job), 0)
+        await _follow(following, waker, send)
     except NotFound:
         pass  # the user may not see the job any more: the client asks again, and is told so
     except TimeoutError:
         return  # nobody reads: the server closes what is left open
     finally:
-        hub.leave(bell)
+        hub.leave(waker)
     await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
-async def _follow(following: Following, bell: _Bell, send: Send) -> None:
+async def _follow(following: Following, waker: _Waker, send: Send) -> None:
     now = asyncio.get_running_loop().time
     ends, sent, pause = now() + STREAM_SECONDS, now(), _SOONEST
     next_look = now()
     while not following.is_done and now() < ends:
         told: list[Told] = []
-        if bell.rung.is_set() or now() >= next_look:
-            bell.rung.clear()
+        if waker.woken.is_set() or now() >= next_look:
+            waker.woken.clear()
             told += await database_sync_to_async(following.look)()
             next_look = now() + (pause if following.lacks_log else LOOK_SECONDS)
         told += await asyncio.to_thread(following.read)
@@ -150,7 +150,7 @@ async def _follow(following: Following, bell: _Bell, send: Send) -> None:
             await asyncio.wait_for(_send(told, send), SLOW_SECONDS)
             sent, pause = now(), _SOONEST if told else pause
         if not following.has_more:
-            await _rung(bell, min(pause, max(0.0, next_look - now())))
+            await _woken(waker, min(pause, max(0.0, next_look - now())))
             pause = min(1.2 * pause, _LATEST)
 
 
@@ -160,6 +160,6 @@ async def _send(told: Sequence[Told], send: Send) -> None:
         await send({"type": "http.response.body", "body": text.encode(), "more_body": True})
 
 
-async def _rung(bell: _Bell, seconds: float) -> None:
+async def _woken(waker: _Waker, seconds: float) -> None:
     with suppress(TimeoutError):
-        await asyncio.wait_for(bell.rung.wait(), seconds)
+        await asyncio.wait_for(waker.woken.wait(), seconds)

@@ -10,7 +10,7 @@ from django.db.models import Q
 
 from jobs.models import AllocationPoint, Job
 from jobs.states import ACTIVE, JobState
-from scheduling.forecast import Work, informed
+from scheduling.forecast import Work, with_forecasts
 from scheduling.snapshot import Snapshot
 
 __all__ = ["Length", "NewTraining", "lengths", "with_lengths"]
@@ -74,7 +74,7 @@ def with_lengths(seen: Snapshot, known: Mapping[int, Length], at: datetime) -> S
     """
     waiting = {job.id for job in seen.jobs if job.state == "PENDING"}
     works = {number: length.work for number, length in known.items() if number in waiting or not length.earlier}
-    return informed(seen, works, at.timestamp())
+    return with_forecasts(seen, works, at.timestamp())
 
 
 def _as_training(

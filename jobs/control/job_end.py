@@ -213,8 +213,8 @@ def _leave(jobs: Sequence[Job], new: JobState, why: Why, **changes: Any) -> None
         after_stop="",
         halt_until=None,
         ends_at=None,
-        gives_way_to=None,
-        above_part=False,
+        backfilled_for=None,
+        over_quota=False,
         **changes,
     )
 

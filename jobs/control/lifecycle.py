@@ -58,8 +58,8 @@ def start(
     why: Why,
     *,
     kind: str = "",
-    gives_way_to: int | None = None,
-    above_part: bool = False,
+    backfilled_for: int | None = None,
+    over_quota: bool = False,
 ) -> None:
     """Start the job's next attempt on free `slots`, in rank order. Raises ClaimLost if a slot is no longer free."""
     attempt = job.run.attempt + 1
@@ -91,8 +91,8 @@ def start(
         started_at=job.started_at or now,
         ends_at=None if job.max_seconds is None else now + timedelta(seconds=job.max_seconds),
         warned=False,
-        gives_way_to=gives_way_to,
-        above_part=above_part,
+        backfilled_for=backfilled_for,
+        over_quota=over_quota,
         step=resumed.step if resumed else 0,
         epoch=resumed.epoch if resumed else 0,
         error={},

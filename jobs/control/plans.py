@@ -201,7 +201,7 @@ def _move(job: Job, line: JobPlan, claim: Sequence[Slot], vacate: Sequence[Slot]
             return False  # processes of the former attempt are still ending
         start(
             job, claim, line.target, _why(line),
-            kind=line.kind or "", gives_way_to=line.gives_way_to, above_part=line.above_part,
+            kind=line.kind or "", backfilled_for=line.backfilled_for, over_quota=line.over_quota,
         )  # fmt: skip
     elif job.state not in TRAINING:
         return False

@@ -20,7 +20,7 @@ _Claim = tuple[int, int, datetime | None, datetime]
 _ELASTIC = RegisteredModelVersion.Engine.ELASTIC
 _JOB_VIEW = (
     "pk", "name", "instance_group__name", "state", "priority", "submitted_at", "min_slots", "max_slots",
-    "model__engine", "owner", "max_seconds", "run__ends_at", "run__gives_way_to", "run__above_part",
+    "model__engine", "owner", "max_seconds", "run__ends_at", "run__backfilled_for", "run__over_quota",
     "run__saved_at", "placement",
 )  # fmt: skip
 
@@ -127,12 +127,12 @@ def _job_views(open_claims: Iterable[_Claim], with_minimum_run: Collection[str])
 
 def _job_view(*row: Any) -> JobView:
     (
-        pk, name, group, state, priority, submitted_at, least, most, engine, owner, lasts, end, gives_way_to, above,
+        pk, name, group, state, priority, submitted_at, least, most, engine, owner, lasts, end, backfilled_for, above,
         saved_at, placement, start, claimed,
     ) = row  # fmt: skip
     return JobView(
         pk, name, group, state, priority, submitted_at.timestamp(), least, most, engine == _ELASTIC, owner,
-        start and start.timestamp(), lasts, end and end.timestamp(), gives_way_to, above,
+        start and start.timestamp(), lasts, end and end.timestamp(), backfilled_for, above,
         _unsaved_since(claimed, saved_at), engine == _ELASTIC or saved_at is not None,
         one_host=placement == Job.Placement.ONE_HOST,
     )  # fmt: skip

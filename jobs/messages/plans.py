@@ -41,8 +41,8 @@ def _share(rule: str | Callable[[Params], str]) -> Callable[[Params], str]:
         parts = [f"{params['target']} of {gpus(params['capacity'])}: {because}"]
         if "fills" in params:
             parts.append(_FILLS[params["fills"]].format(first=label(params["before_whom"])))
-        if "above_part" in params:
-            parts.append(f"its group's part is {params['above_part']}, and it has waited for as much as it needs")
+        if "over_quota" in params:
+            parts.append(f"its group's part is {params['over_quota']}, and it has waited for as much as it needs")
         if "group_room" in params:
             parts.append(_group(params))
         if "kind" in params:

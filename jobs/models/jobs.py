@@ -294,9 +294,9 @@ class JobRun(models.Model):
     ends_at = models.DateTimeField(null=True, blank=True)
     warned = models.BooleanField(default=False)
     #: Number of the job whose reserved slots this run uses, and for which it will be stopped.
-    gives_way_to = models.PositiveBigIntegerField(null=True, blank=True)
+    backfilled_for = models.PositiveBigIntegerField(null=True, blank=True)
     #: Whether a reservation started the run with more slots than its group's share; kept until the run ends.
-    above_part = models.BooleanField(default=False)
+    over_quota = models.BooleanField(default=False)
 
     step = models.PositiveBigIntegerField(default=0)
     epoch = models.PositiveIntegerField(default=0)

@@ -6,7 +6,7 @@ from functools import cached_property
 from itertools import chain
 from typing import NamedTuple
 
-from scheduling.placement.slot_choice import Placed, handed_over
+from scheduling.placement.slot_choice import JobSlots, handed_over
 from scheduling.policies.demand import Demand
 from scheduling.sharing.decision import Decision
 from scheduling.snapshot import JobView
@@ -45,7 +45,7 @@ class OtherGroups:
 @dataclass(frozen=True)
 class GroupSummary:
     decision: Decision
-    placed: Mapping[int, Placed]
+    placed: Mapping[int, JobSlots]
     views: Mapping[int, JobView]
     served: Served
     #: The first two of them, in the order in which they are served.
@@ -99,7 +99,7 @@ class GroupSummary:
         return first if place < self.places[demand.id] else None
 
 
-def summarize(decision: Decision, placed: Mapping[int, Placed], others: OtherGroups) -> GroupSummary:
+def summarize(decision: Decision, placed: Mapping[int, JobSlots], others: OtherGroups) -> GroupSummary:
     demands, shares = decision.demands, decision.shares
     served = [(demand, shares[demand.id]) for demand in demands if demand.id in shares]
     givers = _givers(decision, placed, others.foreign)
@@ -121,7 +121,7 @@ def summarize(decision: Decision, placed: Mapping[int, Placed], others: OtherGro
     )
 
 
-def _givers(decision: Decision, placed: Mapping[int, Placed], foreign: Mapping[int, int]) -> dict[int, int]:
+def _givers(decision: Decision, placed: Mapping[int, JobSlots], foreign: Mapping[int, int]) -> dict[int, int]:
     givers = {holder: len(refs) for holder, refs in decision.pool.coming.items()}
     own = {job: len(refs) for job, refs in handed_over(decision.pool.held, placed).items()}
     for job, count in chain(foreign.items(), own.items()):

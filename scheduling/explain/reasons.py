@@ -12,11 +12,11 @@ from typing import Any
 
 from scheduling.explain.group_summary import GroupSummary, OtherGroups, Served, summarize
 from scheduling.placement.reserved_slots import reserved_slots
-from scheduling.placement.slot_choice import Placed
+from scheduling.placement.slot_choice import JobSlots
 from scheduling.plan import Explanation, PlanReason
 from scheduling.policies.backfill import Reservation
 from scheduling.policies.demand import Demand
-from scheduling.policies.speedups import KNEE, Prospect
+from scheduling.policies.speedups import KNEE, JobScaling
 from scheduling.sharing.decision import Decision, gives_way
 from scheduling.sharing.pool import Pool
 from scheduling.snapshot import JobView
@@ -29,7 +29,7 @@ Params = dict[str, Any]
 
 
 def explain(
-    decision: Decision, placed: Mapping[int, Placed], others: OtherGroups, jobs: Iterable[int]
+    decision: Decision, placed: Mapping[int, JobSlots], others: OtherGroups, jobs: Iterable[int]
 ) -> dict[int, Explanation]:
     """One explanation for each of `jobs`, which are some of `placed`."""
     summary = summarize(decision, placed, others)
@@ -86,7 +86,7 @@ class _Case:
         #: Kind of GPU that it shall train on, where there are several.
         self.kind = self.placed.kind
         #: The most that it asks for, whatever of that it is offered.
-        self.most = demand.max_slots if demand.prospect is None else self.me.max_slots
+        self.most = demand.max_slots if demand.scaling is None else self.me.max_slots
         reservation = summary.decision.reservation
         #: The rule by which it starts before the first that waits, or "".
         self.filling = reservation.filling.get(demand.id, "") if reservation else ""
@@ -103,7 +103,7 @@ class _Case:
         if self.kind is None or kinds is None:
             return None
         has = Counter(kinds[ref] for ref in (*self.placed.kept, *self.placed.claim, *self.placed.vacate))
-        others = (kind for kind in has if kind != self.kind and kind in self.demand.prospects)
+        others = (kind for kind in has if kind != self.kind and kind in self.demand.scalings)
         return max(others, key=lambda kind: (has[kind], kind), default=None)
 
     @property
@@ -134,10 +134,10 @@ class _Case:
     @property
     def goodput_limit(self) -> str:
         """Why it is offered no more than it has, or ""."""
-        prospect = self.demand.prospect
-        if prospect is None or prospect.limit == "maximum" or self.placed.target != self.demand.max_slots:
+        scaling = self.demand.scaling
+        if scaling is None or scaling.limit == "maximum" or self.placed.target != self.demand.max_slots:
             return ""
-        return prospect.limit
+        return scaling.limit
 
     def share(self, demand: Demand) -> int:
         return self.decision.shares.get(demand.id, 0)
@@ -178,8 +178,8 @@ def _share(case: _Case) -> Explanation:
     if case.filling:
         assert case.first_waiting is not None
         params |= {"before_whom": case.labelled(case.first_waiting), "fills": case.filling}
-    if demand.id in case.decision.above_part and (entitlement := case.decision.entitlement):
-        params["above_part"] = floor(entitlement.deserved)
+    if demand.id in case.decision.over_quota and (entitlement := case.decision.entitlement):
+        params["over_quota"] = floor(entitlement.deserved)
     if placed.target < demand.max_slots:
         params |= case.summary.entitlement
     if case.kind is not None:
@@ -196,12 +196,12 @@ def _share(case: _Case) -> Explanation:
 def _kind_figures(case: _Case, kind: str) -> Params:
     """Return how much faster or slower it is there than on as many of the kind that it moves from, or else of the one
     that would suit it best of the others; and whether it was measured on both."""
-    target, prospects, profile = case.placed.target, case.demand.prospects, case.me.profile
+    target, scalings, profile = case.placed.target, case.demand.scalings, case.me.profile
     moves_from = case.moves_from
     other = moves_from
     if other is None:
-        other = max((one for one in prospects if one != kind), key=lambda one: (prospects[one].speedup(target), one))
-    faster = round((prospects[kind].speedup(target) / prospects[other].speedup(target) - 1) * 100)
+        other = max((one for one in scalings if one != kind), key=lambda one: (scalings[one].speedup(target), one))
+    faster = round((scalings[kind].speedup(target) / scalings[other].speedup(target) - 1) * 100)
     is_measured = profile is not None and {kind, other} <= profile.parameters.keys()
     return {
         "kind": kind,
@@ -255,7 +255,7 @@ def _rule(case: _Case) -> _Rule:
     ahead = None if (case.is_fair_share or case.is_goodput) and case.preemption else case.summary.ahead_of(case.demand)
     if ahead is not None:
         return "ahead", {"others": [case.labelled(ahead)]}
-    if case.demand.prospect is not None:
+    if case.demand.scaling is not None:
         return "goodput", _goodput_figures(case)
     if case.first_other is None:
         return "alone", {}
@@ -264,37 +264,37 @@ def _rule(case: _Case) -> _Rule:
 
 def _limit_rule(case: _Case) -> _Rule:
     """It has all that it is offered, which is less than it asks for. No figure here moves with each profile."""
-    prospect = case.demand.prospect
-    assert prospect is not None
+    scaling = case.demand.scaling
+    assert scaling is not None
     if case.goodput_limit == "knee":
         return "knee", {"least_gain": round((1 / KNEE - 1) * 100)}
     if case.goodput_limit == "hosts":
-        return "whole_hosts", {"host": prospect.host}
-    return ("measured_on", {"measured": prospect.measured}) if prospect.measured else ("unmeasured", {})
+        return "whole_hosts", {"host": scaling.host}
+    return ("measured_on", {"measured": scaling.measured}) if scaling.measured else ("unmeasured", {})
 
 
 def _goodput_figures(case: _Case) -> Params:
     """Return the gain of its next step up, and of another job's with as little, in percent of speed."""
-    target, prospect, division = case.placed.target, case.demand.prospect, case.decision.goodput
-    assert prospect is not None
+    target, scaling, division = case.placed.target, case.demand.scaling, case.decision.goodput
+    assert scaling is not None
     assert division is not None
-    after = next((size for size in prospect.sizes if size > target), prospect.most)
-    figures: Params = {"next": after, "faster": _faster(prospect, target, after)}
+    after = next((size for size in scaling.sizes if size > target), scaling.most)
+    figures: Params = {"next": after, "faster": _faster(scaling, target, after)}
     on_kind = case.kind or ""
     step = next((one for one in division.last if one.job != case.demand.id and one.kind == on_kind), None)
     if step is not None:
         other = case.decision.demands[case.summary.places[step.job]]
-        assert other.prospect is not None
+        assert other.scaling is not None
         figures |= {
             "others": [case.labelled(other)],
             "other_more": step.after - step.before,
-            "other_faster": _faster(other.prospect, step.before, step.after),
+            "other_faster": _faster(other.scaling, step.before, step.after),
         }
     return figures
 
 
-def _faster(prospect: Prospect, before: int, after: int) -> int:
-    return round((prospect.speedup(after) / prospect.speedup(before) - 1) * 100)
+def _faster(scaling: JobScaling, before: int, after: int) -> int:
+    return round((scaling.speedup(after) / scaling.speedup(before) - 1) * 100)
 
 
 def _fair_share_rule(case: _Case) -> _Rule:
@@ -397,7 +397,7 @@ def _closed(decision: Decision) -> Explanation:
 
 def _stopped(case: _Case) -> Explanation:
     figures = {"target": 0, "before": case.before, "priority": case.me.priority}
-    if (place := case.summary.places.get(case.demand.gives_way_to or 0)) is not None:
+    if (place := case.summary.places.get(case.demand.backfilled_for or 0)) is not None:
         first = case.decision.demands[place]
         return _because(PlanReason.GAVE_WAY, "gave_way", **figures, others=[case.labelled(first)])
     higher = case.first_other  # the policy serves by priority, and nothing else stops a job

@@ -13,13 +13,13 @@ from itertools import chain
 
 from scheduling.snapshot import SlotRef
 
-__all__ = ["Sites", "find_sites"]
+__all__ = ["HostChoices", "choose_hosts"]
 
 Refs = tuple[SlotRef, ...]
 
 
 @dataclass(frozen=True)
-class Sites:
+class HostChoices:
     """The hosts that jobs are to start on in this cycle or a later one."""
 
     #: Such a job -> free slots that are kept for it, all that it needs or as many as are free there yet.
@@ -32,19 +32,19 @@ class Sites:
         return frozenset(chain.from_iterable(self.kept_for.values()))
 
 
-def find_sites(
-    sites: Sites,
+def choose_hosts(
+    host_choices: HostChoices,
     wanting: Mapping[int, int],
     free: Iterable[SlotRef],
     coming: Iterable[SlotRef],
     movable: Iterable[tuple[int, SlotRef]],
 ) -> None:
-    """Add to `sites` a host for each job of `wanting`, in their order: one where fewest slots have to be left.
+    """Add to `host_choices` a host for each job of `wanting`, in their order: one where fewest slots have to be left.
 
     wanting: how many slots each needs. movable: slots that an elastic job holds, in the order in which they are left.
     A job whose host cannot be found, because another one takes it, finds one in a later cycle or waits again.
     """
-    kept, moved = sites.kept, set(chain.from_iterable(sites.moving.values()))
+    kept, moved = host_choices.kept, set(chain.from_iterable(host_choices.moving.values()))
     there, held_on = defaultdict[str, list[SlotRef]](list), defaultdict[str, list[tuple[int, SlotRef]]](list)
     back = Counter(ref.host for ref in coming)
     for ref in free:
@@ -57,13 +57,13 @@ def find_sites(
         host = _best(count, there, back, held_on)
         if host is None:
             continue
-        sites.kept_for[wants] = tuple(there[host][:count])
+        host_choices.kept_for[wants] = tuple(there[host][:count])
         del there[host][:count]
-        lacking = count - len(sites.kept_for[wants])
+        lacking = count - len(host_choices.kept_for[wants])
         returning = min(lacking, back[host])
         back[host] -= returning
         for job, ref in held_on[host][: lacking - returning]:
-            sites.moving[job].add(ref)
+            host_choices.moving[job].add(ref)
         del held_on[host][: lacking - returning]
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from itertools import chain, islice
 
-from scheduling.placement.slot_choice import Placed
+from scheduling.placement.slot_choice import JobSlots
 from scheduling.policies.demand import Demand
 from scheduling.sharing.decision import Decision, gives_way
 from scheduling.snapshot import SlotRef
@@ -11,7 +11,7 @@ from scheduling.snapshot import SlotRef
 __all__ = ["reserved_slots"]
 
 
-def reserved_slots(decision: Decision, placed: Mapping[int, Placed]) -> tuple[SlotRef, ...]:
+def reserved_slots(decision: Decision, placed: Mapping[int, JobSlots]) -> tuple[SlotRef, ...]:
     """Return slots in order of (host, index). Empty where nobody can say when they are there."""
     reservation = decision.reservation
     pool = decision.pool
@@ -24,7 +24,7 @@ def reserved_slots(decision: Decision, placed: Mapping[int, Placed]) -> tuple[Sl
     return tuple(sorted(islice(found, reservation.slots)))
 
 
-def _ending(decision: Decision, placed: Mapping[int, Placed], at: float) -> Iterator[SlotRef]:
+def _ending(decision: Decision, placed: Mapping[int, JobSlots], at: float) -> Iterator[SlotRef]:
     """Return slots of jobs that are over by then, those that end first before others."""
     staying = (demand for demand in decision.demands if demand.id not in decision.reclaimed)
     ends = {demand.id: demand.ends(decision.pool.at) for demand in staying}
@@ -33,7 +33,7 @@ def _ending(decision: Decision, placed: Mapping[int, Placed], at: float) -> Iter
         yield from placed[job].kept + placed[job].claim + placed[job].vacate
 
 
-def _shrinking(decision: Decision, placed: Mapping[int, Placed], at: float) -> Iterator[SlotRef]:
+def _shrinking(decision: Decision, placed: Mapping[int, JobSlots], at: float) -> Iterator[SlotRef]:
     """Return slots of the others beyond their least, from the last in line on; all slots of stopped ones."""
     for demand in reversed(decision.demands):
         slots, ends_at = placed[demand.id], demand.ends(decision.pool.at)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from operator import itemgetter
 
-from scheduling.placement.one_host import Sites, find_sites
+from scheduling.placement.one_host import HostChoices, choose_hosts
 from scheduling.placement.packing import SlotsByHost, by_host, pack
 from scheduling.placement.spread import spread
 from scheduling.policies.demand import Demand
@@ -15,11 +15,11 @@ from scheduling.sharing.pool import Pool, SlotIndex
 from scheduling.sharing.slot_classes import ByJob
 from scheduling.snapshot import JobView, SlotRef
 
-__all__ = ["Placed", "choose_kept", "find_all_sites", "handed_over", "place"]
+__all__ = ["JobSlots", "choose_all_hosts", "choose_kept", "handed_over", "place"]
 
 
 @dataclass(slots=True)
-class Placed:
+class JobSlots:
     """The slots of one job: what it keeps and claims now, and what it gives back."""
 
     target: int
@@ -34,9 +34,9 @@ class Placed:
     #: It waits for more free slots on one host: these are kept for it.
     kept_for: tuple[SlotRef, ...] = ()
     #: It starts now on slots reserved for this job, for which it is stopped again; None: it does not.
-    gives_way_to: int | None = None
+    backfilled_for: int | None = None
     #: It starts now by a reservation, on more than its group's part.
-    above_part: bool = False
+    over_quota: bool = False
     #: Kind of GPU that it shall train on. None: there is one alone, or nobody cares which.
     kind: str | None = None
 
@@ -51,14 +51,14 @@ class Placed:
         return self.target == 0 and bool(self.vacate)
 
 
-def place(decision: Decision, sites: Sites) -> dict[int, Placed]:
+def place(decision: Decision, host_choices: HostChoices) -> dict[int, JobSlots]:
     """Slots for every job of the group, in the order in which they are served."""
     kinds = decision.goodput.kinds if decision.goodput is not None else {}
-    pool = _on_kinds(_beside(decision.pool, sites), kinds)
-    placed: dict[int, Placed] = {}
+    pool = _on_kinds(_beside(decision.pool, host_choices), kinds)
+    placed: dict[int, JobSlots] = {}
     for job in (*sorted(decision.pinned), *sorted(decision.reclaimed | decision.closed | decision.held_back)):
         slots, stays = tuple(sorted(pool.held.get(job, ()) + pool.away.get(job, ()))), job in decision.pinned
-        placed[job] = Placed(len(slots), slots, (), ()) if stays else Placed(0, (), (), vacate=slots)
+        placed[job] = JobSlots(len(slots), slots, (), ()) if stays else JobSlots(0, (), (), vacate=slots)
     served = [demand for demand in decision.demands if demand.id not in placed]
     targets = {demand.id: decision.shares.get(demand.id, 0) for demand in served}
     kept = {demand.id: choose_kept(pool.held.get(demand.id, ()), targets[demand.id]) for demand in served}
@@ -76,14 +76,14 @@ def place(decision: Decision, sites: Sites) -> dict[int, Placed]:
         claims |= pack(_wanted(left, targets, kept, free), kept, SlotsByHost(free))
     yielded = _yielded(pool, served, kinds, targets, kept, claims)
     for demand in served:
-        job, site = demand.id, sites.kept_for.get(demand.id, ())
-        starts = bool(site) and len(site) == targets[job]
-        claim = site if starts else claims.get(job, ())
+        job, host_slots = demand.id, host_choices.kept_for.get(demand.id, ())
+        starts = bool(host_slots) and len(host_slots) == targets[job]
+        claim = host_slots if starts else claims.get(job, ())
         found = _leave(pool, demand, targets[job], yielded.get(job, 0), kept=kept[job], claim=claim)
-        if moving := sites.moving.get(job):
+        if moving := host_choices.moving.get(job):
             found.makes_room = tuple(sorted(moving))
         if not starts:
-            found.kept_for = site
+            found.kept_for = host_slots
         found.kind = kinds.get(job)
         placed[job] = found
     _mark_by_reservation(decision, placed)
@@ -120,17 +120,17 @@ def _less(free: Mapping[str, tuple[SlotRef, ...]], claimed: Iterable[SlotRef]) -
     return {host: refs for host, refs in left.items() if refs}
 
 
-def find_all_sites(index: SlotIndex, decisions: Sequence[Decision]) -> Sites:
+def choose_all_hosts(index: SlotIndex, decisions: Sequence[Decision]) -> HostChoices:
     """Hosts for the jobs that need one each, in the order in which their groups are placed."""
-    sites = Sites()
+    host_choices = HostChoices()
     wanting = [(decision, wants) for decision in decisions if (wants := _wanting(decision))]
     leaving = _in_order_of_leaving(decisions) if wanting else []
     for decision, wants in wanting:
         group = decision.pool.group
         pool = index.pool(group)
         free, coming = chain(*pool.free.values()), chain(*pool.coming.values())
-        find_sites(sites, wants, free, coming, index.movable_for(group, leaving))
-    return sites
+        choose_hosts(host_choices, wants, free, coming, index.movable_for(group, leaving))
+    return host_choices
 
 
 def _wanting(decision: Decision) -> dict[int, int]:
@@ -152,12 +152,12 @@ def _in_order_of_leaving(decisions: Sequence[Decision]) -> list[JobView]:
     return [job for _, job in found]
 
 
-def _beside(pool: Pool, sites: Sites) -> Pool:
+def _beside(pool: Pool, host_choices: HostChoices) -> Pool:
     """The same without the free slots that are kept for jobs that need one host; who leaves one is away there."""
-    if not sites.kept_for:
+    if not host_choices.kept_for:
         return pool
-    moving = {job: sites.moving[job] for job in sites.moving.keys() & pool.held.keys()}
-    return _leaving(replace(pool, free=_less(pool.free, sites.kept)), moving)
+    moving = {job: host_choices.moving[job] for job in host_choices.moving.keys() & pool.held.keys()}
+    return _leaving(replace(pool, free=_less(pool.free, host_choices.kept)), moving)
 
 
 def _on_kinds(pool: Pool, kinds: Mapping[int, str]) -> Pool:
@@ -211,29 +211,29 @@ def _leaving(pool: Pool, moving: Mapping[int, Set[SlotRef]]) -> Pool:
     return replace(pool, held=held, away=away)
 
 
-def _mark_by_reservation(decision: Decision, placed: Mapping[int, Placed]) -> None:
-    for job in decision.above_part:
-        placed[job].above_part = bool(placed[job].claim)
+def _mark_by_reservation(decision: Decision, placed: Mapping[int, JobSlots]) -> None:
+    for job in decision.over_quota:
+        placed[job].over_quota = bool(placed[job].claim)
     if decision.reservation is not None:
         for job, rule in decision.reservation.filling.items():
-            placed[job].gives_way_to = decision.reservation.job if rule == "gives_way" else None
+            placed[job].backfilled_for = decision.reservation.job if rule == "gives_way" else None
 
 
 def _leave(
     pool: Pool, demand: Demand, target: int, yields: int, *, kept: tuple[SlotRef, ...], claim: Sequence[SlotRef]
-) -> Placed:
+) -> JobSlots:
     """Slots on hosts that take nothing new are kept only as long as the target is not reached without them; those that
     another group is to have, only as long as the minimum is not. `yields`: so many fewer are kept."""
     held, away = pool.held.get(demand.id, ()), pool.away.get(demand.id, ())
     if not away and len(kept) == len(held):
-        return Placed(target, held, tuple(claim), vacate=())
+        return JobSlots(target, held, tuple(claim), vacate=())
     needed = min(target, demand.min_slots) if demand.id in pool.displaced else target - yields
     leaving = choose_kept(away, needed - len(kept) - len(claim))
     vacate = tuple(sorted(set(held + away).difference(kept, leaving)))
-    return Placed(target, tuple(sorted(kept + leaving)), tuple(claim), vacate, leaving)
+    return JobSlots(target, tuple(sorted(kept + leaving)), tuple(claim), vacate, leaving)
 
 
-def handed_over(held: ByJob, placed: Mapping[int, Placed]) -> dict[int, list[SlotRef]]:
+def handed_over(held: ByJob, placed: Mapping[int, JobSlots]) -> dict[int, list[SlotRef]]:
     """Job -> what it vacates of the slots in service that it holds, in order. Only jobs that vacate any."""
     found = {}
     for job, slots in placed.items():

@@ -25,13 +25,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Literal
 
-__all__ = ["FILLS_AT_LEAST_SECONDS", "Reservation", "Rule", "Spoken", "reserve"]
+__all__ = ["FILLS_AT_LEAST_SECONDS", "Commitment", "Reservation", "Rule", "reserve"]
 
 #: Who gives way is not started for less: starting and stopping it would take longer than it trains.
 FILLS_AT_LEAST_SECONDS = 60.0
 
 #: Slots that nobody takes from their holder, and until when it has them at the most (Unix seconds; None: nobody knows).
-Spoken = tuple[int, float | None]
+Commitment = tuple[int, float | None]
 Rule = Literal["in_time", "beside", "gives_way"]
 
 
@@ -66,10 +66,10 @@ class Reservation:
         return self.at is None or self.at >= now + FILLS_AT_LEAST_SECONDS
 
 
-def reserve(job: int, slots: int, spoken: Iterable[Spoken], capacity: int) -> Reservation:
-    """Reserve so many of `capacity` slots, of which others hold those that are `spoken` for."""
+def reserve(job: int, slots: int, committed: Iterable[Commitment], capacity: int) -> Reservation:
+    """Reserve `slots` of `capacity` slots; `committed`: slots that others hold, each with its latest end."""
     free, ends = capacity, list[tuple[float, int]]()
-    for count, ends_at in spoken:
+    for count, ends_at in committed:
         free -= count
         if ends_at is not None and count:
             ends.append((ends_at, count))

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from operator import attrgetter
 
-from scheduling.policies.speedups import Prospect
+from scheduling.policies.speedups import JobScaling
 from scheduling.snapshot import JobView
 
 __all__ = ["Demand", "by_priority", "by_submission", "cheapest_first"]
@@ -33,7 +33,7 @@ class Demand:
     #: See `scheduling.snapshot.JobView`.
     lasts: float | None = None
     ends_at: float | None = None
-    gives_way_to: int | None = None
+    backfilled_for: int | None = None
     #: It may be stopped again for who is before it in line: it is elastic, and its group stops nobody too early.
     may_give_way: bool = False
     #: GPU-seconds of work since its last checkpoint, which are lost if it is stopped.
@@ -42,12 +42,12 @@ class Demand:
     continues: bool = True
     #: Under policy goodput: what GPUs are worth to an elastic job (`max_slots` is then the most that it is offered),
     #: GPU-seconds that it has used, and what it shall have by the plan before.
-    prospect: Prospect | None = None
+    scaling: JobScaling | None = None
     gpu_seconds: float = 0.0
     target: int | None = None
     #: Where there are several kinds of GPU: what those of each are worth to it, slots in service that it holds of each,
-    #: and the kind of the plan before; `prospect` is then of the kind that it shall have.
-    prospects: Mapping[str, Prospect] = field(default_factory=dict)
+    #: and the kind of the plan before; `scaling` is then of the kind that it shall have.
+    scalings: Mapping[str, JobScaling] = field(default_factory=dict)
     held_on: Mapping[str, int] = field(default_factory=dict)
     target_kind: str | None = None
 
@@ -66,22 +66,22 @@ class Demand:
     @property
     def settled_kind(self) -> str | None:
         """The kind of GPU of the plan before; where nobody says, the one that it has. None: several."""
-        if self.target_kind in self.prospects:
+        if self.target_kind in self.scalings:
             return self.target_kind
-        kinds = [kind for kind, count in self.held_on.items() if count and kind in self.prospects]
+        kinds = [kind for kind, count in self.held_on.items() if count and kind in self.scalings]
         return kinds[0] if len(kinds) == 1 else None
 
     def on(self, kind: str, slots: int) -> "Demand":
         """Once it is decided that it trains on so many GPUs of this kind."""
-        prospect = self.prospects[kind]
-        return replace(self, prospect=prospect, max_slots=max(slots, min(self.max_slots, prospect.most)))
+        scaling = self.scalings[kind]
+        return replace(self, scaling=scaling, max_slots=max(slots, min(self.max_slots, scaling.most)))
 
     def waiting_again(self, view: JobView) -> "Demand":
         """Once it is stopped."""
         least = view.min_slots if view.elastic else view.max_slots
         return replace(
             self, min_slots=least, max_slots=max(least, self.max_slots), running=False, held=0, protected=False,
-            limit=None, ends_at=None, gives_way_to=None, held_on={},
+            limit=None, ends_at=None, backfilled_for=None, held_on={},
         )  # fmt: skip
 
     def ends(self, now: float) -> float | None:

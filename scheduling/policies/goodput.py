@@ -18,7 +18,7 @@ from heapq import heapify, heappop, heappush, nsmallest
 from itertools import pairwise
 from typing import NamedTuple
 
-from scheduling.policies.speedups import Prospect
+from scheduling.policies.speedups import JobScaling
 from scheduling.snapshot import Aim
 
 __all__ = [
@@ -83,21 +83,21 @@ class Bid:
     #: What it has; None: it starts.
     has: int | None
     #: None: it gets its floor and no more.
-    prospect: Prospect | None
+    scaling: JobScaling | None
     #: Kind of GPU that it bids for; "" where there is one alone.
     kind: str = ""
 
     def utility(self, slots: int) -> float:
-        if self.prospect is None or not slots:
+        if self.scaling is None or not slots:
             return 0.0
-        speed = self.prospect.speedup(slots) * self._kept(self.prospect, slots)
+        speed = self.scaling.speedup(slots) * self._kept(self.scaling, slots)
         return round(self.weight * float(speed**self.power) / self.power, 12)
 
-    def _kept(self, prospect: Prospect, slots: int) -> float:
+    def _kept(self, scaling: JobScaling, slots: int) -> float:
         """k: what is left of the speed-up, with what the change costs."""
         if self.has is None or slots == self.has:
             return 1.0
-        cost = prospect.pause_seconds + max(0, slots - self.has) * prospect.start_seconds / slots
+        cost = scaling.pause_seconds + max(0, slots - self.has) * scaling.start_seconds / slots
         moved: float = (1.0 - BONUS) ** (1.0 / abs(self.power))
         return max(_LEAST_WORTH, moved - cost / _COST_SECONDS)
 
@@ -121,7 +121,7 @@ class Bid:
     @property
     def sizes(self) -> list[int]:
         """Sizes that it may get, from its floor on."""
-        offered = self.prospect.sizes if self.prospect is not None else ()
+        offered = self.scaling.sizes if self.scaling is not None else ()
         has = (self.has,) if self.has is not None else ()
         return sorted({self.floor, *(size for size in (*offered, *has) if self.floor < size <= self.most)})
 
@@ -178,7 +178,7 @@ def last_steps(bids: Iterable[Bid], shares: Mapping[int, int]) -> tuple[Step, ..
     found: dict[str, list[tuple[float, int, Step]]] = {}
     for order, bid in enumerate(bids):
         after = shares[bid.id]
-        if bid.prospect is not None and after > bid.floor:
+        if bid.scaling is not None and after > bid.floor:
             before = max(size for size in bid.sizes if size < after)
             worth = (bid.utility(after) - bid.utility(before)) / (after - before)
             found.setdefault(bid.kind, []).append((round(worth, 12), order, Step(bid.id, before, after, bid.kind)))
@@ -247,7 +247,7 @@ def _odd_size(bid: Bid, slots: int, spare: int, *, within_host: bool) -> int:
 
 
 def _host(bid: Bid) -> int:
-    return bid.prospect.host if bid.prospect is not None else 0
+    return bid.scaling.host if bid.scaling is not None else 0
 
 
 def _rounded_slope(before: tuple[int, float], after: tuple[int, float]) -> float:

@@ -175,8 +175,8 @@ def _prices(offers: Sequence[Offer], rooms: Mapping[str, int], spare: int) -> tu
         if worth < bound:
             best, bound = price, worth
         slots = options.slots[rows, found]
-        asked = np.bincount(options.kind[rows, found], weights=slots, minlength=len(kinds))
-        excess = (np.append(asked, slots.sum()) - room) / np.maximum(room, 1.0)
+        requested = np.bincount(options.kind[rows, found], weights=slots, minlength=len(kinds))
+        excess = (np.append(requested, slots.sum()) - room) / np.maximum(room, 1.0)
         price = price * np.exp(np.clip(excess, -1.0, 1.0) / (1.0 + step / _SLOWER_AFTER))
     return {kind: round(float(best[place] + best[-1]), 12) for place, kind in enumerate(kinds)}, bound
 
@@ -210,8 +210,8 @@ def _assigned(
 ) -> _Chosen:
     """The kind of each job: for some it is given, if that has room; of the others first who loses most on any other
     one. As many as it asks for at these prices if there is so much room; else its floor."""
-    asked = [_asked(offer, prices) for offer in offers]
-    order = sorted(range(len(offers)), key=lambda one: (offers[one].id not in given, -_regret(asked[one]), one))
+    requested = [_requested(offer, prices) for offer in offers]
+    order = sorted(range(len(offers)), key=lambda one: (offers[one].id not in given, -_regret(requested[one]), one))
     chosen: _Chosen = {}
     free, for_floors = Counter(rooms), Counter(rooms)
     for offer in offers:
@@ -224,7 +224,7 @@ def _assigned(
         if offer.only_kind is None:
             free.update(offer.held)
             for_floors.update(offer.held)
-        able = [ask for ask in asked[place] if for_floors[ask.kind] >= floor]
+        able = [ask for ask in requested[place] if for_floors[ask.kind] >= floor]
         # Of kinds that are worth the same, the one with most room.
         able.sort(key=lambda ask: (-ask.worth, -free[ask.kind], ask.kind))
         able.sort(key=lambda ask: ask.kind != wished and free[ask.kind] < ask.slots)
@@ -247,7 +247,7 @@ class _Ask(NamedTuple):
     slots: int
 
 
-def _asked(offer: Offer, prices: Mapping[str, float]) -> list[_Ask]:
+def _requested(offer: Offer, prices: Mapping[str, float]) -> list[_Ask]:
     """What it asks for of each kind, the best first."""
     found = []
     for kind, bid in offer.bids.items():
@@ -256,8 +256,8 @@ def _asked(offer: Offer, prices: Mapping[str, float]) -> list[_Ask]:
     return sorted(found, key=lambda ask: (-ask.worth, ask.kind))
 
 
-def _regret(asked: Sequence[_Ask]) -> float:
-    return asked[0].worth - asked[1].worth if len(asked) > 1 else inf
+def _regret(requested: Sequence[_Ask]) -> float:
+    return requested[0].worth - requested[1].worth if len(requested) > 1 else inf
 
 
 def _best(tried: Sequence[_Tried]) -> _Tried:

@@ -15,14 +15,14 @@ from dataclasses import dataclass, replace
 from itertools import chain, groupby
 from operator import attrgetter
 
-from scheduling.policies.backfill import Reservation, Rule, Spoken, reserve
+from scheduling.policies.backfill import Commitment, Reservation, Rule, reserve
 from scheduling.policies.demand import Demand, cheapest_first
 from scheduling.policies.goodput import Bid, GoodputDivision, bid_weight, goodput_division
 from scheduling.policies.gpu_kinds import Offer, division_of_kinds
 from scheduling.snapshot import GroupView
 
 __all__ = [
-    "SETTLED_SECONDS",
+    "TARGET_HOLD_SECONDS",
     "FairDivision",
     "Shares",
     "fair_division",
@@ -33,7 +33,7 @@ __all__ = [
 ]
 
 #: Under policy goodput, so long targets are kept while nothing happens.
-SETTLED_SECONDS = 10.0
+TARGET_HOLD_SECONDS = 10.0
 
 _PRIORITY = attrgetter("priority")
 
@@ -107,18 +107,18 @@ def _serve(
     given: Mapping[int, int],
     spare: int,
     capacity: int,
-    spoken: Iterable[Spoken] | None,
+    committed: Iterable[Commitment] | None,
     now: float,
 ) -> Shares:
     """Hand `spare` slots to the jobs of `line` in its order, to each all that it asks for, on top of what `given` says
     that they have.
 
     The first job that waits although it would fit into `capacity` has a reservation. Nobody behind it grows, and who
-    starts delays it in nothing. `spoken`: what others beside this line have; None: nobody behind it starts.
+    starts delays it in nothing. `committed`: what others beside this line have; None: nobody behind it starts.
     """
     result, spare, reservation = dict(given), max(0, spare), None
     for demand in line:
-        if reservation is not None and (not spare or spoken is None):
+        if reservation is not None and (not spare or committed is None):
             break
         is_stopped = demand.running and demand.id not in given
         if demand.running and reservation is not None:
@@ -127,8 +127,8 @@ def _serve(
         gets = has + min(demand.max_slots - has, spare)
         if is_stopped or (not demand.running and gets < demand.min_slots):  # who is stopped waits again in its place
             if reservation is None and demand.min_slots <= capacity:
-                own = _spoken(line, result, demand, now)
-                reservation = reserve(demand.id, demand.min_slots, chain(spoken or (), own), capacity)
+                own = _committed(line, result, demand, now)
+                reservation = reserve(demand.id, demand.min_slots, chain(committed or (), own), capacity)
             continue
         if reservation is not None:
             gets = reservation.admit(demand.id, demand.min_slots, gets, demand.ends(now))
@@ -138,7 +138,7 @@ def _serve(
     return Shares(result, reservation)
 
 
-def _spoken(line: Sequence[Demand], given: Mapping[int, int], first: Demand, now: float) -> Iterator[Spoken]:
+def _committed(line: Sequence[Demand], given: Mapping[int, int], first: Demand, now: float) -> Iterator[Commitment]:
     """Return slots of the others that are given any: all that they ask for, before the first that waits,
     for they grow before it starts."""
     is_before = True
@@ -164,14 +164,16 @@ def _by_priority_with_preemption(demands: Sequence[Demand], capacity: int, now: 
     for level, same in groupby(demands, key=_PRIORITY):
         equals = list(same)
         reserved -= sum(demand.least for demand in equals if demand.protected)
-        spoken = _spoken_beside(level, demands, given, now) if first is None else None
-        found = _among_equals(equals, capacity - reserved - sum(given.values()), capacity, spoken, now)
+        committed = _committed_beside(level, demands, given, now) if first is None else None
+        found = _among_equals(equals, capacity - reserved - sum(given.values()), capacity, committed, now)
         given |= found.slots
         first = first or found.reservation
     return Shares(given, first)
 
 
-def _spoken_beside(level: int, demands: Sequence[Demand], given: Mapping[int, int], now: float) -> Iterator[Spoken]:
+def _committed_beside(
+    level: int, demands: Sequence[Demand], given: Mapping[int, int], now: float
+) -> Iterator[Commitment]:
     """Return what jobs of this priority cannot have: slots of higher ones, and the least of protected lower ones."""
     for demand in demands:
         if demand.priority > level and demand.id in given:
@@ -181,7 +183,7 @@ def _spoken_beside(level: int, demands: Sequence[Demand], given: Mapping[int, in
 
 
 def _among_equals(
-    equals: Sequence[Demand], left: int, capacity: int, spoken: Iterable[Spoken] | None, now: float
+    equals: Sequence[Demand], left: int, capacity: int, committed: Iterable[Commitment] | None, now: float
 ) -> Shares:
     """Equals take nothing from each other: what they hold comes first, their growth and new jobs after it.
 
@@ -199,7 +201,7 @@ def _among_equals(
             more = max(0, min(demand.kept - given[demand.id], left))
             given[demand.id] += more
             left -= more
-    return _serve(equals, given, left, capacity, spoken, now)
+    return _serve(equals, given, left, capacity, committed, now)
 
 
 # --- fair share ------------------------------------------------------------------------------------------------------
@@ -293,7 +295,7 @@ def _floors(
         if 0 < need <= spare:
             least[demand.id] = demand.min_slots
             spare -= need
-    giving_way = [demand for demand in running if preemption and demand.may_give_way and demand.gives_way_to]
+    giving_way = [demand for demand in running if preemption and demand.may_give_way and demand.backfilled_for]
     reservation: Reservation | None = None
     idle = 0
     for demand in demands:
@@ -310,7 +312,7 @@ def _floors(
                 spare -= demand.min_slots
                 idle -= demand.min_slots if rule == "gives_way" else demand.max_slots
             continue
-        own = [one for one in giving_way if one.gives_way_to == demand.id]
+        own = [one for one in giving_way if one.backfilled_for == demand.id]
         if demand.min_slots <= spare + sum(least[one.id] for one in own):
             while spare < demand.min_slots:
                 spare += least.pop(own.pop().id)
@@ -320,12 +322,12 @@ def _floors(
             yielding = {one.id for one in own}
             floors = {job: count for job, count in least.items() if job not in yielding}
             # With preemption what is beyond the least is taken back at once.
-            spoken = (
+            committed = (
                 ((floors[d.id], d.ends(now)) for d in demands if d.id in floors)
                 if preemption
-                else _spoken(demands, floors, demand, now)
+                else _committed(demands, floors, demand, now)
             )
-            reservation = reserve(demand.id, demand.min_slots, spoken, capacity)
+            reservation = reserve(demand.id, demand.min_slots, committed, capacity)
             idle = capacity - sum(max(d.max_slots, least[d.id]) for d in demands if d.id in least)
     return least, reservation
 
@@ -349,8 +351,8 @@ def _by_goodput(
     least, reservation = _floors(demands, capacity, preemption=group.preemption, now=now)
     most = _most(demands, least, reservation, preemption=group.preemption)
     part = [demand for demand in demands if demand.id in least]
-    if (settled := _settled(group, part, least, most, capacity, now, rooms)) is not None:
-        return Shares(settled.shares, reservation, goodput=settled)
+    if (held_targets := _held_targets(group, part, least, most, capacity, now, rooms)) is not None:
+        return Shares(held_targets.shares, reservation, goodput=held_targets)
     if rooms is None:
         division = goodput_division([_bid(group, demand, least, most) for demand in part], capacity)
     else:
@@ -361,36 +363,36 @@ def _by_goodput(
 
 
 def _bid(group: GroupView, demand: Demand, least: Mapping[int, int], most: Mapping[int, int]) -> Bid:
-    prospect = demand.prospect
-    remaining = prospect.remaining_seconds if prospect is not None else None
+    scaling = demand.scaling
+    remaining = scaling.remaining_seconds if scaling is not None else None
     weight, power = bid_weight(group.aim, demand.priority, demand.gpu_seconds, remaining)
     has = demand.held if demand.running else None
     floor = least[demand.id]
-    return Bid(demand.id, weight, power, floor, max(floor, most[demand.id]), has, prospect)
+    return Bid(demand.id, weight, power, floor, max(floor, most[demand.id]), has, scaling)
 
 
 def _offer(group: GroupView, demand: Demand, least: Mapping[int, int], most: Mapping[int, int]) -> Offer:
     """Where nothing is taken from who runs, it stays on the kind that it has."""
     bid, has = _bid(group, demand, least, most), {kind: count for kind, count in demand.held_on.items() if count}
-    if not demand.prospects:
+    if not demand.scalings:
         return Offer({}, bid, has)
     stays = has.keys() if demand.running and not group.preemption else ()
     bids = {
         kind: replace(
             bid,
             kind=kind,
-            prospect=prospect,
-            most=max(bid.floor, min(bid.most, prospect.most)),
+            scaling=scaling,
+            most=max(bid.floor, min(bid.most, scaling.most)),
             has=has.get(kind, 0) if demand.running else None,
         )
-        for kind, prospect in demand.prospects.items()
+        for kind, scaling in demand.scalings.items()
         if not stays or (len(stays) == 1 and kind in stays)
     }
-    slowest = min(demand.prospects.values(), key=lambda prospect: prospect.speedup(1))
-    return Offer(bids, replace(bid, prospect=slowest), has)
+    slowest = min(demand.scalings.values(), key=lambda scaling: scaling.speedup(1))
+    return Offer(bids, replace(bid, scaling=slowest), has)
 
 
-def _settled(
+def _held_targets(
     group: GroupView,
     part: Sequence[Demand],
     least: Mapping[int, int],
@@ -400,7 +402,7 @@ def _settled(
     rooms: Mapping[str, int] | None,
 ) -> GoodputDivision | None:
     """The targets of the plan before, where nothing has happened since that they depend on. None: decide anew."""
-    if group.shared_at is None or now >= group.shared_at + SETTLED_SECONDS:
+    if group.shared_at is None or now >= group.shared_at + TARGET_HOLD_SECONDS:
         return None
     targets = {demand.id: demand.target or 0 for demand in part if demand.running}
     is_possible = all(least[job] <= target <= max(least[job], most[job]) for job, target in targets.items())

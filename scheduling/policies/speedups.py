@@ -27,14 +27,14 @@ from scheduling.snapshot import JobView, ProfileView
 __all__ = [
     "BEYOND_MEASURED",
     "KNEE",
+    "JobScaling",
     "Limit",
-    "Prospect",
     "Shape",
     "batch_of",
     "kind_of",
     "kind_of_most",
-    "prospect_of",
-    "prospects_of",
+    "scaling_of",
+    "scalings_of",
     "size_on",
     "sizes_within",
     "worths_of",
@@ -52,7 +52,7 @@ _MOST_APART = 4.0
 _FEW = 8
 _REMEMBERED = 8192
 
-#: Why a job gets no more than `Prospect.most`.
+#: Why a job gets no more than `JobScaling.most`.
 Limit = Literal["maximum", "knee", "profile", "hosts"]
 
 
@@ -68,7 +68,7 @@ class Shape:
 
 
 @dataclass(frozen=True, slots=True)
-class Prospect:
+class JobScaling:
     """Value of GPUs to one job."""
 
     #: On 1, 2, 3 ... GPUs, against one; as many entries as it can be given at most, or more.
@@ -102,7 +102,7 @@ def sizes_within(shape: Shape, least: int, most: int) -> tuple[int, ...]:
     return tuple(sorted(found | {least} if is_part else found | {least, most}))
 
 
-def prospect_of(job: JobView, shape: Shape, held: int, worth: float = 1.0) -> Prospect:
+def scaling_of(job: JobView, shape: Shape, held: int, worth: float = 1.0) -> JobScaling:
     """`held`: slots that it holds now, of this kind. `worth`: of a GPU of this kind, in those that speed-ups are
     against."""
     profile = job.profile
@@ -120,7 +120,7 @@ def prospect_of(job: JobView, shape: Shape, held: int, worth: float = 1.0) -> Pr
     remaining = None
     if profile is not None and profile.remaining_steps is not None and at_one:
         remaining = profile.remaining_steps / at_one
-    return Prospect(
+    return JobScaling(
         speedups=speedups if worth == 1.0 else tuple(round(speed * worth, 9) for speed in speedups),
         sizes=tuple(size for size in sizes if size <= most),
         most=most,
@@ -133,9 +133,9 @@ def prospect_of(job: JobView, shape: Shape, held: int, worth: float = 1.0) -> Pr
     )
 
 
-def prospects_of(
+def scalings_of(
     job: JobView, shapes: Sequence[Shape], held: Mapping[str, int], worths: Mapping[str, float]
-) -> dict[str, Prospect]:
+) -> dict[str, JobScaling]:
     """Kind of GPU -> its value to the job. `held`: slots that it holds now of each kind. `worths`: see `worths_of`."""
     first, known = shapes[0].kind, _at_one(job.profile)
     own = {
@@ -150,7 +150,7 @@ def prospects_of(
         remaining = job.profile.remaining_steps / known[kind] * worths.get(kind, 1.0)
     return {
         shape.kind: replace(
-            prospect_of(job, shape, held.get(shape.kind, 0), worths[shape.kind]), remaining_seconds=remaining
+            scaling_of(job, shape, held.get(shape.kind, 0), worths[shape.kind]), remaining_seconds=remaining
         )
         for shape in shapes
     }

@@ -3,37 +3,37 @@
 from collections import Counter
 from dataclasses import dataclass, replace
 
-from scheduling.policies.shares import SETTLED_SECONDS
+from scheduling.policies.shares import TARGET_HOLD_SECONDS
 from scheduling.snapshot import JobView, Snapshot
 
-__all__ = ["Settled", "settled"]
+__all__ = ["TargetHold", "hold_targets"]
 
 
 @dataclass(frozen=True)
-class Settled:
+class TargetHold:
     """Time of the last new decision of targets, and a digest of what they depended on."""
 
     at: float
     digest: int
 
 
-def settled(seen: Snapshot, before: Settled | None) -> tuple[Snapshot, Settled | None]:
+def hold_targets(snapshot: Snapshot, before: TargetHold | None) -> tuple[Snapshot, TargetHold | None]:
     """The snapshot, with the moment since which its groups under policy goodput keep their targets; and what to give
     with the next one. Work and measures move all the time: they count after ten seconds, all else at once."""
-    if all(group.policy != "goodput" for group in seen.groups):
-        return seen, None
-    digest = _digest(seen)
-    if before is None or before.digest != digest or not before.at <= seen.at < before.at + SETTLED_SECONDS:
-        return seen, Settled(seen.at, digest)
-    groups = (replace(group, shared_at=before.at) if group.policy == "goodput" else group for group in seen.groups)
-    return replace(seen, groups=tuple(groups)), before
+    if all(group.policy != "goodput" for group in snapshot.groups):
+        return snapshot, None
+    digest = _digest(snapshot)
+    if before is None or before.digest != digest or not before.at <= snapshot.at < before.at + TARGET_HOLD_SECONDS:
+        return snapshot, TargetHold(snapshot.at, digest)
+    groups = (replace(group, shared_at=before.at) if group.policy == "goodput" else group for group in snapshot.groups)
+    return replace(snapshot, groups=tuple(groups)), before
 
 
-def _digest(seen: Snapshot) -> int:
-    slots = Counter((slot.ref.host, slot.resource_groups, slot.claimable, slot.device) for slot in seen.slots)
-    return hash((seen.groups, frozenset(slots.items()), tuple(map(_asked, seen.jobs))))
+def _digest(snapshot: Snapshot) -> int:
+    slots = Counter((slot.ref.host, slot.resource_groups, slot.claimable, slot.device) for slot in snapshot.slots)
+    return hash((snapshot.groups, frozenset(slots.items()), tuple(map(_requested, snapshot.jobs))))
 
 
-def _asked(job: JobView) -> tuple[object, ...]:
+def _requested(job: JobView) -> tuple[object, ...]:
     measured = None if job.profile is None or not job.profile.parameters else job.profile.largest_ranks
     return job.id, job.group, job.state == "PENDING", job.min_slots, job.max_slots, job.priority, measured

@@ -27,9 +27,9 @@ from scheduling.snapshot import GroupView, SlotRef, SlotView
 __all__ = [
     "Alternative",
     "History",
-    "Known",
+    "KnownMeasures",
     "Outcome",
-    "Played",
+    "PlayResult",
     "RecordedJob",
     "Recording",
     "Scaling",
@@ -62,7 +62,7 @@ class Segment:
 
 
 @dataclass(frozen=True)
-class Known:
+class KnownMeasures:
     """Measures of a training, or of an earlier one of its model."""
 
     bounds: Bounds
@@ -105,7 +105,7 @@ class RecordedJob:
     ended_at: float | None = None
     #: How much of its work the segments are, 0..1. None: nobody knows, of one that did not end by itself.
     progress: float | None = None
-    known: Known | None = None
+    known: KnownMeasures | None = None
     costs: Costs | None = None
     #: From these moments on it held so many GPUs.
     held: tuple[tuple[float, int], ...] = ()
@@ -159,7 +159,7 @@ class Alternative:
 
 
 @dataclass(frozen=True)
-class Played:
+class PlayResult:
     jobs: tuple[Replayed, ...]
     held: tuple[Held, ...]
     cycles: int
@@ -173,7 +173,7 @@ class Recording:
     one GPU."""
 
     name: str
-    known: Known | None
+    known: KnownMeasures | None
     scaling: Scaling
     work: float = _ENDLESS
 
@@ -208,15 +208,15 @@ class Recording:
         return min(bisect_right(self.epoch_ends, progress), len(self.epoch_ends) - 1)
 
     @cached_property
-    def _seen(self) -> dict[tuple[str, Size, int], StepTime]:
+    def _computed(self) -> dict[tuple[str, Size, int], StepTime]:
         return {}
 
     def times_on(self, kind: str) -> Callable[[Placement, int], StepTime]:
         def found(placement: Placement, micro: int) -> StepTime:
-            asked = kind, Size(len(placement), sum(placement)), micro
-            if asked not in self._seen:
-                self._seen[asked] = self._step_time(*asked)
-            return self._seen[asked]
+            key = kind, Size(len(placement), sum(placement)), micro
+            if key not in self._computed:
+                self._computed[key] = self._step_time(*key)
+            return self._computed[key]
 
         return found
 
@@ -256,9 +256,9 @@ def play(
     *,
     clock: Callable[[], float],
     tick: Callable[[float], None],
-    told: Callable[[float, CycleResult | None], None] = lambda at, result: None,
-) -> Played:
-    """Play the window and what of it was not over then. `clock`, `tick` and `told` as of `World`."""
+    on_plan: Callable[[float, CycleResult | None], None] = lambda at, result: None,
+) -> PlayResult:
+    """Play the window and what of it was not over then. `clock`, `tick` and `on_plan` as of `World`."""
     pool_of = _pools(history, alternative.gpus)
     slots = pool_of(history.slots)
     there = {slot.ref for slot in slots}
@@ -272,14 +272,14 @@ def play(
         changes=[(at, _change(change, alternative, pool_of)) for at, change in history.changes],
         until=history.end + _LONGER * (history.end - history.start) + _AT_LEAST,
         tick=tick,
-        told=told,
+        on_plan=on_plan,
     )
     world.play(jobs)
     hosts, kind = _hosts(history.largest_pool), kind_of_most(slot.device for slot in history.largest_pool)
     alone = {
         job.id: _alone_seconds(job, hosts, kind) for job in jobs if job.physics.application.epoch_ends[-1] < _ENDLESS
     }
-    return Played(tuple(jobs), tuple(world.held), len(world.cycles), alone)
+    return PlayResult(tuple(jobs), tuple(world.held), len(world.cycles), alone)
 
 
 def _hosts(pool: Iterable[SlotView]) -> list[int]:
@@ -393,7 +393,7 @@ def _begun(job: RecordedJob, recording: Recording) -> tuple[Physics, Measured]:
     return physics, measured
 
 
-def _tell(measured: Measured, known: Known | None) -> None:
+def _tell(measured: Measured, known: KnownMeasures | None) -> None:
     """What was measured in the end, it knows from now on."""
     if known is not None:
         measured.points, measured.parameters = known.points, known.parameters

@@ -75,8 +75,8 @@ class Measured:
         ):
             return
         times = application.times_on(physics.kind)(placement, batch.micro)
-        compute = self._seen(max(times.step - times.sync, 1e-6) * physics.pace)
-        point = self._point(size, batch.micro, compute, max(compute, self._seen(times.step * physics.pace)))
+        compute = self._observed(max(times.step - times.sync, 1e-6) * physics.pace)
+        point = self._point(size, batch.micro, compute, max(compute, self._observed(times.step * physics.pace)))
         others = (one for one in self.points if (one.size, one.micro_batch) != (size, batch.micro))
         self.points = (*others, point)[-MOST_POINTS:]
         self.parameters = _fitted(self.points, self.parameters)
@@ -95,7 +95,7 @@ class Measured:
         compute, step = (median(column) for column in zip(*looks, strict=True))
         return Point(*size, micro, compute, step, _STEPS)
 
-    def _seen(self, value: float) -> float:
+    def _observed(self, value: float) -> float:
         return value if self.errors is None else self.errors.measured(value)
 
     def choose(self, physics: Physics) -> Batch:
@@ -104,7 +104,7 @@ class Measured:
         if self.parameters is None or not self.bounds.is_adaptive:
             return self._unknown(physics)
         noise = physics.application.noise(physics.batch.samples(physics.ranks), physics.epoch)
-        self.noise = NoiseScale(*map(self._seen, noise))
+        self.noise = NoiseScale(*map(self._observed, noise))
         size = Size(len(physics.placement), physics.ranks)
         found = best(self.parameters, self.bounds, self.noise, size)
         if not found.goodput:
@@ -119,21 +119,21 @@ class Measured:
         return fixed_batch(physics.application, max(self.bounds.batch_size, least), physics.ranks)
 
     def view(self, physics: Physics, *, pause_seconds: float, start_seconds: float) -> ProfileView | None:
-        told = {**self.others, self.kind: (self.points, self.parameters)}
-        parameters = {kind: known for kind, (_, known) in told.items() if known is not None}
+        by_kind = {**self.others, self.kind: (self.points, self.parameters)}
+        parameters = {kind: known for kind, (_, known) in by_kind.items() if known is not None}
         if not parameters:
             return None
         return ProfileView(
             bounds=self.bounds,
             parameters=parameters,
             noise=self.noise,
-            largest_ranks=max((point.ranks for points, _ in told.values() for point in points), default=1),
+            largest_ranks=max((point.ranks for points, _ in by_kind.values() for point in points), default=1),
             remaining_steps=max(0.0, physics.application.epoch_ends[-1] - physics.progress)
             if self.knows_its_end
             else None,
             pause_seconds=pause_seconds,
             start_seconds=start_seconds,
-            points=sum(len(points) for points, _ in told.values()),
+            points=sum(len(points) for points, _ in by_kind.values()),
         )
 
 

@@ -12,18 +12,18 @@ from typing import Annotated, NamedTuple
 
 import numpy as np
 
-from scheduling.replay.history import History, Played, RecordedJob
+from scheduling.replay.history import History, PlayResult, RecordedJob
 from scheduling.replay.world import Pool
 
 __all__ = [
     "BARS",
     "MOST",
     "Errors",
-    "Fate",
     "Figures",
+    "TrainingOutcome",
     "errors_of",
-    "fates",
     "held_by_job",
+    "outcomes",
     "played",
     "recorded",
     "summed",
@@ -67,7 +67,7 @@ class Errors(NamedTuple):
         return max(self) > MOST
 
 
-class Fate(NamedTuple):
+class TrainingOutcome(NamedTuple):
     """Fate of one training in one play."""
 
     job: int
@@ -79,45 +79,47 @@ class Fate(NamedTuple):
 
 def recorded(history: History, alone: Mapping[int, float], group: str | None = None) -> Figures:
     """group: only its trainings."""
-    fates = [_recorded_fate(job) for job in history.jobs]
-    return _figures(history, fates, [job.held for job in history.jobs], alone, group)
+    outcomes = [_recorded_outcome(job) for job in history.jobs]
+    return _figures(history, outcomes, [job.held for job in history.jobs], alone, group)
 
 
-def played(history: History, play: Played, group: str | None = None) -> Figures:
-    return _figures(history, fates(play), held_by_job(play).values(), play.alone, group)
+def played(history: History, play: PlayResult, group: str | None = None) -> Figures:
+    return _figures(history, outcomes(play), held_by_job(play).values(), play.alone, group)
 
 
-def fates(play: Played) -> list[Fate]:
+def outcomes(play: PlayResult) -> list[TrainingOutcome]:
     return [
-        Fate(job.id, job.started_at, job.ended_at, None if job.ended_at is None else job.ended_at - job.submitted_at)
+        TrainingOutcome(
+            job.id, job.started_at, job.ended_at, None if job.ended_at is None else job.ended_at - job.submitted_at
+        )
         for job in play.jobs
     ]
 
 
-def _recorded_fate(job: RecordedJob) -> Fate:
+def _recorded_outcome(job: RecordedJob) -> TrainingOutcome:
     seconds = None if job.ended_at is None else job.ended_at - job.submitted_at
-    return Fate(job.id, job.started_at, job.ended_at, seconds)
+    return TrainingOutcome(job.id, job.started_at, job.ended_at, seconds)
 
 
-def errors_of(history: History, play: Played) -> Errors:
+def errors_of(history: History, play: PlayResult) -> Errors:
     """Return the errors of a play of the same rules."""
     pairs = [
-        (fate.seconds, mine.seconds)
-        for job, mine in zip(history.jobs, fates(play), strict=True)
-        if job.is_counted and (fate := _recorded_fate(job)).seconds and mine.seconds is not None
+        (one.seconds, mine.seconds)
+        for job, mine in zip(history.jobs, outcomes(play), strict=True)
+        if job.is_counted and (one := _recorded_outcome(job)).seconds and mine.seconds is not None
     ]
-    true, seen = [one for one, _ in pairs if one], [one for _, one in pairs]
+    true, simulated = [one for one, _ in pairs if one], [one for _, one in pairs]
     in_use = summed(job.held for job in history.jobs), summed(held_by_job(play).values())
     window = history.start, history.end
     area = _area(in_use[0], *window)
     return Errors(
-        average=abs(fmean(seen) / fmean(true) - 1) if true else 0.0,
+        average=abs(fmean(simulated) / fmean(true) - 1) if true else 0.0,
         gpus=_area_between(*in_use, *window) / area if area else 0.0,
-        per_job=median(abs(mine / one - 1) for one, mine in zip(true, seen, strict=True)) if true else 0.0,
+        per_job=median(abs(mine / one - 1) for one, mine in zip(true, simulated, strict=True)) if true else 0.0,
     )
 
 
-def held_by_job(play: Played) -> dict[int, list[tuple[float, int]]]:
+def held_by_job(play: PlayResult) -> dict[int, list[tuple[float, int]]]:
     """Job -> GPUs that it held, over time."""
     found: dict[int, list[tuple[float, int]]] = {job.id: [] for job in play.jobs}
     for at, job, slots in play.held:
@@ -126,18 +128,22 @@ def held_by_job(play: Played) -> dict[int, list[tuple[float, int]]]:
 
 
 def _figures(
-    history: History, found: Sequence[Fate], held: Iterable[Steps], alone: Mapping[int, float], group: str | None
+    history: History,
+    found: Sequence[TrainingOutcome],
+    held: Iterable[Steps],
+    alone: Mapping[int, float],
+    group: str | None,
 ) -> Figures:
     own = [
-        (job, fate, steps)
-        for job, fate, steps in zip(history.jobs, found, held, strict=True)
+        (job, one, steps)
+        for job, one, steps in zip(history.jobs, found, held, strict=True)
         if group in (None, job.group)
     ]
-    counted = [fate for job, fate, _ in own if job.is_counted]
-    times = [fate.seconds for fate in counted if fate.seconds is not None]
+    counted = [one for job, one, _ in own if job.is_counted]
+    times = [one.seconds for one in counted if one.seconds is not None]
     submitted = {job.id: job.submitted_at for job in history.jobs}
-    waits = [fate.started_at - submitted[fate.job] for fate in counted if fate.started_at is not None]
-    slowdowns = [fate.seconds / alone[fate.job] for fate in counted if fate.seconds is not None and fate.job in alone]
+    waits = [one.started_at - submitted[one.job] for one in counted if one.started_at is not None]
+    slowdowns = [one.seconds / alone[one.job] for one in counted if one.seconds is not None and one.job in alone]
     used = _area(summed(steps for _, _, steps in own), history.start, history.end)
     return Figures(
         jobs=len(times),

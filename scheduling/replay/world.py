@@ -1,7 +1,7 @@
 """A cluster in which trainings come, run and end, and the product's own scheduler decides: the clock of events.
 
 Between events everybody trains on. A cycle of the scheduler is due when somebody comes or ends, when GPUs become free
-or are ready, and when a training knows itself better; the last at most each `SETTLED_SECONDS`, as in the product.
+or are ready, and when a training knows itself better; the last at most each `TARGET_HOLD_SECONDS`, as in the product.
 Plans are carried out as hosts do: only free GPUs are claimed; who gives GPUs back trains on with the rest after a
 pause, and then they are free; who grows trains on until its new ranks are ready, and then pauses.
 """
@@ -13,12 +13,12 @@ from itertools import groupby
 from math import inf, nextafter
 from typing import Literal, NamedTuple
 
-from scheduling.placement.slot_choice import Placed
-from scheduling.policies.shares import SETTLED_SECONDS
+from scheduling.placement.slot_choice import JobSlots
+from scheduling.policies.shares import TARGET_HOLD_SECONDS
 from scheduling.replay.measuring import Measured
 from scheduling.replay.physics import Physics
 from scheduling.replay.profiles import Placement
-from scheduling.schedule import CycleResult, decided
+from scheduling.schedule import CycleResult, run_cycle
 from scheduling.snapshot import GroupView, JobView, SlotRef, SlotView, Snapshot
 
 __all__ = ["Change", "Costs", "Held", "JobChange", "Pool", "Replayed", "Rules", "World"]
@@ -111,8 +111,8 @@ class Replayed:
     joining: frozenset[SlotRef] = frozenset()
     started_at: float | None = None
     ended_at: float | None = None
-    gives_way_to: int | None = None
-    above_part: bool = False
+    backfilled_for: int | None = None
+    over_quota: bool = False
     target: int | None = None
     target_kind: str | None = None
     #: Until when it has been played.
@@ -146,7 +146,7 @@ class World:
     #: Called with the moment of each event: may raise to end the play.
     tick: Callable[[float], None] = lambda now: None
     #: Called with what each cycle of the scheduler decided; None: nobody was there.
-    told: Callable[[float, CycleResult | None], None] = lambda at, result: None
+    on_plan: Callable[[float, CycleResult | None], None] = lambda at, result: None
     #: Wherever it changed, in order of time.
     held: list[Held] = field(default_factory=list)
     cycles: list[float] = field(default_factory=list)
@@ -323,7 +323,7 @@ class World:
     def _observe(self, job: Replayed) -> None:
         job.measured.observe(job.physics)
         if self._group(job).policy == "goodput":
-            self._wake(max(self.now, (self._shared_at or 0.0) + SETTLED_SECONDS))
+            self._wake(max(self.now, (self._shared_at or 0.0) + TARGET_HOLD_SECONDS))
 
     def _catch_up(self, job: Replayed) -> None:
         """Play it up to now."""
@@ -378,16 +378,16 @@ class World:
         for job in list(self._active.values()):
             self._catch_up(job)
         if not self._active:
-            self.told(self.now, None)
+            self.on_plan(self.now, None)
             return
         snapshot = self._snapshot()
         began = self.clock()
-        result = decided(snapshot)
+        result = run_cycle(snapshot)
         placed = result.placed
         self.cycles.append(self.clock() - began)
-        self.told(self.now, result)
+        self.on_plan(self.now, result)
         self._next_cycle = None
-        if self._shared_at is None or self.now >= self._shared_at + SETTLED_SECONDS:
+        if self._shared_at is None or self.now >= self._shared_at + TARGET_HOLD_SECONDS:
             self._shared_at = self.now
         for number in sorted(placed):
             self._carry_out(self._active[number], placed[number])
@@ -429,15 +429,15 @@ class World:
             started_at=job.started_at if job.slots else None,
             lasts=limit,
             ends_at=job.started_at + limit if limit and job.slots and job.started_at is not None else None,
-            gives_way_to=job.gives_way_to,
-            above_part=job.above_part,
+            backfilled_for=job.backfilled_for,
+            over_quota=job.over_quota,
             target=job.target,
             target_kind=job.target_kind,
             gpu_seconds=job.gpu_seconds,
             profile=job.measured.view(job.physics, pause_seconds=costs.pause, start_seconds=costs.join),
         )
 
-    def _carry_out(self, job: Replayed, placed: Placed) -> None:
+    def _carry_out(self, job: Replayed, placed: JobSlots) -> None:
         job.target, job.target_kind = placed.target, placed.kind
         if not placed.claim and not placed.vacate:
             return
@@ -445,7 +445,7 @@ class World:
         slots = tuple(sorted({*job.slots, *placed.claim}.difference(placed.vacate)))
         trained_on = set(job.slots) - job.joining
         if starts:
-            job.started_at, job.gives_way_to, job.above_part = self.now, placed.gives_way_to, placed.above_part
+            job.started_at, job.backfilled_for, job.over_quota = self.now, placed.backfilled_for, placed.over_quota
         job.slots = slots
         job.joining = frozenset() if starts else (job.joining | set(placed.claim)).intersection(slots)
         if placed.vacate:

@@ -49,7 +49,7 @@ class Decision:
     #: Jobs that wait because of that, or because they need one host, though their group has slots for them.
     held_back: frozenset[int] = frozenset()
     #: Jobs that start by that reservation.
-    above_part: frozenset[int] = frozenset()
+    over_quota: frozenset[int] = frozenset()
     #: What the group may have beside others on the same slots, or by its quota. None: it is alone and not limited.
     entitlement: GroupEntitlement | None = None
 
@@ -62,7 +62,7 @@ class Decision:
 def gives_way(decision: Decision, demand: Demand) -> bool:
     """Return whether the job is stopped for who has the reservation, once that one can start."""
     first = decision.reservation
-    return first is not None and (demand.gives_way_to == first.job or first.filling.get(demand.id) == "gives_way")
+    return first is not None and (demand.backfilled_for == first.job or first.filling.get(demand.id) == "gives_way")
 
 
 def decide(pool: Pool, room: int, *, beside_others: bool = False, held_back: frozenset[int] = frozenset()) -> Decision:
@@ -155,8 +155,8 @@ def _reclaim(
 
 def _limits(group: GroupView, running: Sequence[Demand], capacity: int) -> Mapping[int, int]:
     if group.policy in ("fairshare", "goodput"):
-        asked = [replace(demand, max_slots=max(demand.kept, demand.least)) for demand in running]
-        return fair_shares(asked, capacity, preemption=True)
+        requested = [replace(demand, max_slots=max(demand.kept, demand.least)) for demand in running]
+        return fair_shares(requested, capacity, preemption=True)
     limits = {demand.id: demand.least for demand in running}
     spare = capacity - sum(limits.values())
     for demand in running:

@@ -21,10 +21,17 @@ from dataclasses import replace
 from fractions import Fraction
 from functools import cached_property
 
-from scheduling.policies.backfill import Spoken, reserve
+from scheduling.policies.backfill import Commitment, reserve
 from scheduling.policies.demand import Demand
 from scheduling.sharing.decision import Decision, decide
-from scheduling.sharing.entitlement import Claimant, GroupEntitlement, SlotClass, deserved, whole, within_reach
+from scheduling.sharing.entitlement import (
+    Claimant,
+    GroupEntitlement,
+    SlotClass,
+    deserved,
+    in_whole_slots,
+    reachable_slots,
+)
 from scheduling.sharing.flow import Flow, flow
 from scheduling.sharing.pool import Pool, SlotIndex, confined, sharing_groups
 from scheduling.sharing.slot_classes import kind_of_class
@@ -57,10 +64,10 @@ class _Table:
         names = {group.resource_group for group in groups}
         self._sizes = {offered: size for offered, size in index.sizes.items() if offered & names}
         # What is free is told apart where each has its own part of it: last.
-        seen = index if len(self._sizes) == 1 else index.beside_free()
-        self._pools = {group.name: seen.pool(group) for group in groups}
+        view = index if len(self._sizes) == 1 else index.beside_free()
+        self._pools = {group.name: view.pool(group) for group in groups}
         self._claimants = {name: _claimant(pool, self._total(pool)) for name, pool in self._pools.items()}
-        self._within = within_reach(self._claimants.values(), self._sizes)
+        self._slot_flow = reachable_slots(self._claimants.values(), self._sizes)
         self._decisions: dict[str, Decision] = {}
         self._rooms: dict[str, int] = {}
         #: Group -> jobs that wait for another one's reservation, whatever their group has.
@@ -102,7 +109,7 @@ class _Table:
         """No job is stopped because one of its group was started on more than the group's part, but for what others own
         by quota."""
         for name, pool in self._pools.items():
-            if any(job.above_part and job.id in pool.held for job in pool.jobs):
+            if any(job.over_quota and job.id in pool.held for job in pool.jobs):
                 needed = sum(demand.least for demand in pool.demands if demand.running)
                 if needed <= self._claimants[name].most and self._fits_beside_quotas(name, needed):
                     self._claimants[name] = replace(self._claimants[name], least=needed)
@@ -137,8 +144,8 @@ class _Table:
         owned = {other: one.owned for other, one in self._claimants.items() if other != name}
         return self._are_there({**owned, name: needed})
 
-    def _are_there(self, asked: Mapping[str, int]) -> bool:
-        return Flow(self._reach(), self._sizes).ask(asked)
+    def _are_there(self, requested: Mapping[str, int]) -> bool:
+        return Flow(self._reach(), self._sizes).ask(requested)
 
     def _compensate(self, name: str, first: Demand) -> None:
         """Start it if that stops nobody; else keep for it what comes free."""
@@ -155,7 +162,7 @@ class _Table:
             self._rooms, self._decisions = dict(self._rooms), dict(self._decisions)
             self._share_out()
             if first.id in self._decisions[name].shares and self._stops_nobody_else(before[2]):
-                self._decisions[name] = replace(self._decisions[name], above_part=frozenset({first.id}))
+                self._decisions[name] = replace(self._decisions[name], over_quota=frozenset({first.id}))
                 return
             self._claimants, self._rooms, self._decisions = before
         self._keep_for(name, first)
@@ -166,8 +173,8 @@ class _Table:
     def _keep_for(self, name: str, first: Demand) -> None:
         """Let later jobs wait for the first in line, unless they delay nothing or use their group's quota."""
         near = [other for other in self._decisions if self._reaches_same(name, other)]
-        spoken = [one for other in near for one in _spoken(self._decisions[other], first)]
-        reservation = reserve(first.id, first.min_slots, spoken, self._total(self._pools[name]))
+        committed = [one for other in near for one in _committed(self._decisions[other], first)]
+        reservation = reserve(first.id, first.min_slots, committed, self._total(self._pools[name]))
         for other in near:
             decision, later = self._decisions[other], set[int]()
             quota_left = 0 if other == name else self._claimants[other].owned - _firm(decision, first)
@@ -197,7 +204,7 @@ class _Table:
         First with every job of fixed size where it is, because it would have to stop; only who lacks some then counts
         on slots of these. What is stopped in any case is held no more, or somebody else would have to leave for it.
         """
-        asked = {name: decision.used for name, decision in self._decisions.items()}
+        requested = {name: decision.used for name, decision in self._decisions.items()}
         stopped = {
             name: frozenset(pool.held) - self._decisions[name].shares.keys() - self._decisions[name].pinned
             for name, pool in self._pools.items()
@@ -209,22 +216,22 @@ class _Table:
         fixed = {name: self._index.classes_of(_staying(decision)) for name, decision in self._decisions.items()}
         taken = sum(fixed.values(), Counter[SlotClass]())
         beside_fixed = flow(
-            {name: count - fixed[name].total() for name, count in asked.items()},
+            {name: count - fixed[name].total() for name, count in requested.items()},
             self._reach(),
             {offered: size - taken[offered] for offered, size in self._sizes.items()},
-            {name: Counter(held[name]) - fixed[name] for name in asked},
+            {name: Counter(held[name]) - fixed[name] for name in requested},
         )
-        without_stops = {name: Counter(beside_fixed.at(name)) + fixed[name] for name in asked}
-        found = flow(asked, self._reach(), self._sizes, without_stops) if self._may_displace else beside_fixed
+        without_stops = {name: Counter(beside_fixed.at(name)) + fixed[name] for name in requested}
+        found = flow(requested, self._reach(), self._sizes, without_stops) if self._may_displace else beside_fixed
         for name, pool in self._pools.items():
             kept = None if self._index.kinds is None else held[name]
-            within = confined(self._index, pool, found.at(name), stopped[name], kept)
+            confined_pool = confined(self._index, pool, found.at(name), stopped[name], kept)
             before = self._decisions[name]
-            if not within.displaced and before.room == self._rooms[name]:
+            if not confined_pool.displaced and before.room == self._rooms[name]:
                 # Nobody moves, so nothing changes.
-                self._decisions[name] = replace(before, pool=within)
+                self._decisions[name] = replace(before, pool=confined_pool)
             else:
-                self._decisions[name] = self._decide_again(within, self._rooms[name])
+                self._decisions[name] = self._decide_again(confined_pool, self._rooms[name])
         if self._index.kinds is not None:
             self._choose_kinds(found, held, stopped)
 
@@ -269,9 +276,9 @@ class _Table:
         nobodys.update(own)
         nobodys.subtract(_of_classes(self._index, self._decisions[name], own, allotted))
 
-    def _decide_again(self, within: Pool, room: int) -> Decision:
-        before, decision = self._decisions[within.group.name], self._decide(within, room)
-        return replace(decision, above_part=before.above_part, shared_reservation=before.shared_reservation)
+    def _decide_again(self, confined_pool: Pool, room: int) -> Decision:
+        before, decision = self._decisions[confined_pool.group.name], self._decide(confined_pool, room)
+        return replace(decision, over_quota=before.over_quota, shared_reservation=before.shared_reservation)
 
     def _held_by_others(self, name: str, jobs: frozenset[int]) -> Mapping[SlotClass, int]:
         """Return slots of each class that the group holds beside these jobs."""
@@ -395,13 +402,13 @@ class _Table:
         return max(self._decisions[name].used, kept)
 
     def _parts(self, claimants: Mapping[str, Claimant]) -> dict[str, int]:
-        return whole(tuple(claimants.values()), self._deserved(claimants), self._sizes, self._within)
+        return in_whole_slots(tuple(claimants.values()), self._deserved(claimants), self._sizes, self._slot_flow)
 
     def _deserved(self, claimants: Mapping[str, Claimant]) -> dict[str, Fraction]:
         """See `entitlement`. Found once for the same claimants: nobody has to keep anything, most often."""
         ones = tuple(claimants.values())
         if ones not in self._found:
-            self._found[ones] = deserved(ones, self._sizes, self._within)
+            self._found[ones] = deserved(ones, self._sizes, self._slot_flow)
         return self._found[ones]
 
     def _reach(self) -> dict[str, Sequence[SlotClass]]:
@@ -437,10 +444,10 @@ def _waiting(decision: Decision, first: Demand, *, ahead: bool) -> list[Demand]:
 
 
 def _firm(decision: Decision, first: Demand) -> int:
-    return sum(slots for slots, _ in _spoken(decision, first))
+    return sum(slots for slots, _ in _committed(decision, first))
 
 
-def _spoken(decision: Decision, first: Demand) -> Iterator[Spoken]:
+def _committed(decision: Decision, first: Demand) -> Iterator[Commitment]:
     """Slots that its jobs keep: those that run, and those that start and come before the first that waits."""
     pool = decision.pool
     for job in decision.pinned:

@@ -25,12 +25,12 @@ from operator import itemgetter
 from scheduling.sharing.flow import Amount, Flow
 from scheduling.snapshot import limit_of
 
-__all__ = ["Claimant", "GroupEntitlement", "SlotClass", "Within", "deserved", "whole", "within_reach"]
+__all__ = ["Claimant", "GroupEntitlement", "SlotClass", "SlotFlow", "deserved", "in_whole_slots", "reachable_slots"]
 
 #: Slots that the same resource groups offer: these, of those that matter.
 SlotClass = frozenset[str]
 #: Who can have how many of which class, by resource group. Each question to it moves only the difference to the last.
-Within = Flow[str, SlotClass]
+SlotFlow = Flow[str, SlotClass]
 
 
 @dataclass(frozen=True)
@@ -98,45 +98,48 @@ class GroupEntitlement:
 Parts = dict[str, Fraction]
 
 
-def deserved(claimants: Sequence[Claimant], sizes: Mapping[SlotClass, int], within: Within | None = None) -> Parts:
-    """The exact part of each, by name. `sizes`: slots of each class. `within`: of these, from another question.
+def deserved(claimants: Sequence[Claimant], sizes: Mapping[SlotClass, int], slot_flow: SlotFlow | None = None) -> Parts:
+    """The exact part of each, by name. `sizes`: slots of each class. `slot_flow`: of these, from another question.
 
     A group whose part would be less than its `least` has that, and the others share what it leaves.
     """
-    kept, within = Parts(), within or within_reach(claimants, sizes)
+    kept, slot_flow = Parts(), slot_flow or reachable_slots(claimants, sizes)
     while True:
-        parts = _shared(claimants, kept, sizes, within)
+        parts = _shared(claimants, kept, sizes, slot_flow)
         violated = [one for one in claimants if parts[one.name] < one.least]
         if not violated:
             return parts
         kept |= {one.name: Fraction(one.least) for one in violated}
 
 
-def whole(
+def in_whole_slots(
     claimants: Sequence[Claimant],
     parts: Mapping[str, Fraction],
     sizes: Mapping[SlotClass, int],
-    within: Within | None = None,
+    slot_flow: SlotFlow | None = None,
 ) -> dict[str, int]:
-    """`parts` in whole slots. `within`: see `deserved`."""
-    result, within = {name: floor(part) for name, part in parts.items()}, within or within_reach(claimants, sizes)
-    asked = _by_resource_group(claimants, result)
-    within.ask(asked)
+    """`parts` in whole slots. `slot_flow`: see `deserved`."""
+    result, slot_flow = (
+        {name: floor(part) for name, part in parts.items()},
+        slot_flow or reachable_slots(claimants, sizes),
+    )
+    requested = _by_resource_group(claimants, result)
+    slot_flow.ask(requested)
     rests = {one.name: parts[one.name] % 1 for one in claimants}
     line = sorted(
         (one for one in claimants if rests[one.name]), key=lambda one: (-rests[one.name], one.since, one.name)
     )
     for one in line:
-        raised = asked[one.resource_group] + 1
-        if within.ask({one.resource_group: raised}):
-            asked[one.resource_group] = raised
+        raised = requested[one.resource_group] + 1
+        if slot_flow.ask({one.resource_group: raised}):
+            requested[one.resource_group] = raised
             result[one.name] += 1
         else:
-            within.ask({one.resource_group: asked[one.resource_group]})
+            slot_flow.ask({one.resource_group: requested[one.resource_group]})
     return result
 
 
-def within_reach(claimants: Iterable[Claimant], sizes: Mapping[SlotClass, int]) -> Within:
+def reachable_slots(claimants: Iterable[Claimant], sizes: Mapping[SlotClass, int]) -> SlotFlow:
     """Flow by resource group: instance groups on the same one have the same slots open to them."""
     reach: dict[str, list[SlotClass]] = {one.resource_group: [] for one in claimants}
     for offered in sizes:
@@ -146,13 +149,13 @@ def within_reach(claimants: Iterable[Claimant], sizes: Mapping[SlotClass, int]) 
 
 
 def _by_resource_group(claimants: Iterable[Claimant], parts: Mapping[str, Amount]) -> dict[str, Amount]:
-    asked: dict[str, Amount] = {}
+    requested: dict[str, Amount] = {}
     for one in claimants:
-        asked[one.resource_group] = asked.get(one.resource_group, 0) + parts[one.name]
-    return asked
+        requested[one.resource_group] = requested.get(one.resource_group, 0) + parts[one.name]
+    return requested
 
 
-def _shared(claimants: Sequence[Claimant], kept: Parts, sizes: Mapping[SlotClass, int], within: Within) -> Parts:
+def _shared(claimants: Sequence[Claimant], kept: Parts, sizes: Mapping[SlotClass, int], slot_flow: SlotFlow) -> Parts:
     level = {one.name: kept.get(one.name, Fraction(0)) for one in claimants}
     for tops, speeds in (
         ([one.asked_of_quota for one in claimants], [one.quota or 0 for one in claimants]),
@@ -164,7 +167,7 @@ def _shared(claimants: Sequence[Claimant], kept: Parts, sizes: Mapping[SlotClass
             for one, top, speed in zip(claimants, tops, speeds, strict=True)
         ]
         if any(rise.height for rise in rises):
-            level |= _raised(rises, sizes, within)
+            level |= _raised(rises, sizes, slot_flow)
     return level
 
 
@@ -186,27 +189,27 @@ class _Rise:
         return self.begins + (self.height if time is None else min(self.height, time * self.speed))
 
 
-def _raised(rises: Sequence[_Rise], sizes: Mapping[SlotClass, int], within: Within) -> Parts:
+def _raised(rises: Sequence[_Rise], sizes: Mapping[SlotClass, int], slot_flow: SlotFlow) -> Parts:
     """All rise, each at its speed, until it is at its top or nothing is left that it could have.
 
     First as if everything were open to all. Where that does not fit, those who cannot all have so much use up all that
     is open to them and stop before that moment, and the others stop after it, on the rest: each side alone is a smaller
     question of the same kind (Groenevelt 1991).
     """
-    level, questions = Parts(), [(rises, sizes, within)]
+    level, questions = Parts(), [(rises, sizes, slot_flow)]
     while questions:
-        rises, sizes, within = questions.pop()
+        rises, sizes, slot_flow = questions.pop()
         claimants = [rise.claimant for rise in rises]
         time = _when_full(sum(sizes.values()), rises)
         parts = {rise.claimant.name: rise.at(time) for rise in rises}
-        if within.ask(_by_resource_group(claimants, parts)):
+        if slot_flow.ask(_by_resource_group(claimants, parts)):
             level |= parts
             continue
-        stuck = within.starved()
+        stuck = slot_flow.starved()
         for side in (True, False):
             ones = [rise for rise in rises if (rise.claimant.resource_group in stuck) is side]
             there = {names: count for names, count in sizes.items() if names.isdisjoint(stuck) is not side}
-            questions.append((ones, there, within_reach((rise.claimant for rise in ones), there)))
+            questions.append((ones, there, reachable_slots((rise.claimant for rise in ones), there)))
     return level
 
 

@@ -30,7 +30,7 @@ class Flow(Generic[Asker, Place]):
         self._reach = reach
         #: Counts below are in parts of a slot: so many of them make one.
         self._unit = 1
-        self._asked = dict.fromkeys(reach, 0)
+        self._requested = dict.fromkeys(reach, 0)
         #: What each has at each place.
         self._amounts: dict[Asker, dict[Place, int]] = {asker: {} for asker in reach}
         #: What each lacks of what it asks for.
@@ -59,20 +59,20 @@ class Flow(Generic[Asker, Place]):
     def hold(self, asker: Asker, held: Mapping[Place, int], most: int) -> None:
         """It begins with up to `most` of these."""
         for place, count in held.items():
-            kept = min(count, most - self._asked[asker], self._spare[place])
+            kept = min(count, most - self._requested[asker], self._spare[place])
             self._add(asker, place, kept)
-            self._asked[asker] += kept
+            self._requested[asker] += kept
 
-    def ask(self, asked: Mapping[Asker, Amount]) -> bool:
+    def ask(self, requested: Mapping[Asker, Amount]) -> bool:
         """Serve these from now on with so much, as far as possible, each in turn; returns whether all have all.
 
         For one that gets more, others are moved from place to place, and keep their amount.
         """
-        self._count_in(lcm(self._unit, *(amount.denominator for amount in asked.values())))
-        for asker, amount in asked.items():
+        self._count_in(lcm(self._unit, *(amount.denominator for amount in requested.values())))
+        for asker, amount in requested.items():
             wanted = amount.numerator * (self._unit // amount.denominator)
-            self._unmet[asker] += wanted - self._asked[asker]
-            self._asked[asker] = wanted
+            self._unmet[asker] += wanted - self._requested[asker]
+            self._requested[asker] = wanted
             if self._unmet[asker] < 0:
                 self._give_back(asker)
         lacking = self._lacking()
@@ -82,7 +82,7 @@ class Flow(Generic[Asker, Place]):
 
     def most(self, asker: Asker, limit: int) -> int:
         """Return how much of `limit` it could have, if all others have what they ask for. Changes nobody's part."""
-        before = self._asked[asker]
+        before = self._requested[asker]
         assert self._unit == 1
         if self._lacking():
             self.ask({asker: 0})
@@ -96,11 +96,11 @@ class Flow(Generic[Asker, Place]):
 
         Everything that is open to any of them is used up by them. Empty: everybody has all.
         """
-        waiting, seen = self._lacking(), set[Place]()
+        waiting, visited = self._lacking(), set[Place]()
         found = set(waiting)
         while waiting:
-            places = set(self._reach[waiting.pop()]) - seen
-            seen |= places
+            places = set(self._reach[waiting.pop()]) - visited
+            visited |= places
             more = {one for place in places for one in self._users[place] if self._amounts[one].get(place)} - found
             found |= more
             waiting += more
@@ -108,7 +108,7 @@ class Flow(Generic[Asker, Place]):
 
     def served(self, askers: Iterable[Asker]) -> Fraction:
         """Return what these have together. Nobody could have more without another having less."""
-        return Fraction(sum(self._asked[asker] - self._unmet[asker] for asker in askers), self._unit)
+        return Fraction(sum(self._requested[asker] - self._unmet[asker] for asker in askers), self._unit)
 
     def at(self, asker: Asker) -> dict[Place, int]:
         """Return what it has at each place, as long as all have asked for whole amounts."""
@@ -120,7 +120,7 @@ class Flow(Generic[Asker, Place]):
         finer, self._unit = unit // self._unit, unit
         if finer == 1:
             return
-        self._asked, self._unmet = _times(finer, self._asked), _times(finer, self._unmet)
+        self._requested, self._unmet = _times(finer, self._requested), _times(finer, self._unmet)
         self._spare = _times(finer, self._spare)
         self._amounts = {asker: _times(finer, at) for asker, at in self._amounts.items()}
 
@@ -187,13 +187,13 @@ class Flow(Generic[Asker, Place]):
 
     def _measure(self) -> None:
         """Find all heights: from who can take more directly to whom these leave something, and so on."""
-        heights, height, seen = dict.fromkeys(self._reach, len(self._reach)), 0, set[Place]()
+        heights, height, visited = dict.fromkeys(self._reach, len(self._reach)), 0, set[Place]()
         level = {asker for asker in self._reach if self._open_to(asker) is not None}
         while level:
             heights |= dict.fromkeys(level, height)
             height += 1
-            left = {place for asker in level for place, amount in self._amounts[asker].items() if amount} - seen
-            seen |= left
+            left = {place for asker in level for place, amount in self._amounts[asker].items() if amount} - visited
+            visited |= left
             level = {other for place in left for other in self._users[place] if heights[other] > height}
         self._heights, self._blocked = heights, dict.fromkeys(heights, 0)
         self._at_height, self._raised = Counter(heights.values()), 0
@@ -250,16 +250,16 @@ class Flow(Generic[Asker, Place]):
 
 
 def flow(
-    asked: Mapping[Asker, int],
+    requested: Mapping[Asker, int],
     reach: Mapping[Asker, Sequence[Place]],
     sizes: Mapping[Place, int],
     held: Mapping[Asker, Mapping[Place, int]],
 ) -> Flow[Asker, Place]:
     """`held` is where they are to begin with; it is left only as far as others cannot be served otherwise."""
     found = Flow(reach, sizes)
-    for asker in asked:
-        found.hold(asker, held[asker], most=asked[asker])
-    found.ask(asked)
+    for asker in requested:
+        found.hold(asker, held[asker], most=requested[asker])
+    found.ask(requested)
     return found
 
 

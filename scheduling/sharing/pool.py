@@ -9,7 +9,7 @@ from operator import attrgetter
 from typing import Any, TypeVar
 
 from scheduling.policies.demand import Demand, by_priority, by_submission
-from scheduling.policies.speedups import Prospect, Shape, prospect_of, prospects_of, worths_of
+from scheduling.policies.speedups import JobScaling, Shape, scaling_of, scalings_of, worths_of
 from scheduling.sharing.entitlement import SlotClass
 from scheduling.sharing.slot_classes import (
     ByJob,
@@ -17,14 +17,14 @@ from scheduling.sharing.slot_classes import (
     SlotClasses,
     kind_of_class,
     resource_groups,
-    shelved,
     slot_class,
+    sort_slots,
 )
 from scheduling.snapshot import GroupView, JobView, SlotRef, Snapshot
 
 __all__ = [
-    "Left",
     "Pool",
+    "RemainingSlots",
     "SlotIndex",
     "confined",
     "index_slots",
@@ -125,25 +125,25 @@ class Pool:
             least = most = kept if running else job.max_slots
         elif job.id in self.displaced:
             kept += self.displaced[job.id]
-        prospect: Prospect | None = None
-        prospects: dict[str, Prospect] = {}
+        scaling: JobScaling | None = None
+        scalings: dict[str, JobScaling] = {}
         held_on: dict[str, int] = {}
         if self.kinds is not None:
             held_on = self.kind_counts(held)
         if self.shapes and job.elastic:
             if self.kinds is None:
-                prospect = prospect_of(job, self.shapes[0], kept)
+                scaling = scaling_of(job, self.shapes[0], kept)
             else:
-                prospects = prospects_of(job, self.shapes, held_on, self.worths)
-                prospect = max(prospects.values(), key=lambda one: one.most)
+                scalings = scalings_of(job, self.shapes, held_on, self.worths)
+                scaling = max(scalings.values(), key=lambda one: one.most)
             # Where nothing shrinks, neither does who has more than its knee.
-            most = max(least, prospect.most, 0 if self.group.preemption else min(kept, most))
+            most = max(least, scaling.most, 0 if self.group.preemption else min(kept, most))
         is_protected, may_give_way = job.id in self.protected, job.elastic and not self.group.minimum_run_seconds
         return Demand(
             job.id, job.priority, job.submitted_at, least, most, running, kept, is_protected,
-            None, job.lasts, job.ends_at, job.gives_way_to, may_give_way,
-            job.loses(len(held) + len(away), self.at), job.continues, prospect, job.gpu_seconds, job.target,
-            prospects, held_on, job.target_kind,
+            None, job.lasts, job.ends_at, job.backfilled_for, may_give_way,
+            job.loses(len(held) + len(away), self.at), job.continues, scaling, job.gpu_seconds, job.target,
+            scalings, held_on, job.target_kind,
         )  # fmt: skip
 
 
@@ -235,18 +235,18 @@ def index_slots(snapshot: Snapshot) -> SlotIndex:
     kinds = None
     if any(len(found) > 1 for found in shapes.values()):
         kinds = {slot.ref: slot.device for slot in snapshot.slots}
-    shelves = shelved(snapshot, groups, relevant, kinds)
-    kept = _kept_in_place(snapshot, groups, shelves.held, kinds)
-    found = sorted({*shelves.classes, *kept.values()}, key=sorted)
-    classes = SlotClasses(shelves.runs, kept) if len(found) > 1 else None
-    free, coming = dict(shelves.free), dict(shelves.coming)
+    sorted_slots = sort_slots(snapshot, groups, relevant, kinds)
+    kept = _kept_in_place(snapshot, groups, sorted_slots.held, kinds)
+    found = sorted({*sorted_slots.classes, *kept.values()}, key=sorted)
+    classes = SlotClasses(sorted_slots.runs, kept) if len(found) > 1 else None
+    free, coming = dict(sorted_slots.free), dict(sorted_slots.coming)
     sizes = {offered: 0 for offered in found if offered}
     for there in (free, coming):
         for offered, slots in there.items():
             sizes[offered] += _count(slots)
-    held_in: Mapping[str, Mapping[SlotClass, int]] = shelves.held_in
+    held_in: Mapping[str, Mapping[SlotClass, int]] = sorted_slots.held_in
     if kept:
-        held_in = {name: _by_class(held, classes, found) for name, held in shelves.held.items()}
+        held_in = {name: _by_class(held, classes, found) for name, held in sorted_slots.held.items()}
     for offered, count in chain.from_iterable(counts.items() for counts in held_in.values()):
         sizes[offered] += count
     offers: dict[str, list[SlotClass]] = defaultdict(list)
@@ -257,8 +257,8 @@ def index_slots(snapshot: Snapshot) -> SlotIndex:
         snapshot=snapshot,
         groups=groups,
         free=free,
-        held=shelves.held,
-        away=shelves.away,
+        held=sorted_slots.held,
+        away=sorted_slots.away,
         coming=coming,
         sizes=sizes,
         classes=classes,
@@ -370,7 +370,7 @@ def confined(
     return replace(pool, held=held, away=away, displaced=counts)
 
 
-class Left:
+class RemainingSlots:
     """Remainder of what is free and coming, while one group after the other counts on some of it."""
 
     def __init__(self, index: SlotIndex) -> None:

@@ -10,7 +10,16 @@ from operator import attrgetter
 from scheduling.sharing.entitlement import SlotClass
 from scheduling.snapshot import GroupView, SlotRef, Snapshot
 
-__all__ = ["ByJob", "Refs", "Shelves", "SlotClasses", "kind_of_class", "resource_groups", "shelved", "slot_class"]
+__all__ = [
+    "ByJob",
+    "Refs",
+    "SlotClasses",
+    "SortedSlots",
+    "kind_of_class",
+    "resource_groups",
+    "slot_class",
+    "sort_slots",
+]
 
 _BY_REF = attrgetter("ref")
 _BY_HOST = attrgetter("host")
@@ -53,7 +62,7 @@ class SlotClasses:
 
 
 @dataclass
-class Shelves:
+class SortedSlots:
     """See `scheduling.sharing.pool.SlotIndex`."""
 
     free: dict[SlotClass, dict[str, Refs]] = field(default_factory=lambda: defaultdict(dict))
@@ -67,12 +76,12 @@ class Shelves:
     classes: set[SlotClass] = field(default_factory=set)
 
 
-def shelved(
+def sort_slots(
     snapshot: Snapshot, groups: Iterable[GroupView], relevant: SlotClass, kinds: Mapping[SlotRef, str] | None
-) -> Shelves:
+) -> SortedSlots:
     """`relevant`: resource groups of the groups that count. With `kinds` slots of different ones are told apart."""
     # Very many slots come by here: what can be found out once for a row of them is not asked for each.
-    shelves = Shelves()
+    sorted_slots = SortedSlots()
     home_of = {group.name: group.resource_group for group in groups}
     group_of = {job.id: job.group for job in snapshot.jobs if job.state != "PENDING"}
     held, away = defaultdict[int, list[SlotRef]](list), defaultdict[int, list[SlotRef]](list)
@@ -84,30 +93,30 @@ def shelved(
         if key not in class_of:
             class_of[key] = slot_class(relevant.intersection(names), rest)
         refs, offered = tuple(map(_BY_REF, there)), class_of[key] if claimable else _NOWHERE
-        shelves.runs.append((refs[0], offered))
+        sorted_slots.runs.append((refs[0], offered))
         group = group_of.get(holder)
         if holder is None:
             if offered:
-                _shelve_free(shelves.free[offered], refs)
+                _add_free(sorted_slots.free[offered], refs)
         elif group is None or vacating:
             if offered:
                 coming[offered][holder] += refs
         elif home_of[group] in offered:
             held[holder] += refs
-            shelves.held_in[group][offered] += len(refs)
+            sorted_slots.held_in[group][offered] += len(refs)
         else:
             away[holder] += refs
     for holder in sorted(held):
-        shelves.held[group_of[holder]][holder] = tuple(held[holder])
+        sorted_slots.held[group_of[holder]][holder] = tuple(held[holder])
     for holder in sorted(away):
-        shelves.away[group_of[holder]][holder] = tuple(away[holder])
+        sorted_slots.away[group_of[holder]][holder] = tuple(away[holder])
     for offered, ending in coming.items():
-        shelves.coming[offered] = {holder: tuple(ending[holder]) for holder in sorted(ending)}
-    shelves.classes.update(class_of.values())
-    return shelves
+        sorted_slots.coming[offered] = {holder: tuple(ending[holder]) for holder in sorted(ending)}
+    sorted_slots.classes.update(class_of.values())
+    return sorted_slots
 
 
-def _shelve_free(free: dict[str, Refs], refs: Refs) -> None:
+def _add_free(free: dict[str, Refs], refs: Refs) -> None:
     rows = ((refs[0].host, refs),) if refs[0].host == refs[-1].host else groupby(refs, key=_BY_HOST)
     for host, there in rows:
         free[host] = free.get(host, ()) + tuple(there)

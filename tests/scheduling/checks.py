@@ -135,7 +135,7 @@ def _may_stop(snapshot: Snapshot, plan: Plan, job: JobView, line: JobPlan) -> bo
     gets = {line.job for line in plan.jobs if line.target}
     if line.reason.code == PlanReason.GAVE_WAY:
         assert job.elastic
-        return job.gives_way_to in gets
+        return job.backfilled_for in gets
     higher = [j for j in snapshot.jobs if j.group == job.group and j.priority > job.priority and j.id in gets]
     return group.policy == "priority" and group.preemption and bool(higher)
 

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from jobs.messages import text_of
 from scheduling.forecast import Forecast, Span, Work, expected_starts, forecast
-from scheduling.preview import Fate, preview, with_changes, with_job
-from scheduling.schedule import decided, schedule
+from scheduling.preview import TargetChange, preview, with_changes, with_job
+from scheduling.schedule import run_cycle, schedule
 from scheduling.snapshot import Snapshot
 from tests.scheduling.cluster import (
     Policy,
@@ -33,7 +33,7 @@ FULL = hold(slots(4, 4), {"h1:0-3": 1, "h2:0-3": 1})
 @thorough
 @given(snapshots())
 def test_one_jobs_line_alone_is_its_line_of_the_plan(snapshot: Snapshot) -> None:
-    result = decided(snapshot)
+    result = run_cycle(snapshot)
     assert tuple(result.line(job) for job in sorted(result.placed)) == schedule(snapshot).jobs
 
 
@@ -51,7 +51,9 @@ def test_a_new_jobs_preview_is_the_next_plan(snapshot: Snapshot, data: st.DataOb
     plan = cluster.cycle()
     assert seen.line == lines(plan)[50]
     changed = [line for line in plan.jobs if line.job != 50 and line.target != without[line.job]]
-    assert list(seen.others) == [Fate(line.job, without[line.job], line.target, line.preempt) for line in changed]
+    assert list(seen.others) == [
+        TargetChange(line.job, without[line.job], line.target, line.preempt) for line in changed
+    ]
     if seen.then is not None:
         assert seen.then in [lines(cluster.cycle())[50].reason for _ in range(2)]
 
@@ -75,7 +77,7 @@ def test_a_changes_preview_is_the_next_plan(snapshot: Snapshot, data: st.DataObj
 def test_who_waits_for_gpus_that_are_given_back_reads_why_it_will_have_them() -> None:
     snapshot = Snapshot(0.0, (group(),), FULL, (running(job(1)),))
     seen = preview(snapshot, with_job(snapshot, job(2)), 2)
-    assert (seen.line.target, seen.line.slots, seen.others) == (4, (), (Fate(1, 8, 4, False),))
+    assert (seen.line.target, seen.line.slots, seen.others) == (4, (), (TargetChange(1, 8, 4, False),))
     assert text_for(seen.line) == "Waits: 4 of 4 GPUs are being given back by T1."
     assert seen.then is not None
     assert text_of(seen.then.params) == "4 of 8 GPUs: T1 has the same priority (5000)."
@@ -86,7 +88,7 @@ def exactly(gpu_seconds: float, seconds: float) -> Work:
 
 
 def foreseen(snapshot: Snapshot, number: int, works: dict[int, Work]) -> Forecast:
-    return forecast(decided(snapshot).decision(number), number, works)
+    return forecast(run_cycle(snapshot).decision(number), number, works)
 
 
 @pytest.mark.parametrize("policy", ["fifo", "priority", "fairshare"])
@@ -120,7 +122,7 @@ def test_limits_say_when_it_starts_at_the_latest_as_its_reservation_does() -> No
     queue = Snapshot(
         0.0, (group(),), hold(slots(4, 4), {"h1:0-3": 1}), (*jobs, job(4, least=8, elastic=False, lasts=5.0))
     )
-    decision = decided(queue).decision(2)
+    decision = run_cycle(queue).decision(2)
     assert decision.reservation is not None
     assert (decision.reservation.job, decision.reservation.at) == (2, 60.0)
     found = expected_starts(decision, {})
@@ -142,7 +144,7 @@ def test_each_of_ten_thousand_that_wait_has_its_start() -> None:
     waiting = tuple(job(number, least=8) for number in range(2, 10_000))
     queue = Snapshot(0.0, (group(),), FULL, (running(job(1, least=8)), *waiting))
     works = {number: exactly(8.0, 1.0) for number in range(1, 10_000)}
-    result = decided(queue)
+    result = run_cycle(queue)
     assert result.queues == {"g": [view.id for view in waiting]}
     found = expected_starts(result.decision(2), works)
     assert len(found) == len(waiting)
@@ -152,13 +154,13 @@ def test_each_of_ten_thousand_that_wait_has_its_start() -> None:
 
 def test_who_has_a_higher_priority_is_before_others_in_the_queue() -> None:
     jobs = (running(job(1, least=8)), job(2, 3000, least=8), job(3, 7000, least=8), job(4, 3000, least=8))
-    result = decided(Snapshot(0.0, (group(),), FULL, jobs))
+    result = run_cycle(Snapshot(0.0, (group(),), FULL, jobs))
     assert list(result.queues.values()) == [[3, 2, 4]]
     assert expected_starts(result.decision(2), {}) == {}
 
 
 def test_who_starts_with_the_plan_is_in_no_queue() -> None:
-    result = decided(Snapshot(0.0, (group(),), slots(4), (job(1, least=4), job(2, least=4))))
+    result = run_cycle(Snapshot(0.0, (group(),), slots(4), (job(1, least=4), job(2, least=4))))
     assert list(result.queues.values()) == [[2]]
 
 
@@ -173,7 +175,7 @@ def test_work_shrinks_as_it_is_done() -> None:
 def test_the_queue_starts_each_job_when_it_is_foreseen_alone(snapshot: Snapshot, data: st.DataObject) -> None:
     seconds = {view.id: float(data.draw(st.integers(1, 50))) for view in snapshot.jobs}
     works = {number: exactly(8 * length, length) for number, length in seconds.items()}
-    result = decided(snapshot)
+    result = run_cycle(snapshot)
     for decision, _ in result.groups:
         found = expected_starts(decision, works)
         for demand in decision.pool.demands:
@@ -195,7 +197,7 @@ def test_a_played_cluster_starts_the_job_when_it_was_foreseen(snapshot: Snapshot
     lengths = {view.id: float(data.draw(st.integers(1, 50)) * 10 + view.id) for view in snapshot.jobs}
     works = {number: Work((1e-9, 1e12), (seconds, seconds)) for number, seconds in lengths.items()}
     works = {number: Work((1e6, 1e6 * 1e-6), work.seconds) for number, work in works.items()}
-    seen = forecast(decided(snapshot).decision(50), 50, works)
+    seen = forecast(run_cycle(snapshot).decision(50), 50, works)
 
     cluster, now, left = SimulatedCluster(snapshot), 0.0, dict(lengths)
     while True:

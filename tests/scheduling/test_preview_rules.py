@@ -6,7 +6,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from scheduling.preview import Fate, compare, with_group
+from scheduling.preview import TargetChange, compare, with_group
 from scheduling.snapshot import GroupView, JobView, Snapshot
 from tests.scheduling.cluster import Policy, SimulatedCluster, group, hold, job, running, slots, targets
 from tests.scheduling.strategies import snapshots
@@ -23,26 +23,26 @@ SHARED = Snapshot(
 
 
 @pytest.mark.parametrize(
-    ("policy", "preemption", "fates", "moves"),
+    ("policy", "preemption", "changes", "moves"),
     [
         ("fairshare", True, (), 0),
         ("fairshare", False, (), 0),
         ("fifo", True, (), 0),
         ("priority", False, (), 0),
-        ("priority", True, (Fate(1, 3, 0, True), Fate(2, 5, 8, False)), 3),
+        ("priority", True, (TargetChange(1, 3, 0, True), TargetChange(2, 5, 8, False)), 3),
     ],
 )
 def test_another_policy_over_two_trainings(
-    policy: Policy, preemption: bool, fates: tuple[Fate, ...], moves: int
+    policy: Policy, preemption: bool, changes: tuple[TargetChange, ...], moves: int
 ) -> None:
     seen = compare(SHARED, with_group(SHARED, group(policy, preemption=preemption)))
-    assert (seen.fates, seen.moves) == (fates, moves)
+    assert (seen.changes, seen.moves) == (changes, moves)
 
 
 @thorough
 @given(snapshots())
 def test_the_same_rules_change_nothing(snapshot: Snapshot) -> None:
-    assert compare(snapshot, snapshot).fates == ()
+    assert compare(snapshot, snapshot).changes == ()
 
 
 @thorough
@@ -51,16 +51,16 @@ def test_it_is_the_next_plan_with_the_rules_and_without(
     snapshot: Snapshot, policy: Policy, preemption: bool, quota: int | None
 ) -> None:
     changed = with_group(snapshot, replace(snapshot.groups[0], policy=policy, preemption=preemption, quota=quota))
-    fates = {fate.job: fate for fate in compare(snapshot, changed).fates}
+    changes = {change.job: change for change in compare(snapshot, changed).changes}
 
     before, after = (SimulatedCluster(each).cycle() for each in (snapshot, changed))
     stopped = {line.job for line in after.jobs if line.preempt}
     for view in snapshot.jobs:
         wanted = targets(before)[view.id], targets(after)[view.id]
-        assert (view.id in fates) == (wanted[0] != wanted[1])
-        if fate := fates.get(view.id):
-            assert (fate.before, fate.after) == wanted
-            assert fate.stops == (view.id in stopped)
+        assert (view.id in changes) == (wanted[0] != wanted[1])
+        if change := changes.get(view.id):
+            assert (change.before, change.after) == wanted
+            assert change.stops == (view.id in stopped)
 
 
 def test_a_group_is_changed_by_its_name() -> None:
@@ -77,4 +77,4 @@ def test_a_training_of_fixed_size_ends_where_it_is() -> None:
     elsewhere = tuple(replace(slot, resource_groups=("there",)) for slot in slots(0, 4))
     snapshot = Snapshot(at=100.0, groups=(group(),), slots=(*hold(slots(4), {"h1:0-3": 1}), *elsewhere), jobs=(fixed,))
     seen = compare(snapshot, with_group(snapshot, group(rg="there")))
-    assert (seen.fates, seen.moves) == ((), 0)
+    assert (seen.changes, seen.moves) == ((), 0)

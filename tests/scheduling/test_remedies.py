@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from insights.why import Term, remedy_text, terms
 from scheduling.preview import with_changes
 from scheduling.remedies import remedies
-from scheduling.schedule import decided, schedule
+from scheduling.schedule import run_cycle, schedule
 from scheduling.snapshot import Snapshot
 from tests.scheduling.cluster import Policy, group, hold, job, lines, running, slots
 from tests.scheduling.strategies import snapshots
@@ -34,7 +34,7 @@ def test_every_remedy_is_true_by_the_scheduler(snapshot: Snapshot) -> None:
 
 
 def line(snapshot: Snapshot, number: int) -> list[int]:
-    return [demand.id for demand in decided(snapshot).decision(number).pool.demands if not demand.running]
+    return [demand.id for demand in run_cycle(snapshot).decision(number).pool.demands if not demand.running]
 
 
 def place(snapshot: Snapshot, number: int) -> int:

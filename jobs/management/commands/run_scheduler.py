@@ -21,8 +21,8 @@ from jobs.control.plans import Leadership, LeadershipLost, apply
 from jobs.control.queues import KnownLengths, QueueWriter
 from jobs.control.snapshots import snapshot
 from jobs.control.time_limits import enforce_limits
-from scheduling.policies.target_hold import Settled, settled
-from scheduling.schedule import decided
+from scheduling.policies.target_hold import TargetHold, hold_targets
+from scheduling.schedule import run_cycle
 from scheduling.snapshot import Snapshot
 
 __all__ = ["Command", "Scheduler"]
@@ -51,7 +51,7 @@ class Scheduler:
         self._cycle = 0
         self._known = KnownLengths({}, datetime.min.replace(tzinfo=UTC))
         self._queues = QueueWriter()
-        self._settled: Settled | None = None
+        self._target_hold: TargetHold | None = None
         self._now_and_then = (
             (Interval(RESEND_SECONDS), resend_outstanding),
             *((Interval(task.every_seconds), task.send) for task in periodic_tasks()),
@@ -80,8 +80,8 @@ class Scheduler:
         give_up_halts(now)
         watch_gangs(now)
         enforce_limits(now)
-        seen, self._settled = settled(snapshot(now, self._cycle), self._settled)
-        result = decided(self._with_forecasts(seen, now))
+        seen, self._target_hold = hold_targets(snapshot(now, self._cycle), self._target_hold)
+        result = run_cycle(self._with_forecasts(seen, now))
         plan = result.plan()
         for group in plan.groups:
             prices = group.prices or group.price

@@ -92,15 +92,15 @@ def test_the_kind_of_gpu_that_a_job_shall_have_is_kept(cluster: Cluster, submit:
 
 def test_a_start_on_reserved_slots_knows_to_whom_it_gives_way(cluster: Cluster, submit: Submit) -> None:
     first, job = submit(name="first"), submit()
-    apply(Plan((line(job, "gpu-host-1:0", gives_way_to=first.pk, above_part=True),)), 1)
+    apply(Plan((line(job, "gpu-host-1:0", backfilled_for=first.pk, over_quota=True),)), 1)
     [view] = [view for view in snapshot(timezone.now()).jobs if view.id == job.pk]
-    assert (view.gives_way_to, view.above_part) == (first.pk, True)
+    assert (view.backfilled_for, view.over_quota) == (first.pk, True)
     stops = Explanation(PlanReason.GAVE_WAY, {"message": "closed", "group": "g"})
     [held] = refs("gpu-host-1:0")
     apply(Plan((line(job, slots=(), target=0, vacate=(held,), preempt=True, reason=stops),)), 1)
     cluster.settle()
     job = Job.objects.get(pk=job.pk)
-    assert (job.state, job.reason_code, job.run.gives_way_to) == (JobState.PENDING, PlanReason.GAVE_WAY, None)
+    assert (job.state, job.reason_code, job.run.backfilled_for) == (JobState.PENDING, PlanReason.GAVE_WAY, None)
 
 
 def test_a_lost_race_leaves_the_job_as_it_was(cluster: Cluster, submit: Submit) -> None:

@@ -23,7 +23,7 @@ from jobs.management.commands.run_scheduler import Scheduler
 from jobs.models import AllocationPoint, GroupQueue, InstanceGroup, Job, QueuedJob, SchedulerLease
 from jobs.states import JobState
 from scheduling.forecast import expected_starts
-from scheduling.schedule import decided
+from scheduling.schedule import run_cycle
 from tests.factories import InstanceGroupFactory, JobFactory, set_job
 from tests.jobs.cluster import Cluster
 from tests.jobs.conftest import Submit
@@ -287,5 +287,5 @@ def test_who_lost_the_lead_writes_no_queue(waiting: list[Job], plans: Plans) -> 
     now = timezone.now()
     epoch = SchedulerLease.objects.get_or_create(pk=1, defaults={"epoch": 7})[0].epoch
     with pytest.raises(LeadershipLost):
-        QueueWriter().write(decided(snapshot(now)), KnownLengths({}, now), epoch - 1)
+        QueueWriter().write(run_cycle(snapshot(now)), KnownLengths({}, now), epoch - 1)
     assert order() == []

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 
 from scheduling.forecast import Span, forecast
-from scheduling.placement.one_host import Sites, find_sites
+from scheduling.placement.one_host import HostChoices, choose_hosts
 from scheduling.plan import PlanReason
-from scheduling.schedule import decided, schedule
+from scheduling.schedule import run_cycle, schedule
 from scheduling.sharing.pool import too_large_for_hosts
 from scheduling.snapshot import JobView, SlotRef, Snapshot
 from tests.scheduling.checks import check_plan
@@ -51,18 +51,18 @@ def refs(places: str) -> list[SlotRef]:
 def test_fewest_move_then_most_is_free_then_the_host_is_the_tightest(
     count: int, free: str, coming: str, movable: str, kept: str | None, moving: str
 ) -> None:
-    sites = Sites()
-    find_sites(sites, {1: count}, refs(free), refs(coming), [(9, ref) for ref in refs(movable)])
-    assert sites.kept_for == ({} if kept is None else {1: tuple(refs(kept))})
-    assert sites.moving[9] == set(refs(moving))
+    host_choices = HostChoices()
+    choose_hosts(host_choices, {1: count}, refs(free), refs(coming), [(9, ref) for ref in refs(movable)])
+    assert host_choices.kept_for == ({} if kept is None else {1: tuple(refs(kept))})
+    assert host_choices.moving[9] == set(refs(moving))
 
 
 def test_what_one_takes_of_a_host_is_there_for_no_other() -> None:
-    sites = Sites()
+    host_choices = HostChoices()
     movable = [(8, ref) for ref in refs("a23")]
-    find_sites(sites, {1: 9, 2: 3, 3: 2}, refs("a0"), refs("a1"), movable)
-    assert sites.kept_for == {2: (SlotRef("a", 0),)}
-    assert sites.moving == {8: {SlotRef("a", 2)}}
+    choose_hosts(host_choices, {1: 9, 2: 3, 3: 2}, refs("a0"), refs("a1"), movable)
+    assert host_choices.kept_for == {2: (SlotRef("a", 0),)}
+    assert host_choices.moving == {8: {SlotRef("a", 2)}}
 
 
 def test_no_host_has_room_where_there_is_none() -> None:
@@ -186,7 +186,7 @@ def test_nobody_says_when_at_the_latest_so_many_are_on_one_host() -> None:
     ends = running(job(1, least=4, most=4, elastic=False, ends_at=100.0))
     jobs = (ends, running(job(2, least=4, most=4)), whole(3, 4))
     snapshot = Snapshot(0.0, (group(),), hold(slots(4, 4), {"h1:0-3": 1, "h2:0-3": 2}), jobs)
-    seen = forecast(decided(snapshot).decision(3), 3, {}).start
+    seen = forecast(run_cycle(snapshot).decision(3), 3, {}).start
     assert seen is not None
     assert seen.latest is None
     line = lines(schedule(snapshot))[3]
@@ -194,4 +194,4 @@ def test_nobody_says_when_at_the_latest_so_many_are_on_one_host() -> None:
     assert "reserved_at" not in line.reason.params
     anywhere = replace(snapshot, jobs=(*jobs[:2], replace(jobs[2], one_host=False)))
     assert lines(schedule(anywhere))[3].reason.params["reserved_at"] == 100
-    assert forecast(decided(anywhere).decision(3), 3, {}).start == Span(0.0, 100.0)
+    assert forecast(run_cycle(anywhere).decision(3), 3, {}).start == Span(0.0, 100.0)

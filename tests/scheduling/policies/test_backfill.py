@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from scheduling.forecast import Work, informed
+from scheduling.forecast import Work, with_forecasts
 from scheduling.plan import PlanReason
 from scheduling.schedule import schedule
 from scheduling.sharing.division import WAITED_SECONDS
@@ -96,7 +96,7 @@ def test_nothing_is_said_of_a_reservation_that_nobody_knows_the_time_of() -> Non
 def test_an_elastic_job_fills_the_hole_and_gives_way() -> None:
     cluster = half_taken(job(3))
     plan = lines(cluster.cycle())
-    assert (len(plan[3].claim), plan[3].gives_way_to, plan[3].reason.params["fills"]) == (4, 2, "gives_way")
+    assert (len(plan[3].claim), plan[3].backfilled_for, plan[3].reason.params["fills"]) == (4, 2, "gives_way")
     cluster.settle()
     cluster.end(1)
     plan = lines(cluster.cycle())
@@ -214,9 +214,9 @@ def test_more_than_its_groups_part_starts_where_elastic_ones_can_shrink() -> Non
     cluster.settle()
     assert (len(cluster.held(1)), len(cluster.held(2))) == (6, 2)
     [view] = [view for view in cluster.snapshot.jobs if view.id == 1]
-    assert view.above_part
-    started = next(line for plan in cluster.plans for line in plan.jobs if line.above_part)
-    assert (started.job, started.reason.params["above_part"]) == (1, 4)
+    assert view.over_quota
+    started = next(line for plan in cluster.plans for line in plan.jobs if line.over_quota)
+    assert (started.job, started.reason.params["over_quota"]) == (1, 4)
 
 
 def test_it_waits_for_five_minutes_first() -> None:
@@ -349,7 +349,7 @@ _SUBMITTED = attrgetter("submitted_at")
 
 
 def _is_above(cluster: SimulatedCluster, number: int) -> bool:
-    return any(view.id == number and view.above_part for view in cluster.snapshot.jobs)
+    return any(view.id == number and view.over_quota for view in cluster.snapshot.jobs)
 
 
 # --- forecasts -------------------------------------------------------------------------------------------------------
@@ -361,6 +361,6 @@ def test_forecasts_count_with_their_error_where_limits_are_later() -> None:
     waiting, limited = fixed(2, 4), fixed(3, 4, lasts=60.0)
     held = replace(running(fixed(1, 4)), ends_at=NOW + 5_000)
     seen = Snapshot(NOW, (group(),), slots(4, 4), (held, waiting, limited, fixed(4, 4)))
-    found = informed(seen, dict.fromkeys((1, 2, 3), work), at=NOW).jobs
+    found = with_forecasts(seen, dict.fromkeys((1, 2, 3), work), at=NOW).jobs
     assert [job.lasts for job in found] == [None, 120.0, 60.0, None]
     assert [job.ends_at for job in found] == [1_140.0, None, None, None]

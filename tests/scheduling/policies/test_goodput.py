@@ -11,8 +11,8 @@ from tidepool.goodput.model import Bounds, NoiseScale, Size, ThroughputParameter
 
 from scheduling.plan import PlanReason
 from scheduling.policies.goodput import BONUS, Bid, bid_weight, goodput_division
-from scheduling.policies.speedups import KNEE, Prospect, Shape, prospect_of, sizes_within
-from scheduling.policies.target_hold import settled
+from scheduling.policies.speedups import KNEE, JobScaling, Shape, scaling_of, sizes_within
+from scheduling.policies.target_hold import hold_targets
 from scheduling.schedule import schedule
 from scheduling.snapshot import Aim, JobView, ProfileView, SlotView, Snapshot
 from tests.scheduling.checks import check_plan
@@ -122,11 +122,11 @@ def test_a_job_gains_nothing_by_what_it_says_under_used() -> None:
 
 @pytest.mark.parametrize("aim", ["soon", "even", "used"])
 def test_staying_is_worth_the_same_part_of_utility_under_each_aim(aim: Aim) -> None:
-    prospect = replace(
-        prospect_of(job(1, most=4, profile=profile(0.01)), Shape((4,)), 0), pause_seconds=0.0, start_seconds=0.0
+    scaling = replace(
+        scaling_of(job(1, most=4, profile=profile(0.01)), Shape((4,)), 0), pause_seconds=0.0, start_seconds=0.0
     )
     weight, power = bid_weight(aim, 5000, 0.0, None)
-    new, moved = (Bid(1, weight, power, 1, 4, has, prospect).utility(2) for has in (None, 1))
+    new, moved = (Bid(1, weight, power, 1, 4, has, scaling).utility(2) for has in (None, 1))
     assert moved < new
     assert max(moved / new, new / moved) == pytest.approx(1 / (1 - BONUS), rel=1e-6)
 
@@ -180,10 +180,10 @@ def test_news_is_decided_about_at_once_and_measures_after_ten_seconds() -> None:
     there = hold(slots(4, 4), {"h1:0": 1, "h2:0-3": 2})
     jobs = (running(trains(1)), running(trains(2)))
     first = Snapshot(at=100.0, groups=(group("goodput"), group("fifo", name="other")), slots=there, jobs=jobs)
-    seen, state = settled(first, None)
+    seen, state = hold_targets(first, None)
     assert seen == first
     worked = replace(first, at=105.0, jobs=tuple(replace(one, gpu_seconds=9.0) for one in jobs))
-    seen, state = settled(worked, state)
+    seen, state = hold_targets(worked, state)
     assert [one.shared_at for one in seen.groups] == [100.0, None]
     for news in (
         replace(worked, at=110.0),
@@ -197,14 +197,14 @@ def test_news_is_decided_about_at_once_and_measures_after_ten_seconds() -> None:
         replace(worked, jobs=(replace(worked.jobs[0], state="PENDING"), worked.jobs[1])),
         replace(worked, jobs=(replace(worked.jobs[0], profile=None), worked.jobs[1])),
     ):
-        assert settled(news, state)[0] == news
+        assert hold_targets(news, state)[0] == news
     unmeasured = [
         replace(worked, jobs=(replace(worked.jobs[0], profile=profile(parameters={}, largest_ranks=most)),))
         for most in (1, 2)
     ]
-    assert settled(unmeasured[1], settled(unmeasured[0], None)[1])[0] != unmeasured[1]
+    assert hold_targets(unmeasured[1], hold_targets(unmeasured[0], None)[1])[0] != unmeasured[1]
     other = replace(first, groups=(group("fifo"),))
-    assert settled(other, state) == (other, None)
+    assert hold_targets(other, state) == (other, None)
 
 
 def drawn_bids(draw: Random, capacity: int) -> list[Bid]:
@@ -214,9 +214,9 @@ def drawn_bids(draw: Random, capacity: int) -> list[Bid]:
         known = profile(draw.choice([0.001, 0.01, 0.1]), bounds=Bounds(64, draw.choice([None, 1024])))
         known = replace(known, noise=NoiseScale(draw.choice([10.0, 1000.0]), 1.0))
         held = draw.choice([0, 1, 2, 4])
-        prospect = prospect_of(job(number, most=capacity, profile=known), shape, held)
+        scaling = scaling_of(job(number, most=capacity, profile=known), shape, held)
         weight, power = bid_weight(draw.choice(["soon", "even"]), draw.choice([1000, 5000]), draw.random() * 1e4, None)
-        bids.append(Bid(number, weight, power, 1, prospect.most, held or None, prospect))
+        bids.append(Bid(number, weight, power, 1, scaling.most, held or None, scaling))
     return bids
 
 
@@ -270,8 +270,8 @@ def test_small_worlds_are_divided_as_well_as_by_trying_everything() -> None:
 
 def test_a_profile_that_lies_gains_little() -> None:
     lying = profile(parameters={"": ThroughputParameters(1.0, 1.0, 0.0, 0.0, 0.0, 0.0, 1.0)}, bounds=Bounds(8))
-    prospect = prospect_of(job(1, most=8, profile=lying), Shape((8,)), 1)
-    assert all(speed <= 1.1 * count for count, speed in enumerate(prospect.speedups, start=1))
+    scaling = scaling_of(job(1, most=8, profile=lying), Shape((8,)), 1)
+    assert all(speed <= 1.1 * count for count, speed in enumerate(scaling.speedups, start=1))
 
 
 def test_the_figures_of_a_reason_can_be_recomputed() -> None:
@@ -283,16 +283,16 @@ def test_the_figures_of_a_reason_can_be_recomputed() -> None:
         params = line.reason.params
         if params["message"] != "goodput":
             continue
-        mine = prospect_of(jobs[line.job - 1], shape, 4)
+        mine = scaling_of(jobs[line.job - 1], shape, 4)
         assert params["faster"] == gain_of(mine, line.target, params["next"])
         [other] = params["others"]
-        theirs = prospect_of(jobs[other["job"] - 1], shape, 4)
+        theirs = scaling_of(jobs[other["job"] - 1], shape, 4)
         has = found[other["job"]]
         assert params["other_faster"] == gain_of(theirs, has - params["other_more"], has)
 
 
-def gain_of(prospect: Prospect, before: int, after: int) -> int:
-    return round((prospect.speedup(after) / prospect.speedup(before) - 1) * 100)
+def gain_of(scaling: JobScaling, before: int, after: int) -> int:
+    return round((scaling.speedup(after) / scaling.speedup(before) - 1) * 100)
 
 
 def test_growing_and_shrinking_say_so() -> None:

@@ -11,7 +11,7 @@ from tidepool.goodput.model import Bounds, ThroughputParameters
 from scheduling.plan import PlanReason
 from scheduling.policies.goodput import Bid, bid_weight
 from scheduling.policies.gpu_kinds import Offer, division_of_kinds
-from scheduling.policies.speedups import Shape, prospects_of, worths_of
+from scheduling.policies.speedups import Shape, scalings_of, worths_of
 from scheduling.schedule import schedule
 from scheduling.snapshot import JobView, ProfileView, SlotView, Snapshot
 from tests.scheduling.checks import check_plan
@@ -91,8 +91,8 @@ def test_the_sentence_compares_with_another_kind() -> None:
     snapshot = Snapshot(at=0.0, groups=(group("goodput", aim="even"),), slots=there, jobs=(view,))
     line = lines(schedule(snapshot))[1]
     shapes = (Shape((4,), "A100"), Shape((4,), "T4"))
-    prospects = prospects_of(view, shapes, {"T4": 4}, worths_of([view], shapes))
-    faster = round((prospects["A100"].speedup(4) / prospects["T4"].speedup(4) - 1) * 100)
+    scalings = scalings_of(view, shapes, {"T4": 4}, worths_of([view], shapes))
+    faster = round((scalings["A100"].speedup(4) / scalings["T4"].speedup(4) - 1) * 100)
     assert line.reason.code == PlanReason.MOVED_FOR_GOODPUT
     assert line.kind == "A100"
     assert (line.reason.params["kind_faster"], line.reason.params["kind_assumed"]) == (faster, False)
@@ -106,11 +106,11 @@ def test_who_was_not_measured_on_a_kind_is_taken_to_be_as_others_are() -> None:
     assert worths["T4"] == 1
     assert 3 < worths["A100"] < 4
     for view in (trains(3, on="T4"), trains(4, on="")):
-        prospects = prospects_of(view, shapes, {}, worths)
-        assert prospects["A100"].speedup(1) == pytest.approx(worths["A100"] * prospects["T4"].speedup(1))
+        scalings = scalings_of(view, shapes, {}, worths)
+        assert scalings["A100"].speedup(1) == pytest.approx(worths["A100"] * scalings["T4"].speedup(1))
     # Measured on the other kind alone: one GPU of that is worth as much.
-    prospects = prospects_of(trains(5, on="A100"), shapes, {}, worths)
-    assert prospects["A100"].speedup(1) == pytest.approx(worths["A100"])
+    scalings = scalings_of(trains(5, on="A100"), shapes, {}, worths)
+    assert scalings["A100"].speedup(1) == pytest.approx(worths["A100"])
     assert worths_of([trains(3, on="T4")], shapes) == {"T4": 1.0, "A100": 1.0}
 
 
@@ -121,7 +121,7 @@ def test_a_profile_that_lies_of_one_kind_gains_little() -> None:
     assert lying.profile is not None
     parameters = lying.profile.parameters | {"A100": ThroughputParameters(1e-9, 1e-9, 1e-9, 0.0, 1e-9, 0.0, 1.0)}
     lying = replace(lying, profile=replace(lying.profile, parameters=parameters))
-    assert prospects_of(lying, shapes, {}, worths)["A100"].speedup(1) == 8.0
+    assert scalings_of(lying, shapes, {}, worths)["A100"].speedup(1) == 8.0
 
 
 def test_what_remains_is_the_same_whatever_it_was_measured_on() -> None:
@@ -130,9 +130,9 @@ def test_what_remains_is_the_same_whatever_it_was_measured_on() -> None:
     view = trains(1, on="A100")
     assert view.profile is not None
     view = replace(view, profile=replace(view.profile, remaining_steps=1000.0))
-    found = {kind: one.remaining_seconds for kind, one in prospects_of(view, shapes, {}, worths).items()}
+    found = {kind: one.remaining_seconds for kind, one in scalings_of(view, shapes, {}, worths).items()}
     assert found["T4"] == found["A100"]
-    at_one = prospects_of(view, (Shape((4,), "A100"),), {}, {"A100": 1.0})["A100"].remaining_seconds
+    at_one = scalings_of(view, (Shape((4,), "A100"),), {}, {"A100": 1.0})["A100"].remaining_seconds
     assert at_one is not None
     assert found["T4"] == pytest.approx(3 * at_one)
 
@@ -291,8 +291,8 @@ def drawn(draw: Random) -> tuple[list[Offer], dict[str, int]]:
         held = {draw.choice(list(rooms)): draw.choice([1, 2])} if draw.random() < 0.5 else {}
         weight, power = bid_weight(draw.choice(["soon", "even"]), draw.choice([1000, 5000]), 100.0, None)
         bids = {
-            kind: Bid(view.id, weight, power, 1, prospect.most, held.get(kind, 0) if held else None, prospect, kind)
-            for kind, prospect in prospects_of(view, shapes, held, worths).items()
+            kind: Bid(view.id, weight, power, 1, scaling.most, held.get(kind, 0) if held else None, scaling, kind)
+            for kind, scaling in scalings_of(view, shapes, held, worths).items()
         }
         offers.append(Offer(bids, bids[next(iter(rooms))], held))
     return offers, rooms

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from scheduling.plan import Plan
-from scheduling.schedule import decided
+from scheduling.schedule import run_cycle
 from scheduling.snapshot import GroupView, JobView, SlotRef, SlotView, Snapshot
 from tests.scheduling.checks import check_plan
 from tests.scheduling.cluster import SimulatedCluster, slots
@@ -77,7 +77,7 @@ def _starts_behind(before: Snapshot, plan: Plan, group: GroupView) -> Iterator[t
     ones use what a higher one cannot start on, since it takes that back at any time."""
     targets = {line.job: line.target for line in plan.jobs}
     running = {slot.held_by for slot in before.slots if not slot.vacating}
-    capacities = {decision.pool.group.name: decision.capacity for decision, _ in decided(before).groups}
+    capacities = {decision.pool.group.name: decision.capacity for decision, _ in run_cycle(before).groups}
     has_levels = group.policy == "priority" and group.preemption
     first: dict[int, int] = {}
     for job in _line(group, [job for job in before.jobs if job.group == group.name]):

@@ -54,7 +54,7 @@ def test_who_cannot_continue_is_stopped_last() -> None:
     assert (plan[2].preempt, plan[2].reason.params["continues"]) == (True, False)
 
 
-def test_of_equal_priorities_the_cheapest_gives_way_to_a_higher_one() -> None:
+def test_of_equal_priorities_the_cheapest_backfilled_for_a_higher_one() -> None:
     policy = (group("priority"),)
     jobs = (fixed(1, 10.0, name="g"), fixed(2, 500.0, name="g"), job(9, 9000, least=4, most=4))
     assert targets(schedule(Snapshot(NOW, policy, HALVES, jobs))) == {1: 0, 2: 4, 9: 4}

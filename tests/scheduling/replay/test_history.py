@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from tidepool.goodput.model import Bounds, NoiseScale, Point, ThroughputParameters
 
-from scheduling.replay.history import Alternative, History, Known, Played, RecordedJob, Segment, play
+from scheduling.replay.history import Alternative, History, KnownMeasures, PlayResult, RecordedJob, Segment, play
 from scheduling.replay.outcome import errors_of, played, recorded
 from scheduling.replay.world import Costs, JobChange, Pool
 from scheduling.snapshot import GroupView, SlotRef, SlotView
@@ -46,11 +46,11 @@ def history(*jobs: RecordedJob, gpus: int = 4, **changes: object) -> History:
     return replace(usual, **changes)  # type: ignore[arg-type]
 
 
-def again(past: History, **alternative: object) -> Played:
+def again(past: History, **alternative: object) -> PlayResult:
     return play(past, Alternative(**alternative), "none", clock=lambda: 0.0, tick=lambda now: None)  # type: ignore[arg-type]
 
 
-def ends(found: Played) -> dict[int, float | None]:
+def ends(found: PlayResult) -> dict[int, float | None]:
     return {one.id: one.ended_at for one in found.jobs}
 
 
@@ -65,7 +65,7 @@ def test_the_same_rules_take_as_long_as_it_took() -> None:
 
 
 def test_half_the_gpus_take_twice_as_long_where_more_help() -> None:
-    known = Known(Bounds(400), PERFECT, (Point(1, 4, 100, 1.0, 1.0, 50),))
+    known = KnownMeasures(Bounds(400), PERFECT, (Point(1, 4, 100, 1.0, 1.0, 50),))
     past = history(job(1, 100.0, known=known))
     assert ends(again(past))[1] == pytest.approx(106.0)
     assert ends(again(past, gpus=2))[1] == pytest.approx(206.0, rel=1e-3)
@@ -73,7 +73,7 @@ def test_half_the_gpus_take_twice_as_long_where_more_help() -> None:
 
 
 #: On "slow" a step takes a second on four GPUs, on "fast" half of that.
-KINDS = Known(
+KINDS = KnownMeasures(
     Bounds(400),
     PERFECT,
     (Point(1, 4, 100, 1.0, 1.0, 50),),
@@ -118,7 +118,7 @@ def test_a_training_that_changes_hosts_goes_on_at_their_speed() -> None:
 FLAT = ThroughputParameters(1.0, 0.0, 1e-8, 1e-8, 1e-8, 1e-8, 1.0)
 #: At first a step of more samples is worth no more; from the twentieth on it is worth what its samples are.
 GROWING = ((0.0, NoiseScale(1e-6, 1.0)), (20.0, NoiseScale(1e6, 1.0)))
-ADAPTS = Known(Bounds(100, 400), FLAT, (Point(1, 2, 50, 1.0, 1.0, 50),), NoiseScale(1e6, 1.0), GROWING)
+ADAPTS = KnownMeasures(Bounds(100, 400), FLAT, (Point(1, 2, 50, 1.0, 1.0, 50),), NoiseScale(1e6, 1.0), GROWING)
 
 
 def test_noise_follows_progress_and_not_the_hour() -> None:
@@ -142,7 +142,7 @@ def test_who_was_there_before_goes_on_in_its_phase() -> None:
 
 def test_one_whose_sizes_were_measured_by_another_training_begins_where_it_was() -> None:
     refs = tuple(slot.ref for slot in slots(4))
-    there = job(1, 60.0, submitted_at=-60.0, slots=refs, before=1, known=Known(Bounds(400), PERFECT))
+    there = job(1, 60.0, submitted_at=-60.0, slots=refs, before=1, known=KnownMeasures(Bounds(400), PERFECT))
     found = again(history(replace(there, segments=(Segment(60.0, (4,)), Segment(60.0, (4,))))))
     assert ends(found)[1] == pytest.approx(61.0)
 
@@ -212,6 +212,6 @@ def test_unfinished_ones_are_played_and_not_counted() -> None:
 def test_moments_may_be_unix_seconds() -> None:
     """Use moments less than a quarter of a microsecond apart, which are the same number."""
     at, seconds = 1763000028.3474765, 43.27670679050534
-    known = Known(Bounds(64), replace(PERFECT, compute_per_sample=0.008357651039198697))
+    known = KnownMeasures(Bounds(64), replace(PERFECT, compute_per_sample=0.008357651039198697))
     past = history(job(1, seconds, known=known, submitted_at=at, started_at=at), start=at, end=at + 600)
     assert again(past).jobs[0].ended_at == pytest.approx(at + 6 + seconds, abs=1e-3)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scheduling.sharing.entitlement import Claimant, SlotClass, deserved, whole
+from scheduling.sharing.entitlement import Claimant, SlotClass, deserved, in_whole_slots
 
 ALL = frozenset({"rg"})
 
@@ -65,9 +65,9 @@ def test_the_remainder_goes_to_the_largest_fractions_then_to_who_asked_first() -
     ones = [asks("a", since=3.0), asks("b", since=1.0), asks("c", weight=2, since=9.0)]
     parts = deserved(ones, {ALL: 7})
     assert list(parts.values()) == [Fraction(7, 4), Fraction(7, 4), Fraction(7, 2)]
-    assert whole(ones, parts, {ALL: 7}) == {"a": 2, "b": 2, "c": 3}
+    assert in_whole_slots(ones, parts, {ALL: 7}) == {"a": 2, "b": 2, "c": 3}
     equals = [asks("a", since=3.0), asks("b", since=1.0)]
-    assert whole(equals, deserved(equals, {ALL: 7}), {ALL: 7}) == {"a": 3, "b": 4}
+    assert in_whole_slots(equals, deserved(equals, {ALL: 7}), {ALL: 7}) == {"a": 3, "b": 4}
 
 
 @st.composite
@@ -140,7 +140,7 @@ def _no_more(theirs: Fraction, other: Claimant, mine: Fraction, one: Claimant) -
 def test_whole_parts_are_the_exact_ones_rounded_and_fit(table: tuple[list[Claimant], dict[SlotClass, int]]) -> None:
     claimants, sizes = table
     parts = deserved(claimants, sizes)
-    rounded = whole(claimants, parts, sizes)
+    rounded = in_whole_slots(claimants, parts, sizes)
     assert all(abs(rounded[name] - part) < 1 for name, part in parts.items())
     assert sum(rounded.values()) == sum(parts.values())
     for some in subsets(claimants):

@@ -10,9 +10,9 @@ from hypothesis import settings
 
 from scheduling.plan import PlanReason
 from scheduling.preview import after_cycle
-from scheduling.schedule import decided, schedule
+from scheduling.schedule import run_cycle, schedule
 from scheduling.sharing.decision import decide
-from scheduling.sharing.entitlement import Claimant, whole
+from scheduling.sharing.entitlement import Claimant, in_whole_slots
 from scheduling.sharing.pool import index_slots
 from scheduling.snapshot import GroupView, JobView, SlotRef, SlotView, Snapshot
 from tests.scheduling.checks import check_plan
@@ -226,12 +226,12 @@ def cycle(snapshot: Snapshot) -> Snapshot:
 
 def due(snapshot: Snapshot) -> dict[str, int]:
     """Return what each group is to have: its part rounded down, or what its policy can use in the whole part."""
-    index, result = index_slots(snapshot), decided(snapshot)
+    index, result = index_slots(snapshot), run_cycle(snapshot)
     entitlements = {one.pool.group.name: one.entitlement for one, _ in result.groups if one.entitlement is not None}
     pools = {name: index.pool(next(one for one in index.groups if one.name == name)) for name in entitlements}
     claimants = [_claimant(name, pools[name].group, snapshot) for name in entitlements]
     parts = {name: entitlement.deserved for name, entitlement in entitlements.items()}
-    rounded = whole(claimants, parts, index.sizes)
+    rounded = in_whole_slots(claimants, parts, index.sizes)
     uses = {name: decide(pool, rounded[name], beside_others=True).used for name, pool in pools.items()}
     return {name: min(floor(parts[name]), uses[name]) for name in entitlements}
 
