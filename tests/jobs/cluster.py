@@ -47,11 +47,11 @@ class FakeHost:
     journals: dict[str, list[tuple[str, dict[str, Any]]]] = field(default_factory=lambda: defaultdict(list))
     acknowledged: dict[str, int] = field(default_factory=dict)
     started: int = 0
-    #: How its scripts take SIGTERM: they save and exit with 0, or die of it.
+    #: True if scripts save and exit with 0 at SIGTERM; else they die of it.
     saves_when_stopped: bool = False
     #: The step after which its trainings halt.
     halts_at: int = 1
-    #: Its kind of GPU.
+    #: Model of the host's GPUs.
     device: str = "virtual GPU (CPU)"
 
     def pull(self) -> Sync:

@@ -34,7 +34,7 @@ OTHERS: dict[str, Any] = {
     "log_pattern": r"loss (?P<loss>\S+)",
     "environment": {"WANDB_MODE": "offline"},
 }
-#: Of a script of fixed size.
+#: Options of a fixed-size script.
 FIXED: dict[str, Any] = {"placement": "one_host", "max_slots": 3}
 
 

@@ -1,4 +1,4 @@
-"""What may happen to a training: ranks come, one is killed, ranks leave."""
+"""Disturbances of a training: ranks come, one is killed, ranks leave."""
 
 import signal
 from typing import Any

@@ -34,9 +34,9 @@ from tests.waiting import PATIENCE_SECONDS, wait_until
 
 SCRIPTS = Path(__file__).parent / "scripts"
 RUNTIME = Path(__file__).parents[2] / "runtime"
-#: Of a script that plain python runs, off any cluster; with one thread, as ranks have.
+#: Environment of a script that plain python runs, off any cluster; with one thread, as ranks have.
 OFF_CLUSTER = {"PYTHONPATH": str(RUNTIME), "PATH": "/usr/bin:/bin", "OMP_NUM_THREADS": "1"}
-#: Of each lab its own: a shim ends whatever has its mark.
+#: Marks of labs, one each: a shim ends every process with its mark.
 _MARKS = (f"lab-{os.getpid()}-{number}" for number in itertools.count())
 
 
@@ -234,7 +234,7 @@ class Lab:
     def kill(self, member_id: str, number: signal.Signals = signal.SIGKILL) -> None:
         os.kill(self.started()[member_id]["pid"], number)
 
-    # --- what the ranks and the coordinator wrote ---
+    # --- files of the ranks and the coordinator -----
 
     def journal(self, kind: str) -> list[dict[str, Any]]:
         return [entry["data"] for entry in self._plans.lines(kind)]

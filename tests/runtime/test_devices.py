@@ -121,7 +121,7 @@ def test_a_sound_communicator_is_shut_down_and_an_aborted_one_is_not() -> None:
 
 def start(communicator: Any, seconds: float, monkeypatch: pytest.MonkeyPatch) -> Nccl:
     for name in ("TORCH_NCCL_ASYNC_ERROR_HANDLING", "TORCH_NCCL_ENABLE_MONITORING"):
-        monkeypatch.setenv(name, "1")  # so that what is set now is taken back after the test
+        monkeypatch.setenv(name, "1")  # the test takes this value back afterwards
     return start_nccl(HashStore(), 0, 2, torch.device("cuda:0"), seconds, lambda store, rank, size: communicator)
 
 

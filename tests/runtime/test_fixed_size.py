@@ -67,7 +67,7 @@ def test_no_variable_of_torchrun_is_missing(make_fixed: Callable[..., Lab]) -> N
     plain = {"PATH": os.environ["PATH"], "HOME": os.environ.get("HOME", "/"), "OMP_NUM_THREADS": "1"}
     told = subprocess.run([*command, "env", "-0"], env=plain, capture_output=True, text=True, timeout=120, check=True)
     names = {entry.partition("=")[0] for entry in told.stdout.split("\0") if "=" in entry} - plain.keys()
-    # What torchrun tells its own launcher, not the script.
+    # Variables for torchrun's own launcher, not for the script.
     names -= {"TORCHELASTIC_ERROR_FILE", "TORCHELASTIC_SIGNALS_TO_HANDLE"}
     names = {name for name in names if not name.startswith("LC_")}  # Python may choose a locale for its children
     assert "MASTER_PORT" in names

@@ -78,7 +78,7 @@ def assert_nothing_lost(lab: Lab, reference: dict[str, torch.Tensor]) -> None:
         assert torch.allclose(final[name], tensor, atol=1e-5), name
 
 
-#: Whoever sends, it dies in the same lines; what rank 0 does besides is more.
+#: Points at which any sender dies in the same lines; rank 0 does more besides.
 LONG = {"send, another", "transfer, another sends"}
 
 

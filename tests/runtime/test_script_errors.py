@@ -81,7 +81,7 @@ def test_the_kernel_tells_how_often_memory_ran_out_here_or_on_the_machine() -> N
     assert oom_kills("0::/no/such/group") is not None, "/proc/vmstat has the machine's"
 
 
-# --- what the coordinator makes of it ---
+# --- the coordinator's verdict ----------
 
 
 def failing(*slots: int) -> Story:

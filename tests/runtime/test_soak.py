@@ -27,7 +27,7 @@ from tests.waiting import wait_until
 
 KILLS = int(os.environ.get("TIDEPOOL_SOAK_KILLS", "20"))
 SEED = int(os.environ.get("TIDEPOOL_SOAK_SEED", "1"))
-#: Of those, one in so many is a SIGSTOP.
+#: One kill in so many is a SIGSTOP.
 STOPS = 10
 #: More than the kills take.
 EPOCHS = 40 * KILLS // 20
@@ -80,7 +80,7 @@ def kill_some(
     spared = dice.choice(staying)
     victims = [member_id for member_id in alive if member_id != spared]
     for member_id in dice.sample(victims, min(len(victims), dice.randint(1, 2))):
-        with suppress(ProcessLookupError):  # it has left meanwhile
+        with suppress(ProcessLookupError):  # the rank has left meanwhile
             lab.kill(member_id, signal.SIGSTOP if len(killed) % STOPS == STOPS - 1 else signal.SIGKILL)
             killed.add(member_id)
     return [place_of(spared)]

@@ -10,7 +10,7 @@ from tidepool import procfs
 from tests.runtime.lab import Lab
 from tests.waiting import wait_until
 
-#: It trains for as long as it is looked at.
+#: Arguments with which the training lasts as long as the test looks at it.
 SLOWLY = ["--step-seconds", "0.2"]
 
 

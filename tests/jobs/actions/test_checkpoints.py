@@ -33,7 +33,7 @@ def api(scene: Scene) -> APIClient:
 
 
 def publish(job: Job, step: int) -> Checkpoint:
-    """As a training does, which keeps two."""
+    """Write a checkpoint as a training does, which keeps two."""
     folder = job_folder(job).attempt(1) / "checkpoint"
     written = folder / f"step-{step:09d}"
     written.mkdir(parents=True)

@@ -332,7 +332,7 @@ def test_it_is_deleted_only_without_trainings(carol: User, group: InstanceGroup)
     assert (entry.verb, entry.before["policy"]) == ("deleted", "fairshare")
 
 
-# --- Its bounds ----------------------------------------------------------------------------------------------------
+# --- Bounds of a group ---------------------------------------------------------------------------------------------
 
 
 def test_a_priority_outside_of_its_bounds_is_refused_everywhere(submit: Submit, alice: User) -> None:

@@ -98,7 +98,7 @@ def test_a_search_counts_in_all_ranks_and_finds_the_nth(alice_api, alices_job, l
     assert first["match"] == {
         "attempt": 2, "rank": "h.0.1", "stream": "stdout", "at": len("life 2 of h.0.1\n"), "nth": 0
     }  # fmt: skip
-    # In what people see: the colours in between do not count.
+    # The place counts in the visible text: colours in between do not count.
     assert last["match"] == {"attempt": 2, "rank": "h.1.1", "stream": "stderr", "at": 0, "nth": 0}
     assert none["match"] is None
     assert _get(alice_api, alices_job, "search", q="error:", attempt=2).json()["count"] == 1
@@ -116,7 +116,7 @@ def test_matches_are_counted_across_the_pieces_in_which_a_log_is_read(alices_job
     assert (found.match.at, found.match.nth) == (len(line) * 2_499, 1)
 
 
-#: As written, and how often "needle" is seen in it.
+#: Written text, and the number of times that "needle" is visible in it.
 SEEN = [
     ("needle", 1),
     ("ne\x1b[31medle\x1b[0m NEEDLE", 2),

@@ -78,7 +78,7 @@ def test_who_comes_second_at_once_gets_the_first_ones(alice: User, monkeypatch: 
         SubmissionKey.objects.create(owner=alice, key="k" * 8, digest=digest, job=first)
         raise IntegrityError("UNIQUE constraint failed")
 
-    digest = "44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a"  # of {}
+    digest = "44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a"  # the digest of {}
     assert once(alice, "k" * 8, {}, make) == (first, False)
     assert found(alice, "k" * 8, digest) == first
 

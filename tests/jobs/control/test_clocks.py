@@ -56,7 +56,7 @@ def test_reports_that_waited_while_nobody_took_them_do_not_revive_a_host(cluster
     for second in range(6):
         take(cluster, begin, second=second, at=now + second, boot="boot-2")
     Host.objects.filter(name=NAME).update(state=Host.State.LOST)
-    for number in range(60):  # of an hour ago, taken within a second
+    for number in range(60):  # reports of an hour ago, taken within a second
         host = take(cluster, begin, second=3600 + number / 60, at=now + 6 + number, boot="boot-2")
     assert host.state == Host.State.LOST
     assert host.last_report_at is not None

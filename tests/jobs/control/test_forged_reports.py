@@ -21,7 +21,7 @@ pytestmark = pytest.mark.django_db
 
 @pytest.fixture
 def job(cluster: Cluster, submit: Submit) -> Job:
-    """It holds two slots of gpu-host-1 and none of gpu-host-2."""
+    """Return a job that holds two slots of gpu-host-1 and none of gpu-host-2."""
     job = submit(max_slots=2)
     cluster.turn()
     cluster.train(job)

@@ -201,7 +201,7 @@ def test_a_broker_that_is_down_is_told_and_hides_nothing(scrape, cluster: Cluste
     assert of(seen, "hosts", state="ONLINE") == 2
 
 
-# --- what is said of them ---
+# --- sentences about metrics ---
 
 
 @pytest.fixture
@@ -233,7 +233,7 @@ def test_every_metric_is_in_the_operators_table(names):
     assert {name for name in families if name.removeprefix("tidepool_") not in words} == set()
 
 
-# --- who may read it ---
+# --- permissions -------
 
 
 def status(client: Client, **headers: str) -> int:
@@ -261,7 +261,7 @@ def test_an_administrator_reads_it_by_session_and_by_token(carol: User, client: 
     assert status(client) == 200
 
 
-# --- what it costs ---
+# --- costs -----------
 
 
 def queries(scrape: Callable[[], Samples]) -> int:

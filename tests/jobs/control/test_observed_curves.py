@@ -95,7 +95,7 @@ def test_its_owner_corrects_how_the_log_is_read(cluster: Cluster, job: Job, alic
     assert (answer.status_code, answer.json()["curve_sources"]) == (200, {"lr": {"kind": "csv", "where": "a.csv"}})
     [desired] = build_sync(job.run.lead_host).jobs
     assert (desired.log_pattern, desired.log_pattern_revision) == (r"R (?P<reward>\S+)", 1)
-    # What the executor had read before it heard of this comes late.
+    # The executor's earlier readings arrive late.
     late, new = observed(2, metrics={"los": 2.0}), observed(1, metrics={"reward": 3.0}, revision=1)
     after = report(cluster, job, late, new)
     assert points(job) == [("lr", 1, 0.1), ("reward", 1, 3.0)]
@@ -148,7 +148,7 @@ def test_the_log_of_a_training_that_is_over_is_read_again(
     assert [step for name, step, _ in points(job) if name == "reward"] == list(range(1001))
     after = Job.objects.select_related("run").get(pk=job.pk)
     assert (after.state, after.run.step, after.run.final_metrics) == ("SUCCEEDED", 1000, {"lr": 0.1, "reward": 7.0})
-    # What its executor still has, read by the former pattern, comes too late.
+    # Readings by the former pattern arrive too late.
     report(cluster, job, observed(2, metrics={"it": 2.0}))
     assert {name for name, _, _ in points(job)} == {"lr", "reward"}
 

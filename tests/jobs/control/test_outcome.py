@@ -164,7 +164,7 @@ LOST_PEER = RankEnd(
 STOPPED = RankEnd("a", code=0, stopped=True, at=5)
 LATE_ERROR = replace(BROKEN, at=4.0)
 PREEMPTED = {"state": JobState.PREEMPTING, "open_claims": 0}
-#: Of scripts whose ranks begin and end together.
+#: Scripts whose ranks begin and end together.
 GANG_CASES = {
     "one was killed": ({"live": 1, "ends": (KILLED,)}, (JobState.PENDING, Reason.RANK_LOST)),
     "nobody saw how one ended": ({"live": 1, "ends": (UNSEEN,)}, (JobState.PENDING, Reason.RANK_LOST)),

@@ -150,7 +150,7 @@ def test_each_group_has_a_queue_of_its_own(waiting: list[Job], plans: Plans) -> 
 
 
 def test_a_start_is_a_moment(waiting: list[Job], plans: Plans) -> None:
-    """What is left of the first takes as long as what is done of it: five minutes."""
+    """The rest of the first training takes as long as its first half: five minutes."""
     plans.next()
     first = queue()[0]
     assert first.earliest == pytest.approx(timezone.now().timestamp() + 300, abs=10)

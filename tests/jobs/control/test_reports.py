@@ -101,7 +101,7 @@ def test_doubled_and_shuffled_reports_store_each_fact_once(cluster: Cluster, sub
     chance.shuffle(heard)
     for values in heard:
         ingest_report(values)
-    cluster.settle()  # what was not acknowledged is sent again
+    cluster.settle()  # the host sends again what was not acknowledged
 
     done = Job.objects.get(pk=job.pk)
     assert done.state == JobState.SUCCEEDED

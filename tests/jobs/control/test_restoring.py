@@ -71,7 +71,7 @@ def test_what_ran_waits_and_continues_above_what_the_folder_knows(cluster: Clust
 
 
 def test_what_an_unknown_life_wrote_until_it_was_ended_counts_too(cluster: Cluster, submit):
-    """It trained on after `after_restore` had looked, and removed what had been found."""
+    """The job trained on after `after_restore` had looked, and removed the checkpoint found."""
     job = submit()
     cluster.turn()
     cluster.train(job)

@@ -24,7 +24,7 @@ def line(**options: Any) -> tuple[torch.nn.Module, Session]:
     return model, Session(model, torch.optim.SGD(model.parameters(), lr=0.1), effective_batch_size=8, **options)
 
 
-# --- what is refused ---
+# --- refusals ----------
 
 
 @pytest.mark.parametrize(
@@ -48,7 +48,7 @@ def test_all_mistakes_are_told_at_once() -> None:
         line(adaptive=Adaptive(4, rank_bounds=(9, 3), rule="cube"))  # type: ignore[arg-type]
 
 
-# --- what is chosen ---
+# --- choices ----------
 
 
 def times(*micro_batches: int, ranks: int = 1) -> Callable[[], list[StepTimes]]:
@@ -83,7 +83,7 @@ def test_a_loss_that_rises_after_a_growth_is_noticed() -> None:
         assert [watch.add(2.0 * factor) for _ in range(WATCHED_STEPS)][-1] is risen
 
 
-# --- what is done ---
+# --- effects --------
 
 
 def trained_alone(pinned: bool) -> list[dict[str, Any]]:

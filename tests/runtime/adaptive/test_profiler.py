@@ -29,7 +29,7 @@ def message(*told: StepTimes) -> MemberMessage:
     return MemberMessage("profile", step=5, batch_size=64, times=[*told])
 
 
-# --- what is told ---
+# --- reports --------
 
 
 def filled(count: int, step_seconds: float = 0.2) -> TimesOfSteps:
@@ -77,7 +77,7 @@ def test_a_few_steps_tell_nothing_and_the_first_are_told_again_when_they_have_do
     assert table.take_changes(PROFILE_SECONDS + 1) == [times(steps=10)]
 
 
-# --- what is measured ---
+# --- measurements -------
 
 
 def made(generation: int = 1, pieces: int = 1, seconds: float = 0.2) -> CompletedStep:
@@ -131,7 +131,7 @@ def test_a_batch_is_told_with_every_message_and_alone_once_it_has_moved() -> Non
         assert (moved.times, moved.adapted) == ([], adapted(**change))
 
 
-# --- what is believed ---
+# --- plausibility -------
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -1.0, 0.0, 1e300])
@@ -198,7 +198,7 @@ def test_a_rank_that_reports_all_the_time_is_not_listened_to() -> None:
     assert profiles.received(message(times()), 90.0), "a clock that was put back is no reason to wait for it"
 
 
-# --- what it costs: not a bit ---
+# --- cost: not a bit ------------
 
 
 def summed(told: float) -> list[bytes]:

@@ -1,4 +1,4 @@
-"""What a script in AdaptDL's manner has, and a process in which no training has begun."""
+"""Parts of a script in AdaptDL's manner, and a process in which no training has begun."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -31,7 +31,7 @@ def data(samples: int = 24) -> TensorDataset:
 
 
 class Parts:
-    """What a script has."""
+    """Model, data and optimizer of a script."""
 
     def __init__(self, *, wrap: bool = True, samples: int = 24, adam: bool = False, **how: Any) -> None:
         torch.manual_seed(2)

@@ -97,7 +97,7 @@ def test_deaths_and_resizes_cost_nothing(
 
 
 def test_bitwise_pictures_that_are_cropped_at_random_give_the_same_to_the_bit(make_lab: MakeLab) -> None:
-    """As AdaptDL's example of CIFAR trains."""
+    """Train as AdaptDL's example of CIFAR does."""
     exact = {"exactness": "bitwise", "virtual_ranks": 4}
     undisturbed = example(make_lab, "adl_pictures.py", [], **exact)
     undisturbed.size(1)
@@ -164,7 +164,7 @@ def test_processes_that_meet_by_an_address_stop_together_and_go_on(
 
 
 def test_recommendations_whose_batch_grows_do_so_alike_on_all_replicas(make_lab: MakeLab, tmp_path: Path) -> None:
-    """As AdaptDL's example of recommendations trains, with its options for batches."""
+    """Train as AdaptDL's example of recommendations does, with its options for batches."""
     # Larger batches make fewer steps: each takes longer, so that the third replica comes before the end.
     arguments = ["--autoscale-bsz", "--gradient-accumulation", "--step-seconds", "0.4"]
     lab = example(make_lab, "adl_ratings.py", arguments, environment=DEATH)

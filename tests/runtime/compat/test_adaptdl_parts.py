@@ -247,7 +247,7 @@ def test_the_rule_of_adam_is_a_root() -> None:
 
 
 def test_a_rule_in_the_place_of_the_scaler_is_the_rule() -> None:
-    """As AdaptDL's example of CIFAR gives it."""
+    """Pass the scaling rule as AdaptDL's example of CIFAR does."""
     net = torch.nn.Linear(4, 1)
     rule = scaling_rules.SqrtScale()
     parallel = adl.AdaptiveDataParallel(net, torch.optim.SGD(net.parameters(), lr=0.1), None, rule)
@@ -430,7 +430,7 @@ def test_one_process_at_a_time_prepares_files_until_one_has_come_through(tmp_pat
     Turn(tmp_path, 1).take()  # at once
 
 
-# --- who gets what ---
+# --- division of samples ---
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""What AdaptDL's names refuse, and that they say why."""
+"""Refusals of AdaptDL's names, and their reasons."""
 
 from collections.abc import Callable, Iterator
 from typing import Any

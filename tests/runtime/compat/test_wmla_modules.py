@@ -179,7 +179,7 @@ print(fabric_model.__file__, callbacks.__file__, elog.__file__, emetrics.__file_
     assert ours == str(RUNTIME / "compat" / "wmla" / "emetrics.py")
 
 
-# --- what is not here ---
+# --- absent names -------
 
 
 @pytest.mark.parametrize("name", INSTEAD)

@@ -227,7 +227,7 @@ def test_a_training_that_starts_again_keeps_its_log(make_job: MakeLab, forkserve
 
 
 def test_a_callback_in_which_the_driver_dies_is_run_by_the_next_one(make_job: MakeLab) -> None:
-    """It had halved the rate already, and nobody else knew."""
+    """The dead driver had halved the rate already, and no other rank knew."""
     lab = make_job("newer.py", [*STRICT, "--die"], max_slots=2, min_slots=2)
     lab.size(2)
     lab.wait_for_the_end()

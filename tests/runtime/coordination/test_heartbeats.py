@@ -147,7 +147,7 @@ def test_only_who_hangs_is_blamed_and_soon(data: st.DataObject) -> None:
     assert now - stopped_at < STUCK + 5.0
 
 
-# --- what the coordinator does about it ---
+# --- the coordinator's actions ------------
 
 
 def beating(*slots: int, stuck_seconds: float = STUCK) -> Story:

@@ -7,7 +7,7 @@ from tidepool.torch.coordination.roster import Publish, Send
 
 from tests.runtime.coordination.test_membership import Story, member_id
 
-#: What a rank says of the files that it has written.
+#: A rank's message about files that it has written.
 WRITTEN = WrittenCheckpoint(size_bytes=3, sha256="0" * 64)
 
 

@@ -13,7 +13,7 @@ def test_who_joins_behind_an_epochs_last_step_has_nothing_to_compute_in_it() -> 
     model = torch.nn.Linear(1, 1)
     session = Session(model, torch.optim.SGD(model.parameters(), lr=0.1), effective_batch_size=BATCH)
     data = torch.utils.data.TensorDataset(torch.ones(SAMPLES, 1))
-    session.position.cursor = SAMPLES  # as a joiner has it that receives the state there
+    session.position.cursor = SAMPLES  # a joiner that receives the state there has this cursor
     steps = []
     for epoch in session.epochs(2):
         for step in session.steps(data):

@@ -203,6 +203,6 @@ def test_gradients_that_come_in_several_parts() -> None:
         return hidden.mean()
 
     begun(shared, lambda step, inputs: step.backward(loss(inputs, reentrant=False)))
-    another = nn.Sequential(nn.Linear(1, 1).double(), shared)  # of two buckets: the first is sent while backward runs
+    another = nn.Sequential(nn.Linear(1, 1).double(), shared)  # two buckets: the first is sent while backward runs
     with pytest.raises(RuntimeError, match="use_reentrant=False"):
         begun(another, lambda step, inputs: step.backward(loss(inputs, reentrant=True)))

@@ -89,7 +89,7 @@ drawn = []
 for _ in session.epochs(options.epochs):
     drawn.append([random.random(), numpy.random.random(), float(torch.rand(()))])
     for step in session.steps(samples, num_workers=options.workers):
-        numpy.random.random()  # in a step: it leaves no trace in what is drawn outside
+        numpy.random.random()  # a draw in a step leaves no trace in draws outside
         for inputs, labels in step:
             loss = nn.functional.cross_entropy(model(inputs), labels)
             step.backward(loss * float("inf") if step.number % 10 == 9 else loss)

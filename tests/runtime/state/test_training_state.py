@@ -100,13 +100,13 @@ def test_a_checkpoint_between_epochs_goes_on_with_the_next_number() -> None:
 def test_who_missed_a_step_keeps_what_its_own_script_will_change() -> None:
     newer, late = training(3), training(2)
     late.load(*training(2).pack())
-    newer.registered["schedule"].last_epoch = 9  # its script has gone on, the late one's has not
+    newer.registered["schedule"].last_epoch = 9  # the newer rank's script has gone on, the late one's has not
     seen: list[tuple[int, torch.Tensor]] = []
 
     def after(step: int) -> None:
         seen.append((step, late.model[1].weight.detach().clone()))
         with torch.no_grad():
-            late.model[1].weight.mul_(0)  # as the sender has done already: not twice
+            late.model[1].weight.mul_(0)  # the sender has done this already: not twice
 
     late.after_update = after
     before = late.registered["schedule"].state_dict()
