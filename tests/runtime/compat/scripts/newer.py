@@ -1,4 +1,4 @@
-"""A script in the way of WMLA 4: strict arguments, later spellings, hooks for steps and tests, a callback for the rate."""
+"""A script in the way of WMLA 4: strict arguments, later spellings, hooks for steps and tests, a callback for rates."""
 
 import argparse
 import json
