@@ -61,7 +61,7 @@ class Span:
 
 @dataclass(frozen=True)
 class Forecast:
-    #: None: nobody can say.
+    #: Span in which the job starts; None: unknown.
     start: Span | None
     end: Span | None
 
@@ -113,7 +113,7 @@ def _span(quick: float | None, slow: float | None) -> Span | None:
 def _reserved(decision: Decision, job: int, start: Span | None) -> Span | None:
     """No later than its reservation says, which the decision has made."""
     if decision.pool.views[job].one_host:
-        # What is played counts slots: when so many are on one host, nobody can say.
+        # The play counts slots, so the moment when enough of them are on one host is unknown.
         return Span(start.earliest, None) if start is not None and start.latest else start
     for reservation in (decision.reservation, decision.shared_reservation):
         if reservation is not None and reservation.job == job and reservation.at is not None:
@@ -158,11 +158,11 @@ def _play(decision: Decision, works: Mapping[int, Work], *, quick: bool, until: 
                 ):
                     limits[job] = now + lasts
         for job in limits.keys() - {job for job, share in shares.items() if share}:
-            del limits[job]  # it is stopped: a limit counts from each start
+            del limits[job]  # a stopped job's limit counts anew from its next start
         rates = {i: works[i].rate(share, quick=quick) for i, share in shares.items() if share and i in works}
         ends = {i: left[i] / rate for i, rate in rates.items()}
         for i, limit in limits.items():
-            # How long it takes is not known: at the earliest it is over at once.
+            # Its length is unknown: at the earliest it is over at once.
             ends[i] = min(ends.get(i, 0.0 if quick else inf), max(0.0, limit - now))
         if not ends:
             break

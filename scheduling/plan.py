@@ -58,18 +58,18 @@ class GroupPlan(NamedTuple):
     """Quality of a group's division under policy goodput."""
 
     group: str
-    #: Of what its slots are worth at the best, the part that is missing at most.
+    #: Upper bound on the optimality gap, as a fraction of the best utility above the floors.
     gap: float
-    #: What a further slot would be worth.
+    #: Utility of one further slot.
     price: float
-    #: Where there are several kinds of GPU: of each; `price` is then the highest.
+    #: Utility of one further slot of each kind of GPU, where there are several; `price` is then the highest.
     prices: Mapping[str, float] = {}
 
 
 @dataclass(slots=True)
 class JobPlan:
     job: int
-    #: How many slots the job shall have once everything that is being vacated has changed hands.
+    #: Number of slots that the job shall have once everything that is being vacated has changed hands.
     target: int
     #: Slots that it shall hold from now on: what it keeps plus `claim`. In rank order for new ranks.
     slots: tuple[SlotRef, ...]
@@ -80,13 +80,13 @@ class JobPlan:
     #: Stop the job and put it back into the queue (only ever under the priority policy with preemption).
     preempt: bool
     reason: Explanation
-    #: It starts now on slots reserved for this job, for which it is stopped again; None: it does not.
+    #: Job for which these slots are reserved, and for which this one is stopped again; None: no reservation is used.
     backfilled_for: int | None = None
-    #: It starts now by a reservation, on more than its group's part, and keeps it.
+    #: True if the job starts now by a reservation, on more than its group's part, and keeps that.
     over_quota: bool = False
-    #: Of a job that has a reservation: slots that it is to have, as far as it is known which.
+    #: Slots that a job with a reservation is to have, as far as they are known.
     reserved: tuple[SlotRef, ...] = ()
-    #: Of a job with a profile, on its target.
+    #: Batch of a job with a profile, on its target.
     batch: BatchPlan | None = None
     #: Kind of GPU that it shall train on. None: there is one alone, or nobody cares which.
     kind: str | None = None

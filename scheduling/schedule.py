@@ -40,7 +40,7 @@ class CycleResult:
     """All that a plan decides, before it is put into words: enough for who asks about one job."""
 
     index: SlotIndex
-    #: Of each group that has jobs, in the order in which they were placed.
+    #: Groups that have jobs, in the order in which they were placed.
     groups: tuple[GroupResult, ...]
     #: Group -> job -> slots in service that it vacates.
     handed_over: Mapping[str, Mapping[int, list[SlotRef]]]
@@ -160,7 +160,7 @@ def _counted_on(pool: Pool, placed: Mapping[int, JobSlots]) -> list[SlotRef]:
     What the group's own jobs give back is reserved first, because nobody else could use it in this cycle.
     """
     counted_on = list(chain.from_iterable(job.claim + job.kept_for for job in placed.values()))
-    # Who needs one host waits for slots there, and for no others.
+    # A job on one host waits for slots there, and for no others.
     wait_there = {job.id for job in pool.jobs if job.one_host}
     missing = sum(slots.missing + len(slots.leaving) for job, slots in placed.items() if job not in wait_there)
     if not missing:

@@ -38,11 +38,11 @@ class GroupShare:
     group: GroupView
     #: The most that its jobs can use.
     wants: int
-    #: Its exact part now, by quota, weight and what it asks for.
+    #: Exact part now, by quota, weight and demand.
     deserved: Fraction
     #: Slots that its jobs hold and have not been told to give back.
     held: int
-    #: What they have once everything has changed hands.
+    #: Number of slots that its jobs have once everything has changed hands.
     target: int
     borrowed: int
     lent: int
@@ -62,7 +62,7 @@ class PendingReclaim:
     slots: int
     #: They are being given back. Else they are kept for now: for a minimum run time, or for want of another place.
     returning: bool
-    #: None: its jobs shrink live, after the step that they are at. Else some are stopped, and may take so long to end.
+    #: Seconds that stopped jobs may take to end; None: its jobs shrink live, after the step that they are at.
     stops_within_seconds: int | None
 
 
@@ -72,7 +72,7 @@ class SharingPool:
     #: Slots in service.
     total: int
     free: int
-    #: In order of name.
+    #: Groups in order of name.
     groups: tuple[GroupShare, ...]
     pending_reclaims: tuple[PendingReclaim, ...]
 
@@ -80,7 +80,7 @@ class SharingPool:
 @dataclass(frozen=True)
 class FairShare:
     sharing_pools: tuple[SharingPool, ...]
-    #: In order of id.
+    #: Jobs in order of id.
     jobs: tuple[JobShare, ...]
 
 

@@ -8,7 +8,7 @@ from tidepool.goodput.model import Bounds, NoiseScale, ThroughputParameters
 __all__ = ["Aim", "GroupView", "JobView", "ProfileView", "SlotRef", "SlotView", "Snapshot", "limit_of"]
 
 PolicyName = Literal["fifo", "priority", "fairshare", "goodput"]
-#: What policy goodput is after; see `scheduling.policies.goodput`.
+#: Aim of policy goodput; see `scheduling.policies.goodput`.
 Aim = Literal["soon", "even", "used"]
 
 
@@ -54,13 +54,13 @@ class GroupView:
     preemption: bool
     #: GPUs that it owns; None: no quota.
     quota: int | None = None
-    #: Its part of what is over the quotas. 0: none, it lives on its quota alone.
+    #: Weight of the group's part of what is over the quotas. 0: it lives on its quota alone.
     weight: int = 1
     #: May use more than its quota.
     borrows: bool = True
     #: Others may use what it leaves of its quota.
     lends: bool = True
-    #: How long a job of it may keep what another group takes back.
+    #: Seconds for which a job may keep what another group takes back.
     reclaim_grace_seconds: int = 0
     #: No job of it is stopped before it has run this long; it may be shrunk at any time.
     minimum_run_seconds: int = 0
@@ -88,17 +88,17 @@ class ProfileView:
     """Measures of a job by its ranks, or of its model."""
 
     bounds: Bounds
-    #: By kind of GPU.
+    #: Parameters of the throughput model by kind of GPU.
     parameters: dict[str, ThroughputParameters] = field(default_factory=dict)
     noise: NoiseScale | None = None
     #: The largest size that was measured.
     largest_ranks: int = 1
     #: Steps at the job's own batch size that it still has to do. None: nobody knows.
     remaining_steps: float | None = None
-    #: How long its ranks stand still when its size changes, and what a new rank needs from start to ready.
+    #: Seconds that its ranks stand still when its size changes, and seconds from start to ready of a new rank.
     pause_seconds: float = 1.0
     start_seconds: float = 0.0
-    #: How many points were measured, for sentences; and the number of this profile among the job's.
+    #: Number of measured points, for sentences; and the number of this profile among the job's.
     points: int = 0
     revision: int = 0
 
@@ -127,7 +127,7 @@ class JobView:
     ends_at: float | None = None
     #: The job before it in line that waits, for which it is stopped: it was started on slots reserved for that one.
     backfilled_for: int | None = None
-    #: It was started by a reservation on more than its group's part: what it needs counts as the group's to its end.
+    #: True if a reservation on more than its group's part started it: what it needs counts as the group's to its end.
     over_quota: bool = False
     #: Unix seconds: since when it has computed what is in no checkpoint, on average over the slots that it holds. None:
     #: it would lose nothing. Decides only who is stopped where somebody has to be, so equal snapshots may differ in it.
@@ -154,7 +154,7 @@ class Snapshot:
     #: Unix seconds: the only clock that the scheduler knows.
     at: float
     groups: tuple[GroupView, ...] = ()
-    #: In order of (host, index).
+    #: Slots in order of (host, index).
     slots: tuple[SlotView, ...] = ()
     jobs: tuple[JobView, ...] = ()
     #: Number of the cycle that reads it, for the log.

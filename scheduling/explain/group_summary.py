@@ -17,11 +17,11 @@ __all__ = ["GroupSummary", "OtherGroups", "Served", "summarize"]
 class Served(NamedTuple):
     """Jobs that the policy gives slots."""
 
-    #: How many.
+    #: Number of jobs.
     jobs: int
-    #: What they get together.
+    #: Number of slots that they get together.
     slots: int
-    #: How many of them get the most that they ask for.
+    #: Number of jobs that get their maximum.
     at_maximum: int
 
     def without(self, demand: Demand, share: int) -> "Served":
@@ -78,7 +78,7 @@ class GroupSummary:
 
     @cached_property
     def entitlement(self) -> Mapping[str, int | float]:
-        """What sentences say of the group's part, if that is less than its jobs could use; empty otherwise."""
+        """Return the figures about the group's part for sentences, if that is less than its jobs could use; else none."""
         entitlement = self.decision.entitlement
         if entitlement is None or entitlement.used >= entitlement.wants or entitlement.room >= entitlement.total:
             return {}
@@ -133,7 +133,7 @@ def _first_waiting(decision: Decision) -> dict[int, tuple[int, Demand]]:
     first: dict[int, tuple[int, Demand]] = {}
     is_priority = decision.pool.group.policy == "priority"
     for place, demand in enumerate(decision.demands):
-        waits = demand.id not in decision.shares and (not demand.running or is_priority)  # it is stopped, else
+        waits = demand.id not in decision.shares and (not demand.running or is_priority)  # otherwise the job is stopped
         if waits and demand.min_slots <= decision.capacity:
             first.setdefault(_line(decision, demand), (place, demand))
     return first

@@ -263,7 +263,7 @@ def _rule(case: _Case) -> _Rule:
 
 
 def _limit_rule(case: _Case) -> _Rule:
-    """It has all that it is offered, which is less than it asks for. No figure here moves with each profile."""
+    """Explain a job that has all its group offers, less than its maximum. No figure here moves with each profile."""
     scaling = case.demand.scaling
     assert scaling is not None
     if case.goodput_limit == "knee":
@@ -323,7 +323,7 @@ def _counted(case: _Case) -> Params:
 
 
 def _floor(case: _Case) -> _Rule:
-    """It has more than its priority alone would give it, and cannot have less."""
+    """Explain a job that has more than its priority alone would give it, and cannot have less."""
     demand, figures = case.demand, {**_counted(case), "floor": case.mine}
     if demand.limit is not None and case.mine == demand.limit < demand.held:
         return "limited", figures
@@ -408,7 +408,7 @@ def _stopped(case: _Case) -> Explanation:
 
 
 def _awaiting(case: _Case) -> Explanation:
-    """It has a target, but too few of its slots are free yet."""
+    """Explain a job that has a target, but too few free slots yet."""
     target = case.placed.target
     one_host = case.me.one_host
     free = len(case.placed.kept_for) if one_host else min(case.summary.free_left, target)
@@ -430,7 +430,7 @@ def _waiting(case: _Case) -> Explanation:
 
 
 def _waits_for_group(case: _Case) -> PlanReason | None:
-    """It would fit, if its group did not hold all that it owns already."""
+    """Explain a job that would fit, if its group did not hold all that it owns already."""
     entitlement = case.decision.entitlement
     owned = None if entitlement is None else entitlement.limit if entitlement.quota is None else entitlement.quota
     if entitlement is None or owned is None:
@@ -447,11 +447,11 @@ def _behind(case: _Case, ahead: Demand) -> Explanation:
 
 
 def _in_line(case: _Case) -> Explanation:
-    """It is the next to start: `taken` slots are out of its reach, and what remains is less than its minimum."""
+    """Explain the next job to start: `taken` slots are out of its reach, and the rest is less than its minimum."""
     need, first = case.demand.min_slots, case.first_other
     by_priority = case.decision.pool.group.policy == "priority" and case.preemption
     if (division := case.decision.division or case.decision.goodput) and case.preemption:
-        # Who gives way keeps nothing from it.
+        # A job that gives way keeps nothing from it.
         taken = sum(
             floor
             for job, floor in division.floors.items()

@@ -22,7 +22,7 @@ Refs = tuple[SlotRef, ...]
 class HostChoices:
     """The hosts that jobs are to start on in this cycle or a later one."""
 
-    #: Such a job -> free slots that are kept for it, all that it needs or as many as are free there yet.
+    #: Free slots that are kept for a job on one host, all that it needs or as many as are free there yet.
     kept_for: dict[int, Refs] = field(default_factory=dict)
     #: Elastic job -> slots that it leaves for one of these.
     moving: dict[int, set[SlotRef]] = field(default_factory=lambda: defaultdict(set))

@@ -17,7 +17,7 @@ from scheduling.snapshot import SlotRef
 
 __all__ = ["SlotsByHost", "by_host", "pack"]
 
-#: So many jobs and hosts are tried out, in so many steps.
+#: Limits of the search: jobs, hosts and steps.
 _MAX_JOBS, _MAX_HOSTS, _MAX_STEPS = 8, 16, 500
 _HOST = attrgetter("host")
 
@@ -96,7 +96,7 @@ def _least_pairs(wanted: Sizes, there: Sizes) -> int:
 class _Search:
     def __init__(self) -> None:
         self._steps = 0
-        #: What was found to be impossible.
+        #: Positions that were found to be impossible.
         self._dead: set[tuple[Sizes, Sizes, int]] = set()
 
     def within(self, wanted: Sizes, there: Sizes, most: int) -> tuple[Pair, ...] | None:

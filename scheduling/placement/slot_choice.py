@@ -26,16 +26,16 @@ class JobSlots:
     kept: tuple[SlotRef, ...]
     claim: tuple[SlotRef, ...]
     vacate: tuple[SlotRef, ...]
-    #: Of `kept`: on hosts that take nothing new, or that another job needs; given back as soon as others can be claimed
+    #: Kept slots on hosts that take nothing new, or that another job needs; given back as soon as others can be claimed
     #: instead.
     leaving: tuple[SlotRef, ...] = ()
-    #: Of what it held: on a host that another job needs as a whole.
+    #: Held slots on a host that another job needs as a whole.
     makes_room: tuple[SlotRef, ...] = ()
-    #: It waits for more free slots on one host: these are kept for it.
+    #: Slots that are kept for a job that waits for more free slots on one host.
     kept_for: tuple[SlotRef, ...] = ()
-    #: It starts now on slots reserved for this job, for which it is stopped again; None: it does not.
+    #: Job for which these slots are reserved, and for which this one is stopped again; None: no reservation is used.
     backfilled_for: int | None = None
-    #: It starts now by a reservation, on more than its group's part.
+    #: True if the job starts now by a reservation, on more than its group's part.
     over_quota: bool = False
     #: Kind of GPU that it shall train on. None: there is one alone, or nobody cares which.
     kind: str | None = None

@@ -27,7 +27,7 @@ from typing import Literal
 
 __all__ = ["FILLS_AT_LEAST_SECONDS", "Commitment", "Reservation", "Rule", "reserve"]
 
-#: Who gives way is not started for less: starting and stopping it would take longer than it trains.
+#: Shortest time for which a job is backfilled: starting and stopping it would take longer than it trains.
 FILLS_AT_LEAST_SECONDS = 60.0
 
 #: Slots that nobody takes from their holder, and until when it has them at the most (Unix seconds; None: nobody knows).
@@ -40,7 +40,7 @@ class Reservation:
     """Reservation of one job, the first in line. It counts slots; which ones they are is found where they are shown."""
 
     job: int
-    #: How many it needs at once.
+    #: Number of slots that the job needs at once.
     slots: int
     #: Unix seconds: when so many are there at the latest. None: nobody can say.
     at: float | None

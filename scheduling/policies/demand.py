@@ -1,4 +1,4 @@
-"""What each job asks of its group, and the orders in which jobs are served or stopped."""
+"""Demands of jobs on their group, and the orders in which jobs are served or stopped."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -22,19 +22,19 @@ class Demand:
     #: A job that is not elastic has min_slots == max_slots.
     min_slots: int
     max_slots: int
-    #: It holds slots that it has not been told to give back.
+    #: True if the job holds slots that it has not been told to give back.
     running: bool
-    #: How many of those are in service. 0 unless running.
+    #: Number of those slots that are in service. 0 unless running.
     held: int = 0
-    #: It has not run for its group's minimum run time yet: it may be shrunk, not stopped.
+    #: True before the job has run for its group's minimum run time: it may be shrunk, not stopped.
     protected: bool = False
-    #: What its group leaves it of what it holds, where other groups take something back. None: all.
+    #: Number of held slots that the group leaves the job, where other groups take something back. None: all.
     limit: int | None = None
     #: See `scheduling.snapshot.JobView`.
     lasts: float | None = None
     ends_at: float | None = None
     backfilled_for: int | None = None
-    #: It may be stopped again for who is before it in line: it is elastic, and its group stops nobody too early.
+    #: True if jobs ahead in line may stop it again: it is elastic, and its group stops nobody too early.
     may_give_way: bool = False
     #: GPU-seconds of work since its last checkpoint, which are lost if it is stopped.
     loses: float = 0.0

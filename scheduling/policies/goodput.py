@@ -36,16 +36,16 @@ __all__ = [
     "total_value",
 ]
 
-#: What staying is worth beside the cost of a change: this part of a job's utility, whatever the aim.
+#: Value of staying beside the cost of a change: this part of a job's utility, whatever the aim.
 BONUS = 0.05
 #: A change that takes so long costs everything.
 _COST_SECONDS, _LEAST_WORTH = 300.0, 0.05
-#: Where a division counts as better.
+#: Smallest gain by which a division counts as better.
 BETTER = 1e-9
 _YOUNG_SECONDS = 300.0
 _NORMAL_PRIORITY = 5000
 _POWER: Mapping[Aim, float] = {"soon": 0.5, "even": -1.0, "used": -0.5}
-#: Of the seconds by which a job weighs less.
+#: Exponent of the seconds by which a job weighs less.
 _URGENCY_POWER: Mapping[Aim, float] = {"soon": -0.7, "even": 0.0, "used": -0.5}
 
 
@@ -80,9 +80,9 @@ class Bid:
     #: The least and the most that it may get.
     floor: int
     most: int
-    #: What it has; None: it starts.
+    #: Number of slots that the job has; None: it starts.
     has: int | None
-    #: None: it gets its floor and no more.
+    #: Utility by slots; None: the job gets its floor and no more.
     scaling: JobScaling | None
     #: Kind of GPU that it bids for; "" where there is one alone.
     kind: str = ""
@@ -131,13 +131,13 @@ class GoodputDivision:
     shares: dict[int, int]
     #: The least that each job gets which takes part.
     floors: Mapping[int, int]
-    #: Of what slots beyond the floors are worth at the best, the part that is missing at most.
+    #: Upper bound on the optimality gap, as a fraction of the best utility above the floors.
     gap: float
-    #: What a further slot would be worth, in weighted utility: 0 where all have what they are offered.
+    #: Weighted utility of one further slot; 0 where every job has all that it is offered.
     price: float
-    #: What the slots are worth to all together.
+    #: Weighted utility of all jobs together.
     value: float
-    #: It is what the jobs have already.
+    #: True if the jobs have this division already.
     at_rest: bool = False
     #: Of two jobs on each kind that have more than their floors: what the last step up of each is worth least for.
     last: tuple[Step, ...] = ()

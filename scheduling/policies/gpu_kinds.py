@@ -24,9 +24,9 @@ from scheduling.policies.goodput import BETTER, Bid, GoodputDivision, greedy, la
 __all__ = ["Offer", "division_of_kinds"]
 
 _STEPS, _SLOWER_AFTER = 120, 10
-#: So often another kind is tried for the job that should gain most.
+#: Number of times that another kind is tried, each for the job that should gain most.
 _EXCHANGES = 16
-#: Of so many jobs only the best of several beginnings is improved.
+#: Number of jobs from which on only the best of several beginnings is improved.
 _MANY = 100
 
 _Floats = npt.NDArray[np.float64]
@@ -37,7 +37,7 @@ _Integers = npt.NDArray[np.int64]
 class Offer:
     """One job that takes part."""
 
-    #: By kind of GPU. Empty: it is of fixed size.
+    #: Bids by kind of GPU. Empty for a job of fixed size.
     bids: Mapping[str, Bid]
     #: For slots of any kind, as fast as the slowest: where no kind has room for it.
     mixed: Bid
@@ -90,7 +90,7 @@ def division_of_kinds(
     left = _beside_fixed(offers, rooms)
     spare = capacity - sum(fixed.values())
     prices, bound = _prices(choosing, left, spare)
-    # Who trains changes its kind only where that makes all together better off; and goes on with such a change.
+    # A training changes its kind only where that makes all together better off, and a change that has begun goes on.
     has = {offer.id: kind for offer in choosing if (kind := offer.only_kind) is not None}
     given: tuple[Mapping[int, str], ...] = (has, {**has, **(before or {})}, {})
     tried: list[_Tried] = []
@@ -197,7 +197,7 @@ def _options(offers: Sequence[Offer], kinds: Sequence[str]) -> _Options:
 
 
 def _first_price(options: _Options, slots: float) -> float:
-    """As if all that anybody could gain were paid for all slots."""
+    """Return the price at which all possible gains would just pay for all slots."""
     floors = options.worth[:, 0]
     return float(max((options.worth.max(axis=1) - floors).sum() / max(slots, 1.0), 1e-12))
 
@@ -225,7 +225,7 @@ def _assigned(
             free.update(offer.held)
             for_floors.update(offer.held)
         able = [ask for ask in requested[place] if for_floors[ask.kind] >= floor]
-        # Of kinds that are worth the same, the one with most room.
+        # Among kinds of the same worth the one with most room comes first.
         able.sort(key=lambda ask: (-ask.worth, -free[ask.kind], ask.kind))
         able.sort(key=lambda ask: ask.kind != wished and free[ask.kind] < ask.slots)
         found = next((ask for ask in able if ask.kind == wished), able[0] if able else None)
@@ -241,14 +241,14 @@ def _assigned(
 
 
 class _Ask(NamedTuple):
-    #: What is left of its worth beyond the price.
+    #: Worth beyond the price.
     worth: float
     kind: str
     slots: int
 
 
 def _requested(offer: Offer, prices: Mapping[str, float]) -> list[_Ask]:
-    """What it asks for of each kind, the best first."""
+    """Return the job's request of each kind, the best first."""
     found = []
     for kind, bid in offer.bids.items():
         left, fewer = max((worth - prices[kind] * size, -size) for size, worth in bid.corners)
@@ -319,7 +319,7 @@ def _exchanged(offers: Sequence[Offer], tried: _Tried, rooms: Mapping[str, int])
 
 
 def _as_it_is(offers: Sequence[Offer], rooms: Mapping[str, int], spare: int) -> _Tried | None:
-    """What all have, and of which kind; None: somebody starts, or cannot keep it."""
+    """Return the present slots and kinds of all jobs; None if one of them starts, or cannot keep its slots."""
     chosen: _Chosen = {}
     has: dict[int, int] = {}
     left = Counter(rooms)

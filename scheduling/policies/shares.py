@@ -44,11 +44,11 @@ class Shares:
 
     #: Slots of each job that gets any.
     slots: dict[int, int]
-    #: Of the first job in line that waits though it would fit; None: nobody does.
+    #: Reservation of the first job in line that waits though it would fit; None: no job does.
     reservation: Reservation | None
-    #: How fair share divides; None under other policies.
+    #: Division by fair share; None under other policies.
     division: "FairDivision | None" = None
-    #: How goodput divides.
+    #: Division by goodput; None under other policies.
     goodput: GoodputDivision | None = None
 
 
@@ -122,7 +122,7 @@ def _serve(
             break
         is_stopped = demand.running and demand.id not in given
         if demand.running and reservation is not None:
-            continue  # it keeps what it has, or is being stopped
+            continue  # the job keeps its slots, or is being stopped
         has = result.get(demand.id, 0)
         gets = has + min(demand.max_slots - has, spare)
         if is_stopped or (not demand.running and gets < demand.min_slots):  # who is stopped waits again in its place
@@ -219,7 +219,7 @@ class FairDivision:
     #: The sum of their priorities.
     priority: int
     shared: int
-    #: Of the first job in line that waits though it would fit; None: nobody does.
+    #: Reservation of the first job in line that waits though it would fit; None: no job does.
     reservation: Reservation | None = None
 
 

@@ -48,7 +48,7 @@ BEYOND_MEASURED = 4
 _MOST_PER_GPU = 1.1
 #: A kind of GPU is never worth more or less to a job, by its own profile, than so many times what it is to others.
 _MOST_APART = 4.0
-#: What one GPU does is looked up on a host of so many: some bounds allow none alone.
+#: Number of GPUs of a host on which the speed of one GPU is looked up: some bounds allow none alone.
 _FEW = 8
 _REMEMBERED = 8192
 
@@ -60,7 +60,7 @@ Limit = Literal["maximum", "knee", "profile", "hosts"]
 class Shape:
     """The hosts of a resource group that have one kind of GPU."""
 
-    #: How many slots each of them offers, the largest first.
+    #: Number of slots of each host, the largest first.
     hosts: tuple[int, ...]
     kind: str = ""
     #: The same as `hosts`, by name.
@@ -84,7 +84,7 @@ class JobScaling:
     measured: int
     #: Seconds that its remaining work takes on one GPU; None: nobody knows.
     remaining_seconds: float | None
-    #: What a change of its size costs, and what a new rank needs until it trains.
+    #: Seconds that a change of size costs, and seconds until a new rank trains.
     pause_seconds: float
     start_seconds: float
 
@@ -229,7 +229,7 @@ def _speedups(
     """Speed-ups on 1, 2 ... `most` GPUs, and the goodput on one."""
     found = curve(parameters, bounds, noise, [size_on(hosts, count) for count in range(1, most + 1)])
     goodput = found.goodput.tolist()
-    # Where the bounds allow none on one GPU, as if the fewest that they allow shared their work perfectly.
+    # Where the bounds forbid one GPU, the smallest allowed number is taken to share its work perfectly.
     at_one = next((speed / count for count, speed in enumerate(goodput, start=1) if speed > 0), 0.0)
     if not at_one:
         return (1.0,) * most, 0.0

@@ -57,7 +57,7 @@ class Segment:
     seconds: float
     placement: Placement
     pause: float = 0.0
-    #: Of GPU: what most of its ranks had.
+    #: Kind of GPU that most of its ranks had.
     kind: str = ""
 
 
@@ -96,14 +96,14 @@ class RecordedJob:
     outcome: Outcome
     #: All in which it trained, those before the window too.
     segments: tuple[Segment, ...]
-    #: Of these, how many were over when the window began.
+    #: Number of these that were over when the window began.
     before: int = 0
-    #: What it held then.
+    #: Slots that the job held then.
     slots: tuple[SlotRef, ...] = ()
     is_held_back: bool = False
     started_at: float | None = None
     ended_at: float | None = None
-    #: How much of its work the segments are, 0..1. None: nobody knows, of one that did not end by itself.
+    #: Part of its work that the segments are, 0..1. None: unknown, for a training that did not end by itself.
     progress: float | None = None
     known: KnownMeasures | None = None
     costs: Costs | None = None
@@ -128,7 +128,7 @@ class History:
     slots: tuple[SlotView, ...]
     changes: tuple[Change, ...]
     jobs: tuple[RecordedJob, ...]
-    #: Of trainings that tell nothing of their own.
+    #: Costs of trainings that report none of their own.
     costs: Costs
 
     @property
@@ -375,7 +375,7 @@ def _replayed(
         costs=costs,
         comes_at=history.start if was_there else None,
         is_held_back=job.is_held_back,
-        # Where the alternative has no such GPUs, it starts anew on others.
+        # A training whose GPUs are absent in the alternative starts anew on others.
         slots=job.slots if there >= set(job.slots) else (),
         started_at=job.started_at if was_there else None,
     )
@@ -394,7 +394,7 @@ def _begun(job: RecordedJob, recording: Recording) -> tuple[Physics, Measured]:
 
 
 def _tell(measured: Measured, known: KnownMeasures | None) -> None:
-    """What was measured in the end, it knows from now on."""
+    """Give the training its final measurements from now on."""
     if known is not None:
         measured.points, measured.parameters = known.points, known.parameters
         measured.kind, measured.others = known.kind, dict(known.others)

@@ -20,11 +20,11 @@ from scheduling.snapshot import ProfileView
 
 __all__ = ["Errors", "Measured", "bounds_of"]
 
-#: Of a point: as many as count in full.
+#: Number of steps of a point, as many as count in full.
 _STEPS = 50
 #: Micro-batches that differ by so little count as the same.
 NEAR = 0.1
-#: Where measures have errors: how many looks at a shape count, one a minute, and how many shapes.
+#: Numbers of looks at a shape, one a minute, and of shapes that count, where measures have errors.
 LOOKS, MOST_POINTS = 10, 64
 
 
@@ -50,7 +50,7 @@ class Measured:
 
     bounds: Bounds
     errors: Errors | None = None
-    #: Of the kind of GPU that it trains on, and those of other kinds.
+    #: Kind of GPU that the points are of; the profile may have points of other kinds.
     kind: str = ""
     points: tuple[Point, ...] = ()
     parameters: ThroughputParameters | None = None
@@ -58,7 +58,7 @@ class Measured:
     noise: NoiseScale | None = None
     #: False: its script measures nothing.
     tells: bool = True
-    #: It says how far it is.
+    #: True if the training reports its progress.
     knows_its_end: bool = True
     #: Shape -> seconds of computing and of a step at each of the newest looks.
     looks: dict[tuple[Size, int], deque[tuple[float, float]]] = field(default_factory=dict)
@@ -89,7 +89,7 @@ class Measured:
             self.kind = kind
 
     def _point(self, size: Size, micro: int, compute: float, step: float) -> Point:
-        """Of all looks that are remembered of a shape; the same one where there are no errors."""
+        """Return the mean over the remembered looks at a shape; without errors all are equal."""
         looks = self.looks.setdefault((size, micro), deque(maxlen=LOOKS))
         looks.append((compute, step))
         compute, step = (median(column) for column in zip(*looks, strict=True))

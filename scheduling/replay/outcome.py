@@ -71,7 +71,7 @@ class TrainingOutcome(NamedTuple):
     """Fate of one training in one play."""
 
     job: int
-    #: None: it did not start, or was not over when the play ended.
+    #: Time of the start; None: the training did not start.
     started_at: float | None
     ended_at: float | None
     seconds: float | None

@@ -43,7 +43,7 @@ class Physics:
     application: Trained
     tune: Tuner
     placement: Placement = ()
-    #: Of GPU: the slowest of those that it has.
+    #: Kind of GPU: the slowest of those that the training has.
     kind: str = ""
     batch: Batch = field(default_factory=lambda: Batch(1))
     #: Epochs that are over, and progress.
@@ -57,7 +57,7 @@ class Physics:
     #: GPU-seconds of those that went by in pauses.
     lost: float = 0.0
     resizes: int = 0
-    #: It is over, and so many seconds of the last `advance` were left.
+    #: Seconds of the last `advance` that were left when the training was over; None: it goes on.
     over: float | None = None
 
     @property

@@ -22,7 +22,7 @@ class Figures:
     #: Until the last is over.
     makespan: float
     gpu_hours: float
-    #: Of these, while GPUs idled in pauses or waited for others.
+    #: GPU-hours of these in which GPUs idled in pauses or waited for others.
     lost_gpu_hours: float
     resizes: int
     #: Completion time over that of the same training alone on 8 GPUs.

@@ -25,7 +25,7 @@ __all__ = ["Change", "Costs", "Held", "JobChange", "Pool", "Replayed", "Rules", 
 
 #: Seconds of training at a new shape until it counts as measured.
 MEASURED_AFTER = 10.0
-#: Where measures have errors: seconds until a training looks anew, and the times of its steps change.
+#: Seconds until a training measures anew and the times of its steps change, where measures have errors.
 MEASURED_AGAIN = 60.0
 
 Kind = Literal["comes", "epoch", "switch", "free", "measured", "cycle", "change"]
@@ -98,11 +98,11 @@ class Replayed:
     name: str = ""
     owner: int | None = None
     priority: int = 5000
-    #: As long as it may hold slots from a start on. None: without limit.
+    #: Seconds for which it may hold slots from a start on. None: no limit.
     max_seconds: float | None = None
-    #: None: those of the world.
+    #: Costs of this training; None: those of the world.
     costs: Costs | None = None
-    #: Where it was before the world began: when it comes there, with `slots`. None: when it is submitted.
+    #: Time of a training that began before the world: it appears then, with `slots`. None: when it is submitted.
     comes_at: float | None = None
     #: Somebody holds it back, or ended it.
     is_held_back: bool = False
@@ -117,7 +117,7 @@ class Replayed:
     target_kind: str | None = None
     #: Until when it has been played.
     played_to: float = 0.0
-    #: Of its present state: events of an earlier one are dropped. So are epochs' ends that are no longer expected.
+    #: Version of the present state: events of an earlier one are dropped, and so are epochs' ends no longer expected.
     version: int = 0
     epoch_ends_at: float = 0.0
 
@@ -139,7 +139,7 @@ class World:
     #: CPU seconds, to say what cycles cost.
     clock: Callable[[], float]
     now: float = 0.0
-    #: In order of time.
+    #: Changes in order of time.
     changes: Sequence[Change] = ()
     #: Nothing is played beyond this moment.
     until: float = inf
@@ -199,7 +199,7 @@ class World:
         self._shared_at = None
         self._wake(self.now)
 
-    # --- what happens ----------------------------------------------------------------------------------------------
+    # --- events ----------------------------------------------------------------------------------------------------
 
     def _happen(self, kind: Kind, number: int, version: int) -> None:
         if kind == "cycle":
@@ -274,7 +274,7 @@ class World:
                 self._active.pop(job.id, None)
 
     def _give_back(self, job: Replayed, slots: Iterable[SlotRef]) -> None:
-        """It trains on with what is left, after a pause; what it gives back is free later."""
+        """Let the training go on with the remaining slots, after a pause; the slots given back are free later."""
         given = set(slots)
         job.slots = tuple(ref for ref in job.slots if ref not in given)
         job.joining = job.joining - given
@@ -371,7 +371,7 @@ class World:
             self._at(self.now + job.physics.pause + MEASURED_AFTER, "measured", job)
             self._expect(job)
 
-    # --- what is decided -------------------------------------------------------------------------------------------
+    # --- decisions -------------------------------------------------------------------------------------------------
 
     def _cycle(self) -> None:
         self._next_cycle = None
@@ -461,7 +461,7 @@ class World:
             self._train_on(job, costs.pause)
 
     def _join(self, job: Replayed, trained_on: set[SlotRef]) -> None:
-        """It trains on without its new ranks until they are ready."""
+        """Let the training go on without its new ranks until they are ready."""
         if trained_on.issubset(job.slots):
             job.version += 1
             self._expect(job)

@@ -24,9 +24,9 @@ class Decision:
     """Slots of each job of one group by its policy, and the jobs that no policy can decide about."""
 
     pool: Pool
-    #: How many slots in service its jobs may have together.
+    #: Number of slots in service that its jobs may have together.
     room: int
-    #: Of these, slots that the jobs below share.
+    #: Number of these that the jobs below share.
     capacity: int
     #: The jobs that the policy decided about, in the order in which they are served.
     demands: tuple[Demand, ...]
@@ -35,7 +35,7 @@ class Decision:
     #: Jobs that keep exactly what they hold, because some of it is on a host that takes nothing new: fixed-size jobs,
     #: which finish there, and elastic ones whose minimum fits nowhere else.
     pinned: frozenset[int]
-    #: Of the first job in line that waits though it would fit; None: nobody does.
+    #: Reservation of the first job in line that waits though it would fit; None: no job does.
     reservation: Reservation | None = None
     division: FairDivision | None = None
     goodput: GoodputDivision | None = None
@@ -44,13 +44,13 @@ class Decision:
     reclaimed: frozenset[int] = frozenset()
     #: Jobs that wait because their group is stopped.
     closed: frozenset[int] = frozenset()
-    #: Of a job that needs more than its group's part, of this group or another one: for it all that comes free is kept.
+    #: Reservation of a job of any group that needs more than its group's part: all slots that come free are for it.
     shared_reservation: Reservation | None = None
     #: Jobs that wait because of that, or because they need one host, though their group has slots for them.
     held_back: frozenset[int] = frozenset()
     #: Jobs that start by that reservation.
     over_quota: frozenset[int] = frozenset()
-    #: What the group may have beside others on the same slots, or by its quota. None: it is alone and not limited.
+    #: Entitlement of the group beside others on the same slots, or by its quota. None: it is alone and not limited.
     entitlement: GroupEntitlement | None = None
 
     @property
@@ -82,7 +82,7 @@ def decide(pool: Pool, room: int, *, beside_others: bool = False, held_back: fro
             if pool.away.get(demand.id) and decision.shares.get(demand.id, demand.min_slots) < demand.min_slots
         }
         if not stranded:
-            # It starts elsewhere, on as many: nobody of its group gets what it has a share of.
+            # It starts elsewhere, on as many slots: no job of its group gets what it has a share of.
             return replace(decision, reclaimed=decision.reclaimed | (fixed & pool.displaced.keys()))
         evicted |= (stranded & pool.displaced.keys()) - pool.protected
         pinned |= stranded - evicted

@@ -40,7 +40,7 @@ from scheduling.snapshot import GroupView, SlotRef
 __all__ = ["WAITED_SECONDS", "divide"]
 
 
-#: So long a job that needs more than its group's part waits before it has a reservation of what others may use as well.
+#: Seconds that a job that needs more than its group's part waits before it has a reservation of shared slots.
 WAITED_SECONDS = 300.0
 
 
@@ -63,7 +63,7 @@ class _Table:
         self._index = index
         names = {group.resource_group for group in groups}
         self._sizes = {offered: size for offered, size in index.sizes.items() if offered & names}
-        # What is free is told apart where each has its own part of it: last.
+        # Free slots are told apart last, where each group has its own part of them.
         view = index if len(self._sizes) == 1 else index.beside_free()
         self._pools = {group.name: view.pool(group) for group in groups}
         self._claimants = {name: _claimant(pool, self._total(pool)) for name, pool in self._pools.items()}
@@ -76,7 +76,7 @@ class _Table:
         self._may_displace = len(self._sizes) > 1 and any(
             not job.elastic and job.id in pool.held for pool in self._pools.values() for job in pool.jobs
         )
-        #: What was found out about some claimants.
+        #: Deserved parts by claimants, as found so far.
         self._found: dict[tuple[Claimant, ...], dict[str, Fraction]] = {}
 
     def settle(self) -> dict[str, Decision]:
@@ -116,7 +116,7 @@ class _Table:
 
     @cached_property
     def _taken(self) -> Flow[str, SlotClass]:
-        """What nobody else may have of what is lent."""
+        """Return the flow of lent slots that are committed to a borrower."""
         return Flow(self._reach(), self._sizes)
 
     def _first_above_its_part(self, exact: Mapping[str, Fraction]) -> tuple[str, Demand] | None:
@@ -188,7 +188,7 @@ class _Table:
             if later:
                 self._held_back[other] = frozenset(later)
         if self._held_back:
-            # Who is behind them in their group's line may use what was lent because they could not.
+            # Jobs behind them in their group's line may use what was lent because they could not.
             self._rooms, self._decisions = {}, {}
             self._share_out()
         for other in near:

@@ -29,7 +29,7 @@ __all__ = ["Claimant", "GroupEntitlement", "SlotClass", "SlotFlow", "deserved", 
 
 #: Slots that the same resource groups offer: these, of those that matter.
 SlotClass = frozenset[str]
-#: Who can have how many of which class, by resource group. Each question to it moves only the difference to the last.
+#: Flow of slots by class to resource groups. Each question moves only the difference to the last one.
 SlotFlow = Flow[str, SlotClass]
 
 
@@ -45,7 +45,7 @@ class Claimant:
     weight: int = 1
     borrows: bool = True
     lends: bool = True
-    #: What it keeps for now, whatever belongs to others.
+    #: Number of slots that the group keeps for now, whatever belongs to others.
     least: int = 0
     #: When the first of its jobs was submitted (Unix seconds).
     since: float = 0.0
@@ -69,17 +69,17 @@ class Claimant:
 class GroupEntitlement:
     """The part of an instance group beside others that use the same slots. All counts are slots in service."""
 
-    #: That its resource group offers.
+    #: Number of slots that its resource group offers.
     total: int
     #: The most that its jobs can use.
     wants: int
-    #: Its exact part by quota and weight; see `deserved`.
+    #: Exact part by quota and weight; see `deserved`.
     deserved: Fraction
-    #: What it may have in this cycle: its part made whole, what others leave of theirs, less what they still keep.
+    #: Number of slots in this cycle: its part made whole, and unused parts of others, less what they still keep.
     room: int
-    #: What its jobs have once everything has changed hands.
+    #: Number of slots that its jobs have once everything has changed hands.
     used: int
-    #: What they hold now.
+    #: Number of slots that its jobs hold now.
     held: int
     quota: int | None
     weight: int
@@ -175,9 +175,9 @@ def _shared(claimants: Sequence[Claimant], kept: Parts, sizes: Mapping[SlotClass
 class _Rise:
     claimant: Claimant
     begins: Fraction
-    #: How high it may rise.
+    #: Highest level that the claimant may rise to.
     top: Fraction
-    #: How fast, beside the others.
+    #: Speed at which it rises beside the others.
     speed: int
 
     @cached_property

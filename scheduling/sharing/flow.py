@@ -13,7 +13,7 @@ Asker = TypeVar("Asker", bound=Hashable)
 Place = TypeVar("Place", bound=Hashable)
 Key = TypeVar("Key", bound=Hashable)
 Amount = int | Fraction
-#: Who takes or leaves something of a place.
+#: Move of one unit at a place, from or to an asker.
 Step = tuple[Asker, Place]
 
 
@@ -31,9 +31,9 @@ class Flow(Generic[Asker, Place]):
         #: Counts below are in parts of a slot: so many of them make one.
         self._unit = 1
         self._requested = dict.fromkeys(reach, 0)
-        #: What each has at each place.
+        #: Units that each asker has at each place.
         self._amounts: dict[Asker, dict[Place, int]] = {asker: {} for asker in reach}
-        #: What each lacks of what it asks for.
+        #: Units that each asker lacks of its request.
         self._unmet = dict.fromkeys(reach, 0)
         #: Place -> what nobody has of it.
         self._spare = dict(sizes)
@@ -42,14 +42,14 @@ class Flow(Generic[Asker, Place]):
         for asker, places in reach.items():
             for place in places:
                 self._users[place].append(asker)
-        #: How many of its places, from the first on, are known to be used up.
+        #: Number of an asker's places, from the first on, that are known to be used up.
         self._passed = dict.fromkeys(reach, 0)
         #: How many others must leave a place, at the least, for each to have more; as many as there are: it can have no
         #: more. Empty: not known.
         self._heights: dict[Asker, int] = {}
-        #: How often somebody was raised since they were found.
+        #: Number of raises since the heights were computed.
         self._raised = 0
-        #: How many have each height.
+        #: Number of askers at each height.
         self._at_height = Counter[int]()
         #: Who may leave which place to each, in order; and how many of them, from the first on, are not lower or have
         #: nothing there.
@@ -57,7 +57,7 @@ class Flow(Generic[Asker, Place]):
         self._blocked: dict[Asker, int] = {}
 
     def hold(self, asker: Asker, held: Mapping[Place, int], most: int) -> None:
-        """It begins with up to `most` of these."""
+        """Give the asker up to `most` of these units to begin with."""
         for place, count in held.items():
             kept = min(count, most - self._requested[asker], self._spare[place])
             self._add(asker, place, kept)
@@ -199,7 +199,7 @@ class Flow(Generic[Asker, Place]):
         self._at_height, self._raised = Counter(heights.values()), 0
 
     def _raise(self, asker: Asker) -> None:
-        """It has no way down: it is higher. Where it was the last at its height, nobody above has a way either."""
+        """Raise an asker without a way down. If it was the last at its height, no asker above has a way either."""
         self._raised += 1
         heights, before, top = self._heights, self._heights[asker], len(self._heights)
         if self._at_height[before] == 1:

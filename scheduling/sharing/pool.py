@@ -45,7 +45,7 @@ ByHost = Mapping[str, Refs]
 @dataclass(frozen=True)
 class Pool:
     group: GroupView
-    #: In order of id.
+    #: Jobs in order of id.
     jobs: tuple[JobView, ...]
     #: Nobody holds them, and they may be claimed now.
     free: ByHost
@@ -60,15 +60,15 @@ class Pool:
     #: Jobs that hold slots which are to be another group's, though other slots would do for them -> how many. They move
     #: as soon as they keep their minimum; those of fixed size are stopped, and start elsewhere.
     displaced: Mapping[int, int] = field(default_factory=dict)
-    #: How many slots of each class it may have, where groups share only some of theirs. None: any that is open to it.
+    #: Number of slots of each class it may have, where groups share only some of theirs. None: any that is open to it.
     allotted: Mapping[SlotClass, int] | None = None
-    #: Where that is said: jobs that are stopped whatever slots they hold, so nobody else has to leave in their place.
+    #: Jobs that are stopped whatever slots they hold, so no other has to leave in their place.
     stopped: frozenset[int] = frozenset()
     #: Jobs that wait for more slots on one host than any could have for them -> how many that would be.
     too_large_for_hosts: Mapping[int, int] = field(default_factory=dict)
     #: The moment of the snapshot, in Unix seconds.
     at: float = 0.0
-    #: Its hosts of each kind of GPU, that of most slots first; empty where its policy does not ask for them.
+    #: Hosts of each kind of GPU, the kind with most slots first; empty where the policy does not ask for them.
     shapes: tuple[Shape, ...] = ()
     #: Slot -> kind of GPU. None: it has to do with one kind at most.
     kinds: Mapping[SlotRef, str] | None = None
@@ -136,7 +136,7 @@ class Pool:
             else:
                 scalings = scalings_of(job, self.shapes, held_on, self.worths)
                 scaling = max(scalings.values(), key=lambda one: one.most)
-            # Where nothing shrinks, neither does who has more than its knee.
+            # Where nothing shrinks, a job above its knee does not shrink either.
             most = max(least, scaling.most, 0 if self.group.preemption else min(kept, most))
         is_protected, may_give_way = job.id in self.protected, job.elastic and not self.group.minimum_run_seconds
         return Demand(
