@@ -78,7 +78,7 @@ class GroupSummary:
 
     @cached_property
     def entitlement(self) -> Mapping[str, int | float]:
-        """Return the figures about the group's part for sentences where it is less than its jobs could use, else none."""
+        """Return the group's figures for sentences where its part is less than its jobs could use; else none."""
         entitlement = self.decision.entitlement
         if entitlement is None or entitlement.used >= entitlement.wants or entitlement.room >= entitlement.total:
             return {}
