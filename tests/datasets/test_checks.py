@@ -2,9 +2,6 @@
 
 import io
 import os
-import signal
-import subprocess
-import sys
 import threading
 from datetime import timedelta
 from pathlib import Path
@@ -30,8 +27,6 @@ from jobs import actions as job_actions
 from jobs.actions.submission_checks import InvalidSubmission
 from tests.core.archives import tar_of
 from tests.factories import InstanceGroupFactory, JobFactory, RegisteredModelVersionFactory, host_with_slots
-from tests.processes import database_url
-from tests.waiting import wait_until
 
 pytestmark = pytest.mark.django_db
 
@@ -333,16 +328,3 @@ def submission(home: Path) -> dict:
     RegisteredModelVersionFactory(model__name="cnn", path=str(home / "models/cnn"), entry_point="main.py")
     group = InstanceGroupFactory()
     return {"name": "T", "model": "cnn", "instance_group": group.name, "max_slots": 1}
-
-
-@pytest.mark.django_db(transaction=True)
-def test_the_process_checks_and_leaves_on_sigterm(alice, waiting, home):
-    environment = {**os.environ, "TIDEPOOL_DATABASE_URL": database_url(), "TIDEPOOL_HOME": str(home)}
-    command = [sys.executable, "manage.py", "run_background"]
-    with subprocess.Popen(command, env=environment, cwd=settings.BASE_DIR) as process:
-        try:
-            wait_until(lambda: DatasetVersion.objects.get().state == "READY", "the process has checked it")
-            process.send_signal(signal.SIGTERM)
-            assert process.wait(30) == 0
-        finally:
-            process.kill()
