@@ -1,8 +1,8 @@
 """The background worker: work for which no request, training or scheduler waits, each kind in a child process.
 
-The worker itself has one thread, so that it may fork. Each half second it asks the database whether there is work, and
-forks a child for each kind that has some. A child holds up no other kind of work, shares the worker's memory, and gives
-back its own when it ends.
+The worker itself has one thread, so that it may fork. Four times a second it asks the database whether there is work,
+and forks a child for each kind that has some. A child holds up no other kind of work, shares the worker's memory, and
+gives back its own when it ends.
 """
 
 import gc
@@ -27,10 +27,13 @@ __all__ = ["BackgroundTask", "BackgroundWorker"]
 
 logger = logging.getLogger(__name__)
 
-_POLL_SECONDS = 0.5
+_POLL_SECONDS = 0.25
 #: Time between SIGTERM and SIGKILL, for all children together.
 _GRACE_SECONDS = 4.0
 _REAP_SECONDS = 0.02
+#: Trainings, pages and the scheduler come before what children do. A child begins with the worker's priority, or its
+#: first query would wait on a busy machine for longer than the worker polls.
+_NICENESS = 10
 #: Seconds without a sign of life after which a child is stuck; the worker then gives no sign of life either.
 _STUCK_SECONDS = 90.0
 _Backoff = partial(Backoff, first_seconds=1.0, longest_seconds=30.0, settled_seconds=60.0)
@@ -54,6 +57,8 @@ class _Child:
     pid: int | None = None
     backoff: Backoff = field(default_factory=_Backoff)
     is_stuck: bool = False
+    #: The child has the priority of background work.
+    is_nice: bool = False
 
 
 class BackgroundWorker:
@@ -81,10 +86,13 @@ class BackgroundWorker:
     def _watch(self, child: _Child) -> None:
         """Reap the child if it has ended; fork one if there is work and none runs."""
         if child.pid is not None and (code := _exit_code(child.pid)) is not None:
-            child.pid, child.is_stuck = None, False
+            child.pid, child.is_stuck, child.is_nice = None, False, False
             _note_end(child, code)
         if child.pid is not None:
             _note_stuck(child)
+            if not child.is_nice:
+                os.setpriority(os.PRIO_PROCESS, child.pid, _NICENESS)
+                child.is_nice = True
         elif time.monotonic() >= child.backoff.until and _has_work(child):
             child.pid = self._fork(child.task)
 

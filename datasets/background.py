@@ -30,11 +30,11 @@ class DatasetChecks:
         return self._pruning.is_due(time.monotonic()) or waiting_versions(timezone.now()).exists()
 
     def run(self, stop: threading.Event) -> None:
-        """Prune uploads, then check versions until none waits."""
-        if count := prune(timezone.now()):
-            logger.info("%s abandoned uploads are removed", count)
+        """Check versions until none waits, then prune uploads."""
         while not stop.is_set() and self.check_next(stop):
             pass
+        if not stop.is_set() and (count := prune(timezone.now())):
+            logger.info("%s abandoned uploads are removed", count)
 
     def check_next(self, stop: threading.Event) -> bool:
         """Check the oldest version that waits; return False if there was none."""

@@ -1,6 +1,5 @@
 """The background worker: checks datasets, plays replays, sends alerts and mirrors trainings to MLflow."""
 
-import os
 from typing import Any
 
 from django.conf import settings
@@ -14,15 +13,11 @@ from replay.background import Replays
 
 __all__ = ["Command"]
 
-#: Trainings, pages and the scheduler come first.
-_NICENESS = 10
-
 
 class Command(BaseCommand):
     help = "Check datasets, play replays, send alerts, mirror trainings to MLflow; until SIGTERM. Any number may run."
 
     def handle(self, *args: Any, **options: Any) -> None:
-        os.nice(_NICENESS)
         BackgroundWorker(_tasks(), stop_at_signals()).run()
 
 
