@@ -16,6 +16,8 @@ __all__ = ["Replays"]
 
 logger = logging.getLogger(__name__)
 
+#: A replay takes minutes: the worker looks for one less often than for a check.
+_LOOK_SECONDS = 0.5
 _PRUNE_SECONDS = 3600.0
 _PROGRESS_SECONDS = 0.4
 
@@ -28,12 +30,16 @@ class Replays:
     """Plays replays, and removes old ones."""
 
     def __init__(self) -> None:
+        self._looking = Interval(_LOOK_SECONDS)
         self._pruning = Interval(_PRUNE_SECONDS)
         self._progress = Interval(_PROGRESS_SECONDS)
 
     def has_work(self) -> bool:
         """Return whether a replay waits, or old ones are to be pruned."""
-        return self._pruning.is_due(time.monotonic()) or waiting_replays(timezone.now()).exists()
+        now = time.monotonic()
+        if not self._looking.is_due(now):
+            return False
+        return self._pruning.is_due(now) or waiting_replays(timezone.now()).exists()
 
     def run(self, stop: threading.Event) -> None:
         """Prune old replays, then play until none waits."""

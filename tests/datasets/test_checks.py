@@ -57,7 +57,7 @@ def turn() -> bool:
     return DatasetChecks().check_next(threading.Event())
 
 
-def test_large_ones_wait_for_the_checker(waiting):
+def test_large_ones_wait_for_the_background_worker(waiting):
     assert (waiting.state, waiting.digest) == ("WAITING", "")
     assert turn()
     waiting.refresh_from_db()
@@ -112,7 +112,7 @@ def test_an_upload_that_is_not_whole_is_refused(alice, home):
     assert not Dataset.objects.exists()
 
 
-def test_a_checker_that_died_is_replaced_once_its_claim_has_ended(waiting):
+def test_a_worker_that_died_is_replaced_once_its_claim_has_expired(waiting):
     now = timezone.now()
     dead = claim_next(now)
     assert dead is not None
@@ -138,7 +138,7 @@ def test_a_claim_is_kept_by_progress(waiting):
     assert waiting.progress == 0.25
 
 
-def test_a_checker_that_is_asked_to_stop_gives_its_work_back(waiting):
+def test_a_check_that_is_asked_to_stop_gives_its_claim_back(waiting):
     stop = threading.Event()
     stop.set()
     assert DatasetChecks().check_next(stop)
@@ -151,7 +151,7 @@ def test_a_checker_that_is_asked_to_stop_gives_its_work_back(waiting):
 def test_half_an_unpacked_archive_is_unpacked_again(alice, home, monkeypatch):
     upload = uploaded(alice, {"a.csv": b"a,b\n1,2\n"})
     version = register(alice, DatasetRegistration("up", kind="csv", upload=upload.pk))
-    claim_next(timezone.now() - timedelta(minutes=1))  # its checker died before it said that the folder is whole
+    claim_next(timezone.now() - timedelta(minutes=1))  # its worker died before it stored that the folder is whole
     Path(version.path).mkdir(parents=True)
     (Path(version.path) / "half").write_text("x")
     assert turn()
