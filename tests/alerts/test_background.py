@@ -10,9 +10,9 @@ import pytest
 from django.contrib.auth.models import User
 from django.utils import timezone
 
-from alerts import actions, control
+from alerts import actions, outbox
+from alerts.alert_kinds import Kind
 from alerts.background import Alerts
-from alerts.kinds import Kind
 from alerts.loop import AlertLoop
 from alerts.models import Channel, Delivery
 from core.claims import ClaimLost
@@ -91,11 +91,11 @@ def test_without_rules_the_loop_sends_what_waits_and_ends(
 def test_a_message_is_claimed_by_one_sender_and_by_another_after_its_death(channel: Channel, alice: User) -> None:
     actions.test_channel(alice, channel.pk)
     now = timezone.now()
-    [dead] = control.claim_due(now, 8)
-    assert control.claim_due(now + timedelta(seconds=59), 8) == []
-    [later] = control.claim_due(now + timedelta(seconds=61), 8)
+    [dead] = outbox.claim_due(now, 8)
+    assert outbox.claim_due(now + timedelta(seconds=59), 8) == []
+    [later] = outbox.claim_due(now + timedelta(seconds=61), 8)
     assert (later.row, later.row.tries) == (dead.row, 2)
     with pytest.raises(ClaimLost):
-        control.note_sent(dead, now)
-    control.note_sent(later, now)
+        outbox.note_sent(dead, now)
+    outbox.note_sent(later, now)
     assert Delivery.objects.get().state == Delivery.State.SENT

@@ -15,7 +15,7 @@ from django.conf import settings
 from django.contrib.auth.models import User
 from django.utils import timezone
 
-from core.sources import Source
+from core.file_sources import Source
 from datasets.actions import DatasetRegistration, register
 from datasets.models import DatasetVersion
 from tests.processes import database_url
