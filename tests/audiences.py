@@ -1,4 +1,4 @@
-"""Who is let in where: the words in which tests/permissions.py says it."""
+"""Audiences: the terms with which tests/permissions.py says which role may use which address."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -40,37 +40,37 @@ Audience = tuple[Outcome, ...]
 
 #: Without a log-in.
 EVERYBODY: Audience = (IN, IN, IN, IN, IN, IN)
-#: By a password alone, which the matrix does not send.
+#: Addresses that take only a password, which the matrix does not send.
 NOBODY: Audience = (LOGIN, LOGIN, LOGIN, LOGIN, LOGIN, LOGIN)
-#: What all see, and what concerns only the own account.
+#: Addresses that everybody may read, and those about a user's own account.
 USERS: Audience = (LOGIN, IN, IN, IN, IN, IN)
-#: What makes something of one's own.
+#: Addresses that create an object of the user.
 CHANGERS: Audience = (LOGIN, REFUSED, IN, IN, IN, IN)
 #: A training: others must not learn that it is there.
 OWNER_SEES: Audience = (LOGIN, MISSING, MISSING, IN, MISSING, IN)
 OWNER_CHANGES: Audience = (LOGIN, REFUSED, MISSING, IN, MISSING, IN)
 #: A dataset, model or template: all see it, its owner changes it.
 SEEN_OWNER_CHANGES: Audience = (LOGIN, REFUSED, REFUSED, IN, REFUSED, IN)
-#: What is nobody else's business, not even an administrator's: tokens by "me", filters, uploads.
+#: Private objects, which not even an administrator sees: tokens by "me", filters, uploads.
 ONLY_OWNER_SEES: Audience = (LOGIN, MISSING, MISSING, IN, MISSING, MISSING)
 ONLY_OWNER_CHANGES: Audience = (LOGIN, REFUSED, MISSING, IN, MISSING, MISSING)
-#: What WMLA has and is not here: it says so.
+#: Addresses of WMLA that Tidepool does not support: the answer says so.
 NOT_THERE: Audience = (LOGIN, MISSING, MISSING, MISSING, MISSING, MISSING)
 NOT_THERE_FOR_CHANGERS: Audience = (LOGIN, REFUSED, MISSING, MISSING, MISSING, MISSING)
 #: A training's owner may ask, and is told that this site has no MLflow; for others there is no such training.
 NO_MLFLOW: Audience = (LOGIN, REFUSED, MISSING, REFUSED, MISSING, REFUSED)
 #: A report's owner may ask, and is told that this site shares none without a log-in; for others there is none.
 NO_PUBLIC_REPORTS: Audience = NO_MLFLOW
-#: Of one instance group.
+#: Administrators of one instance group.
 GROUP_ADMINS: Audience = (LOGIN, REFUSED, REFUSED, REFUSED, IN, IN)
-#: Of the cluster.
+#: Administrators of the cluster.
 ADMINS: Audience = (LOGIN, REFUSED, REFUSED, REFUSED, REFUSED, IN)
 
 
 @dataclass(frozen=True)
 class Rule:
     audience: Audience
-    #: What is sent: a form's fields, or JSON. Here and below, names of values in the matrix's world stand for these.
+    #: Request body: a form's fields, or JSON. Here and below, a name from the matrix's world stands for its value.
     body: Mapping[str, Any] = field(default_factory=dict)
     #: With such names in braces.
     query: str = ""

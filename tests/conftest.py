@@ -125,7 +125,7 @@ def warm_forkserver() -> Iterator[Forkserver]:
     """One for all tests of a process: it takes seconds to load torch."""
     with running_forkserver() as (forkserver, lifeline):
         yield forkserver
-        lifeline.close()  # what a test left behind ends
+        lifeline.close()  # ends the processes that a test left running
 
 
 @pytest.fixture

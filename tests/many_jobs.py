@@ -29,7 +29,7 @@ _SHARED = message(
     "by_priority", target=4, capacity=8, missing=0, others_count=11, priority=5000, total_priority=63000, max_slots=8
 )
 _CODE = Path(__file__).parent / "journey" / "models" / "recorder"
-#: Of the newest jobs, those that may still be about.
+#: Number of newest jobs, the only ones that may not have ended.
 NEWEST = 400
 _LATELY = {
     JobState.PENDING: 45,

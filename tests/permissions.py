@@ -237,7 +237,7 @@ RULES: dict[str, Audience | Rule] = {
     "DELETE api:token": USERS,
     "GET api:my-tokens": USERS,
     "POST api:my-tokens": CHANGERS,
-    # By a token alone; tests/webapp/permissions/test_scopes.py sends one.
+    # These need a token; tests/webapp/permissions/test_scopes.py sends one.
     "GET api:my-current-token": NOT_THERE,
     "DELETE api:my-current-token": NOT_THERE,
     "POST api:device": EVERYBODY,

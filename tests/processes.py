@@ -20,7 +20,7 @@ from webapp.embedded.broker import broker_command, find_broker, is_answering, so
 
 __all__ = ["NO_CHROMIUM", "broker", "collect_static_files", "database_url", "find_chromium", "web_process"]
 
-#: Where Debian and others put it; first what has no window and takes half of the processor time.
+#: Names of the program in Debian and elsewhere; first the one without a window, which takes half of the processor time.
 #: Playwright's own download works as well.
 _CHROMIUM = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 NO_CHROMIUM = "Chromium is missing: install the Debian package chromium-headless-shell."

@@ -106,7 +106,7 @@ class Scene:
     dataset: DatasetVersion
     #: Alice's, too: a table that does not fit.
     refused: DatasetVersion
-    #: Of the last hour, under goodput: of two trainings one gains.
+    #: Replay of the last hour under goodput: one of two trainings gains.
     replay: Replay
     #: Alice's, with a block of each kind.
     report: Report

@@ -6,7 +6,7 @@ import tempfile
 # Short: unix sockets live below it.
 os.environ["TIDEPOOL_HOME"] = tempfile.mkdtemp(prefix="tidepool-test-")
 
-# Of the test's own: what the checkout has collected, or has not, changes nothing.
+# Tests have their own folder: collected files of the checkout make no difference.
 os.environ["TIDEPOOL_STATIC_ROOT"] = tempfile.mkdtemp(prefix="static-", dir=os.environ["TIDEPOOL_HOME"])
 
 # For torch, as ranks have it: two threads that spin where processors are busy take three times as long as one.

@@ -72,7 +72,7 @@ TORCH_FLOORS: tuple[tuple[str, ...], ...] = (
 #: Package -> the floors of its rooms; "" is the whole house.
 FLOORS_BELOW = {"": FLOORS, "jobs": JOBS_FLOORS, "scheduling": SCHEDULING_FLOORS, "tidepool.torch": TORCH_FLOORS}
 
-#: Where our own code lies; a folder's place on the import path comes first.
+#: Our own packages by their folder on the import path.
 PACKAGES = {
     ROOT: (*APPS, "scheduling"),
     ROOT / "runtime": ("tidepool",),
@@ -104,7 +104,7 @@ HANDS_ENVIRONMENT_ON = {
 SETS_DJANGO_DEFAULT = {"manage.py", "webapp/asgi.py", "webapp/celery.py"}
 
 
-#: What the scheduler shares with the runtime: formulas, and no fit.
+#: Modules that the scheduler shares with the runtime: formulas, and no fit.
 GOODPUT = ("tidepool.goodput.curve", "tidepool.goodput.model")
 
 
@@ -205,7 +205,7 @@ def test_no_circle_of_imports() -> None:
     }
     while leaves := {name for name, imported in graph.items() if not imported & graph.keys()}:
         graph = {name: imported for name, imported in graph.items() if name not in leaves}
-    # What is left imports a circle or is one: strip what nobody of the rest imports.
+    # The remaining modules form a cycle or import one: strip those that no other imports.
     while heads := graph.keys() - set().union(*graph.values()):
         graph = {name: imported for name, imported in graph.items() if name not in heads}
     assert {name: sorted(imported & graph.keys()) for name, imported in graph.items()} == {}
@@ -258,7 +258,7 @@ def test_runtime_stands_alone() -> None:
 
 
 def test_the_client_is_a_room_of_its_own() -> None:
-    """It works where nothing else of the runtime can be imported; what trains does not know it."""
+    """The client imports nothing else of the runtime, and the training code does not import the client."""
     rooms = tuple(f"tidepool.{room}" for room in ("client", "cli", "distributor", "notebook", "stand_ins"))
     for file in files_below("runtime/tidepool/"):
         ours = {name for name in imports_of(file) if name.startswith("tidepool.")}

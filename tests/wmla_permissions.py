@@ -45,7 +45,7 @@ WMLA_RULES: dict[str, Audience | Rule] = {
     "GET wmla:training": OWNER_SEES,
     "DELETE wmla:training": OWNER_CHANGES,
     "PUT wmla:training-stop": OWNER_CHANGES,
-    # It has left none; tests/wmla/registry/test_trainings.py has one that did.
+    # This training has no weights; tests/wmla/registry/test_trainings.py has one with weights.
     "GET wmla:training-weights": NOT_THERE,
     "GET wmla:validations": USERS,
     "POST wmla:validations": CHANGERS,

@@ -51,7 +51,7 @@ def web_receiver() -> Iterator[Hook]:
 
 @contextmanager
 def mail_server() -> Iterator[tuple[int, list[str]]]:
-    """Its port, and what it was given: envelopes and messages, line by line."""
+    """Yield the server's port and its received envelopes and messages, line by line."""
     lines: list[str] = []
 
     class Handler(socketserver.StreamRequestHandler):

@@ -1,4 +1,4 @@
-"""What an address of a channel may be, how it is shown, and where a message may connect to."""
+"""Addresses of channels: validation, display, and the hosts that a message may connect to."""
 
 import ipaddress
 

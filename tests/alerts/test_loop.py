@@ -40,7 +40,7 @@ def channel(hook: Hook, alice: User) -> Channel:
 
 @pytest.fixture
 def loop() -> AlertLoop:
-    """It has begun before anything happens."""
+    """Return a loop that has made its first turn before any event."""
     made = AlertLoop()
     made.turn(timezone.now())
     return made

@@ -91,7 +91,7 @@ def test_by_rest(alice_api: APIClient, bob_api: APIClient, settings: Any) -> Non
 
 
 def test_where_rows_are_stacked_each_cell_of_a_message_is_one_thing(alice: User, alice_client: Client) -> None:
-    """Its parts stand beside each other otherwise, as narrow as letters."""
+    """Without one element per cell, the parts of a message stand side by side, one letter wide."""
     channel, now = add_channel(alice, **WEBHOOK).row, timezone.now()
     told = {"created_at": now, "next_try_at": now, "tries": 2, "problem": "No answer."}
     Delivery.objects.create(channel=channel, **told)

@@ -1,4 +1,4 @@
-"""Which alerts follow from which events and rows, and when they go out: pure."""
+"""Pure rules of alerts: the events and rows that cause them, and the times at which they are sent."""
 
 from dataclasses import replace
 from datetime import UTC, datetime, time, timedelta
@@ -28,7 +28,7 @@ WAITS = Happening(Kind.WAITS, "training_waits 40", NOW - timedelta(minutes=31), 
         (JobState.RUNNING, JobState.RUNNING, PlanReason.SHRUNK_FOR_FAIR_SHARE, Kind.TAKEN),
         (JobState.RUNNING, JobState.PREEMPTING, PlanReason.PREEMPTED_BY_PRIORITY, Kind.TAKEN),
         (JobState.RUNNING, JobState.PENDING, Reason.HOST_LOST, Kind.TAKEN),
-        # Its ranks are lost and others go on; it grows; its owner stops it.
+        # The job loses ranks and others train on; it grows; its owner suspends it.
         (JobState.RUNNING, JobState.RUNNING, Reason.HOST_LOST, None),
         (JobState.RUNNING, JobState.RUNNING, PlanReason.GREW_INTO_FREE_SLOTS, None),
         (JobState.RUNNING, JobState.PREEMPTING, Reason.SUSPENDED_BY_USER, None),

@@ -15,7 +15,7 @@ from tests.missing import leave_out
 from tests.processes import NO_CHROMIUM, broker, collect_static_files, find_chromium, web_process
 from tests.scene import Scene, build_scene
 
-#: How long a test waits for what shall appear: long, because a machine that runs the suite is busy.
+#: Milliseconds that a test waits for an element: many, because a machine that runs the suite is busy.
 PATIENCE_MS = 60_000
 expect.set_options(timeout=PATIENCE_MS)
 

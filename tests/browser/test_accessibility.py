@@ -30,7 +30,7 @@ AXE = Axe().axe_script
 RULES = {
     "runOnly": {"type": "tag", "values": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]},
     "resultTypes": ["violations"],
-    "preload": False,  # of style sheets again, and of sound and films, which no page has
+    "preload": False,  # no second download of style sheets; pages have no sound or films
 }
 #: Name -> theme, width and height. Themes change colours and widths the layout: two looks show both of each.
 LOOKS = {"light": ("light", 1440, 900), "narrow dark": ("dark", 390, 844)}

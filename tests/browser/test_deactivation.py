@@ -5,7 +5,7 @@ from playwright.sync_api import BrowserContext, Page, expect
 from tests.browser.conftest import listen, log_in
 from tests.scene import Scene, user_who_can_log_in
 
-#: What the page's websockets were closed with.
+#: Script that records the close codes of the page's websockets.
 RECORD_CLOSES = """
 window.closes = [];
 window.WebSocket = class extends WebSocket {
@@ -33,7 +33,7 @@ def test_an_open_page_is_shut_out_at_once(
     carols.get_by_role("button", name="Deactivate").first.click()
     carols.get_by_role("dialog").get_by_role("button", name="Deactivate").click()
     expect(carols.get_by_text("its trainings go on", exact=False)).to_be_visible()
-    # By the word over the broker: permissions are checked anew each minute only.
+    # The message over the broker closes it at once: permissions are checked again only once a minute.
     page.wait_for_function("() => window.closes.length > 0", timeout=30_000)
 
     assert page.evaluate("window.closes") == [4401]

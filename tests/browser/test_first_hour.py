@@ -47,7 +47,7 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def site_home() -> Iterator[Path]:
-    """That of the web process, with empty folders for data and models."""
+    """Yield the web process's home, with empty folders for data and models."""
     home = Path(os.environ["TIDEPOOL_HOME"])
     for name in ("data", "models"):
         (home / name).mkdir(exist_ok=True)

@@ -23,7 +23,7 @@ HARM = """() => [
     [...document.querySelectorAll('[onerror]')].length,
 ]"""
 
-#: What sticks out of the window, but for what scrolls by itself.
+#: Script that returns the elements wider than the window, except those in scrolling containers.
 WIDE = """() => [...document.querySelectorAll('body *')].filter(element => {
     for (let outer = element.parentElement; outer; outer = outer.parentElement) {
         if (['auto', 'scroll', 'hidden'].includes(getComputedStyle(outer).overflowX)) return false;

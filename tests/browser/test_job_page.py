@@ -27,7 +27,7 @@ from tests.scene import Scene
 from tests.waiting import wait_until
 from workers.models import GpuReading
 
-#: Of the web process, which was started before any test made a home of its own.
+#: Home of the web process, which started before any test made a home of its own.
 SITE_HOME = Path(django_settings.TIDEPOOL_HOME)
 TABS = ("Overview", "Logs", "Ranks", "Speed", "Events", "Results & checkpoints", "Notes", "Parameters", "Code")
 
@@ -189,7 +189,7 @@ def test_a_log_that_cannot_be_read_says_so(page: Page, scene: Scene, results: No
     page.get_by_label("Stream").select_option("stderr")
 
     expect(page.locator("#log-note")).to_have_text("The log could not be read: choose it again.")
-    page.goto("about:blank")  # it goes on asking until then
+    page.goto("about:blank")  # the page repeats its request until then
     complaints.clear()  # the browser's own, about the answers that were cut off
 
 

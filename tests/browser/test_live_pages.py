@@ -27,7 +27,7 @@ from workers.topics import CLUSTER
 
 LIVE = script("live")
 ELSEWHERE = "constructor() { super(`ws://${location.host}/ws/nowhere/`); }"
-#: What a browser says itself when the log is asked for without a session.
+#: Browser's own message when the log is requested without a session.
 UNAUTHORIZED = "Failed to load resource: the server responded with a status of 401 (Unauthorized)"
 
 
@@ -211,7 +211,7 @@ def test_the_sentence_and_the_slots_change_while_one_looks(page: Page, scene: Sc
     expect(row).to_contain_text("8 of 8 GPUs: all there are")
     expect(row.locator("[data-label=GPUs]")).to_have_text("8 of 8")
 
-    # What is given back keeps nothing of who had it; a reading, a drain and a training that comes are seen as well.
+    # A released slot shows nothing of its former training; a reading, a drain and a new training are shown, too.
     tile = page.locator("[data-slot='gpu-host-2:0']")
     expect(tile.locator(".mark")).to_have_text(job_look(scene.second.pk).letter)
     [claim] = SlotClaim.objects.open().filter(slot__host__name="gpu-host-2", slot__index=0)

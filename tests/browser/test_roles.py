@@ -14,7 +14,7 @@ from tests.sitemap import addresses
 
 As = Callable[[str], Page]
 NOT_THERE = "There is nothing at this address"
-#: What the browser says itself when a page is not there.
+#: Browser's own message for a missing page.
 NOT_FOUND = "Failed to load resource: the server responded with a status of 404 (Not Found)"
 
 

@@ -1,8 +1,8 @@
-"""What a page loads: little, of its own site, kept from one page to the next."""
+"""Downloads of a page: few, from its own site, and cached from one page to the next."""
 
 from playwright.sync_api import Page, expect
 
-#: What a browser asks for that has nothing of Tidepool yet: the page itself and what it loads. Its icon is in the page.
+#: Requests of a browser with an empty cache: the page and its files. The icon is part of the page.
 MOST_REQUESTS = 12
 MOST_BYTES = 600_000
 LOADED = """() => [...performance.getEntriesByType("navigation"), ...performance.getEntriesByType("resource")]

@@ -50,7 +50,7 @@ def test_train_with_a_preview(page: Page, scene: Scene) -> None:
     assert (job.priority, job.max_slots, job.parameters) == (9999, 4, {"epochs": 3})
 
 
-#: What the form asks, in order: `answers[0](told)` answers it, unless nobody waits for that any more.
+#: Script that holds back the form's requests, in order: `answers[0](told)` answers the first, unless it was aborted.
 HOLD = """
     const { fetch } = window;
     window.answers = [];

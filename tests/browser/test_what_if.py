@@ -16,7 +16,7 @@ from replay.models import Replay
 from tests.browser.conftest import PATIENCE_MS, listen, log_in
 from tests.scene import Scene, user_who_can_log_in
 
-#: Of the browser: neither UTC nor with whole hours' difference to it.
+#: Time zone of the browser: its difference from UTC is no whole number of hours.
 ZONE = "Asia/Kolkata"
 
 

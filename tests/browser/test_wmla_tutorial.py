@@ -31,10 +31,10 @@ EXAMPLE = ROOT / "examples" / "resnet-cifar"
 HOSTS = ("gpu-host-1", "gpu-host-2")
 #: Samples: 100 in each of the five batches; in a step: 16 on each of 8 GPUs.
 PER_BATCH, BATCH, STEPS_PER_EPOCH = 100, 16, 4
-#: How long the first training shall take on all GPUs at the very least, with nothing else on the machine.
+#: Least duration of the first training on all GPUs of an otherwise idle machine.
 AT_LEAST_SECONDS = 30.0
-#: How much of it is done before the second one comes. So much that the second one cannot overtake it, whatever the
-#: machine's speed: with W for the whole work and `a` done alone, T2 has done 5/3 (W - a) when T1 ends.
+#: Fraction of the first training that is done when the second is submitted: large enough that the second cannot
+#: overtake it at any speed of the machine. With W for all work and `a` done alone, T2 has done 5/3 (W - a) as T1 ends.
 HEAD_START = 0.5
 PATIENCE_SECONDS = 120
 
@@ -271,7 +271,7 @@ def update_priority(tutorial: Tutorial, name: str, priority: int) -> None:
     expect(page.get_by_text(f"has the priority {priority} now").first).to_be_visible()
 
 
-# --- what the usage chart shows ---
+# --- usage chart ---
 
 
 def wait_for_usage(tutorial: Tutorial, sizes: dict[str, int]) -> None:
@@ -336,7 +336,7 @@ def sizes(tutorial: Tutorial, number: int) -> list[int]:
 
 
 def epochs_for(seconds: float) -> int:
-    """So many that all GPUs together cannot be done sooner: each core at the speed that one has alone.
+    """Return the epochs that all GPUs together need at least `seconds` for, with each core as fast as one alone.
 
     Counted in CPU time, so that it does not matter what else the machine does meanwhile.
     """

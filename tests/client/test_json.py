@@ -28,7 +28,7 @@ SCHEMA = json.loads((ROOT / "docs" / "user" / "cli.schema.json").read_text())
 def check(command: str, printed: str) -> Any:
     """The value, which fits the command's schema."""
     value = json.loads(printed)
-    # By the schema that test_each_command_with_json_declares_its_shape checks, once.
+    # The schema itself is checked once, by test_each_command_with_json_declares_its_shape.
     shape = {**SCHEMA["properties"][command], "$defs": SCHEMA["$defs"]}
     jsonschema.Draft202012Validator(shape).validate(value)
     return value

@@ -176,7 +176,7 @@ def test_an_encrypted_zip_is_refused(area):
         (b"MZ", "tool.exe"),
         (b"", "noname"),
     ],
-    # Of their own: an archive's bytes name the moment when it was made, and differ between processes.
+    # Explicit ids: an archive's bytes contain its creation time, and differ between processes.
     ids=range(10),
 )
 def test_what_is_no_archive_is_refused(area, content, name):
@@ -199,7 +199,7 @@ def test_arbitrary_bytes_are_stored_or_refused(tmp_path_factory, data, name):
     st.integers(0, 255),
     st.sampled_from([("a.zip", zip_of), ("a.tar", lambda f: tar_of(f, mode="w"))]),
 )
-@example(215, 1, ("a.zip", zip_of))  # its directory points before its start
+@example(215, 1, ("a.zip", zip_of))  # a directory that points before the archive's start
 @example(137, 0, ("a.zip", zip_of))  # an entry without a name
 def test_a_damaged_archive_is_stored_or_refused(tmp_path_factory, position, value, kind):
     name, pack = kind

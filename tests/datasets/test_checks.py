@@ -151,7 +151,7 @@ def test_a_check_that_is_asked_to_stop_gives_its_claim_back(waiting):
 def test_half_an_unpacked_archive_is_unpacked_again(alice, home, monkeypatch):
     upload = uploaded(alice, {"a.csv": b"a,b\n1,2\n"})
     version = register(alice, DatasetRegistration("up", kind="csv", upload=upload.pk))
-    claim_next(timezone.now() - timedelta(minutes=1))  # its worker died before it stored that the folder is whole
+    claim_next(timezone.now() - timedelta(minutes=1))  # its worker died before it marked the folder complete
     Path(version.path).mkdir(parents=True)
     (Path(version.path) / "half").write_text("x")
     assert turn()

@@ -28,7 +28,7 @@ from tests.waiting import PATIENCE_SECONDS, wait_until
 __all__ = ["CONTROL_PLANE", "SERVICES", "LocalServices"]
 
 CONTROL_PLANE = ("web", "scheduler", "control", "background")
-#: In the order in which they start.
+#: Names of the services, in the order in which they start.
 SERVICES = ("valkey", "setup", *CONTROL_PLANE, "executor-virtual")
 
 PLACE = "/home/tidepool/pool"
@@ -45,7 +45,7 @@ class LocalServices:
     broker_port: int = field(default_factory=free_port)
     running: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
 
-    # --- what an operator does first ---
+    # --- preparation, as by an operator ---
 
     def prepare(self) -> None:
         """`docker/prepare` itself, in a folder with the checkout's place in it."""
@@ -64,7 +64,7 @@ class LocalServices:
     def pool(self) -> Path:
         return self.state / "pool"
 
-    #: As other journeys call it.
+    #: Name of the same folder in other journeys.
     home = pool
 
     @property
@@ -135,7 +135,7 @@ class LocalServices:
     # --- starting, checking, stopping ---
 
     def start(self, name: str, *, service: dict[str, Any] | None = None) -> None:
-        """In the order of `depends_on`, and not before what it waits for is as it must be."""
+        """Start a service once the conditions of its `depends_on` are met."""
         service = service or load(COMPOSE, self.variables())["services"][name]
         if name == "setup":
             self._run_once(name, service)
@@ -267,7 +267,7 @@ class LocalServices:
         file = self.folder / f"{name}.log"
         return f"--- {file.name}\n{file.read_text()[-3000:]}" if file.exists() else ""
 
-    # --- what the operating system says ---
+    # --- the operating system's view ---
 
     def processes(self) -> list[psutil.Process]:
         """Everything that lives and belongs here: services, and what executors started."""

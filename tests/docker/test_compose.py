@@ -30,7 +30,7 @@ GIVEN = {
     "TIDEPOOL_URL": "https://gpus.example.org",
 }
 FILES = [COMPOSE, EXECUTOR]
-#: Where the settings look for MLflow's server, from the checkout.
+#: Folder of MLflow's server in the settings, relative to the checkout.
 MLFLOW_VENV = ".venv-mlflow"
 MLFLOW_PAGE = ROOT / "docs/operator/mlflow.md"
 SERVICES = [(file, name) for file in FILES for name in load(file, GIVEN)["services"]]

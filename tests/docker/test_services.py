@@ -194,7 +194,7 @@ def test_a_backup_that_is_older_than_the_hosts_does_no_harm(services, training, 
     backup = {"BACKUP": str(tmp_path / "backup")}
     services.carry_out(commands("backup-and-restore.md", "Back up with PostgreSQL"), **backup)
 
-    # What the backup does not know: another life of the training, and a job.
+    # Changes after the backup: another attempt of the training, and another job.
     training.api.post(f"jobs/{training.id}/suspend/").raise_for_status()
     wait_until(lambda: training.now["state"] == "SUSPENDED", "it is held back")
     later = Training(training.api, services.pool, "later", max_slots=4, epochs=100_000, **{"step-seconds": 0.02})

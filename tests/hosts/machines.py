@@ -47,7 +47,7 @@ def why_impossible() -> str | None:
 class Machine:
     name: str
     address: str
-    #: Its first process, as this machine sees it.
+    #: Process id of the machine's first process, outside its namespace.
     pid: int
     #: Ends of its cable: its own, and the one in the bridge, which `_bridge` is the first process of.
     _cable: str

@@ -16,7 +16,7 @@ from tests.waiting import wait_until
 pytestmark = [pytest.mark.root, pytest.mark.long]
 
 _PORT = 6390
-#: How `join` connects, and how the executor does: a line for each, "taken" or why not.
+#: Script that connects as `join` and as the executor do, and prints "taken" or the error of each.
 _CONNECT = """
 from workers.executor.app import app
 from workers.executor.config import executor_config

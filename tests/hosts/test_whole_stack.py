@@ -13,7 +13,7 @@ from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.root, pytest.mark.long]
 
-#: By machine. One is set ahead by more than any limit on the age of a message, one back.
+#: Clock error of each machine. One is ahead by more than any limit on the age of a message, one is behind.
 AHEAD_SECONDS = {"gpu1": 0.0, "gpu2": 3600.0, "gpu3": -40.0}
 
 

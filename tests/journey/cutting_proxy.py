@@ -8,7 +8,7 @@ from types import TracebackType
 __all__ = ["CuttingProxy"]
 
 _PIECE_BYTES = 1024
-#: So many pieces of the first stream pass: its headers and what the job is at first.
+#: Number of pieces of the first stream that pass: the headers and the job's first state.
 _FIRST_PIECES = 4
 
 
@@ -80,5 +80,5 @@ class CuttingProxy:
     def _end(self, *both: socket.socket) -> None:
         """At once, also where the other thread is reading."""
         for each in both:
-            with suppress(OSError):  # that side has gone
+            with suppress(OSError):  # the peer has closed
                 each.shutdown(socket.SHUT_RDWR)

@@ -50,7 +50,7 @@ def marked(stack: RunningStack) -> list[Marked]:
                 host, job, attempt, role = mark[1], int(mark[2]), int(mark[3]), mark[4]
                 member_id = mark[5] if role == "rank" else ""
                 found.append(Marked(process.pid, process.create_time(), host, job, attempt, role, member_id))
-        except (psutil.Error, OSError):  # it ended meanwhile
+        except (psutil.Error, OSError):  # the process has ended
             continue
     return found
 
@@ -71,7 +71,7 @@ class Observer:
     stack: RunningStack
     slots: int
     violations: list[str] = field(default_factory=list)
-    #: How often processes were looked at, and how often the API answered.
+    #: Number of times that processes were listed and that the API answered.
     looks: int = 0
     answers: int = 0
 

@@ -58,7 +58,7 @@ class RankWatch:
     def _watch(self) -> None:
         while not self._over.wait(_INTERVAL_SECONDS):
             try:
-                # Those that are over have no ranks.
+                # Ended jobs have no ranks.
                 for job in self.api.get("jobs/", params={"state": "active"}).raise_for_status().json()["results"]:
                     self._note(job)
             except httpx.HTTPError as error:

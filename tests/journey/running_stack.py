@@ -126,7 +126,7 @@ class RunningStack:
             self.process.wait()
             raise
 
-    # --- what the operating system says ---
+    # --- the operating system's view ---
 
     def family(self) -> list[psutil.Process]:
         """`up` and everything below it, while it lives."""

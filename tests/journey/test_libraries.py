@@ -43,7 +43,7 @@ def start(stack: RunningStack, api: httpx.Client, library: str, *, beside: bool,
         parameters["folder"] = "saved"
     if told:
         parameters["saves-when-told"] = True
-    # Where the packages are, for the hosts' processes too.
+    # The hosts' processes import the packages from the same folder.
     found = importlib.util.find_spec(library)
     assert found is not None
     assert found.origin is not None

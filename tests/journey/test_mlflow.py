@@ -36,7 +36,7 @@ def _installed() -> None:
 
 @pytest.fixture
 def mlflow(stack: RunningStack) -> Any:
-    """As the administrator, who sees all experiments."""
+    """Yield a client of the administrator, who sees all experiments."""
     with httpx.Client(
         base_url=f"{stack.url}{API}", auth=("admin", stack.password), timeout=60, trust_env=False
     ) as client:

@@ -93,7 +93,7 @@ def kill(one: Marked | psutil.Process) -> None:
 
 
 def assert_they_stayed(stack: RunningStack, training: Training, survivors: dict[str, Marked]) -> None:
-    """In the same processes, and in the generation that trains."""
+    """Assert that the survivors are the same processes and are members of the active generation."""
     after = ranks(stack, training)
     assert survivors == {member_id: one for member_id, one in after.items() if member_id in survivors}
     assert survivors.keys() <= set(training.members)
@@ -248,7 +248,7 @@ def test_a_lost_host_takes_only_its_own_ranks_with_it(
     with held_down(stack, f"executor {host}", f"forkserver {host}"):
         for one in marked(stack):
             if one.host == host:
-                with suppress(psutil.NoSuchProcess):  # its shim's death was faster
+                with suppress(psutil.NoSuchProcess):  # the rank died with its shim first
                     kill(one)
         lost = before.keys() - survivors.keys()
         wait_until(lambda: not lost & set(training.members), "the survivors")

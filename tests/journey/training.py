@@ -87,7 +87,7 @@ class Training:
         self.wait_until_over()
         assert self.now["state"] == "SUCCEEDED", self.now
 
-    # --- what its ranks wrote: the truth, whether the control plane is there or not ---
+    # --- files of its ranks: true even without the control plane ---
 
     def lines(self, file: str, attempt: int | None = None) -> list[dict[str, Any]]:
         """Records of the present attempt, or of the one that is named."""

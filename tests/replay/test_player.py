@@ -72,7 +72,7 @@ def trained(group: InstanceGroup, came: float, began: float, seconds: float, **v
 
 
 def profiled(job: Job) -> None:
-    """It would be nearly as fast on one GPU."""
+    """Give the job a profile by which it is nearly as fast on one GPU."""
     parameters = {
         "compute_base": 1.0, "compute_per_sample": 1e-4, "host_base": 0.1, "host_per_rank": 0.0, "network_base": 0.1,
         "network_per_rank": 0.0, "overlap": 1.0,
@@ -135,7 +135,7 @@ def test_a_replay_of_the_same_rules_is_close_and_of_others_tells_who_gains(group
 
 
 def adapting(job: Job, steps: int) -> None:
-    """Its steps have 64 to 256 samples; from half of them on, one is worth three at 64, by noisier gradients."""
+    """Let a step take 64 to 256 samples; in the second half, with noisier gradients, 256 are worth three of 64."""
     profiled(job)
     told = AdaptedBatch(
         submitted=64, most=256, batch=256, least_micro_batch=1, most_micro_batch=256, micro_batch=64, accumulates=True,
@@ -220,7 +220,7 @@ def test_what_a_start_and_an_end_cost_is_what_was_recorded(group: InstanceGroup)
     SlotClaim.objects.filter(job=job).update(trains_from=at(2), vacating_at=at(606), released_at=at(610))
     late.update(trains_from=at(10))
     costs = recorded(START, END, END).costs
-    assert (costs.start, costs.end, costs.free) == (6.0, 1.0, 4.0)  # of a start the mean of its ranks
+    assert (costs.start, costs.end, costs.free) == (6.0, 1.0, 4.0)  # a start's cost is the mean of its ranks
 
 
 def test_the_end_of_a_training_that_somebody_cancelled_tells_nothing_of_ends(group: InstanceGroup) -> None:

@@ -1,4 +1,4 @@
-"""What a block keeps, and what is left out of its words."""
+"""Frozen blocks: the data that they keep, and the paths and hosts that are removed."""
 
 import pytest
 from hypothesis import given

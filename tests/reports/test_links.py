@@ -138,7 +138,7 @@ def test_texts_lead_to_no_page_of_the_site(scene: Scene, report: Report, allowed
     assert all(f">{letter}</a>" in article for letter in "abcdef")
 
 
-# --- What is shown names nobody and nothing else ----------------------------------------------------------------------
+# --- Shared reports contain no other names ---------------------------------------------------------------------------
 
 #: Names that stand nowhere else in a page of this site.
 HOSTS = ("xhost-quartz", "xhost-7.basalt.internal")

@@ -89,7 +89,7 @@ def test_who_reads_sees_no_training_and_changes_nothing(scene: Scene, bobs: Clie
     assert "T1 digits-cnn" in page
     assert not re.search(
         r'href="/jobs/\d', page.replace('<a href="/jobs/1/" rel', "")
-    )  # that one is in the note's text
+    )  # the note's text contains that link
     assert "Edit report" not in page
     assert 'id="sharing"' not in page
     assert bobs.get(f"{edit}edit/").status_code == 404

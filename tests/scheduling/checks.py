@@ -34,7 +34,7 @@ def group_of(snapshot: Snapshot, job: JobView) -> GroupView:
 
 
 def is_limited(group: GroupView) -> bool:
-    """It lives on its quota alone; with weight 0 also where it has none."""
+    """Return whether the group gets no more than its quota; with weight 0, it gets none without a quota."""
     return group.weight == 0 or (group.quota is not None and not group.borrows)
 
 
@@ -117,7 +117,7 @@ def _check_no_move_without_cause(snapshot: Snapshot, plan: Plan, job: JobView, l
 
 
 def taken_back(line: JobPlan) -> bool:
-    """It has less because other groups have a right to what its own holds."""
+    """Return whether the job shrinks because other groups reclaim slots of its group."""
     return line.reason.code == PlanReason.RECLAIMED_BY_OWNER
 
 
@@ -180,7 +180,7 @@ def _check_nothing_idle(snapshot: Snapshot, plan: Plan) -> None:
 def _behind_who_waits(snapshot: Snapshot, plan: Plan, room: int) -> set[int]:
     """Jobs behind the first that waits and would fit."""
     line = sorted(snapshot.jobs, key=lambda job: (-job.priority, job.submitted_at, job.id))
-    # Who needs one host and cannot have it is passed over.
+    # A job that needs one host and cannot have it is passed over.
     gets = {line.job for line in plan.jobs if line.target or line.reason.params["message"] == "one_host"}
     started = {group.name for group in snapshot.groups if group.started}
     able = [n for n, job in enumerate(line) if job.id not in gets and job.min_slots <= room and job.group in started]

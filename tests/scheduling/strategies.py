@@ -85,7 +85,7 @@ def _job(draw: st.DrawFn, number: int, group: GroupView, slots: tuple[SlotView, 
 
 @st.composite
 def _profile(draw: st.DrawFn) -> ProfileView | None:
-    """None; or that of a job which is the faster the more GPUs it has, only up to some, or not at all."""
+    """Draw no profile, or that of a job that gains from each GPU, from the first few, or from none."""
     if draw(st.booleans()):
         return None
     sums = draw(st.sampled_from([0.0, 0.02, 1.0]))

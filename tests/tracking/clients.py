@@ -52,7 +52,7 @@ class Client:
     url: str
 
     def run(self, code: str, **given: Any) -> Any:
-        """What the code leaves in `told`, by way of JSON. It finds `given` under its names."""
+        """Run the code with `given` as variables, and return its variable `told`, by way of JSON."""
         python = client_packages(self.version).parents[2] / "bin/python"
         environment = {
             "PATH": os.environ["PATH"],

@@ -11,7 +11,7 @@ from tracking.launch import auth_config, launch_input
 
 __all__ = ["OPEN_ROUTES", "routes_of_server"]
 
-#: Those that the proxy lets through: what a new version adds is looked at before it is open.
+#: Routes that the proxy lets through: those that a new version adds are reviewed before they are open.
 OPEN_ROUTES = Path(__file__).with_name("open_routes.txt")
 _ASK = """
 import json, os, sys

@@ -83,7 +83,7 @@ EXPECTED = {
     "stranger": {**DENIED, "search_experiments": 0, "search_runs": 0},
     "administrator": ALL,
     "training": {**ALL, "search_experiments": 403, "search_runs": 403},
-    # Of whichever experiment a training asks, it is told its own.
+    # A training always gets its own experiment, whichever it asks for.
     "other_training": {**DENIED, "get_experiment": False},
     "expired": UNKNOWN,
     "forged": UNKNOWN,
@@ -126,7 +126,7 @@ def training(owner):
 
 
 def everybody_is_told_what_is_theirs(url):
-    """By each client and in each role, the calls about one run."""
+    """Make the calls about one run with each client and in each role, and assert the answers."""
     alice, bob = UserFactory(username="alice"), UserFactory(username="bob")
     (job, run), (other, _) = training(alice), training(bob)
     tokens = {

@@ -122,12 +122,12 @@ class History:
             self.cluster.finish(job)
 
     def host(self) -> None:
-        with suppress(Conflict):  # it is in service already, or drained
+        with suppress(Conflict):  # the host is in service already, or drained
             self.dice.choice([drain_host, resume_host])(self.dice.choice([*self.cluster.hosts]), "carol")
 
     def asks(self) -> None:
         for job in self._some(*HOLDING, JobState.PENDING):
-            with suppress(Conflict):  # it is being stopped already
+            with suppress(Conflict):  # the job is ending already
                 if self.dice.random() < 0.5:
                     change = actions.JobChange(priority=self.dice.randint(1, 9) * 1000)
                     actions.change_job(job.pk, change, "alice")

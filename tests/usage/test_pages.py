@@ -21,7 +21,7 @@ PRICE = {"gpu_model": "H200", "per_hour": "2,50", "valid_from": "2026-01-01"}
 
 @pytest.fixture(autouse=True)
 def now(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> datetime:
-    """It stands still. All eight GPUs were held for half an hour, and those of T2 for an hour longer before."""
+    """Return the frozen time. All eight GPUs have been held for half an hour, those of T2 for an hour longer."""
     now = timezone.now()
     monkeypatch.setattr("usage.views.timezone", SimpleNamespace(now=lambda: now))
     SlotClaim.objects.update(claimed_at=now - timedelta(minutes=30), gpu_model="H200")

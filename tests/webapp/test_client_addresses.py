@@ -46,7 +46,7 @@ async def test_nobody_else_is_believed(peer, proxies):
     [
         ("203.0.113.9", "203.0.113.9"),
         ("2001:db8::7", "2001:db8::7"),
-        # What the browser made up stands on the left of what the server added.
+        # Addresses that the browser invented stand left of those that the server added.
         ("127.0.0.1, 203.0.113.9", "203.0.113.9"),
         ("198.51.100.1, 203.0.113.9, 172.18.0.9", "203.0.113.9"),
     ],

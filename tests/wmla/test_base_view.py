@@ -36,7 +36,7 @@ class ConductorProbe(ConductorView, Probe):
 
 
 probes = [route("probe", Probe, "probe"), route("conductor-probe", ConductorProbe, "conductor-probe")]
-#: What answers a mistake of ours looks at the address.
+#: The handler of unexpected errors answers by the address.
 probes += [route(f"{base}/v1/probe", Probe, "probe") for base in ("platform/rest/deeplearning", "auth")]
 urlpatterns = [path("", include((probes, "wmla"))), *site]
 handler400, handler403, handler404 = (

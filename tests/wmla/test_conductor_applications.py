@@ -116,7 +116,7 @@ def test_who_trained_at_the_end_comes_before_who_left_earlier(
     assert [(each["id"].partition("-")[0], each["state"]) for each in found["executors"]] == [
         ("0", "FINISHED"),
         ("1", "FINISHED"),
-        ("0", "KILLED"),  # it has no number any more: that of its slot
+        ("0", "KILLED"),  # a former rank has no number: its slot's is shown
     ]
 
 

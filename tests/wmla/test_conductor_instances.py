@@ -19,7 +19,7 @@ pytestmark = pytest.mark.django_db
 
 BASE = "/platform/rest/conductor/v1/instances"
 UUID = r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"
-#: As scripts for WMLA send it: one resource group for everything, and much that is Spark's own.
+#: Body that scripts for WMLA send: one resource group for everything, and many fields of Spark.
 BODY: dict[str, Any] = {
     "sparkversion": "1.6.1",
     "consumerpath": "/",

@@ -131,7 +131,7 @@ def test_a_logon_keeps_what_it_trusted(command: Command, certificate: Path) -> N
         shutil.copy(certificate.with_name("cert.pem"), command.folder / "ours.pem")
         command("--logon", *where, "--cacert", "ours.pem")
         command("--status")
-        # What was not checked once is checked the next time.
+        # A certificate that was not verified once is verified the next time.
         command("--logon", *where, "--insecure")
         assert "is not trusted" in command("--status", code=1).stderr
 

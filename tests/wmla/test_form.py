@@ -65,7 +65,7 @@ class TestData:
         assert (answer.status_code, text_of(answer)[:21]) == (400, "Error 400: data_path=")
 
 
-#: As the tutorial for large models of Cloud Pak 4.7 sends it, but for its command.
+#: Body that the tutorial for large models of Cloud Pak 4.7 sends, with another command.
 CLOUD_PAK_4_7 = {
     "args": "--exec-start distPyTorch \\\n   --msd-env HF_HOME=/tmp --msd-env TORCH_EXTENSIONS_DIR=/tmp \\\n "
     "--cs-datastore-meta type=fs,data_path=mnist --model-main main.py -- --deepspeed ds.config",

@@ -14,9 +14,9 @@ from wmla.service_info import FRAMEWORKS
 
 pytestmark = pytest.mark.django_db
 
-#: Of Cloud Pak, beside name, description and the lines of help.
+#: Fields of Cloud Pak beside name, description and the lines of help.
 TOLD = {"frameworkVersion", "deployMode", "hasTask0", "execMode", "appName", "numWorkers", "maxWorkers", "backend"}
-#: Of WMLA's plug-ins, TensorFlow and limits that there are not.
+#: Fields of WMLA's plug-ins, of TensorFlow, and of limits that do not exist here.
 EMPTY = {
     *("exports", "workerMemory", "frameworkCmdGenerator", "prebuiltModelMain", "prebuiltModelDir"),
     *("distributeStrategy", "numPs"),

@@ -23,7 +23,7 @@ from wmla.logs import as_json_string, train_line, train_log
 
 pytestmark = pytest.mark.django_db
 
-#: As the driver's logger writes them.
+#: Line in the format of the driver's logger.
 LINE = (
     "[2026-01-01 12:00:0{0}] Train,\tTimestamp: 176726880{0}000,\tGlobal steps: {0},\tIteration: {0},"
     "\tLoss: 0.5,\tAccuracy: 0.7\n"

@@ -1,5 +1,5 @@
-"""What people did with WMLA's notebooks and command line, against a real stack: nothing but host, port, credentials,
-group and paths is ours.
+"""The workflow of WMLA's notebooks and command line, against a real stack: only host, port, credentials, group and
+paths are ours.
 
 The client is written after what IBM's notebook of elastic distributed training does, step by step: requests for REST
 with a certificate that is not verified, tarfile for the model, pandas for the log.
@@ -89,7 +89,7 @@ def test_the_notebook_of_elastic_training(notebook: Notebook) -> None:
     assert seen["driver"]["state"] == "RUNNING"
     assert 1 <= seen["gpuslots"] <= 2
     assert isinstance(seen["apprunduration"], float)
-    # Of GPUs that are not real nobody measures these.
+    # Nobody measures these for virtual GPUs.
     assert "total" in seen["gpudevutil"]
     assert "total" in seen["gpumemused"]
 

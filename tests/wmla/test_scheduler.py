@@ -201,7 +201,7 @@ def test_a_list_costs_the_same_number_of_queries_however_long_it_is(
 @pytest.mark.parametrize(
     ("query", "reads"),
     [
-        # In the order of the list, as far as its end.
+        # The index has the order of the list, so only its first rows are read.
         ("", "SCAN jobs_job USING .*INDEX job_by_submission"),
         ("?state=RUNNING", "SEARCH jobs_job USING .*INDEX job_by_state|INDEX job_not_over"),
         ("?state=SUBMITTED,LAUNCHING,RUNNING", "SEARCH jobs_job USING .*INDEX job_by_state|INDEX job_not_over"),

@@ -18,7 +18,7 @@ MEBIBYTE = 1024**2
 
 
 def running_job(owner: User, group: InstanceGroup, slots: list[Slot], **values: object) -> Job:
-    """It has run for three minutes, on these GPUs."""
+    """Return a job that has run on these GPUs for three minutes."""
     begun = timezone.now() - timedelta(minutes=3)
     job = JobFactory(
         **{

@@ -24,7 +24,7 @@ DOCUMENTS = ROOT / "docs" / "user"
 _SITE, _JOB = "https://gpus.example.org", re.compile(r"\b41[23]\b")
 _COMMANDS_ALONE = frozenset({"ps", "top", "queue", "gpus"})
 
-#: Of as many processes as it is given; one that loads torch would tell no more of the documents.
+#: Script for any number of processes; loading torch would test no more of the documents.
 TRAIN = """
 import argparse, os
 parser = argparse.ArgumentParser()
@@ -115,7 +115,7 @@ def test_cli_md_looks_and_fetches(newcomer: Newcomer, done: str) -> None:
             said = newcomer.says(f"tidepool checkpoints {kept} --keep {point}").stdout
             assert [line for line in said.splitlines() if line.split()[0] == point and "kept" in line.split()]
         elif command != "admin hosts":
-            # It exits by 4 for a package that ranks have not, such as timm.
+            # `tidepool env` exits with 4 for a package that ranks do not have, such as timm.
             codes = (4,) if command.startswith("env ") else (0,)
             newcomer.says(f"tidepool {_JOB.sub(elastic if is_change else done, command)}", codes=codes)
     assert list((newcomer.work / "out").rglob("scores.csv"))
@@ -129,7 +129,7 @@ def test_cli_md_completes(newcomer: Newcomer) -> None:
 
 
 def test_sdk_md(newcomer: Newcomer) -> None:
-    newcomer.has("pandas")  # as the document says
+    newcomer.has("pandas")  # the document says to install it
     [program] = [each.text for each in examples("sdk.md") if each.language == "python"]
     (newcomer.work / "program.py").write_text(program.replace("out/", "fetched/"))
     found = newcomer.says("python program.py")

@@ -163,7 +163,7 @@ def upload(api: httpx.Client, path: Path) -> int:
     return int(begun["id"])
 
 
-# Of an upload tests/jobs/actions/test_submission.py shows that the training is told its bytes.
+# tests/jobs/actions/test_submission.py shows that a training gets the bytes of an upload.
 @pytest.mark.parametrize("source", ["result", "checkpoint", pytest.param("upload", marks=pytest.mark.long)])
 def test_a_training_begins_with_the_weights_of_an_earlier_one(
     stack: RunningStack, resized: Training, source: str

@@ -51,7 +51,7 @@ class Play:
             return list(api.get(f"jobs/{self.job(name)['id']}/allocation/").json())
 
     def generations(self, name: str) -> list[dict[str, Any]]:
-        """In order, as the coordinator wrote them down when the ranks had switched."""
+        """Return the generations in order, as the coordinator recorded them once the ranks had switched."""
         return [line["data"] for line in self.lines(name, "plans.jsonl") if line["kind"] == "generation_active"]
 
 

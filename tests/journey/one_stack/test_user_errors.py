@@ -13,7 +13,7 @@ pytestmark = pytest.mark.journey
 
 SIZE = 2
 SCRIPT = (MODELS / "faulty" / "train.py").read_text().splitlines()
-#: How a script fails -> what its job says: reason code, kind of error, message.
+#: Failure of a script -> reason code, kind of error and message of its job.
 FAILURES = {
     "error": ("EXIT_NONZERO", "RuntimeError", "these are bad labels"),
     "exit": ("EXIT_NONZERO", "Exit", "the process ended with code 3"),

@@ -162,7 +162,7 @@ def played(seed: int, policy: Policy, *, preemption: bool, count: int = 14) -> P
                 cluster.end(view.id)
         while coming and coming[0].submitted_at <= now:
             cluster.submit(coming.pop(0))
-        for _ in range(3):  # what is given back is free within the same second
+        for _ in range(3):  # released slots are free within the same second
             before = cluster.snapshot
             check_plan(before, plan := cluster.cycle())
             for line in plan.jobs:

@@ -17,14 +17,14 @@ from scheduling.snapshot import JobView, ProfileView, SlotView, Snapshot
 from tests.scheduling.checks import check_plan
 from tests.scheduling.cluster import SimulatedCluster, group, hold, job, lines, running, slots, text_for
 
-#: How many times as fast a GPU computes as the slowest.
+#: Speed of a GPU as a multiple of the slowest.
 SPEED = {"T4": 1.0, "A100": 4.0, "H100": 8.0}
-#: Of one that computes next to nothing, so that it is as fast on each.
+#: Seconds of computing of a job that is equally fast on each kind, because it computes next to nothing.
 IDLE = 1e-8
 
 
 def speeds(kind: str, computes: float, sums: float) -> ThroughputParameters:
-    """Of a job whose micro-batches take so many seconds on a T4, and whose sums take as long on each."""
+    """Return parameters for `computes` seconds per micro-batch on a T4, and sums of equal duration on each kind."""
     return ThroughputParameters(0.001, computes / SPEED[kind], sums, sums / 20, 2 * sums, sums / 20, 1.5)
 
 

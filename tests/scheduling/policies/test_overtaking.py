@@ -73,8 +73,8 @@ def _empty(dice: random.Random) -> Snapshot:
 
 
 def _starts_behind(before: Snapshot, plan: Plan, group: GroupView) -> Iterator[tuple[int, int]]:
-    """(who waits, who starts behind it) of the group. Under priority with preemption each priority is a line: lower
-    ones use what a higher one cannot start on, since it takes that back at any time."""
+    """Yield pairs of a waiting job and a job that starts behind it in the group. Under priority with preemption, each
+    priority is a queue of its own: lower jobs use slots on which no higher job can start, until it takes them."""
     targets = {line.job: line.target for line in plan.jobs}
     running = {slot.held_by for slot in before.slots if not slot.vacating}
     capacities = {decision.pool.group.name: decision.capacity for decision, _ in run_cycle(before).groups}

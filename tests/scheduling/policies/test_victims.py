@@ -20,7 +20,7 @@ HALVES = hold(slots(4, 4), {"h1:0-3": 1, "h2:0-3": 2})
 
 
 def fixed(number: int, saved: float, *, size: int = 4, name: str = "b", **fields: object) -> JobView:
-    """It runs, and has saved `saved` seconds ago."""
+    """Return a running job whose last checkpoint is `saved` seconds old."""
     view = job(number, group=name, least=size, most=size, elastic=False, unsaved_since=NOW - saved)
     return running(replace(view, **fields))  # type: ignore[arg-type]
 
@@ -91,7 +91,7 @@ def test_who_is_stopped_keeps_its_place_in_line() -> None:
 
 
 def test_nobody_starts_behind_who_is_stopped_for_its_groups_quota() -> None:
-    """Of a quota of 6, T1 keeps 4; T2, which is stopped, comes before T3, which would have the other two for good."""
+    """T1 keeps 4 of a quota of 6. The stopped T2 waits before T3, which would otherwise keep the other two for good."""
     limited = (group(name="b", quota=6, borrows=False),)
     held = hold(slots(4, 4, 4), {"h1:0-3": 1, "h2:0-3": 2})
     jobs = (fixed(1, 500.0), fixed(2, 10.0), job(3, group="b", least=2, most=2, elastic=False))

@@ -69,7 +69,7 @@ def test_half_the_gpus_take_twice_as_long_where_more_help() -> None:
     past = history(job(1, 100.0, known=known))
     assert ends(again(past))[1] == pytest.approx(106.0)
     assert ends(again(past, gpus=2))[1] == pytest.approx(206.0, rel=1e-3)
-    assert ends(again(past, gpus=8))[1] == pytest.approx(106.0)  # it asks for four
+    assert ends(again(past, gpus=8))[1] == pytest.approx(106.0)  # the job asks for four
 
 
 #: On "slow" a step takes a second on four GPUs, on "fast" half of that.

@@ -105,7 +105,7 @@ def test_what_is_measured_has_errors_and_is_measured_anew(training: Callable[...
     job = training(1, 0.0)
     job.measured.errors = Off()
     world_of("goodput").play([job])
-    # It is on its way for ten seconds on two GPUs, then on four, until it is looked at for the first time.
+    # The job trains for ten seconds on two GPUs, then on four, before it is measured for the first time.
     assert job.completion_seconds > START + 2 * 200 - 2 * 20
     by_shape = [(point.size, point.step_seconds) for point in job.measured.points]
     assert len({size for size, _ in by_shape}) == len(by_shape)

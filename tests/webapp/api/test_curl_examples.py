@@ -50,7 +50,7 @@ def examples() -> Iterator[tuple[str, str]]:
 
 
 def parsed(text: str) -> Call:
-    """What curl would send. An option that is not here is in no example yet."""
+    """Return the request that curl would send. No example uses other options."""
     call, words = Call(), iter(shlex.split(text.replace("\\\n", " "))[1:])
     for word in words:
         if word == "-X":
@@ -123,7 +123,7 @@ def test_each_is_taken(scene: Scene, jobs: dict[str, int]) -> None:
             login = base64.b64encode(f"{call.user}:{PASSWORD}".encode()).decode()
             call.headers["Authorization"] = f"Basic {login}"
         else:
-            # Those of docs/user are a data scientist's own.
+            # Examples in docs/user are sent by a data scientist.
             who = "alice" if document in jobs else "admin"
             assert call.headers["Authorization"] == "Bearer $TOKEN"
             call.headers["Authorization"] = f"Bearer {tokens[who]}"

@@ -80,7 +80,7 @@ WRITES = {
     "/api/v1/scripts/": ["path", "file", "entry_point"],
 }
 
-#: As JSON text, so that everything a client can send is here.
+#: JSON texts, so that every value that a client can send is possible.
 BAD_VALUES = [
     "null",
     "true",

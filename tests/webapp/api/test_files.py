@@ -148,7 +148,7 @@ def test_uploads_are_ones_own(alice_api, bob_api, carol_api, home):
     assert not Upload.objects.exists()
 
 
-# --- what a version's check has found ---
+# --- findings of a version's check ---
 
 
 @pytest.fixture

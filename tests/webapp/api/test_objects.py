@@ -14,7 +14,7 @@ WRITES = ["cancel/", "suspend/", "resume/", "clone/"]
 @pytest.mark.parametrize("what", READS)
 def test_a_job_is_read_by_its_owner_and_staff_only(alices_job, alice_api, bob_api, carol_api, what):
     address = f"/api/v1/jobs/{alices_job.pk}/{what}"
-    expected = 404 if what == "result/" else 200  # it has not started: there is nothing to download
+    expected = 404 if what == "result/" else 200  # the job has not started: there is nothing to download
     assert alice_api.get(address).status_code == expected
     assert carol_api.get(address).status_code == expected
     refused = bob_api.get(address)

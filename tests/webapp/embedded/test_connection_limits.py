@@ -21,7 +21,7 @@ WEBSOCKET = (
     + base64.b64encode(os.urandom(16))
     + b"\r\n\r\n"
 )
-#: Of this machine a lot is asked meanwhile.
+#: Seconds to wait for an answer: many, because the test keeps the machine busy.
 PATIENCE_SECONDS = 30.0
 
 

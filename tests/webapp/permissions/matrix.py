@@ -53,7 +53,7 @@ ASK_THEMSELVES = {"metrics"}
 @dataclass(frozen=True)
 class Route:
     name: str
-    #: As Django writes it, such as `jobs/<int:job_id>/`.
+    #: Pattern in Django's form, such as `jobs/<int:job_id>/`.
     pattern: str
     parameters: tuple[str, ...]
     methods: frozenset[str]
@@ -90,7 +90,7 @@ def _methods(pattern: URLPattern) -> set[str]:
 
 
 def _room(route: Route) -> str:
-    """Such as `jobs`, or `api/v1/hosts`."""
+    """Return the first words of the address, such as `jobs` or `api/v1/hosts`."""
     words = [word for word in route.pattern.removeprefix("^").split("/") if word and "<" not in word]
     return "/".join(words[: 3 if route.is_api else 1]) or "overview"
 
@@ -115,7 +115,8 @@ class World:
     users: dict[str, User | None]
     #: Session keys by role.
     sessions: dict[str, str]
-    #: What stands for a parameter of an address: by its name, by that after the address's first word, or by a rule's.
+    #: Values of the parameters of addresses: by the parameter's name, by that name after the address's first word, or
+    #: by the name that a rule gives.
     values: dict[str, Any]
 
     def named(self, value: Any) -> Any:
@@ -281,7 +282,7 @@ def outcome(
     if role in world.sessions and not token:
         client.cookies["tidepool_session"] = world.sessions[role]
     body = {name: world.named(value) for name, value in rule.body.items()}
-    # What Conductor's addresses ask for beside the cookie.
+    # Conductor's addresses require this header beside the cookie.
     sent: dict[str, Any] = {"headers": {"X-CSRFToken": csrf_token_of(world.sessions.get(role, ""))}}
     if token:
         sent["headers"] = {"Authorization": f"Bearer {token}"}
@@ -303,7 +304,7 @@ def _read(response: HttpResponse) -> str:
         return LOGIN
     if status in (403, 404, 405):
         return {403: REFUSED, 404: MISSING, 405: NO_SUCH_METHOD}[status]
-    # What a page refuses, it says on the next one.
+    # A page shows a refusal on the next page.
     if status == 302 and any(message.level >= ERROR for message in get_messages(response.wsgi_request)):
         return REFUSED
     # 503: without a broker the site is not well, and says so to everybody.

@@ -27,10 +27,10 @@ _SCOPES = ("read", "submit", "job")
 #: Needs no log-in, or takes a password alone.
 _OPEN = [line for line in LINES if rule_of(line).audience[0] == IN]
 _API = [line for line in LINES if ROUTES[line.partition(" ")[2]].is_api and line not in _OPEN]
-#: What any token may do.
+#: Requests that any token may make.
 _ITS_OWN = {"GET api:me", "GET api:my-current-token", "DELETE api:my-current-token"}
-#: Whoever may change something of theirs may do it with `submit`, but for tokens, alerts and reports; filters
-#: of the list are theirs, too.
+#: Users who may change their own objects may do so with `submit`, except for tokens, alerts and reports; filters of the
+#: list are their own objects, too.
 _MAKERS = (CHANGERS, OWNER_CHANGES, SEEN_OWNER_CHANGES, ONLY_OWNER_CHANGES)
 _NOT_BY_SUBMIT = {"POST api:token", "POST api:my-tokens"}
 _BY_SUBMIT = {"POST api:job-filters", "DELETE api:job-filter"}
@@ -70,11 +70,11 @@ def test_each_scope_opens_what_it_says(world: World, tokens: Mapping[str, str], 
     owners = dict(zip(ROLES, rule.audience, strict=True))["owner"]
     by_token = IN if name == "api:my-current-token" else owners
 
-    # What is read opens to `submit` as to `read`.
+    # `submit` may read all that `read` may.
     scopes = _SCOPES if method != "GET" else ("read", "job")
     answers = {scope: outcome(world, ROUTES[name], method, rule, "owner", token=tokens[scope]) for scope in scopes}
 
-    if owners == LOGIN:  # by a password alone
+    if owners == LOGIN:  # only a password works
         assert set(answers.values()) == {LOGIN}
     else:
         assert answers == {scope: by_token if _opens(scope, line) else REFUSED for scope in scopes}

@@ -1,4 +1,4 @@
-"""What the demo leaves behind for What if."""
+"""The demo's history, which What if replays."""
 
 from typing import Any
 

@@ -60,7 +60,7 @@ SERVICES = {
     "edimodels/m/readme": "GET",
     "edimodels/m/streaming": "POST",
 }
-#: Of rows that are here but for these.
+#: Unsupported addresses of rows that Tidepool has otherwise.
 SINGLE = {
     "datasets/cifar10/csvs?type=training&start=0&length=10": ("GET", "not listed here: its page shows examples"),
     "datasets/cifar10/objectimages?type=test": ("GET", "not listed here: its page shows examples"),
@@ -73,7 +73,7 @@ ROWS = [
     *((address, method, SERVING) for address, methods in SERVICES.items() for method in methods.split()),
     *((address, method, sentence) for address, (method, sentence) in SINGLE.items()),
 ]
-#: Where clients of WMLA send files.
+#: Addresses to which clients of WMLA send files.
 UPLOADS = (
     "hypersearch",
     "hypersearch/",

@@ -35,7 +35,7 @@ def test_one_is_made_listed_and_shown(alice_api: APIClient, given: dict[str, Any
     wanted = {"runduration", "signame", "masterUrl", "driverid", "sparkappid", "trainlabels", "vallabels", "testlabels"}
     assert wanted | {"submittedtime", "valpath"} <= set(described)
     assert ask(alice_api, "GET", "datasets/").json() == [described]
-    # It is the dataset that everything else shows.
+    # The dataset is the same as in the native API.
     assert alice_api.get("/api/v1/datasets/cifar10EDTpytorch/").json()["latest"]["state"] == "READY"
 
 
@@ -46,7 +46,7 @@ def test_a_dataset_has_all_of_wmlas_fields(alice_api: APIClient, given: dict[str
         *("name", "datasourcetype", "dbbackend", "trainpath", "valpath", "testpath", "status", "submittedtime"),
         *("createUser", "size", "trainlabels", "vallabels", "testlabels"),
     }
-    # Of conversions, which there are none, and of the group, which it has not.
+    # Fields of conversions, which do not exist here, and of the instance group, which a dataset does not have.
     empty = {
         *("meanfilepath", "imagedetail", "shards", "byclass", "plugin"),
         *("sigid", "signame", "masterUrl", "driverid", "sparkappid", "runduration"),

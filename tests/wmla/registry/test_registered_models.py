@@ -195,7 +195,7 @@ def test_all_solvers_are_taken(alice_api: APIClient, given: dict[str, Any], solv
     assert answer.json()["hyperparameter"]["solvertype"].lower() == solver.lower()
 
 
-#: Those that are a script's own business here -> what PyTorch has by itself, which a form may send.
+#: Settings that Tidepool leaves to the script -> PyTorch's default, which a form may send.
 LEFT = {
     "decayrate": 0, "decaysteps": 0, "staircase": False, "maxiteration": 0, "power": 0, "rho": 0.9, "lr_decay": 0,
     "amsgrad": False, "lambd": 1e-4, "alpha": 0.75, "t0": 1e6, "centered": False, "dampening": 0, "nesterov": False,

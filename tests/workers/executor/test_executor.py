@@ -64,7 +64,7 @@ def test_executor_restarted_while_a_rank_trains_adopts_it_and_its_exit_code(host
     [rank] = host.until_running(1).ranks
     host.signal(signal.SIGTERM)
     assert procfs.alive(rank.pid, rank.started_at)
-    (tmp_path / "code" / "end").touch()  # it ends while nobody watches
+    (tmp_path / "code" / "end").touch()  # the rank ends while no executor watches
     wait_until(lambda: not procfs.alive(rank.pid, rank.started_at))
     host.start()
     [exited] = host.until_exited(1)

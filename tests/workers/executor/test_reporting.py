@@ -40,7 +40,7 @@ class Broker:
 
 @pytest.mark.parametrize("first", [OSError("no broker"), Delivery(sent=False, waiting=200)])
 def test_a_report_that_could_not_be_sent_loses_nothing(tmp_path: Path, first: Delivery | OSError) -> None:
-    # Its clock stands still: waiting for an answer would never be over.
+    # The clock stands still: a wait for an answer would never end.
     journals = Journals("host-a", tmp_path / "journals.json", lambda: 0.0)
     desired = desired_job(launch_spec(tmp_path, ""), [0])
     journals.follow(desired)
