@@ -1,1 +1,1 @@
-"""Hosts, slots and resource groups, and the executor that runs on each host. Called by `jobs` and above."""
+"""Hosts, slots and resource groups, and the executor that runs on each host. `jobs` and the apps above it call it."""

@@ -1,4 +1,4 @@
-"""Changes hosts and resource groups, mostly on an administrator's behalf: the only writer of these rows."""
+"""Changes of hosts and resource groups, mostly on an administrator's behalf: the only writer of these rows."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -47,9 +47,11 @@ Actor = AbstractBaseUser | str
 
 @transaction.atomic
 def enroll_host(name: str, actor: Actor) -> None:
-    """Let the host of this name report: reports of names that are not enrolled are dropped."""
+    """Enroll the host of this name. Reports of hosts that are not enrolled are dropped."""
     if not HOST_NAME.fullmatch(name):
-        raise field_error("host", "A host is called by letters, digits, dots, dashes and underscores, at most 64.")
+        raise field_error(
+            "host", "The name of a host consists of at most 64 letters, digits, dots, dashes and underscores."
+        )
     Host.objects.get_or_create(name=name)
     audit(actor, "admitted", kind="host", key=name, name=name)
 
@@ -65,26 +67,26 @@ def resume_host(name: str, actor: Actor) -> None:
 
 @transaction.atomic
 def _change_host(name: str, actor: Actor, verb: str, done: str, *, old: Host.State, new: Host.State) -> None:
-    """Reports of executors cause the other changes of a host's state."""
+    """Change the state on request. All other changes of a host's state come from the reports of its executor."""
     is_changed = write_host_states(Host.objects.filter(name=name, state=old), new)
     host = Host.objects.get(name=name)
     if not is_changed:
-        sentence = f"The host {name} is {host.state}: only one that is {old} can be told to {verb}."
+        sentence = f"The host {name} is {host.state}: only a host that is {old} can {verb}."
         raise Conflict(sentence, code="stale_host")
     audit(actor, done, kind="host", key=host.pk, name=name, before={"state": old}, after={"state": new})
 
 
 def retire_host(name: str) -> None:
-    """Take a host that is gone for good as OFFLINE: it offers nothing until its executor reports again."""
+    """Set a host that is gone for good to OFFLINE: it offers no slots until its executor reports again."""
     write_host_states(Host.objects.filter(name=name).exclude(state=Host.State.OFFLINE), Host.State.OFFLINE)
 
 
 @transaction.atomic
 def remove_host(name: str, actor: Actor) -> None:
-    """Take a host from the lists; what it did stays in the history.
+    """Remove a host from the lists; its history stays.
 
-    A host that is gone comes back with the next report of its executor; one that still reports, when its executor is
-    started again: by itself it would be back within a second.
+    A host that has left comes back with the next report of its executor. A host that still reports comes back when its
+    executor starts again; otherwise it would be back within a second.
     """
     hold(CLUSTER)
     host = Host.objects.get(name=name)
@@ -97,18 +99,18 @@ def remove_host(name: str, actor: Actor) -> None:
 
 @transaction.atomic
 def restore_host(name: str, actor: Actor) -> None:
-    """Put a removed host back into the lists, as it was."""
+    """Put a removed host back into the lists, in its former state."""
     hold(CLUSTER)
     host = Host.objects.get(name=name)
     if host.removed_at is None:
-        raise Conflict(f"The host {name} is there: it has come back already.", code="stale_host")
+        raise Conflict(f"The host {name} is not removed: it has come back already.", code="stale_host")
     state = Host.State.DRAINING if host.removed_boot else Host.State.OFFLINE
     write_host_states(Host.objects.filter(pk=host.pk), state, removed_at=None, removed_boot="")
     audit(actor, "restored", kind="host", key=host.pk, name=name, after={"state": state})
 
 
 def refuse_removal(host: Host) -> None:
-    """Conflict, with what to do first, while it is in service or trainings hold GPUs of it."""
+    """Raise Conflict, with the remedy, while the host is in service or trainings hold its GPUs."""
     if host.removed_at is not None:
         raise Conflict(f"The host {host.name} is removed already.", code="stale_host")
     held = held_slots(host)
@@ -124,8 +126,8 @@ def refuse_removal(host: Host) -> None:
 
 @transaction.atomic
 def write_host_states(known: QuerySet[Host], new: Host.State, **changes: Any) -> list[str]:
-    """Give these hosts another state, write down what the pool has of them, tell everybody; returns their names."""
-    # In the order of all locks (see `raise_revisions`): topics, then hosts by id.
+    """Set the state of these hosts, record their capacity and publish the change; return their names."""
+    # Take locks in the global order (see `raise_revisions`): topics, then hosts by id.
     hold(CLUSTER)
     hosts = list(known.select_for_update().order_by("pk"))
     Host.objects.filter(pk__in=[host.pk for host in hosts]).update(state=new, **changes)
@@ -140,9 +142,9 @@ def write_host_states(known: QuerySet[Host], new: Host.State, **changes: Any) ->
 
 
 def record_capacity(host: Host, at: datetime) -> None:
-    """Write down how many slots the pool has of a host from now on, if that is another number than before.
+    """Record the number of slots that the host offers from now on, if it differs from before.
 
-    The caller has changed the host's row in the same transaction, so that nobody else does at once.
+    The caller has changed the host's row in the same transaction, so no other writer is active.
     """
     slots = 0 if host.state == Host.State.OFFLINE else host.slots.filter(index__lt=host.ngpus).count()
     newest = host.capacity_points.order_by("-at", "-id").values_list("slots", flat=True).first()
@@ -160,9 +162,9 @@ class ResourceGroupSpec:
     kind: str = ResourceGroup.Kind.GPU
     selection: str = ResourceGroup.Selection.DYNAMIC
     description: str = ""
-    #: Of a dynamic selection; "": every host.
+    #: Formula that the hosts of a dynamic selection meet; "": every host.
     requirement: str = ""
-    #: Names; for a static selection only.
+    #: Names of the hosts of a static selection.
     hosts: list[str] = field(default_factory=list)
 
     @property
@@ -171,7 +173,7 @@ class ResourceGroupSpec:
 
 
 def spec_of(group: ResourceGroup) -> ResourceGroupSpec:
-    """The spec of a stored group."""
+    """Return the spec of a stored group."""
     return ResourceGroupSpec(
         name=group.name,
         slot_rule=group.slot_rule,
@@ -188,10 +190,10 @@ def create_resource_group(spec: ResourceGroupSpec, actor: Actor) -> ResourceGrou
     spec, members = _checked(spec)
     group, is_new = ResourceGroup.objects.get_or_create(name=spec.name, defaults=_columns(spec))
     if not is_new:
-        sentence = f"There is a resource group {spec.name!r} already."
+        sentence = f"The resource group {spec.name!r} exists already."
         raise Conflict(sentence, code="name_taken", fields={"name": ["This name is taken."]})
     group.hosts.set(members)
-    audit(actor, "created", kind=_GROUP, key=group.pk, name=group.name, after=_told(spec))
+    audit(actor, "created", kind=_GROUP, key=group.pk, name=group.name, after=_audited(spec))
     return group
 
 
@@ -199,25 +201,25 @@ def create_resource_group(spec: ResourceGroupSpec, actor: Actor) -> ResourceGrou
 def change_resource_group(
     group: ResourceGroup, spec: ResourceGroupSpec, actor: Actor, *, expected: ResourceGroupSpec | None = None
 ) -> ResourceGroupSpec:
-    """Store all of `spec` but the name and the kind, which stay; returns what it was before.
+    """Store all of `spec` except the name and the kind, which stay; return the former spec.
 
-    Refused where it is another one than `expected` by now: somebody else's change is not undone by the way.
+    Raises Conflict if the group differs from `expected` by now, so that no other user's change is undone.
     """
     group = ResourceGroup.objects.select_for_update().get(pk=group.pk)
     before = spec_of(group)
     if expected is not None and before != expected:
-        sentence = f"The resource group {group.name} was changed again since: look at it, and change it there."
+        sentence = f"The resource group {group.name} has changed since: open it and change it there."
         raise Conflict(sentence, code="stale_group")
     spec, members = _checked(replace(spec, name=before.name, kind=before.kind))
     ResourceGroup.objects.filter(pk=group.pk).update(**_columns(spec))
     group.hosts.set(members)
-    audit(actor, "changed", kind=_GROUP, key=group.pk, name=group.name, before=_told(before), after=_told(spec))
+    audit(actor, "changed", kind=_GROUP, key=group.pk, name=group.name, before=_audited(before), after=_audited(spec))
     return before
 
 
 @transaction.atomic
 def delete_resource_group(group: ResourceGroup, actor: Actor) -> ResourceGroupSpec:
-    """Returns what it was, of which it can be made again. Refused while an instance group uses it."""
+    """Delete the group and return its spec, from which it can be created again. Refused while it is in use."""
     before = spec_of(group)
     key = group.pk
     try:
@@ -225,20 +227,20 @@ def delete_resource_group(group: ResourceGroup, actor: Actor) -> ResourceGroupSp
     except ProtectedError as error:
         users = ", ".join(sorted(map(str, error.protected_objects)))
         raise Conflict(
-            f"The resource group {group.name} is used by the instance group {users}: give that one another first.",
+            f"The instance group {users} uses the resource group {group.name}: choose another one there first.",
             code="in_use",
         ) from None
-    audit(actor, "deleted", kind=_GROUP, key=key, name=before.name, before=_told(before))
+    audit(actor, "deleted", kind=_GROUP, key=key, name=before.name, before=_audited(before))
     return before
 
 
 def check_resource_group(spec: ResourceGroupSpec) -> None:
-    """Raises what creating it would, but for a name that is taken."""
+    """Validate the spec. Raises the errors of `create_resource_group`, except that of a name in use."""
     _checked(spec)
 
 
 def _checked(spec: ResourceGroupSpec) -> tuple[ResourceGroupSpec, list[Host]]:
-    """The spec as it is stored and, of a static selection, its hosts; or the error of what does not fit."""
+    """Return the spec to store and the hosts of a static selection. Raises UserError for a mistake."""
     for label, value, choices in (
         ("kind", spec.kind, ResourceGroup.Kind.values),
         ("selection", spec.selection, ResourceGroup.Selection.values),
@@ -296,5 +298,5 @@ def _columns(spec: ResourceGroupSpec) -> dict[str, Any]:
     return {name: value for name, value in asdict(spec).items() if name not in {"name", "hosts"}}
 
 
-def _told(spec: ResourceGroupSpec) -> dict[str, Any]:
+def _audited(spec: ResourceGroupSpec) -> dict[str, Any]:
     return {name: value for name, value in asdict(spec).items() if name != "name"}

@@ -46,7 +46,7 @@ class SlotOutput(serializers.ModelSerializer[Slot]):
 
 
 class HostOutput(serializers.ModelSerializer[Host]):
-    slots = serializers.SerializerMethodField(help_text="Indexes of its slots.")
+    slots = serializers.SerializerMethodField(help_text="Indexes of the host's slots.")
 
     class Meta:
         model = Host
@@ -91,9 +91,9 @@ class _HostView(GenericAPIView[Host]):
 class HostDetail(_HostView, RetrieveAPIView[Host]):
     @extend_schema(responses={204: None})
     def delete(self, request: Request, reference: str) -> Response:
-        """Removes a host that is drained, or gone, and on which nothing runs.
+        """Remove a host that is drained or has left, and on which nothing runs.
 
-        It comes back when its executor is started again, or by `restore/`.
+        The host comes back when its executor starts again, or by `restore/`.
         """
         require_cluster_admin(request.user)
         actions.remove_host(self.get_object().name, signed_in(request))
@@ -112,19 +112,19 @@ class _HostAction(_HostView):
 
 
 class HostDrain(_HostAction):
-    """No new ranks on this host: elastic ranks move off live, fixed-size jobs finish."""
+    """Start no new ranks on this host: elastic ranks move off live, fixed-size jobs finish."""
 
     act = staticmethod(actions.drain_host)
 
 
 class HostResume(_HostAction):
-    """Takes a draining host back into service."""
+    """Take a draining host back into service."""
 
     act = staticmethod(actions.resume_host)
 
 
 class HostRestore(_HostAction):
-    """Puts a removed host back into the lists."""
+    """Put a removed host back into the lists."""
 
     act = staticmethod(actions.restore_host)
 
@@ -144,14 +144,22 @@ class SlotList(ListAPIView[Slot]):
 
 
 class _ResourceGroupRule(StrictSerializer):
-    slot_rule = serializers.CharField(max_length=1000, default="ngpus", help_text="Such as `ngpus` or `ncpus*2`.")
+    slot_rule = serializers.CharField(
+        max_length=1000, default="ngpus", help_text="Formula, for example `ngpus` or `ncpus*2`."
+    )
     selection = serializers.ChoiceField(ResourceGroup.Selection.choices, default=ResourceGroup.Selection.DYNAMIC)
     description = serializers.CharField(max_length=200, default="", allow_blank=True)
     requirement = serializers.CharField(
-        max_length=1000, default="", allow_blank=True, help_text="Dynamic only, such as `ngpus > 0`; empty: every host."
+        max_length=1000,
+        default="",
+        allow_blank=True,
+        help_text="Dynamic only, for example `ngpus > 0`; empty: every host.",
     )
     hosts = serializers.ListField(
-        child=serializers.CharField(max_length=64), default=list, max_length=10_000, help_text="Names; static only."
+        child=serializers.CharField(max_length=64),
+        default=list,
+        max_length=10_000,
+        help_text="Names of hosts; static only.",
     )
 
 
@@ -161,7 +169,7 @@ class ResourceGroupInput(_ResourceGroupRule):
 
 
 class ResourceGroupChange(_ResourceGroupRule):
-    """All that can be changed; what is left out stays."""
+    """Fields that can be changed; omitted ones stay."""
 
 
 class ResourceGroupOutput(serializers.ModelSerializer[ResourceGroup]):
@@ -176,7 +184,7 @@ class ResourceGroupOutput(serializers.ModelSerializer[ResourceGroup]):
 
 class ResourceGroupDetailOutput(ResourceGroupOutput):
     capacity = serializers.SerializerMethodField(help_text="GPUs that it offers now.")
-    largest_host = serializers.SerializerMethodField(help_text="GPUs of that host which offers most of them.")
+    largest_host = serializers.SerializerMethodField(help_text="GPUs of the host that offers most.")
 
     class Meta(ResourceGroupOutput.Meta):
         fields = [*ResourceGroupOutput.Meta.fields, "capacity", "largest_host"]
@@ -211,7 +219,7 @@ class ResourceGroupDetail(RetrieveAPIView[ResourceGroup]):
 
     @extend_schema(request=ResourceGroupChange, responses=ResourceGroupOutput)
     def patch(self, request: Request, reference: str) -> Response:
-        """Changes what is given. Trainings move off slots that leave the group; its name and kind stay."""
+        """Change the given fields. Trainings move off slots that leave the group; its name and kind stay."""
         require_cluster_admin(request.user)
         group = self.get_object()
         given = ResourceGroupChange(data=request.data, partial=True)
@@ -223,7 +231,7 @@ class ResourceGroupDetail(RetrieveAPIView[ResourceGroup]):
 
     @extend_schema(responses={204: None})
     def delete(self, request: Request, reference: str) -> Response:
-        """Refused while an instance group uses it."""
+        """Delete the group. Refused while an instance group uses it."""
         require_cluster_admin(request.user)
         actions.delete_resource_group(self.get_object(), signed_in(request))
         return Response(status=204)
@@ -233,8 +241,8 @@ class ResourceGroupDetail(RetrieveAPIView[ResourceGroup]):
 
 
 class JoinTokenInput(StrictSerializer):
-    hosts = serializers.IntegerField(help_text="How many machines may use it.")
-    hours = serializers.FloatField(default=24.0, help_text="How long it is good for.")
+    hosts = serializers.IntegerField(help_text="Number of machines that may use the token.")
+    hours = serializers.FloatField(default=24.0, help_text="Hours for which the token is valid.")
 
 
 class JoinTokenOutput(serializers.ModelSerializer[JoinToken]):
@@ -244,7 +252,7 @@ class JoinTokenOutput(serializers.ModelSerializer[JoinToken]):
 
 
 class JoinTokenMade(JoinTokenOutput):
-    token = serializers.CharField(help_text="Shown only now.")
+    token = serializers.CharField(help_text="The token. It is shown only now.")
 
     class Meta(JoinTokenOutput.Meta):
         fields = [*JoinTokenOutput.Meta.fields, "token"]
@@ -252,14 +260,14 @@ class JoinTokenMade(JoinTokenOutput):
 
 class JoinInput(StrictSerializer):
     token = serializers.CharField(max_length=200)
-    host = serializers.CharField(max_length=200, help_text="What the machine shall be called.")
+    host = serializers.CharField(max_length=200, help_text="Name of the new host.")
 
 
 JoinOutput = output_of(Invitation, "JoinOutput")
 
 
 class JoinTokenList(ListAPIView[JoinToken]):
-    """Tokens that are still good for a host."""
+    """List tokens with which hosts can still join."""
 
     serializer_class = JoinTokenOutput
     pagination_class = Pages
@@ -271,7 +279,7 @@ class JoinTokenList(ListAPIView[JoinToken]):
 
     @extend_schema(request=JoinTokenInput, responses={201: JoinTokenMade})
     def post(self, request: Request) -> Response:
-        """Make a token with which machines join."""
+        """Create a token with which machines join."""
         require_cluster_admin(signed_in(request))
         token, row = create_join_token(signed_in(request), **validated(JoinTokenInput, request.data))
         return Response({**JoinTokenOutput(row).data, "token": token}, status=201)
@@ -280,7 +288,7 @@ class JoinTokenList(ListAPIView[JoinToken]):
 class JoinTokenDetail(GenericAPIView[JoinToken]):
     serializer_class = JoinTokenOutput
 
-    @extend_schema(responses={204: OpenApiResponse(description="It is withdrawn.")})
+    @extend_schema(responses={204: OpenApiResponse(description="The token is withdrawn.")})
     def delete(self, request: Request, token: int) -> Response:
         require_cluster_admin(signed_in(request))
         withdraw_join_token(signed_in(request), token)
@@ -288,7 +296,7 @@ class JoinTokenDetail(GenericAPIView[JoinToken]):
 
 
 class Join(GenericAPIView[Any]):
-    """Exchange a join token for what an executor needs. The token is all that is asked for."""
+    """Exchange a join token for the configuration of an executor. The token is the only credential."""
 
     serializer_class = JoinOutput
     authentication_classes: list[Any] = []

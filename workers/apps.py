@@ -8,5 +8,5 @@ class WorkersConfig(AppConfig):
         from core.live import register_merge_depth
         from workers.topics import CLUSTER
 
-        # One field of one slot changes without the others.
+        # A change may set a single field of a single slot: merge down to that level.
         register_merge_depth(CLUSTER, 3)

@@ -1,4 +1,4 @@
-"""Forms of resource groups and join tokens. Actions check what is given; forms carry it and place errors."""
+"""Forms of resource groups and join tokens. The actions validate; the forms pass input on and place errors."""
 
 import re
 from collections.abc import Sequence
@@ -16,14 +16,14 @@ __all__ = ["JoinForm", "ResourceGroupForm", "caret", "initial_of"]
 
 NUMBER, ATTRIBUTE, FORMULA = "number", "attribute", "formula"
 _RULES = [(NUMBER, "A fixed number"), (ATTRIBUTE, "Attribute × number"), (FORMULA, "Advanced formula")]
-#: Kind of rule -> its fields; a mistake in the slot rule belongs to the last.
+#: Kind of rule -> its fields; an error of the slot rule is shown at the last one.
 _RULE_FIELDS = {NUMBER: ("number",), ATTRIBUTE: ("attribute", "factor"), FORMULA: ("formula",)}
 _SELECTIONS = [(ResourceGroup.Selection.DYNAMIC, "Dynamic"), (ResourceGroup.Selection.STATIC, "Static (List of Names)")]
 _KINDS = [
     (ResourceGroup.Kind.GPU, "GPUs, which trainings hold"),
     (ResourceGroup.Kind.SERVICE, "CPU slots, which are only shown"),
 ]
-#: Of these the middle kind of rule is made.
+#: Attributes that can be multiplied by a number.
 _COUNTED = ("ncpus", "ngpus", "nprocs", "ncores", "nthreads")
 _PRODUCT = re.compile(rf"({'|'.join(_COUNTED)}) ?\* ?([0-9]+)")
 _RADIO = {"class": "form-check-input"}
@@ -31,15 +31,19 @@ _MONO = {"class": "font-monospace", "spellcheck": "false", "autocomplete": "off"
 
 
 class JoinForm(forms.Form):
-    hosts = forms.IntegerField(label="Machines", initial=1, help_text="How many may join by it.")
-    hours = forms.FloatField(label="Hours", initial=24, help_text="How long it is good for.")
+    hosts = forms.IntegerField(
+        label="Machines", initial=1, help_text="Number of machines that may join with the token."
+    )
+    hours = forms.FloatField(label="Hours", initial=24, help_text="Hours for which the token is valid.")
 
 
 class ResourceGroupForm(forms.Form):
-    name = forms.CharField(label="Resource group name", max_length=1000, help_text="How instance groups refer to it.")
+    name = forms.CharField(
+        label="Resource group name", max_length=1000, help_text="Instance groups refer to it by this name."
+    )
     description = forms.CharField(required=False, max_length=200)
     kind = forms.ChoiceField(
-        label="Its slots are", choices=_KINDS, initial=ResourceGroup.Kind.GPU, help_text="It stays what it is made as."
+        label="Its slots are", choices=_KINDS, initial=ResourceGroup.Kind.GPU, help_text="This cannot be changed later."
     )
     rule = forms.ChoiceField(label="Slots per host", choices=_RULES, initial=FORMULA, widget=forms.RadioSelect(_RADIO))
     number = forms.IntegerField(label="Slots on each host", min_value=0, initial=1)
@@ -49,7 +53,7 @@ class ResourceGroupForm(forms.Form):
     factor = forms.IntegerField(label="times", min_value=0, initial=1)
     formula = forms.CharField(
         label="Formula", max_length=1000, strip=False, initial="ngpus", widget=forms.TextInput(_MONO),
-        help_text="Such as ngpus, which gives a slot for each GPU, or min(ngpus, 4).",
+        help_text="For example ngpus, which gives one slot per GPU, or min(ngpus, 4).",
     )  # fmt: skip
     selection = forms.ChoiceField(
         label="Resource Selection Method", choices=_SELECTIONS, initial=ResourceGroup.Selection.DYNAMIC,
@@ -57,21 +61,21 @@ class ResourceGroupForm(forms.Form):
     )  # fmt: skip
     requirement = forms.CharField(
         required=False, max_length=1000, strip=False, widget=forms.TextInput(_MONO),
-        help_text="Which hosts are members, such as ngpus > 0 and not virtual. Empty: every host.",
+        help_text="Condition for members, for example ngpus > 0 and not virtual. Empty: every host.",
     )  # fmt: skip
-    #: Boxes of the table of hosts; the action says which of them there are not.
+    #: Check boxes of the table of hosts; the action reports unknown ones.
     hosts = forms.MultipleChoiceField(required=False)
 
     def __init__(
         self, *args: Any, group: ResourceGroup | None = None, names: Sequence[str] = (), **kwargs: Any
     ) -> None:
-        """`group`: the one that is changed, whose name and kind stay. `names`: hosts that there are."""
+        """Create the form. group: the group to change, whose name and kind stay. names: known hosts."""
         super().__init__(*args, **kwargs)
         self._group = group
         hosts = self.fields["hosts"]
         assert isinstance(hosts, forms.MultipleChoiceField)
         hosts.choices = [(name, name) for name in names]
-        hosts.error_messages["invalid_choice"] = "There is no host %(value)s any more: look at the list again."
+        hosts.error_messages["invalid_choice"] = "The host %(value)s does not exist any more: reload the list."
         for kind, fields in _RULE_FIELDS.items():
             for name in fields:
                 self.fields[name].required = not self.is_bound or self._typed("rule") == kind
@@ -80,7 +84,7 @@ class ResourceGroupForm(forms.Form):
 
     @property
     def slot_rule(self) -> str:
-        """The rule as it is typed now, whatever is wrong with other fields."""
+        """Slot rule as typed, even if other fields are invalid."""
         kind = self._typed("rule")
         if kind == NUMBER:
             return self._typed("number")
@@ -89,12 +93,12 @@ class ResourceGroupForm(forms.Form):
         return self._typed("formula")
 
     def draft(self) -> ResourceGroupSpec:
-        """The typed group, as far as it says what it offers: for a preview before it is stored."""
+        """Return the spec of the input so far, for a preview."""
         typed = {name: self._typed(name) for name in ("kind", "selection", "requirement") if name in self.fields}
         return self._spec(name="draft", hosts=self._chosen_hosts(), **typed)
 
     def spec(self) -> ResourceGroupSpec:
-        """The group that a valid form asks for."""
+        """Return the spec of a valid form."""
         columns = ("name", "kind", "selection", "description", "requirement", "hosts")
         return self._spec(**{name: self.cleaned_data[name] for name in columns if name in self.cleaned_data})
 
@@ -103,14 +107,14 @@ class ResourceGroupForm(forms.Form):
         return ResourceGroupSpec(slot_rule=self.slot_rule, **{**given, **stays})
 
     def show(self, error: UserError) -> None:
-        """An action's error, beside the field that it is about."""
+        """Show an action's error at its field."""
         rule_field = _RULE_FIELDS.get(self._typed("rule"), ("formula",))[-1]
-        fields = {rule_field if name == "slot_rule" else name: said for name, said in error.fields.items()}
+        fields = {rule_field if name == "slot_rule" else name: sentences for name, sentences in error.fields.items()}
         show_error(self, UserError(error.message, fields=fields))
 
     @property
     def carets(self) -> dict[str, str]:
-        """Field -> its text with a mark under the character where it goes wrong."""
+        """Field -> its text with a mark under the first invalid character."""
         texts = {"requirement": self._typed("requirement")}
         if self._typed("rule") == FORMULA:
             texts["formula"] = self._typed("formula")
@@ -129,7 +133,7 @@ class ResourceGroupForm(forms.Form):
 
 
 def caret(text: str) -> str:
-    """Two lines, the second with ^ under the character at which the first cannot be read; "" if it can."""
+    """Return the formula and a line with ^ under its first invalid character; "" if the formula is valid."""
     try:
         parse(text)
     except FormulaError as error:
@@ -138,7 +142,7 @@ def caret(text: str) -> str:
 
 
 def initial_of(spec: ResourceGroupSpec) -> dict[str, Any]:
-    """A stored group's values as the form has them."""
+    """Return the form's initial values for a stored group."""
     product = _PRODUCT.fullmatch(spec.slot_rule)
     if spec.slot_rule.isascii() and spec.slot_rule.isdecimal():
         rule: dict[str, Any] = {"rule": NUMBER, "number": spec.slot_rule}

@@ -1,4 +1,4 @@
-"""The table of hosts in a resource group, its totals, and which of its slots other groups offer as well."""
+"""Table of the hosts of a resource group, its totals, and the slots that it shares with other groups."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,24 +21,24 @@ __all__ = [
     "totals",
 ]
 
-#: The browser keeps which columns somebody has chosen (`resource_group.js`): names with dots between them.
+#: Cookie with the chosen columns (`resource_group.js`): names joined by dots.
 COOKIE = "tidepool_member_columns"
 _NONE = "–"
 
 
 @dataclass(frozen=True)
 class Member:
-    """A host as the table shows it, member or not."""
+    """Row of the table: a host, whether member or not."""
 
     host: Host
     is_member: bool
-    #: That it offers, or would offer if it were a member; None where the rule cannot be computed.
+    #: Number of slots that it offers, or would offer as a member; None if the rule cannot be computed.
     slots: int | None
-    #: Of its slots: how many nobody holds. None where they are no GPUs.
+    #: Number of its slots that are free; None if the slots are no GPUs.
     free: int | None
-    #: What its GPUs are.
+    #: Models of its GPUs.
     model: str
-    #: Why it could not be a member with this rule, or is none with this requirement.
+    #: Error of the rule or requirement on this host; "": none.
     problem: str = ""
 
     @property
@@ -51,7 +51,7 @@ class Member:
 class Column:
     name: str
     label: str
-    #: None: the host does not tell.
+    #: Returns the value of a row; None: the host does not report it.
     value: Callable[[Member], object]
     is_number: bool = True
     is_usual: bool = False
@@ -76,7 +76,11 @@ class Overlap:
 def members(
     offer: Offer, hosts: Iterable[Host], held: Mapping[int, set[int]], models: Mapping[int, str]
 ) -> list[Member]:
-    """`held`: id of a host -> indexes of its slots that somebody holds. `models`: id -> what its GPUs are."""
+    """Return the rows of the table.
+
+    held: id of a host -> indexes of its held slots.
+    models: id of a host -> models of its GPUs.
+    """
     return [_member(offer, host, held.get(host.pk, set()), models.get(host.pk, "")) for host in hosts]
 
 
@@ -96,12 +100,12 @@ def _slots(offer: Offer, host: Host) -> tuple[int | None, str]:
     except FormulaError as error:
         return None, error.sentence
     if offer.kind == ResourceGroup.Kind.GPU and slots > host.ngpus:
-        return slots, f"the rule gives {slots}, and it has {host.ngpus}"
+        return slots, f"the rule gives {slots} slots, and the host has {host.ngpus} GPUs"
     return slots, ""
 
 
 def _why_not(offer: Offer, host: Host) -> str:
-    """Why the requirement says nothing about the host."""
+    """Return why the requirement cannot be computed for the host; "" if it can."""
     if offer.selection != ResourceGroup.Selection.DYNAMIC or not offer.requirement.strip():
         return ""
     try:
@@ -112,14 +116,14 @@ def _why_not(offer: Offer, host: Host) -> str:
 
 
 def totals(rows: Iterable[Member]) -> Totals:
-    """Totals of the members. Hosts that have left count, but offer nothing."""
+    """Return the totals of the members. Hosts that have left count, but offer no slots."""
     found = [row for row in rows if row.is_member]
     there = [row for row in found if row.host.state != Host.State.OFFLINE]
     return Totals(len(found), sum(row.host.ncpus for row in found), sum(row.slots or 0 for row in there))
 
 
 def overlaps(offer: Offer, others: Iterable[ResourceGroup], hosts: Sequence[Host]) -> list[Overlap]:
-    """Groups of the same kind; those that share most first. Each group offers the slots with the lowest indexes."""
+    """Return the groups of the same kind that share slots, largest overlap first. Groups offer the lowest indexes."""
     mine = offer.slots(hosts)
     found = []
     for group in others:
@@ -134,7 +138,7 @@ def overlaps(offer: Offer, others: Iterable[ResourceGroup], hosts: Sequence[Host
 
 
 def shown_columns(cookies: Mapping[str, str]) -> set[str]:
-    """Names of the columns that are shown."""
+    """Return the names of the columns to show."""
     if COOKIE not in cookies:
         return {column.name for column in COLUMNS if column.is_usual}
     return set(cookies[COOKIE].split(".")) & {column.name for column in COLUMNS}

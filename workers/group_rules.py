@@ -1,4 +1,4 @@
-"""The rule of a resource group applied to hosts: which are members, and how many slots each offers."""
+"""Rule of a resource group applied to hosts: the members, and the number of slots of each."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -12,30 +12,29 @@ __all__ = ["Offer", "attributes", "offer_of"]
 
 @dataclass(frozen=True)
 class Offer:
-    """A group's rule, as it is stored or as somebody is about to store it."""
+    """Rule of a resource group, stored or drafted."""
 
     slot_rule: str
     kind: str = ResourceGroup.Kind.GPU
     selection: str = ResourceGroup.Selection.DYNAMIC
     requirement: str = ""
-    #: Names; of a static selection.
+    #: Names of the hosts of a static selection.
     listed: frozenset[str] = frozenset()
 
     def takes(self, host: Host) -> bool:
-        """Return whether it is a member."""
+        """Return whether the host is a member."""
         if self.selection == ResourceGroup.Selection.STATIC:
             return host.name in self.listed
         return self._meets(attributes(host))
 
     def slots_of(self, host: Host) -> int:
-        """The number of slots that a member offers; of its GPUs, those with the lowest indexes."""
+        """Return the number of slots that a member offers; these are its GPUs with the lowest indexes."""
         return self._slots(attributes(host))
 
     def slots(self, hosts: Iterable[Host], *, were_there: bool = False) -> dict[str, int]:
-        """Name of each member -> how many slots it offers. Hosts that have left count nothing, unless `were_there`:
-        then what they offered is asked for.
-
-        The scheduler asks in each cycle, and of thousands of hosts most are alike: each kind is computed once.
+        """Return the number of slots of each member, by name. Hosts that have left are omitted, unless `were_there`.
+        
+        The scheduler calls this in each cycle. Most hosts are alike: compute each set of attributes once.
         """
         there = ((host.name, attributes(host)) for host in hosts if were_there or host.state != Host.State.OFFLINE)
         meets, slots = cache(self._meets), cache(self._slots)
@@ -44,7 +43,7 @@ class Offer:
         return {name: slots(has) for name, has in there if meets(has)}
 
     def _meets(self, has: Attributes) -> bool:
-        """Return whether it is met; False where the requirement cannot be computed."""
+        """Return whether the attributes meet the requirement; False if it cannot be computed."""
         if not self.requirement.strip():
             return True
         try:
@@ -53,7 +52,7 @@ class Offer:
             return False
 
     def _slots(self, has: Attributes) -> int:
-        """0 where the rule cannot be computed."""
+        """Return the number of slots; 0 if the rule cannot be computed."""
         try:
             offered = parse(self.slot_rule).slots(has)
         except FormulaError:

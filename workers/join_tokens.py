@@ -1,4 +1,4 @@
-"""Join tokens: an administrator makes one, and a machine exchanges it for what an executor needs."""
+"""Join tokens: an administrator creates one, and a machine exchanges it for the configuration of an executor."""
 
 import hashlib
 import os
@@ -33,29 +33,29 @@ __all__ = [
 
 MOST_HOSTS = 1000
 MOST_HOURS = 24 * 30
-#: In the folder of results: who sees the same number there sees the same folder.
+#: File in the folder of results with a random mark: equal marks mean the same folder.
 _MARK = ".tidepool"
 
 
 @dataclass(frozen=True)
 class Invitation:
-    """Facts that an executor needs. It holds the broker's password, and no other secret."""
+    """Configuration of an executor. The broker's password is the only secret in it."""
 
     host: str
-    broker_url: Annotated[str, "With the password of executors."]
+    broker_url: Annotated[str, "URL of the broker with the executors' password."]
     results: Annotated[str, "Folder that all hosts share."]
     data_roots: list[str]
-    mark: Annotated[str, "What `.tidepool` in the folder of results holds."]
+    mark: Annotated[str, "Content of `.tidepool` in the folder of results."]
     protocol: int = PROTOCOL_VERSION
 
 
 @transaction.atomic
 def create_join_token(actor: AbstractBaseUser | str, *, hosts: int = 1, hours: float = 24) -> tuple[str, JoinToken]:
-    """A token for so many hosts. This is the only time that it can be read."""
+    """Create a token for a number of hosts. The token cannot be read again later."""
     if not 1 <= hosts <= MOST_HOSTS:
         raise field_error("hosts", f"A token is for 1 to {MOST_HOSTS} hosts.")
     if not 0 < hours <= MOST_HOURS:
-        raise field_error("hours", f"A token is good for {MOST_HOURS} hours at most, and for more than none.")
+        raise field_error("hours", f"A token is valid for more than 0 and at most {MOST_HOURS} hours.")
     _executors_broker()
     now = timezone.now()
     JoinToken.objects.filter(expires_at__lte=now).delete()
@@ -72,7 +72,7 @@ def create_join_token(actor: AbstractBaseUser | str, *, hosts: int = 1, hours: f
 
 
 def join_command(site: str, token: str) -> str:
-    """The command for a machine with a checkout and its packages. `site`: the address, as the machine reaches it."""
+    """Return the command for a machine with a checkout and its packages. site: URL at which it reaches the site."""
     return f"python -m workers.executor.join --url {site} --token {token}"
 
 
@@ -85,7 +85,7 @@ def join_command_of_containers(site: str, token: str) -> str:
 def withdraw_join_token(actor: AbstractBaseUser, pk: int) -> None:
     row = JoinToken.objects.select_for_update().filter(pk=pk).first()
     if row is None:
-        raise NotFound("There is no such join token: it has expired, or every host that it was for has joined.")
+        raise NotFound("There is no such join token: it has expired or is used up.")
     before = {"hosts": row.hosts_left, "expires_at": row.expires_at}
     audit(actor, "withdrew", kind="join token", key=pk, name=f"join token {pk}", before=before)
     row.delete()
@@ -93,7 +93,7 @@ def withdraw_join_token(actor: AbstractBaseUser, pk: int) -> None:
 
 @transaction.atomic
 def redeem(token: str, host: str) -> Invitation:
-    """Count one host of the token."""
+    """Use the token for one host, and return its configuration."""
     row = JoinToken.objects.select_for_update().filter(digest=_digest(token), expires_at__gt=timezone.now()).first()
     if row is None:
         raise NotAllowed(
@@ -120,7 +120,7 @@ def _refuse_name_in_use(host: str) -> None:
     since = timezone.now() - timedelta(seconds=settings.TIDEPOOL_LEASE_SECONDS)
     if Host.objects.exclude(state=Host.State.OFFLINE).filter(name=host, last_report_at__gt=since).exists():
         raise Conflict(
-            f"A host {host} reports already: choose another name, or stop its executor first.",
+            f"A host named {host} reports already: choose another name, or stop its executor first.",
             code="name_taken",
             fields={"host": ["This name is taken."]},
         )
@@ -136,7 +136,7 @@ def _executors_broker() -> str:
 
 
 def _mark(results: Path) -> str:
-    """A mark that tells this folder from every other one; made once."""
+    """Return the unique mark of this folder, created at the first call."""
     file = results / _MARK
     scratch = results / f"{_MARK}.{os.getpid()}.{secrets.token_hex(4)}"
     if not file.exists():

@@ -1,4 +1,4 @@
-"""The machines: hosts, their slots, and the resource groups that offer them."""
+"""Hosts, their slots, and the resource groups that offer these."""
 
 import re
 
@@ -8,12 +8,12 @@ from workers.clocks import clock_warning
 
 __all__ = ["HOST_NAME", "CapacityPoint", "GpuReading", "Host", "JoinToken", "ResourceGroup", "Slot"]
 
-#: The form of a host's name, which stands in queue names, folder names and addresses.
+#: Pattern of a host's name, which is part of queue names, folder names and addresses.
 HOST_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
 class Host(models.Model):
-    """A machine that runs our executor."""
+    """Machine that runs an executor."""
 
     class State(models.TextChoices):
         ONLINE = "ONLINE"
@@ -23,36 +23,36 @@ class Host(models.Model):
 
     name = models.CharField(max_length=64, unique=True)
     state = models.CharField(max_length=16, choices=State, default=State.OFFLINE)
-    #: Where other hosts reach it.
+    #: Address at which other hosts reach this one.
     address = models.CharField(max_length=255, default="127.0.0.1")
     ncpus = models.PositiveIntegerField(default=0)
     ngpus = models.PositiveIntegerField(default=0)
     memory_bytes = models.BigIntegerField(default=0)
-    #: Its GPUs are CPU processes that stand in for GPUs.
+    #: Whether CPU processes stand in for the host's GPUs.
     virtual = models.BooleanField(default=False)
-    #: None: the host does not tell.
+    #: Sockets, cores per socket, threads per core, and swap space; None: the host does not report them.
     nprocs = models.PositiveIntegerField(null=True)
     ncores = models.PositiveIntegerField(null=True)
     nthreads = models.PositiveIntegerField(null=True)
     swap_bytes = models.BigIntegerField(null=True)
-    #: Changes with each start of the executor.
+    #: Id of the executor's present run; changes with each start.
     boot = models.CharField(max_length=64, blank=True, default="")
     last_report_at = models.DateTimeField(null=True, blank=True)
-    #: `Report.at` of its newest report: orders reports, and is never compared with our clock.
+    #: `Report.at` of the newest report: orders reports, and is never compared with the control plane's clock.
     reported_at = models.FloatField(default=0)
-    #: Of its newest reports, a second apart: our clock less its own. See `workers.clocks`.
+    #: Control plane's clock minus the host's, for the newest reports, a second apart. See `workers.clocks`.
     clock_offsets = models.JSONField(default=list)
     clock_read_at = models.DateTimeField(null=True)
-    #: How far its clock is behind; less than nothing: ahead. None: not known yet.
+    #: Seconds by which the host's clock is behind, negative if ahead; None: unknown.
     clock_behind_seconds = models.FloatField(null=True)
-    #: Revision of the desired state that the control plane wants carried out, and the newest one that the executor has.
+    #: Revision of the newest desired state, and of the newest one that the executor has applied.
     desired_revision = models.PositiveBigIntegerField(default=0)
     applied_revision = models.PositiveBigIntegerField(default=0)
-    #: Why its newest report could not be stored as a whole; "": it could.
+    #: Why the newest report could not be stored completely; "": it could.
     report_problem = models.CharField(max_length=500, blank=True, default="")
-    #: An administrator took it from the lists; its history stays. None again once it comes back.
+    #: Time at which an administrator removed the host from the lists; None: listed.
     removed_at = models.DateTimeField(null=True)
-    #: While removed: the start of its executor whose reports are not listened to. "": it comes back with any report.
+    #: While removed: `boot` of the executor whose reports are ignored; "": any report brings the host back.
     removed_boot = models.CharField(max_length=64, blank=True, default="")
     created_at = models.DateTimeField(auto_now_add=True)
 
@@ -73,7 +73,7 @@ class Host(models.Model):
 
 
 class Slot(models.Model):
-    """The unit handed out: one GPU of a host (or one virtual GPU). It exists once, whatever groups offer it."""
+    """Unit of allocation: one GPU of a host, real or virtual. Several groups may offer the same slot."""
 
     host = models.ForeignKey(Host, on_delete=models.CASCADE, related_name="slots")
     index = models.PositiveIntegerField()
@@ -90,7 +90,7 @@ class Slot(models.Model):
 
 
 class CapacityPoint(models.Model):
-    """Slots of this host in the pool from `at` on: none once it has left. Written when that changes."""
+    """Number of slots that a host offers from `at` on, 0 once it has left. Written at each change."""
 
     host = models.ForeignKey(Host, on_delete=models.CASCADE, related_name="capacity_points")
     at = models.DateTimeField()
@@ -105,19 +105,19 @@ class CapacityPoint(models.Model):
 
 
 class GpuReading(models.Model):
-    """The newest reading of a slot's device: one row per slot. What they add up to is in usage."""
+    """Newest reading of a slot's device, one row per slot. `usage` has the sums over time."""
 
     slot = models.OneToOneField(Slot, on_delete=models.CASCADE, related_name="reading")
     at = models.DateTimeField()
     utilisation_percent = models.FloatField(null=True)
-    #: Since when it has done nothing; None: it works, or does not tell.
+    #: Time since which the device is idle; None: it works, or does not report its utilization.
     idle_since = models.DateTimeField(null=True)
     memory_used_bytes = models.BigIntegerField(null=True)
     memory_total_bytes = models.BigIntegerField(null=True)
     temperature_celsius = models.FloatField(null=True)
     power_watts = models.FloatField(null=True)
-    #: What is being added up: the claim of `jobs` that it counts for, the beginning of its quarter of an hour, and how
-    #: long the device was busy and idle in it so far. Written down and begun anew when either changes.
+    #: Running sum: claim of `jobs` that it counts for, start of the quarter of an hour, and the device's busy and idle
+    #: time in it so far. When the claim or the quarter changes, the sum is stored and restarted.
     counted_claim = models.PositiveBigIntegerField(null=True)
     counted_from = models.DateTimeField(null=True)
     busy_ms = models.PositiveIntegerField(default=0)
@@ -125,7 +125,7 @@ class GpuReading(models.Model):
 
 
 class ResourceGroup(models.Model):
-    """A named set of hosts with a rule that says how many slots each offers."""
+    """Named set of hosts, with a rule for the number of slots that each offers."""
 
     class Selection(models.TextChoices):
         STATIC = "static"  # the hosts listed
@@ -141,7 +141,7 @@ class ResourceGroup(models.Model):
     #: Slots per host: a formula over host attributes, such as `ngpus` or `ncpus*2` (see slot_formula.py).
     slot_rule = models.CharField(max_length=200, default="ngpus")
     selection = models.CharField(max_length=16, choices=Selection, default=Selection.DYNAMIC)
-    #: Of a dynamic selection: an expression such as `ngpus > 0`. "": every host.
+    #: Condition for members of a dynamic selection, such as `ngpus > 0`; "": every host.
     requirement = models.CharField(max_length=200, blank=True, default="")
     hosts = models.ManyToManyField(Host, blank=True, related_name="static_groups")
     created_at = models.DateTimeField(auto_now_add=True)
@@ -154,7 +154,7 @@ class ResourceGroup(models.Model):
 
 
 class JoinToken(models.Model):
-    """Lets so many machines more become hosts. Only its digest is stored; the row goes with its last use."""
+    """Token with which machines become hosts. Only its digest is stored; the last use deletes the row."""
 
     #: sha256 of the token, which is random enough to need no slow hash.
     digest = models.CharField(max_length=64, unique=True)

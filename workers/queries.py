@@ -1,4 +1,4 @@
-"""Reads hosts, slots and resource groups; nothing here writes."""
+"""Queries of hosts, slots and resource groups; nothing here writes."""
 
 from collections import defaultdict
 from collections.abc import Iterable
@@ -30,7 +30,7 @@ __all__ = [
 
 
 def hosts() -> QuerySet[Host]:
-    """All hosts that nobody has removed, with their slots and the newest readings."""
+    """Return the hosts that are not removed, with their slots and newest readings."""
     return _with_slots(Host.objects.filter(removed_at=None))
 
 
@@ -39,12 +39,12 @@ def _with_slots(rows: QuerySet[Host]) -> QuerySet[Host]:
 
 
 def held_slots(host: Host) -> int:
-    """The number of its GPUs that trainings hold, or have not left yet."""
+    """Return the number of the host's GPUs that trainings hold or have not left yet."""
     return host.slots.filter(claims__isnull=False, claims__released_at=None).distinct().count()
 
 
 def clock_corrections(names: Iterable[str]) -> dict[str, float]:
-    """Name of a host -> seconds to add to what its clock said, to compare it with another's."""
+    """Return, by name of host, the seconds to add to times of its clock to compare them with another's."""
     rows = Host.objects.filter(name__in=set(names)).values_list("name", "clock_behind_seconds")
     return {name: correction_seconds(behind) for name, behind in rows}
 
@@ -54,13 +54,13 @@ def find_host(reference: int | str) -> Host | None:
 
 
 def listed_hosts(group: ResourceGroup | None = None) -> list[Host]:
-    """Hosts that a group can have, by name: all that nobody has removed, and those that it lists already."""
+    """Return the hosts that a group can have, by name: those that are not removed, and those that it lists already."""
     known = Q(removed_at=None) if group is None else Q(removed_at=None) | Q(static_groups=group)
     return list(Host.objects.filter(known).distinct().order_by("name"))
 
 
 def held_indexes() -> dict[int, set[int]]:
-    """Id of a host -> indexes of its slots that trainings hold, or have not left yet."""
+    """Return, by id of host, the indexes of its slots that trainings hold or have not left yet."""
     held: dict[int, set[int]] = defaultdict(set)
     rows = Slot.objects.filter(claims__isnull=False, claims__released_at=None).order_by()
     for host, index in rows.values_list("host", "index"):
@@ -69,7 +69,7 @@ def held_indexes() -> dict[int, set[int]]:
 
 
 def device_models() -> dict[int, str]:
-    """Id of a host -> what its GPUs are."""
+    """Return, by id of host, the models of its GPUs."""
     models: dict[int, list[str]] = defaultdict(list)
     for host, model in Slot.objects.order_by("host", "device_model").values_list("host", "device_model").distinct():
         models[host].append(model or "unknown")
@@ -93,10 +93,7 @@ def find_resource_group(reference: int | str) -> ResourceGroup | None:
 
 
 def capacity_since(start: datetime, end: datetime | None = None) -> list[CapacityPoint]:
-    """Every change of what the pool has of a host since then, and of each host the last one before; by time.
-
-    end: only those before it.
-    """
+    """Return the changes of capacity from `start` until `end`, and each host's last one before `start`, by time."""
     before = CapacityPoint.objects.filter(host=OuterRef("pk"), at__lt=start).order_by("-at", "-id")
     last = Host.objects.annotate(last=Subquery(before.values("pk")[:1])).values("last")
     points = CapacityPoint.objects.filter(Q(at__gte=start) | Q(pk__in=last))
@@ -104,12 +101,12 @@ def capacity_since(start: datetime, end: datetime | None = None) -> list[Capacit
 
 
 def capacity(group: ResourceGroup) -> int:
-    """Slots that the group has in all, free or not."""
+    """Return the number of slots of the group, free or not."""
     return sum(_offered(group).values())
 
 
 def largest_host(group: ResourceGroup) -> int:
-    """Slots of that host of it which offers most."""
+    """Return the highest number of slots that a host of the group offers."""
     return max(_offered(group).values(), default=0)
 
 

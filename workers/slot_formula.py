@@ -1,8 +1,8 @@
 """Slot rules and requirements: a small expression language over a host's attributes.
 
-A rule such as `ngpus`, `ncpus*2` or `min(ngpus, 4)` is rounded down to a whole number of slots, 0 at least; a host
-meets a requirement such as `ngpus > 0 and not virtual` unless it gives 0. There are numbers, the attributes below,
-`min`, `max`, `floor`, parentheses, and operators; those of a later line bind more tightly:
+The value of a rule such as `ngpus`, `ncpus*2` or `min(ngpus, 4)` is rounded down to a whole number of slots, 0 or more.
+A host meets a requirement such as `ngpus > 0 and not virtual` unless its value is 0. Formulas consist of numbers, the
+attributes below, `min`, `max`, `floor`, parentheses and operators, which bind more tightly from line to line:
 
     or ||
     and &&
@@ -12,7 +12,7 @@ meets a requirement such as `ngpus > 0 and not virtual` unless it gives 0. There
     * / // %
     -                   before a value
 
-A text is parsed here and never handed to Python.
+The parser here never passes a formula to Python.
 """
 
 import math
@@ -25,7 +25,7 @@ from typing import NamedTuple
 
 __all__ = ["ATTRIBUTES", "MAX_LENGTH", "MAX_SLOTS", "Attributes", "Formula", "FormulaError", "parse"]
 
-#: No host offers more: a rule that says so is a mistake.
+#: Highest number of slots per host: a rule that gives more is a mistake.
 MAX_SLOTS = 10_000
 MAX_LENGTH = 200
 _MAX_DEPTH = 20
@@ -34,7 +34,7 @@ _MAX_MAGNITUDE = 1e12
 _TOKEN = re.compile(
     r"[ \t]*(?:(?P<known>[0-9]+(?:\.[0-9]+)?|[a-z]+|//|[<>=!]=|&&|\|\||[-+*/%<>(),!])|(?P<unknown>.))", re.DOTALL
 )
-#: Operators between two values, by how tightly they bind.
+#: Binary operators in order of precedence, the loosest first.
 _LEVELS: tuple[dict[str, Callable[[float, float], float]], ...] = (
     dict.fromkeys(("or", "||"), lambda left, right: left != 0 or right != 0),
     dict.fromkeys(("and", "&&"), lambda left, right: left != 0 and right != 0),
@@ -44,7 +44,7 @@ _LEVELS: tuple[dict[str, Callable[[float, float], float]], ...] = (
 )
 _COMPARISON = 2
 _FUNCTIONS: dict[str, Callable[[list[float]], float]] = {"min": min, "max": max, "floor": lambda x: math.floor(x[0])}
-#: Name -> what it is, in the order in which people are told of them.
+#: Name -> description, in the order of messages and forms.
 ATTRIBUTES = {
     "ngpus": "GPUs",
     "ncpus": "CPUs",
@@ -53,22 +53,22 @@ ATTRIBUTES = {
     "nthreads": "threads of each core",
     "maxmem": "memory in MiB",
     "maxswp": "swap space in MiB",
-    "virtual": "1 where its GPUs are CPU processes, else 0",
+    "virtual": "1 if its GPUs are CPU processes, else 0",
 }
 
 
 class FormulaError(ValueError):
-    """A rule that cannot be read, or not be computed for a host."""
+    """The formula cannot be parsed, or cannot be computed for a host."""
 
     def __init__(self, sentence: str, position: int) -> None:
         super().__init__(f"{sentence} (at character {position})")
         self.sentence = sentence
-        #: Of the character where it goes wrong, from 1.
+        #: Position of the invalid character, from 1.
         self.position = position
 
 
 class Attributes(NamedTuple):
-    """Values of the attributes of a host; None: the host does not report it. Memory and swap in MiB, as in WMLA."""
+    """Attributes of a host; None: the host does not report it. Memory and swap are in MiB, as in WMLA."""
 
     ncpus: int
     ngpus: int
@@ -89,7 +89,7 @@ class Formula:
     _root: _Node
 
     def slots(self, attributes: Attributes) -> int:
-        """The number of slots that a host with these attributes offers."""
+        """Return the number of slots that a host with these attributes offers."""
         slots = math.floor(self._root(attributes))
         if slots > MAX_SLOTS:
             raise FormulaError(f"it gives {slots} slots; at most {MAX_SLOTS} make sense", 1)
@@ -100,10 +100,10 @@ class Formula:
         return self._root(attributes) != 0
 
 
-# The scheduler asks for the same few in each cycle.
+# The scheduler parses the same few formulas in each cycle.
 @lru_cache(maxsize=256)
 def parse(text: str) -> Formula:
-    """Raises FormulaError for a text that is no formula."""
+    """Parse a formula. Raises FormulaError if the text is invalid."""
     if len(text) > MAX_LENGTH:
         raise FormulaError(f"use at most {MAX_LENGTH} characters", MAX_LENGTH + 1)
     parser = _Parser(text)
@@ -119,7 +119,7 @@ class _Token(NamedTuple):
 
 
 class _Parser:
-    """Recursive descent; each method reads what its name says, and returns how to compute it."""
+    """Recursive descent parser; each method parses what it is named after, and returns a function that computes it."""
 
     def __init__(self, text: str) -> None:
         self._tokens = []
@@ -132,7 +132,7 @@ class _Parser:
         self._tokens.append(_Token("", len(text) + 1))
 
     def expression(self, level: int = 0) -> _Node:
-        """An expression of operators that bind at least as tightly as those of `level`."""
+        """Parse an expression of operators that bind at least as tightly as those of `level`."""
         if level == len(_LEVELS):
             return self._nested(self._unary)
         if level == _COMPARISON and self._take("not", "!"):
@@ -153,7 +153,7 @@ class _Parser:
         self._at += 1
 
     def _take(self, *texts: str) -> _Token | None:
-        """The next token, if it is one of these."""
+        """Consume and return the next token if it is one of these; else return None."""
         token = self._tokens[self._at]
         if token.text not in texts:
             return None
@@ -215,7 +215,7 @@ def _attribute(token: _Token, host: Attributes) -> float:
 def _combined(sign: _Token, compute: Callable[[float, float], float], left: _Node, right: _Node) -> _Node:
     def node(host: Attributes) -> float:
         first = left(host)
-        # As in Python, the right side is not computed where the left one decides.
+        # Like Python, do not compute the right side if the left one decides.
         if (sign.text in _LEVELS[0] and first != 0) or (sign.text in _LEVELS[1] and first == 0):
             return float(first != 0)
         try:

@@ -2,5 +2,5 @@
 
 __all__ = ["CLUSTER"]
 
-#: Which job holds which slot, by the job's number; for every user, so never with names or owners.
+#: Topic of slots and their jobs' ids. Every user may read it, so events never contain names or owners.
 CLUSTER = "cluster"

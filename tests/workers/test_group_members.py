@@ -38,7 +38,7 @@ def test_members_and_their_slots_follow_the_rule(hosts: list[Host]) -> None:
 
 def test_what_a_rule_cannot_give_is_said_at_the_host(hosts: list[Host]) -> None:
     rows = rows_of(Offer("8 / ngpus", requirement="nthreads > 1"), hosts)
-    assert rows["gpu-host-2"] == (False, 4, 2, "the rule gives 4, and it has 2")
+    assert rows["gpu-host-2"] == (False, 4, 2, "the rule gives 4 slots, and the host has 2 GPUs")
     assert rows["gpu-host-1"][3] == "this host does not report nthreads"
     assert rows["login"] == (False, None, None, "it divides by zero on this host")
 

@@ -1,4 +1,4 @@
-"""The executor: a Celery worker that receives desired states, with a supervisor that carries them out.
+"""The executor: a Celery worker that receives desired states, and a supervisor that carries them out.
 
 `celery -A workers.executor.app worker -P threads -c 2 -Q host.<name> -n <name>@tidepool`
 """
@@ -15,7 +15,7 @@ from tidepool.protocol import ProtocolError, Report, Sync, from_json, to_json
 from workers.executor.config import ConfigError, executor_config
 from workers.executor.curves.observer import CurveObserver
 from workers.executor.journals import Journals
-from workers.executor.log_rotation import LogKeeper
+from workers.executor.log_rotation import LogRotation
 from workers.executor.machine import placed
 from workers.executor.monotonic_clock import steady_clock
 from workers.executor.probe import make_probe
@@ -28,8 +28,9 @@ logger = logging.getLogger(__name__)
 
 _REPORT_TASK = "jobs.tasks.ingest_report"
 _REPORT_QUEUE = "control"
-#: Nobody reads them: more would only fill the broker's memory, and the next report says everything again.
+#: Number of unread reports in the queue above which none is sent: they would only fill the broker's memory.
 _REPORTS_WAITING_LIMIT = 200
+#: Timeout of connections to the broker.
 _SOCKET_SECONDS = 2.0
 
 
@@ -55,7 +56,7 @@ def _settings() -> dict[str, Any]:
 
 
 class SupervisorStep(bootsteps.StartStopStep):  # type: ignore[misc]  # Celery has no types
-    """Start supervisor and reporter with the worker; leave the ranks running at its end."""
+    """Start supervisor and reporter with the worker; leave the ranks running when the worker stops."""
 
     requires = {"celery.worker.components:Pool"}
 
@@ -71,7 +72,7 @@ class SupervisorStep(bootsteps.StartStopStep):  # type: ignore[misc]  # Celery h
         self._supervisor = Supervisor(config, journals, lambda: self._reporter.changed(), clock)
         observe = self._supervisor.observation
         self._reporter = Reporter(config, make_probe(config), journals, observe=observe, send=sender.send, clock=clock)
-        self._log_keeper = LogKeeper(config.host, self._supervisor.folders)
+        self._log_rotation = LogRotation(config.host, self._supervisor.folders)
         parent.app.supervisor = self._supervisor
 
     def start(self, parent: Any) -> None:
@@ -79,12 +80,12 @@ class SupervisorStep(bootsteps.StartStopStep):  # type: ignore[misc]  # Celery h
         self._journals.recall()
         self._supervisor.start()
         self._reporter.start()
-        self._log_keeper.start()
+        self._log_rotation.start()
         self._curves.start()
 
     def stop(self, parent: Any) -> None:
         self._supervisor.detach()
-        self._log_keeper.leave()
+        self._log_rotation.leave()
         self._curves.leave()
         self._reporter.leave()
 
@@ -92,14 +93,14 @@ class SupervisorStep(bootsteps.StartStopStep):  # type: ignore[misc]  # Celery h
 
 
 class _ReportSender:
-    """Sends by task name, on a connection of its own that gives up at once."""
+    """Sender of reports by task name, on a connection of its own without retries."""
 
     def __init__(self, celery: Celery) -> None:
         self._celery = celery
         self._connection: Any = None  # kombu has no types
 
     def send(self, report: Report) -> Delivery:
-        """Raises OSError where the broker cannot be reached."""
+        """Send a report. Raises OSError if the broker cannot be reached."""
         try:
             return self._send(report)
         except (OperationalError, OSError) as error:
@@ -136,7 +137,7 @@ class _ReportSender:
 
 
 def _sync(task: Task, values: dict[str, Any]) -> None:
-    """Hand a desired state (a `Sync` as plain JSON) to the supervisor, and return."""
+    """Pass a desired state (a `Sync` as plain JSON) to the supervisor."""
     try:
         sync = from_json(Sync, values)
     except ProtocolError as error:
@@ -145,7 +146,7 @@ def _sync(task: Task, values: dict[str, Any]) -> None:
     task.app.supervisor.submit(sync)
 
 
-# Without the fixup by which Celery would load all of Django where the environment names settings.
+# Disable Celery's Django fixup: it would load all of Django if the environment names settings.
 app = Celery("executor", fixups=[])
 app.add_defaults(_settings)
 app.steps["worker"].add(SupervisorStep)

@@ -1,4 +1,4 @@
-"""The broker's URL, as kombu and redis-py both read it."""
+"""Certificate checks in the broker's URL, for kombu and redis-py."""
 
 from pathlib import Path
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
@@ -7,17 +7,17 @@ __all__ = ["verified"]
 
 
 def verified(url: str, ca_file: Path | None = None) -> str:
-    """Have the certificate of a `rediss://` broker checked, unless the URL itself says otherwise: kombu would not.
+    """Add certificate checks to the URL of a `rediss://` broker, unless the URL sets them; kombu's default is none.
 
-    `ca_file`: who may have signed it, in place of those that this machine trusts.
+    ca_file: certificate authorities to trust instead of this machine's.
     """
     parts = urlsplit(url)
     if parts.scheme != "rediss":
         return url
-    wanted = {"ssl_cert_reqs": "required", "ssl_check_hostname": "true"}
+    options = {"ssl_cert_reqs": "required", "ssl_check_hostname": "true"}
     if ca_file is not None:
-        wanted["ssl_ca_certs"] = str(ca_file)
-    said = dict(parse_qsl(parts.query))
-    if said.get("ssl_cert_reqs", "required").lower() in ("none", "cert_none"):
-        wanted["ssl_check_hostname"] = "false"
-    return urlunsplit(parts._replace(query=urlencode(wanted | said)))
+        options["ssl_ca_certs"] = str(ca_file)
+    given = dict(parse_qsl(parts.query))
+    if given.get("ssl_cert_reqs", "required").lower() in ("none", "cert_none"):
+        options["ssl_check_hostname"] = "false"
+    return urlunsplit(parts._replace(query=urlencode(options | given)))

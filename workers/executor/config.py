@@ -1,4 +1,4 @@
-"""Configuration of an executor, from its environment. Only `join`, which makes one, reads that, too."""
+"""Configuration of an executor, from environment variables. Only `join` reads those elsewhere."""
 
 import hashlib
 import os
@@ -12,11 +12,11 @@ from workers.executor.broker_url import verified
 
 __all__ = ["ConfigError", "ExecutorConfig", "executor_config"]
 
-#: Each process on a GPU takes a few hundred megabytes of its memory before it has trained anything.
+#: Highest number of slots per GPU: each process takes a few hundred MiB of GPU memory before it trains.
 _MOST_SLOTS_PER_GPU = 16
 
 
-#: Proxies and certificates of a machine.
+#: Variables for proxies and certificates that uv needs.
 _INSTALLER = frozenset(
     {
         *("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "all_proxy", "no_proxy"),
@@ -26,7 +26,7 @@ _INSTALLER = frozenset(
 
 
 class ConfigError(ValueError):
-    """A variable is missing or senseless; the text names it."""
+    """A variable is missing or invalid; the text names it."""
 
 
 @dataclass(frozen=True)
@@ -34,21 +34,21 @@ class ExecutorConfig:
     home: Path
     host: str
     broker_url: str
-    #: Slots without a GPU behind them, or None on a host with real ones.
+    #: Number of slots without a GPU; None on a host with real GPUs.
     virtual_slots: int | None
-    #: Where other hosts reach this one; "": not said. See `workers.executor.machine`.
+    #: Address at which other hosts reach this one; "": not set. See `workers.executor.machine`.
     address: str
-    #: Reading end of a pipe whose closing ends everything here, or None.
+    #: Read end of a pipe; when the pipe closes, everything on this host ends. None: no such pipe.
     lifeline_fd: int | None
-    #: Slots that a real GPU is offered as.
+    #: Number of slots that each real GPU offers.
     slots_per_gpu: int = 1
-    #: Touched by each report that reached the broker, for health checks.
+    #: File that is touched after each report that reached the broker, for health checks.
     alive_file: Path | None = None
-    #: The interface that has the address; "": whichever does.
+    #: Network interface that has the address; "": any.
     interface: str = ""
-    #: On this machine's own disk; None: in the home.
+    #: Folder for sockets and records on this machine's own disk; None: below the home.
     run: Path | None = None
-    #: Of uv, which installs what trainings require: uv's own variables, and those of proxies and certificates.
+    #: Environment of uv, which installs requirements: its own variables, and those for proxies and certificates.
     installer_environment: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -58,12 +58,12 @@ class ExecutorConfig:
 
     @property
     def run_folder(self) -> Path:
-        """Sockets and records of this host's processes."""
+        """Folder of sockets and records of this host's processes."""
         return (self.run or self.home / "run") / self.host
 
     @property
     def mark(self) -> str:
-        """Names this installation's processes on this host, whatever else runs on the machine."""
+        """Mark in the environment of all processes of this installation on this host."""
         return f"{hashlib.sha256(os.fsencode(self.home)).hexdigest()[:12]}.{self.host}"
 
 
@@ -88,13 +88,13 @@ def executor_config(environment: Mapping[str, str] = os.environ) -> ExecutorConf
 
 
 def _installer_environment(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return an environment without our secrets: what is installed may run code of its own."""
+    """Return an environment without Tidepool's secrets: installing a package may run its code."""
     given = {name: value for name, value in environment.items() if name.startswith("UV_") or name in _INSTALLER}
     return inherited_environment(dict(environment)) | given
 
 
 def _broker_url(environment: Mapping[str, str]) -> str:
-    """It holds a password: from a file it stands in no environment."""
+    """Return the broker's URL. A file keeps the password that the URL contains out of the environment."""
     file = environment.get("TIDEPOOL_BROKER_URL_FILE")
     if not file:
         return _required(environment, "TIDEPOOL_BROKER_URL")

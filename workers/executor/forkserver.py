@@ -1,4 +1,4 @@
-"""Client of this host's forkserver: starts one where there is none, finds it again by its socket."""
+"""Client of this host's forkserver: connects by its socket, and starts a forkserver if none answers."""
 
 import json
 import logging
@@ -21,9 +21,10 @@ __all__ = ["Forkserver", "ForkserverError"]
 
 logger = logging.getLogger(__name__)
 
+#: Seconds that a new forkserver has for its first answer.
 _START_SECONDS = 120.0
 _ANSWER_SECONDS = 5.0
-#: A forkserver that has answered before may be slow on a busy host.
+#: Seconds without an answer before a forkserver that has answered before is restarted: the host may be busy.
 _SILENCE_SECONDS = 20.0
 
 
@@ -42,7 +43,7 @@ class Forkserver:
         self._backoff = Backoff(first_seconds=1.0, longest_seconds=30.0)
 
     def ready(self) -> bool:
-        """Return whether the forkserver answers. If not, start one; never waits for it."""
+        """Return whether the forkserver answers. If not, start one without waiting for it."""
         try:
             self._ask({"op": "ping"})
         except ForkserverError as error:
@@ -53,7 +54,7 @@ class Forkserver:
         return True
 
     def fork_shim(self, spec: ShimSpec, socket: Path) -> int:
-        """The shim's pid; its socket listens already."""
+        """Fork a shim and return its pid; its socket listens already."""
         return int(self._ask({"op": "shim", "spec": to_json(spec), "socket": str(socket)})["pid"])
 
     def fork_coordinator(
@@ -119,6 +120,6 @@ def _environment() -> dict[str, str]:
         **threads,  # a process that forks must have one thread
         **inherited_environment(dict(os.environ)),
         "PYTHONPATH": str(Path(tidepool.__file__).resolve().parents[1]),
-        "PYTORCH_NVML_BASED_CUDA_CHECK": "1",  # looking for GPUs must not make a CUDA context
+        "PYTORCH_NVML_BASED_CUDA_CHECK": "1",  # detecting GPUs must not create a CUDA context
         procfs.MARK_VARIABLE: procfs.reserved_mark(),
     }

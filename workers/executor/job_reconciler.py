@@ -1,7 +1,7 @@
 """Reconciler of one job on this host: starts, commands and ends its shim and its coordinator, for the supervisor.
 
-Nothing here waits for other processes. After a shim that was killed the reconciler ends what is left of its ranks and
-completes its journal.
+Nothing here waits for other processes. If a shim was killed, the reconciler ends its remaining ranks and completes its
+journal.
 """
 
 import logging
@@ -46,7 +46,7 @@ logger = logging.getLogger(__name__)
 
 _Backoff = partial(Backoff, first_seconds=0.2, longest_seconds=10.0, settled_seconds=5.0)
 _CONNECT_SECONDS = 2.0
-#: A coordinator that was told to stop and has no rank here any more gets this long.
+#: Seconds that a stopping coordinator without ranks on this host has before it is killed.
 _COORDINATOR_GRACE_SECONDS = 5.0
 _SHIM_LOST = {
     "kind": "ShimLost",
@@ -58,12 +58,12 @@ _SHIM_LOST = {
 class _Link:
     """Connection to a shim or a coordinator. It sends each desired state once."""
 
-    #: The newest one from a shim; None before the first. A coordinator sends nothing.
+    #: Newest status of a shim; None before the first. A coordinator sends none.
     status: ShimStatus | None = None
 
     @classmethod
     def connect(cls, path: Path) -> Self | None:
-        """Connect; None where nobody listens."""
+        """Connect; return None if no process listens."""
         try:
             return cls(json_sockets.connect(path, _CONNECT_SECONDS))
         except (FileNotFoundError, ConnectionRefusedError):
@@ -94,7 +94,7 @@ class _Link:
             self.close()
 
     def receive(self) -> None:
-        """Read what has arrived; closes at the end of the stream."""
+        """Read the messages that have arrived; close at the end of the stream."""
         while self.open:
             try:
                 received = self.connection.recv(65536)
@@ -107,7 +107,7 @@ class _Link:
                 try:
                     self.status = decode(ShimStatus, line)
                 except ProtocolError as error:
-                    logger.warning("a shim is not understood: %s", error)
+                    logger.warning("invalid message of a shim: %s", error)
             if not received:
                 self.close()
 
@@ -117,7 +117,7 @@ class JobReconciler:
         self, config: ExecutorConfig, forkserver: Forkserver, environments: Environments, desired: DesiredJob
     ) -> None:
         self.desired = desired
-        #: Ranks as last known. Those of a shim that is silent or being cleared away are assumed to live.
+        #: Ranks as last known. Those of a silent shim, or of one being cleaned up, count as alive.
         self.ranks: list[RankStatus] = []
         #: Whether this executor itself has observed `ranks`.
         self.observed = False
@@ -130,8 +130,8 @@ class JobReconciler:
         self._shim: _Link | None = None
         self._coordinator: _Link | None = None
         self._cleared = False
-        #: Kinds of entries on the job's environment that the journal has.
-        self._told: set[type] = set()
+        #: Types of entries about the job's environment that the journal contains.
+        self._journaled: set[type] = set()
         self._shim_backoff = _Backoff()
         self._coordinator_backoff = _Backoff()
         self._coordinator_kill_at: float | None = None
@@ -154,7 +154,7 @@ class JobReconciler:
 
     @property
     def carried_out(self) -> bool:
-        """True if no process here acts on an older desired state."""
+        """Whether no process here acts on an older desired state."""
         if self._shim is None:
             return self._cleared
         status, desired = self._shim.status, self.desired
@@ -164,7 +164,7 @@ class JobReconciler:
 
     @property
     def over(self) -> bool:
-        """The job was to be stopped, and nothing of it is left here."""
+        """Whether the job was to be stopped and no process of it is left here."""
         return self.desired.stop and self._cleared and self._shim is None and self._coordinator is None
 
     def detach(self) -> None:
@@ -184,7 +184,7 @@ class JobReconciler:
         if self._shim is None and not self._cleared:
             self._shim = _Link.connect(self._shim_socket)
             if self._shim is None:
-                self._clear_away()
+                self._clean_up()
             else:
                 self._read_status(self._shim)
 
@@ -197,16 +197,16 @@ class JobReconciler:
             self._shim = None
             self._cleared = False
 
-    def _clear_away(self) -> None:
-        """End what a killed shim has left, and complete its journal. It may take several calls.
+    def _clean_up(self) -> None:
+        """End the processes that a killed shim has left, and complete its journal; may take several calls.
 
-        Ranks are found by their records; what they started, by descent, by session and by mark.
+        Ranks are found by their records, and their descendants by parent, session and mark.
         """
         journal = journal_path(self._spec())
         ranks = _ranks_without_end(journal)
         left = _left_behind(self._mark, ranks)
         for process in left:
-            logger.warning("pid=%s mark=%s: ended, its shim is gone", process.pid, self._mark)
+            logger.warning("pid=%s mark=%s: killed, its shim has died", process.pid, self._mark)
             procfs.kill(process)
         if left:
             return
@@ -231,34 +231,34 @@ class JobReconciler:
         try:
             pid = self._forkserver.fork_shim(self._spec(ready.folder), self._shim_socket)
         except ForkserverError as error:
-            logger.warning("job=%s attempt=%s: no shim: %s", *self._key, error)
+            logger.warning("job=%s attempt=%s: starting a shim failed: %s", *self._key, error)
             return
         logger.info("job=%s attempt=%s: shim pid=%s", *self._key, pid)
         self._cleared = False
         self._shim = _Link.connect(self._shim_socket)
 
     def _environment(self) -> Ready | None:
-        """That of the job; None while it is being built, or where it cannot be: the journal says so once."""
+        """Return the job's environment; None while it is being built, or if that failed, which the journal records."""
         requirements, folder = self.desired.launch.requirements, Path(self.desired.launch.folder)
         log = folder / "log" / f"environment@{self._config.host}" / "stdout"
         answer = self._environments.ask(self._key, requirements, log)
         if isinstance(answer, Ready):
             return answer
         if answer is None:
-            self._tell_once(EnvironmentBuilding(requirements, at=time.time()))
+            self._append_once(EnvironmentBuilding(requirements, at=time.time()))
         else:
-            self._tell_once(EnvironmentFailed(answer.why, at=time.time()))
+            self._append_once(EnvironmentFailed(answer.why, at=time.time()))
         return None
 
-    def _tell_once(self, entry: EnvironmentBuilding | EnvironmentFailed) -> None:
-        if type(entry) in self._told:
+    def _append_once(self, entry: EnvironmentBuilding | EnvironmentFailed) -> None:
+        if type(entry) in self._journaled:
             return
         journal = journal_path(self._spec())
         if not any(type(each) is type(entry) for each in read_journal(journal)):
             writer = Journal(journal)
             writer.append(entry)
             writer.close()
-        self._told.add(type(entry))
+        self._journaled.add(type(entry))
 
     def _spec(self, environment: str = "") -> ShimSpec:
         config, desired = self._config, self.desired
@@ -296,7 +296,7 @@ class JobReconciler:
                 socket=self._coordinator_socket,
             )
         except ForkserverError as error:
-            logger.warning("job=%s attempt=%s: no coordinator: %s", *self._key, error)
+            logger.warning("job=%s attempt=%s: starting a coordinator failed: %s", *self._key, error)
             return
         logger.info("job=%s attempt=%s: coordinator pid=%s", *self._key, pid)
         self._coordinator = _Link.connect(self._coordinator_socket)
@@ -308,7 +308,7 @@ class JobReconciler:
         )
 
     def _training_over(self) -> bool:
-        """Return whether the coordinator has ended by itself, because nothing is left to plan."""
+        """Return whether the coordinator has ended because the training is over."""
         entries = read_journal(Path(self.desired.launch.folder) / "plans.jsonl")
         return any(isinstance(entry, (Finished, Lost, Halted)) for entry in entries)
 
@@ -350,9 +350,9 @@ def _left_behind(mark: str, ranks: list[RankStarted]) -> list[psutil.Process]:
 
 
 def _pid_is_its_own(pid: int, started_at: float) -> bool:
-    """Return whether what bears this pid is that rank or its session, not a stranger.
+    """Return whether this pid belongs to that rank or its session, and not to a later process.
 
-    Until the machine restarts, the kernel gives no new process the pid of a session that still has members.
+    Until the machine restarts, the kernel does not reuse the pid of a session that still has members.
     """
     if not psutil.pid_exists(pid):
         return started_at > psutil.boot_time()

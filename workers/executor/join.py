@@ -1,8 +1,8 @@
-"""Command that makes this machine a GPU host: exchanges a join token, checks the shared folders, execs the executor.
+"""Command that makes this machine a GPU host: exchanges a join token, checks shared folders, and execs the executor.
 
 `python -m workers.executor.join --url https://gpus.example.org --token join_...`
 
-The answer is kept below the home, so that the same command starts the host again later.
+The site's answer is stored below the home, so that the same command starts the host again later.
 """
 
 import argparse
@@ -39,21 +39,21 @@ __all__ = [
 
 _ANSWER_SECONDS = 30.0
 _BROKER_SECONDS = 5.0
-#: Not for an executor, whatever else the machine is.
+#: Variables of the control plane that an executor must not inherit.
 _NOT_FOR_EXECUTORS = ("TIDEPOOL_BROKER_URL", "TIDEPOOL_DATABASE_URL", "TIDEPOOL_DATABASE_URL_FILE")
 
 
 class JoinError(RuntimeError):
-    """This machine is no host yet; the sentence says what to do."""
+    """This machine could not join; the sentence says what to do."""
 
 
 @dataclass(frozen=True)
 class Place:
-    """Folders in which this machine's executor keeps what it needs."""
+    """Name of this host, and the folders of its executor."""
 
     home: Path
     host: str
-    #: TIDEPOOL_RUN; None: in the home.
+    #: Value of TIDEPOOL_RUN; None: `run` below the home.
     run: Path | None = None
 
     @property
@@ -70,7 +70,7 @@ class Place:
 
 
 class Joined(msgspec.Struct, frozen=True):
-    """The site's answer without the broker's address and password, which lie in a file of their own."""
+    """The site's answer, without the broker's URL and password, which have a file of their own."""
 
     url: str
     host: str
@@ -81,10 +81,10 @@ class Joined(msgspec.Struct, frozen=True):
 
 
 def join(url: str, token: str, place: Place) -> Joined:
-    """Exchange the token. Keeps what it was exchanged for before anything else can fail."""
+    """Exchange the token, and store the answer before anything else can fail."""
     try:
         place.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        # Before the token is used up, where that would be for nothing.
+        # Check that the folder is writable before the token is used up.
         _write_private(place.folder / "trial", "")
         (place.folder / "trial").unlink()
     except OSError as error:
@@ -97,7 +97,7 @@ def join(url: str, token: str, place: Place) -> Joined:
 
 
 def earlier(url: str, place: Place) -> Joined | None:
-    """The answer when this machine joined this site under this name; None where it has not."""
+    """Return the answer from when this machine joined this site under this name; None if it has not."""
     if not (place.joined_file.exists() and place.broker_file.exists()):
         return None
     joined = msgspec.json.decode(place.joined_file.read_bytes(), type=Joined)
@@ -105,22 +105,24 @@ def earlier(url: str, place: Place) -> Joined | None:
 
 
 def check_folders(joined: Joined) -> None:
-    """Trainings find their files by the same names on every host."""
+    """Check that the shared folders have the same paths here as on the site. Raises JoinError."""
     results = Path(joined.results)
     try:
         mark = (results / ".tidepool").read_text(encoding="ascii").strip()
     except OSError as error:
         raise JoinError(
-            f"{results} is not the folder that all hosts share ({error.strerror}): mount it there on this machine, too."
+            f"{results} is not the shared folder of all hosts ({error.strerror}): mount it there on this machine, too."
         ) from None
     if mark != joined.mark:
-        raise JoinError(f"{results} is another folder here than on the site: mount the shared one there.")
+        raise JoinError(f"{results} is not the same folder here as on the site: mount the shared folder there.")
     trial = results / f".trial-{joined.host}-{secrets.token_hex(4)}"
     try:
         trial.write_bytes(b"")
         trial.unlink()
     except OSError as error:
-        raise JoinError(f"{results} cannot be written here ({error.strerror}): use the user who owns it.") from None
+        raise JoinError(
+            f"{results} cannot be written here ({error.strerror}): run this command as the user who owns it."
+        ) from None
     for root in joined.data_roots:
         if not os.access(root, os.R_OK | os.X_OK):
             raise JoinError(f"The datasets' folder {root} cannot be read here: mount it on this machine, too.")
@@ -136,16 +138,16 @@ def check_broker(url: str) -> None:
         if "CERTIFICATE_VERIFY_FAILED" in str(error):
             raise JoinError(
                 f"The broker's certificate at {where} is not trusted here ({error}): set TIDEPOOL_BROKER_CA_FILE to "
-                "the certificate of who signed it."
+                "the certificate of the authority that signed it."
             ) from None
         raise JoinError(
-            f"The broker at {where} does not let this machine in ({error}): open that port to it, or join again with "
+            f"The broker at {where} refuses this machine ({error}): open that port to it, or join again with "
             "a new token (--again) if the password has changed."
         ) from None
 
 
 def celery_command(app: str, *options: str) -> list[str]:
-    """The command line of a Celery worker, which says little."""
+    """Return the command line of a Celery worker with little logging."""
     quiet = ["--loglevel", "INFO", "--without-gossip", "--without-mingle", "--without-heartbeat"]
     return [sys.executable, "-m", "celery", "-A", app, "worker", *options, *quiet]
 
@@ -176,17 +178,17 @@ def _ask(url: str, token: str, host: str) -> dict[str, Any]:
         headers={"Content-Type": "application/json"},
     )
     try:
-        # A proxy set for downloads has no business between a host and its site.
+        # Ignore proxies, which are for downloads, between a host and its site.
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
         with opener.open(request, timeout=_ANSWER_SECONDS) as answer:
-            said: dict[str, Any] = json.load(answer)
+            values: dict[str, Any] = json.load(answer)
     except urllib.error.HTTPError as error:
         raise JoinError(_sentence(error)) from None
     except (OSError, ValueError) as error:
         raise JoinError(f"{url} does not answer as Tidepool does ({error}): is it the site's address?") from None
-    if said.get("protocol") != PROTOCOL_VERSION:
+    if values.get("protocol") != PROTOCOL_VERSION:
         raise JoinError(f"{url} runs another version of Tidepool: use the same one on this machine.")
-    return said
+    return values
 
 
 def _sentence(error: urllib.error.HTTPError) -> str:
@@ -205,7 +207,7 @@ def _write_private(file: Path, text: str) -> None:
 
 
 def _own_address(url: str) -> str:
-    """The address from which this machine reaches the site: others reach it there, unless they are told otherwise."""
+    """Return the address from which this machine reaches the site, the default at which other hosts reach it."""
     parts = urllib.parse.urlsplit(url)
     family, kind, protocol, _, place = socket.getaddrinfo(parts.hostname, parts.port or 80, type=socket.SOCK_DGRAM)[0]
     with socket.socket(family, kind, protocol) as probe:
@@ -218,11 +220,11 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--url", required=True, help="address of the site")
     token = parser.add_mutually_exclusive_group(required=True)
     token.add_argument("--token", help="from an administrator: manage.py join_token")
-    token.add_argument("--token-file", type=Path, help="file that holds it")
-    parser.add_argument("--name", default="", help="what the host shall be called (default: this machine's name)")
-    parser.add_argument("--address", default="", help="where the other hosts reach this one")
+    token.add_argument("--token-file", type=Path, help="file that contains the token")
+    parser.add_argument("--name", default="", help="name of the host (default: this machine's name)")
+    parser.add_argument("--address", default="", help="address at which other hosts reach this one")
     parser.add_argument("--home", type=Path, default=Path.home() / ".tidepool", help="folder for sockets and records")
-    parser.add_argument("--virtual-slots", type=int, help="offer so many CPU processes instead of GPUs")
+    parser.add_argument("--virtual-slots", type=int, help="number of CPU processes to offer instead of GPUs")
     parser.add_argument("--again", action="store_true", help="use the token although this machine has joined before")
     return parser.parse_args()
 
@@ -249,7 +251,7 @@ def _run(given: argparse.Namespace) -> NoReturn:
     check_broker(config.broker_url)
     sys.stdout.write(f"{place.host} joins {url}.\n")
     sys.stdout.flush()
-    os.execve(sys.executable, executor_command(place.host), environment)  # noqa: S606 (this process becomes it)
+    os.execve(sys.executable, executor_command(place.host), environment)  # noqa: S606 (the executor replaces this process)
 
 
 def main() -> None:

@@ -25,20 +25,20 @@ __all__ = ["JournalTail", "Journals"]
 logger = logging.getLogger(__name__)
 
 _MEMORY_LIMIT = 2000
-#: How long an answer is waited for before entries are sent again; twice as long each time, as they may only be queued.
+#: Seconds without acknowledgement before entries are sent again; doubled each time, as they may only be queued.
 _RESEND_SECONDS = 5.0
 _LONGEST_RESEND_SECONDS = 40.0
 
 
 class JournalTail:
-    """One journal. Lines of metrics are bare: they have neither number nor kind."""
+    """Reader of one journal. Lines of metrics are bare: they have neither number nor kind."""
 
     def __init__(self, name: str, path: Path, acknowledged: int, clock: Callable[[], float] = time.monotonic) -> None:
         self.name = name
         self.path = path
         self.acknowledged = acknowledged
         self._bare = name.endswith(".metrics")
-        #: One answer is waited for before more is sent: who stores them sets the pace, and is never behind by more.
+        #: Whether entries are sent only after those before are acknowledged, so that the control plane sets the pace.
         self._paced = name.endswith((".metrics", ".recorded", ".observed"))
         self._observed = name.endswith(".observed")
         self._recorded = RecordedMetrics() if name.endswith(".recorded") else None
@@ -46,22 +46,22 @@ class JournalTail:
         self._offset = 0
         self._read = 0
         self._sent = acknowledged
-        #: Since when nothing more was acknowledged although something was sent.
+        #: Time of the last acknowledgement, or of the first entry sent since then.
         self._unanswered_since = 0.0
         self._patience_seconds = _RESEND_SECONDS
-        #: Read, not acknowledged.
+        #: Entries that are read and not acknowledged.
         self._waiting: deque[JournalEntry] = deque()
 
-    def has_news(self) -> bool:
+    def has_unsent(self) -> bool:
         self._rewind_when_due()
         self._read_on()
         if self._paced and self._sent > self.acknowledged:
             return False
         return bool(self._waiting) and self._waiting[-1].number > self._sent
 
-    def has_urgent_news(self) -> bool:
-        """Return whether something is to be sent that may change what happens next: metrics and checkpoints do not."""
-        return not self._paced and self.has_news() and any(entry.kind != "checkpoint" for entry in self._unsent())
+    def has_urgent(self) -> bool:
+        """Return whether an unsent entry may change decisions of the control plane: metrics and checkpoints do not."""
+        return not self._paced and self.has_unsent() and any(entry.kind != "checkpoint" for entry in self._unsent())
 
     def done(self) -> bool:
         """Return whether everything written so far is acknowledged."""
@@ -69,7 +69,7 @@ class JournalTail:
         return not self._waiting
 
     def take(self, limit: int) -> list[JournalEntry]:
-        """The next entries to send."""
+        """Return the next entries to send, and count them as sent."""
         entries = list(islice(self._unsent(), limit))
         if entries:
             if self._sent == self.acknowledged:
@@ -78,7 +78,7 @@ class JournalTail:
         return entries
 
     def put_back(self, number: int) -> None:
-        """Have the entry `number`, which was taken but not sent, and those behind it taken again."""
+        """Count the entry `number`, which was taken but not sent, and those after it as unsent again."""
         self._sent = max(self.acknowledged, min(self._sent, number - 1))
 
     def acknowledge(self, number: int) -> None:
@@ -111,7 +111,7 @@ class JournalTail:
                     break
                 self._offset += len(line)
                 self._read += 1
-                # The step of what is recorded depends on the lines before.
+                # The step of a recorded entry depends on the lines before it.
                 if self._read > self.acknowledged or self._recorded:
                     entry = self._parsed(line)
                 if self._read > self.acknowledged:
@@ -121,7 +121,7 @@ class JournalTail:
         if self._recorded:
             return JournalEntry(self.name, self._read, "recorded", self._recorded.point(line))
         if self._observed:
-            return JournalEntry(self.name, self._read, "observed", _whole(line))
+            return JournalEntry(self.name, self._read, "observed", _complete_entry(line))
         values = json.loads(line)
         kind, data = ("step", values) if self._bare else (values["kind"], values["data"])
         return JournalEntry(self.name, self._read, kind, data)
@@ -139,11 +139,11 @@ class Journals:
         self._clock = clock
         self._guard = threading.Lock()
         self._tails: dict[str, JournalTail] = {}
-        #: Jobs that have nothing here any more: their journals are followed to the end.
+        #: Jobs that have ended here: their journals are read to the end.
         self._released: set[JobKey] = set()
 
     def recall(self) -> None:
-        """Continue where an earlier executor ended."""
+        """Continue from the positions of an earlier executor."""
         self._curves.recall()
         with self._guard:
             for name, (path, acknowledged) in load_json(self._file).items():
@@ -182,39 +182,39 @@ class Journals:
             if self._forget_read_out() or changed:
                 self._save()
 
-    def urgent_news(self) -> bool:
-        """Return whether there is something to send that should not wait for more."""
+    def has_urgent(self) -> bool:
+        """Return whether an unsent entry should be sent at once."""
         with self._guard:
-            return any(tail.has_urgent_news() for tail in self._with_news())
+            return any(tail.has_urgent() for tail in self._tails_with_unsent())
 
-    def news(self) -> bool:
+    def has_unsent(self) -> bool:
         with self._guard:
-            return bool(self._with_news())
+            return bool(self._tails_with_unsent())
 
     def take(self, limit: int) -> list[JournalEntry]:
-        """The next entries of all journals, each with an equal share of the limit."""
+        """Return the next entries of all journals, each journal with an equal share of the limit."""
         with self._guard:
-            tails = self._with_news()
+            tails = self._tails_with_unsent()
             entries: list[JournalEntry] = []
             for position, tail in enumerate(tails):
                 entries += tail.take((limit - len(entries)) // (len(tails) - position))
             return entries
 
     def put_back(self, entries: Sequence[JournalEntry]) -> None:
-        """Have the next report carry these entries, because theirs was not sent; no answer to it is waited for."""
+        """Return the entries of a report that was not sent, so that the next report carries them."""
         with self._guard:
             for entry in entries:
                 if tail := self._tails.get(entry.journal):
                     tail.put_back(entry.number)
 
-    def _with_news(self) -> list[JournalTail]:
+    def _tails_with_unsent(self) -> list[JournalTail]:
         found = []
         for tail in list(self._tails.values()):
             try:
-                if tail.has_news():
+                if tail.has_unsent():
                     found.append(tail)
             except (OSError, ValueError, KeyError) as error:
-                logger.error("journal=%s: not readable, no longer followed: %s", tail.name, error)
+                logger.error("journal=%s: reading failed, the journal is no longer followed: %s", tail.name, error)
                 del self._tails[tail.name]
         return found
 
@@ -233,8 +233,8 @@ class Journals:
         save_json(self._file, {name: [str(tail.path), tail.acknowledged] for name, tail in self._tails.items()})
 
 
-def _whole(line: bytes) -> dict[str, Any]:
-    """Return whole entries: nothing for a line of which a killed executor wrote only a part."""
+def _complete_entry(line: bytes) -> dict[str, Any]:
+    """Return the entry of a line; empty if a killed executor wrote only a part of the line."""
     try:
         values: dict[str, Any] = json.loads(line)
     except ValueError:

@@ -1,7 +1,7 @@
-"""Keeps what trainings print from filling the disk: a log has its beginning and its end, and says what is left out.
+"""Limit on the size of trainings' logs: a long log keeps its beginning and end, with a notice between them.
 
-Ranks write into their files themselves, without anybody in between who could hold them up. So a log may be longer until
-it is looked at, and what is printed in the moment between reading the end and writing it anew is lost.
+Ranks write to their files directly, so that nothing can block them. A log may therefore exceed its limit until the next
+round, and output written while the end is moved is lost.
 """
 
 import logging
@@ -13,18 +13,18 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-__all__ = ["KEPT_HEAD_BYTES", "LogKeeper", "Shortened", "log_limit", "shortened_by", "trim"]
+__all__ = ["KEPT_HEAD_BYTES", "LogRotation", "Shortened", "log_limit", "shortened_by", "trim"]
 
 logger = logging.getLogger(__name__)
 
 MIB = 1024**2
-#: All logs of a job together; one of them; and one of very many.
+#: Limits in bytes: of all logs of a job together, of one log, and of one log if there are very many.
 JOB_BYTES = 1024 * MIB
 MOST_BYTES = 64 * MIB
 LEAST_BYTES = MIB
-#: Of the limit: what stays of the beginning, and of the end. The rest is room until the next time.
+#: Shares of the limit that the beginning and the end keep. The rest is room until the next round.
 _HEAD, _TAIL = 1 / 8, 3 / 8
-#: Whoever reads so much of a log's beginning knows whether its middle is left out.
+#: Number of bytes at the beginning of a log that contain the notice, if there is one.
 KEPT_HEAD_BYTES = int(MOST_BYTES * _HEAD) + 200
 _EVERY_SECONDS = 1.0
 _NAMES = "attempt-*/log/*/std???"
@@ -32,14 +32,14 @@ _NOTICE = b"[tidepool: %d bytes are left out here: a log keeps its beginning and
 _NOTICE_PATTERN = re.compile(re.escape(_NOTICE).replace(rb"%d", rb"([0-9]{1,18})"))
 
 
-class LogKeeper:
-    """Thread that looks after the logs of the jobs on this host. `folders`: those of their attempts."""
+class LogRotation:
+    """Thread that shortens the logs of the jobs on this host. folders: returns the folders of their attempts."""
 
     def __init__(self, host: str, folders: Callable[[], Iterable[str]]) -> None:
         self._host = host
         self._folders = folders
         self._leaving = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="log keeper", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="log rotation", daemon=True)
 
     def start(self) -> None:
         self._thread.start()
@@ -48,7 +48,7 @@ class LogKeeper:
         self._leaving.set()
 
     def look(self) -> None:
-        """Shorten what is too long. The logs of other hosts are theirs to look after."""
+        """Shorten the logs of this host's ranks that are too long."""
         for job in {Path(folder).parent for folder in self._folders()}:
             logs = list(job.glob(_NAMES))
             limit = log_limit(len(logs))
@@ -61,16 +61,16 @@ class LogKeeper:
             try:
                 self.look()
             except OSError as error:
-                logger.warning("host=%s: logs could not be shortened, tried again: %s", self._host, error)
+                logger.warning("host=%s: shortening logs failed, retrying: %s", self._host, error)
 
 
 def log_limit(count: int) -> int:
-    """Bytes of each of so many logs of a job."""
+    """Return the limit in bytes of each of `count` logs of a job."""
     return max(LEAST_BYTES, min(MOST_BYTES, JOB_BYTES // max(1, count)))
 
 
 class Shortened(NamedTuple):
-    """Note in a shortened log: its position, and how many bytes are left out there."""
+    """Notice in a shortened log: its start and end, and the number of bytes left out there."""
 
     start: int
     end: int
@@ -78,19 +78,19 @@ class Shortened(NamedTuple):
 
 
 def shortened_by(data: bytes) -> Shortened | None:
-    """data: the beginning of a log. None: it is whole so far."""
+    """Return the notice in the beginning of a log; None if the log is complete."""
     found = _NOTICE_PATTERN.search(data)
     return Shortened(found.start(), found.end(), int(found[1])) if found else None
 
 
 def trim(path: Path, limit: int) -> bool:
-    """Leave out the middle of a log that has more bytes than `limit`."""
+    """Remove the middle of a log that has more bytes than `limit`; return whether it did."""
     try:
-        # A script owns its folder: what it puts in the place of its log is not ours to shorten.
+        # A script may replace its log by something else, which must not be changed.
         if path.lstat().st_size <= limit:
             return False
         log = os.open(path, os.O_RDWR | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK)
-    except OSError:  # a link, or gone by now
+    except OSError:  # a link, or deleted meanwhile
         return False
     try:
         status = os.fstat(log)
@@ -113,7 +113,7 @@ def _shorten(log: int, size: int, limit: int) -> None:
 
 
 def _head_of(log: int, most: int) -> tuple[int, int]:
-    """Return where the beginning ends, and what was left out earlier, less the length of the earlier note."""
+    """Return the end of the beginning, and the bytes left out earlier minus the length of the earlier notice."""
     data = os.pread(log, most + 200, 0)
     if found := shortened_by(data):
         return found.start, found.left_out - (found.end - found.start)
@@ -121,5 +121,5 @@ def _head_of(log: int, most: int) -> tuple[int, int]:
 
 
 def _from_next_line(data: bytes) -> bytes:
-    """Return the data without the rest of a first line, unless they are all of one line."""
+    """Return the data from the first complete line on, or all of it if it is a single line."""
     return data[data.find(b"\n") + 1 :]

@@ -1,6 +1,6 @@
-"""The executor's place on this machine: the address that other hosts reach, and the folder of sockets and records.
+"""Checks of the executor's address and of its folder for sockets and records.
 
-What cannot work is refused at the start. Later it would only show in trainings that never begin.
+A configuration that cannot work is refused at the start. Later it would show only in trainings that never begin.
 """
 
 from collections.abc import Iterable, Mapping
@@ -15,18 +15,18 @@ from workers.executor.config import ConfigError, ExecutorConfig
 
 __all__ = ["Mounts", "filesystem_of", "host_address", "mounts", "placed", "refuse_shared_folder"]
 
-#: File systems that several machines mount: a socket there leads to nobody on another one, and locks may not hold.
+#: File systems that several machines share: sockets do not work across machines there, and locks may not.
 _SHARED = {
     *("nfs", "nfs4", "cifs", "smb3", "smbfs", "afs", "ceph", "fuse.ceph", "lustre", "gpfs", "beegfs", "panfs"),
     *("glusterfs", "fuse.glusterfs", "orangefs", "fuse.sshfs", "fuse.juicefs"),
 }
 
-#: Kind of file system by the folder that it is mounted at; of two at one folder the later one counts.
+#: Mount point -> kind of file system; if two have the same mount point, the later one counts.
 Mounts = Mapping[Path, str]
 
 
 def placed(config: ExecutorConfig) -> ExecutorConfig:
-    """The configuration with the address decided. Raises ConfigError."""
+    """Return the configuration with its address filled in. Raises ConfigError."""
     if config.lifeline_fd is None:
         refuse_shared_folder(config.run_folder, mounts())
     return replace(config, address=host_address(config, interfaces()))
@@ -37,10 +37,10 @@ def mounts() -> Mounts:
 
 
 def host_address(config: ExecutorConfig, known: Interfaces) -> str:
-    """TIDEPOOL_ADDRESS, or that of TIDEPOOL_INTERFACE. On the broker's machine without either: the loopback's.
+    """Return TIDEPOOL_ADDRESS, the address of TIDEPOOL_INTERFACE, or on the broker's machine the loopback.
 
-    Raises ConfigError where other hosts of a training could not reach it. All hosts of the embedded stack, which has a
-    lifeline, are this machine.
+    Raises ConfigError if other hosts could not reach the address. A host with a lifeline belongs to the embedded stack,
+    whose hosts are all on this machine.
     """
     if config.interface:
         return _address_of(config.interface, config.address, known)
@@ -48,9 +48,11 @@ def host_address(config: ExecutorConfig, known: Interfaces) -> str:
     if not config.address:
         if alone:
             return "127.0.0.1"
-        raise ConfigError(f"set TIDEPOOL_ADDRESS to where the other hosts reach this one, {_choice(known)}")
+        raise ConfigError(f"set TIDEPOOL_ADDRESS to the address at which other hosts reach this one, {_choice(known)}")
     if interface_of(config.address, known) is None:
-        raise ConfigError(f"TIDEPOOL_ADDRESS is {config.address}, which no interface here has: use {_choice(known)}")
+        raise ConfigError(
+            f"TIDEPOOL_ADDRESS is {config.address}, which no interface of this machine has: use {_choice(known)}"
+        )
     if not alone and all(map(is_loopback, resolve_host(config.address))):
         raise ConfigError(
             f"TIDEPOOL_ADDRESS is {config.address}, which no other host can reach, and the broker is on another "
@@ -61,7 +63,7 @@ def host_address(config: ExecutorConfig, known: Interfaces) -> str:
 
 def _address_of(interface: str, address: str, known: Interfaces) -> str:
     if not known.get(interface):
-        raise ConfigError(f"TIDEPOOL_INTERFACE is {interface!r}, which has no address here: use {_choice(known)}")
+        raise ConfigError(f"TIDEPOOL_INTERFACE is {interface!r}, which has no address: use {_choice(known)}")
     if address and interface_of(address, known) != interface:
         raise ConfigError(
             f"TIDEPOOL_ADDRESS is {address}, which is not of TIDEPOOL_INTERFACE {interface} ({known[interface][0]}): "
@@ -82,7 +84,7 @@ def _choice(known: Interfaces) -> str:
 
 
 def refuse_shared_folder(folder: Path, mounts: Mounts) -> None:
-    """Raises ConfigError for a folder that other machines may have, too."""
+    """Raise ConfigError if the folder is on a shared file system."""
     kind = filesystem_of(folder, mounts)
     if kind in _SHARED:
         raise ConfigError(
@@ -92,6 +94,6 @@ def refuse_shared_folder(folder: Path, mounts: Mounts) -> None:
 
 
 def filesystem_of(folder: Path, mounts: Mounts) -> str:
-    """The kind of file system that holds `folder`, which need not exist yet."""
+    """Return the kind of file system that contains `folder`, which need not exist yet."""
     above: Iterable[Path] = (folder, *folder.parents)
     return next((mounts[path] for path in above if path in mounts), "")

@@ -1,4 +1,4 @@
-"""The executor's clock: as the machine's was at the start, and from then on without jumps, whoever sets that one."""
+"""The executor's clock: starts at the machine's time and does not jump when that is set."""
 
 import time
 from collections.abc import Callable
@@ -7,6 +7,6 @@ __all__ = ["steady_clock"]
 
 
 def steady_clock() -> Callable[[], float]:
-    """Tells Unix seconds; time in which the machine was suspended counts."""
+    """Return a clock of Unix seconds that counts the time of machine suspension, too."""
     at_start = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
     return lambda: at_start + time.clock_gettime(time.CLOCK_BOOTTIME)

@@ -1,4 +1,4 @@
-"""Probe of this host and its devices. Hardware may lie or be absent: an error of NVML becomes None here."""
+"""Probe of this host and its devices. Hardware may be faulty or absent: an error of NVML becomes None."""
 
 import os
 import time
@@ -23,13 +23,13 @@ T = TypeVar("T")
 
 
 class VirtualProbe:
-    """Slots without a GPU: the rank in a slot stands for it."""
+    """Probe of slots without a GPU, with the CPU use of the slot's rank as utilization."""
 
     def __init__(self, address: str, slots: int, clock: Callable[[], float] = time.monotonic) -> None:
         self._address = address
         self._slots = slots
         self._clock = clock
-        #: member_id -> CPU seconds used until then, and when that was.
+        #: member_id -> (CPU seconds, time) of the reading before.
         self._before: dict[str, tuple[float, float]] = {}
 
     def facts(self) -> HostFacts:
@@ -50,7 +50,7 @@ class VirtualProbe:
         return readings
 
     def _utilisation(self, member_id: str, used: tuple[float, float]) -> float | None:
-        """Percent of one core since the reading before; None at the first, and while nothing can be told."""
+        """Return the percentage of one core used since the reading before; None at the first reading."""
         before = self._before.get(member_id)
         if before is None or used[1] <= before[1]:
             return None
@@ -59,7 +59,7 @@ class VirtualProbe:
 
 
 class GpuProbe:
-    """Real GPUs, as NVML numbers them, each offered as `slots_per_gpu` slots, all with the readings of their GPU."""
+    """Probe of real GPUs in NVML's order. Each GPU offers `slots_per_gpu` slots, which share its readings."""
 
     def __init__(self, address: str, slots_per_gpu: int = 1) -> None:
         self._address = address
@@ -117,9 +117,9 @@ def _facts(address: str, *, ngpus: int, virtual: bool) -> HostFacts:
 
 @cache
 def processors(cpus: Path) -> Mapping[str, int]:
-    """Number of processors (sockets), cores of each and threads of each core, from the kernel's folder of its CPUs.
+    """Return the number of sockets, cores per socket and threads per core, from the kernel's folder of CPUs.
 
-    Empty where the kernel does not tell, as in many containers. Processors are taken to be alike.
+    The result is empty if the kernel does not report them, as in many containers. Sockets are assumed to be equal.
     """
     try:
         places = [
@@ -135,7 +135,7 @@ def processors(cpus: Path) -> Mapping[str, int]:
 
 
 def _or_none(ask: Callable[..., T], *arguments: Any, default: T | None = None) -> T | None:
-    """The answer (`default` where the answer is nothing), or None where NVML fails."""
+    """Return the result of `ask`, `default` if that is None, or None if NVML fails."""
     try:
         answer = ask(*arguments)
     except pynvml.NVMLError:

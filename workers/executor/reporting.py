@@ -1,6 +1,6 @@
-"""Reports of this host to the control plane: at once when something changes, else every second.
+"""Reports of this host to the control plane: at once after a change, and at least every second.
 
-A report that cannot be sent is dropped: the next one has all facts again. So an outage of the broker costs nothing.
+A report that cannot be sent is dropped, since the next one contains all facts again.
 """
 
 import logging
@@ -28,16 +28,16 @@ _TICK_SECONDS = 0.1
 _STEPS_INTERVAL_SECONDS = 0.4
 _HEARTBEAT_SECONDS = 1.0
 _OUTAGE_BACKOFF_SECONDS = 1.0
-#: While the control plane is behind, more reports would only wait longer, and each has all facts.
+#: Pause in seconds per waiting report: while the control plane is behind, more reports would only queue up.
 _SECONDS_PER_REPORT_WAITING = 0.5
 _LONGEST_PAUSE_SECONDS = 3.0
-#: So many are on their way at any time.
+#: Number of waiting reports that is usual and causes no pause.
 _USUALLY_WAITING = 2
 
 
 class Delivery(NamedTuple):
     sent: bool
-    #: Reports of all hosts that the control plane has not taken yet.
+    #: Number of reports of all hosts that the control plane has not consumed yet.
     waiting: int
 
 
@@ -75,11 +75,11 @@ class Reporter:
         self._thread.start()
 
     def changed(self) -> None:
-        """Have a report sent soon; thread-safe. Changes within a tick share a report."""
+        """Request a report soon; thread-safe. Changes within a tick share a report."""
         self._changed.set()
 
     def leave(self) -> None:
-        """Stop reporting. If no rank is left, a last report says that this host leaves."""
+        """Stop reporting. If no rank is left, a last report announces that this host leaves."""
         self._leaving.set()
         if self._thread.ident is not None:
             self._thread.join(30.0)
@@ -92,7 +92,7 @@ class Reporter:
             try:
                 self._tick()
             except Exception:
-                logger.exception("host=%s: a report failed, the next one tries again", self._config.host)
+                logger.exception("host=%s: a report failed, retrying", self._config.host)
 
     def _tick(self) -> None:
         observation = self._observe()
@@ -125,9 +125,9 @@ class Reporter:
         age = time.monotonic() - self._sent_at
         if age < self._pause_seconds:
             return False
-        if age >= _HEARTBEAT_SECONDS or self._changed.is_set() or self._journals.urgent_news():
+        if age >= _HEARTBEAT_SECONDS or self._changed.is_set() or self._journals.has_urgent():
             return True
-        return age >= _STEPS_INTERVAL_SECONDS and self._journals.news()
+        return age >= _STEPS_INTERVAL_SECONDS and self._journals.has_unsent()
 
     def _report(self, observation: Observation) -> Report:
         return Report(
@@ -143,7 +143,7 @@ class Reporter:
         )
 
     def _read_devices(self, observation: Observation) -> list[DeviceReading]:
-        """Read devices at most once per heartbeat: utilisation over shorter spans means nothing."""
+        """Read devices at most once per heartbeat: utilization over shorter spans is meaningless."""
         if self._reading.is_due(time.monotonic()):
             self._devices = self._probe.devices(observation.ranks)
         return self._devices

@@ -1,4 +1,4 @@
-"""Records of the executor on disk: the next one continues from them before it hears from the control plane."""
+"""Records of the executor on disk, from which the next executor continues before the control plane's first message."""
 
 import json
 import logging
@@ -13,37 +13,37 @@ __all__ = ["JobKey", "Records", "load_json", "load_records", "save_json", "save_
 
 logger = logging.getLogger(__name__)
 
-#: (job, attempt)
+#: (id of the job, attempt)
 JobKey = tuple[int, int]
 
 
 @dataclass
 class Records:
-    #: Of the newest desired state that was accepted.
+    #: Revision of the newest accepted desired state.
     revision: int = 0
-    #: The newest desired state for each job that may have processes here, also those that are being stopped.
+    #: Newest desired state of each job that may have processes here, including jobs that are being stopped.
     desired_jobs: dict[JobKey, DesiredJob] = field(default_factory=dict)
 
 
 def load_records(path: Path) -> Records:
-    """Records that cannot be read (of another version) are put aside: the control plane sends everything again."""
+    """Load the records. Unreadable ones (of another version) are set aside: the control plane sends all again."""
     values = load_json(path)
     try:
         desired_jobs = [from_json(DesiredJob, desired) for desired in values.get("desired_jobs", [])]
         return Records(values.get("revision", 0), {(desired.job, desired.attempt): desired for desired in desired_jobs})
     except ProtocolError as error:
-        _put_aside(path, error)
+        _set_aside(path, error)
         return Records()
 
 
 def load_json(path: Path) -> dict[str, Any]:
-    """Empty where there is no such file, or none that can be read."""
+    """Return the file's content; empty if the file does not exist or cannot be parsed."""
     try:
         values: dict[str, Any] = json.loads(path.read_text())
     except FileNotFoundError:
         return {}
     except ValueError as error:
-        _put_aside(path, error)
+        _set_aside(path, error)
         return {}
     return values
 
@@ -56,7 +56,7 @@ def save_records(path: Path, records: Records) -> None:
 
 
 def save_json(path: Path, values: Any) -> None:
-    """All or nothing, also when the machine stops in the middle."""
+    """Write the file atomically, even if the machine crashes."""
     unfinished = path.with_name(f"{path.name}.new")
     with unfinished.open("w") as file:
         json.dump(values, file)
@@ -65,7 +65,7 @@ def save_json(path: Path, values: Any) -> None:
     unfinished.rename(path)
 
 
-def _put_aside(path: Path, error: ValueError) -> None:
+def _set_aside(path: Path, error: ValueError) -> None:
     aside = path.with_name(f"{path.name}.unreadable")
     path.rename(aside)
-    logger.error("%s is not understood and was put aside as %s: %s", path, aside, error)
+    logger.error("%s cannot be parsed and was set aside as %s: %s", path, aside, error)

@@ -1,7 +1,7 @@
 """Control loop of the executor: one thread that reconciles the processes of this host with its newest desired state.
 
-The supervisor owns no process that must live: shims, coordinators and ranks go on when it ends, and the next
-supervisor finds them by the records and sockets in the run folder. So it may be killed at any line.
+The supervisor may be killed at any line: shims, coordinators and ranks go on without it, and the next supervisor finds
+them by the records and sockets in the run folder.
 """
 
 import fcntl
@@ -32,7 +32,7 @@ __all__ = ["Observation", "Supervisor"]
 
 logger = logging.getLogger(__name__)
 
-#: A message that answers an older report is out of date: something else may have been decided since.
+#: Age in seconds of a report beyond which the answer to it is outdated: newer decisions may exist.
 _SYNC_LIMIT_SECONDS = 30.0
 _BUSY_SECONDS = 0.1
 _QUIET_SECONDS = 0.5
@@ -77,12 +77,12 @@ class Supervisor:
         self._thread.start()
 
     def submit(self, sync: Sync) -> None:
-        """Accept a desired state for the next cycle; thread-safe. Late and older ones and other hosts' are dropped."""
+        """Accept a desired state for the next cycle; thread-safe. Late, older and other hosts' states are dropped."""
         if sync.host != self._config.host:
             logger.warning("host=%s: a desired state for another host was dropped", sync.host)
             return
         if sync.echo is not None and self._clock() - sync.echo > _SYNC_LIMIT_SECONDS:
-            logger.info("revision=%s: dropped, it answers a report of long ago", sync.revision)
+            logger.info("revision=%s: dropped, the answer is to an outdated report", sync.revision)
             return
         with self._guard:
             if self._inbox is None or sync.revision >= self._inbox.revision:
@@ -90,15 +90,15 @@ class Supervisor:
         self._wake()
 
     def observation(self) -> Observation | None:
-        """None until every process that an earlier executor left has been found or is known to be gone."""
+        """Return the newest observation; None until the state of every process of an earlier executor is known."""
         return self._observation
 
     def folders(self) -> list[str]:
-        """Folders of the attempts on this host; thread-safe."""
+        """Return the folders of the attempts on this host; thread-safe."""
         return [desired.launch.folder for desired in list(self._records.desired_jobs.values())]
 
     def detach(self) -> None:
-        """Stop supervising and leave every rank running. The forkserver stays while it may be needed."""
+        """Stop supervising and leave every rank running. The forkserver keeps running while jobs are left."""
         self._leaving.set()
         self._wake()
         if self._thread.ident is not None:
@@ -117,7 +117,7 @@ class Supervisor:
                     self._recall()
                     self._supervise()
         except Exception:
-            logger.exception("host=%s: the supervisor cannot go on, the executor ends", self._config.host)
+            logger.exception("host=%s: the supervisor failed, the executor ends", self._config.host)
             os.kill(os.getpid(), signal.SIGTERM)
 
     def _supervise(self) -> None:
@@ -125,12 +125,12 @@ class Supervisor:
             try:
                 self._reconcile()
             except Exception:
-                logger.exception("host=%s: a cycle failed, the next one tries again", self._config.host)
+                logger.exception("host=%s: a cycle failed, retrying", self._config.host)
             self._wait()
         self._leave()
 
     def _take_lock(self, lock: IO[str]) -> bool:
-        """Take the host's lock; waits until an earlier executor of this host has ended."""
+        """Wait until an earlier executor of this host ends, and lock the host; return False if this one is leaving."""
         while not self._leaving.is_set():
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -203,7 +203,7 @@ class Supervisor:
         self._end_orphans()
 
     def _merged(self, sync: Sync) -> dict[JobKey, DesiredJob]:
-        """Jobs that are absent from a desired state are to be stopped; they are remembered until they are."""
+        """Return the desired jobs, and those absent from the desired state as stopping until they have ended."""
         absent = {key: msgspec.structs.replace(job.desired, stop=True) for key, job in self._jobs.items()}
         return absent | {(desired.job, desired.attempt): desired for desired in sync.jobs}
 
@@ -223,7 +223,7 @@ class Supervisor:
         save_records(self._records_file, self._records)
 
     def _end_orphans(self) -> None:
-        """End processes of jobs that neither the records nor the control plane know, once."""
+        """End, once, the processes of jobs that neither the records nor the control plane know."""
         if self._orphans_ended:
             return
         self._orphans_ended = True
@@ -232,7 +232,7 @@ class Supervisor:
         known = {process.pid for mark in marks for process in procfs.marked(mark)}
         for process in all_ours:
             if process.pid not in known:
-                logger.warning("pid=%s: ended, no job here claims it", process.pid)
+                logger.warning("pid=%s: killed, it belongs to no job of this host", process.pid)
                 procfs.kill(process)
 
     # --- facts ---

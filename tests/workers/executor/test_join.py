@@ -32,8 +32,8 @@ def test_shared_folders_are_checked_and_left_as_they_were(joined):
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ({"results": "/nowhere/results"}, "not the folder that all hosts share"),
-        ({"mark": "other"}, "another folder here than on the site"),
+        ({"results": "/nowhere/results"}, "not the shared folder of all hosts"),
+        ({"mark": "other"}, "not the same folder here as on the site"),
         ({"data_roots": ["/nowhere/data"]}, "/nowhere/data cannot be read"),
     ],
 )
@@ -43,7 +43,7 @@ def test_a_machine_without_the_shared_folders_is_told_which(joined, change, says
 
 
 def test_a_broker_that_does_not_answer_is_named_without_its_password():
-    with pytest.raises(JoinError, match=r"127\.0\.0\.1:1 does not let this machine in") as refusal:
+    with pytest.raises(JoinError, match=r"127\.0\.0\.1:1 refuses this machine") as refusal:
         check_broker("redis://executor:secret@127.0.0.1:1/0")
     assert "secret" not in str(refusal.value)
 

@@ -99,7 +99,7 @@ def test_entries_without_acknowledgement_are_sent_again(journals: Journals, desi
     assert numbers(journals) == [2, 3]
     journals.acknowledge({SHIM: 3, "9.1.metrics": 5})
     clock.now += 6.0
-    assert not journals.news()
+    assert not journals.has_unsent()
 
 
 def test_a_lost_report_is_sent_again_though_news_keep_coming(
@@ -146,7 +146,7 @@ def test_who_answers_late_is_not_flooded(journals: Journals, desired: DesiredJob
 def test_bare_lines_are_steps_numbered_by_position(journals: Journals, desired: DesiredJob) -> None:
     journals.follow(desired)
     write_steps(desired, 11, 12)
-    assert not journals.urgent_news()
+    assert not journals.has_urgent()
     entries = journals.take(500)
     assert [(entry.number, entry.kind, entry.data["step"]) for entry in entries] == [(1, "step", 11), (2, "step", 12)]
 
@@ -157,7 +157,7 @@ def test_a_line_that_is_still_being_written_waits(journals: Journals, desired: D
     path.write_text('{"step": 1}\n{"ste')
     assert numbers(journals) == [1]
     journals.acknowledge({"3.1.metrics": 1})
-    assert not journals.news()
+    assert not journals.has_unsent()
     path.write_text('{"step": 1}\n{"step": 2}\n')
     assert numbers(journals) == [2]
 
@@ -188,10 +188,10 @@ def test_metrics_wait_for_an_answer_and_nothing_else_does(
 def test_a_checkpoint_is_no_news_that_hurries(journals: Journals, desired: DesiredJob) -> None:
     journals.follow(desired)
     record(desired, "checkpoint")
-    assert journals.news()
-    assert not journals.urgent_news()
+    assert journals.has_unsent()
+    assert not journals.has_urgent()
     record(desired, "rank_exited")
-    assert journals.urgent_news()
+    assert journals.has_urgent()
     assert numbers(journals) == [1, 2]
 
 
@@ -223,9 +223,9 @@ def test_what_a_plain_script_records_keeps_its_steps_over_executors(tmp_path: Pa
     path = tmp_path / "log" / "evaluation-metrics.txt"
     path.parent.mkdir()
     (Path(desired.launch.folder) / "evaluation-metrics.txt").symlink_to(path)
-    assert not journals.news()
+    assert not journals.has_unsent()
     write_recorded(path, 1, 2, 3)
-    assert not journals.urgent_news()
+    assert not journals.has_urgent()
     entries = journals.take(500)
     assert [(entry.journal, entry.kind, entry.data["step"]) for entry in entries] == [
         ("3.1.recorded", "recorded", step) for step in (1, 2, 3)
@@ -240,7 +240,7 @@ def test_what_a_plain_script_records_keeps_its_steps_over_executors(tmp_path: Pa
 def test_what_an_elastic_script_records_is_in_its_steps_already(journals: Journals, desired: DesiredJob) -> None:
     journals.follow(desired)
     write_recorded(Path(desired.launch.folder) / "evaluation-metrics.txt", 1)
-    assert not journals.news()
+    assert not journals.has_unsent()
 
 
 def test_a_released_jobs_journals_are_followed_to_their_end(

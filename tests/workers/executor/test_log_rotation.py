@@ -10,7 +10,7 @@ import pytest
 
 from tests.waiting import wait_until
 from workers.executor import log_rotation
-from workers.executor.log_rotation import LogKeeper, log_limit, trim
+from workers.executor.log_rotation import LogRotation, log_limit, trim
 
 LIMIT = 80_000
 
@@ -107,6 +107,6 @@ def test_the_keeper_looks_after_all_attempts_and_leaves_other_hosts_logs(
     own, earlier, others = _log(tmp_path), _log(tmp_path, attempt=12), _log(tmp_path, "i.0.1.i")
     for path in (own, earlier, others, own.with_name("stderr"), own.with_name("model.bin")):
         path.write_bytes(_numbered(0, 20_000))
-    LogKeeper("h", lambda: [str(tmp_path / "attempt-12")]).look()
+    LogRotation("h", lambda: [str(tmp_path / "attempt-12")]).look()
     shortened = [path for path in tmp_path.rglob("*") if path.is_file() and path.stat().st_size < LIMIT]
     assert sorted(shortened) == sorted([own, earlier, own.with_name("stderr")])

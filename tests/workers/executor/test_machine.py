@@ -40,10 +40,10 @@ def test_the_address_that_others_reach(broker: str, said: dict[str, str], chosen
     [
         ({}, "set TIDEPOOL_ADDRESS"),
         ({"TIDEPOOL_ADDRESS": "127.0.0.1"}, "no other host can reach"),
-        ({"TIDEPOOL_ADDRESS": "10.0.0.8"}, "10.0.0.8, which no interface here has"),
-        ({"TIDEPOOL_ADDRESS": "gpu1.invalid"}, "gpu1.invalid, which no interface here has"),
-        ({"TIDEPOOL_INTERFACE": "ib0"}, "'ib0', which has no address here"),
-        ({"TIDEPOOL_INTERFACE": "idle0"}, "'idle0', which has no address here"),
+        ({"TIDEPOOL_ADDRESS": "10.0.0.8"}, "10.0.0.8, which no interface of this machine has"),
+        ({"TIDEPOOL_ADDRESS": "gpu1.invalid"}, "gpu1.invalid, which no interface of this machine has"),
+        ({"TIDEPOOL_INTERFACE": "ib0"}, "'ib0', which has no address"),
+        ({"TIDEPOOL_INTERFACE": "idle0"}, "'idle0', which has no address"),
     ],
 )
 def test_what_no_other_host_could_reach_is_refused_with_the_addresses_there_are(

@@ -1,5 +1,6 @@
-"""Curves and progress of scripts that know nothing of Tidepool, from what they print and write.
+"""Curves and progress of scripts that do not use Tidepool's API, from their output and files.
 
-`pattern`, `lines`, `tables` and `tensorboard` turn bytes into points and touch no file; `sources` reads files bit by
-bit; `observer` is the executor's thread that looks at the trainings of this host. None of them trusts what it reads.
+`pattern`, `log_parser`, `csv_files`, `val_dict_list` and `tensorboard` parse bytes into points and open no file;
+`growing_files` reads files incrementally; `observer` is the executor's thread that reads the trainings of this host.
+All input is untrusted.
 """

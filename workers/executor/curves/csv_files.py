@@ -1,4 +1,4 @@
-"""CSV files of metrics, such as those of Lightning's and Keras' CSVLogger: rows of steps or epochs with numbers."""
+"""Parser of CSV files of metrics, such as those of Lightning's and Keras' CSVLogger."""
 
 import csv
 from collections.abc import Sequence
@@ -8,7 +8,7 @@ from workers.executor.curves.parsed_points import Point, cleaned_name, number
 
 __all__ = ["EPOCHS", "STEPS", "Table"]
 
-#: Names of columns, in small letters.
+#: Lower-case names of columns that hold the step, and the epoch.
 STEPS = ("step", "global_step", "steps", "iteration", "iter", "batch", "trained_steps")
 EPOCHS = ("epoch", "epochs")
 _MAX_COLUMNS = 100
@@ -17,17 +17,17 @@ _DELIMITERS = ",;\t"
 
 @dataclass(frozen=True)
 class Table:
-    """The columns of a file, by its first line."""
+    """Columns of a file, from its first line."""
 
     delimiter: str
     columns: tuple[str, ...]
-    #: Places of the columns; None: there is none.
+    #: Index of the column with the step, and with the epoch; None if there is no such column.
     step: int | None
     epoch: int | None
 
     @classmethod
     def of(cls, header: str) -> "Table | None":
-        """Parse a header; None where the line names neither steps nor epochs, or nothing else."""
+        """Parse a header; return None if it names neither step nor epoch, or no other column."""
         delimiter = max(_DELIMITERS, key=header.count)
         names = [name.strip() for name in _cells(header, delimiter)]
         if not 2 <= len(names) <= _MAX_COLUMNS:
@@ -40,7 +40,7 @@ class Table:
         return cls(delimiter, tuple(map(cleaned_name, names)), step, epoch)
 
     def point(self, line: str) -> Point | None:
-        """The row's numbers; None where it has none or does not say its step."""
+        """Return the point of a row; None if the row has no number or no step."""
         cells = _cells(line, self.delimiter)
         if len(cells) != len(self.columns):
             return None
@@ -54,7 +54,7 @@ class Table:
                 continue
             try:
                 metrics[name] = number(cell)
-            except ValueError:  # a text, which no curve can show
+            except ValueError:  # a text
                 continue
         return Point(step, metrics, epoch or 0) if metrics else None
 
@@ -62,7 +62,7 @@ class Table:
 def _cells(line: str, delimiter: str) -> list[str]:
     try:
         return next(csv.reader([line], delimiter=delimiter), [])
-    except csv.Error:  # rubbish
+    except csv.Error:  # malformed line
         return []
 
 

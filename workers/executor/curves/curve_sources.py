@@ -1,7 +1,7 @@
-"""Assignment of curves to sources: a curve has one.
+"""Assignment of curves to sources: each curve has exactly one source.
 
-Files of metrics are exact, what is printed is rounded and seen by chance: a file takes a curve over from a log. Of two
-sources of one kind the second one's curves are named by the file or folder that they come from.
+Files of metrics are exact, while logs round values and are sampled: a file takes a curve over from a log. If two
+sources of one kind report the same metric, the second one's curve gets the name of its file or folder as prefix.
 """
 
 from typing import Final, NamedTuple
@@ -11,14 +11,15 @@ from workers.executor.curves.parsed_points import cleaned_name
 
 __all__ = ["MAX_NAMES", "Names", "Owner"]
 
-#: Curves of a training.
+#: Highest number of curves of a training.
 MAX_NAMES: Final = 200
+#: Precedence of each kind of source.
 _RANKS: Final[dict[Kind, int]] = {"log": 0, "csv": 1, "json": 1, "tensorboard": 1}
 
 
 class Owner(NamedTuple):
     kind: Kind
-    #: The stream, or the file relative to the folder that it is in.
+    #: Name of the stream, or path of the file relative to its top folder.
     where: str
 
 
@@ -27,7 +28,7 @@ class Names:
         self.owners = owners or {}
 
     def name_for(self, owner: Owner, stem: str, name: str) -> str | None:
-        """Return the name of the curve; None: another source gives it, or there are too many."""
+        """Return the name of the curve; None if another source owns it, or there are too many curves."""
         known = self.owners.get(name)
         if known == owner:
             return name

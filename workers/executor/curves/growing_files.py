@@ -1,7 +1,7 @@
-"""Files of a running script, read bit by bit: its logs, CSV files and TensorBoard's event files.
+"""Incremental readers of a running script's logs, CSV files, JSON lists and TensorBoard event files.
 
-Each look at a file costs a limited time and memory. What remains for the next one is in the source's fields, which are
-written down as JSON. Files may be cut, replaced, half written or no text at all.
+Each read has limited time and memory. The fields of a source hold its state between reads and are saved as JSON. Files
+may be truncated, replaced, half written or binary.
 """
 
 import os
@@ -35,10 +35,11 @@ __all__ = [
 
 Kind = Literal["log", "csv", "json", "tensorboard"]
 
+#: Highest number of bytes, lines and rows of one read.
 _CHUNK: Final = 64 * 1024
 _MOST_LINES: Final = 200
 _MOST_ROWS: Final = 500
-#: Further behind than this, a log is read on near its end: one that is being written, and one that has ended.
+#: Unread bytes beyond which reading skips to near the end of a log: of a growing log, and of a finished one.
 _BEHIND: Final = 1024 * 1024
 BEHIND_AT_END: Final = 16 * 1024 * 1024
 _MAX_RECORD: Final = 256 * 1024
@@ -47,15 +48,15 @@ _MAX_RESULTS: Final = 4 * 1024 * 1024
 
 @dataclass
 class Place:
-    """Position in a file. `offset` counts what the log keeper has left out as well."""
+    """Position in a file. `offset` includes the bytes that log rotation has removed."""
 
     offset: int = 0
     inode: int = 0
-    #: Bytes that the file lacks before `offset`, as the log keeper has shortened it.
+    #: Number of bytes before `offset` that log rotation has removed from the file.
     missing: int = 0
 
     def behind(self, file: int) -> int:
-        """Bytes that are not read yet. A file that was cut or replaced is read from its beginning."""
+        """Return the number of unread bytes. A file that was truncated or replaced is read from its beginning."""
         status = os.fstat(file)
         if status.st_ino != self.inode:
             self.offset, self.missing, self.inode = 0, 0, status.st_ino
@@ -77,7 +78,7 @@ class Place:
 
 @dataclass
 class LogSource:
-    """A stream of rank 0."""
+    """Log of one stream of rank 0."""
 
     where: str
     place: Place = field(default_factory=Place)
@@ -117,7 +118,7 @@ class TableSource:
         if len(header) < 2:
             return []
         first = header[0].decode(errors="replace").strip("\r\ufeff ")
-        if first != self.header:  # written anew, with other columns
+        if first != self.header:  # the file was rewritten with other columns
             self.header, self.place.offset = first, 0
         table = Table.of(first)
         if table is None or not self.place.behind(file):
@@ -142,12 +143,12 @@ class TableSource:
 
 @dataclass
 class ResultsSource:
-    """A JSON list, which is written anew with each of its entries."""
+    """JSON list that the script rewrites with each new entry."""
 
     where: str
-    #: Entries that were read. A shorter list is another one.
+    #: Number of entries that were read. A shorter list is a new one.
     taken: int = 0
-    #: Inode, size and moment of writing of the file that was read last.
+    #: Inode, size and modification time of the file at the last complete read.
     seen: tuple[int, int, int] = (0, 0, 0)
     kind: ClassVar[Kind] = "json"
 
@@ -157,7 +158,7 @@ class ResultsSource:
         if seen == self.seen or status.st_size > _MAX_RESULTS:
             return []
         entries = points_of(os.pread(file, _MAX_RESULTS, 0))
-        if entries is None:  # half written: the next look finds all of it
+        if entries is None:  # half written: the next read finds all of it
             return []
         begins = self.taken if len(entries) >= self.taken else 0
         self.taken = min(len(entries), begins + _MOST_ROWS)
@@ -182,7 +183,7 @@ class ResultsSource:
 class EventSource:
     where: str
     place: Place = field(default_factory=Place)
-    #: It is no event file, or is broken from here on.
+    #: Whether the file is no event file, or is corrupt from this position on.
     is_broken: bool = False
     kind: ClassVar[Kind] = "tensorboard"
 
@@ -203,7 +204,7 @@ class EventSource:
         return points
 
     def _take(self, file: int, length: int, points: list[Point]) -> None:
-        """An image or a histogram of many bytes is passed over unread, a record that is no message as well."""
+        """Append the record's point to `points`. Skip long records (images, histograms) unread, and invalid ones."""
         if length > _MAX_RECORD:
             return
         record = os.pread(file, length, self.place.offset - self.place.missing + HEADER_BYTES)
@@ -227,9 +228,9 @@ class EventSource:
 
 
 def complete_lines(data: bytes, *, is_last: bool, most: int = _MOST_LINES) -> tuple[list[str], int]:
-    """The lines that are complete, at most so many, and how many bytes they took.
+    """Return the complete lines, at most `most`, and the number of bytes that they took.
 
-    Of what was written over by carriage returns the newest counts. is_last: nothing more will come.
+    Of text overwritten by carriage returns, only the newest counts. is_last: the file will not grow any more.
     """
     ends = data.rfind(b"\n") + 1
     lines = data[:ends].split(b"\n")[:-1]
@@ -237,11 +238,11 @@ def complete_lines(data: bytes, *, is_last: bool, most: int = _MOST_LINES) -> tu
         lines = lines[:most]
         return _texts(lines), sum(map(len, lines)) + most
     rest = data[ends:]
-    drawn = rest.rfind(b"\r")  # a bar begins with one: what stands before it is complete
+    drawn = rest.rfind(b"\r")  # a progress bar begins with one: the text before it is complete
     if drawn > 0:
         lines.append(rest[:drawn])
         rest = rest[drawn:]
-    if rest and (is_last or len(rest) >= _CHUNK):  # so long a line is no line
+    if rest and (is_last or len(rest) >= _CHUNK):  # too long for a line
         lines += [rest] if is_last else []
         rest = b""
     return _texts(lines), len(data) - len(rest)

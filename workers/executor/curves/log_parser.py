@@ -1,10 +1,10 @@
-"""Parse output of scripts into points: progress bars, counters and metrics in usual formats, or by a pattern.
+"""Parse output of scripts into points: progress bars, counters and metrics in common formats, or by a pattern.
 
-Usual are lines such as `epoch 3 loss 0.12`, `Epoch 2/10 ... loss: 0.3 - acc: 0.9`, `[100/1000] loss=0.3`, JSON, the
-dictionaries that Hugging Face's Trainer prints, and the bars of tqdm and Keras. All expressions are RE2's, as those of
-owners are: a line costs time in proportion to its length.
+Common formats are `epoch 3 loss 0.12`, `Epoch 2/10 ... loss: 0.3 - acc: 0.9`, `[100/1000] loss=0.3`, JSON, the
+dictionaries that Hugging Face's Trainer prints, and the bars of tqdm and Keras. All expressions, like
+users' patterns, are RE2's: a line takes time linear in its length.
 
-A step is what a line says, counted on where a counter begins anew with each epoch, so that no curve runs back.
+The step comes from the line. If a counter restarts with each epoch, the counts add up, so that steps never decrease.
 """
 
 import json
@@ -17,9 +17,10 @@ from workers.executor.curves.pattern import COUNTERS, LinePattern, expression
 
 __all__ = ["MAX_LINE", "LineReader"]
 
-#: Characters of a line that are looked at: of one that is JSON, and of any other.
+#: Highest number of characters that are parsed of a line of JSON, and of any other line.
 MAX_LINE: Final = 8192
 _MAX_TEXT: Final = 1024
+#: Highest number of name-value pairs of a line.
 _MAX_PAIRS = 60
 _MAX_COUNT: Final = 2**53
 _NUMBER = r"[-+]?(?:\d[\d,]*\.?\d*|\.\d+)(?:[eE][-+]?\d+)?|[-+]?(?:nan|NaN|NAN|inf|Inf|INF)"
@@ -39,7 +40,7 @@ _PAIR = expression(
     r"([A-Za-z][\w@./]*(?:[ _-][A-Za-z][\w@./]*){0,2})\s*(?:[:=]+\s*|\s)(" + _NUMBER + r")"
     r"(?:\s*/\s*(\d+)\s*\((\d+)%\))?(%?)(?:[\s,;|)\]}]|\.?$|\.\s)"
 )
-#: Without a sign between name and number, the words of both would be one name: `loss nan lr 0.1`.
+#: `nan` behind a name and a blank, which would otherwise become part of the next name: `loss nan lr 0.1`.
 _SPACED_NAN = expression(r"(\w)\s+([-+]?(?:nan|NaN|NAN|inf|Inf|INF))\b")
 _SPLIT = expression(r"(?i)^\W*(test|testing|val|valid|validation|eval|evaluation|train|training)\b")
 _METRIC_WORD = expression(
@@ -47,7 +48,7 @@ _METRIC_WORD = expression(
     r"|mse|mae|rmse|r2|bleu|rouge\w*|wer|cer|map|iou|miou|dice|precision|recall|reward|return|psnr|ssim|fid|elbo|kl"
     r"|grad_norm|entropy|score|bpc|bpb)(?:$|[_\W])"
 )
-#: Names that many lines have and that are no metrics.
+#: Common names of numbers that are no metrics.
 _NO_METRICS: Final = frozenset(
     {
         *("", "epoch", "epochs", "step", "steps", "iter", "iters", "iteration", "iterations", "batch", "batches"),
@@ -69,40 +70,40 @@ _TIME_KEYS: Final = frozenset({"timestamp", "time", "_timestamp", "ts", "pid", "
 
 
 @dataclass
-class _Seen:
-    """Content of one line."""
+class _ParsedLine:
+    """Values parsed from one line."""
 
     epoch: float | None = None
     total_epochs: int | None = None
     step: int | None = None
     total_steps: int | None = None
-    #: Of the whole training, 0..1, where the line says so itself.
-    part: float | None = None
-    #: A bar's name, where the line is a bar.
+    #: Progress of the whole training, 0 to 1, if the line states it.
+    progress: float | None = None
+    #: Name of the progress bar; None if the line is no bar.
     bar: str | None = None
     metrics: dict[str, float | None] = field(default_factory=dict)
 
 
 @dataclass
 class LineReader:
-    """The lines of one stream, one after the other. What it remembers is in its fields, and small."""
+    """Parser of the lines of one stream. Its fields hold the state between lines."""
 
-    #: How many epochs it trains, as its arguments say; 0: they do not.
+    #: Number of epochs from the script's arguments or output; 0: unknown.
     total_epochs: int = 0
     epoch: float = 0.0
-    #: Of the first epoch, 0 or 1; None: none was named yet.
+    #: Number of the first epoch, 0 or 1; None: no line has named an epoch yet.
     first_epoch: int | None = None
-    #: Where the newest point was.
+    #: Step of the newest point.
     step: int = 0
-    #: The newest counter as it was printed, its total, and what is added to it.
+    #: The newest counter as printed, its total, and the sum of the counters before its last restart.
     counter: int = 0
     total_steps: int = 0
     before: int = 0
-    #: Whether lines count steps, so that one that names only an epoch stands where these are.
+    #: Whether lines count steps. If so, a line that names only an epoch belongs to the newest step.
     counts_steps: bool = False
-    #: A counter without an epoch has begun anew: its part is no progress of the whole.
+    #: Whether a counter without an epoch has restarted, so that counter / total is not the training's progress.
     restarts: bool = False
-    #: Epochs have parts, as Hugging Face's, and nothing counts steps: one point after the other then.
+    #: Whether epochs have fractions, as Hugging Face prints them; without counters, points are then numbered in order.
     has_parts: bool = False
 
     @classmethod
@@ -113,34 +114,34 @@ class LineReader:
         return asdict(self)
 
     def point(self, line: str, pattern: LinePattern | None = None) -> Point | None:
-        """The point that a line gives; None for one that says nothing."""
+        """Return the point of a line; None if the line has no metric, bar or position."""
         text = _plain(line)
-        seen = _by_pattern(text, pattern) if pattern else _as_usual(text)
-        if seen is None:
+        parsed = _by_pattern(text, pattern) if pattern else _by_common_formats(text)
+        if parsed is None:
             return None
-        self._follow(seen)
-        if not seen.metrics and seen.bar is None and seen.part is None and not self._tells_position(seen):
+        self._follow(parsed)
+        if not parsed.metrics and parsed.bar is None and parsed.progress is None and not self._has_position(parsed):
             return None
-        if seen.metrics and not self.counts_steps and (self.has_parts or (seen.epoch is None and not self.epoch)):
+        if parsed.metrics and not self.counts_steps and (self.has_parts or (parsed.epoch is None and not self.epoch)):
             self.step += 1
-        return Point(self.step, seen.metrics, int(self.epoch), self._progress(seen))
+        return Point(self.step, parsed.metrics, int(self.epoch), self._progress(parsed))
 
-    def _tells_position(self, seen: _Seen) -> bool:
-        return seen.epoch is not None or seen.step is not None
+    def _has_position(self, parsed: _ParsedLine) -> bool:
+        return parsed.epoch is not None or parsed.step is not None
 
-    def _follow(self, seen: _Seen) -> None:
-        """Move on to where the line says that the script is."""
-        if seen.total_epochs:
-            self.total_epochs = seen.total_epochs
-        began = seen.epoch is not None and int(seen.epoch) != int(self.epoch)
-        if seen.epoch is not None:
-            self.first_epoch = 0 if seen.epoch < 1 or self.first_epoch == 0 else 1
-            self.has_parts = self.has_parts or seen.epoch != int(seen.epoch)
-            self.epoch = seen.epoch
-        if seen.step is not None:
-            self._count(seen.step, seen.total_steps or 0, began=began)
-        elif seen.epoch is not None and not self.counts_steps and not self.has_parts:
-            self.step = int(seen.epoch)
+    def _follow(self, parsed: _ParsedLine) -> None:
+        """Update the position by the counters of the line."""
+        if parsed.total_epochs:
+            self.total_epochs = parsed.total_epochs
+        began = parsed.epoch is not None and int(parsed.epoch) != int(self.epoch)
+        if parsed.epoch is not None:
+            self.first_epoch = 0 if parsed.epoch < 1 or self.first_epoch == 0 else 1
+            self.has_parts = self.has_parts or parsed.epoch != int(parsed.epoch)
+            self.epoch = parsed.epoch
+        if parsed.step is not None:
+            self._count(parsed.step, parsed.total_steps or 0, began=began)
+        elif parsed.epoch is not None and not self.counts_steps and not self.has_parts:
+            self.step = int(parsed.epoch)
 
     def _count(self, counter: int, total: int, *, began: bool) -> None:
         self.counts_steps = True
@@ -151,9 +152,9 @@ class LineReader:
         self.counter, self.total_steps = counter, total
         self.step = min(self.before + counter, _MAX_COUNT)
 
-    def _progress(self, seen: _Seen) -> float | None:
-        if seen.part is not None:
-            return seen.part
+    def _progress(self, parsed: _ParsedLine) -> float | None:
+        if parsed.progress is not None:
+            return parsed.progress
         part = min(self.counter / self.total_steps, 1.0) if self.total_steps else 0.0
         if self.first_epoch is None:
             return None if self.restarts or not self.total_steps else part
@@ -162,12 +163,12 @@ class LineReader:
         if self.has_parts:
             return min(self.epoch / self.total_epochs, 1.0)
         if not self.total_steps:
-            part = 1.0 if seen.metrics else 0.0  # metrics without a counter come at the end of an epoch
+            part = 1.0 if parsed.metrics else 0.0  # metrics without a counter come at the end of an epoch
         return min(max((self.epoch - self.first_epoch + part) / self.total_epochs, 0.0), 1.0)
 
 
 def _plain(line: str) -> str:
-    """Remove escapes, and of what was written over by backspaces all but the last (Keras)."""
+    """Remove escape sequences and text overwritten by backspaces (Keras)."""
     text = line[-MAX_LINE:] if "\b" in line else line[:MAX_LINE]
     return str(_ESCAPES.sub("", text.rsplit("\b", 1)[-1])).strip()
 
@@ -175,57 +176,57 @@ def _plain(line: str) -> str:
 # --- a pattern -------------------------------------------------------------------------------------------------------
 
 
-def _by_pattern(text: str, pattern: LinePattern) -> _Seen | None:
+def _by_pattern(text: str, pattern: LinePattern) -> _ParsedLine | None:
     found = pattern.matches(text[:_MAX_TEXT], _MAX_PAIRS)
     if not found:
         return None
-    seen = _Seen()
+    parsed = _ParsedLine()
     for groups in found:
         for name, value in groups.items():
             if name not in (*COUNTERS, "name", "value"):
-                _add(seen.metrics, name, value)
+                _add(parsed.metrics, name, value)
         if "name" in groups and "value" in groups:
-            _add(seen.metrics, groups["name"], groups["value"])
-        seen.step = _whole(groups.get("step"), seen.step)
-        seen.total_steps = _whole(groups.get("total_steps"), seen.total_steps)
-        seen.total_epochs = _whole(groups.get("total_epochs"), seen.total_epochs)
-        seen.epoch = _real(groups.get("epoch"), seen.epoch)
+            _add(parsed.metrics, groups["name"], groups["value"])
+        parsed.step = _whole(groups.get("step"), parsed.step)
+        parsed.total_steps = _whole(groups.get("total_steps"), parsed.total_steps)
+        parsed.total_epochs = _whole(groups.get("total_epochs"), parsed.total_epochs)
+        parsed.epoch = _real(groups.get("epoch"), parsed.epoch)
         percent = _real(groups.get("percent"), None)
-        seen.part = seen.part if percent is None else min(percent / 100, 1.0)
-    return seen
+        parsed.progress = parsed.progress if percent is None else min(percent / 100, 1.0)
+    return parsed
 
 
-# --- the usual ways --------------------------------------------------------------------------------------------------
+# --- common formats --------------------------------------------------------------------------------------------------
 
 
-def _as_usual(text: str) -> _Seen | None:
+def _by_common_formats(text: str) -> _ParsedLine | None:
     if not text:
         return None
     if text[0] == "{" and text[-1] == "}":
-        seen = _record(text)
-        return seen if seen.metrics else None
+        parsed = _record(text)
+        return parsed if parsed.metrics else None
     text = text[:_MAX_TEXT]
     if bar := _bar(text):
         return bar
-    seen = _counters(text)
-    seen.metrics = _pairs(text, is_counted=seen.epoch is not None or seen.step is not None)
-    is_position = seen.total_epochs is not None or seen.total_steps is not None
-    return seen if seen.metrics or is_position else None
+    parsed = _counters(text)
+    parsed.metrics = _pairs(text, is_counted=parsed.epoch is not None or parsed.step is not None)
+    is_position = parsed.total_epochs is not None or parsed.total_steps is not None
+    return parsed if parsed.metrics or is_position else None
 
 
-def _record(text: str) -> _Seen:
-    """A line of JSON, or the dictionary that Python prints."""
+def _record(text: str) -> _ParsedLine:
+    """Parse a line of JSON, or a dictionary printed by Python."""
     values = dict(_flat(_json(text))) or dict(_QUOTED_PAIR.findall(text[:_MAX_TEXT])[:_MAX_PAIRS])
-    seen = _Seen()
+    parsed = _ParsedLine()
     lower = {name.lower(): name for name in values}
     step = next((lower[key] for key in _STEP_KEYS if key in lower), None)
     epoch = lower.get("epoch")
-    seen.step = _whole(str(values[step]), None) if step else None
-    seen.epoch = _real(str(values[epoch]), None) if epoch else None
+    parsed.step = _whole(str(values[step]), None) if step else None
+    parsed.epoch = _real(str(values[epoch]), None) if epoch else None
     for name, value in values.items():
         if name not in (step, epoch) and name.lower() not in _TIME_KEYS:
-            _add(seen.metrics, name, str(value))
-    return seen
+            _add(parsed.metrics, name, str(value))
+    return parsed
 
 
 def _json(text: str) -> Any:
@@ -236,7 +237,7 @@ def _json(text: str) -> Any:
 
 
 def _flat(values: Any) -> Iterator[tuple[str, Any]]:
-    """Numbers by name, those one level below with the upper name before theirs."""
+    """Yield (name, number); numbers one level below have the outer name as prefix."""
     for name, value in list(values.items())[:_MAX_PAIRS] if isinstance(values, dict) else ():
         if isinstance(value, dict):
             yield from ((f"{name}/{part}", each) for part, each in value.items() if type(each) in (int, float))
@@ -244,8 +245,8 @@ def _flat(values: Any) -> Iterator[tuple[str, Any]]:
             yield name, value
 
 
-def _bar(text: str) -> _Seen | None:
-    """A bar of tqdm: `Epoch 1:  45%|████▌     | 450/1000 [00:10<00:12, 45.2it/s, loss=0.345]`."""
+def _bar(text: str) -> _ParsedLine | None:
+    """Parse a bar of tqdm: `Epoch 1:  45%|████▌     | 450/1000 [00:10<00:12, 45.2it/s, loss=0.345]`."""
     if match := _TQDM.search(text):
         name, _, done, total = match.groups()
         counts = _whole(done.partition(".")[0], None), _whole(total.partition(".")[0], None)
@@ -254,30 +255,30 @@ def _bar(text: str) -> _Seen | None:
         name, counts, rest = match.group(1) or "", (_whole(match.group(2), None), None), text[match.end() :]
     else:
         return None
-    seen = _counters(name)
-    seen.bar, (seen.step, seen.total_steps) = name.strip(), counts
-    seen.metrics = _pairs(f" {rest.rstrip(']')} ", is_counted=True) | _pairs(f"{name} ", is_counted=False)
-    return seen
+    parsed = _counters(name)
+    parsed.bar, (parsed.step, parsed.total_steps) = name.strip(), counts
+    parsed.metrics = _pairs(f" {rest.rstrip(']')} ", is_counted=True) | _pairs(f"{name} ", is_counted=False)
+    return parsed
 
 
-def _counters(text: str) -> _Seen:
-    seen = _Seen()
+def _counters(text: str) -> _ParsedLine:
+    parsed = _ParsedLine()
     if epoch := _EPOCH.search(text):
         whole, part, total = epoch.groups()
-        seen.epoch, seen.total_epochs = _real(whole + (part or ""), None), _whole(total, None)
+        parsed.epoch, parsed.total_epochs = _real(whole + (part or ""), None), _whole(total, None)
     if step := _STEP.search(text):
-        seen.step, seen.total_steps = _whole(step.group(2), None), _whole(step.group(3), None)
-    if seen.total_steps is None:
+        parsed.step, parsed.total_steps = _whole(step.group(2), None), _whole(step.group(3), None)
+    if parsed.total_steps is None:
         for done, total in _FRACTION.findall(text)[:_MAX_PAIRS]:
-            of_epochs = seen.total_epochs is not None and _whole(total, None) == seen.total_epochs
-            if 0 < int(total[:16]) >= int(done[:16]) and not (of_epochs and _whole(done, None) == seen.epoch):
-                seen.step, seen.total_steps = _whole(done, None), _whole(total, None)
+            of_epochs = parsed.total_epochs is not None and _whole(total, None) == parsed.total_epochs
+            if 0 < int(total[:16]) >= int(done[:16]) and not (of_epochs and _whole(done, None) == parsed.epoch):
+                parsed.step, parsed.total_steps = _whole(done, None), _whole(total, None)
                 break
-    return seen
+    return parsed
 
 
 def _pairs(text: str, *, is_counted: bool) -> dict[str, float | None]:
-    """Names with numbers. Where the line counts nothing, only names of usual metrics."""
+    """Return the name-value pairs. If the line has no counter, only names of common metrics count."""
     split = _SPLIT.search(text)
     prefix = _SPLITS.get(split.group(1).lower(), "") if split else ""
     found: dict[str, float | None] = {}
@@ -296,7 +297,7 @@ def _pairs(text: str, *, is_counted: bool) -> dict[str, float | None]:
 
 
 def _is_assigned(text: str, name: str) -> bool:
-    """Return whether `:` or `=` stands behind the name: a number behind a blank may be anything."""
+    """Return whether `:` or `=` follows the name: a number after a blank may be anything."""
     rest = text[text.find(name) + len(name) :].lstrip()
     return rest[:1] in (":", "=")
 
@@ -323,7 +324,7 @@ def _whole(text: str | None, otherwise: int | None) -> int | None:
 
 
 def _real(text: str | None, otherwise: float | None) -> float | None:
-    """A count, which is finite and not below 0."""
+    """Return a finite number that is not negative, or `otherwise`."""
     try:
         value = number(text) if text else None
     except ValueError:

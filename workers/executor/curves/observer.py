@@ -1,8 +1,8 @@
-"""The executor's thread that reads what plain scripts print and write, for the journals of their curves.
+"""The executor's thread that reads output and files of plain scripts into journals of their curves.
 
-Only the lead host of a job reads. What it finds it appends to a file in its run folder, one line for each step of a
-source, which the reports carry on as those of the other journals. Where it is is written down after that: an
-executor that was killed in between says some steps again, and they are stored as what they are.
+Only the lead host of a job reads. The thread appends each step of a source as a line to a journal in the run folder;
+reports carry these lines like those of the other journals. The thread saves its positions after the lines: an executor
+killed in between repeats some steps, and storing those again changes nothing.
 """
 
 import logging
@@ -22,16 +22,16 @@ __all__ = ["CurveObserver"]
 logger = logging.getLogger(__name__)
 
 _EVERY_SECONDS: Final = 1.0
-#: Looks between two searches for new files.
+#: Number of reads between two searches for new files.
 _SEARCH_EVERY: Final = 4
-#: Of what was observed of an attempt. A point has about 150 bytes.
+#: Highest size of the journal of an attempt. A point has about 150 bytes.
 _MAX_JOURNAL_BYTES: Final = 128 * 1024**2
-#: Looks at a job whose processes are gone, until nothing more comes.
+#: Highest number of reads for a job whose processes have ended.
 _LAST_LOOKS: Final = 60
 
 
 class CurveObserver:
-    """Thread-safe: the supervisor watches and releases jobs, the reporter asks whether they are still looked at."""
+    """Thread that reads the curves of jobs. Thread-safe: the supervisor adds and releases jobs, the reporter asks."""
 
     def __init__(self, folder: Path, clock: Callable[[], float] = time.time) -> None:
         self._folder = folder
@@ -39,7 +39,7 @@ class CurveObserver:
         self._guard = threading.Lock()
         self._watches: dict[JobKey, Watch] = {}
         self._released: set[JobKey] = set()
-        #: The owners' patterns with their numbers, for the next look: reading a file may take long.
+        #: Patterns of the jobs' owners with their revisions, for the next read: reading a file may take long.
         self._patterns: dict[JobKey, tuple[str, int]] = {}
         self._turn = 0
         self._leaving = threading.Event()
@@ -52,11 +52,11 @@ class CurveObserver:
         self._leaving.set()
 
     def path(self, job: JobKey) -> Path:
-        """The journal of what is observed."""
+        """Return the path of the journal of observed steps."""
         return self._folder / f"{job[0]}.{job[1]}.jsonl"
 
     def recall(self) -> None:
-        """Go on with what an earlier executor watched."""
+        """Continue watching the jobs of an earlier executor."""
         for file in self._folder.glob("*.state.json"):
             job, attempt = file.name.split(".")[:2]
             if values := load_json(file):
@@ -71,7 +71,7 @@ class CurveObserver:
                 self._watches[key] = Watch(Path(launch.folder), Path(launch.code_folder), list(launch.arguments))
 
     def release(self, job: JobKey) -> None:
-        """Read what is left of an attempt whose processes are gone, and no more."""
+        """Read the rest of an attempt whose processes have ended, then stop watching it."""
         with self._guard:
             self._released.add(job)
 
@@ -80,13 +80,13 @@ class CurveObserver:
             return job in self._watches
 
     def forget(self, job: JobKey) -> None:
-        """The journal is stored."""
+        """Delete the journal, which is stored."""
         self.path(job).unlink(missing_ok=True)
         with self._guard:
             self._released.discard(job)
 
     def look(self) -> None:
-        """Read on, once, in each job."""
+        """Read new lines and files of each job, once."""
         self._turn += 1
         with self._guard:
             watches, released, patterns = dict(self._watches), set(self._released), dict(self._patterns)
@@ -98,7 +98,7 @@ class CurveObserver:
                 else:
                     self._look_at(key, watch, search=self._turn % _SEARCH_EVERY == 1, is_last=False)
             except Exception:
-                logger.exception("job=%s attempt=%s: what it writes could not be read this time", *key)
+                logger.exception("job=%s attempt=%s: reading its curves failed, retrying", *key)
 
     def _read_out(self, key: JobKey, watch: Watch) -> None:
         try:
@@ -112,7 +112,7 @@ class CurveObserver:
             self._state_file(key).unlink(missing_ok=True)
 
     def _look_at(self, key: JobKey, watch: Watch, *, search: bool, is_last: bool) -> bool:
-        """Read new lines and files. Returns whether there was anything new."""
+        """Read new lines and files; return whether there were any."""
         before = watch.to_json()
         steps = watch.look(self._clock(), search=search, is_last=is_last)
         after = watch.to_json()

@@ -1,4 +1,4 @@
-"""Points that sources give, and the parsing of numbers and names."""
+"""Points of curves, and the parsing of numbers and names."""
 
 import math
 from dataclasses import dataclass, field
@@ -10,25 +10,28 @@ MAX_NAME = 64
 
 @dataclass(frozen=True)
 class Point:
-    """Metrics after a step, and how far the script is; only what is known."""
+    """Metrics after a step, and the progress of the script."""
 
     step: int
-    #: None stands for a value that is no number or infinite.
+    #: Name -> value; None stands for NaN and infinity.
     metrics: dict[str, float | None] = field(default_factory=dict)
     epoch: int = 0
-    #: Of the whole training, 0..1.
+    #: Progress of the whole training, 0 to 1; None: unknown.
     progress: float | None = None
-    #: Unix seconds; None: when it was read.
+    #: Time in Unix seconds; None: the time of reading.
     at: float | None = None
 
 
 def number(text: str) -> float | None:
-    """A number as scripts write it, maybe with thousands' commas or a percent sign. Raises ValueError."""
+    """Parse a number, with or without thousands separators and percent sign; NaN and infinity give None.
+
+    Raises ValueError.
+    """
     value = float(text.strip().rstrip("%").replace(",", ""))
     return value if math.isfinite(value) else None
 
 
 def cleaned_name(text: str) -> str:
-    """The name of a metric: printable, without blanks at its ends, and its end where it is too long."""
+    """Return a printable name of a metric without blanks at its ends, shortened at its beginning."""
     name = "".join(letter for letter in text if letter.isprintable()).strip()
     return name[-MAX_NAME:]

@@ -1,4 +1,4 @@
-"""Reader of one training's output and files, which continues where it looked last."""
+"""Reader of one training's output and files, which continues from its last positions."""
 
 import json
 import os
@@ -30,38 +30,38 @@ _KINDS: Final[dict[str, type[Source]]] = {
     "tensorboard": EventSource,
 }
 _STREAMS: Final = ("stdout", "stderr")
-#: Files of metrics of a training, entries of its folders that are looked at, and folders within folders.
+#: Highest number of files of metrics of a training, of entries per search, and depth of folders.
 _MAX_FILES: Final = 50
 _MAX_ENTRIES: Final = 5_000
 _MAX_DEPTH: Final = 8
 _EPOCH_ARGUMENTS: Final = ("epochs", "num_epochs", "n_epochs", "max_epochs", "num_train_epochs", "epoch")
 _NOT_LOOKED_INTO: Final = frozenset({"checkpoint", "journal", "__pycache__", ".git", "node_modules"})
-#: What a column of the database holds.
+#: Largest value of the database's column.
 _MAX_STEP: Final = 2**31 - 1
 _MANIFEST: Final = "code.json"
-#: At logs that are read again: each reads some 200 lines.
+#: Highest number of reads when logs are parsed again, each of at most 200 lines.
 _MOST_LOOKS: Final = 2_000
 
 
 @dataclass
 class Watch:
-    """Sources of an attempt and how far they are read."""
+    """Sources of an attempt with their positions."""
 
-    #: The attempt's folder, and that of the code, in which the script runs.
+    #: Folder of the attempt, and folder of the code, in which the script runs.
     folder: Path
     code_folder: Path
     arguments: list[str]
-    #: The owner's pattern with its number; "": the usual ways.
+    #: Pattern of the job's owner and its revision; "": common formats.
     pattern: str = ""
     revision: int = 0
-    #: By their kind and path.
+    #: Sources by top folder and path.
     sources: dict[str, Source] = field(default_factory=dict)
     names: Names = field(default_factory=Names)
-    #: Of the whole training, by the stream that tells it.
+    #: Progress of the whole training, by stream.
     parts: dict[str, float | None] = field(default_factory=dict)
 
     def look(self, now: float, *, search: bool, is_last: bool) -> list[ObservedStep]:
-        """Return what is new. search: for files that were not there before, too."""
+        """Return the new steps. search: look for new files, too."""
         if self.has_session():
             return []
         self._find_logs()
@@ -79,11 +79,11 @@ class Watch:
         return steps
 
     def has_session(self) -> bool:
-        """Return whether the script reports its metrics itself, by a session or WMLA's EMetrics."""
+        """Return whether the script reports its metrics itself, through a session or WMLA's EMetrics."""
         return any(_size(self.folder / name) for name in ("metrics.jsonl", RECORDED_FILE))
 
     def set_pattern(self, pattern: str, revision: int) -> None:
-        """Read the logs again from their beginning, by another pattern."""
+        """Set a newer pattern, by which the logs are parsed again from their beginning."""
         if revision <= self.revision:
             return
         self.pattern, self.revision, self.parts = pattern, revision, {}
@@ -118,7 +118,7 @@ class Watch:
     # --- sources ---
 
     def _find_logs(self) -> None:
-        """Find the logs of rank 0, as soon as it is known."""
+        """Add the logs of rank 0 as soon as its member is known."""
         if any(source.kind == "log" for source in self.sources.values()):
             return
         planned = [entry for entry in read_journal(self.folder / "plans.jsonl") if isinstance(entry, GenerationPlanned)]
@@ -146,13 +146,13 @@ class Watch:
     def _pattern(self) -> LinePattern | None:
         try:
             return compiled(self.pattern) if self.pattern else None
-        except PatternError:  # of a control plane with another RE2: the usual ways are better than none
+        except PatternError:  # validated by a control plane with another RE2: fall back to common formats
             return None
 
     # --- points ---
 
     def _steps(self, source: Source, points: Iterable[Point], now: float) -> list[ObservedStep]:
-        """One for each step; what a source says of one step again goes before what it said."""
+        """Return one entry per step; values that a source repeats for a step replace earlier ones."""
         owner, found = Owner(source.kind, source.where[-200:]), dict[int, ObservedStep]()
         for point in points:
             if point.step > _MAX_STEP:
@@ -177,22 +177,22 @@ class Watch:
                 revision=self.revision,
             )
         steps = list(found.values())
-        # A bar that shows no metric is drawn ten times a second: where it is now is enough.
+        # A bar without metrics is drawn ten times a second: keep only its newest position.
         return [step for step in steps[:-1] if step.metrics] + steps[-1:]
 
 
 def read_again(
     folder: Path, code_folder: Path, logs: Iterable[tuple[str, str]], pattern: str, revision: int, now: float
 ) -> list[ObservedStep]:
-    """Read the logs of an attempt that has ended again, by another pattern, from their beginning.
+    """Parse the logs of an attempt that has ended again, from their beginning, by another pattern.
 
-    logs: path below the folder, and the stream. now: the moment of a step that tells none.
+    logs: (path below the folder, stream). now: time of steps that have none.
     """
     sources: dict[str, Source] = {
         f"attempt:{path}": LogSource(stream, most_behind=BEHIND_AT_END) for path, stream in logs
     }
     watch = Watch(folder, code_folder, [], pattern, revision, sources)
-    # Other files are looked at for their curves' names alone: one name is one source's.
+    # Search other files only for the names of their curves: each name belongs to one source.
     steps = watch.look(now, search=True, is_last=True)
     for _ in range(_MOST_LOOKS):
         before = watch.to_json()
@@ -203,7 +203,7 @@ def read_again(
 
 
 def _epochs_in(arguments: list[str]) -> int:
-    """Return the number of epochs in the script's arguments, such as `--epochs 10`; 0: none."""
+    """Return the number of epochs in the script's arguments, such as `--epochs 10`; 0 if there is none."""
     for name, value in pairwise([*arguments, ""]):
         option, _, assigned = name.partition("=")
         number = assigned or value
@@ -214,13 +214,13 @@ def _epochs_in(arguments: list[str]) -> int:
 
 
 def _metric_files(tops: dict[str, Path], submitted: frozenset[str]) -> Iterator[tuple[str, str]]:
-    """Key and path of the files that can have metrics, in a fixed order. Links are not followed."""
+    """Yield (key, path) of files that can have metrics, in a fixed order. Links are not followed."""
     for top, folder in tops.items():
-        seen = 0
+        entry_count = 0
         for parent, folders, files in os.walk(folder):
-            seen += len(folders) + len(files)
+            entry_count += len(folders) + len(files)
             below = Path(parent).relative_to(folder)
-            if seen > _MAX_ENTRIES:
+            if entry_count > _MAX_ENTRIES:
                 break
             is_deep = len(below.parts) >= _MAX_DEPTH
             folders[:] = [] if is_deep else sorted(name for name in folders if name not in _NOT_LOOKED_INTO)
@@ -242,7 +242,7 @@ def _source_of(where: str) -> Source:
 
 
 def _submitted(code_folder: Path) -> frozenset[str]:
-    """Return the files that the script brought along; it may well hold tables of its own."""
+    """Return the files that were submitted with the script, some of which may be tables."""
     try:
         return frozenset(json.loads((code_folder.parent.parent / _MANIFEST).read_text()))
     except (OSError, ValueError, TypeError):

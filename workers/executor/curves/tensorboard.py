@@ -1,8 +1,8 @@
-"""Scalars in TensorBoard's event files.
+"""Parser of scalars in TensorBoard's event files.
 
 A file is records: length (uint64), masked CRC-32C of the length, an `Event` of Protocol Buffers, CRC-32C of that, all
-little-endian (tensorflow/core/lib/io/record_writer.h, core/util/event.proto, core/framework/summary.proto). Read here
-by hand, for the tensorboard package weighs 60 MB and would be on every host: scalars are three fields deep.
+little-endian (tensorflow/core/lib/io/record_writer.h, core/util/event.proto, core/framework/summary.proto). This
+parser replaces the tensorboard package, whose 60 MB every host would need; scalars are only three fields deep.
 """
 
 import math
@@ -16,17 +16,17 @@ __all__ = ["HEADER_BYTES", "TRAILER_BYTES", "EventFileError", "point_of", "recor
 HEADER_BYTES = 12
 TRAILER_BYTES = 4
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
-#: DataType of a tensor -> how its raw content is packed.
+#: DataType of a tensor -> `struct` format of its raw content.
 _PACKED = {1: "<f", 2: "<d", 3: "<i", 9: "<q"}
 _MAX_VALUES = 100
 
 
 class EventFileError(ValueError):
-    """The bytes are no event file's, or no whole one's."""
+    """The bytes are not those of a complete event file."""
 
 
 def record_length(header: bytes) -> int:
-    """Bytes of the record behind these 12 bytes. Raises EventFileError for anything else."""
+    """Return the length of the record that follows this header of 12 bytes. Raises EventFileError if it is invalid."""
     length, crc = struct.unpack("<QI", header)
     if _masked_crc32c(header[:8]) != crc:
         raise EventFileError("no record of an event file")
@@ -34,7 +34,7 @@ def record_length(header: bytes) -> int:
 
 
 def point_of(record: bytes) -> Point | None:
-    """The scalars of an event; None where it has none. Raises EventFileError."""
+    """Return the scalars of an event; None if it has none. Raises EventFileError."""
     step, at, metrics = 0, None, {}
     for number, value in _fields(record):
         if number == 1 and isinstance(value, bytes) and len(value) == 8:
@@ -73,7 +73,7 @@ def _scalar(value: bytes) -> tuple[str, float | None] | None:
 
 
 def _tensor(tensor: bytes) -> float | None:
-    """The number in a tensor of one number, as TensorFlow 2 writes a scalar."""
+    """Return the number in a tensor of one number, as TensorFlow 2 writes a scalar."""
     kind, found = 0, None
     for number, content in _fields(tensor):
         if number == 1 and isinstance(content, int):
@@ -96,7 +96,7 @@ def _sizes(shape: object) -> Iterator[int]:
 
 
 def _fields(message: bytes) -> Iterator[tuple[int, int | bytes]]:
-    """The fields of a message: numbers of varints, bytes of all others."""
+    """Yield (field number, value) of a message: an int for varints, bytes for all other types."""
     place = 0
     while place < len(message):
         key, place = _varint(message, place)

@@ -1,4 +1,4 @@
-"""`val_dict_list.json`: a list of objects with a step or an epoch and metrics, as scripts for WMLA write it. Pure."""
+"""Parser of `val_dict_list.json`: a list of objects with a step or an epoch and metrics, as scripts for WMLA write."""
 
 import json
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ _MAX_NAMES: Final = 100
 
 
 def points_of(data: bytes) -> list[Point | None] | None:
-    """A point for each entry, None for one without step or metric; None: it is no list, or is half written."""
+    """Return a point per entry, None for an entry without step or metric; None if the file is no complete list."""
     try:
         entries = json.loads(data)
     except (ValueError, RecursionError):
@@ -25,7 +25,7 @@ def points_of(data: bytes) -> list[Point | None] | None:
 def _point(entry: Any) -> Point | None:
     if not isinstance(entry, Mapping):
         return None
-    values = {name: number(str(told)) for name, told in entry.items() if _is_number(told)}
+    values = {name: number(str(value)) for name, value in entry.items() if _is_number(value)}
     epoch, step = _count(values, EPOCHS), _count(values, STEPS)
     step = epoch if step is None else step
     others = [name for name in values if name.lower() not in (*STEPS, *EPOCHS) and cleaned_name(name)]
@@ -38,12 +38,12 @@ def _count(values: Mapping[str, float | None], names: tuple[str, ...]) -> int | 
     return int(found) if found is not None and 0 <= found < 2**53 else None
 
 
-def _is_number(told: Any) -> bool:
-    """Return whether it is a number, or the text of one, as some scripts write them."""
-    if isinstance(told, bool) or not isinstance(told, int | float | str):
+def _is_number(value: Any) -> bool:
+    """Return whether the value is a number or a numeric text, which some scripts write."""
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
         return False
     try:
-        number(str(told))
+        number(str(value))
     except ValueError:
         return False
     return True

@@ -1,5 +1,5 @@
-"""Environments with what a training requires beside the cluster's packages, built by uv and kept by digest.
+"""Environments with the packages that a training requires beside the cluster's own, built by uv and cached by digest.
 
-`requirements` reads and checks what is required, and touches no file; `build` makes an environment; `keeper` is asked
-by the reconcilers of this host's jobs, and removes what nobody has used for long.
+`requirements` parses and checks requirements and opens no file; `builder` builds an environment; `cache` answers the
+reconcilers of this host's jobs and removes environments that have long been unused.
 """

@@ -1,8 +1,8 @@
-"""Builds an environment by uv: a virtual one that sees the cluster's packages behind its own.
+"""Build of a virtual environment by uv, with the cluster's packages behind its own on the path.
 
-uv does not see packages of a site that a virtual environment is opened to, and would bring torch along with whatever
-needs it. So for each package that is never replaced it is offered an empty wheel of the cluster's version, which is the
-only one that it may choose; what it then chose beside these is installed by itself.
+uv ignores site packages behind a virtual environment, and would install torch again for any package that needs it. So
+uv gets an empty wheel with the cluster's version for each protected package, and a constraint to that version. The
+packages that uv then resolves besides these are installed without dependencies.
 """
 
 import json
@@ -30,14 +30,14 @@ __all__ = ["BuildError", "build", "is_complete"]
 _MARKER: Final = "complete.json"
 _LONGEST_SECONDS: Final = 1800.0
 _LOOK_SECONDS: Final = 0.2
-#: Lines of what uv said last that make the headline of a failure.
+#: Number of uv's last lines in the message of a failure.
 _HEADLINE_LINES: Final = 6
 _TAIL_BYTES: Final = 16 * 1024
 _VERSION: Final = re.compile(r"[^+]+")
 
 
 class BuildError(Exception):
-    """It could not be built; the text is what uv said last."""
+    """The environment could not be built; the text is uv's last lines."""
 
 
 def is_complete(folder: Path) -> bool:
@@ -53,9 +53,10 @@ def build(
     log: Path,
     wanted: Callable[[], bool],
 ) -> None:
-    """Make the environment at `folder`, or leave nothing there. Raises BuildError.
+    """Build the environment at `folder`, or leave nothing there. Raises BuildError.
 
-    there: the cluster's packages. wanted: asked again and again; once it says no, the build is given up.
+    there: versions of the cluster's packages, by name.
+    wanted: polled; the build is abandoned once it returns False.
     """
     shutil.rmtree(folder, ignore_errors=True)
     work = folder.with_name(f".{folder.name}.new")
@@ -63,10 +64,10 @@ def build(
     work.mkdir(parents=True)
     log.parent.mkdir(parents=True, exist_ok=True)
     try:
-        with log.open("ab") as said:
-            said.write(f"Installs {', '.join(requirements)}.\n".encode())
-            said.flush()
-            _Build(folder, work, dict(environment), said, wanted).run(requirements, there)
+        with log.open("ab") as output:
+            output.write(f"Installing {', '.join(requirements)}.\n".encode())
+            output.flush()
+            _Build(folder, work, dict(environment), output, wanted).run(requirements, there)
     except (BuildError, OSError) as error:
         shutil.rmtree(folder, ignore_errors=True)
         if isinstance(error, OSError):
@@ -78,9 +79,9 @@ def build(
 
 class _Build:
     def __init__(
-        self, folder: Path, work: Path, environment: dict[str, str], said: IO[bytes], wanted: Callable[[], bool]
+        self, folder: Path, work: Path, environment: dict[str, str], output: IO[bytes], wanted: Callable[[], bool]
     ) -> None:
-        self._folder, self._work, self._said, self._wanted = folder, work, said, wanted
+        self._folder, self._work, self._output, self._wanted = folder, work, output, wanted
         self._environment = environment
         self._deadline = time.monotonic() + _LONGEST_SECONDS
 
@@ -93,7 +94,7 @@ class _Build:
         self._uv("venv", "--python", sys.executable, str(self._folder))
         kept_out = [word for name in stubs for word in ("--no-emit-package", name)]
         resolved = ["-o", str(work / "resolved.txt"), "--no-header", "--no-annotate"]
-        # An option goes in place of the variable.
+        # The option replaces UV_FIND_LINKS: pass the variable's values, too.
         links = [*filter(None, self._environment.get("UV_FIND_LINKS", "").split(",")), str(work / "stubs")]
         offered = ["--constraint", str(work / "kept.txt"), *(word for link in links for word in ("--find-links", link))]
         self._uv("pip", "compile", str(work / "wanted.txt"), *offered, *resolved, *kept_out, "--python", python)
@@ -104,21 +105,21 @@ class _Build:
         (self._folder / _MARKER).write_text(json.dumps({"requirements": list(requirements)}))
 
     def _uv(self, *words: str) -> None:
-        begins = os.fstat(self._said.fileno()).st_size
-        self._said.write(f"$ uv {' '.join(words[:2])}\n".encode())
-        self._said.flush()
+        begins = os.fstat(self._output.fileno()).st_size
+        self._output.write(f"$ uv {' '.join(words[:2])}\n".encode())
+        self._output.flush()
         process = subprocess.Popen(
             [find_uv_bin(), *words, "--no-config", "--color", "never", "--no-progress"],
             cwd=self._work,
             env=self._environment,
             stdin=subprocess.DEVNULL,
-            stdout=self._said,
-            stderr=self._said,
+            stdout=self._output,
+            stderr=self._output,
             start_new_session=True,
         )
         self._wait(process)
         if process.returncode != 0:
-            raise BuildError(_last_lines(Path(self._said.name), begins))
+            raise BuildError(_last_lines(Path(self._output.name), begins))
 
     def _wait(self, process: "subprocess.Popen[bytes]") -> None:
         while True:
@@ -131,14 +132,14 @@ class _Build:
                     procfs.kill(each, signal.SIGKILL)
                 process.wait()
                 raise BuildError(
-                    f"it was not done after {_LONGEST_SECONDS / 60:.0f} minutes"
+                    f"the build took longer than {_LONGEST_SECONDS / 60:.0f} minutes"
                     if is_late
-                    else "nobody wants it any more"
+                    else "no training waits for the environment any more"
                 )
 
 
 def _stubs(folder: Path, protected: Mapping[str, str]) -> dict[str, str]:
-    """Write an empty wheel of each; return their versions. A local one is no version of any index."""
+    """Write an empty wheel of each package; return their local versions, which no index has."""
     folder.mkdir()
     versions = {}
     for name, version in protected.items():
@@ -159,4 +160,4 @@ def _last_lines(log: Path, begins: int) -> str:
         file.seek(max(begins, size - _TAIL_BYTES))
         text = file.read().decode(errors="replace")
     lines = [line.rstrip() for line in text.splitlines() if line.strip() and not line.startswith("$ uv")]
-    return "\n".join(lines[-_HEADLINE_LINES:]).replace("+cluster", "") or "uv ended without a word"
+    return "\n".join(lines[-_HEADLINE_LINES:]).replace("+cluster", "") or "uv failed without output"

@@ -1,7 +1,6 @@
-"""The environments of this host: built once, shared by all jobs that require the same, removed when nobody uses them.
+"""Cache of this host's environments: built once, shared by jobs with equal requirements, removed when unused.
 
-Executors of one machine share the folder. Who builds holds a lock of the kernel's on the environment, and the others
-wait for it.
+Executors of one machine share the folder. A build holds a file lock on its environment; others wait for the lock.
 """
 
 import fcntl
@@ -26,7 +25,7 @@ __all__ = ["Environments", "Failed", "Ready"]
 
 logger = logging.getLogger(__name__)
 
-#: An environment that was used within the first time is kept; of others, as many as these for the second.
+#: Seconds for which any unused environment is kept, and for which at most _KEPT of them are kept.
 _KEPT_SECONDS: Final = 24 * 3600.0
 _LONGEST_SECONDS: Final = 14 * 24 * 3600.0
 _KEPT: Final = 20
@@ -36,7 +35,7 @@ _LOCK_SECONDS: Final = 0.2
 
 @dataclass(frozen=True)
 class Ready:
-    #: "": the cluster's packages are enough.
+    #: Folder of the environment; "": the cluster's packages suffice.
     folder: str
 
 
@@ -46,7 +45,7 @@ class Failed:
 
 
 class Environments:
-    """Environments of jobs: asked by the supervisor's thread, which never waits; builds in threads of its own."""
+    """Environments of jobs. The supervisor's thread asks and never waits; builds run in their own threads."""
 
     def __init__(
         self, folder: Path, environment: Mapping[str, str], there: Callable[[], Mapping[str, str]] = installed
@@ -61,7 +60,7 @@ class Environments:
         self._collecting = Interval(_COLLECT_SECONDS, last=time.monotonic())
 
     def ask(self, job: JobKey, requirements: str, log: Path) -> Ready | Failed | None:
-        """The environment of a job; None while it is being built, what is said meanwhile goes into `log`."""
+        """Return the environment of a job; None while it is being built, with output in `log`."""
         if not requirements:
             return Ready("")
         with self._guard:
@@ -73,7 +72,7 @@ class Environments:
         return answer
 
     def release(self, job: JobKey) -> None:
-        """The job has nothing here any more. A build that only it waits for is given up."""
+        """Forget a job that has ended here. A build for which no other job waits is abandoned."""
         with self._guard:
             self._wanted.discard(job)
             self._answers.pop(job, None)
@@ -84,7 +83,7 @@ class Environments:
         except BuildError as error:
             answer = Failed(str(error))
         except Exception as error:
-            logger.exception("job=%s attempt=%s: its environment could not be built", *job)
+            logger.exception("job=%s attempt=%s: building its environment failed", *job)
             answer = Failed(f"{type(error).__name__}: {error}")
         with self._guard:
             if job in self._wanted:
@@ -102,11 +101,11 @@ class Environments:
         with open(self._folder / f"{folder.name}.lock", "a") as lock:
             if not _locked(lock.fileno()):
                 log.parent.mkdir(parents=True, exist_ok=True)
-                with log.open("a") as said:
-                    said.write("Waits for another training on this machine that installs the same.\n")
+                with log.open("a") as output:
+                    output.write("Waiting for another training on this machine that installs the same packages.\n")
             while not _locked(lock.fileno()):
                 if not self._is_wanted(job):
-                    raise BuildError("nobody wants it any more")
+                    raise BuildError("no training waits for the environment any more")
                 time.sleep(_LOCK_SECONDS)
             if not is_complete(folder):
                 build(
@@ -133,7 +132,7 @@ class Environments:
 
 
 def collect(folder: Path, used: set[str], now: float) -> list[str]:
-    """Remove what no job here uses and nobody has asked for in a day, but for the newest ones; returns their names."""
+    """Remove old environments that no job uses, except the newest ones; return their names."""
     for name in filter(None, used):
         os.utime(name)
     found = [path for path in folder.iterdir() if is_complete(path)]

@@ -1,4 +1,4 @@
-"""Requirements of a training: lines (PEP 508) of an option, a `requirements.txt` or PEP 723."""
+"""Requirements of a training: PEP 508 lines from an option, a `requirements.txt` or a PEP 723 block."""
 
 import hashlib
 import json
@@ -25,7 +25,7 @@ __all__ = [
     "of_script",
 ]
 
-#: What the forkserver has loaded before a script begins, and what is built for its torch: never replaced.
+#: Packages that are never replaced: the forkserver has loaded them, or they are built for its torch.
 PROTECTED: Final = frozenset(
     {
         *("torch", "torchvision", "torchaudio", "numpy", "sympy", "mpmath", "typing-extensions"),
@@ -35,25 +35,25 @@ PROTECTED: Final = frozenset(
 _BUILT_FOR_TORCH: Final = ("nvidia-", "triton", "cuda-")
 _MAX_REQUIREMENTS: Final = 100
 _URLS: Final = ("https://", "git+https://")
-#: PEP 723's own expression, but that no line may be empty of both `#` and text, so that it needs linear time.
+#: The expression of PEP 723, except that each line must have a `#` and a text, so that matching takes linear time.
 _BLOCK: Final = re.compile(r"(?m)^# /// script$\n(?P<content>(?:^#(?: [^\n]*)?\n)+)^# ///$")
 
 
 class RequirementsError(ValueError):
-    """They cannot be used; the text says what to do."""
+    """The requirements cannot be used; the text says what to do."""
 
 
 def checked(text: str) -> list[str]:
-    """The requirements of these lines, sorted, as they are written down. Raises RequirementsError."""
+    """Return the requirements of these lines, normalized and sorted. Raises RequirementsError."""
     lines = [line.split(" #")[0].strip() for line in text.splitlines()]
     given = [line for line in lines if line and not line.startswith("#")]
     if len(given) > _MAX_REQUIREMENTS:
         raise RequirementsError(f"Give at most {_MAX_REQUIREMENTS} requirements, not {len(given)}.")
-    return sorted({_written(line) for line in given})
+    return sorted({_normalized(line) for line in given})
 
 
 def of_script(source: str, python: str) -> list[str] | None:
-    """Return the requirements that a script states (PEP 723); None: it states nothing. python: such as `3.11.7`.
+    """Return the requirements in a script's PEP 723 block; None if it has no block. python: version such as `3.11.7`.
 
     Raises RequirementsError.
     """
@@ -65,19 +65,21 @@ def of_script(source: str, python: str) -> list[str] | None:
         stated: dict[str, Any] = tomllib.loads(content)
         wanted, names = SpecifierSet(stated.get("requires-python", "")), stated.get("dependencies", [])
     except (tomllib.TOMLDecodeError, InvalidSpecifier, TypeError) as error:
-        raise RequirementsError(f"The block '# /// script' of the script is no TOML ({error}): correct it.") from None
+        raise RequirementsError(
+            f"The block '# /// script' of the script is not valid TOML ({error}): correct it."
+        ) from None
     if not wanted.contains(python):
         raise RequirementsError(
-            f"The script wants Python {wanted}, and the cluster has {python}: change requires-python."
+            f"The script requires Python {wanted}, and the cluster has {python}: change requires-python."
         )
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        raise RequirementsError("In the script's block '# /// script' dependencies must be a list of texts.")
+        raise RequirementsError("In the script's block '# /// script', dependencies must be a list of strings.")
     return checked("\n".join(names))
 
 
 @cache
 def installed() -> Mapping[str, str]:
-    """Versions of what this process can import, by name; looked up once."""
+    """Return the version of each package that this process can import, by name; cached."""
     return {canonicalize_name(each.name): each.version for each in distributions() if each.name}
 
 
@@ -86,7 +88,7 @@ def is_protected(name: str) -> bool:
 
 
 def conflict_with(requirements: Iterable[str], there: Mapping[str, str]) -> str:
-    """A sentence on what would have to replace something that is never replaced; "" where nothing would."""
+    """Return a sentence about the first requirement that conflicts with a protected package; "" if none does."""
     for text in requirements:
         one = Requirement(text)
         name = canonicalize_name(one.name)
@@ -107,7 +109,7 @@ def missing(requirements: Iterable[str], there: Mapping[str, str]) -> list[str]:
 
 
 def digest_of(requirements: Iterable[str], there: Mapping[str, str], python: str) -> str:
-    """The name of the environment: other packages of the cluster make it another one."""
+    """Return the name of the environment, which depends on the requirements, the protected packages and Python."""
     protected = sorted((name, version) for name, version in there.items() if is_protected(name))
     return hashlib.sha256(json.dumps([sorted(requirements), protected, python]).encode()).hexdigest()[:24]
 
@@ -121,15 +123,13 @@ def _is_met(one: Requirement, there: Mapping[str, str]) -> bool:
     )
 
 
-def _written(line: str) -> str:
+def _normalized(line: str) -> str:
     if line.startswith("-"):
-        raise RequirementsError(
-            f"{line[:80]!r}: options of pip are not taken here, only requirements such as timm>=1.0."
-        )
+        raise RequirementsError(f"{line[:80]!r}: options of pip are not accepted, only requirements such as timm>=1.0.")
     try:
         one = Requirement(line)
     except InvalidRequirement:
-        raise RequirementsError(f"{line[:80]!r} is no requirement: write it such as timm>=1.0.") from None
+        raise RequirementsError(f"{line[:80]!r} is not a valid requirement: write one such as timm>=1.0.") from None
     if one.url is not None and not one.url.startswith(_URLS):
-        raise RequirementsError(f"{line[:80]!r}: an address must begin with https:// or git+https://.")
+        raise RequirementsError(f"{line[:80]!r}: a URL must begin with https:// or git+https://.")
     return str(one)

@@ -1,4 +1,4 @@
-"""`manage.py enroll_host`: lets a host that joins by no token report."""
+"""`manage.py enroll_host`: enrolls hosts that join without a token."""
 
 from argparse import ArgumentParser
 from typing import Any
@@ -11,7 +11,7 @@ from workers.models import Host
 
 
 class Command(BaseCommand):
-    help = "Let hosts of these names report. Machines that join by a token need it not."
+    help = "Enroll hosts of these names, so that they may report. Machines that join with a token do not need this."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("names", nargs="+", metavar="name", help="the host's TIDEPOOL_HOST_NAME")

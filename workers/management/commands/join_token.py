@@ -1,4 +1,4 @@
-"""`manage.py join_token`: lets a machine, or several, become GPU hosts."""
+"""`manage.py join_token`: creates a token with which machines become GPU hosts."""
 
 from argparse import ArgumentParser
 from typing import Any
@@ -11,14 +11,14 @@ from workers.join_tokens import create_join_token, join_command
 
 
 class Command(BaseCommand):
-    help = "Make a token with which machines join as GPU hosts, and show the command that they run."
+    help = "Create a token with which machines join as GPU hosts, and print the command to run on them."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("--hosts", type=int, default=1, help="how many machines may use it (default 1)")
-        parser.add_argument("--hours", type=float, default=24.0, help="how long it is good for (default 24)")
         parser.add_argument(
-            "--url", default="http://127.0.0.1:8000", help="the site's address, as the machine reaches it"
+            "--hosts", type=int, default=1, help="number of machines that may use the token (default 1)"
         )
+        parser.add_argument("--hours", type=float, default=24.0, help="hours for which the token is valid (default 24)")
+        parser.add_argument("--url", default="http://127.0.0.1:8000", help="URL at which the machine reaches the site")
 
     def handle(self, *args: Any, **options: Any) -> None:
         try:
@@ -26,5 +26,5 @@ class Command(BaseCommand):
         except UserError as error:
             raise CommandError(error.message) from None
         machines = plural(row.hosts_left, "One machine", "{count} machines")
-        self.stderr.write(f"{machines} may join until {row.expires_at:%Y-%m-%d %H:%M} UTC, by this command:")
+        self.stderr.write(f"{machines} may join until {row.expires_at:%Y-%m-%d %H:%M} UTC, with this command:")
         self.stdout.write(join_command(options["url"], token))

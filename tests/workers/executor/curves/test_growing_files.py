@@ -70,7 +70,7 @@ def test_a_log_far_ahead_is_read_on_near_its_end(log: Path) -> None:
     assert found == [(9, {"loss": 1.0})]
 
 
-def test_what_the_log_keeper_leaves_out_costs_no_line_twice(log: Path) -> None:
+def test_a_shortened_log_yields_no_line_twice(log: Path) -> None:
     source = LogSource("stdout")
     lines = [f"epoch {n} loss {n}\n" for n in range(100)]
     add(log, "".join(lines))

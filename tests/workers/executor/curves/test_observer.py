@@ -51,7 +51,7 @@ class Training:
 
     def look(self) -> list[dict[str, Any]]:
         self.curves.look()
-        self.journals.news()
+        self.journals.has_unsent()
         entries = self.journals.take(500)
         self.journals.acknowledge({entry.journal: entry.number for entry in entries})
         return [entry.data for entry in entries if entry.journal == NAME]
