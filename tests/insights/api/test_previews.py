@@ -2,7 +2,7 @@
 
 import pytest
 
-from jobs.api.serializers import PreviewOutput
+from insights.api.jobs import PreviewOutput
 from jobs.models import Job, JobEvent
 
 pytestmark = pytest.mark.django_db
