@@ -33,7 +33,7 @@ class Offer:
 
     def slots(self, hosts: Iterable[Host], *, were_there: bool = False) -> dict[str, int]:
         """Return the number of slots of each member, by name. Hosts that have left are omitted, unless `were_there`.
-        
+
         The scheduler calls this in each cycle. Most hosts are alike: compute each set of attributes once.
         """
         there = ((host.name, attributes(host)) for host in hosts if were_there or host.state != Host.State.OFFLINE)
