@@ -27,6 +27,7 @@ __all__ = [
     "current_seqs",
     "hold",
     "merge",
+    "merge_depths",
     "publish",
     "publish_all",
     "register_merge_depth",
@@ -96,6 +97,11 @@ def current_seqs(topics: Iterable[str]) -> dict[str, int]:
     topics = list(topics)
     found = dict(Topic.objects.filter(name__in=topics).values_list("name", "seq"))
     return {topic: found.get(topic, 0) for topic in topics}
+
+
+def merge_depths() -> dict[str, int]:
+    """Return the levels of keys that a state event merges, of each topic that merges more than one."""
+    return dict(_merge_depths)
 
 
 def merge(topic: str, old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:

@@ -1,12 +1,15 @@
 """Times in JSON and in words."""
 
-from datetime import UTC, datetime
+import math
+from datetime import UTC, datetime, tzinfo
 
 from django.utils.dateparse import parse_date, parse_datetime
 
-__all__ = ["duration", "iso", "parsed_moment", "relative"]
+__all__ = ["MONTHS", "TIME_UNITS", "duration", "exact_time", "iso", "parsed_moment", "relative"]
 
-_UNITS = (("day", 86_400), ("h", 3_600), ("min", 60), ("s", 1))
+#: Units of relative times with their seconds, the largest first.
+TIME_UNITS = (("day", 86_400), ("h", 3_600), ("min", 60), ("s", 1))
+MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 
 
 def iso(moment: datetime | None) -> str | None:
@@ -16,9 +19,15 @@ def iso(moment: datetime | None) -> str | None:
     return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
+def exact_time(moment: datetime, zone: tzinfo = UTC) -> str:
+    """Return date and time in the zone: "27 Nov 2026, 11:23". `exactTime` in static/js/words.js agrees."""
+    at = moment.astimezone(zone)
+    return f"{at.day} {MONTHS[at.month - 1]} {at.year}, {at:%H:%M}"
+
+
 def duration(seconds: float) -> str:
     """Return a duration such as "12 s", "3 min 5 s" or "2 h 10 min": the same rule as in static/js/words.js."""
-    whole = max(0, round(seconds))
+    whole = max(0, math.floor(seconds + 0.5))
     if whole < 60:
         return f"{whole} s"
     if whole < 3600:
@@ -28,10 +37,10 @@ def duration(seconds: float) -> str:
 
 def relative(moment: datetime, now: datetime) -> str:
     """Return a time such as "3 min ago", "in 2 h" or "now": the same rule as `relativeTime` in static/js/words.js."""
-    seconds = round((now - moment).total_seconds())
+    seconds = math.floor((now - moment).total_seconds() + 0.5)
     if abs(seconds) < 2:
         return "now"
-    unit, size = next((unit, size) for unit, size in _UNITS if abs(seconds) >= size)
+    unit, size = next((unit, size) for unit, size in TIME_UNITS if abs(seconds) >= size)
     count = abs(seconds) // size
     words = f"{count} {unit}{'s' if unit == 'day' and count > 1 else ''}"
     return f"{words} ago" if seconds > 0 else f"in {words}"

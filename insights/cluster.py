@@ -10,7 +10,7 @@ from django.utils import timezone
 
 from core.live import current_seqs
 from core.roles import Asking, is_cluster_admin
-from core.templatetags.tidepool import decimal_size, lasting
+from core.templatetags.tidepool import lasting, size
 from core.time import iso
 from jobs.models import Job, SlotClaim
 from jobs.queries.gpu_status import trains
@@ -145,7 +145,7 @@ def _words(slot: dict[str, Any]) -> dict[str, Any]:
         more = slot["model"]
     elif slot["memory_used_bytes"] is not None:
         used, total = slot["memory_used_bytes"], slot["memory_total_bytes"]
-        more = f"{decimal_size(used)} of {decimal_size(total)}" if total else decimal_size(used)
+        more = f"{size(used)} of {size(total)}" if total else size(used)
     more = " · ".join(filter(None, [slot["owner"], more]))
     stale = "no news of its host" if slot["stale"] else ""
     title = ", ".join(filter(None, [f"{slot['key']}: {name}", note, slot["model"], more, stale]))

@@ -12,6 +12,7 @@ from django.conf import settings as site
 from django.contrib.auth.models import User
 from django.db import transaction
 from django.utils import timezone
+from tidepool.units import size_words
 
 from core.archive import ARCHIVE_SUFFIXES
 from core.audit.entries import audit
@@ -303,8 +304,8 @@ def _check_size(folder: Path) -> None:
     if not facts.digest:
         raise field_error(
             "path",
-            f"The folder has {facts.size_bytes / 1024**3:.1f} GiB: a model is its code, at most "
-            f"{HASHED_BYTES // 1024**3} GiB. Put data and weights elsewhere.",
+            f"The folder has {size_words(facts.size_bytes)}: a model is its code, at most "
+            f"{size_words(HASHED_BYTES)}. Put data and weights elsewhere.",
         )
 
 

@@ -263,7 +263,7 @@ def test_the_client_is_a_room_of_its_own() -> None:
     for file in files_below("runtime/tidepool/"):
         ours = {name for name in imports_of(file) if name.startswith("tidepool.")}
         if module_name(file).startswith(rooms):
-            shared = ("tidepool.version", "tidepool.function_payload", "tidepool.notebook_cells")
+            shared = ("tidepool.version", "tidepool.units", "tidepool.function_payload", "tidepool.notebook_cells")
             assert all(name.startswith((*rooms, *shared)) for name in ours), relative(file)
         elif module_name(file) not in ("tidepool", "tidepool.__main__"):
             # A rank offers what stands in for pyspark to scripts that name it.

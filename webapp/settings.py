@@ -143,6 +143,7 @@ TEMPLATES = [
                 "django.contrib.auth.context_processors.auth",
                 "django.contrib.messages.context_processors.messages",
                 "core.pages.role_of_reader",
+                "webapp.script_constants.in_templates",
             ],
         },
     }

@@ -10,14 +10,13 @@ from django.templatetags.static import static
 from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
+from tidepool.units import size_words
 
 from core.charts import JobLook, job_look
 from core.pages import Undo, undo_of
-from core.time import duration, iso, relative
+from core.time import duration, exact_time, iso, relative
 
 register = template.Library()
-
-_UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB")
 
 
 @register.simple_tag
@@ -28,18 +27,17 @@ def icon(name: str) -> SafeString:
 
 @register.simple_tag
 def moment(at: datetime | None, empty: str = "never") -> SafeString | str:
-    """Render a time such as "3 min ago", which the browser updates, with the exact time as its title."""
+    """Render "3 min ago", which the browser keeps right, with the date and time in the viewer's zone on hover."""
     if at is None:
         return empty
-    exact = at.strftime("%Y-%m-%d %H:%M:%S UTC")
     words = relative(at, timezone.now())
-    return format_html('<time datetime="{}" title="{}" data-relative>{}</time>', iso(at), exact, words)
+    return format_html('<time datetime="{}" title="{} UTC" data-relative>{}</time>', iso(at), exact_time(at), words)
 
 
 @register.simple_tag
 def exact(at: datetime) -> SafeString:
-    """Render a time in UTC, which the browser shows in the viewer's zone with the zone's name."""
-    return format_html('<time datetime="{}" data-exact>{}</time>', iso(at), at.strftime("%Y-%m-%d %H:%M:%S UTC"))
+    """Render date and time in UTC; the browser replaces them by those of the viewer's zone."""
+    return format_html('<time datetime="{}" data-exact>{} UTC</time>', iso(at), exact_time(at))
 
 
 @register.simple_block_tag(takes_context=True)
@@ -78,20 +76,8 @@ def in_seconds(seconds: float | None) -> str:
 
 @register.filter
 def size(value: int | None) -> str:
-    """Return a number of bytes in binary units, such as 1.2 MiB."""
-    if value is None:
-        return "unknown"
-    amount, unit = float(value), 0
-    while amount >= 1024 and unit < len(_UNITS) - 1:
-        amount, unit = amount / 1024, unit + 1
-    return f"{amount:.0f} {_UNITS[unit]}" if unit == 0 else f"{amount:.1f} {_UNITS[unit]}"
-
-
-@register.filter
-def decimal_size(value: int) -> str:
-    """Return a number of bytes in decimal units, such as 1.5 MB: the same rule as `bytes` of static/js/words.js."""
-    power = min(4, (len(str(value)) - 1) // 3)
-    return f"{float(f'{value / 1000**power:.3g}'):g} {('B', 'kB', 'MB', 'GB', 'TB')[power]}"
+    """Return a number of bytes for people: 1.2 MiB."""
+    return "unknown" if value is None else size_words(value)
 
 
 @register.filter

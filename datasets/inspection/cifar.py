@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from tidepool.units import size_words
+
 from datasets.inspection.findings import Findings, Piece, Sample, Tick
 from datasets.inspection.pickles import NotPlain, RawArray, read_plain_pickle
 from datasets.inspection.pictures import png
@@ -94,7 +96,7 @@ def _label_names(findings: Findings, files: dict[str, Path], names: Sequence[str
 
 def _plain(file: Path, limit: int) -> dict[Any, Any]:
     if file.stat().st_size > limit:
-        raise NotPlain(f"it is larger than {limit // 1024**2} MiB")
+        raise NotPlain(f"it is larger than {size_words(limit)}")
     values = read_plain_pickle(file.read_bytes())
     if not isinstance(values, dict):
         raise NotPlain("it does not hold a dictionary")

@@ -27,6 +27,7 @@ from tidepool.function_payload import (
 )
 from tidepool.journal import replace_file
 from tidepool.rank_process import is_first
+from tidepool.units import size_words
 
 __all__ = ["CannotLoad", "CannotReturn", "run"]
 
@@ -87,8 +88,8 @@ def _leave(value: object, name: str) -> None:
         ) from None
     if len(content) > MAX_VALUE_BYTES:
         raise CannotReturn(
-            f"{name} returned {kind} of {len(content) / 1e6:.0f} MB, and at most {MAX_VALUE_BYTES / 1e6:.0f} MB are "
-            "sent back. Write it to RESULT_DIR and return its name."
+            f"{name} returned {kind} of {size_words(len(content))}, and at most {size_words(MAX_VALUE_BYTES)} "
+            "are sent back. Write it to RESULT_DIR and return its name."
         )
     aside = folder / f".{VALUE_FILE}.{os.getpid()}"
     aside.write_bytes(content)

@@ -1,7 +1,8 @@
 // GPUs over time: draws the figures that the server made (`core/charts.py`) and keeps them moving.
 
+import { CONSTANTS } from "./constants.js";
 import { asText, Figure, localTime, MAX_POINTS } from "./figure.js";
-import { clock, pauseInWords, wrapped } from "./words.js";
+import { clock, exactTime, pauseInWords, wrapped } from "./words.js";
 
 const MOVE_MS = 1_000;
 const MAX_BANDS = 7;
@@ -119,7 +120,7 @@ export class TideChart extends Figure {
       .filter(({ at }) => at >= start)
       .sort((one, other) => one.at - other.at)
       .map(({ at, label, slots, text, pause }) => [
-        new Date(at).toLocaleString(),
+        exactTime(new Date(at)),
         label,
         slots,
         text,
@@ -272,7 +273,8 @@ function foldSmall(bands) {
   const moments = [...new Set([...small].flatMap((band) => band.steps.map((step) => step.at)))].sort((one, other) => one - other);
   const steps = moments.map((at) => ({ at, slots: [...small].reduce((sum, band) => sum + heightAt(band.steps, at), 0) }));
   const [sample] = small;
-  const trace = { ...sample.trace, name: `${small.size} smaller trainings`, fillcolor: "#868e96", line: { ...sample.trace.line, color: "#868e96" } };
+  const colour = CONSTANTS.severalColour;
+  const trace = { ...sample.trace, name: `${small.size} smaller trainings`, fillcolor: colour, line: { ...sample.trace.line, color: colour } };
   return [...bands.filter((band) => !small.has(band)), { trace, steps, folded: true }];
 }
 

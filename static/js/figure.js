@@ -1,10 +1,11 @@
 // Parts that all charts share: drawing at most once a second, a table of the values, CSV and PNG, a common cursor, names at the
 // ends of lines, and colours that can be seen.
 
+import { CONSTANTS } from "./constants.js";
 import { element, press } from "./dom.js";
 import { keyOf, nameOf, showLegend } from "./legend.js";
 
-export const MAX_POINTS = 600;
+export const MAX_POINTS = CONSTANTS.maxPoints;
 const REDRAW_MS = 1_000;
 //: The same for what people wait for, and which part of the time may go into drawing it.
 const SOON_MS = 200;

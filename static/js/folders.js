@@ -2,7 +2,7 @@
 // folder"> in a form with `data-folders`. The server says what may be seen. With `data-files=".py"`, also such a file.
 
 import { element } from "./dom.js";
-import { bytes } from "./words.js";
+import { sizeWords } from "./words.js";
 
 const dialog = document.getElementById("folders");
 const list = dialog.querySelector(".folders-list");
@@ -29,7 +29,7 @@ async function ask(path, after = "") {
 
 function entryElement(entry) {
   if (!entry.is_folder) {
-    const words = [entry.name, ` ${bytes(entry.size_bytes)}`];
+    const words = [entry.name, ` ${sizeWords(entry.size_bytes)}`];
     if (!suffix || !entry.name.endsWith(suffix)) return element("li", {}, element("span", { className: "file" }, ...words));
     return element("li", {}, element("button", { type: "button", className: "file", click: () => take(entry.path) }, ...words));
   }

@@ -4,6 +4,9 @@
 // `seq`; where the chain breaks, or the server says `reset`, the topic's address is fetched: it answers with
 // {seq, state, append}. Frames may repeat what a page knows: states are absolute and appended items have keys.
 
+import { CONSTANTS } from "./constants.js";
+
+export const CLUSTER_TOPIC = CONSTANTS.clusterTopic;
 const POLL_MS = 2_000;
 const OPEN_MS = 4_000;
 //: A connection that lasts this long counts as good; until then each new one only adds to the failures.
@@ -11,16 +14,13 @@ const STABLE_MS = 5_000;
 const MAX_BACKOFF_MS = 20_000;
 //: A tab that nobody has looked at for this long asks for nothing more until somebody does.
 const HIDDEN_MS = 10_000;
-//: Largest number of topics of one websocket (`webapp/consumers.py`); a page with more topics goes without the rest.
-const MAX_TOPICS = 200;
 //: Close codes that no reconnecting helps against: not logged in, not allowed.
-const FINAL_CODES = new Set([4401, 4403]);
+const FINAL_CODES = new Set(CONSTANTS.finalCloseCodes);
 //: WebSocket.OPEN, which a browser without websockets does not have.
 const OPEN = 1;
-const MERGE_DEPTH = { cluster: 3 };
 
 //: Same rule as `core.live.merge`.
-function merge(topic, old, fresh, depth = MERGE_DEPTH[topic] ?? 1) {
+function merge(topic, old, fresh, depth = CONSTANTS.mergeDepths[topic] ?? 1) {
   const merged = { ...old };
   for (const [key, value] of Object.entries(fresh)) {
     const deeper = depth > 1 && isObject(merged[key]) && isObject(value);
@@ -33,8 +33,8 @@ function isObject(value) {
   return value !== null && typeof value === "object" && !Array.isArray(value);
 }
 
-//: Fields that change with every step and reading, and can wait; the same names as `CALM` of core/hub.py.
-const CALM = new Set(["step", "epoch", "progress", "final_metrics", "metrics", "utilisation_percent"]);
+//: Fields that change with every step and reading: news of these alone can wait.
+const CALM = new Set(CONSTANTS.calmFields);
 
 //: News is urgent if it says of a job, a slot or a host more than that: who holds which GPU, or what becomes of a job.
 export function isUrgent(news) {
@@ -42,6 +42,10 @@ export function isUrgent(news) {
   if (Array.isArray(jobs)) return true;
   const parts = [rest, ...Object.values(slots ?? {}), ...Object.values(jobs ?? {})];
   return parts.some((part) => Object.keys(part).some((name) => !CALM.has(name)));
+}
+
+export function jobTopic(number) {
+  return `${CONSTANTS.jobTopicPrefix}${number}`;
 }
 
 class Topic {
@@ -135,7 +139,7 @@ class Connection {
 
   watch(options) {
     const topic = new Topic(options);
-    if (this.topics.size >= MAX_TOPICS) return topic;
+    if (this.topics.size >= CONSTANTS.maxTopics) return topic; // a page with more goes without the rest
     this.topics.set(topic.name, topic);
     // Events that arrived during the fetch were not applied: continue from the fetched number.
     topic.onFetched = () => this.isOpen() && this.topics.has(topic.name) && this.subscribe(topic);

@@ -4,8 +4,8 @@ import { TideChart } from "./charts.js";
 import { press } from "./dom.js";
 import { readJson } from "./figure.js";
 import { followRows, renewer } from "./fresh.js";
-import { atMostEvery, fetchJson, isUrgent, live } from "./live.js";
-import { duration } from "./words.js";
+import { atMostEvery, CLUSTER_TOPIC, fetchJson, isUrgent, live } from "./live.js";
+import { duration, exactTime } from "./words.js";
 
 const SOON_MS = 300;
 const TRACE_MS = 15_000;
@@ -33,7 +33,7 @@ class Trace extends TideChart {
   rows() {
     if (!this.means()) return super.rows();
     return this.figure.layout.meta.changes.map(([at, , label, slots, text, pause]) => [
-      new Date(at).toLocaleString(),
+      exactTime(new Date(at)),
       label ?? ANOTHERS,
       slots,
       text,
@@ -101,7 +101,7 @@ export function showPool(now, panel, isShown) {
   const { trace, askSoon } = startTrace(panel);
   const renew = renewer(now);
   const topic = live.watch({
-    name: "cluster",
+    name: CLUSTER_TOPIC,
     seq: readJson("live-cluster"),
     onState: (_, news) => {
       if (isShown(news)) renew(isUrgent(news));

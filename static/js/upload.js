@@ -2,7 +2,7 @@
 // twice and nothing is lost.
 
 import { setField } from "./dom.js";
-import { bytes } from "./words.js";
+import { sizeWords } from "./words.js";
 
 const RETRY_MS = [500, 1_000, 2_000, 4_000, 8_000, 15_000];
 //: Speed is the mean over so many pieces.
@@ -65,8 +65,7 @@ class Sender {
   }
 
   async sendPiece() {
-    const { id, offset } = this.upload;
-    const length = this.upload.chunk_bytes ?? 4 * 1024 ** 2;
+    const { id, offset, chunk_bytes: length } = this.upload;
     const headers = { "Content-Type": "application/octet-stream", "Upload-Offset": String(offset) };
     const body = this.file.slice(offset, offset + length);
     this.upload = await this.ask(`${this.address}${id}/`, { method: "PATCH", body, headers });
@@ -165,15 +164,15 @@ export class UploadBox {
     if (!fits) return `A file of this kind is not accepted: choose one of ${this.suffixes.join(", ")}.`;
     if (file.size === 0) return "The file is empty: choose another one.";
     if (file.size > this.maxBytes)
-      return `The file has ${bytes(file.size)}, more than the server takes: ask an administrator to raise TIDEPOOL_UPLOAD_MAX_BYTES.`;
+      return `The file has ${sizeWords(file.size)}, more than the server takes: ask an administrator to raise TIDEPOOL_UPLOAD_MAX_BYTES.`;
     return "";
   }
 
   showProgress({ sent, size, perSecond, words }) {
     this.box.querySelector("progress").value = size ? sent / size : 0;
     const left = perSecond > 0 ? `, about ${Math.ceil((size - sent) / perSecond)} s left` : "";
-    const speed = perSecond > 0 ? `, ${bytes(perSecond)}/s${left}` : "";
-    this.say("words", words || `${bytes(sent)} of ${bytes(size)} (${Math.floor((100 * sent) / size)} %)${speed}`);
+    const speed = perSecond > 0 ? `, ${sizeWords(perSecond)}/s${left}` : "";
+    this.say("words", words || `${sizeWords(sent)} of ${sizeWords(size)} (${Math.floor((100 * sent) / size)} %)${speed}`);
   }
 
   togglePause() {

@@ -1,18 +1,13 @@
 // Numbers and moments in words.
 
-const UNITS = [
-  ["day", 86_400],
-  ["h", 3_600],
-  ["min", 60],
-  ["s", 1],
-];
+import { CONSTANTS } from "./constants.js";
 
 //: The same rule as `relative` in core/time.py, which renders it first.
 export function relativeTime(moment, now = new Date()) {
   const seconds = Math.round((now - moment) / 1000);
   if (!Number.isFinite(seconds)) return "";
   if (Math.abs(seconds) < 2) return "now";
-  for (const [unit, size] of UNITS) {
+  for (const [unit, size] of CONSTANTS.timeUnits) {
     if (Math.abs(seconds) >= size) {
       const count = Math.floor(Math.abs(seconds) / size);
       const words = `${count} ${unit}${unit === "day" && count > 1 ? "s" : ""}`;
@@ -22,12 +17,10 @@ export function relativeTime(moment, now = new Date()) {
   return "now";
 }
 
-//: Made once: a page has many moments, and and to make a formatter takes far longer than to use it.
-const EXACT = new Intl.DateTimeFormat([], { dateStyle: "medium", timeStyle: "long" });
-
-//: Time in the viewer's zone, which the text names: "21 Nov 2026, 14:05:09 CET".
+//: Time in the viewer's zone: "27 Nov 2026, 11:23". The same rule as `exact_time` in core/time.py.
 export function exactTime(moment) {
-  return EXACT.format(moment);
+  const [hours, minutes] = [moment.getHours(), moment.getMinutes()].map((part) => String(part).padStart(2, "0"));
+  return `${moment.getDate()} ${CONSTANTS.months[moment.getMonth()]} ${moment.getFullYear()}, ${hours}:${minutes}`;
 }
 
 export function duration(milliseconds) {
@@ -41,10 +34,16 @@ export function percent(part, digits = 0) {
   return part === null || part === undefined ? "–" : `${(part * 100).toFixed(digits)} %`;
 }
 
-//: 1.5 MB: in powers of ten, as disks are sold.
-export function bytes(count) {
-  const power = Math.min(4, Math.floor(Math.log10(Math.max(1, count)) / 3));
-  return `${Number((count / 1000 ** power).toPrecision(3))} ${["B", "kB", "MB", "GB", "TB"][power]}`;
+//: "12 B", "307.6 MiB": the same rule as `size_words` in tidepool/units.py.
+export function sizeWords(count) {
+  const units = CONSTANTS.sizeUnits;
+  let tenths = 10 * Math.floor(count + 0.5);
+  let unit = 0;
+  for (let scale = 1024; unit < units.length - 1 && tenths >= 10 * 1024; scale *= 1024) {
+    tenths = Math.floor((10 * count) / scale + 0.5);
+    unit += 1;
+  }
+  return `${tenths / 10} ${units[unit]}`;
 }
 
 export function clock(moment) {
@@ -52,7 +51,7 @@ export function clock(moment) {
 }
 
 export function isOver(state) {
-  return ["SUCCEEDED", "FAILED", "CANCELLED"].includes(state);
+  return CONSTANTS.finalStates.includes(state);
 }
 
 export function inWords(state) {

@@ -203,7 +203,7 @@ def test_checks_are_seen_in_the_list(page: Page, scene: Scene, home: Path) -> No
     check_all()
 
     expect(row).to_contain_text("Ready")
-    expect(row).to_contain_text("1 bytes")
+    expect(row).to_contain_text("1 B")
 
 
 def test_deleting_asks_first_and_names_what_is_lost(page: Page, scene: Scene) -> None:

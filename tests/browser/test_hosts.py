@@ -74,7 +74,7 @@ def test_readings_and_states_appear_by_themselves(page: Page, scene: Scene, way:
     report("gpu-host-1", busy=87.4, after_seconds=2)
 
     expect(first.locator("[data-field=utilisation]")).to_have_text("87 %")
-    expect(first.locator("[data-field=memory]")).to_have_text("3.0 GiB")
+    expect(first.locator("[data-field=memory]")).to_have_text("3 GiB")
     drain_host("gpu-host-2", "carol")
     expect(page.locator("section[data-host='gpu-host-2'] .state")).to_have_attribute("data-state", "DRAINING")
 

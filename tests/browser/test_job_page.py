@@ -271,7 +271,7 @@ def test_ranks_say_what_their_gpus_do_and_the_end_is_foreseen(page: Page, scene:
     GpuReading.objects.update(utilisation_percent=42.0)
 
     expect(row.locator("[data-label=Busy]")).to_have_text("42 %")
-    expect(row.locator("[data-label=Memory]")).to_have_text("222 MB")
+    expect(row.locator("[data-label=Memory]")).to_have_text("212 MiB")
     expect(page.locator("[data-field=eta]")).to_contain_text("left")
 
 

@@ -11,6 +11,7 @@ from zoneinfo import ZoneInfo
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, expect
 
+from core.time import exact_time
 from replay.background import Replays
 from replay.models import Replay
 from tests.browser.conftest import PATIENCE_MS, listen, log_in
@@ -80,7 +81,7 @@ def test_times_are_typed_and_shown_in_the_viewers_zone(page: Page, scene: Scene)
     expect(page.locator("#going")).to_be_visible()
     asked = Replay.objects.exclude(pk=scene.replay.pk).get()
     assert asked.start == start.replace(second=0, microsecond=0)
-    expect(page.locator("time[data-exact]").first).to_contain_text(f"{start:%M}:00")
+    expect(page.locator("time[data-exact]").first).to_have_text(exact_time(start, ZoneInfo(ZONE)))
 
 
 @pytest.mark.parametrize("width", [1440, 390])

@@ -82,7 +82,7 @@ def test_a_value_that_cannot_travel_fails_with_its_type(tmp_path: Path) -> None:
 def test_a_value_that_is_too_large_fails_with_its_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(caller, "MAX_VALUE_BYTES", 1000)
     monkeypatch.setenv("RESULT_DIR", str(tmp_path))
-    with pytest.raises(caller.CannotReturn, match="large returned bytes of 0 MB"):
+    with pytest.raises(caller.CannotReturn, match="large returned bytes of 2 KiB"):
         caller._leave(bytes(2000), "large")
     assert list(tmp_path.iterdir()) == []
 

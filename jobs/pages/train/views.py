@@ -41,6 +41,8 @@ from workers.queries import capacity
 
 __all__ = ["beginnings", "checked_submission", "job_undo", "posted_form", "say_changed", "train", "train_code"]
 
+#: Label of the weights to begin with that the user has uploaded.
+_UPLOADED = "The weights in a file that you uploaded"
 #: Options whose texts are shown masked.
 _VARIABLES = [option for option in ON_PAGE if option.is_variables]
 #: Number of newest trainings, and of their checkpoints, that are offered to start from.
@@ -86,6 +88,7 @@ def train(request: HttpRequest) -> HttpResponse:
         "typed_parameters": form.typed_parameters,
         "known_tags": own_tags(request.user)[:_MOST_TAGS],
         "weights_suffixes": ",".join(WEIGHTS_SUFFIXES),
+        "uploaded_label": _UPLOADED,
         "code_suffixes": ",".join((".py", *ARCHIVE_SUFFIXES)),
         "max_bytes": settings.TIDEPOOL_UPLOAD_MAX_BYTES,
     }
@@ -276,7 +279,7 @@ def beginnings(user: User) -> list[tuple[str, list[tuple[str, str]]]]:
     points = [(point.pk, f"{names[point.job_id]} ({point.job_id}), step {point.step}") for point in saved]
     files = [(f"upload-{file.pk}", file.name) for file in finished(user, WEIGHTS_SUFFIXES)]
     groups = [
-        ("The weights in a file that you uploaded", files),
+        (_UPLOADED, files),
         ("The weights of an earlier training", weights),
         ("Continue a checkpoint", [(f"checkpoint-{number}", words) for number, words in points]),
         ("Only the weights of a checkpoint", [(f"checkpointweights-{number}", words) for number, words in points]),

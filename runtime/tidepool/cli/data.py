@@ -10,9 +10,9 @@ import click
 from tidepool.cli.completion import names_of
 from tidepool.cli.context import Context, facts, json_option, listing_options, show_json, show_rows
 from tidepool.cli.progress import bar
-from tidepool.cli.texts import size
 from tidepool.client.rows import Dataset, Model
 from tidepool.client.training import Progress
+from tidepool.units import size_words
 
 __all__ = ["datasets", "models"]
 
@@ -41,7 +41,7 @@ def list_datasets(context: Context, as_json: bool, quiet: bool) -> None:
 
 def _dataset_cells(row: Dataset) -> tuple[Any, ...]:
     latest = row.latest
-    counts = latest["number"], latest["state"], latest["file_count"], size(latest["size_bytes"] or 0)
+    counts = latest["number"], latest["state"], latest["file_count"], size_words(latest["size_bytes"] or 0)
     return row.name, row.kind, row.owner, *counts
 
 

@@ -15,9 +15,10 @@ from tidepool.cli.context import (
     show_rows,
     state_colour,
 )
-from tidepool.cli.texts import ago, expected, share, size
+from tidepool.cli.texts import ago, expected, share
 from tidepool.client.errors import NotFound
 from tidepool.client.rows import JobInfo
+from tidepool.units import size_words
 
 __all__ = ["env", "gpus", "ps", "queue"]
 
@@ -121,7 +122,7 @@ def gpus(context: Context, as_json: bool, quiet: bool) -> None:
 
 def _slot(slot: dict[str, Any]) -> tuple[Any, ...]:
     busy, used, total = slot["utilisation_percent"], slot["memory_used_bytes"], slot["memory_total_bytes"]
-    memory = "" if used is None else size(used) + (f" of {size(total)}" if total else "")
+    memory = "" if used is None else size_words(used) + (f" of {size_words(total)}" if total else "")
     busy_text = "" if busy is None else f"{busy:.0f}%"
     return slot["key"], slot["model"], slot["status"], slot["job"], slot["label"], slot["owner"], busy_text, memory
 

@@ -7,8 +7,8 @@ import click
 
 from tidepool.cli.context import Context, job_argument, json_option, listing_options, show_json, show_rows
 from tidepool.cli.progress import bar
-from tidepool.cli.texts import size
 from tidepool.client.rows import Checkpoint
+from tidepool.units import size_words
 
 __all__ = ["checkpoints", "results"]
 
@@ -31,7 +31,7 @@ def results() -> None:
 def ls(context: Context, job: int, as_json: bool, quiet: bool) -> None:
     """List the files that a training has written."""
     show_rows(context.client.job(job).files(), as_json, quiet, lambda file: file.path, ("SIZE", "ATTEMPT", "PATH"),
-              lambda file: (size(file.size_bytes), file.attempt, file.path), right=(0, 1),
+              lambda file: (size_words(file.size_bytes), file.attempt, file.path), right=(0, 1),
               none="It has written none yet.")  # fmt: skip
 
 
@@ -53,7 +53,7 @@ def get(context: Context, job: int, folder: Path, paths: tuple[str, ...], quiet:
             click.echo(file)
     else:
         total = sum(file.stat().st_size for file in written)
-        click.echo(f"{len(written)} files, {size(total)}, in {folder}", err=True)
+        click.echo(f"{len(written)} files, {size_words(total)}, in {folder}", err=True)
 
 
 @click.command()
@@ -102,7 +102,7 @@ def _point(point: Checkpoint) -> tuple[Any, ...]:
     place = point.id, point.attempt, point.step, point.epoch
     return (
         *place,
-        size(point.size_bytes),
+        size_words(point.size_bytes),
         f"{point.created_at:%Y-%m-%d %H:%M:%S}",
         "kept" if point.kept else "",
         ", ".join(point.versions),

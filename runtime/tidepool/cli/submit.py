@@ -11,11 +11,11 @@ import click
 from tidepool.cli.completion import names_of
 from tidepool.cli.context import Context, Exit, facts, json_option, show_json
 from tidepool.cli.follow import follow, told_end
-from tidepool.cli.texts import size
 from tidepool.client.api import Client, Submission
 from tidepool.client.errors import InvalidRequest
 from tidepool.client.pack import Package, package
 from tidepool.client.training import Job
+from tidepool.units import size_words
 
 __all__ = ["run", "submit"]
 
@@ -195,7 +195,7 @@ def _pair(text: str) -> tuple[str, Any]:
 def _size_words(code: Package) -> str:
     count = len(code.files)
     files = "1 file" if count == 1 else f"{count} files"
-    return f"Sending {files}, {size(code.total_bytes)}, of {code.folder} ({code.chosen_by})"
+    return f"Sending {files}, {size_words(code.total_bytes)}, of {code.folder} ({code.chosen_by})"
 
 
 def _preview(client: Client, planned: Submission, as_json: bool) -> int:

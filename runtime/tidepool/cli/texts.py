@@ -3,16 +3,7 @@
 from datetime import UTC, datetime
 from typing import Any
 
-__all__ = ["ago", "duration", "expected", "share", "size"]
-
-
-def size(count: float) -> str:
-    """Bytes, such as "12.3 MB"."""
-    for unit in ("B", "kB", "MB", "GB"):
-        if count < 1000 or unit == "GB":
-            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
-        count /= 1000
-    raise AssertionError("GB is the last one")
+__all__ = ["ago", "duration", "expected", "share"]
 
 
 def duration(seconds: float) -> str:

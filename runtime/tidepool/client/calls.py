@@ -25,6 +25,7 @@ import cloudpickle
 from tidepool.client.errors import InvalidRequest
 from tidepool.client.pack import Package
 from tidepool.function_payload import CALL_FACTS, CALL_FILE, ENTRY_FILE, ENTRY_SOURCE, CallFacts
+from tidepool.units import size_words
 
 __all__ = ["MAX_CALL_BYTES", "Call", "as_package", "packed", "refuse_other_software"]
 
@@ -217,7 +218,7 @@ def _too_large(name: str, size: int, function: Any, arguments: Sequence[Any], ke
     most = max(sizes, key=lambda each: each[0], default=None)
     largest = f", most of it {most[1]} ({_kind(most[2])})" if most else ""
     return (
-        f"`{name}` is {size / 1e6:.0f} MB{largest}, and at most {MAX_CALL_BYTES / 1e6:.0f} MB are sent. Register it as "
+        f"`{name}` is {size_words(size)}{largest}, and at most {size_words(MAX_CALL_BYTES)} are sent. Register it as "
         "a dataset, or read it inside the function."
     )
 

@@ -15,6 +15,7 @@ from tempfile import TemporaryFile
 from typing import IO
 
 from tidepool.client.errors import InvalidRequest
+from tidepool.units import size_words
 
 __all__ = ["MAX_BYTES", "Package", "archived", "package", "write_zip"]
 
@@ -95,7 +96,7 @@ def _checked(code: Package) -> Package:
         largest = max(code.files, key=lambda file: (code.folder / file).stat().st_size)
         top = largest.parts[0]
         raise InvalidRequest(
-            f"{code.folder} is {code.total_bytes / 1e6:.0f} MB, the largest part of it {top}. Register data as a "
+            f"{code.folder} is {size_words(code.total_bytes)}, the largest part of it {top}. Register data as a "
             f"dataset (`tidepool datasets add`), or leave it out by .gitignore."
         )
     return code

@@ -6,7 +6,7 @@ import { Figure, mayName, placeEnds, readJson, seenOn, themeColour } from "../fi
 import { refresher } from "../fresh.js";
 import { keyOf, showLegend } from "../legend.js";
 import { addPoint, asLine, constantRange, epochsOf, modeOf, notOnLogAxis, smoothed } from "../lines.js";
-import { atMostEvery, fetchJson, live } from "../live.js";
+import { atMostEvery, fetchJson, jobTopic, live } from "../live.js";
 import { isOver } from "../words.js";
 
 const MINUTE = 60;
@@ -337,7 +337,7 @@ if (section) {
   for (const job of page.jobs) {
     const { job: number, seq, ...state } = job;
     live.watch({
-      name: `job.${number}`,
+      name: jobTopic(number),
       seq,
       url: `/jobs/${number}/live.json`,
       state,

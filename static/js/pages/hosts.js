@@ -4,7 +4,7 @@ import { ask } from "../ask.js";
 import { whileBusy } from "../busy.js";
 import { readJson } from "../figure.js";
 import { renewer } from "../fresh.js";
-import { isUrgent, live } from "../live.js";
+import { CLUSTER_TOPIC, isUrgent, live } from "../live.js";
 import { say } from "../toasts.js";
 
 const panels = document.getElementById("hosts");
@@ -27,7 +27,7 @@ panels.addEventListener("submit", (event) => {
 });
 
 live.watch({
-  name: "cluster",
+  name: CLUSTER_TOPIC,
   seq: readJson("live-cluster"),
   onState: (_, news) => (news.slots || news.hosts) && renew(isUrgent(news)),
   onSnapshot: () => renew(true),

@@ -6,7 +6,7 @@ import { MetricsChart, sizesOf } from "../curves.js";
 import { readJson } from "../figure.js";
 import { refreshTimes } from "../frame.js";
 import { CALM_MS, renewer } from "../fresh.js";
-import { isUrgent, live } from "../live.js";
+import { CLUSTER_TOPIC, isUrgent, jobTopic, live } from "../live.js";
 import { watchPreview } from "../preview.js";
 import { clock, isOver } from "../words.js";
 import { start as startEvents } from "./job/events.js";
@@ -78,7 +78,7 @@ function followSlots(page, root) {
   const renewPlace = renewer(root.querySelector("#place"));
   const isMine = ([key, { job }]) => job === page.job || part.querySelector(`[data-slot="${CSS.escape(key)}"]`);
   live.watch({
-    name: "cluster",
+    name: CLUSTER_TOPIC,
     seq: page.cluster_seq,
     onState: (_, { slots = {}, jobs = {} }) => {
       if (Object.entries(slots).some(isMine)) renew(isUrgent({ slots }));
@@ -130,7 +130,7 @@ function followChange(state, news) {
 }
 
 const topic = live.watch({
-  name: `job.${page.job}`,
+  name: jobTopic(page.job),
   seq: page.seq,
   url: root.dataset.live,
   state: page.state,

@@ -4,7 +4,7 @@
 import { whileBusy } from "../busy.js";
 import { element, setField, showState } from "../dom.js";
 import { readJson } from "../figure.js";
-import { live } from "../live.js";
+import { CLUSTER_TOPIC, live } from "../live.js";
 import { watchPreview } from "../preview.js";
 
 const COOKIE = "tidepool_member_columns";
@@ -114,7 +114,7 @@ preferences.addEventListener("close", () => {
 // --- Live --------------------------------------------------------------------------------------------------------
 
 live.watch({
-  name: "cluster",
+  name: CLUSTER_TOPIC,
   seq: readJson("live-cluster").seq,
   onState: (_, { hosts = {} }) => {
     for (const row of rows()) if (hosts[row.dataset.host]) showState(row, hosts[row.dataset.host].state);

@@ -8,7 +8,7 @@ import { fetchJson } from "../live.js";
 import { showBeside, watchPreview } from "../preview.js";
 import { packed } from "../tar.js";
 import { UploadBox } from "../upload.js";
-import { bytes } from "../words.js";
+import { sizeWords } from "../words.js";
 
 const choices = readJson("train-choices");
 const typed = readJson("typed-parameters");
@@ -182,7 +182,7 @@ function sendPath(path) {
 async function sendFiles(files, name) {
   if (!files.length) return say("", "There is no file in it: drop a script, or the folder that holds it.");
   const size = files.reduce((sum, [, file]) => sum + file.size, 0);
-  if (size > Number(code.dataset.maxBytes)) return say("", `It holds ${bytes(size)}: more than is taken. Leave data out.`);
+  if (size > Number(code.dataset.maxBytes)) return say("", `It holds ${sizeWords(size)}: more than is taken. Leave data out.`);
   const single = files.length === 1 && !files[0][0].includes("/");
   try {
     await sendCode({ file: single ? files[0][1] : [await packed(files), `${name}.tar`] });
@@ -255,8 +255,6 @@ if (code) {
 
 // --- Weights from the computer: sent as soon as a file is chosen, then one more choice of what to start from ---
 
-const GROUP = "The weights in a file that you uploaded";
-
 const weights = document.getElementById("weights");
 const file = document.getElementById("weights-file");
 const box = new UploadBox(weights.querySelector(".upload"), weights, send);
@@ -279,9 +277,9 @@ async function begunUpload({ name, size }) {
 }
 
 function offer(select, value, name) {
-  let group = [...select.querySelectorAll("optgroup")].find(({ label }) => label === GROUP);
+  let group = [...select.querySelectorAll("optgroup")].find(({ label }) => label === weights.dataset.group);
   if (!group) {
-    group = element("optgroup", { label: GROUP });
+    group = element("optgroup", { label: weights.dataset.group });
     select.options[0].after(group);
   }
   group.prepend(new Option(name, value));

@@ -1,7 +1,8 @@
 // The usage page: draws what the server added up, and asks again while the window moves.
 
 import { Figure, localTime, readJson } from "../figure.js";
-import { atMostEvery, fetchJson, isUrgent, live } from "../live.js";
+import { atMostEvery, CLUSTER_TOPIC, fetchJson, isUrgent, live } from "../live.js";
+import { exactTime } from "../words.js";
 
 const SOONEST_MS = 1_000;
 const LATEST_MS = 60_000;
@@ -57,7 +58,7 @@ class UsageChart extends Figure {
   rows() {
     const steps = this.figure.data[0]?.x.slice(0, -1) ?? [];
     return steps.map((at, index) => [
-      new Date(at).toLocaleString(),
+      exactTime(new Date(at)),
       ...this.figure.data.map((trace) => (trace.y[index] === null ? "" : Number(trace.y[index].toFixed(2)))),
     ]);
   }
@@ -109,6 +110,12 @@ function show(report) {
 
 if (moves) {
   const readSoon = atMostEvery(SOONEST_MS, async () => show(await read()));
-  live.watch({ name: "cluster", seq: readJson("live-usage").seq, read, onState: (_, news) => news.slots && isUrgent(news) && readSoon(), onSnapshot: show });
+  live.watch({
+    name: CLUSTER_TOPIC,
+    seq: readJson("live-usage").seq,
+    read,
+    onState: (_, news) => news.slots && isUrgent(news) && readSoon(),
+    onSnapshot: show,
+  });
   setInterval(readSoon, pause);
 }

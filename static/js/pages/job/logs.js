@@ -9,7 +9,7 @@ import { isOver } from "../../words.js";
 import { Search } from "./logsearch.js";
 import { LogView, nameOf } from "./logview.js";
 
-//: A websocket may have 50 topics, and the page has others.
+//: Topics of logs that the page follows at once: far fewer than a websocket may have, as the page has others.
 const MAX_FOLLOWED = 40;
 const EDGE_PX = 200;
 

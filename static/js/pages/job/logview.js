@@ -2,7 +2,7 @@
 // become markup. What leaves the window at one end is forgotten, and read again when somebody scrolls back.
 
 import { element } from "../../dom.js";
-import { bytes } from "../../words.js";
+import { sizeWords } from "../../words.js";
 
 const MAX_LINES = 2_000;
 const END_LINES = 1_000;
@@ -86,7 +86,7 @@ export class LogView {
 
   //: Says how much was left out, because it was written faster than anybody reads.
   skip(log, count) {
-    const words = `… ${bytes(count)} of ${nameOf(log)}, ${log.stream} left out here: pause to read them`;
+    const words = `… ${sizeWords(count)} of ${nameOf(log)}, ${log.stream} left out here: pause to read them`;
     if (count > 0) this.box.append(element("div", { className: "log-head" }, words));
   }
 
@@ -105,7 +105,7 @@ export class LogView {
       const known = style ? style.split(" ").filter((word) => STYLES.has(word)) : [];
       row.append(known.length ? element("span", { className: known.map((word) => `ansi-${word}`).join(" ") }, text) : text);
     }
-    if (cut) row.append(element("span", { className: "log-cut" }, ` … this line has ${bytes(cut)}: download the log to see all of it`));
+    if (cut) row.append(element("span", { className: "log-cut" }, ` … this line has ${sizeWords(cut)}: download the log to see all of it`));
     return row;
   }
 

@@ -2,6 +2,7 @@
 
 import { ask } from "../../ask.js";
 import { whileBusy } from "../../busy.js";
+import { CONSTANTS } from "../../constants.js";
 import { element } from "../../dom.js";
 import { refresh } from "../../fresh.js";
 import { say } from "../../toasts.js";
@@ -11,7 +12,7 @@ const bar = document.getElementById("bulk");
 const refused = document.getElementById("refused");
 const compare = document.getElementById("bulk-compare");
 //: Number of trainings that the pages of comparison take: a few with their curves, more as a table of differences.
-const COMPARED = { least: 2, most: 200 };
+const COMPARED = { least: CONSTANTS.comparedLeast, most: CONSTANTS.comparedMost };
 const stop = document.getElementById("bulk-stop");
 const tag = document.getElementById("bulk-tag");
 const addTag = document.getElementById("bulk-tag-add");
