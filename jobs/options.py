@@ -218,7 +218,7 @@ class Options:
         shapes_results=True,
         is_placed=True,
     )
-    #: None: the instance group's default.
+    #: Priority from 1 to MAX_PRIORITY; None: the instance group's default.
     priority: int | None = _option(
         "The priority",
         f"1 to {MAX_PRIORITY}. Twice the priority means twice the GPUs, where both want them.",
@@ -231,22 +231,22 @@ class Options:
     )
     max_seconds: int | None = _option(
         "The most seconds",
-        "From a start on it holds GPUs so long at the most; then it stops with a checkpoint and is held back, until it "
-        "is resumed. A script that saves nothing begins anew. With a limit it may start before larger ones that wait.",
+        "Longest time that it holds GPUs after each start. Then it stops with a checkpoint and is suspended until you "
+        "resume it; a script that saves nothing starts over. With a limit, it may start before larger ones that wait.",
         default=None,
         label="Time limit",
         unit="seconds",
         least=10,
-        absent="without limit.",
+        absent="no limit.",
     )
     exactness: str = _option(
         "The exactness",
-        "What a resize may change. Each step takes the same samples in either, and none is lost.",
+        "Effect of a resize on the results. In both cases, each step uses the same samples, and none is lost.",
         default=OptionColumns.Exactness.SUM,
         label="Exactness",
         choices=(
-            (OptionColumns.Exactness.SUM, "Sum: the fastest; its number of GPUs may show in the last digits"),
-            (OptionColumns.Exactness.BITWISE, "Bitwise: on any number of GPUs the same bits as on one"),
+            (OptionColumns.Exactness.SUM, "Sum: fast; the last digits may depend on the number of GPUs"),
+            (OptionColumns.Exactness.BITWISE, "Bitwise: the same bits on any number of GPUs"),
         ),
         is_launched=True,
         shapes_results=True,
@@ -256,7 +256,7 @@ class Options:
     #: Only for exactness bitwise.
     virtual_ranks: int | None = _option(
         "The number of virtual ranks",
-        "Parts that each step is computed in, for good; it can have no more GPUs than that.",
+        "Number of parts that each step is divided into. It is fixed, and limits the number of GPUs.",
         default=None,
         label="Virtual ranks",
         least=1,
@@ -269,12 +269,12 @@ class Options:
     )
     adaptive: str = _option(
         "Whether the batch may change",
-        "A script with a session may ask for a batch that adapts to the noise of its gradients. Others never do.",
+        "A script with a session may request a batch size that adapts to the noise of its gradients.",
         default=OptionColumns.Adaptive.SCRIPT,
         label="May change the batch size",
         is_of_sessions=True,
         choices=(
-            (OptionColumns.Adaptive.SCRIPT, "If its script asks for it"),
+            (OptionColumns.Adaptive.SCRIPT, "If its script requests it"),
             (OptionColumns.Adaptive.OFF, "No: each step has as many samples as at the start"),
         ),
         is_launched=True,
@@ -284,12 +284,12 @@ class Options:
     )
     autolog: str = _option(
         "Whether frameworks log by themselves",
-        "Of a script without a session, where the site has MLflow: scikit-learn, XGBoost, transformers and Lightning "
-        "log to the training's run by themselves.",
+        "For a script without a session, if the site has MLflow: scikit-learn, XGBoost, transformers and Lightning "
+        "log to the training's run automatically.",
         default=OptionColumns.Autolog.ON,
         label="Frameworks log to MLflow",
         choices=(
-            (OptionColumns.Autolog.ON, "By themselves"),
+            (OptionColumns.Autolog.ON, "Automatically"),
             (OptionColumns.Autolog.OFF, "Only what its script logs"),
         ),
         is_launched=True,
@@ -298,19 +298,19 @@ class Options:
     )
     placement: str = _option(
         "The placement",
-        "Of a script of fixed size: whether its GPUs may be on several hosts. Others move while they train.",
+        "For a fixed-size script: whether its GPUs may be on several hosts. Elastic trainings move while they train.",
         default=OptionColumns.Placement.ANY,
         label="Its GPUs",
         choices=(
-            (OptionColumns.Placement.ANY, "On as few hosts as there is room on"),
-            (OptionColumns.Placement.ONE_HOST, "All on one host: it waits until one has room"),
+            (OptionColumns.Placement.ANY, "On as few hosts as possible"),
+            (OptionColumns.Placement.ONE_HOST, "All on one host: it waits until a host has enough free GPUs"),
         ),
         title="GPUs",
         shown={"one_host": "all on one host"}.get,
     )
     effective_batch_size: int | None = _option(
         "The effective batch size",
-        "Samples per step over all GPUs, however many there are.",
+        "Samples per step over all GPUs, independent of their number.",
         default=None,
         least=1,
         absent="as the script says.",
@@ -321,7 +321,7 @@ class Options:
     )
     seed: int = _option(
         "The seed",
-        "Of the order of samples and of random numbers in steps.",
+        "Seed of the order of samples and of the random numbers in steps.",
         default=0,
         most=2**63 - 1,
         is_launched=True,
@@ -331,7 +331,7 @@ class Options:
     )
     checkpoint_seconds: int | None = _option(
         "The seconds between checkpoints",
-        "So much training is lost at most if every GPU fails at once. 0: none at all.",
+        "Longest training time that is lost if every GPU fails at once. 0: no checkpoints.",
         default=None,
         label="A checkpoint at least every",
         is_of_sessions=True,
@@ -343,7 +343,7 @@ class Options:
     )
     checkpoints_kept: int | None = _option(
         "The number of checkpoints that are kept",
-        "The newest ones stay.",
+        "Number of newest checkpoints that stay.",
         default=None,
         label="Checkpoints that are kept",
         is_of_sessions=True,
@@ -356,30 +356,30 @@ class Options:
     )
     log_pattern: str = _option(
         "The pattern of its log",
-        "Of a script without a session: a regular expression (RE2) with named groups that reads its lines, such as "
-        "step (?P<step>\\d+): loss (?P<loss>\\S+). The groups step, total_steps, epoch, total_epochs and percent say "
-        "how far it is, name and value go together, each other one is a metric.",
+        "For a script without a session: a regular expression (RE2) with named groups that parses its lines, such as "
+        "step (?P<step>\\d+): loss (?P<loss>\\S+). The groups step, total_steps, epoch, total_epochs and percent "
+        "give the progress, name and value together give a metric, and so does each other group.",
         default="",
         label="Pattern of its log",
         most_characters=500,
-        absent="lines are read in the usual ways.",
+        absent="lines are parsed with the default patterns.",
         is_desired=True,
         is_pattern=True,
     )
     requirements: str = _option(
         "The requirements",
-        "Packages beside those of the cluster, one per line, such as timm>=1.0. torch, numpy and tidepool stay as they "
-        "are.",
+        "Packages in addition to the cluster's, one per line, such as timm>=1.0. torch, numpy and tidepool cannot be "
+        "replaced.",
         default="",
         label="Requirements",
         most_characters=10_000,
         is_launched=True,
-        absent="those that the script states (PEP 723), or of a requirements.txt beside it.",
+        absent="those that the script declares (PEP 723), or those of a requirements.txt beside it.",
     )
     environment: Mapping[str, str] = _variables(
         "The environment variables",
-        "Names with values, such as WANDB_MODE = offline. Values are masked on every page, but stored as they are: "
-        "give no passwords here, a place for secrets comes later.",
+        "Names with values, such as WANDB_MODE = offline. Values are masked on every page, but stored in plain text: "
+        "do not enter passwords.",
         label="Environment variables",
     )
 

@@ -37,13 +37,13 @@ class Refusal(StrEnum):
 BUTTONS = (Verb.SUSPEND, Verb.RESUME, Verb.CANCEL)
 _WORDS = {Verb.CANCEL: "stop", Verb.CHANGE_START: "change"}
 _SENTENCES = {
-    Refusal.OVER: "It is over: there is nothing to {verb}. Clone it to train again.",
-    Refusal.CANCELLING: "It is being stopped for good.",
-    Refusal.SUSPENDED: "It is suspended already.",
+    Refusal.OVER: "The training is finished: there is nothing to {verb}. Clone it to train again.",
+    Refusal.CANCELLING: "The training is already being stopped.",
+    Refusal.SUSPENDED: "The training is already suspended.",
     Refusal.NOT_SUSPENDED: "Only a suspended training can be resumed.",
-    Refusal.STARTED: "It has started: suspend it before you change the GPUs that it starts with.",
-    Refusal.NOT_ELASTIC: "It is not elastic: it starts with all of its GPUs, and has no minimum.",
-    Refusal.NOBODY_STAYS: "None of its processes stays after another one has ended: there is nothing to {verb} for.",
+    Refusal.STARTED: "The training has started: suspend it before you change the GPUs that it starts with.",
+    Refusal.NOT_ELASTIC: "The training is not elastic: it starts with all of its GPUs, and has no minimum.",
+    Refusal.NOBODY_STAYS: "No process is left after the exit of another: there is nothing to {verb} for.",
 }
 
 

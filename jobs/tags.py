@@ -26,8 +26,8 @@ def _parsed(word: str, field: str) -> str:
     if not (is_storable(tag) and len(tag) <= _LONGEST and _TAG.fullmatch(tag)):
         raise field_error(
             field,
-            f"“{shown_text(word.strip())}” is no tag: write one word of at most {_LONGEST} letters, digits and "
-            ". : / @ + - _ that begins with a letter or digit.",
+            f"“{shown_text(word.strip())}” is not a valid tag: write one word of at most {_LONGEST} letters, digits "
+            "and . : / @ + - _ that begins with a letter or digit.",
         )
     return tag
 

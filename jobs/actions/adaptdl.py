@@ -58,9 +58,11 @@ def read_manifest(text: str) -> Manifest:
         read = yaml.safe_load(text)
     except (yaml.YAMLError, RecursionError) as error:
         place = getattr(error, "problem_mark", None)
-        raise _refused(f"It is no YAML{f' (line {place.line + 1})' if place else ''}: correct it.") from error
+        raise _refused(
+            f"The manifest is not valid YAML{f' (line {place.line + 1})' if place else ''}: correct it."
+        ) from error
     if not isinstance(read, dict) or read.get("kind") != _KIND:
-        raise _refused(f"It is no {_KIND}: send one, with `kind: {_KIND}`.")
+        raise _refused(f"The manifest is not an {_KIND}: send one, with `kind: {_KIND}`.")
     metadata, spec = _mapping(read, "metadata"), _mapping(read, "spec")
     template = _mapping(spec, "template", "spec.template")
     pod = _mapping(template, "spec", "spec.template.spec")
@@ -131,11 +133,11 @@ def _is_end_of(entry_point: str, script: str) -> bool:
 def _only_container(pod: Mapping[str, Any]) -> Mapping[str, Any]:
     containers = pod.get("containers")
     if not isinstance(containers, list) or len(containers) != 1 or not isinstance(containers[0], dict):
-        raise _refused("A training has one container here: name one in spec.template.spec.containers.")
+        raise _refused("A training needs exactly one container: name it in spec.template.spec.containers.")
     container: Mapping[str, Any] = containers[0]
     limits = _mapping(_mapping(container, "resources", "resources"), "limits", "resources.limits")
     if limits.get(_GPUS, 1) not in (0, 1, "0", "1"):
-        raise _refused(f"A replica has one GPU here: set {_GPUS} to 1, and maxReplicas to the number of GPUs.")
+        raise _refused(f"A replica has exactly one GPU: set {_GPUS} to 1, and maxReplicas to the number of GPUs.")
     return container
 
 
@@ -159,7 +161,7 @@ def _environment(container: Mapping[str, Any]) -> dict[str, str]:
     found = {}
     for each in container.get("env") or []:
         if not isinstance(each, dict) or "name" not in each or "value" not in each:
-            raise _refused("Each variable of env has a name and a value: others, such as valueFrom, are not read here.")
+            raise _refused("Each variable of env has a name and a value: others, such as valueFrom, are not supported.")
         found[str(each["name"])] = str(each["value"])
     return found
 

@@ -40,11 +40,11 @@ def change_kept(checkpoint: Checkpoint, kept: bool, actor: str) -> Checkpoint | 
 def _refuse_weights_of_a_version(checkpoint: Checkpoint) -> None:
     made = TrainedVersion.objects.filter(checkpoint=checkpoint).select_related("version__model").first()
     if made is not None:
-        raise Conflict(f"It stays: its weights are those of {made.version}.")
+        raise Conflict(f"The checkpoint stays: {made.version} uses its weights.")
 
 
 def _refuse(checkpoint: Checkpoint) -> None:
     if checkpoint.problem:
-        raise Conflict(f"It cannot be used ({checkpoint.problem}): keep another one.")
+        raise Conflict(f"The checkpoint cannot be used ({checkpoint.problem}): keep another one.")
     if Checkpoint.objects.filter(job=checkpoint.job_id, kept=True).count() >= MOST_KEPT:
-        raise Conflict(f"{MOST_KEPT} checkpoints of this training are kept already: let one of them go first.")
+        raise Conflict(f"{MOST_KEPT} checkpoints of this training are kept already: stop keeping one of them first.")

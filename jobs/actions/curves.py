@@ -42,7 +42,7 @@ def change_log_pattern(job_id: int, pattern: str, actor: str) -> Job:
         job = lock_job(job_id)
         before, is_over = job.log_pattern, job.state in TERMINAL
         if is_over and steps is None:
-            raise Conflict("The training has just ended: give the pattern once more, and its log is read again.")
+            raise Conflict("The training has just ended: submit the pattern again, and its log is parsed again.")
         job = store_read_again(job_id, pattern, steps or ()) if is_over else set_log_pattern(job_id, pattern)
         if actor != job.owner.get_username() and pattern != before:
             values = ({"log_pattern": before}, {"log_pattern": pattern})
@@ -85,6 +85,6 @@ def _last(lines: list[str]) -> Iterable[str]:
 def _check(job: Job, pattern: str) -> None:
     problems = Problems()
     if job.elastic:
-        raise Conflict("Its script has a session, which reports its metrics: there is nothing to read in its log.")
+        raise Conflict("The script has a session, which reports its metrics: its log is not parsed.")
     check_pattern(problems, "pattern", pattern)
     problems.raise_if_any()

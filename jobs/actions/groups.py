@@ -59,29 +59,29 @@ PRESETS: Final = (
         "elastic-fair-share",
         "Elastic distributed training: fair share with preemption",
         "Trainings share the GPUs in proportion to their priorities, and shrink and grow live as others come and go. "
-        "Nobody is stopped for another one.",
+        "No training is stopped for another.",
         {"policy": "fairshare", "preemption": True},
         ("dli-sig-template-2-2-0", "dli-sig-template-2-3-3", "wmla-ig-edt-template-2.3.3"),
     ),
     Preset(
         "priority",
         "Priority with preemption",
-        "Who has the higher priority gets all that it asks for. Others shrink for it, or stop with a checkpoint and "
-        "continue later; none before it has run for five minutes.",
+        "The training with the higher priority gets all GPUs that it asks for. Others shrink for it, or stop with a "
+        "checkpoint and resume later, but not before they have run for five minutes.",
         {"policy": "priority", "preemption": True, "minimum_run_seconds": 300},
     ),
     Preset(
         "first-come",
         "First come, first served",
-        "Who came first gets all that it asks for; others wait until it is done. Nothing is taken from a training "
-        "that runs.",
+        "The training that was submitted first gets all GPUs that it asks for; others wait until it is done. Running "
+        "trainings keep their GPUs.",
         {"policy": "fifo", "preemption": False},
     ),
     Preset(
         "goodput",
-        "Goodput: GPUs to who makes most of them",
-        "Each training is measured while it runs, and gets GPUs where they speed up the work of all most. One with "
-        "little left to do comes sooner to its end; nobody is stopped for another one.",
+        "Goodput: GPUs where they speed up training most",
+        "Each training is measured while it runs, and GPUs go where they speed up the work of all most. A training "
+        "with little work left ends sooner; no training is stopped for another.",
         {"policy": "goodput", "preemption": True},
     ),
 )  # fmt: skip
@@ -139,7 +139,7 @@ def create_instance_group(spec: InstanceGroupSpec, actor: User | str, *, start: 
                 template = preset.name if preset else ""
                 group = InstanceGroup.objects.create(name=name, state=state, template=template, **columns)
         except IntegrityError:
-            sentence = f"There is an instance group “{name}” already: take another name."
+            sentence = f"There is already an instance group “{name}”: choose another name."
             raise Conflict(sentence, code="name_taken", fields={"name": [sentence]}) from None
         for link, users in links.items():
             getattr(group, link).set(users)
@@ -197,7 +197,7 @@ def check_change(
     if revision is not None and revision != group.revision:
         raise Conflict(
             f"{group.name} has been changed since you opened this form. Your entries are still here: compare them with "
-            "what holds now, and save again.",
+            "the current values, and save again.",
             code="stale_group",
         )
     problems = Problems()
@@ -263,7 +263,7 @@ def delete_instance_group(group_id: int, actor: User) -> InstanceGroup:
     group = _lock(group_id)
     if count := group.jobs.count():
         raise Conflict(
-            f"{group.name} has {trainings(count)}, over or not, and stays for their record: stop it instead.",
+            f"{group.name} has {trainings(count)}, running or finished, and stays for their record: stop it instead.",
             code="in_use",
         )
     audit(actor, "deleted", **_about(group), before=terms_of(group))
@@ -312,7 +312,7 @@ def _checked(problems: Problems, term: Term, value: Any) -> Any:
     match column:
         case models.BooleanField():
             if not isinstance(value, bool):
-                problems.add(term.column, "It is true or false.")
+                problems.add(term.column, "The value must be true or false.")
         case models.IntegerField():
             is_number = isinstance(value, int) and not isinstance(value, bool) and term.least <= value <= term.most
             if not is_number and not (column.null and value is None):
@@ -355,14 +355,14 @@ def _check_priorities(problems: Problems, terms: Mapping[str, Any]) -> None:
 
 def _check_weight(problems: Problems, terms: Mapping[str, Any]) -> None:
     if terms["weight"] == 0 and terms["quota"] is None:
-        problems.add("weight", "With weight 0 a group lives on its quota alone: give it a quota, or a weight.")
+        problems.add("weight", "With weight 0, a group uses its quota only: set a quota or a weight.")
 
 
 def _found_resource_group(problems: Problems, reference: Any) -> ResourceGroup | None:
     is_reference = isinstance(reference, int | str) and not isinstance(reference, bool)
     group = find_resource_group(reference) if is_reference else None
     if group is None or group.kind != ResourceGroup.Kind.GPU:
-        problems.add("resource_group", "There is no resource group of GPUs with this name: pick one of the list.")
+        problems.add("resource_group", "There is no resource group of GPUs with this name: choose one from the list.")
         return None
     return group
 
@@ -377,5 +377,5 @@ def _found_users(problems: Problems, column: str, names: Any) -> list[User]:
     users = {user.get_username(): user for user in User.objects.filter(username__in=storable)}
     for name in wanted:
         if name not in users:
-            problems.add(column, f"There is no user {name[:80]!a}: look at the spelling.")
+            problems.add(column, f"There is no user {name[:80]!a}: check the spelling.")
     return list(users.values())

@@ -50,7 +50,7 @@ def _earlier(owner: User, key: str, digest: str) -> Job | None:
     if row is None:
         return None
     if row.digest != digest:
-        raise Conflict(f"This {HEADER} was sent with another request: take a new one for each.", code="key_used")
+        raise Conflict(f"This {HEADER} was sent with another request: use a new one for each request.", code="key_used")
     return Job.objects.select_related("owner", "model__model", "dataset__dataset", "instance_group", "run").get(
         pk=row.job_id
     )

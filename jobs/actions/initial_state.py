@@ -74,11 +74,11 @@ def find_beginning(
         return None
     field = "checkpoint" if weights is None else "initial_weights"
     if checkpoint is not None and weights is not None:
-        problems.add("initial_weights", "Continue a checkpoint, or start from weights: not both.")
+        problems.add("initial_weights", "Resume from a checkpoint or start from weights, not both.")
         return None
     if model is not None and model.engine == RegisteredModelVersion.Engine.FIXED:
         problems.add(
-            field, f"{model.model.name} is a fixed-size script, which loads nothing by itself: leave this out."
+            field, f"{model.model.name} is a fixed-size script, which cannot load an initial state: leave this out."
         )
         return None
     if checkpoint is not None:
@@ -137,7 +137,7 @@ def bring(beginning: Beginning, folder: Path) -> None:
             link_file(top, name, folder / INITIAL / ("weights.safetensors" if is_safe else "weights.pth"))
     except OSError as error:
         field = "checkpoint" if beginning.kind == Job.StartsFrom.CHECKPOINT else "initial_weights"
-        sentence = f"Its files cannot be taken over ({error.strerror or error}): pick another one."
+        sentence = f"The files cannot be linked ({error.strerror or error}): choose another one."
         raise InvalidSubmission({field: [sentence]}) from error
 
 
@@ -180,9 +180,9 @@ def _problem_of(upload: Upload) -> str:
             with safe_open(path, framework="numpy"):
                 return ""
         except (SafetensorError, OSError):
-            return f"{upload.name} is no safetensors file: save it again and upload that."
+            return f"{upload.name} is not a valid safetensors file: save it again and upload the new file."
     if not name.endswith(WEIGHTS_SUFFIXES):
-        return f"{upload.name} is no file of weights: upload one of {', '.join(WEIGHTS_SUFFIXES)}."
+        return f"{upload.name} is not a file of weights: upload one of {', '.join(WEIGHTS_SUFFIXES)}."
     try:
         with zipfile.ZipFile(path) as archive:
             is_saved = any(Path(entry).name == "data.pkl" for entry in archive.namelist())
@@ -190,7 +190,9 @@ def _problem_of(upload: Upload) -> str:
         is_saved = False
     if is_saved:
         return ""
-    return f"{upload.name} is no file of torch.save: save the model's state_dict() with it and upload that."
+    return (
+        f"{upload.name} was not written by torch.save: save the model's state_dict() with it and upload the new file."
+    )
 
 
 def _of_checkpoint(checkpoint: Checkpoint, kind: Job.StartsFrom, *, job: Job | None = None) -> Beginning:

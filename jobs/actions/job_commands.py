@@ -248,7 +248,9 @@ def check_undo(job: Job, seqs: Iterable[int], told: Sequence[JobEvent]) -> Check
         later = [other for other in changes.values() if other.seq > seq and other.detail["field"] == column]
         if later or getattr(job, column) != event.detail["new"]:
             by = f" by {later[-1].actor}" if later else ""
-            raise StaleJob(f"It has been changed again since{by}, to {getattr(job, column)}: change it by hand.")
+            raise StaleJob(
+                f"The value has been changed again{by}, to {getattr(job, column)}: edit it instead of undoing."
+            )
         undone[column] = event
     wanted = JobChange(**{column: event.detail["old"] or 0 for column, event in undone.items()})
     return CheckedChange(job, check_change(job, wanted), {column: event.seq for column, event in undone.items()})

@@ -30,7 +30,7 @@ def make_version(checkpoint: Checkpoint, user: User, name: str = "") -> TrainedV
     name = name or usual_name(job, user)
     made = TrainedVersion.objects.filter(checkpoint=checkpoint, version__model__name=name).first()
     if made is not None:
-        raise Conflict(f"It is {made.version} already.")
+        raise Conflict(f"The checkpoint is already {made.version}.")
     trained, known = job.model, RegisteredModel.objects.filter(name=name).first()
     registration = ModelRegistration(
         name=name,

@@ -26,10 +26,7 @@ def write_note(job_id: int, text: str, actor: str, *, after: int | None = None) 
     newest = Note.objects.filter(job=job).first()
     number, before = (newest.number, newest.text) if newest else (0, "")
     if newest is not None and after is not None and after != number:
-        sentence = (
-            f"{newest.author} has written another text meanwhile, number {number}: put yours together with it, then "
-            "save that."
-        )
+        sentence = f"{newest.author} has saved version {number} meanwhile: merge your text with it, then save again."
         raise Conflict(sentence, code="newer_note", fields={"text": [sentence]})
     if text == before:
         return newest
@@ -43,4 +40,4 @@ def _check(text: str) -> None:
         sentence = f"The note has {len(text):,} characters: write at most {MAX_NOTE:,}."
         raise field_error("text", sentence)
     if not is_storable(text):
-        raise field_error("text", "The note has characters that cannot be stored (NUL): leave them out.")
+        raise field_error("text", "The note contains characters that cannot be stored (NUL): remove them.")

@@ -24,7 +24,7 @@ def find_requirements(problems: Problems, given: object, folder: Path, entry_poi
     """Return one requirement per line: the given ones, or the script's (PEP 723), or those of a `requirements.txt`."""
     try:
         if not isinstance(given, str):
-            raise RequirementsError("Give the requirements as a text, one per line, such as timm>=1.0.")
+            raise RequirementsError("Give the requirements as text, one per line, such as timm>=1.0.")
         lines = checked(given) if given.strip() else _of_folder(folder, entry_point)
         if conflict := conflict_with(lines, installed()):
             raise RequirementsError(conflict)

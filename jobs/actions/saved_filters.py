@@ -22,20 +22,20 @@ def save_filter(user: User, name: str, parameters: Mapping[str, str]) -> SavedFi
     name = checked_name(name, limit=_MAX_NAME_LENGTH)
     address = JobFilter(parameters).address
     if not address:
-        raise field_error("parameters", "This filter leaves nothing out: set one before you save it.")
+        raise field_error("parameters", "The filter is empty: set a condition before you save it.")
     if len(address) > _MAX_PARAMETERS:
-        raise field_error("parameters", "This filter is too long to be saved: use shorter words.")
+        raise field_error("parameters", "The filter is too long to be saved: use shorter words.")
     try:
         with transaction.atomic():
             return SavedFilter.objects.create(owner=user, name=name, parameters=address)
     except IntegrityError:
-        sentence = f"You have a filter of the name “{name}” already: take another name, or forget that one."
+        sentence = f"You already have a filter “{name}”: choose another name, or delete that filter."
         raise Conflict(sentence, fields={"name": [sentence]}) from None
 
 
 def forget_filter(user: User, filter_id: int) -> None:
     if not SavedFilter.objects.filter(owner=user, pk=filter_id).delete()[0]:
-        raise NotFound("You have no such filter: look it up in the list of jobs.")
+        raise NotFound("You have no such filter: see the list of jobs.")
 
 
 def choose_columns(user: User, text: str) -> tuple[str, ...]:
@@ -46,7 +46,7 @@ def choose_columns(user: User, text: str) -> tuple[str, ...]:
         raise field_error("columns", str(error)) from None
     kept = ",".join(columns)
     if len(kept) > _MAX_PARAMETERS:
-        raise field_error("columns", "These columns have names too long to be kept: choose fewer.")
+        raise field_error("columns", "The names of these columns are too long to be saved: choose fewer columns.")
     if kept:
         ChosenColumns.objects.update_or_create(owner=user, defaults={"columns": kept})
     else:

@@ -65,11 +65,11 @@ class Submission(Options):
 
     name: str
     model: int | str | RegisteredModelVersion
-    #: None: the only group that the owner may submit to.
+    #: Instance group by id or name; None: the only group that the owner may submit to.
     instance_group: int | str | None = None
     #: Version number of the named model; None: the newest.
     model_version: int | None = None
-    #: None: the script reads no dataset.
+    #: Dataset by id or name; None: the script reads no dataset.
     dataset: int | str | DatasetVersion | None = None
     #: Parameters that override the model's; each reaches the script as `--name value`.
     parameters: Mapping[str, Any] = field(default_factory=dict)
@@ -133,7 +133,7 @@ def clone(
 def check_clone(job: Job, owner: User, given: Submission | None = None, *, begins_again: bool = True) -> Checked:
     """Check a clone. Raises like `clone`."""
     if validation_of(job) is not None:
-        raise Conflict("This run has validated a training: validate that one again, on its page.")
+        raise Conflict("This run validates a training: validate that training again, on its page.")
     given = given or repeated(job)
     same_data = job.dataset if given.dataset == (job.dataset_name or None) else None
     return _check_again(job, given, owner, dataset=same_data, beginning=beginning_again(job) if begins_again else None)

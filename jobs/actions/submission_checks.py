@@ -244,7 +244,7 @@ def check_exactness(problems: Problems, given: Options, model: RegisteredModelVe
                 "virtual_ranks", "Only the exactness 'bitwise' has virtual ranks: choose it, or leave this out."
             )
     elif model is not None and model.engine in (_FIXED, _SINGLE):
-        problems.add("exactness", f"{model.model.name} is not elastic and adds up as its script does: choose 'sum'.")
+        problems.add("exactness", f"{model.model.name} is not elastic; its script decides how to add: choose 'sum'.")
     elif parts is not None and check_option(problems, "virtual_ranks", parts):
         _check_enough_parts(problems, "virtual_ranks", parts, given.max_slots)
 
@@ -281,7 +281,9 @@ def check_placement(
     if not given.on_one_host:
         return
     if model is not None and model.engine not in (_FIXED, _SINGLE):
-        problems.add("placement", f"{model.model.name} is elastic and moves while it trains: choose 'any'.")
+        problems.add(
+            "placement", f"{model.model.name} is elastic and moves between hosts while it trains: choose 'any'."
+        )
     elif group is not None and _is_integer(max_slots):
         there = largest_host(group.resource_group)
         if there < max_slots <= capacity(group.resource_group):
@@ -378,7 +380,7 @@ def _check_variables(problems: Problems, field: str, variables: Any) -> bool:
         problems.add(field, f"Give at most {_MAX_VARIABLES} variables, not {len(variables)}.")
     for name, value in variables.items():
         if not isinstance(name, str) or not _VARIABLE.fullmatch(name):
-            problems.add(field, f"{_shown(name)} is no name of a variable: use letters, digits and '_'.")
+            problems.add(field, f"{_shown(name)} is not a valid variable name: use letters, digits and '_'.")
         elif name == "CUDA_VISIBLE_DEVICES" and value == "":
             continue  # hides the job's GPUs from the script
         elif is_own_variable(name):
@@ -396,7 +398,9 @@ def check_arguments(problems: Problems, arguments: Sequence[Any], model: Registe
             "arguments", f"Give at most {_MAX_ARGUMENTS} arguments, with {_MAX_ARGUMENTS_TEXT} characters in all."
         )
     elif not all(map(is_storable, arguments)):
-        problems.add("arguments", "An argument has a NUL or half a character: no process can be given that.")
+        problems.add(
+            "arguments", "An argument contains a NUL or an incomplete character, which cannot be passed to a process."
+        )
     elif model is not None:
         for sentence in model.declared.unknown_words(arguments, {*model.parameters, *model.folder_arguments}):
             problems.add("arguments", sentence)

@@ -29,7 +29,7 @@ class NewTraining:
     """The properties of a training that its duration depends on."""
 
     model: int
-    #: None: no dataset.
+    #: Number of the dataset; None: no dataset.
     dataset: int | None
     #: Parameters of the training, including its model's.
     parameters: Mapping[str, Any]

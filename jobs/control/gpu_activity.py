@@ -33,7 +33,7 @@ class Reading:
     #: Time of this reading and of the one before, in milliseconds.
     at: int
     before: int | None
-    #: None: the GPU does not report its utilization, or there is no GPU.
+    #: Whether the GPU is busy; None: it does not report its utilization, or there is no GPU.
     is_busy: bool | None
     #: Claim that holds the GPU, and the time of the claim; None: the GPU is free.
     claim: int | None

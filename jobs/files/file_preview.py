@@ -35,7 +35,7 @@ class FilePreview:
     is_picture: bool = False
     #: Rows of a table, beginning with its head; [] for other files.
     rows: list[list[str]] = field(default_factory=list)
-    #: None: not a text file.
+    #: Beginning of the text; None: not a text file.
     text: str | None = None
     is_cut: bool = False
 
@@ -61,7 +61,7 @@ def open_picture(job: Job, path: str) -> tuple[IO[bytes], str]:
     kind = _picture_type(stream)
     if kind is None or os.fstat(stream.fileno()).st_size > _MAX_PICTURE_BYTES:
         stream.close()
-        raise NotFound("This file is no picture that can be shown: download it.")
+        raise NotFound("This file is not a picture that can be shown: download it.")
     return stream, kind
 
 

@@ -1,4 +1,4 @@
-"""Validations: the checkpoints that may be measured, and the results that a run wrote, as they are shown."""
+"""Validations: jobs whose weights can be evaluated, and the results that a validation run wrote."""
 
 import json
 import logging
@@ -20,7 +20,7 @@ __all__ = ["ClassScore", "class_scores", "keep_result", "parsed_result", "valida
 
 logger = logging.getLogger(__name__)
 
-#: `tidepool.torch.rank.validation` writes it; a matrix of 100 classes needs much less.
+#: File that `tidepool.torch.rank.validation` writes, and its largest size: 100 classes need much less.
 _RESULT_FILE = "validation.json"
 _MAX_RESULT_BYTES = 1024**2
 
@@ -31,7 +31,7 @@ class _Result(msgspec.Struct):
     split: Literal["validation", "testing", "held-out"]
     samples: _Count
     loss: Annotated[float, Meta(ge=-1e300, le=1e300)] | None = None
-    #: In percent.
+    #: Top-1 accuracy in percent.
     accuracy: Annotated[float, Meta(ge=0, le=100)] | None = None
     confusion: Annotated[list[list[_Count]], Meta(min_length=1, max_length=100)] | None = None
 
@@ -40,50 +40,50 @@ class _Result(msgspec.Struct):
 class ClassScore:
     label: int
     samples: int
-    recall: Annotated[float | None, "Percent of its samples that were found."]
-    precision: Annotated[float | None, "Percent of such answers that were right."]
+    recall: Annotated[float | None, "Percent of the class's samples that were classified correctly."]
+    precision: Annotated[float | None, "Percent of the predictions of this class that were right."]
 
 
 def validation_of(job: Job) -> Validation | None:
-    """The validation that the job measures; None: it trains."""
+    """Return the job's validation if the job is a validation run; None for a training."""
     validation: Validation | None = getattr(job, "validation", None)
     return validation
 
 
 def why_not_validated(job: Job) -> str:
-    """Why this job's weights cannot be measured, and what to add; "": they can. It reads the submitted code."""
+    """Return why this job's weights cannot be evaluated; "" if they can. Reads the submitted code."""
     if validation_of(job) is not None:
         return "This run has validated a training and left no weights: validate that training again."
     if job.finished_at is None:
-        return "It still trains: validate it once it is over, or stop it first."
+        return "The training is still running: validate it after its end, or stop it first."
     if job.model.engine == RegisteredModelVersion.Engine.FIXED:
-        return "It was trained by a fixed-size script, which Tidepool cannot ask: only a Session or a FabricModel can."
+        return "Tidepool cannot evaluate a fixed-size script: use a Session or a FabricModel."
     facts = inspect_code(job_folder(job).code, job.model.entry_point)
     if facts.can_validate:
         return ""
     if facts.elastic:
         return (
-            "Its script does not say what to measure it on: add session.validate_on(dataset, loss) before "
+            "Its script does not name held-out data: add session.validate_on(dataset, loss) before "
             "session.epochs, register a new version of the model, and train it again."
         )
     return "Only scripts with a tidepool Session or a FabricModel can be validated: runtime/README.md shows both."
 
 
 def keep_result(job: Job) -> None:
-    """Store what a run that validated has written down; nothing of it is trusted."""
+    """Store the result that a validation run wrote, after checking it."""
     validation = validation_of(job)
     if validation is None:
         return
     try:
         result = parsed_result(json.loads(_written(job_folder(job).attempt(job.run.attempt) / _RESULT_FILE)))
     except (ValueError, RecursionError) as error:
-        logger.warning("job=%s left no result of its validation that can be used: %s", job.pk, error)
+        logger.warning("job=%s dropped an invalid validation result: %s", job.pk, error)
         return
     Validation.objects.filter(pk=validation.pk).update(result=result)
 
 
 def parsed_result(written: Any) -> dict[str, Any]:
-    """{"split", "samples", "loss", "accuracy", "confusion"}; raises ValueError for anything else."""
+    """Return {"split", "samples", "loss", "accuracy", "confusion"}. Raises ValueError for anything else."""
     result = msgspec.convert(written, _Result)
     matrix = result.confusion or []
     if any(len(row) != len(matrix) for row in matrix):
@@ -92,7 +92,7 @@ def parsed_result(written: Any) -> dict[str, Any]:
 
 
 def class_scores(confusion: list[list[int]]) -> list[ClassScore]:
-    """Return scores by class: how many samples it has, how many were found, how many of the answers were right."""
+    """Return the number of samples, the recall and the precision of each class."""
     answered = [sum(column) for column in zip(*confusion, strict=True)]
     return [
         ClassScore(label, sum(row), _share(row[label], sum(row)), _share(row[label], answered[label]))

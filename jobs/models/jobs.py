@@ -141,7 +141,7 @@ class Job(OptionColumns):
     # The foreign keys have no indexes of their own: see `Meta.indexes`.
     owner = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="jobs", db_index=False)
     model = models.ForeignKey(RegisteredModelVersion, on_delete=models.PROTECT, related_name="jobs", db_index=False)
-    #: None: the script reads no dataset.
+    #: Version of the dataset; None: the script reads no dataset.
     dataset = models.ForeignKey(
         DatasetVersion, null=True, blank=True, on_delete=models.PROTECT, related_name="jobs", db_index=False
     )

@@ -13,9 +13,9 @@ class QueuedJob(NamedTuple):
     """A waiting job, with the bounds of its start as Unix seconds, assuming that no further jobs are submitted."""
 
     job: int
-    #: None: the start cannot be predicted.
+    #: Earliest start; None: it cannot be predicted.
     earliest: int | None
-    #: None: the latest start has no known bound.
+    #: Latest start; None: it has no known bound.
     latest: int | None
 
 

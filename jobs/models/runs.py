@@ -222,7 +222,7 @@ class MetricPoint(models.Model):
     name = models.CharField(max_length=64)
     step = models.PositiveBigIntegerField()
     epoch = models.PositiveIntegerField()
-    #: None: not a number; charts show a gap.
+    #: Value after the step; None: not a number, shown as a gap.
     value = models.FloatField(null=True)
     at = models.DateTimeField()
 

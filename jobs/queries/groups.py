@@ -36,9 +36,9 @@ __all__ = [
 
 _MOST_JOBS = 20
 _WHY_NOT = {
-    Host.State.DRAINING: "It drains: trainings on it end or move off, and nothing new starts there.",
-    Host.State.LOST: "It has not been heard of for a while: look at its executor.",
-    Host.State.OFFLINE: "It is not there: start its executor.",
+    Host.State.DRAINING: "The host is draining: its trainings end or move off, and no new ones start there.",
+    Host.State.LOST: "The host has stopped reporting: check its executor.",
+    Host.State.OFFLINE: "The host is offline: start its executor.",
 }
 
 
@@ -196,7 +196,9 @@ def _deployed_on(resource_group: ResourceGroup, hosts: Iterable[Host]) -> Deploy
     for host in there:
         slots = offer.slots_of(host)
         if offer.takes(host) and (is_static or slots):
-            why_not = _WHY_NOT.get(Host.State(host.state), "" if slots else "It offers no GPU to the resource group.")
+            why_not = _WHY_NOT.get(
+                Host.State(host.state), "" if slots else "The host offers no GPU to the resource group."
+            )
             found.append(HostReadiness(host.name, str(host.state), slots, why_not))
     return Deployment(tuple(found))
 

@@ -67,7 +67,7 @@ def parse_columns(text: str) -> tuple[str, ...]:
         kind, _, name = key.partition(":")
         if key not in FACTS and not (kind in OF_ONE and 0 < len(name) <= _LONGEST):
             raise ValueError(
-                f"The list has no column “{key[:80]}”: take any of {', '.join(FACTS)}, metric:NAME and parameter:NAME."
+                f"The list has no column “{key[:80]}”: use any of {', '.join(FACTS)}, metric:NAME and parameter:NAME."
             )
     if len(keys) > _MOST:
         raise ValueError(f"Choose at most {_MOST} columns, not {len(keys)}.")

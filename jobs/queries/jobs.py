@@ -125,7 +125,7 @@ def validation_problem(validation: Validation) -> str | None:
     if validation.result or job.state not in TERMINAL:
         return None
     if job.state == JobState.SUCCEEDED:
-        return "The run ended well and left no result that can be read: its script ended before session.epochs."
+        return "The run succeeded without a valid result: its script ended before session.epochs."
     return job.error.get("message") or job.reason_text
 
 

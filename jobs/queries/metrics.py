@@ -20,7 +20,7 @@ MAX_POINTS = 600
 
 class Sample(NamedTuple):
     step: int
-    #: None: not a number; charts show a gap.
+    #: Value after the step; None: not a number, shown as a gap.
     value: float | None
     at: datetime | None = None
     epoch: int = 0

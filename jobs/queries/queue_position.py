@@ -28,7 +28,7 @@ class QueuePlace:
     of: int
     #: Time of reading, to which `start` is relative.
     at: datetime
-    #: None: the start cannot be predicted.
+    #: Expected start; None: it cannot be predicted.
     start: Span | None
 
 

@@ -218,7 +218,7 @@ def test_a_priority_that_many_were_given_is_taken_back(page: Page, scene: Scene)
     expect(page.get_by_text("1 training has its former priority again.")).to_be_visible()
     expect(page.locator("#refused")).to_contain_text("1 training not changed back:")
     expect(page.locator("#refused")).to_contain_text(
-        "“T2 digits-cnn”: It has been changed again since by carol, to 100: change it by hand."
+        "“T2 digits-cnn”: The value has been changed again by carol, to 100: edit it instead of undoing."
     )
     for job, priority in ((scene.first, "5000"), (scene.second, "100")):
         expect(page.locator(f'tr[data-job="{job.pk}"] [data-field=priority]')).to_have_text(priority)

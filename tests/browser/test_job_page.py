@@ -91,7 +91,8 @@ def test_what_is_not_possible_says_why_and_does_nothing(page: Page, scene: Scene
         button = page.get_by_role("button", name=name)
         expect(button).to_be_disabled()
         expect(button).to_have_attribute(
-            "title", f"It is over: there is nothing to {name.split()[0].lower()}. Clone it to train again."
+            "title",
+            f"The training is finished: there is nothing to {name.split()[0].lower()}. Clone it to train again.",
         )
         button.dispatch_event("click")
     expect(page.get_by_role("dialog")).to_have_count(0)

@@ -152,5 +152,5 @@ def test_what_was_changed_again_meanwhile_stays(page: Page, scene: Scene) -> Non
     other.get_by_role("button", name="Save changes").click()
     other.locator("[data-notice]").wait_for()
     undo.click()
-    expect(page.get_by_role("alert").first).to_contain_text("changed again since by alice, to 2")
+    expect(page.get_by_role("alert").first).to_contain_text("changed again by alice, to 2")
     expect(page.get_by_label("At most")).to_have_value("2")

@@ -14,13 +14,13 @@ from workers.models import JoinToken
 
 class Command(BaseCommand):
     help = (
-        "Queue every job that the backup saw running, continue above what the folders know, and withdraw what may have "
-        "been withdrawn since: sessions and join tokens."
+        "Queue every job that was running in the backup, raise numbers above those in the job folders, and revoke what "
+        "may have been revoked since the backup: sessions and join tokens."
     )
 
     def handle(self, *args: Any, **options: Any) -> None:
         if SchedulerLease.objects.filter(expires_at__gt=timezone.now()).exists():
-            raise CommandError("A scheduler leads: stop web, scheduler, control and background first.")
+            raise CommandError("A scheduler is running: stop web, scheduler, control and background first.")
         queued = requeue_interrupted()
         caught_up = catch_up_with_folders()
         sessions, _ = Session.objects.all().delete()

@@ -32,7 +32,7 @@ class WordsField(forms.CharField):
         try:
             return shlex.split(super().clean(value))
         except ValueError as error:
-            raise ValidationError(f"These are no words of a shell ({error}): close the quotation.") from error
+            raise ValidationError(f"These arguments cannot be parsed ({error}): close the quotation.") from error
 
 
 class TagsField(forms.CharField):
@@ -50,29 +50,29 @@ class VariablesField(ParametersField):
 class TrainForm(forms.Form):
     model = forms.ModelChoiceField(RegisteredModel.objects.none(), empty_label="Pick a model")
     dataset = forms.ModelChoiceField(
-        Dataset.objects.order_by("name"), required=False, empty_label="None: its script reads none"
+        Dataset.objects.order_by("name"), required=False, empty_label="No dataset: the script reads none"
     )
     name = forms.CharField(label="Name of the training", max_length=1000, help_text="Shown in lists and charts.")
     instance_group = forms.ModelChoiceField(
-        InstanceGroup.objects.none(), empty_label=None, help_text="Whose GPUs it uses and which policy divides them."
+        InstanceGroup.objects.none(), empty_label=None, help_text="Its GPUs and its policy apply to the training."
     )
     parameters = ParametersField(
         label="Other parameters",
         required=False,
-        help_text="One per line, such as epochs = 5: for what has no field of its own.",
+        help_text="One per line, such as epochs = 5, for parameters without a field.",
     )
     arguments = WordsField(
-        label="Other arguments", required=False, max_length=65_536, help_text="Behind these, as on a command line.",
+        label="Other arguments", required=False, max_length=65_536, help_text="Passed after the parameters.",
         widget=forms.TextInput(attrs={"spellcheck": "false", "autocomplete": "off", "class": "font-monospace"}),
     )  # fmt: skip
     tags = TagsField(
-        required=False, max_length=1000, help_text="Words with blanks between them, by which the list of jobs filters.",
+        required=False, max_length=1000, help_text="Words separated by spaces, for filtering the list of jobs.",
         widget=forms.TextInput(attrs={"spellcheck": "false", "autocomplete": "off", "list": "known-tags"}),
     )  # fmt: skip
     start_from = forms.ChoiceField(
         required=False,
         label="Start from",
-        help_text="Weights begin at step 0 with a fresh optimizer. A checkpoint is continued with all that it holds.",
+        help_text="Weights start at step 0 with a fresh optimizer. A checkpoint resumes with its whole state.",
     )
     #: Number of the cloned training.
     clone = forms.IntegerField(required=False, widget=forms.HiddenInput)
@@ -91,7 +91,7 @@ class TrainForm(forms.Form):
         self._version = versions.get(self.data.get("model", ""))
         start_from = self.fields["start_from"]
         assert isinstance(start_from, forms.ChoiceField)
-        start_from.choices = [("", "Nothing: it learns everything itself"), *beginnings]
+        start_from.choices = [("", "From scratch"), *beginnings]
         model, field = self.fields["model"], self.fields["instance_group"]
         assert isinstance(model, forms.ModelChoiceField)
         model.queryset = RegisteredModel.objects.filter(pk__in=versions).order_by("name")
@@ -134,7 +134,7 @@ class TrainForm(forms.Form):
             self.add_error("parameters", sentence)
         others = cleaned.get("parameters", {})
         for name in sorted(others.keys() & given.keys()):
-            self.add_error("parameters", f"{name} has a field of its own above: change it there.")
+            self.add_error("parameters", f"{name} has a separate field above: change it there.")
         cleaned["parameters"] = {**given, **others}
         if self._version is not None and self._version.engine == _SINGLE:
             cleaned["max_slots"] = 1  # the page shows no field for it
@@ -168,7 +168,7 @@ class ChangeForm(forms.Form):
     max_seconds = forms.IntegerField(
         label=OPTIONS["max_seconds"].label,
         required=False,
-        help_text="From each start, the present one too. Empty: without limit.",
+        help_text="Seconds from each start, including the current one. Empty: no limit.",
     )
 
     def clean_max_seconds(self) -> int | None:

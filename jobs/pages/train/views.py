@@ -54,10 +54,10 @@ _MOST_TAGS = 200
 _AGAIN = "again"
 
 _SHARING = {
-    InstanceGroup.Policy.FIFO: "Who came first gets GPUs first.",
-    InstanceGroup.Policy.PRIORITY: "Who has the higher priority gets GPUs first.",
+    InstanceGroup.Policy.FIFO: "The training that was submitted first gets GPUs first.",
+    InstanceGroup.Policy.PRIORITY: "The training with the higher priority gets GPUs first.",
     InstanceGroup.Policy.FAIRSHARE: "Trainings share the GPUs in proportion to their priorities.",
-    InstanceGroup.Policy.GOODPUT: "GPUs go to the trainings that make most of them.",
+    InstanceGroup.Policy.GOODPUT: "GPUs go to the trainings that they speed up most.",
 }
 
 
@@ -157,7 +157,7 @@ def _opened(request: HttpRequest, values: QueryDict) -> _Opened:
 def _train_form(request: HttpRequest, data: Any, opened: _Opened, **values: Any) -> TrainForm:
     offered = beginnings(login_user(request))
     if opened.clone is not None and opened.clone.starts_from != Job.StartsFrom.NOTHING:
-        offered = [("The training that is cloned", [(_AGAIN, "What that one began with")]), *offered]
+        offered = [("The training that is cloned", [(_AGAIN, "Its initial state")]), *offered]
     return TrainForm(data, groups=opened.groups, beginnings=offered, versions=opened.versions, **values)
 
 
@@ -271,7 +271,7 @@ def beginnings(user: User) -> list[tuple[str, list[tuple[str, str]]]]:
     """Return groups of choices to start from: uploaded files, and results of earlier trainings."""
     has_checkpoint = Exists(Checkpoint.objects.filter(job=OuterRef("pk"), problem=""))
     jobs = visible_jobs(user).filter(Q(run__completed_attempt__gt=0) | has_checkpoint, validation=None)
-    # In the order of an index: only the newest of very many trainings are read.
+    # Ordered like an index: only the newest of very many trainings are read.
     trained = jobs.order_by("-submitted_at", "-id").values_list("pk", "name", "run__step")[:_MAX_BEGINNINGS]
     names = {job: name for job, name, _ in trained}
     saved = Checkpoint.objects.filter(job__in=names, problem="").order_by("-job_id", "-step")[:_MAX_BEGINNINGS]
@@ -281,7 +281,7 @@ def beginnings(user: User) -> list[tuple[str, list[tuple[str, str]]]]:
     groups = [
         (_UPLOADED, files),
         ("The weights of an earlier training", weights),
-        ("Continue a checkpoint", [(f"checkpoint-{number}", words) for number, words in points]),
+        ("Resume from a checkpoint", [(f"checkpoint-{number}", words) for number, words in points]),
         ("Only the weights of a checkpoint", [(f"checkpointweights-{number}", words) for number, words in points]),
     ]
     return [group for group in groups if group[1]]

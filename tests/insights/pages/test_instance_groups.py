@@ -89,7 +89,7 @@ def test_hosts_that_cannot_be_reached_are_named(carols: Client, scene: Scene, va
     Host.objects.update(state=Host.State.LOST)
     page = carols.post(f"{LIST}new/", {**values, "template": "priority", "deploy": "yes"}, follow=True)
     assert InstanceGroup.objects.get(name="sig-2").state == "REGISTERED"
-    assert text(page).count('data-label="Ready">It has not been heard of') == 2
+    assert text(page).count('data-label="Ready">The host has stopped reporting') == 2
 
 
 def test_created_only_it_says_what_is_missing(carols: Client, scene: Scene, values: dict) -> None:
@@ -110,9 +110,9 @@ def test_pasted_parameters_go_before_the_fields(carols: Client, scene: Scene, va
     [
         ({"name": ""}, "name", "This field is required"),
         ({"name": "a/b"}, "name", "must not contain a slash"),
-        ({"name": "sig-elastic"}, "name", "There is an instance group “sig-elastic” already"),
+        ({"name": "sig-elastic"}, "name", "There is already an instance group “sig-elastic”"),
         ({"weight": "10001"}, "weight", "The weight must be a whole number"),
-        ({"weight": "0", "quota": ""}, "weight", "With weight 0 a group lives on its quota alone"),
+        ({"weight": "0", "quota": ""}, "weight", "With weight 0, a group uses its quota only"),
         ({"quota": "many"}, "quota", "Enter a whole number"),
         ({"quota": "9" * 30}, "quota", "The quota must be a whole number"),
         ({"members": "alice\n<b>nobody</b>"}, "members", "There is no user '<b>nobody</b>'"),

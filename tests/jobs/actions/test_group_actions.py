@@ -111,11 +111,11 @@ def test_a_name_is_taken_once(carol: User, gpus: str, group: InstanceGroup) -> N
 
 BAD_TERMS = [
     ({"policy": "lottery"}, "There is no such policy: use fifo, priority, fairshare, goodput."),
-    ({"preemption": "yes"}, "It is true or false."),
+    ({"preemption": "yes"}, "The value must be true or false."),
     ({"quota": -1}, "The quota must be a whole number from 0 to 1000000."),
     ({"quota": True}, "The quota must be"),
     ({"weight": -1}, "The weight must be a whole number from 0 to 10000."),
-    ({"weight": 0}, "With weight 0 a group lives on its quota alone: give it a quota, or a weight."),
+    ({"weight": 0}, "With weight 0, a group uses its quota only: set a quota or a weight."),
     ({"weight": None}, "The weight must be"),
     ({"reclaim_grace_seconds": 86401}, "The reclaim grace must be a whole number from 0 to 86400."),
     ({"minimum_run_seconds": 2**40}, "The minimum run time must be"),
@@ -125,7 +125,7 @@ BAD_TERMS = [
     ({"resource_group": "nowhere"}, "There is no resource group of GPUs with this name"),
     ({"resource_group": "cpus"}, "There is no resource group of GPUs with this name"),
     ({"resource_group": []}, "There is no resource group of GPUs with this name"),
-    ({"members": ["alice", "nobody\0"]}, "There is no user 'nobody\\x00': look at the spelling."),
+    ({"members": ["alice", "nobody\0"]}, "There is no user 'nobody\\x00': check the spelling."),
     ({"members": "alice"}, "Give a list of user names."),
     ({"admins": [3]}, "Give a list of user names."),
     ({"description": "x" * 201}, "Use at most 200 letters"),
@@ -179,7 +179,7 @@ def test_a_change_says_what_it_changed_and_is_written_down(carol: User, alice: U
 def test_a_group_with_a_quota_may_have_weight_0(carol: User, group: InstanceGroup) -> None:
     change = change_instance_group(group.pk, {"quota": 4, "weight": 0}, carol)
     assert change.phrases == ["quota from no quota to 4 GPUs", "weight from 1 to 0"]
-    with pytest.raises(UserError, match="lives on its quota alone"):
+    with pytest.raises(UserError, match="uses its quota only"):
         change_instance_group(group.pk, {"quota": None}, carol)
 
 

@@ -41,7 +41,7 @@ def test_it_has_the_code_the_parameters_and_the_weights(job: Job, point: Checkpo
 def test_its_checkpoint_stays_as_long_as_it_is_there(point: Checkpoint, scene: Scene) -> None:
     made = make_version(point, scene.alice)
     point.refresh_from_db()
-    with pytest.raises(Conflict, match="its weights are those of"):
+    with pytest.raises(Conflict, match="uses its weights"):
         change_kept(point, False, "alice")
     with pytest.raises(Conflict, match="already"):
         make_version(point, scene.alice)

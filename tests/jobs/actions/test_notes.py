@@ -53,7 +53,7 @@ def test_nobody_writes_over_a_text_that_they_have_not_seen(scene: Scene, carol: 
     answer = alices.post(f"/jobs/{scene.done.pk}/note/", {"text": "Mine, longer.", "after": "1"})
     page = answer.content.decode()
     assert answer.status_code == 409
-    assert "carol has written another text meanwhile, number 2" in page
+    assert "carol has saved version 2 meanwhile" in page
     assert ">Mine, longer.</textarea>" in page
     assert 'name="after" value="2"' in page
 

@@ -395,10 +395,10 @@ def test_a_job_begins_with_an_uploaded_file(submit: Submit, alice: User, suffix:
 @pytest.mark.parametrize(
     ("name", "content", "sentence"),
     [
-        ("a.pth", b"no archive", "a.pth is no file of torch.save"),
-        ("a.safetensors", b"\xff" * 20, "a.safetensors is no safetensors file"),
-        ("a.safetensors", b"\x02\0\0\0\0\0\0\0[]", "a.safetensors is no safetensors file"),
-        ("a.csv", b"1,2", "a.csv is no file of weights"),
+        ("a.pth", b"no archive", "a.pth was not written by torch.save"),
+        ("a.safetensors", b"\xff" * 20, "a.safetensors is not a valid safetensors file"),
+        ("a.safetensors", b"\x02\0\0\0\0\0\0\0[]", "a.safetensors is not a valid safetensors file"),
+        ("a.csv", b"1,2", "a.csv is not a file of weights"),
     ],
 )
 def test_a_file_without_weights_is_refused(
@@ -476,7 +476,7 @@ def test_a_link_made_on_the_way_after_the_look_is_not_followed(submit: Submit, t
     folder.rename(tmp_path / "elsewhere")
     folder.symlink_to(tmp_path / "elsewhere")
     (tmp_path / "new").mkdir()
-    with pytest.raises(InvalidSubmission, match="cannot be taken over"):
+    with pytest.raises(InvalidSubmission, match="cannot be linked"):
         bring(beginning, tmp_path / "new")
     assert not [path for path in (tmp_path / "new").rglob("*") if path.is_file()]
 

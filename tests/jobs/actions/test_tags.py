@@ -46,7 +46,7 @@ def test_a_tag_is_a_word_without_large_letters(typed: str, stored: str) -> None:
 
 @pytest.mark.parametrize("typed", ["", "two words", "a,b", "-x", "<b>", "x" * 41, "a\0", "\ud800", "a\u202eb"])
 def test_what_is_no_tag_is_refused_with_a_sentence(typed: str) -> None:
-    with pytest.raises(UserError, match="is no tag: write one word of at most 40"):
+    with pytest.raises(UserError, match="is not a valid tag: write one word of at most 40"):
         parsed_tags([typed])
 
 
@@ -122,7 +122,7 @@ def test_the_page_adds_removes_and_takes_back(scene: Scene, alices: Client) -> N
     page = html_of(alices.post(address, {"remove": "paper"}, follow=True))
     assert "The tag paper is removed." in page
     assert ">Undo<" in page
-    assert "is no tag" in html_of(alices.post(address, {"add": "<b>"}, follow=True))
+    assert "is not a valid tag" in html_of(alices.post(address, {"add": "<b>"}, follow=True))
     assert tags(scene.done) == ["baseline"]
 
 

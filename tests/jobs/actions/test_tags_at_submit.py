@@ -29,7 +29,7 @@ def test_tags_are_stored_as_they_are_filtered_by_and_a_clone_begins_without(subm
 
 @pytest.mark.parametrize(
     ("tags", "sentence"),
-    [(["two words"], "is no tag"), ([f"tag{number}" for number in range(21)], "at most 20 tags, not 21")],
+    [(["two words"], "is not a valid tag"), ([f"tag{number}" for number in range(21)], "at most 20 tags, not 21")],
 )
 def test_what_is_no_tag_makes_no_training(submit: Submit, tags: list[str], sentence: str) -> None:
     with pytest.raises(actions.InvalidSubmission, match=sentence):

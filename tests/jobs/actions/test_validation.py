@@ -124,7 +124,7 @@ def test_one_that_is_killed_while_it_measures_is_not_started_for_ever(
 def test_what_cannot_be_used_is_left_out_and_said(cluster: Cluster, trained: Job, alice: User) -> None:
     validation = _measured(cluster, actions.validate(trained, ValidationRequest(), alice).job, None)
     assert (validation.job.state, validation.result) == (JobState.SUCCEEDED, {})
-    assert "left no result" in str(validation_problem(validation))
+    assert "without a valid result" in str(validation_problem(validation))
     file = job_folder(validation.job).attempt(1) / "validation.json"
     for written in ("{", "[]", json.dumps({**RESULT, "accuracy": 101}), "[" * 100_000):
         file.write_text(written)
@@ -210,7 +210,7 @@ def test_what_cannot_be_validated_is_said_with_what_to_add(
 
 
 def test_neither_a_running_training_nor_a_validation_is_validated(submit: Submit, trained: Job, alice: User) -> None:
-    assert "It still trains" in why_not_validated(submit())
+    assert "The training is still running" in why_not_validated(submit())
     run = actions.validate(trained, ValidationRequest(), alice).job
     assert "This run has validated" in why_not_validated(run)
     with pytest.raises(Conflict):

@@ -165,7 +165,7 @@ def test_a_broker_that_is_down_fails_nothing(
         job = submit()
         cluster.cycle()
     assert Job.objects.get(pk=job.pk).state == "STARTING"
-    assert "was not sent" in caplog.text
+    assert "could not be sent" in caplog.text
     mailbox.down = False
     assert resend_outstanding() == ["gpu-host-1", "gpu-host-2"]
     assert len(mailbox.sent) == 2

@@ -122,9 +122,9 @@ def test_a_script_that_reads_data_wants_a_dataset(alices: Client, training: dict
         ({"parameters": "hiden = 8"}, "The script declares no --hiden: did you mean hidden?"),
         ({"parameter.hidden": "many"}, "The parameter hidden is a number, such as 16."),
         ({"environment": "RANK = 1"}, "RANK is set by Tidepool for each process: leave it out."),
-        ({"environment": "my name = 1"}, "is no name of a variable"),
+        ({"environment": "my name = 1"}, "is not a valid variable name"),
         ({"environment": "WANDB"}, "Line 1 is not a variable: write it as name = value."),
-        ({"arguments": "'open"}, "These are no words of a shell"),
+        ({"arguments": "'open"}, "These arguments cannot be parsed"),
     ],
 )
 def test_a_mistake_is_named_and_everything_given_stays(

@@ -39,10 +39,10 @@ def test_only_what_is_a_filter_is_kept_of_an_address(scene: Scene, alices: Clien
 def test_what_cannot_be_saved_is_said_and_the_name_kept(scene: Scene, alices: Client) -> None:
     saved(alices, "taken")
     for name, query, sentence in [
-        ("taken", LATELY, "You have a filter of the name “taken” already"),
+        ("taken", LATELY, "You already have a filter “taken”"),
         (" ", LATELY, "Give it a name."),
         ("x" * 65, LATELY, "use at most 64"),
-        ("all", "", "leaves nothing out"),
+        ("all", "", "The filter is empty"),
         ("bad", "state=NONE", "There is no such state"),
         ("long", f"search={'x' * 2000}", "too long to be saved"),
     ]:

@@ -30,7 +30,7 @@ def test_a_parameter_of_another_kind_is_refused(training: dict, alices: Client, 
 
 def test_a_parameter_is_given_once(training: dict, alices: Client) -> None:
     response = alices.post("/jobs/new/", {**training, "parameter.epochs": "3", "parameters": "epochs = 4"})
-    assert "epochs has a field of its own above" in html_of(response)
+    assert "epochs has a separate field above" in html_of(response)
 
 
 def test_the_preview_says_what_does_not_fit_instead(training: dict, alices: Client) -> None:

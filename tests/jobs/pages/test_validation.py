@@ -96,7 +96,7 @@ def test_a_run_without_a_result_says_why(scene: Scene, alices: Client) -> None:
     failed = _measured(scene, JobState.FAILED)
     assert "no such samples" in alices.get(f"/jobs/{failed.job_id}/").content.decode()
     empty = _measured(scene)
-    assert "left no result that can be read" in alices.get(f"/jobs/{empty.job_id}/").content.decode()
+    assert "succeeded without a valid result" in alices.get(f"/jobs/{empty.job_id}/").content.decode()
 
 
 def test_more_results_cost_no_more_queries(scene: Scene, alices: Client) -> None:
@@ -147,7 +147,7 @@ def test_a_validation_that_still_runs_is_refused(scene: Scene, alices: Client) -
     answer = _api(alices).post(f"/api/v1/jobs/{scene.first.pk}/validations/", {}, format="json")
     assert (answer.status_code, answer.json()["error"]) == (
         409,
-        "It still trains: validate it once it is over, or stop it first.",
+        "The training is still running: validate it after its end, or stop it first.",
     )
 
 
