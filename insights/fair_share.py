@@ -208,6 +208,6 @@ def _waits_within_groups(jobs: Sequence[int], names: _VisibleNames) -> Iterable[
     others, more = len(jobs) - len(visible), max(0, len(visible) - _MOST_WAITING)
     if more:
         waits = plural(more, "{count} more training waits", "{count} more trainings wait")
-        yield f"{waits}: the list of jobs has them all."
+        yield f"{waits}: the list of trainings has them all."
     if others:
         yield plural(others, "{count} training of another user waits.", "{count} trainings of others wait.")

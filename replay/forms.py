@@ -115,7 +115,9 @@ class MomentForm(forms.Form):
     """A moment of a replay. What it asks for is checked by who answers."""
 
     at = forms.DateTimeField(label="At", widget=_Moment(attrs={"step": "1"}), help_text=_ZONE)
-    play = forms.ChoiceField(label="In the replay", choices=[("other", "As asked"), ("same", "The rules as they were")])
+    play = forms.ChoiceField(
+        label="In the replay", choices=[("other", "With the changes"), ("same", "Without changes")]
+    )
 
     def __init__(self, replay: Replay, data: Any = None) -> None:
         super().__init__(data)

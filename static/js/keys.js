@@ -1,7 +1,7 @@
 // Keys that elements of the page declare:
 //
 //   data-key="t"  or  data-key="g j"      one key, or two after each other; several ways: data-key="j|ArrowDown"
-//   data-key-words="Go to the jobs"       what the help says; without it the element's own text
+//   data-key-words="Go to the trainings"       what the help says; without it the element's own text
 //
 // A link or button is pressed, a field gets the focus. For what is no element, such as "the next row", declare
 // <span hidden data-key="j" data-key-words="Next job"></span> where it belongs: it sends "tidepool:key" from there.

@@ -11,7 +11,7 @@ const told = document.getElementById("palette-told");
 
 //: Order of the groups: matches by name come before the page's own actions.
 const GROUP_ORDER = ["On this page", "Go to", "Do"];
-const GROUPS = { job: "Jobs", dataset: "Datasets", model: "Models", report: "Reports" };
+const GROUPS = { job: "Trainings", dataset: "Datasets", model: "Models", report: "Reports" };
 
 let options = [];
 let chosen = -1;

@@ -154,7 +154,7 @@ def test_one_control_says_how_all_losses_are_drawn(page: Page, scene: Scene) -> 
 def test_one_resizes_the_grid_and_it_fits_a_narrow_window(page: Page, scene: Scene) -> None:
     open_both(page, scene.first, scene.second)
     page.wait_for_function(f"() => {LOSS}?.data?.length > 0")
-    page.get_by_label("Charts in a row").fill("1")
+    page.get_by_label("Charts per row").fill("1")
     page.wait_for_function(f"() => {LOSS}._fullLayout.width > 1000")
     page.set_viewport_size({"width": 390, "height": 900})
     page.wait_for_function(f"() => {LOSS}._fullLayout.width < 380")

@@ -135,7 +135,7 @@ def test_an_upload_that_is_cut_goes_on_by_itself(page: Page, scene: Scene, archi
     expect(page.locator("#live-dot")).to_have_attribute("data-status", "connected")
     check_all()
     expect(page.get_by_role("heading", level=1)).to_contain_text("plants Ready")
-    expect(page.locator("#dataset")).to_contain_text("What it holds")
+    expect(page.locator("#dataset")).to_contain_text("Contents")
 
 
 def test_an_upload_goes_on_after_the_page_was_loaded_again(page: Page, scene: Scene, archive: Path) -> None:

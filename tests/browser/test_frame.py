@@ -102,13 +102,13 @@ def test_a_thumb_reaches_the_most_used_pages_of_a_phone(page: Page, scene: Scene
     page.goto("/")
     expect(bar).to_be_hidden()
     page.set_viewport_size(PHONE)
-    expect(bar.get_by_role("link")).to_have_text(["Overview", "Jobs", "Train"])
+    expect(bar.get_by_role("link")).to_have_text(["Overview", "Trainings", "Train"])
     links = [box(link) for link in bar.get_by_role("link").all()]
     assert all(
         link["top"] >= 744 and link["bottom"] <= 844 and min(link["width"], link["height"]) >= 44 for link in links
     )
     assert all(one["right"] <= other["left"] for one, other in pairwise(links))
-    for name, address in {"Overview": "/", "Train": "/jobs/new/", "Jobs": "/jobs/"}.items():
+    for name, address in {"Overview": "/", "Train": "/jobs/new/", "Trainings": "/jobs/"}.items():
         bar.get_by_role("link", name=name).click()
         page.wait_for_url(f"**{address}")
         expect(bar.locator("[aria-current=page]")).to_have_text(name)
@@ -137,7 +137,7 @@ def test_who_only_looks_has_no_train_within_the_thumbs_reach(page: Page, scene: 
     page.set_viewport_size(PHONE)
     bar = page.get_by_role("navigation", name="Most used")
     page.goto("/")
-    expect(bar.get_by_role("link")).to_have_text(["Overview", "Jobs"])
+    expect(bar.get_by_role("link")).to_have_text(["Overview", "Trainings"])
     page.context.clear_cookies()
     page.goto("/login/")
     expect(bar).to_have_count(0)

@@ -55,7 +55,7 @@ def test_a_new_job_appears_and_a_cancelled_one_leaves_without_a_reload(page: Pag
     cancel(scene.waiting.pk, "alice")
     expect(page.locator("#jobs .job-name a")).to_have_text(["from elsewhere <b>"])
     cancel(mine.pk, "alice")
-    expect(page.get_by_text("No job of yours fits this filter.")).to_be_visible()
+    expect(page.get_by_text("No training of yours matches this filter.")).to_be_visible()
     assert page.evaluate("window.isSamePage")
 
 

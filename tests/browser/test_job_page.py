@@ -72,7 +72,7 @@ def test_suspending_says_that_nothing_is_lost_and_resuming_takes_its_place(page:
     open_job(page, scene.first)
     page.get_by_role("button", name="Suspend training").click()
     dialog = page.get_by_role("dialog")
-    expect(dialog).to_contain_text("Nothing that it learned is lost")
+    expect(dialog).to_contain_text("No progress is lost")
     dialog.get_by_role("button", name="Suspend training").click()
 
     expect(page.locator("h1 + .state")).to_have_attribute("data-state", "SUSPENDED")
@@ -236,7 +236,7 @@ def test_why_is_reckoned_and_what_would_change_it(page: Page, scene: Scene) -> N
     Job.objects.filter(pk=scene.second.pk).update(max_slots=4)
     SlotClaim.objects.filter(job=scene.second).order_by("id")[2].delete()
     open_job(page, scene.waiting)
-    page.get_by_text("How this was reckoned, and what would change it").click()
+    page.get_by_text("Why, and what would change it").click()
     expect(page.locator("#why-terms")).to_contain_text("GPUs that it cannot have")
 
     remedies = page.locator("#why-remedies li")
@@ -244,7 +244,7 @@ def test_why_is_reckoned_and_what_would_change_it(page: Page, scene: Scene) -> N
     page.get_by_role("button", name="Lower the minimum").click()
     expect(page.locator("#toasts")).to_contain_text("Done: the scheduler decides again.")
     expect(remedies.filter(has_text="A minimum of")).to_have_count(0)
-    expect(page.get_by_text("How this was reckoned, and what would change it")).to_be_focused()
+    expect(page.get_by_text("Why, and what would change it")).to_be_focused()
     assert Job.objects.get(pk=scene.waiting.pk).min_slots == 1
 
 
@@ -254,7 +254,7 @@ def test_events_are_filtered_and_say_who(page: Page, scene: Scene) -> None:
     expect(events).to_have_count(4)
     expect(events.first).to_contain_text("by the scheduler")
     page.get_by_label("Show", exact=True).select_option("people")
-    expect(page.get_by_text("No event fits")).to_be_visible()
+    expect(page.get_by_text("No event matches")).to_be_visible()
 
     actions.change_job(scene.first.pk, actions.JobChange(priority=6000), "alice")
 

@@ -33,7 +33,7 @@ def test_the_palette_goes_to_a_job_by_a_part_of_its_name(page: Page, scene: Scen
     option = page.get_by_role("option", name="digits-wide Pending")
     expect(option).to_have_attribute("aria-selected", "true")
     expect(field).to_have_attribute("aria-activedescendant", str(option.get_attribute("id")))
-    expect(page.get_by_role("group", name="Jobs")).to_have_count(1)
+    expect(page.get_by_role("group", name="Trainings")).to_have_count(1)
 
     page.keyboard.press("Enter")
 
@@ -67,7 +67,7 @@ def test_arrows_move_in_the_palette_and_escape_gives_the_focus_back(page: Page) 
     page.keyboard.press("ArrowDown")
     expect(options.nth(1)).to_have_attribute("aria-selected", "true")
     page.keyboard.type("no such thing anywhere")
-    expect(page.get_by_text("Nothing has this in its name.")).to_be_visible()
+    expect(page.get_by_text("No name contains this.")).to_be_visible()
     page.keyboard.press("Escape")
 
     expect(train).to_be_focused()
@@ -102,7 +102,7 @@ def test_the_help_shows_what_the_page_declares_and_switches_keys_off(page: Page)
     help_ = page.get_by_role("dialog", name="Keys")
     expect(help_.locator("[data-keys-of=page]")).to_have_text("j or ↓Next job")
     expect(help_.locator("[data-keys-of=frame]")).to_contain_text("Go to the datasets")
-    expect(help_.locator("[data-keys-of=frame] div").filter(has_text="Search, or do")).to_contain_text("Ctrl K")
+    expect(help_.locator("[data-keys-of=frame] div").filter(has_text="Search, or run")).to_contain_text("Ctrl K")
     help_.get_by_role("checkbox").uncheck()
     page.keyboard.press("Escape")
     page.keyboard.press("j")
@@ -111,7 +111,7 @@ def test_the_help_shows_what_the_page_declares_and_switches_keys_off(page: Page)
     expect(help_).to_be_hidden()
     assert page.evaluate("window.keys") == ["ArrowDown"]
     page.keyboard.press("Control+k")
-    expect(page.get_by_role("dialog", name="Search and do")).to_be_visible()
+    expect(page.get_by_role("dialog", name="Search and run actions")).to_be_visible()
 
 
 def test_the_content_is_one_key_away(page: Page) -> None:

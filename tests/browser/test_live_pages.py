@@ -277,7 +277,7 @@ def test_stopping_asks_first_and_names_what_is_lost(page: Page, scene: Scene) ->
     open_job(page, scene.first)
     page.get_by_role("button", name="Stop training").click()
     dialog = page.get_by_role("dialog")
-    expect(dialog).to_contain_text("What it learned since its last checkpoint is lost")
+    expect(dialog).to_contain_text("Its progress since the last checkpoint is lost")
     dialog.get_by_role("button", name="Stop training").click()
 
     expect(page.locator("h1 + .state")).to_have_attribute("data-state", "CANCELLING")

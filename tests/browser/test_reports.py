@@ -52,7 +52,7 @@ def test_from_a_training_to_a_link_and_its_end(
     page.get_by_role("button", name="Withdraw").click()
     expect(page.locator("#links")).to_contain_text("withdrawn")
     stranger.goto(link)
-    expect(stranger.get_by_role("heading", name="This link opens nothing")).to_be_visible()
+    expect(stranger.get_by_role("heading", name="This link no longer works")).to_be_visible()
     elsewhere.close()
     assert [line for line in complaints if "410" not in line] == []
 

@@ -63,7 +63,7 @@ def test_a_colleague_sees_who_holds_which_gpu_and_nothing_of_the_training(as_: A
     page.goto(f"/jobs/{team.first.pk}/")
     expect(page.get_by_role("heading", name=NOT_THERE)).to_be_visible()
     page.goto("/jobs/?search=T1")
-    expect(page.get_by_text("No job of yours fits this filter.")).to_be_visible()
+    expect(page.get_by_text("No training of yours matches this filter.")).to_be_visible()
 
     page.goto("/jobs/new/")
     expect(page.get_by_label("Instance group")).to_be_visible()

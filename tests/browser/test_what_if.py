@@ -51,7 +51,7 @@ def test_a_question_is_asked_played_and_answered(page: Page, scene: Scene) -> No
     page.get_by_label("Time").select_option("Last hour")
     page.get_by_label("Policy of sig-elastic").select_option("Goodput: soon over")
     page.get_by_label("GPUs of the pool").fill("16")
-    page.get_by_role("button", name="Play it again").click()
+    page.get_by_role("button", name="Replay", exact=True).click()
     expect(page.locator("#going")).to_contain_text("waits")
     replay = Replay.objects.exclude(pk=scene.replay.pk).get()
     assert replay.alternative["groups"]["sig-elastic"]["policy"] == "goodput"
@@ -61,7 +61,7 @@ def test_a_question_is_asked_played_and_answered(page: Page, scene: Scene) -> No
     middle = replay.start + (replay.end - replay.start) / 2
     page.get_by_label("At", exact=True).fill(middle.astimezone(ZoneInfo(ZONE)).strftime("%Y-%m-%dT%H:%M:%S"))
     page.get_by_role("button", name="Show the moment").click()
-    table = page.get_by_role("region", name="Who had what at a moment, and why")
+    table = page.get_by_role("region", name="GPUs of each training at a moment, and why")
     expect(table.get_by_role("row").nth(1)).to_contain_text("T")
     expect(page.get_by_label("At", exact=True)).to_have_value(
         re.compile(middle.astimezone(ZoneInfo(ZONE)).strftime("%Y-%m-%dT%H:%M"))
@@ -77,7 +77,7 @@ def test_times_are_typed_and_shown_in_the_viewers_zone(page: Page, scene: Scene)
     expect(page.get_by_text("In your time.").first).to_be_visible()
     for label, at in (("From", start), ("Until", scene.replay.end.astimezone(ZoneInfo(ZONE)))):
         page.get_by_label(label).fill(at.strftime("%Y-%m-%dT%H:%M"))
-    page.get_by_role("button", name="Play it again").click()
+    page.get_by_role("button", name="Replay", exact=True).click()
     expect(page.locator("#going")).to_be_visible()
     asked = Replay.objects.exclude(pk=scene.replay.pk).get()
     assert asked.start == start.replace(second=0, microsecond=0)
@@ -102,5 +102,5 @@ def test_it_shows_recorded_above_replayed(page: Page, scene: Scene, tmp_path: Pa
     expect(gains.get_by_role("row").nth(1)).to_contain_text(f"T{scene.done.pk}")
     losses = page.get_by_role("region", name="Who loses most")
     expect(losses.get_by_role("row").nth(1)).to_contain_text("−2 min 27 s")
-    why = page.get_by_role("region", name="Who had what at a moment, and why")
+    why = page.get_by_role("region", name="GPUs of each training at a moment, and why")
     expect(why.get_by_role("row").nth(1)).to_contain_text("the most it asks for is 4")

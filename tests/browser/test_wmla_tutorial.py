@@ -263,7 +263,7 @@ def update_priority(tutorial: Tutorial, name: str, priority: int) -> None:
     page.get_by_role("tab", name="Applications").click()
     expect(page.locator("#applications").get_by_role("link", name=name)).to_be_visible()
     tutorial.picture("7-applications")
-    page.get_by_role("link", name="All of them in the list of jobs").click()
+    page.get_by_role("link", name="All of them in the list of trainings").click()
     page.get_by_label(f"Choose {name}").check()
     page.get_by_role("spinbutton", name="Priority").fill(str(priority))
     page.get_by_role("button", name="Update Priority").click()

@@ -118,7 +118,7 @@ def test_a_location_by_upload(scene: Scene, alices: Client) -> None:
     values = {"framework": "PyTorch", "name": "up", "entry_point": "train.py", "readers": "everybody", "file": archive}
     page = alices.post("/models/templates/new/", values, follow=True).content.decode()
     assert "Uploaded" in page
-    assert "Take the files again" not in page
+    assert "Update from folder" not in page
 
 
 @pytest.mark.parametrize(
@@ -166,7 +166,7 @@ def test_any_file_is_shown_and_no_other(template: ModelTemplate, alices: Client)
     address = f"/models/templates/{template.pk}/"
     assert "layers = 3" in alices.get(address, {"file": "net.py"}).content.decode()
     for name in ("../../secret", "/etc/passwd", "gone.py", "\0"):
-        assert "There is no such file here" in alices.get(address, {"file": name}).content.decode()
+        assert "There is no such file" in alices.get(address, {"file": name}).content.decode()
 
 
 def test_a_colleague_clones_what_is_not_theirs(scene: Scene, bobs: Client) -> None:
@@ -205,7 +205,7 @@ def test_a_new_version_and_what_changed(
     alices.post(f"/models/new/{template.pk}/", values)
     model = RegisteredModel.objects.get(name="mine")
     (code / "main.py").write_text(CODE.replace("0.01", "0.02"))
-    assert "have changed since they were taken over" in alices.get(f"/models/templates/{template.pk}/").content.decode()
+    assert "have changed since they were copied" in alices.get(f"/models/templates/{template.pk}/").content.decode()
     alices.post(f"/models/templates/{template.pk}/take-again/")
 
     given = {**values, "name": "other", "learning_rate": "0.25", "code": str(template.pk)}

@@ -148,7 +148,7 @@ def test_the_page_of_a_member(hers: Client, replay: Replay, jobs: list[Job]) -> 
     assert "it runs on exactly 2" in page
     assert "Remove replay" not in page
     listed = hers.get("/what-if/").content.decode()
-    assert "Play it again" not in listed
+    assert "Replay a period" not in listed
     assert "hers: With hers" in listed
     assert hers.get(f"/what-if/{replay.pk}/?at=x").status_code == 400
     assert hers.get(f"/what-if/{replay.pk}/?at=2026-03-02T12:05:00Z&play=other").status_code == 400

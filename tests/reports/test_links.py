@@ -37,7 +37,7 @@ def report(scene: Scene) -> Report:
 
 
 def test_none_without_an_administrators_word(scene: Scene, report: Report) -> None:
-    with pytest.raises(NotAllowed, match="an administrator may allow it"):
+    with pytest.raises(NotAllowed, match="An administrator can allow it"):
         links.share(scene.alice, report.pk, 7)
 
 

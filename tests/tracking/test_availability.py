@@ -65,7 +65,7 @@ def test_health_the_overview_and_the_page_of_a_training_say_so(admin_client):
     assert "mlflow" not in answer.content.decode().lower(), "it names parts and nothing else"
     assert "MLflow, or the mirror that speaks to it, does not answer" in admin_client.get("/").content.decode()
     page = admin_client.get(f"/jobs/{JobFactory().pk}/").content.decode()
-    assert "It has not answered since" in page
+    assert "The server has not answered since" in page
     note(timezone.now(), answers=True)
     assert "tracking" not in Client().get("/healthz").json()
     assert "does not answer" not in admin_client.get("/").content.decode()

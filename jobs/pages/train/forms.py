@@ -66,7 +66,7 @@ class TrainForm(forms.Form):
         widget=forms.TextInput(attrs={"spellcheck": "false", "autocomplete": "off", "class": "font-monospace"}),
     )  # fmt: skip
     tags = TagsField(
-        required=False, max_length=1000, help_text="Words separated by spaces, for filtering the list of jobs.",
+        required=False, max_length=1000, help_text="Words separated by spaces, for filtering the list of trainings.",
         widget=forms.TextInput(attrs={"spellcheck": "false", "autocomplete": "off", "list": "known-tags"}),
     )  # fmt: skip
     start_from = forms.ChoiceField(

@@ -95,7 +95,7 @@ def test_a_filter_that_is_none_is_refused_with_its_reason(carols: Client, query:
 
     page = carols.get(f"/audit/{query}")
     assert page.status_code == 400
-    assert "Please look at" in html_of(page)
+    assert "The filter was not applied" in html_of(page)
     assert carols.get(f"/api/v1/audit/{query}").json()["fields"]
 
 
@@ -129,9 +129,9 @@ def test_leads_to_what_was_changed(carols: Client) -> None:
 
 
 def test_an_empty_audit_says_what_leaves_a_line(carols: Client) -> None:
-    assert "Nothing was changed yet" in html_of(carols.get("/audit/"))
+    assert "There are no changes yet" in html_of(carols.get("/audit/"))
     entry("new")
-    assert "Nothing fits this filter" in html_of(carols.get("/audit/?actor=nobody"))
+    assert "No change matches this filter" in html_of(carols.get("/audit/?actor=nobody"))
 
 
 @pytest.mark.parametrize("path", ["/audit/", "/api/v1/audit/", "/api/v1/audit/export/"])

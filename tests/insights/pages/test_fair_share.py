@@ -93,7 +93,7 @@ def test_others_trainings_and_groups_have_no_names(alices: Client, scene: Scene,
 def test_where_nobody_waits_the_page_says_so(alices: Client, scene: Scene) -> None:
     Job.objects.filter(state=JobState.PENDING).delete()
     InstanceGroup.objects.update(preemption=False)
-    assert "Nobody waits: every training has all that it is to have." in text(alices.get("/fair-share/"))
+    assert "No training waits: each has all the GPUs that it is due." in text(alices.get("/fair-share/"))
 
 
 def test_without_groups_or_trainings_it_is_no_error(alices: Client, scene: Scene, vision: InstanceGroup) -> None:

@@ -50,7 +50,7 @@ def test_its_own_copy_is_shown_as_text(scene: Scene, code: Path, alices: Client)
 )
 def test_nothing_else_can_be_read(scene: Scene, code: Path, alices: Client, file: str) -> None:
     page = shown(alices, scene.done, file)
-    assert "There is no such file here" in page
+    assert "There is no such file" in page
     assert SECRET not in page
     answer = alices.get(f"/api/v1/jobs/{scene.done.pk}/code/", {"file": file})
     assert answer.status_code in {400, 404}
@@ -58,7 +58,7 @@ def test_nothing_else_can_be_read(scene: Scene, code: Path, alices: Client, file
 
 def test_a_long_file_is_shown_in_part(scene: Scene, code: Path, alices: Client) -> None:
     (code / "main.py").write_text("x = 1\n" * 100_000)
-    assert "Its beginning; it has" in shown(alices, scene.done)
+    assert "The beginning of the file, which has" in shown(alices, scene.done)
 
 
 def test_code_that_is_gone_says_so(scene: Scene, home: Path, alices: Client) -> None:

@@ -282,7 +282,7 @@ def test_an_order_can_be_turned_round(scene: Scene, alices: Client) -> None:
     head = '<th scope="col" data-column="submitted" aria-sort="descending">'
     assert f'{head}<a href="?state=finished&amp;sort=oldest">Submitted</a>' in page
     page = html_of(alices.get("/jobs/?sort=name"))
-    assert '<th scope="col" aria-sort="ascending"><a href="?sort=-name">Job</a>' in page
+    assert '<th scope="col" aria-sort="ascending"><a href="?sort=-name">Training</a>' in page
 
 
 # --- Cost -----------------------------------------------------------------------------------------------------------
@@ -358,5 +358,5 @@ def test_a_deep_page_asks_as_little_as_the_first(carol_sees_all: User, client: C
 def test_nobody_without_jobs_reads_others(many: None, client: Client) -> None:
     client.force_login(UserFactory())
 
-    assert "Nothing was trained yet" in html_of(client.get("/jobs/"))
-    assert "Nothing was trained yet" not in html_of(client.get("/jobs/?owner=user-000"))
+    assert "There are no trainings yet" in html_of(client.get("/jobs/"))
+    assert "There are no trainings yet" not in html_of(client.get("/jobs/?owner=user-000"))

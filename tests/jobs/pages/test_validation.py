@@ -56,7 +56,7 @@ def test_a_finished_training_offers_it_and_queues_a_run(scene: Scene, left: Job,
     validation = Validation.objects.get()
     assert (validation.trained, validation.split, validation.job.priority) == (left, "testing", 4000)
     assert validation.job.state == JobState.PENDING
-    assert "It is measured on one GPU" in page
+    assert "The validation runs on one GPU" in page
 
 
 def test_why_not_is_said_in_place_of_the_form(scene: Scene, left: Job, alices: Client) -> None:

@@ -34,8 +34,8 @@ def test_a_jobs_page_says_what_its_exactness_guarantees(training: dict, alices: 
 
     exact, summed = (html_of(alices.get(f"/jobs/{Job.objects.get(name=name).pk}/")) for name in ("mine", "other"))
     assert "<dd>12</dd>" in exact
-    assert "the same bits as those of an uninterrupted run" in exact
-    assert "but for the rounding of sums" in summed
+    assert "bitwise equal to those of an uninterrupted run" in exact
+    assert "except for the rounding of sums" in summed
     assert "Virtual ranks" not in summed
 
 

@@ -100,7 +100,7 @@ def test_jobs_are_filtered_and_paged(scene: Scene, alices: Client) -> None:
     assert "digits-baseline" in html_of(alices.get("/jobs/?state=SUCCEEDED"))
     assert "T1 digits-cnn" not in html_of(alices.get("/jobs/?state=finished"))
     assert "T1 digits-cnn" in html_of(alices.get("/jobs/?state=active&search=t1"))
-    assert "No job of yours fits" in html_of(alices.get("/jobs/?search=no-such-name"))
+    assert "No training of yours matches" in html_of(alices.get("/jobs/?search=no-such-name"))
 
 
 @pytest.mark.parametrize("query", ["?page=0", "?page=x", "?after=", "?search=%F0%9F%98%80", "?state=&search=%20"])
