@@ -19,7 +19,7 @@ from tidepool.goodput.model import Bounds, NoiseScale, ThroughputParameters
 
 from benchmarks.results import Result, arguments, result, show
 from core.process import without_collector
-from scheduling.policies.shares import TARGET_HOLD_SECONDS
+from scheduling.policies.target_hold import TARGET_HOLD_SECONDS
 from scheduling.preview import after_cycle
 from scheduling.schedule import schedule
 from scheduling.snapshot import GroupView, JobView, ProfileView, SlotRef, SlotView, Snapshot

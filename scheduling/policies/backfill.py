@@ -21,11 +21,13 @@ jobs, and its `StrictFIFO` nobody; KAI's scheduler lets anybody overtake whom it
 how long a job takes, and neither can take slots from one that goes on, as elastic trainings can.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-__all__ = ["FILLS_AT_LEAST_SECONDS", "Commitment", "Reservation", "Rule", "reserve"]
+from scheduling.policies.demand import Demand
+
+__all__ = ["FILLS_AT_LEAST_SECONDS", "Commitment", "Reservation", "Rule", "committed_slots", "reserve"]
 
 #: Shortest time for which a job is backfilled: starting and stopping it would take longer than it trains.
 FILLS_AT_LEAST_SECONDS = 60.0
@@ -82,3 +84,16 @@ def reserve(job: int, slots: int, committed: Iterable[Commitment], capacity: int
         if at is None and free >= slots:
             at = ends_at
     return Reservation(job, slots, at, beside=0 if at is None else free - slots)
+
+
+def committed_slots(
+    line: Sequence[Demand], given: Mapping[int, int], first: Demand, now: float
+) -> Iterator[Commitment]:
+    """Return slots of the others that are given any: all that they ask for, before the first that waits,
+    for they grow before it starts."""
+    is_before = True
+    for demand in line:
+        is_before = is_before and demand is not first
+        if demand.id in given:
+            has = given[demand.id]
+            yield max(has, demand.max_slots) if is_before else has, demand.ends(now)

@@ -3,10 +3,12 @@
 from collections import Counter
 from dataclasses import dataclass, replace
 
-from scheduling.policies.shares import TARGET_HOLD_SECONDS
 from scheduling.snapshot import JobView, Snapshot
 
-__all__ = ["TargetHold", "hold_targets"]
+__all__ = ["TARGET_HOLD_SECONDS", "TargetHold", "hold_targets"]
+
+#: Seconds for which targets are kept under policy goodput while nothing happens.
+TARGET_HOLD_SECONDS = 10.0
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from math import inf, nextafter
 from typing import Literal, NamedTuple
 
 from scheduling.placement.slot_choice import JobSlots
-from scheduling.policies.shares import TARGET_HOLD_SECONDS
+from scheduling.policies.target_hold import TARGET_HOLD_SECONDS
 from scheduling.replay.measuring import Measured
 from scheduling.replay.physics import Physics
 from scheduling.replay.profiles import Placement

@@ -10,8 +10,9 @@ from dataclasses import dataclass, replace
 
 from scheduling.policies.backfill import Reservation
 from scheduling.policies.demand import Demand
+from scheduling.policies.fair_share import FairDivision, fair_shares
 from scheduling.policies.goodput import GoodputDivision
-from scheduling.policies.shares import FairDivision, fair_shares, served, to_stop
+from scheduling.policies.shares import served, to_stop
 from scheduling.sharing.entitlement import GroupEntitlement
 from scheduling.sharing.pool import Pool
 from scheduling.snapshot import GroupView

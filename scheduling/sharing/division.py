@@ -16,12 +16,12 @@ A group takes back what it has lent in the very cycle in which it can use it.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from functools import cached_property
 
-from scheduling.policies.backfill import Commitment, reserve
+from scheduling.policies.backfill import reserve
 from scheduling.policies.demand import Demand
 from scheduling.sharing.decision import Decision, decide
 from scheduling.sharing.entitlement import (
@@ -33,9 +33,10 @@ from scheduling.sharing.entitlement import (
     reachable_slots,
 )
 from scheduling.sharing.flow import Flow, flow
+from scheduling.sharing.kept_slots import committed_by, firm_slots, staying_slots, waiting_jobs
 from scheduling.sharing.pool import Pool, SlotIndex, confined, sharing_groups
 from scheduling.sharing.slot_classes import kind_of_class
-from scheduling.snapshot import GroupView, SlotRef
+from scheduling.snapshot import GroupView
 
 __all__ = ["WAITED_SECONDS", "divide"]
 
@@ -137,7 +138,7 @@ class _Table:
         return min(found, key=lambda one: one[:2])[2:] if found else None
 
     def _may_have(self, name: str, first: Demand) -> bool:
-        needed = first.min_slots + _firm(self._decisions[name], first)
+        needed = first.min_slots + firm_slots(self._decisions[name], first)
         return needed <= self._claimants[name].most and self._fits_beside_quotas(name, needed)
 
     def _fits_beside_quotas(self, name: str, needed: int) -> bool:
@@ -151,10 +152,10 @@ class _Table:
         """Start it if that stops nobody; else keep for it what comes free."""
         before = self._claimants, self._rooms, self._decisions
         firm = {
-            other: max(_firm(decision, first), self._claimants[other].owned)
+            other: max(firm_slots(decision, first), self._claimants[other].owned)
             for other, decision in self._decisions.items()
         }
-        firm[name] = _firm(self._decisions[name], first) + first.min_slots
+        firm[name] = firm_slots(self._decisions[name], first) + first.min_slots
         if self._are_there(firm):
             self._claimants = {
                 other: replace(one, least=min(firm[other], one.most)) for other, one in self._claimants.items()
@@ -173,12 +174,12 @@ class _Table:
     def _keep_for(self, name: str, first: Demand) -> None:
         """Let later jobs wait for the first in line, unless they delay nothing or use their group's quota."""
         near = [other for other in self._decisions if self._reaches_same(name, other)]
-        committed = [one for other in near for one in _committed(self._decisions[other], first)]
+        committed = [one for other in near for one in committed_by(self._decisions[other], first)]
         reservation = reserve(first.id, first.min_slots, committed, self._total(self._pools[name]))
         for other in near:
             decision, later = self._decisions[other], set[int]()
-            quota_left = 0 if other == name else self._claimants[other].owned - _firm(decision, first)
-            for demand in _waiting(decision, first, ahead=False):
+            quota_left = 0 if other == name else self._claimants[other].owned - firm_slots(decision, first)
+            for demand in waiting_jobs(decision, first, ahead=False):
                 if demand.min_slots <= quota_left:
                     quota_left -= demand.min_slots
                 elif not reservation.admit(
@@ -213,7 +214,7 @@ class _Table:
             name: self._held_by_others(name, ending) if self._index.kinds is None else self._kept_in(name)
             for name, ending in stopped.items()
         }
-        fixed = {name: self._index.classes_of(_staying(decision)) for name, decision in self._decisions.items()}
+        fixed = {name: self._index.classes_of(staying_slots(decision)) for name, decision in self._decisions.items()}
         taken = sum(fixed.values(), Counter[SlotClass]())
         beside_fixed = flow(
             {name: count - fixed[name].total() for name, count in requested.items()},
@@ -361,7 +362,7 @@ class _Table:
 
     def _beside_fixed(self) -> None:
         """Return slots beside jobs of fixed size that stay where they are, and what others than these have of it."""
-        self._fixed = {name: self._index.classes_of(_staying(one)) for name, one in self._decisions.items()}
+        self._fixed = {name: self._index.classes_of(staying_slots(one)) for name, one in self._decisions.items()}
         taken = sum(self._fixed.values(), Counter[SlotClass]())
         self._beside = Flow(self._reach(), {offered: size - taken[offered] for offered, size in self._sizes.items()})
         self._beside.ask({name: self._used_beside(name) for name in self._decisions})
@@ -371,7 +372,7 @@ class _Table:
 
     def _note_fixed(self, name: str) -> None:
         """Note that its decision has changed."""
-        if self._index.classes_of(_staying(self._decisions[name])) != self._fixed[name]:
+        if self._index.classes_of(staying_slots(self._decisions[name])) != self._fixed[name]:
             self._beside_fixed()
         else:
             self._beside.ask({name: self._used_beside(name)})
@@ -427,45 +428,6 @@ class _Table:
             weight=group.weight,
             borrows=group.borrows,
         )
-
-
-def _waiting(decision: Decision, first: Demand, *, ahead: bool) -> list[Demand]:
-    """Jobs that wait until now and come before the first one: in its own line, or by their age in others; or those that
-    come after it."""
-    own, age = first in decision.demands, (first.submitted_at, first.id)
-    found, is_before = [], True
-    for demand in decision.demands:
-        is_before = is_before and demand.id != first.id
-        comes_before = is_before if own else (demand.submitted_at, demand.id) < age
-        waits = not demand.running and demand.id not in decision.reclaimed
-        if waits and demand.id != first.id and comes_before == ahead:
-            found.append(demand)
-    return found
-
-
-def _firm(decision: Decision, first: Demand) -> int:
-    return sum(slots for slots, _ in _committed(decision, first))
-
-
-def _committed(decision: Decision, first: Demand) -> Iterator[Commitment]:
-    """Slots that its jobs keep: those that run, and those that start and come before the first that waits."""
-    pool = decision.pool
-    for job in decision.pinned:
-        yield len(pool.held.get(job, ())), None
-    for demand in decision.demands:
-        if demand.running and demand.id in decision.shares:
-            # One that moves off holds nothing in service yet.
-            yield max(demand.least, min(demand.min_slots, decision.shares[demand.id])), demand.ends(pool.at)
-    for demand in _waiting(decision, first, ahead=True):
-        if demand.id in decision.shares:
-            yield demand.min_slots, demand.ends(pool.at)
-
-
-def _staying(decision: Decision) -> list[SlotRef]:
-    """Slots in service of jobs of fixed size that are not to be stopped."""
-    pool = decision.pool
-    fixed = {job.id for job in pool.jobs if not job.elastic}
-    return [ref for job in fixed & (decision.shares.keys() | decision.pinned) for ref in pool.held.get(job, ())]
 
 
 def _of_classes(

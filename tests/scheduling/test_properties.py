@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from scheduling.plan import Plan, PlanReason
 from scheduling.policies.demand import Demand, by_priority
-from scheduling.policies.shares import fair_shares
+from scheduling.policies.fair_share import fair_shares
 from scheduling.schedule import schedule
 from scheduling.snapshot import Snapshot
 from tests.scheduling.checks import check_plan

@@ -1,0 +1,52 @@
+"""Slots that the jobs of an instance group keep, and jobs that wait beside them, while one job has a reservation."""
+
+from collections.abc import Iterator
+
+from scheduling.policies.backfill import Commitment
+from scheduling.policies.demand import Demand
+from scheduling.sharing.decision import Decision
+from scheduling.snapshot import SlotRef
+
+__all__ = ["committed_by", "firm_slots", "staying_slots", "waiting_jobs"]
+
+
+def waiting_jobs(decision: Decision, first: Demand, *, ahead: bool) -> list[Demand]:
+    """Return the other waiting jobs of the group that come before `first` (`ahead`), or after it.
+
+    In the line of `first` the order is that of service; in the line of another group, the age decides.
+    """
+    own, age = first in decision.demands, (first.submitted_at, first.id)
+    found, is_before = [], True
+    for demand in decision.demands:
+        is_before = is_before and demand.id != first.id
+        comes_before = is_before if own else (demand.submitted_at, demand.id) < age
+        waits = not demand.running and demand.id not in decision.reclaimed
+        if waits and demand.id != first.id and comes_before == ahead:
+            found.append(demand)
+    return found
+
+
+def firm_slots(decision: Decision, first: Demand) -> int:
+    """Return the number of slots that the group's jobs keep while `first` waits."""
+    return sum(slots for slots, _ in committed_by(decision, first))
+
+
+def committed_by(decision: Decision, first: Demand) -> Iterator[Commitment]:
+    """Yield (slots, latest end) of each job that runs, and of each that starts and comes before `first`."""
+    pool = decision.pool
+    for job in decision.pinned:
+        yield len(pool.held.get(job, ())), None
+    for demand in decision.demands:
+        if demand.running and demand.id in decision.shares:
+            # One that moves off holds nothing in service yet.
+            yield max(demand.least, min(demand.min_slots, decision.shares[demand.id])), demand.ends(pool.at)
+    for demand in waiting_jobs(decision, first, ahead=True):
+        if demand.id in decision.shares:
+            yield demand.min_slots, demand.ends(pool.at)
+
+
+def staying_slots(decision: Decision) -> list[SlotRef]:
+    """Return the slots in service of the group's jobs of fixed size that go on."""
+    pool = decision.pool
+    fixed = {job.id for job in pool.jobs if not job.elastic}
+    return [ref for job in fixed & (decision.shares.keys() | decision.pinned) for ref in pool.held.get(job, ())]
