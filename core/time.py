@@ -2,6 +2,7 @@
 
 import math
 from datetime import UTC, datetime, tzinfo
+from typing import overload
 
 from django.utils.dateparse import parse_date, parse_datetime
 
@@ -12,6 +13,10 @@ TIME_UNITS = (("day", 86_400), ("h", 3_600), ("min", 60), ("s", 1))
 MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 
 
+@overload
+def iso(moment: datetime) -> str: ...
+@overload
+def iso(moment: datetime | None) -> str | None: ...
 def iso(moment: datetime | None) -> str | None:
     """Return the time in ISO 8601, in UTC with microseconds, such as `2026-03-01T12:00:00.000000Z`."""
     if moment is None:

@@ -11,6 +11,7 @@ import pytest
 from django.core.management import call_command
 from django.utils import timezone
 
+from jobs.control.dispatch import PeriodicTask, periodic_tasks
 from jobs.gpu_time import DAY, HOUR, to_ms
 from jobs.management.commands import run_scheduler
 from jobs.models import GpuActivity, Job, SlotClaim
@@ -199,12 +200,14 @@ def test_the_command_adds_up_anew_and_says_from_when(slots: list[Slot]) -> None:
 
 
 def test_the_scheduler_asks_once_a_minute(monkeypatch: pytest.MonkeyPatch, db: None) -> None:
-    asked: list[str] = []
-    monkeypatch.setattr(run_scheduler, "send_roll_up", lambda: asked.append("roll up"))
+    sent: list[str] = []
+    monkeypatch.setattr(PeriodicTask, "send", lambda task: sent.append(task.name))
     scheduler = run_scheduler.Scheduler(threading.Event())
     scheduler.cycle()
     scheduler.cycle()
-    assert asked == ["roll up"]
+    assert sent.count("usage.tasks.roll_up_usage") == 1
+    [task] = [task for task in periodic_tasks() if task.name == "usage.tasks.roll_up_usage"]
+    assert task.every_seconds == 60
 
 
 def test_a_run_costs_the_same_queries_for_any_number_of_claims(

@@ -9,6 +9,7 @@ import pytest
 from django.utils import timezone
 
 from jobs.control.checkpoints import MARKER
+from jobs.control.dispatch import PeriodicTask, periodic_tasks
 from jobs.control.snapshots import snapshot
 from jobs.files.job_folder import job_folder
 from jobs.management.commands import run_scheduler
@@ -86,9 +87,11 @@ def test_a_plain_script_loses_what_it_computed_since_its_newest_file(
 
 
 def test_the_scheduler_asks_twice_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[str] = []
-    monkeypatch.setattr(run_scheduler, "send_note_saves", lambda: asked.append("saves"))
+    sent: list[str] = []
+    monkeypatch.setattr(PeriodicTask, "send", lambda task: sent.append(task.name))
     scheduler = run_scheduler.Scheduler(threading.Event())
     scheduler.cycle()
     scheduler.cycle()
-    assert asked == ["saves"]
+    assert sent.count("jobs.tasks.note_saves") == 1
+    [task] = [task for task in periodic_tasks() if task.name == "jobs.tasks.note_saves"]
+    assert task.every_seconds == 30
