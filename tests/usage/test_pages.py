@@ -12,6 +12,7 @@ from django.utils import timezone
 
 from core.models import AuditEntry
 from jobs.models import SlotClaim
+from tests.html import html_of
 from tests.scene import Scene
 from usage.models import GpuPrice
 from usage.views import gpu_hours
@@ -165,7 +166,7 @@ def test_gpus_without_a_price_are_told_of(carols: Client, scene: Scene) -> None:
     SlotClaim.objects.filter(job=scene.first).update(gpu_model="A100")
     GpuPrice.objects.create(gpu_model="H200", valid_from=date(2026, 1, 1), per_hour=1)
     page = carols.get("/usage/", {"range": "6h", "by": "job"})
-    assert "without 1.50 GPU-hours that have no price" in page.content.decode()
+    assert "without 1.50 GPU-hours that have no price" in html_of(page)
     assert {row["label"]: row["cost"] for row in page.context["rows"]} == {
         "T2 digits-cnn": "7.50",
         "T1 digits-cnn": None,
