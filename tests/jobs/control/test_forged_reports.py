@@ -35,7 +35,7 @@ def test_a_host_that_nobody_enrolled_is_not_believed(
     before = list(Host.objects.values())
     FakeHost(name).send()
     assert list(Host.objects.values()) == before
-    assert "no host" in caplog.text
+    assert "is not enrolled" in caplog.text
 
 
 def test_a_service_of_ones_own_is_enrolled_by_a_command(db: None) -> None:

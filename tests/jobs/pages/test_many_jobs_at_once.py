@@ -168,7 +168,7 @@ def test_a_question_about_all_that_fit_is_about_other_pages_too(scene: Scene, al
 def test_more_than_one_request_takes_are_refused_beforehand(
     scene: Scene, alices: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("jobs.pages.list.views.MAX_JOBS", 2)
+    monkeypatch.setattr("insights.pages.questions.MAX_JOBS", 2)
 
     answer = alices.get("/jobs/stop-question.json?matching=1&state=active")
 

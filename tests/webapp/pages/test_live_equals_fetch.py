@@ -5,7 +5,6 @@ import re
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,7 +13,7 @@ from django.utils import timezone
 from tidepool.protocol import Report, from_json
 
 from core import live
-from core.hub import CALM, frames, is_urgent
+from core.hub import frames, is_urgent
 from core.live import Event, merge
 from jobs import actions
 from jobs.control.generations import add_point
@@ -223,8 +222,3 @@ def test_readings_alone_are_not_urgent(
 
     assert [event for event in sent if event.topic == CLUSTER]
     assert not urgent_news(sent, {CLUSTER})
-
-
-def test_browser_and_hub_know_the_same_names_that_can_wait() -> None:
-    [names] = re.findall(r"const CALM = new Set\((\[[^]]*\])\)", Path("static/js/live.js").read_text())
-    assert set(json.loads(names)) == CALM

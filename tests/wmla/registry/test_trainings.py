@@ -258,7 +258,7 @@ def test_a_validation_that_does_not_fit_is_refused(
 
 def test_what_still_trains_is_not_validated(alice_api: APIClient, training: Job) -> None:
     given = {"valName": "v1", "trainName": training.name}
-    assert "still trains" in refusal(ask(alice_api, "POST", VALIDATIONS, given), 409)
+    assert "still running" in refusal(ask(alice_api, "POST", VALIDATIONS, given), 409)
 
 
 def test_a_validation_is_stopped_and_deleted(alice_api: APIClient, bob_api: APIClient, validation: Validation) -> None:
