@@ -93,7 +93,7 @@ def test_a_mistake_of_ours_is_a_line_of_text(alice: User, monkeypatch: pytest.Mo
     def broken(request: Any) -> Any:
         raise RuntimeError("secret detail")
 
-    monkeypatch.setattr("tests.wmla.test_view.json_body", broken)
+    monkeypatch.setattr("tests.wmla.test_base_view.json_body", broken)
     client = Client(raise_request_exception=False)
     client.force_login(alice)
     for address in ("/platform/rest/deeplearning/v1/probe", "/auth/v1/probe"):

@@ -137,7 +137,7 @@ def test_empty_pages_teach_the_next_step(db: None, client: Client) -> None:
         assert "Add a location" in html_of(client.get(path))
     assert "No host has reported yet" in html_of(client.get("/hosts/"))
     assert "No host has reported yet" in html_of(client.get("/"))
-    assert "ask an administrator" in html_of(client.get("/jobs/new/"))
+    assert "Ask an administrator" in html_of(client.get("/jobs/new/"))
 
 
 @pytest.mark.parametrize(
