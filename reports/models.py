@@ -20,7 +20,7 @@ class Report(models.Model):
 
     owner = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="reports")
     title = models.CharField(max_length=200)
-    #: Who may read it by its address; see `core.visibility`.
+    #: Readers of the report by its address; see `core.visibility`.
     readers = models.CharField(max_length=16, choices=Readers, default=Readers.OWNER)
     created_at = models.DateTimeField()
     changed_at = models.DateTimeField()
@@ -58,7 +58,7 @@ class ReportBlock(models.Model):
     text = models.TextField(blank=True, default="")
     #: How often the text was changed: whoever changes it has seen so many.
     edits = models.PositiveIntegerField(default=0)
-    #: As `reports.frozen` writes it; {} of texts and notes.
+    #: Frozen data, as `reports.frozen` writes it; {} for texts and notes.
     data = models.JSONField(default=dict)
     #: Of `data` as JSON.
     size_bytes = models.PositiveIntegerField(default=0)

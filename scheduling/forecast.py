@@ -162,7 +162,7 @@ def _play(decision: Decision, works: Mapping[int, Work], *, quick: bool, until: 
         rates = {i: works[i].rate(share, quick=quick) for i, share in shares.items() if share and i in works}
         ends = {i: left[i] / rate for i, rate in rates.items()}
         for i, limit in limits.items():
-            # Its length is unknown: at the earliest it is over at once.
+            # A training of unknown length may be over at once.
             ends[i] = min(ends.get(i, 0.0 if quick else inf), max(0.0, limit - now))
         if not ends:
             break

@@ -229,7 +229,7 @@ def _speedups(
     """Speed-ups on 1, 2 ... `most` GPUs, and the goodput on one."""
     found = curve(parameters, bounds, noise, [size_on(hosts, count) for count in range(1, most + 1)])
     goodput = found.goodput.tolist()
-    # Where the bounds forbid one GPU, the smallest allowed number is taken to share its work perfectly.
+    # If the bounds forbid one GPU, the smallest allowed number is taken to share its work perfectly.
     at_one = next((speed / count for count, speed in enumerate(goodput, start=1) if speed > 0), 0.0)
     if not at_one:
         return (1.0,) * most, 0.0

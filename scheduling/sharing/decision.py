@@ -83,7 +83,7 @@ def decide(pool: Pool, room: int, *, beside_others: bool = False, held_back: fro
             if pool.away.get(demand.id) and decision.shares.get(demand.id, demand.min_slots) < demand.min_slots
         }
         if not stranded:
-            # It starts elsewhere, on as many slots: no job of its group gets what it has a share of.
+            # The job starts elsewhere, on as many slots: no job of its group gets what it has a share of.
             return replace(decision, reclaimed=decision.reclaimed | (fixed & pool.displaced.keys()))
         evicted |= (stranded & pool.displaced.keys()) - pool.protected
         pinned |= stranded - evicted

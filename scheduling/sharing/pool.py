@@ -136,7 +136,7 @@ class Pool:
             else:
                 scalings = scalings_of(job, self.shapes, held_on, self.worths)
                 scaling = max(scalings.values(), key=lambda one: one.most)
-            # Where nothing shrinks, a job above its knee does not shrink either.
+            # Without preemption nothing shrinks, a job above its knee neither.
             most = max(least, scaling.most, 0 if self.group.preemption else min(kept, most))
         is_protected, may_give_way = job.id in self.protected, job.elastic and not self.group.minimum_run_seconds
         return Demand(
