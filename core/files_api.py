@@ -20,7 +20,7 @@ from core.models import Upload
 from core.rest import Pages, signed_in, validated
 from core.text import whole
 
-__all__ = ["Folders", "SourceInput", "UploadDetail", "UploadList"]
+__all__ = ["Folders", "SourceInput", "UploadDetail", "UploadList", "UploadOutput"]
 
 _OFFSET = "Upload-Offset"
 _OCTETS = "application/octet-stream"

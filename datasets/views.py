@@ -14,12 +14,12 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 
 from core.archive import ARCHIVE_SUFFIXES
 from core.file_sources import given_source
+from core.files_api import UploadOutput
 from core.keyset import Order
 from core.models import Upload
 from core.pages import carried_out, done, login_user, or_404, page_of
 from core.roles import may_edit
 from core.text import whole
-from core.uploads import received
 from datasets import actions
 from datasets.actions import DatasetRegistration
 from datasets.forms import DatasetForm
@@ -236,7 +236,7 @@ def _version_deletion(dataset: Dataset, version: DatasetVersion) -> dict[str, st
 def _unfinished_uploads(user: User) -> list[dict[str, Any]]:
     """Return the user's unfinished uploads with the received bytes of each, so that the form can continue them."""
     return [
-        {"id": upload.pk, "name": upload.name, "size_bytes": upload.size_bytes, "offset": received(upload)}
+        UploadOutput(upload).data
         for upload in Upload.objects.filter(owner=user).order_by("-id")
         if upload.name.lower().endswith((*ARCHIVE_SUFFIXES, *SINGLE_SUFFIXES))
     ]

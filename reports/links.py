@@ -56,7 +56,7 @@ def share(user: User, report_id: int, days: int, *, confirmed: bool = False) -> 
     """
     report, now = locked(user, report_id), timezone.now()
     if not most_days():
-        raise NotAllowed("This site shares no report without a log-in: an administrator may allow it.")
+        raise NotAllowed("This site shares no reports without a log-in. An administrator can allow it.")
     if not 1 <= days <= most_days():
         raise field_error("days", f"Give 1 to {most_days()} days.")
     named = named_of(report, ReportBlock.objects.filter(report=report))

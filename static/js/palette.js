@@ -28,6 +28,14 @@ function commands() {
   return usable.map((element) => ({ group: element.closest("main") ? "On this page" : "Do", name: element.dataset.command, element }));
 }
 
+//: Options in the order of their groups. A group that has what was typed at the beginning of a name comes first.
+function sorted(options, text) {
+  const begins = (option) => Number(option.name.toLowerCase().startsWith(text.toLowerCase()));
+  const groups = GROUP_ORDER.map((name) => options.filter((option) => option.group === name && fits(option, text)));
+  const closest = groups.filter((members) => members.length).map((members) => members.sort((one, other) => begins(other) - begins(one)));
+  return closest.sort(([one], [other]) => begins(other) - begins(one)).flat();
+}
+
 //: Each word must occur, in any order.
 function fits(option, text) {
   const name = option.name.toLowerCase();
@@ -85,8 +93,7 @@ async function find(text) {
 
 async function search() {
   const text = field.value.trim();
-  const all = [...commands(), ...pages()];
-  const own = GROUP_ORDER.flatMap((name) => all.filter((option) => option.group === name && fits(option, text)));
+  const own = sorted([...commands(), ...pages()], text);
   if (!text) {
     show(own);
     return;

@@ -100,7 +100,7 @@ def test_where_rows_are_stacked_each_cell_of_a_message_is_one_thing(alice: User,
         cell = re.search(f'<td data-label="{label}">(.*?)</td>', page)
         assert cell is not None
         assert re.fullmatch("<div>.*</div>", cell[1])
-    assert "Tried 2 times, again" in page
+    assert "Tried 2 times, next try" in page
 
 
 def test_no_more_than_three_tests_at_once(alice: User, alice_api: APIClient) -> None:

@@ -109,7 +109,7 @@ def test_a_thumb_reaches_the_most_used_pages_of_a_phone(page: Page, scene: Scene
     )
     assert all(one["right"] <= other["left"] for one, other in pairwise(links))
     for name, address in {"Overview": "/", "Train": "/jobs/new/", "Trainings": "/jobs/"}.items():
-        bar.get_by_role("link", name=name).click()
+        bar.get_by_role("link", name=name, exact=True).click()
         page.wait_for_url(f"**{address}")
         expect(bar.locator("[aria-current=page]")).to_have_text(name)
     page.emulate_media(media="print")

@@ -284,7 +284,7 @@ def test_a_notice_appears_while_one_looks(page: Page, scene: Scene) -> None:
         told = message("limit_near", max_seconds=3600, seconds=50, grace=None)
         record(lock_job(scene.first.pk), Why(Reason.TIME_LIMIT, told, "scheduler"))
 
-    expect(page.locator("#notice")).to_contain_text("It has held GPUs for nearly as long as it may (3600 s)")
+    expect(page.locator("#notice")).to_contain_text("The training is close to its time limit of 3600 s")
 
 
 def test_a_validation_shows_how_many_samples_are_measured(page: Page, scene: Scene) -> None:

@@ -162,7 +162,7 @@ def test_a_price_is_set_and_taken_back(scene: Scene, context: BrowserContext, co
     page.get_by_label("GPU model").fill("NVIDIA H200")
     page.get_by_label("Price per GPU-hour").fill("2.50")
     page.get_by_role("button", name="Set price").click()
-    expect(page.locator("#usage-figures")).to_have_text(re.compile(r"Cost\d+\.\d\d EUR"))
+    expect(page.locator("#usage-figures")).to_have_text(re.compile(r"Cost\s+\d+\.\d\d EUR"))
     page.get_by_role("button", name="Remove the price of NVIDIA H200").click()
     expect(page.get_by_text("No GPU has a price yet")).to_be_visible()
     page.get_by_role("button", name="Undo").click()

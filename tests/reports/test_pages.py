@@ -101,7 +101,7 @@ def test_a_public_link_is_shown_once(scene: Scene, alices: Client, settings: Any
     address = f"/reports/{scene.report.pk}/"
     assert "TIDEPOOL_PUBLIC_REPORT_DAYS" in html_of(alices.get(address))
     refused = alices.post(f"{address}links/", {"days": 7})
-    assert (refused.status_code, "shares no report" in html_of(refused)) == (400, True)
+    assert (refused.status_code, "shares no reports" in html_of(refused)) == (400, True)
     settings.TIDEPOOL_PUBLIC_REPORT_DAYS = 14
     asked = alices.post(f"{address}links/", {"days": 7})
     assert asked.status_code == 400

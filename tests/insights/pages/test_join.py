@@ -47,7 +47,7 @@ def test_a_withdrawn_one_lets_nobody_in(carols: Client) -> None:
     ("given", "field", "sentence"),
     [
         ({"hosts": "0", "hours": "24"}, "hosts", "A token is for 1 to 1000 hosts."),
-        ({"hosts": "1", "hours": "721"}, "hours", "at most 720 hours"),
+        ({"hosts": "1", "hours": "721"}, "hours", "A token is valid for more than 0 and at most 720 hours."),
         ({"hosts": "many", "hours": "24"}, "hosts", "Enter a whole number."),
         ({"hosts": "1", "hours": "nan"}, "hours", "Enter a number."),
     ],

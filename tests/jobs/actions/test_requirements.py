@@ -100,12 +100,12 @@ def test_the_log_of_an_installation_stands_beside_those_of_ranks(
     job = Job.objects.get(pk=job.pk)
     folder = job_folder(job).attempt(1) / "log" / "environment@gpu-host-1"
     folder.mkdir(parents=True)
-    (folder / "stdout").write_text("Installs given.\n")
+    (folder / "stdout").write_text("Installing given.\n")
     client.force_login(alice)
     logs = client.get(f"/api/v1/jobs/{job.pk}/logs/files/").json()["results"]
     assert (logs[0]["rank"], logs[0]["stream"]) == ("environment@gpu-host-1", "stdout")
     lines = client.get(f"/api/v1/jobs/{job.pk}/logs/lines/", {"rank": "environment@gpu-host-1"}).json()
-    assert lines["lines"][0]["spans"][0]["text"] == "Installs given."
+    assert lines["lines"][0]["spans"][0]["text"] == "Installing given."
     found = topic_log(logs[0]["topic"])
     assert found is not None
     assert found.path == folder / "stdout"

@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 from django.utils import timezone
-from jobs.pages.job.speed import speed_of
 from tidepool.goodput.model import Bounds, NoiseScale
 
 from insights.batch import batch_now
+from insights.speed import speed_of
 from jobs.control import speed_profiles
 from jobs.control.dispatch import launch_spec
 from jobs.control.outcome import too_large

@@ -42,7 +42,7 @@ def test_its_own_copy_is_shown_as_text(scene: Scene, code: Path, alices: Client)
     assert "newer = True" not in page
     assert 'href="?file=layers/conv.py#code"' in page.replace("%2F", "/")
     assert "width = 64" in shown(alices, scene.done, "layers/conv.py")
-    assert "weights.bin is no text (3" in shown(alices, scene.done, "weights.bin")
+    assert "weights.bin is not text (3" in shown(alices, scene.done, "weights.bin")
 
 
 @pytest.mark.parametrize(
