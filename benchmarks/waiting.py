@@ -43,6 +43,7 @@ def measure(trainings: int, only: str) -> list[Result]:
     cluster, shared = make_cluster()
     make_ended(trainings // 2, shared)
     jobs = make_active(cluster, trainings - trainings // 2, shared)
+    write_queues(cluster)
     looked_after()
     results = []
     for name, address in addresses(jobs).items():
@@ -143,6 +144,20 @@ def make_active(cluster: Any, count: int, shared: dict[str, Any]) -> list[int]:
     running = set(Job.objects.filter(state="RUNNING").values_list("pk", flat=True))
     assert len(running) == RUNNING, len(running)
     return sorted(jobs, key=lambda job: job not in running)
+
+
+def write_queues(cluster: Any) -> None:
+    """Store positions and expected starts, which pages read, as the scheduler does after a plan."""
+    from django.utils import timezone
+
+    from jobs.control.durations import lengths, with_lengths
+    from jobs.control.queues import KnownLengths, QueueWriter
+    from jobs.control.snapshots import snapshot
+    from scheduling.schedule import run_cycle
+
+    now = timezone.now()
+    known = KnownLengths(lengths({}, now), now)
+    QueueWriter().write(run_cycle(with_lengths(snapshot(now), known.by_job, known.at)), known, cluster.epoch)
 
 
 def make_ended(count: int, shared: dict[str, Any]) -> None:
