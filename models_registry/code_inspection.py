@@ -154,7 +154,7 @@ def inspect_code(folder: Path, entry_point: str) -> CodeFacts:
     refuses = "parse_args" in found.names and "parse_known_args" not in found.names
     return CodeFacts(
         compat=sorted(name for name, modules in COMPAT_MODULES.items() if modules & whole.modules),
-        warning=f"{entry_point} is not valid Python ({problem}): a job with it will fail." if problem else None,
+        warning=f"{entry_point} is not valid Python ({problem}): a training with it will fail." if problem else None,
         declared=Declared(
             arguments=tuple(found.arguments.values()),
             is_complete=refuses and "ArgumentParser" in found.names

@@ -29,7 +29,7 @@ from workers.topics import CLUSTER
 
 __all__ = ["gpu_hours", "price_remove", "price_restore", "usage", "usage_report"]
 
-BY_WORDS = {"user": "User", "group": "Instance group", "job": "Job", "host": "Host", "gpu_model": "GPU model"}
+BY_WORDS = {"user": "User", "group": "Instance group", "job": "Training", "host": "Host", "gpu_model": "GPU model"}
 _ROWS = 50
 
 

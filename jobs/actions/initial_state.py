@@ -40,8 +40,8 @@ __all__ = [
 Weights: TypeAlias = int | Mapping[str, Any]
 
 WEIGHTS_WANTED = (
-    'Give the number of a job, or {"checkpoint": its number} for those of one checkpoint, or {"upload": its number} '
-    "for an uploaded file."
+    'Give the number of a training, or {"checkpoint": its number} for those of one checkpoint, or {"upload": its '
+    "number} for an uploaded file."
 )
 
 _FINAL_WEIGHTS = Path("model") / "train" / "model_epoch_final.pth"
@@ -145,7 +145,7 @@ def _weights_of(problems: Problems, job_id: int | None, user: User) -> Beginning
     """Return the final weights of a training, or those of its newest checkpoint."""
     job = visible_jobs(user).filter(pk=job_id).first() if isinstance(job_id, int) and 0 < job_id < 2**63 else None
     if job is None:
-        problems.add("initial_weights", f"There is no job {job_id} of yours: look it up in the list of trainings.")
+        problems.add("initial_weights", f"There is no training {job_id} of yours: look it up in the list of trainings.")
         return None
     name = trained_weights(job)
     if name is None:

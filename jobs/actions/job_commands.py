@@ -243,7 +243,7 @@ def check_undo(job: Job, seqs: Iterable[int], told: Sequence[JobEvent]) -> Check
     for seq in seqs:
         event = changes.get(seq)
         if event is None:
-            raise NotFound(f"Event {seq} of job {job.pk} changed neither its priority nor its limits: nothing to undo.")
+            raise NotFound(f"Event {seq} of training {job.pk} changed no priority and no limit: nothing to undo.")
         column = event.detail["field"]
         later = [other for other in changes.values() if other.seq > seq and other.detail["field"] == column]
         if later or getattr(job, column) != event.detail["new"]:

@@ -195,14 +195,14 @@ def _only_group(problems: Problems, user: User) -> InstanceGroup | None:
 
 def find_checkpoint(problems: Problems, field: str, checkpoint_id: object, user: User) -> Checkpoint | None:
     if not isinstance(checkpoint_id, int) or isinstance(checkpoint_id, bool) or not 0 < checkpoint_id < 2**63:
-        problems.add(field, "Give the number of a checkpoint of one of your jobs.")
+        problems.add(field, "Give the number of a checkpoint of one of your trainings.")
         return None
     checkpoints = (
         Checkpoint.objects.all() if is_cluster_admin(user) else Checkpoint.objects.filter(job__owner_id=user.pk)
     )
     found = checkpoints.filter(pk=checkpoint_id).first()
     if found is None:
-        problems.add(field, f"There is no checkpoint {checkpoint_id} of a job of yours: look at its page.")
+        problems.add(field, f"None of your trainings has a checkpoint {checkpoint_id}: look at its page.")
     elif found.problem:
         problems.add(field, f"Checkpoint {checkpoint_id} cannot be used ({found.problem}): pick another one.")
     elif not (job_folder(found.job).path / found.path).exists():
@@ -298,7 +298,7 @@ def _check_enough_parts(problems: Problems, name: str, parts: int, max_slots: in
         words = "1 virtual rank computes" if parts == 1 else f"{parts} virtual ranks compute"
         problems.add(
             name,
-            f"{words} on at most {parts} GPUs, not {max_slots}: the number is fixed when a job is submitted, "
+            f"{words} on at most {parts} GPUs, not {max_slots}: the number is fixed when a training is submitted, "
             "because its results depend on it.",
         )
 

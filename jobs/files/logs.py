@@ -131,7 +131,7 @@ def find_log(job: Job, *, attempt: int | None, rank: str, stream: Stream) -> Log
         return installed[-1]
     row = _find_rank(job, rank, attempt)
     if row is None:
-        raise NotFound("The job has no rank yet: wait until it has started.")
+        raise NotFound("The training has no rank yet: wait until it has started.")
     return log_of(job, row, stream)
 
 
@@ -238,7 +238,7 @@ def _find_rank(job: Job, rank: str, attempt: int | None = None) -> Rank | None:
     else:
         row = None if "\0" in rank else newest.filter(member_id=rank).first()
     if row is None:
-        raise NotFound(f"The job has no rank {rank[:100]!a}: look it up in its list of ranks.")
+        raise NotFound(f"The training has no rank {rank[:100]!a}: look it up in its list of ranks.")
     return row
 
 

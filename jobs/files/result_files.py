@@ -85,7 +85,7 @@ def sized_zip(job: Job) -> SizedZip:
 def _sources(job: Job) -> list[_Source]:
     newest = _written_in(job, job.run.attempt)
     if not job.run.attempt or not newest.top.is_dir():
-        raise NotFound("The job has no results yet: wait until it has started.")
+        raise NotFound("The training has no results yet: wait until it has started.")
     return [newest, _Source(job_folder(job).path, (_CODE,))]
 
 
@@ -118,7 +118,7 @@ def log_chunks(job: Job) -> Iterator[bytes]:
     attempts = [folder.attempt(number) for number in range(1, job.run.attempt + 1)]
     present = [attempt for attempt in attempts if (attempt / "log").is_dir()]
     if not present:
-        raise NotFound("The job has no logs yet: wait until it has started.")
+        raise NotFound("The training has no logs yet: wait until it has started.")
     return _zipped([_Source(attempt, ("log",), partial("{}/{}".format, attempt.name)) for attempt in present])
 
 

@@ -128,9 +128,9 @@ class TorchDistributor:
 
     def _cancel(self, job: Job) -> None:
         job.cancel()
-        self.logger.warning("Job %s is being cancelled. Ctrl-C again leaves it to that.", job.id)
+        self.logger.warning("Training %s is being cancelled. Ctrl-C again leaves it to that.", job.id)
         job.wait(check=False)
-        self.logger.warning("Job %s is %s.", job.id, job.state)
+        self.logger.warning("Training %s is %s.", job.id, job.state)
 
 
 @dataclass

@@ -90,8 +90,8 @@ def _devices(slots: list[int], slots_per_gpu: int) -> list[str]:
     devices = [str(gpu_of(slot, slots_per_gpu)) for slot in slots]
     if len(set(devices)) < len(devices):
         raise SharedGpuError(
-            f"this host offers {slots_per_gpu} slots per GPU, and two processes of this job are on one: a plain script "
-            "needs a GPU for each. Ask for fewer GPUs, or train elastically"
+            f"this host offers {slots_per_gpu} slots per GPU, and two processes of this training are on one: a plain "
+            "script needs a GPU for each. Ask for fewer GPUs, or train elastically"
         )
     return devices
 

@@ -251,7 +251,7 @@ def test_names_that_are_formulas_stay_text_in_a_spreadsheet(page: Page, scene: S
     open_gpus(page)
     lines = saved(page, "gpus", "CSV").read_text().splitlines()
 
-    assert lines[0] == "Time,Job,GPUs,Why,Pause (ms)"
+    assert lines[0] == "Time,Training,GPUs,Why,Pause (ms)"
     assert '"\'=HYPERLINK(""http://evil"")"' in lines[1]
     assert len(lines) == 5
 

@@ -105,7 +105,7 @@ def test_filters_as_one_types_and_keeps_the_address(page: Page, scene: Scene) ->
     expect(page.locator("#jobs .job-name a")).to_have_text(["digits-resume"])
     expect(page.get_by_label("Name or number")).to_be_focused()
     page.get_by_label("Name or number").fill("digits-")
-    page.get_by_label("State", exact=True).select_option("Over")
+    page.get_by_label("State", exact=True).select_option("Finished")
     page.get_by_label("Order").select_option("Name, from A")
     page.get_by_text("More filters", exact=True).click()
     page.get_by_label("Submitted from").fill("2020-02-29")

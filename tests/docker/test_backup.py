@@ -61,4 +61,4 @@ def test_what_is_lost_comes_back_and_what_came_since_is_gone(home: Path, tmp_pat
     assert users(home) == ["admin"]
     assert (home / "secret-key").read_text() == key
     assert list((home / "data/digits").iterdir())
-    assert "0 jobs that ran wait again" in said
+    assert "0 trainings that ran wait again" in said

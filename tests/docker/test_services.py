@@ -206,7 +206,7 @@ def test_a_backup_that_is_older_than_the_hosts_does_no_harm(services, training, 
     saved = max(int(path.name.split("-")[1]) for path in training.folder.glob("attempt-*/checkpoint/step-*"))
 
     said = services.carry_out(commands("backup-and-restore.md", "Restore with PostgreSQL"), **backup)
-    assert "1 jobs that ran wait again; of 1 the folders knew more than the backup." in said
+    assert "1 trainings that ran wait again; 1 had newer records in their folders than the backup." in said
     training.wait_for_size(8)
     assert training.now["attempt"] == 3
     assert set(ranks(services).values()) == {(str(training.id), "3")}

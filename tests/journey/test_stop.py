@@ -176,7 +176,7 @@ def test_leaves_nothing_when_it_is_killed(killed: RunningStack) -> None:
 def test_a_start_after_a_kill_continues(second: RunningStack, third: RunningStack, training: int) -> None:
     reasons = wait_until_it_trains_on_two(third, training, attempt=3)
     assert reasons.count("STACK_STOPPED") == 3, "two of a stop in order, one of a kill"
-    assert any("1 job was interrupted" in line for line in [*second.said, *third.said])
+    assert any("1 training was interrupted" in line for line in [*second.said, *third.said])
     with third.api() as api:
         api.post(f"jobs/{training}/cancel/").raise_for_status()
 

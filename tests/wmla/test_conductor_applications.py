@@ -287,7 +287,7 @@ def test_a_log_of_a_training_that_waits_is_a_sentence(alice_client: Client, alic
     answer = alice_client.get(f"{BASE}/{sig_id(group)}/applications/{driver_id(waiting)}/logs/stdout/download")
     assert (answer.status_code, answer.content) == (
         404,
-        b"Error 404: The job has no rank yet: wait until it has started.\n",
+        b"Error 404: The training has no rank yet: wait until it has started.\n",
     )
 
 

@@ -262,7 +262,7 @@ class Stack:
     def _requeue(self) -> None:
         count = requeue_interrupted()
         if count:
-            jobs = plural(count, "{count} job was", "{count} jobs were")
+            jobs = plural(count, "{count} training was", "{count} trainings were")
             self._say(f"  {jobs} interrupted: Tidepool continues from the last checkpoint, or from zero without one.")
 
     def _watch_tutorial(self) -> None:

@@ -33,4 +33,4 @@ def leave_history(tutorial: Tutorial, client: Client) -> None:
         kind = list(KINDS)[number % len(KINDS)]
         asked = {"name": f"{kind}-{number + 1}", "model": _NAME, "instance_group": tutorial.instance_group}
         job = api.post("jobs/", {**asked, "min_slots": 1, "max_slots": tutorial.slots, "parameters": KINDS[kind]})
-        say(f"Submitted {asked['name']} as job {job['id']}.")
+        say(f"Submitted {asked['name']} as training {job['id']}.")

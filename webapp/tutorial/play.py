@@ -146,7 +146,7 @@ class Tutorial:
         """Cancel what an earlier play has left; returns how many GPUs the cluster has."""
         for job in self.api.get("jobs/", state="active")["results"]:
             if job["name"] in _NAMES:
-                self.say(f"Cancelling job {job['id']} of an earlier play.")
+                self.say(f"Cancelling training {job['id']} of an earlier play.")
                 self.api.post(f"jobs/{job['id']}/cancel/")
                 self._await_end(job["id"])
         hosts = self.api.get("hosts/")["results"]
@@ -197,7 +197,7 @@ class Tutorial:
             "parameters": {"epochs": epochs},
         }
         job = self.api.post("jobs/", body)
-        self.say(f"Submitted {name} as job {job['id']}.")
+        self.say(f"Submitted {name} as training {job['id']}.")
         return int(job["id"])
 
     def _expect(self, expected: moments.Expected) -> None:
@@ -241,10 +241,10 @@ class Tutorial:
             if state["step"] != step:
                 step, deadline = state["step"], time.monotonic() + self.deadline_seconds
             if time.monotonic() > deadline:
-                raise MomentMissed(f"Job {job} did not end: {self._describe(job)}")
+                raise MomentMissed(f"Training {job} did not end: {self._describe(job)}")
             time.sleep(_POLL_SECONDS)
         if state["state"] == "FAILED":
-            raise MomentMissed(f"Job {job} failed: {self._describe(job)}")
+            raise MomentMissed(f"Training {job} failed: {self._describe(job)}")
 
     # --- reading ---
 

@@ -23,7 +23,7 @@ __all__ = [
     "trace_figure",
 ]
 
-COLUMNS = ("Time", "Job", "GPUs", "Why", "Pause (ms)")
+COLUMNS = ("Time", "Training", "GPUs", "Why", "Pause (ms)")
 FIRST_WINDOW = 15
 #: Count -> its words. Held = training + changing hands; idle GPUs are part of training.
 _COUNTED = {"held": "held", "training": "training", "vacating": STATUSES["vacating"], "idle": STATUSES["idle"]}

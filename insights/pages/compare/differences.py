@@ -14,6 +14,7 @@ from core.pages import login_user
 from insights.differences import MOST_JOBS, Axis, Column, axes_of, default_axes, differing
 from insights.job_numbers import MIN_CHOSEN, job_numbers, jobs_in_order
 from jobs.models import Job
+from jobs.pages.crumbs import LIST_CRUMB
 from jobs.queries.job_columns import joined_columns
 from jobs.queries.job_list import JobFilter, list_keys
 
@@ -48,7 +49,7 @@ def job_differences(request: HttpRequest) -> HttpResponse:
     numbers = _numbers(request, login_user(request))
     context: dict[str, Any] = {
         "section": "jobs",
-        "crumbs": [("Jobs", "/jobs/"), ("Differences", None)],
+        "crumbs": [LIST_CRUMB, ("Differences", None)],
         "least": MIN_CHOSEN,
         "most": MOST_JOBS,
         "count": len(numbers),

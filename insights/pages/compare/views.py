@@ -19,6 +19,7 @@ from insights.comparison import (
 from insights.differences import MOST_JOBS
 from insights.job_numbers import MIN_CHOSEN, job_numbers
 from jobs.models import Job
+from jobs.pages.crumbs import LIST_CRUMB
 from jobs.queries.jobs import visible_jobs
 from jobs.states import TERMINAL
 from jobs.topics import job_topic
@@ -32,7 +33,7 @@ def job_compare(request: HttpRequest) -> HttpResponse:
     numbers = job_numbers(request.GET.get("jobs", ""))
     context: dict[str, object] = {
         "section": "jobs",
-        "crumbs": [("Jobs", "/jobs/"), ("Compare", None)],
+        "crumbs": [LIST_CRUMB, ("Compare", None)],
         "least": MIN_CHOSEN,
         "most": MOST_JOBS,
     }

@@ -14,8 +14,8 @@ from workers.models import JoinToken
 
 class Command(BaseCommand):
     help = (
-        "Queue every job that was running in the backup, raise numbers above those in the job folders, and revoke what "
-        "may have been revoked since the backup: sessions and join tokens."
+        "Queue every training that was running in the backup, raise numbers above those of the folders of trainings, "
+        "and revoke what may have been revoked since the backup: sessions and join tokens."
     )
 
     def handle(self, *args: Any, **options: Any) -> None:
@@ -25,6 +25,8 @@ class Command(BaseCommand):
         caught_up = catch_up_with_folders()
         sessions, _ = Session.objects.all().delete()
         tokens, _ = JoinToken.objects.all().delete()
-        self.stdout.write(f"{queued} jobs that ran wait again; of {caught_up} the folders knew more than the backup.")
+        self.stdout.write(
+            f"{queued} trainings that ran wait again; {caught_up} had newer records in their folders than the backup."
+        )
         self.stdout.write(f"{sessions} sessions and {tokens} join tokens are withdrawn.")
         self.stdout.write("What was changed since the backup is as it was: look at users, API tokens and the queue.")

@@ -12,11 +12,11 @@ from core.errors import UserError
 from core.pages import login_user
 from jobs.actions.curves import PATTERN_HELP, change_log_pattern, try_log_pattern
 from jobs.models import Job
+from jobs.pages.crumbs import LIST_CRUMB
 from jobs.pages.queries import job_or_404
 
 __all__ = ["job_log_pattern", "sources_of"]
 
-_LIST_CRUMB = ("Jobs", "/jobs/")
 _KINDS = {"log": "log", "csv": "CSV file", "json": "JSON file", "tensorboard": "TensorBoard file"}
 
 
@@ -35,7 +35,7 @@ def job_log_pattern(request: HttpRequest, job_id: int) -> HttpResponse:
     job = job_or_404(request.user, job_id)
     is_post = request.method == "POST"
     pattern = request.POST.get("pattern", "").strip() if is_post else job.log_pattern
-    crumbs = [_LIST_CRUMB, (job.name, reverse("jobs:detail", args=[job.pk])), ("How the log is read", None)]
+    crumbs = [LIST_CRUMB, (job.name, reverse("jobs:detail", args=[job.pk])), ("How the log is read", None)]
     context: dict[str, Any] = {"section": "jobs", "crumbs": crumbs, "job": job, "pattern": pattern, "found": None}
     context["help"] = PATTERN_HELP
     try:

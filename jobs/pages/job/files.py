@@ -7,6 +7,7 @@ from django.views.decorators.http import require_safe
 
 from core.errors import NotFound
 from jobs.files.file_preview import file_preview, open_picture
+from jobs.pages.crumbs import LIST_CRUMB
 from jobs.pages.queries import job_or_404
 
 __all__ = ["job_file", "job_picture"]
@@ -21,7 +22,7 @@ def job_file(request: HttpRequest, job_id: int) -> HttpResponse:
     except NotFound as error:
         raise Http404(error.message) from error
     page = reverse("jobs:detail", args=[job.pk])
-    crumbs = [("Jobs", "/jobs/"), (job.name, page), (preview.path, None)]
+    crumbs = [LIST_CRUMB, (job.name, page), (preview.path, None)]
     return render(request, "jobs/job/file.html", {"section": "jobs", "crumbs": crumbs, "job": job, "file": preview})
 
 

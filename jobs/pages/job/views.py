@@ -28,6 +28,7 @@ from jobs.files.result_files import code_files, result_files, shown_code
 from jobs.files.validation_runs import validation_of
 from jobs.models import Checkpoint, Job
 from jobs.options import option_texts, options_shown
+from jobs.pages.crumbs import LIST_CRUMB
 from jobs.pages.job.curves import sources_of
 from jobs.pages.job.labels import note_of, tags_of
 from jobs.pages.job.parts import ViewedJob, page_context, registered_parts
@@ -46,8 +47,7 @@ from workers.topics import CLUSTER
 
 __all__ = ["job_act", "job_change", "job_curves", "job_detail", "job_detail_live", "job_live", "job_note", "job_part"]
 
-LIST_CRUMB = ("Jobs", "/jobs/")
-TIDE_COLUMNS = ("Time", "Job", "GPUs", "Why", "Pause (ms)")
+TIDE_COLUMNS = ("Time", "Training", "GPUs", "Why", "Pause (ms)")
 
 #: Tabs of a job's page: fragment of the address, and label.
 JOB_TABS = (

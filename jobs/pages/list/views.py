@@ -24,6 +24,7 @@ from core.visibility import readable
 from datasets.models import Dataset
 from jobs.actions.saved_filters import choose_columns, forget_filter, save_filter
 from jobs.models import InstanceGroup, Job, SavedFilter
+from jobs.pages.crumbs import LIST_CRUMB
 from jobs.queries.job_columns import FACTS, OF_ONE, USUAL, columns_of, extra_columns, joined_columns, names_of, value_of
 from jobs.queries.job_list import ACTIVE, FINISHED, JobFilter, job_page_of, jobs_topic, state_counts
 from jobs.queries.jobs import known_tags
@@ -41,7 +42,7 @@ __all__ = [
     "save_job_filter",
 ]
 
-STATES = [("", "All"), (ACTIVE, "Not over"), (FINISHED, "Over"), *[(state, state.capitalize()) for state in JobState]]
+STATES = [("", "All"), (ACTIVE, "Active"), (FINISHED, "Finished"), *[(state, state.capitalize()) for state in JobState]]
 PERIODS = [
     ("", "Any time"),
     ("1h", "Last hour"),
@@ -124,7 +125,7 @@ def _list_page(request: HttpRequest, refused: tuple[str, str] = ("", "")) -> Htt
     seqs = current_seqs(topics)
     context = {
         "section": "jobs",
-        "crumbs": [("Jobs", None)],
+        "crumbs": [(LIST_CRUMB[0], None)],
         "states": STATES,
         "periods": PERIODS,
         "sorts": SORTS,
@@ -157,7 +158,7 @@ def job_counts(request: HttpRequest) -> HttpResponse:
     counts = state_counts(login_user(request), wanted)
     over = sum(count for state, count in counts.items() if state in TERMINAL)
     whole = sum(counts.values())
-    rows = [("", "All", whole), (ACTIVE, "Not over", whole - over), (FINISHED, "Over", over)]
+    rows = [("", "All", whole), (ACTIVE, "Active", whole - over), (FINISHED, "Finished", over)]
     now = given.get("state", "")
     rows += [(state, state.capitalize(), counts.get(state, 0)) for state in JobState if state in (*counts, now)]
     return render(request, "jobs/list/_states.html", {"rows": rows, "now": now})

@@ -28,6 +28,7 @@ from jobs.control.checkpoints import stop_words
 from jobs.files.validation_runs import validation_of
 from jobs.models import Checkpoint, InstanceGroup, Job, JobEvent
 from jobs.options import MASK, MAX_PRIORITY, Option, masked, option_values
+from jobs.pages.crumbs import LIST_CRUMB
 from jobs.pages.queries import job_or_404
 from jobs.pages.train.fields import parameter_fields
 from jobs.pages.train.forms import ON_PAGE, TrainForm
@@ -81,7 +82,7 @@ def train(request: HttpRequest) -> HttpResponse:
         return redirect("jobs:detail", job.pk)
     context = {
         "section": "jobs",
-        "crumbs": [("Jobs", "/jobs/"), ("Train", None)],
+        "crumbs": [LIST_CRUMB, ("Train", None)],
         "form": form,
         "clone": opened.clone,
         "choices": choices,

@@ -14,6 +14,7 @@ from datasets.models import Dataset
 from jobs import actions
 from jobs.files.validation_runs import why_not_validated
 from jobs.models import InstanceGroup, Validation
+from jobs.pages.crumbs import LIST_CRUMB
 from jobs.pages.queries import job_or_404
 from jobs.queries.groups import usable_groups
 
@@ -68,7 +69,7 @@ def job_validate(request: HttpRequest, job_id: int) -> HttpResponse:
             return redirect("jobs:detail", validation.job_id)
     context = {
         "section": "jobs",
-        "crumbs": [("Jobs", "/jobs/"), (job.name, f"/jobs/{job.pk}/"), ("Validate", None)],
+        "crumbs": [LIST_CRUMB, (job.name, f"/jobs/{job.pk}/"), ("Validate", None)],
         "job": job,
         "form": form,
         "why_not": why_not_validated(job),

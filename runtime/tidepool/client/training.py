@@ -94,7 +94,7 @@ class Job:
         if event is None:
             changes = [each.seq for each in self.events() if {"field", "old", "new"} <= set(each.reason.params)]
             if not changes:
-                raise NotFound(f"Nobody has changed the priority or the limits of job {self.id}: nothing to undo.")
+                raise NotFound(f"Nobody has changed the priority or the limits of training {self.id}: nothing to undo.")
             event = changes[-1]
         return self._command(f"events/{event}/undo")
 

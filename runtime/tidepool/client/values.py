@@ -23,7 +23,7 @@ def value_bytes(job: int, fetch: Callable[[str], bytes]) -> bytes | None:
         return None
     content = fetch(VALUE_FILE)
     if hashlib.sha256(content).hexdigest() != facts.sha256:
-        raise TidepoolError(f"The value of job {job} is not what its rank wrote: run it anew.")
+        raise TidepoolError(f"The value of training {job} is not what its rank wrote: run it anew.")
     return content
 
 
@@ -33,8 +33,8 @@ def loaded(job: int, content: bytes) -> Any:
         return pickle.loads(content)  # noqa: S301 - the user's own
     except ModuleNotFoundError as error:
         raise TidepoolError(
-            f"The value of job {job} needs the module {error.name}, which is not here: install it, or take the bytes "
-            "by job.value(raw=True)."
+            f"The value of training {job} needs the module {error.name}, which is not here: install it, or take the "
+            "bytes by job.value(raw=True)."
         ) from error
 
 

@@ -272,7 +272,7 @@ def test_states_have_counts_of_what_fits_the_rest_of_the_filter(carol_sees_all: 
     shown = dict(re.findall(r">([A-Z][a-z ]+) <b>(\d+)</b>", page))
     expected = Counter(str(job.state).capitalize() for job in fitting)
     over = sum(job.state in TERMINAL for job in fitting)
-    totals = {"All": len(fitting), "Over": over, "Not over": len(fitting) - over}
+    totals = {"All": len(fitting), "Finished": over, "Active": len(fitting) - over}
     assert {name: int(count) for name, count in shown.items()} == {**totals, **expected}
     assert f'data-fitting="{expected["Failed"]}"' in page
 

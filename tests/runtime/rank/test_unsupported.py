@@ -62,7 +62,7 @@ def parallel_tensors() -> nn.Module:
 def test_models_that_are_sharded_over_a_mesh(process_group: None, build: Callable[[], nn.Module]) -> None:
     said = refused(build())
     assert "cannot be resized in place" in said
-    assert "fixed-size job" in said
+    assert "fixed-size training" in said
 
 
 def test_models_that_are_wrapped_for_parallel_training(process_group: None) -> None:

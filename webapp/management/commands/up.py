@@ -78,7 +78,7 @@ class Command(BaseCommand):
         self._say(f"Tidepool is ready at {stack.url}")
         self._say_wmla_ports(stack)
         self._say(f"  Log in as {ADMIN}, {password}. It took {seconds:.1f} s.")
-        self._say("  Ctrl-C stops everything; running jobs go on at the next start.")
+        self._say("  Ctrl-C stops everything; running trainings continue at the next start.")
 
     def _say_wmla_ports(self, stack: Stack) -> None:
         if stack.wmla_urls:

@@ -77,7 +77,7 @@ def _virtual_ranks(launch: LaunchSpec | None, exactness: str | None, virtual_ran
         return None
     if virtual_ranks is None:
         raise ValueError(
-            "exactness='bitwise' needs virtual_ranks: the results depend on it (a job's page shows its own)"
+            "exactness='bitwise' needs virtual_ranks: the results depend on it (a training's page shows its own)"
         )
     return virtual_ranks
 

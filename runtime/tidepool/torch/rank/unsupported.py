@@ -10,11 +10,11 @@ from tidepool.protocol import LaunchSpec
 
 __all__ = ["Layout", "bare_model", "check_engine", "check_trainable"]
 
-_FIXED_SIZE = "train it as a fixed-size job (torchrun), or with the whole model in each process"
+_FIXED_SIZE = "train it as a fixed-size training (torchrun), or with the whole model in each process"
 
 
 def check_engine(launch: LaunchSpec | None) -> None:
-    """Raises RuntimeError in a fixed-size job of several ranks: each of them would train alone."""
+    """Raises RuntimeError in a fixed-size training of several ranks: each of them would train alone."""
     if launch is not None and launch.engine == "fixed" and launch.min_slots > 1:
         raise RuntimeError(
             f"This model is registered with the engine 'fixed', so its {launch.min_slots} processes form their own"
