@@ -185,7 +185,7 @@ def _start_text(result: Preview, times: Forecast) -> str:
     if result.before or result.line.slots:
         return "It trains on while this changes." if result.before else "It starts at once."
     if result.line.target:
-        return "It starts within moments, as soon as others have made the step that they are at."
+        return "It starts within moments, as soon as others have finished their current step."
     return starts_in(times.start)
 
 

@@ -29,22 +29,22 @@ function wholeNumber(name) {
 function sharingSentence(model, group) {
   if (model && model.engine !== "elastic") return `${group.sharing} ${group.stopping}`;
   const giving = group.preemption
-    ? "When others are due, it gives GPUs back after its current step and goes on with the rest: nothing is lost."
-    : "What it has it keeps.";
+    ? "When others need GPUs, it gives some back after its current step and continues on the rest: nothing is lost."
+    : "It keeps the GPUs that it has.";
   return `${group.sharing} ${giving}`;
 }
 
 function sumSentence(layers) {
   if (!layers.length)
-    return "Results equal those of one GPU but for rounding, as its code names no dropout and no BatchNorm: those depend on how many GPUs there are, as in any data-parallel training.";
-  return `Its code has ${layers.join(", ")}, whose results depend on how many GPUs there are, as in any data-parallel training: after a resize its curves may differ from those of an undisturbed run by more than rounding. Exactness bitwise prevents that; a step then takes about 1.1 to 1.7 times as long.`;
+    return "Results equal those of one GPU except for rounding: the code names neither dropout nor BatchNorm, whose results would depend on the number of GPUs, as in any data-parallel training.";
+  return `Its code has ${layers.join(", ")}, whose results depend on the number of GPUs, as in any data-parallel training: after a resize its curves may differ from those of an undisturbed run by more than rounding. Exactness bitwise prevents that, but a step takes about 1.1 to 1.7 times as long.`;
 }
 
 function exactnessSentence(model) {
   if (model?.engine !== "elastic") return "";
   if (field("exactness").value === "sum") return sumSentence(model.layers);
   const parts = wholeNumber("virtual_ranks") ?? 2 ** Math.ceil(Math.log2(wholeNumber("max_slots") ?? 1));
-  return `Weights, optimizer and BatchNorm statistics are the same bits through any resize or failure: each step is computed in ${parts} parts, added up in one order. It costs speed, most where few GPUs compute many parts.`;
+  return `Weights, optimizer and BatchNorm statistics keep the same bits through any resize or failure: each step is computed in ${parts} parts, added up in one order. It costs speed, most where few GPUs compute many parts.`;
 }
 
 function showEngine(isElastic, isSingle) {
@@ -71,7 +71,7 @@ function parameterField({ name, kind, value, usual, choices: offered, help }, nu
   const [label, input, select, hint] = part.children;
   (offered.length ? input : select).remove();
   const control = offered.length ? select : input;
-  if (kind === "choice") select.append(new Option(usual ? `${usual}, unless chosen` : "As the script has it", ""));
+  if (kind === "choice") select.append(new Option(usual ? `${usual}, unless chosen` : "As in the script", ""));
   select.append(...offered.map((choice) => new Option(choice)));
   if (kind === "number") input.inputMode = "decimal";
   input.placeholder = usual;
