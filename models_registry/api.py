@@ -297,13 +297,15 @@ class ScriptInput(_FilesInput):
 
 
 class ScriptOutput(serializers.Serializer[RegisteredModelVersion]):
-    model = serializers.CharField(source="model.name", help_text="To submit by.")
+    model = serializers.CharField(source="model.name", help_text="Name of the model, for submissions.")
     version = serializers.IntegerField(source="number")
     entry_point = serializers.CharField()
     engine = serializers.ChoiceField(RegisteredModelVersion.Engine.choices)
-    reads_data = serializers.BooleanField(source="declared.reads_data", help_text="Whether it wants a dataset.")
+    reads_data = serializers.BooleanField(source="declared.reads_data", help_text="Whether the script reads a dataset.")
     dataset = serializers.CharField(source="default_dataset")
-    warning = serializers.SerializerMethodField(help_text="What is wrong with it as far as reading it tells.")
+    warning = serializers.SerializerMethodField(
+        help_text="Mistake in the script, as far as its text shows it; null: none."
+    )
 
     @extend_schema_field({"type": "string", "nullable": True})
     def get_warning(self, version: RegisteredModelVersion) -> str | None:

@@ -76,7 +76,7 @@ class JobInLine(JobOutput):
         help_text="Position of a waiting job; 1 is the next of its group to start.",
     )
     expected_start = ExpectedStartField(
-        source="*", allow_null=True, help_text="Of a waiting job, if no other is submitted; null: unknown."
+        source="*", allow_null=True, help_text="When a waiting job starts if no other is submitted; null: unknown."
     )
 
 
@@ -176,7 +176,7 @@ class MetricOutput(serializers.Serializer[Any]):
     name = serializers.CharField()
     step = serializers.IntegerField()
     epoch = serializers.IntegerField()
-    value = serializers.FloatField(allow_null=True)
+    value = serializers.FloatField(allow_null=True, help_text="Null: not a finite number.")
     at = serializers.DateTimeField()
 
 
@@ -191,3 +191,7 @@ class CheckpointOutput(serializers.ModelSerializer[Checkpoint]):
             *("id", "attempt", "step", "epoch", "path", "size_bytes", "sha256", "problem", "kept", "created_at"),
             "versions",
         ]
+        extra_kwargs = {
+            "problem": {"help_text": 'Why no training can resume from it; "": one can.'},
+            "kept": {"help_text": "Whether it stays however many newer ones there are."},
+        }

@@ -105,13 +105,13 @@ class JobStateOutput(serializers.Serializer[Job]):
     min_slots = serializers.IntegerField()
     max_slots = serializers.IntegerField()
     slots = serializers.IntegerField(source="run.slots", help_text="Current world size.")
-    target_slots = serializers.IntegerField(source="run.target_slots")
+    target_slots = serializers.IntegerField(source="run.target_slots", help_text="World size that it is to have.")
     priority = serializers.IntegerField()
     attempt = serializers.IntegerField(source="run.attempt")
     generation = serializers.IntegerField(source="run.generation")
     step = serializers.IntegerField(source="run.step")
     epoch = serializers.IntegerField(source="run.epoch")
-    progress = serializers.FloatField(source="run.progress", allow_null=True)
+    progress = serializers.FloatField(source="run.progress", allow_null=True, help_text="0 to 1; null: unknown.")
     final_metrics = ObjectField(source="run.final_metrics")
     curve_sources = ObjectField(
         source="run.curve_sources",

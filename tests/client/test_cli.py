@@ -278,8 +278,10 @@ class TestFollowing:
     ) -> None:
         job = alices.job(logged_in.done.pk)
         over = job.refresh()
-        stops = replace(over, state="PREEMPTING", reason=Reason("PREEMPTED", "high has more priority."), attempt=1)
-        waits = replace(stops, state="PENDING", reason=Reason("WAITS", "Waits for 4 more GPUs."))
+        stops = replace(
+            over, state="PREEMPTING", reason=Reason(code="PREEMPTED", text="high has more priority."), attempt=1
+        )
+        waits = replace(stops, state="PENDING", reason=Reason(code="WAITS", text="Waits for 4 more GPUs."))
         again = [replace(each, attempt=2) for each in (stops, waits)]
         first, second = LogLine("one", 1, "a"), LogLine("one", 2, "b")
         changes = [first, stops, stops, waits, waits, second, *again, over]

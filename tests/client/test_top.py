@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 from tidepool.cli.top import Overview, Screen, after_key, bar, keys_of, view
-from tidepool.client.training import info_of
+from tidepool.client.decoding import decoded
+from tidepool.client.rows import JobInfo
 
 from tests.test_architecture import ROOT
 
@@ -30,7 +31,7 @@ def _job(number: int, **values: object) -> dict[str, object]:
     }  # fmt: skip
 
 
-OVERVIEW = Overview([], [info_of(_job(1)), info_of(_job(2, state="SUSPENDED"))])
+OVERVIEW = Overview([], [decoded(JobInfo, each) for each in (_job(1), _job(2, state="SUSPENDED"))])
 
 
 def _typed(*keys: str) -> list[tuple[str, int, int | None]]:

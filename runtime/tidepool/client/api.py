@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tidepool.client.config import resolve
+from tidepool.client.decoding import decoded
 from tidepool.client.errors import InvalidRequest
 from tidepool.client.http import Connection, new_key
-from tidepool.client.rows import Dataset, JobInfo, Model, Script, of
-from tidepool.client.training import Job, Progress, info_of
+from tidepool.client.rows import Dataset, JobInfo, Model, Script
+from tidepool.client.training import Job, Progress
 
 if TYPE_CHECKING:
     from tidepool.client.pack import Package
@@ -90,7 +91,7 @@ class Client:
         instance_group, sort`.
         """
         rows = self.connection.rows("jobs/", most=most, state=state, **filters)
-        return [Job(self.connection, row["id"], info_of(row)) for row in rows]
+        return [Job(self.connection, row["id"], decoded(JobInfo, row)) for row in rows]
 
     def submit(
         self, what: "str | Path | Package | None" = None, *arguments: str, key: str | None = None, **given: Any
@@ -105,7 +106,7 @@ class Client:
     def send(self, planned: Submission, *, key: str | None = None) -> Job:
         """Submit what `plan` has made."""
         values = self.connection.json("POST", "jobs/", json=planned.as_json(), key=key or new_key())
-        return Job(self.connection, values["id"], info_of(values))
+        return Job(self.connection, values["id"], decoded(JobInfo, values))
 
     def submit_manifest(
         self,
@@ -132,7 +133,7 @@ class Client:
             "instance_group": self._group(instance_group)["name"],
         }
         made = self.connection.json("POST", "jobs/adaptdl/", json=values, key=key or new_key())
-        return Job(self.connection, made["id"], info_of(made))
+        return Job(self.connection, made["id"], decoded(JobInfo, made))
 
     def preview(self, planned: Submission) -> dict[str, Any]:
         """Preview a submission: `start_text`, `others_text` and more. Nothing is written."""
@@ -198,7 +199,7 @@ class Client:
                 files={"file": (f"{code.name}.zip", archive, "application/zip")},
                 data={"entry_point": entry_point or code.entry_point, "engine": engine},
             )
-        return of(Script, values)
+        return decoded(Script, values)
 
     def _group(self, wanted: str | int | None) -> dict[str, Any]:
         wanted = wanted or self.profile.instance_group or None
@@ -225,10 +226,10 @@ class Client:
     # --- datasets and models ------------------------------------------------------------------------------------------
 
     def datasets(self) -> list[Dataset]:
-        return [of(Dataset, row) for row in self.connection.rows("datasets/")]
+        return [decoded(Dataset, row) for row in self.connection.rows("datasets/")]
 
     def dataset(self, reference: str | int) -> Dataset:
-        return of(Dataset, self.connection.get(f"datasets/{reference}/"))
+        return decoded(Dataset, self.connection.get(f"datasets/{reference}/"))
 
     def add_dataset(
         self,
@@ -248,20 +249,20 @@ class Client:
             raise InvalidRequest("Give a local file or folder, or a path on the server: one of them.")
         given: dict[str, Any] = {"name": name, "description": description, **({"kind": kind} if kind else {})}
         if path is None:
-            return of(Dataset, self.connection.json("POST", "datasets/", json={**given, "path": server_path}))
+            return decoded(Dataset, self.connection.json("POST", "datasets/", json={**given, "path": server_path}))
         from tidepool.client.uploads import uploaded
 
         with uploaded(self.connection, Path(path).expanduser(), progress) as number:
-            return of(Dataset, self.connection.json("POST", "datasets/", json={**given, "upload": number}))
+            return decoded(Dataset, self.connection.json("POST", "datasets/", json={**given, "upload": number}))
 
     def delete_dataset(self, reference: str | int) -> None:
         self.connection.json("DELETE", f"datasets/{reference}/")
 
     def models(self) -> list[Model]:
-        return [of(Model, row) for row in self.connection.rows("models/")]
+        return [decoded(Model, row) for row in self.connection.rows("models/")]
 
     def model(self, reference: str | int) -> Model:
-        return of(Model, self.connection.get(f"models/{reference}/"))
+        return decoded(Model, self.connection.get(f"models/{reference}/"))
 
     def add_model(self, name: str, path: str | Path, *, progress: Progress | None = None, **given: Any) -> Model:
         """Register a model, or the next version of one's own. given: `engine, entry_point, dataset, description …`.
@@ -276,7 +277,7 @@ class Client:
         if code.entry_point:
             data.setdefault("entry_point", code.entry_point)
         with uploaded(self.connection, code, progress) as number:
-            return of(Model, self.connection.json("POST", "models/", json={**data, "upload": number}))
+            return decoded(Model, self.connection.json("POST", "models/", json={**data, "upload": number}))
 
     def delete_model(self, reference: str | int) -> None:
         self.connection.json("DELETE", f"models/{reference}/")

@@ -10,11 +10,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from tidepool.client.decoding import decoded
 from tidepool.client.errors import NotFound, Unreachable
 from tidepool.client.http import Connection
-from tidepool.client.rows import JobInfo, LogLine, MetricPoint, Reason, of
+from tidepool.client.rows import JobInfo, LogLine, MetricPoint
 
-__all__ = ["Change", "Follower", "ServerEvent", "fetch_info", "info_of", "parsed"]
+__all__ = ["Change", "Follower", "ServerEvent", "fetch_info", "parsed"]
 
 #: Seconds between two looks: soon after news, later while there is none.
 _SOONEST, _LATEST = 0.2, 1.0
@@ -26,10 +27,6 @@ _EVENT_BYTES = 4 * 1024**2
 
 #: One change of a followed training; None: the site answers, and nothing has changed.
 Change = JobInfo | LogLine | MetricPoint | None
-
-
-def info_of(values: Mapping[str, Any]) -> JobInfo:
-    return of(JobInfo, {**values, "reason": of(Reason, values["reason"])})
 
 
 @dataclass(frozen=True)
@@ -126,14 +123,14 @@ class Follower:
     def _changes_of(self, event: ServerEvent) -> Iterator[Change]:
         data = json.loads(event.data)
         if event.name == "state":
-            yield info_of(data)
+            yield decoded(JobInfo, data)
         elif event.name == "log":
             self.place = (data["attempt"], data["rank"])
             self.after = int(event.id.split(".")[1])
             for text in data["lines"]:
                 yield LogLine(text, *self.place)
         elif event.name == "metrics":
-            yield from (of(MetricPoint, point) for point in data["points"])
+            yield from (decoded(MetricPoint, point) for point in data["points"])
 
     def _polled(self) -> Iterator[Change]:
         pause = _SOONEST
@@ -207,4 +204,4 @@ def _line_of(line: Mapping[str, Any], attempt: int, member: str) -> LogLine:
 
 
 def fetch_info(connection: Connection, job: int) -> JobInfo:
-    return info_of(connection.get(f"jobs/{job}/"))
+    return decoded(JobInfo, connection.get(f"jobs/{job}/"))

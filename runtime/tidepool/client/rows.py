@@ -1,10 +1,11 @@
-"""Answers of the site as frozen dataclasses. Fields that a newer site adds are left out."""
+"""Answers of the REST API as frozen dataclasses. scripts/client-rows writes this file from the OpenAPI schema."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from datetime import datetime
-from functools import cache
-from typing import Any, TypeVar, cast
+from typing import Any
+
+from tidepool.client.derived import JobProperties, LogLine
 
 __all__ = [
     "Checkpoint",
@@ -20,200 +21,230 @@ __all__ = [
     "Script",
     "Term",
     "Why",
-    "of",
 ]
 
-Row = TypeVar("Row")
 
-
-def of(kind: type[Row], values: Mapping[str, Any]) -> Row:
-    """The row, with moments as datetimes."""
-    given: dict[str, Any] = {}
-    names = _names(cast(Any, kind))
-    for name in names:
-        if name in values:
-            value = values[name]
-            is_moment = isinstance(value, str) and (name == "at" or name.endswith("_at"))
-            given[name] = datetime.fromisoformat(value) if is_moment else value
-    return kind(**given)
-
-
-@cache
-def _names(kind: Any) -> tuple[str, ...]:
-    return tuple(each.name for each in fields(kind))
-
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Reason:
-    code: str
-    text: str
+    """`ReasonOutput` of the REST API."""
+
+    code: str = ""
     params: Mapping[str, Any] = field(default_factory=dict)
+    text: str = ""
 
 
-@dataclass(frozen=True)
-class JobInfo:
-    """A job as it was when it was asked for."""
+@dataclass(frozen=True, kw_only=True)
+class JobInfo(JobProperties):
+    """`JobInLine` of the REST API."""
 
-    id: int
-    name: str
-    owner: str
-    model: str
-    #: "": its script reads none.
-    dataset: str
-    instance_group: str
-    #: PENDING, STARTING, RUNNING, PREEMPTING, CANCELLING, SUSPENDED, SUCCEEDED, FAILED or CANCELLED.
-    state: str
+    id: int = 0
+    name: str = ""
+    owner: str = ""
+    model: str = ""
+    #: "": the script reads none.
+    dataset: str = ""
+    instance_group: str = ""
+    #: Values: PENDING, STARTING, RUNNING, PREEMPTING, CANCELLING, SUSPENDED, SUCCEEDED, FAILED, CANCELLED.
+    state: str = ""
     reason: Reason
-    min_slots: int
-    max_slots: int
-    #: World size now, and the number that it shall have.
-    slots: int
-    target_slots: int
-    priority: int
-    attempt: int
-    step: int
-    epoch: int
-    #: 0 to 1; None: not known.
-    progress: float | None
-    final_metrics: Mapping[str, Any]
-    #: `kind`, `message`, `traceback` of one that failed.
-    error: Mapping[str, Any] | None
+    min_slots: int = 0
+    max_slots: int = 0
+    #: Current world size.
+    slots: int = 0
+    #: World size that it is to have.
+    target_slots: int = 0
+    priority: int = 0
+    attempt: int = 0
+    generation: int = 0
+    step: int = 0
+    epoch: int = 0
+    #: 0 to 1; null: unknown.
+    progress: float | None = None
+    final_metrics: Mapping[str, Any] = field(default_factory=dict)
+    #: For scripts without a session: metric -> `{kind, where}` of its source; kind is log, csv, json or tensorboard,
+    #: and where the stream or file.
+    curve_sources: Mapping[str, Any] = field(default_factory=dict)
+    #: Keys: kind, message, traceback, tried.
+    error: Mapping[str, Any] | None = None
+    started_at: datetime | None = None
+    finished_at: datetime | None = None
+    #: End by the time limit; null without one, or without GPUs.
+    ends_at: datetime | None = None
     submitted_at: datetime
-    started_at: datetime | None
-    finished_at: datetime | None
-    #: While it waits: 1 is the next of its group to start.
-    queue_position: int | None = None
-    expected_start: Mapping[str, Any] | None = None
-    #: Words that people have put on it.
     tags: Sequence[str] = ()
+    #: Position of a waiting job; 1 is the next of its group to start.
+    queue_position: int | None = None
+    #: When a waiting job starts if no other is submitted; null: unknown. Keys: earliest, latest.
+    expected_start: Mapping[str, Any] | None = None
+    #: Longest time that it holds GPUs after each start. Then it stops with a checkpoint and is suspended until you
+    #: resume it; a script that saves nothing starts over. With a limit, it may start before larger ones that wait.
+    max_seconds: int | None = None
+    #: Effect of a resize on the results. In both cases, each step uses the same samples, and none is lost. Values: sum,
+    #: bitwise.
+    exactness: str = ""
+    #: Number of parts that each step is divided into. It is fixed, and limits the number of GPUs.
+    virtual_ranks: int | None = None
+    #: A script with a session may request a batch size that adapts to the noise of its gradients. Values: script, off.
+    adaptive: str = ""
+    #: For a script without a session, if the site has MLflow: scikit-learn, XGBoost, transformers and Lightning log to
+    #: the training's run automatically. Values: on, off.
+    autolog: str = ""
+    #: For a fixed-size script: whether its GPUs may be on several hosts. Elastic trainings move while they train.
+    #: Values: any, one_host.
+    placement: str = ""
+    #: Samples per step over all GPUs, independent of their number.
+    effective_batch_size: int | None = None
+    #: Seed of the order of samples and of the random numbers in steps.
+    seed: int = 0
+    #: Longest training time that is lost if every GPU fails at once. 0: no checkpoints.
+    checkpoint_seconds: int | None = None
+    #: Number of newest checkpoints that stay.
+    checkpoints_kept: int | None = None
+    #: For a script without a session: a regular expression (RE2) with named groups that parses its lines, such as step
+    #: (?P<step>\d+): loss (?P<loss>\S+). The groups step, total_steps, epoch, total_epochs and percent give the
+    #: progress, name and value together give a metric, and so does each other group.
+    log_pattern: str = ""
+    #: Packages in addition to the cluster's, one per line, such as timm>=1.0. torch, numpy and tidepool cannot be
+    #: replaced.
+    requirements: str = ""
+    #: Names with values, such as WANDB_MODE = offline. Values are masked on every page, but stored in plain text: do
+    #: not enter passwords. Values are masked.
+    environment: Mapping[str, Any] = field(default_factory=dict)
 
-    @property
-    def is_over(self) -> bool:
-        return self.finished_at is not None
 
-    @property
-    def hold_up(self) -> str:
-        """Why it does not train and is not over: it waits, is held back or is being stopped for now; "" if it does."""
-        return self.reason.text if self.state in ("PENDING", "SUSPENDED", "PREEMPTING") else ""
-
-
-@dataclass(frozen=True)
-class LogLine:
-    text: str
-    attempt: int
-    #: The member that wrote it.
-    member: str
-
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class MetricPoint:
-    name: str
-    step: int
-    epoch: int
-    #: None: not a number.
-    value: float | None
+    """`MetricOutput` of the REST API."""
+
+    name: str = ""
+    step: int = 0
+    epoch: int = 0
+    #: Null: not a finite number.
+    value: float | None = None
     at: datetime
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Event:
-    seq: int
-    old: str
-    new: str
+    """`EventOutput` of the REST API."""
+
+    seq: int = 0
+    old: str = ""
+    new: str = ""
     reason: Reason
-    actor: str
+    actor: str = ""
     at: datetime
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Term:
-    name: str
-    value: str
-    #: The other job that it is about.
-    job: int | None
+    """`TermOutput` of the REST API."""
+
+    name: str = ""
+    value: str = ""
+    #: Id of the other job that the row is about, if you may see it.
+    job: int | None = None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Remedy:
-    #: min_slots, max_slots, priority or end.
-    kind: str
-    #: The new value; of an end the other job.
-    value: int | None
-    #: GPUs that the job would then have.
-    target: int
-    starts_now: bool
-    text: str
+    """`RemedyOutput` of the REST API."""
+
+    #: Values: min_slots, max_slots, priority, end.
+    kind: str = ""
+    #: The new value; for `end` the id of the other job.
+    value: int | None = None
+    #: GPUs that the job would have then.
+    target: int = 0
+    starts_now: bool = False
+    text: str = ""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Why:
-    """The reason for a job's GPUs: its sentence, the arithmetic, and what would change it."""
+    """`WhyOutput` of the REST API."""
 
-    text: str
-    terms: tuple[Term, ...]
-    remedies: tuple[Remedy, ...]
+    text: str = ""
+    terms: tuple[Term, ...] = ()
+    remedies: tuple[Remedy, ...] = ()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Checkpoint:
-    id: int
-    attempt: int
-    step: int
-    epoch: int
-    size_bytes: int
-    sha256: str
-    #: "": it can be continued from.
-    problem: str
-    created_at: datetime
-    #: It stays, however many newer ones there are.
+    """`CheckpointOutput` of the REST API."""
+
+    id: int = 0
+    attempt: int = 0
+    step: int = 0
+    epoch: int = 0
+    path: str = ""
+    size_bytes: int = 0
+    sha256: str = ""
+    #: Why no training can resume from it; "": one can.
+    problem: str = ""
+    #: Whether it stays however many newer ones there are.
     kept: bool = False
-    #: Versions of models that have its weights, such as "digits-cnn-trained v2".
-    versions: list[str] = field(default_factory=list)
+    created_at: datetime
+    #: Model versions with these weights.
+    versions: Sequence[str] = ()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class ResultFile:
-    path: str
-    #: None: in the folder that all attempts share.
-    attempt: int | None
-    size_bytes: int
+    """`FileOutput` of the REST API."""
+
+    #: Path for the download, and name in the zip file of the result.
+    path: str = ""
+    #: Null: in the working folder, which all attempts share.
+    attempt: int | None = None
+    size_bytes: int = 0
     modified_at: datetime
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Dataset:
-    id: int
-    name: str
-    kind: str
-    description: str
-    owner: str
+    """`DatasetOutput` of the REST API."""
+
+    id: int = 0
+    name: str = ""
+    #: Values: images, csv, any.
+    kind: str = ""
+    description: str = ""
+    owner: str = ""
     created_at: datetime
-    #: The newest version: `number`, `state`, `size_bytes`, `file_count`, `problem` and more.
-    latest: Mapping[str, Any]
+    #: The newest version: jobs submitted now use it. Keys: number, path, training, validation, testing, state,
+    #: progress, problem, size_bytes, file_count, digest, created_at.
+    latest: Mapping[str, Any] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Model:
-    id: int
-    name: str
-    description: str
-    owner: str
-    readers: str
+    """`ModelOutput` of the REST API."""
+
+    id: int = 0
+    name: str = ""
+    description: str = ""
+    owner: str = ""
+    #: Values: everybody, group, owner.
+    readers: str = ""
     created_at: datetime
-    #: The newest version: `number`, `engine`, `entry_point`, `dataset`, `parameters` and more.
-    latest: Mapping[str, Any]
+    #: The newest version: jobs submitted now use it. Keys: number, template, framework, engine, path, entry_point,
+    #: dataset, settings, parameters, compat, digest, created_at.
+    latest: Mapping[str, Any] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Script:
-    """Code that was taken over for a training."""
+    """`ScriptOutput` of the REST API."""
 
-    model: str
-    version: int
-    entry_point: str
-    #: elastic, fixed or single.
-    engine: str
-    reads_data: bool
+    #: Name of the model, for submissions.
+    model: str = ""
+    version: int = 0
+    entry_point: str = ""
+    #: Values: elastic, single, fixed.
+    engine: str = ""
+    #: Whether the script reads a dataset.
+    reads_data: bool = False
     dataset: str = ""
-    #: What is wrong with it as far as reading it tells.
+    #: Mistake in the script, as far as its text shows it; null: none.
     warning: str | None = None

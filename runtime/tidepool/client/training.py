@@ -6,27 +6,16 @@ from io import BytesIO
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
+from tidepool.client.decoding import decoded
 from tidepool.client.errors import JobFailed, MissingPackage, NotAllowed, NotFound, TidepoolError
-from tidepool.client.following import Follower, fetch_info, info_of
+from tidepool.client.following import Follower, fetch_info
 from tidepool.client.http import Connection, new_key
-from tidepool.client.rows import (
-    Checkpoint,
-    Event,
-    JobInfo,
-    LogLine,
-    MetricPoint,
-    Reason,
-    Remedy,
-    ResultFile,
-    Term,
-    Why,
-    of,
-)
+from tidepool.client.rows import Checkpoint, Event, JobInfo, LogLine, MetricPoint, ResultFile, Why
 
 if TYPE_CHECKING:
     import pandas as pd  # type: ignore[import-untyped]
 
-__all__ = ["Job", "info_of"]
+__all__ = ["Job"]
 
 #: A wait with a time limit asks again and again in its last seconds: a stream may be silent for as long.
 _BY_ASKING_SECONDS, _PAUSE_SECONDS = 5.0, 0.2
@@ -104,13 +93,15 @@ class Job:
 
     def tag(self, *add: str, remove: Sequence[str] = ()) -> JobInfo:
         """Give it tags, and take others from it."""
-        self._info = info_of(self._connection.json("POST", self._path("tags/"), json={"add": add, "remove": remove}))
+        self._info = decoded(
+            JobInfo, self._connection.json("POST", self._path("tags/"), json={"add": add, "remove": remove})
+        )
         return self._info
 
     def clone(self, *, key: str | None = None) -> "Job":
         """Submit it again, with the code as it was. key: see `Client.submit`."""
         values = self._connection.json("POST", self._path("clone/"), key=key or new_key())
-        return Job(self._connection, values["id"], info_of(values))
+        return Job(self._connection, values["id"], decoded(JobInfo, values))
 
     def wait(self, timeout: float | None = None, *, check: bool = True) -> JobInfo:
         """Wait until it is over. Raises TimeoutError after `timeout` seconds, JobFailed where it did not succeed.
@@ -150,13 +141,10 @@ class Job:
 
     def why(self) -> Why:
         """The reason for its GPUs, or for having none."""
-        found = self._connection.get(self._path("why/"))
-        terms = tuple(of(Term, row) for row in found["terms"])
-        return Why(found["text"], terms, tuple(of(Remedy, row) for row in found["remedies"]))
+        return decoded(Why, self._connection.get(self._path("why/")))
 
     def events(self) -> list[Event]:
-        rows = self._connection.rows(self._path("events/"))
-        return [of(Event, {**row, "reason": of(Reason, row["reason"])}) for row in rows]
+        return [decoded(Event, row) for row in self._connection.rows(self._path("events/"))]
 
     def allocation(self) -> list[dict[str, Any]]:
         """The number of its GPUs over time: each point holds until the next."""
@@ -169,7 +157,7 @@ class Job:
         """Return metrics, point by point. every: each n-th step; None: few enough for a chart."""
         wanted: list[str | None] = [None] if names is None else list(names)
         rows = (row for name in wanted for row in self._connection.rows(self._path("metrics/"), name=name, every=every))
-        return [of(MetricPoint, row) for row in rows]
+        return [decoded(MetricPoint, row) for row in rows]
 
     def metrics(self, names: Iterable[str] | None = None, *, every: int | None = None) -> "pd.DataFrame":
         """Return metrics as a table: a row for each step, with `epoch` and a column for each metric.
@@ -262,7 +250,7 @@ class Job:
     # --- results ------------------------------------------------------------------------------------------------------
 
     def checkpoints(self) -> list[Checkpoint]:
-        return [of(Checkpoint, row) for row in self._connection.rows(self._path("checkpoints/"))]
+        return [decoded(Checkpoint, row) for row in self._connection.rows(self._path("checkpoints/"))]
 
     def keep_checkpoint(self, checkpoint: int, kept: bool = True) -> None:
         """Let it stay, however many newer ones there are; kept=False: let it go with the oldest ones again."""
@@ -278,7 +266,7 @@ class Job:
 
     def files(self) -> list[ResultFile]:
         """List files that each attempt has written, in RESULT_DIR, LOG_DIR and the working folder."""
-        return [of(ResultFile, row) for row in self._connection.rows(self._path("files/"))]
+        return [decoded(ResultFile, row) for row in self._connection.rows(self._path("files/"))]
 
     def download(
         self, folder: str | Path, paths: Iterable[str] | None = None, *, progress: Progress | None = None
@@ -330,10 +318,10 @@ class Job:
         return f"jobs/{self.id}/{more}"
 
     def _command(self, name: str) -> JobInfo:
-        self._info = info_of(self._connection.json("POST", self._path(f"{name}/")))
+        self._info = decoded(JobInfo, self._connection.json("POST", self._path(f"{name}/")))
         return self._info
 
     def _change(self, **values: int | None) -> JobInfo:
         given = {name: value for name, value in values.items() if value is not None}
-        self._info = info_of(self._connection.json("PATCH", self._path(), json=given))
+        self._info = decoded(JobInfo, self._connection.json("PATCH", self._path(), json=given))
         return self._info
