@@ -50,7 +50,7 @@ def preview_checked(checked: Checked, user: User) -> dict[str, Any]:
     view = _view(checked, without, now)
     parameters = {**checked.model.parameters, **checked.given.parameters}
     new = NewTraining(checked.model.model_id, checked.dataset.dataset_id if checked.dataset else None, parameters)
-    lacks = missing_modules(checked.code, checked.model.entry_point, checked.given.requirements)
+    lacks = missing_modules(checked.code, checked.model.entry_point, checked.given)
     answer = _answer(without, with_job(without, view), view.id, {view.id: new}, user, now)
     return answer | {"missing": lacks, "missing_text": missing_words(lacks)}
 

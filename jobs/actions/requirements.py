@@ -6,37 +6,40 @@ report their packages. The messages say so.
 
 import platform
 import sys
+from dataclasses import replace
 from functools import cache
 from importlib.metadata import packages_distributions
 from pathlib import Path
 
-from jobs.actions.submission_checks import Problems
+from jobs.actions.submission_checks import Problems, Submitted
 from jobs.messages import HOW_TO_REQUIRE
+from jobs.options import Options
 from models_registry.code_inspection import COMPAT_MODULES, imported_modules
 from workers.executor.environments.requirements import RequirementsError, checked, conflict_with, installed, of_script
 
-__all__ = ["find_requirements", "missing_modules", "missing_words"]
+__all__ = ["missing_modules", "missing_words", "with_requirements"]
 
 _MAX_BYTES = 256 * 1024
 
 
-def find_requirements(problems: Problems, given: object, folder: Path, entry_point: str) -> str:
-    """Return one requirement per line: the given ones, or the script's (PEP 723), or those of a `requirements.txt`."""
+def with_requirements(problems: Problems, given: Submitted, folder: Path, entry_point: str) -> Submitted:
+    """Fill in one requirement per line: the given ones, or the script's (PEP 723), or those of a `requirements.txt`."""
+    text: object = given.requirements
     try:
-        if not isinstance(given, str):
+        if not isinstance(text, str):
             raise RequirementsError("Give the requirements as text, one per line, such as timm>=1.0.")
-        lines = checked(given) if given.strip() else _of_folder(folder, entry_point)
+        lines = checked(text) if text.strip() else _of_folder(folder, entry_point)
         if conflict := conflict_with(lines, installed()):
             raise RequirementsError(conflict)
     except RequirementsError as error:
         problems.add("requirements", str(error))
-        return ""
-    return "\n".join(lines)
+        return given
+    return replace(given, requirements="\n".join(lines))
 
 
-def missing_modules(folder: Path, entry_point: str, requirements: str) -> list[str]:
+def missing_modules(folder: Path, entry_point: str, given: Options) -> list[str]:
     """Return the modules that the script imports and the cluster lacks, unless its requirements may bring them."""
-    if requirements:
+    if given.requirements:
         return []
     return sorted(imported_modules(folder, entry_point) - _importable())
 

@@ -14,7 +14,7 @@ from core.errors import Conflict, field_error
 from core.text import MAX_NAME_LENGTH
 from datasets.models import DatasetVersion
 from jobs.actions.initial_state import Beginning, Weights, beginning_again, bring, find_beginning
-from jobs.actions.requirements import find_requirements
+from jobs.actions.requirements import with_requirements
 from jobs.actions.submission_checks import (
     InvalidSubmission,
     Problems,
@@ -192,8 +192,7 @@ def check(given: Submission, owner: User) -> Checked:
     )
     if model is not None:
         check_code(problems, model)
-        found = find_requirements(problems, given.requirements, model.folder, model.entry_point)
-        given = replace(given, requirements=found)
+        given = with_requirements(problems, given, model.folder, model.entry_point)
     problems.raise_if_any()
     assert model is not None
     assert group is not None

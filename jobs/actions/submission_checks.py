@@ -28,6 +28,7 @@ from workers.queries import capacity, largest_host
 __all__ = [
     "InvalidSubmission",
     "Problems",
+    "Submitted",
     "check_arguments",
     "check_code",
     "check_enough_virtual_ranks",

@@ -47,7 +47,7 @@ MORE: dict[str, tuple[int, str]] = {
     "exactness": (6, "the Train page says what it means for the script; only an elastic one may be bitwise"),
     "virtual_ranks": (5, "the same; the most GPUs of a training follow from it"),
     "placement": (4, "the largest host of the group limits it; a replay has ranks on each host by this word"),
-    "requirements": (6, "those of the script are looked up, and what a host installs is told by events"),
+    "requirements": (4, "events tell what a host installs"),
 }
 
 
