@@ -68,14 +68,14 @@ def year_by(by: str, viewer: Any, client: Any) -> list[Result]:
     from django.utils import timezone
 
     from jobs.gpu_time import to_ms
-    from usage.usage_query import parsed
+    from usage.usage_query import parse_query
     from usage.usage_report import report
-    from usage.usage_window import Stored
+    from usage.usage_window import StoredSpan
 
     now = to_ms(timezone.now())
-    asked = parsed({"range": "1y", "by": by}, now)
+    asked = parse_query({"range": "1y", "by": by}, now)
     ours = times_of(lambda: report(viewer, asked, now, 50))
-    with patch("usage.usage_window.stored_span", lambda: Stored(0, 0, 0)):
+    with patch("usage.usage_window.stored_span", lambda: StoredSpan(0, 0, 0)):
         direct: list[Any] = []
         theirs = [timed(lambda: direct.append(report(viewer, asked, now, 50)))]
     found = report(viewer, asked, now, 50)

@@ -118,5 +118,5 @@ def effects_sentence(effects: Sequence[Effect], moves: int) -> str:
         for what, (one, several) in _VERBS.items()
         if counts[what]
     ]
-    hands = plural(moves, "{count} GPU changes hands", "{count} GPUs change hands")
-    return f"{', '.join(parts)}. {hands}."
+    reassigned = plural(moves, "{count} GPU is reassigned", "{count} GPUs are reassigned")
+    return f"{', '.join(parts)}. {reassigned}."

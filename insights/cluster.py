@@ -37,7 +37,7 @@ IDLE_AFTER_SECONDS = 60.0
 STATUSES = {
     "busy": "training",
     "idle": "held but idle",
-    "vacating": "changing hands",
+    "vacating": "in transition",
     "free": "free",
     "draining": "draining, not offered",
     "offline": "offline",
@@ -156,7 +156,7 @@ def _note(slot: dict[str, Any]) -> str:
     if slot["job"] is None:
         return ""
     if not slot["training"] or slot["vacating"]:
-        return "starting" if slot["begins"] and not slot["vacating"] else "changing hands"
+        return "starting" if slot["begins"] and not slot["vacating"] else "in transition"
     if slot["status"] == "idle":
         return f"idle for {lasting(slot['idle_since'])}"
     busy = slot["utilisation_percent"]

@@ -17,7 +17,7 @@ from jobs.gpu_time import DAY, HOUR, to_ms
 from jobs.models import Job
 from jobs.words import gpus
 from scheduling.preview import Move, moves, without_host
-from usage.usage_query import Asked
+from usage.usage_query import ReportQuery
 from usage.usage_window import Window
 from workers.actions import refuse_removal
 from workers.models import Host, ResourceGroup, Slot
@@ -103,7 +103,7 @@ def last_day(of_hosts: Iterable[Host], now: datetime) -> dict[str, HostDay]:
     until = to_ms(now)
     start = until // HOUR * HOUR - DAY + HOUR
     counts: dict[int | str, int] = {host.name: host.ngpus for host in of_hosts}
-    timeline = Window.read(Asked(start, until, "host", HOUR, ""), until).timeline(dict.fromkeys(counts, ""))
+    timeline = Window.read(ReportQuery(start, until, "host", HOUR, ""), until).timeline(dict.fromkeys(counts, ""))
     lengths = [(end - begin) / (until - start) for begin, end in pairwise(timeline.edges)]
     return {
         str(band.key): HostDay(_bars(band.gpus, counts[band.key]), sum(map(mul, band.gpus, lengths)))

@@ -69,7 +69,7 @@ class GroupPlan(NamedTuple):
 @dataclass(slots=True)
 class JobPlan:
     job: int
-    #: Number of slots that the job shall have once everything that is being vacated has changed hands.
+    #: Number of slots that the job will have once all vacated slots are released.
     target: int
     #: Slots that it shall hold from now on: what it keeps plus `claim`. In rank order for new ranks.
     slots: tuple[SlotRef, ...]

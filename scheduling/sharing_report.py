@@ -42,7 +42,7 @@ class GroupShare:
     deserved: Fraction
     #: Slots that its jobs hold and have not been told to give back.
     held: int
-    #: Number of slots that its jobs have once everything has changed hands.
+    #: Number of slots that its jobs have after all pending changes.
     target: int
     borrowed: int
     lent: int

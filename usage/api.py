@@ -1,4 +1,4 @@
-"""`/api/v1/usage/` and `gpu-prices/`: the GPUs that were used, by whom, for what and at which cost."""
+"""`/api/v1/usage/` and `gpu-prices/`: GPU usage by user, group, training, host or model, its cost, and prices."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -20,13 +20,13 @@ from core.time import iso
 from jobs.gpu_time import HOUR, moment, to_ms
 from usage.models import GpuPrice
 from usage.prices import remove_price, set_price
-from usage.usage_query import BY, RANGES, parsed
+from usage.usage_query import BY, RANGES, parse_query
 from usage.usage_report import Report, Row, report
 from usage.usage_window import Band, Timeline
 
 __all__ = ["GpuPriceDetail", "GpuPriceList", "Usage", "urlpatterns"]
 
-_MOST_ROWS = 1000
+_MAX_ROWS = 1000
 _TABLE_HEAD = (
     *("by", "id", "name", "from", "to"),
     *("allocated_seconds", "busy_seconds", "idle_seconds", "not_measured_seconds", "gpu_hours"),
@@ -35,7 +35,7 @@ _TABLE_HEAD = (
 
 
 class CsvRenderer(BaseRenderer):
-    """Renderer of CSV: rows that a view has put into `csv_chunks`, or the sentence of a refusal."""
+    """Renders CSV: the chunks that a view made with `csv_chunks`, or the sentence of an error."""
 
     media_type = "text/csv"
     format = "csv"
@@ -47,65 +47,70 @@ class CsvRenderer(BaseRenderer):
 
 class UsageQuery(serializers.Serializer[Any]):
     range = serializers.ChoiceField(list(RANGES), default="24h", help_text="A window that ends now.")
-    to = serializers.CharField(required=False, help_text="Now, unless told otherwise; at most 400 days after `from`.")
+    to = serializers.CharField(required=False, help_text="Default: now. At most 400 days after `from`.")
     by = serializers.ChoiceField(list(BY), default="user")
-    step = serializers.CharField(default="auto", help_text="Seconds of a step of the timeline: 60, 300 … 86400.")
-    part = serializers.ChoiceField(["table", "timeline"], default="table", help_text="Which of the two CSV has.")
+    step = serializers.CharField(default="auto", help_text="Length of a timeline step in seconds: 60, 300 … 86400.")
+    part = serializers.ChoiceField(["table", "timeline"], default="table", help_text="Content of the CSV file.")
 
 
 class Key(serializers.IntegerField):
-    """The number of a user, group or job; hosts and GPU models have names only."""
+    """Id of a user, group or job; null for hosts and GPU models, which have names only."""
 
     def to_representation(self, value: Any) -> Any:
         return value if isinstance(value, int) else None
 
 
 class Seconds(serializers.FloatField):
-    """Milliseconds as seconds."""
+    """Seconds, from milliseconds."""
 
     def to_representation(self, value: Any) -> Any:
         return value / 1000
 
 
 class Moment(serializers.CharField):
-    """Milliseconds since 1970 as a time."""
+    """Time in ISO 8601, from milliseconds since 1970."""
 
     def to_representation(self, value: Any) -> Any:
         return iso(moment(value))
 
 
-def _gpus(**shown: Any) -> serializers.ListField:
-    return serializers.ListField(child=serializers.FloatField(), **shown)
+def _gpus(**options: Any) -> serializers.ListField:
+    return serializers.ListField(child=serializers.FloatField(), **options)
 
 
 class UsageRow(serializers.Serializer[Row]):
-    id = Key(source="key", allow_null=True, help_text="Of the user, group or job.")
+    id = Key(source="key", allow_null=True, help_text="Id of the user, group or job; null for other rows.")
     name = serializers.CharField(source="label")
     allocated_seconds = Seconds(
-        source="amount.held", help_text="Seconds times GPUs, cut exactly at the window's edges."
+        source="amount.held", help_text="GPU-seconds held within the window, cut exactly at its edges."
     )
     training_seconds = Seconds(
         source="amount.training",
-        help_text="Of the allocated ones, those in which it trained; in the others it changed hands.",
+        help_text="Allocated GPU-seconds spent training. During the rest, the GPU was in transition: "
+        "a process started, moved or ended.",
     )
     busy_seconds = Seconds(source="amount.busy")
-    idle_seconds = Seconds(source="amount.idle", help_text="Held and below 5 % of utilisation.")
-    not_measured_seconds = Seconds(source="amount.unmeasured", help_text="A host did not tell.")
-    cost = serializers.CharField(source="money", allow_null=True, help_text="null: nothing of it had a price.")
-    unpriced_seconds = Seconds(source="cost.unpriced", help_text="Of GPU models without a price then.")
+    idle_seconds = Seconds(source="amount.idle", help_text="Held, with a utilization below 5 %.")
+    not_measured_seconds = Seconds(source="amount.unmeasured", help_text="Held, but not measured by the host.")
+    cost = serializers.CharField(source="money", allow_null=True, help_text="null: no GPU had a price.")
+    unpriced_seconds = Seconds(
+        source="cost.unpriced", help_text="GPU-seconds of models that had no price at the time; not in `cost`."
+    )
 
 
 class UsageBand(serializers.Serializer[Band]):
     id = Key(source="key", allow_null=True)
     name = serializers.CharField(source="label")
-    gpus = _gpus(help_text="The mean of each step.")
+    gpus = _gpus(help_text="Mean number of GPUs in each step.")
 
 
 class UsageTimeline(serializers.Serializer[Timeline]):
     step = serializers.IntegerField(
-        source="step_seconds", allow_null=True, help_text="Seconds; null: each change begins a step."
+        source="step_seconds",
+        allow_null=True,
+        help_text="Seconds in a step; null: each change begins a step.",
     )
-    at = serializers.ListField(child=Moment(), source="beginnings", help_text="Where each step begins.")
+    at = serializers.ListField(child=Moment(), source="beginnings", help_text="Start of each step.")
     bands = UsageBand(many=True)
     allocated = _gpus(source="held")
     training = _gpus()
@@ -115,17 +120,17 @@ class UsageTimeline(serializers.Serializer[Timeline]):
 
 
 class UsageOutput(serializers.Serializer[Report]):
-    to = Moment(source="asked.end")
-    by = serializers.CharField(source="asked.by")
+    to = Moment(source="query.end")
+    by = serializers.CharField(source="query.by")
     currency = serializers.CharField()
     total = UsageRow()
-    rows = UsageRow(many=True, help_text="The most first; what you may not read by name is `others`.")
-    left_out = serializers.IntegerField(help_text="How many more are in `others`; CSV has all.")
+    rows = UsageRow(many=True, help_text="Largest first. Rows that you may not see by name are summed in `others`.")
+    left_out = serializers.IntegerField(help_text="Number of rows summed in `others` for length; CSV has them all.")
     timeline = UsageTimeline()
 
     def get_fields(self) -> Any:
-        # `from` is a word of Python.
-        return {"from": Moment(source="asked.start"), **super().get_fields()}
+        # `from` is a Python keyword.
+        return {"from": Moment(source="query.start"), **super().get_fields()}
 
 
 class Usage(APIView):
@@ -133,30 +138,30 @@ class Usage(APIView):
 
     @extend_schema(
         parameters=[
-            OpenApiParameter("from", description="2026-03-01T12:00Z, or a day; without a zone in UTC."),
+            OpenApiParameter("from", description="A time such as 2026-03-01T12:00Z, or a day. Default zone: UTC."),
             UsageQuery,
-            OpenApiParameter("format", enum=["json", "csv"], description="Or by the header Accept."),
+            OpenApiParameter("format", enum=["json", "csv"], description="Overrides the header Accept."),
         ],
         responses={200: UsageOutput, (200, "text/csv"): OpenApiTypes.STR},
     )
     def get(self, request: Request) -> Response:
-        """Return the GPU-hours of a window with their cost, and the GPUs held over time."""
+        """Return the GPU-hours of a window, their cost, and the number of GPUs held over time."""
         now = to_ms(timezone.now())
-        asked = parsed(request.query_params.dict(), now)
+        query = parse_query(request.query_params.dict(), now)
         if request.accepted_renderer.format != "csv":
-            return Response(UsageOutput(report(signed_in(request), asked, now, _MOST_ROWS)).data)
-        found = report(signed_in(request), asked, now)
-        name, head, rows = f"usage-by-{asked.by}.csv", list(_TABLE_HEAD), _table_rows(found)
+            return Response(UsageOutput(report(signed_in(request), query, now, _MAX_ROWS)).data)
+        found = report(signed_in(request), query, now)
+        name, head, rows = f"usage-by-{query.by}.csv", list(_TABLE_HEAD), _table_rows(found)
         if request.query_params.get("part") == "timeline":
             bands = [str(safe_cell(band.label)) for band in found.timeline.bands]
             head = ["from", "to", *bands, "allocated", "busy", "idle", "capacity", "training"]
-            name, rows = f"usage-by-{asked.by}-timeline.csv", _timeline_rows(found)
+            name, rows = f"usage-by-{query.by}-timeline.csv", _timeline_rows(found)
         headers = {"Content-Disposition": f'attachment; filename="{name}"'}
         return Response(list(csv_chunks(head, rows)), headers=headers)
 
 
 def _table_rows(found: Report) -> Iterator[list[Cell]]:
-    window = {"from": iso(moment(found.asked.start)), "to": iso(moment(found.asked.end)), "by": found.asked.by}
+    window = {"from": iso(moment(found.query.start)), "to": iso(moment(found.query.end)), "by": found.query.by}
     as_shown = UsageRow()
     for row in found.rows:
         hours = {"gpu_hours": row.amount.held / HOUR, "currency": found.currency}
@@ -172,8 +177,8 @@ def _timeline_rows(found: Report) -> Iterator[list[Cell]]:
 
 
 class PriceInput(StrictSerializer):
-    gpu_model = serializers.CharField(max_length=128, help_text="As `slots/` names it.")
-    valid_from = serializers.DateField(help_text="A day; its midnight is that of UTC.")
+    gpu_model = serializers.CharField(max_length=128, help_text="Name of the GPU model, as in `slots/`.")
+    valid_from = serializers.DateField(help_text="First day of the price. Days begin at midnight in UTC.")
     per_hour = serializers.DecimalField(max_digits=12, decimal_places=4, min_value=0)
 
 
@@ -184,7 +189,7 @@ class PriceOutput(serializers.ModelSerializer[GpuPrice]):
 
 
 class GpuPriceList(ListAPIView[GpuPrice]):
-    """List all prices, those of a model newest first."""
+    """List all prices by GPU model, newest first."""
 
     serializer_class = PriceOutput
     pagination_class = None
@@ -192,13 +197,13 @@ class GpuPriceList(ListAPIView[GpuPrice]):
 
     @extend_schema(request=PriceInput, responses={201: PriceOutput})
     def post(self, request: Request) -> Response:
-        """Set a price from a day on; the same day again replaces it. For administrators of the cluster."""
+        """Set the price from a day on, or replace the price of that day. Administrators of the cluster only."""
         given = validated(PriceInput, request.data)
         return Response(PriceOutput(set_price(signed_in(request), **given)).data, status=201)
 
 
 class GpuPriceDetail(APIView):
-    @extend_schema(responses={204: OpenApiResponse(description="It is removed.")})
+    @extend_schema(responses={204: OpenApiResponse(description="The price was removed.")})
     def delete(self, request: Request, price: int) -> Response:
         remove_price(signed_in(request), price)
         return Response(status=204)

@@ -1,4 +1,4 @@
-"""Figures of the usage page: GPUs by holder, and their activity. `static/js/pages/usage.js` draws them."""
+"""Plotly figures of the usage page: GPUs by holder, and their activity. `static/js/pages/usage.js` draws them."""
 
 from collections.abc import Mapping, Sequence
 from html import escape
@@ -9,23 +9,23 @@ import plotly.graph_objects as go
 from core.charts import SEVERAL, JobLook, figure, fill_pattern, job_look
 from core.time import iso
 from jobs.gpu_time import moment
-from usage.usage_query import Asked
+from usage.usage_query import ReportQuery
 from usage.usage_report import UNKNOWN_MODEL
 from usage.usage_window import Timeline
 
 __all__ = ["usage_figures"]
 
 _HOVER = "%{y:.4~g}"
-#: Of what held GPUs do: the same colours as words of the same meaning have elsewhere.
+#: Looks of the activities of held GPUs, in the colours that they have on other pages.
 _BUSY = JobLook(2, "#009E73", "#000000", "", 0)
 _IDLE = JobLook(1, "#E69F00", "#000000", "", 1)
 _UNMEASURED = JobLook(0, "#868e96", "#000000", "", 3)
 
 
-def usage_figures(asked: Asked, times: Timeline) -> dict[str, dict[str, Any]]:
-    """The GPUs of each holder, and what all of them did, over the same steps."""
+def usage_figures(query: ReportQuery, times: Timeline) -> dict[str, dict[str, Any]]:
+    """Return two figures over the same steps: the GPUs of each holder, and the activity of all held GPUs."""
     edges = [iso(moment(at)) or "" for at in times.edges]
-    looks = _looks(asked.by, [band.key for band in times.bands])
+    looks = _looks(query.by, [band.key for band in times.bands])
     allocation = [
         _area(edges, band.label or UNKNOWN_MODEL, band.gpus, looks.get(band.key, SEVERAL)) for band in times.bands
     ]
@@ -44,7 +44,7 @@ def usage_figures(asked: Asked, times: Timeline) -> dict[str, dict[str, Any]]:
         "start": edges[0],
         "end": edges[-1],
         "step_seconds": times.step_seconds,
-        "moves": bool(asked.range),
+        "moves": bool(query.range),
     }
     return {
         "allocation": {**_figure(allocation, edges, times.capacity, "allocation"), "shown": shown},
@@ -53,7 +53,7 @@ def usage_figures(asked: Asked, times: Timeline) -> dict[str, dict[str, Any]]:
 
 
 def _looks(by: str, keys: list[int | str | None]) -> Mapping[int | str | None, JobLook]:
-    """The look of each row: a job's own, and distinct ones for others."""
+    """Return the look of each row: that of the job, or a distinct one for another subject."""
     named = [key for key in keys if key is not None]
     if by == "job":
         return {key: job_look(int(key)) for key in named}
@@ -66,7 +66,7 @@ def _figure(
     first = next((place for place, height in enumerate(capacity) if height), len(capacity))
     pool = go.Scatter(
         x=list(edges),
-        y=_stepped([None] * first + list(capacity[first:])),  # a gap where its history has not begun
+        y=_stepped([None] * first + list(capacity[first:])),  # no line before the pool's history begins
         name="GPUs in the pool",
         meta={"kind": "capacity"},
         mode="lines",
@@ -80,7 +80,7 @@ def _figure(
         hovermode="x unified",
         meta={"kind": kind},
     )
-    # Plotly's checks take longer than all else; what an area is made of does not change.
+    # Added as plain dicts: Plotly's validation would take longer than everything else here.
     values["data"] = [*traces, *values["data"]]
     return values
 
@@ -90,7 +90,7 @@ def _area(edges: Sequence[str], label: str, heights: Sequence[float], look: JobL
         "type": "scatter",
         "x": list(edges),
         "y": _stepped(heights),
-        # Plotly reads a little markup in names, and people name jobs.
+        # Plotly renders some HTML tags in names, and users choose the names of jobs.
         "name": escape(label, quote=False),
         "meta": {"kind": "band", "label": label},
         "mode": "lines",
@@ -103,5 +103,5 @@ def _area(edges: Sequence[str], label: str, heights: Sequence[float], look: JobL
 
 
 def _stepped(heights: Sequence[float | None]) -> list[float | None]:
-    """Hold each height until the next one begins, and the last until the end."""
+    """Return the heights with the last one repeated, so that its step extends to the end of the chart."""
     return [*heights, *heights[-1:]]

@@ -1,4 +1,4 @@
-"""Queries of claims, of the activity of held GPUs, and of the pool's capacity, as intervals."""
+"""Queries for claims, the activity of held GPUs, and the pool's capacity, as intervals."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -31,7 +31,7 @@ _RECENT = 2 * DAY
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A GPU's holder and time; an open claim lasts until the moment that was asked about."""
+    """A GPU held by a job from `start` to `end`, in milliseconds; an open claim ends at the time of the query."""
 
     number: int
     user: int
@@ -44,24 +44,24 @@ class Claim:
     trains: tuple[int, int] | None = None
 
     def subject(self, dimension: int) -> int | str:
-        """The subject of this kind that it counts for."""
+        """Return the user, group, job, host or model, depending on the dimension, whose usage includes the claim."""
         subject: int | str = getattr(self, Dimension(dimension).name.lower())
         return subject
 
 
 def first_held() -> int | None:
-    """The moment when a GPU was held for the first time. None: never yet."""
+    """Return the start of the first claim, in milliseconds. None: no GPU was ever held."""
     first = SlotClaim.objects.aggregate(first=Min("claimed_at"))["first"]
     return None if first is None else to_ms(first)
 
 
 def claims_between(start: int, end: int, now: int, until: int) -> list[Claim]:
-    """Return the claims that held a GPU at some time in [start, end). until: how far claims are added up.
+    """Return the claims that overlap [start, end). until: end of the stored sums.
 
-    A database is asked for one thing that it has an index of; with more to choose from, it may read all claims.
+    Each query filters by one indexed column: with more conditions, the database may choose to scan all claims.
     """
     if end <= until and now - start > _RECENT:
-        found = _read(SlotClaim.objects.filter(job_id__in=_jobs_of(start, end)), now)
+        found = _read(SlotClaim.objects.filter(job_id__in=_jobs_with_usage(start, end)), now)
     else:
         ended = SlotClaim.objects.filter(released_at__gt=moment(start))
         found = [*_read(ended, now), *_read(SlotClaim.objects.open(), now)]
@@ -90,8 +90,8 @@ def _ms_or(at: datetime | None, now: int) -> int:
     return now if at is None else to_ms(at)
 
 
-def _jobs_of(start: int, end: int) -> QuerySet[UsageBucket, int]:
-    """The jobs that held something then, by the sums: by their ends, all claims that came since would be read."""
+def _jobs_with_usage(start: int, end: int) -> QuerySet[UsageBucket, int]:
+    """Return the jobs with stored usage in [start, end). Filtering claims by their end would read all later claims."""
     last = -(-end // HOUR)
     days = Q(hours=24, start_hour__gte=start // DAY * 24, start_hour__lt=last)
     hours = Q(hours=1, start_hour__gte=start // HOUR, start_hour__lt=last)
@@ -99,7 +99,7 @@ def _jobs_of(start: int, end: int) -> QuerySet[UsageBucket, int]:
 
 
 def measures_between(start: int, end: int, now: int) -> dict[int, list[Measure]]:
-    """The activity of held GPUs by claim: stored sums, and those that are still being added up."""
+    """Return the activity of held GPUs by claim: finished sums, and those still being counted."""
     first, last = moment(start - PIECE), moment(end)
     written = GpuActivity.objects.filter(at__gt=first, at__lt=last)
     counted = GpuReading.objects.filter(counted_claim__isnull=False, counted_from__gt=first, counted_from__lt=last)
@@ -120,7 +120,7 @@ def as_intervals(
     for claim in claims:
         own = []
         for measure in measures.get(claim.number, ()):
-            # A claim that began or ended within the quarter of an hour was measured only then.
+            # A measure covers only the part of its quarter of an hour in which the claim existed.
             start = min(max(measure.start, claim.start), measure.end - 1)
             end = max(start + 1, min(measure.end, claim.end))
             own.append(Measure(start, end, measure.busy, measure.idle))
@@ -128,7 +128,7 @@ def as_intervals(
 
 
 def capacity_intervals(start: int, end: int) -> list[Interval]:
-    """The pool's capacity by host: from one change to the next."""
+    """Return the capacity of each host as intervals between its changes."""
     changes: dict[int, list[tuple[int, int]]] = defaultdict(list)
     for point in capacity_since(moment(start), moment(end)):
         changes[point.host_id].append((max(start, to_ms(point.at)), point.slots))

@@ -1,4 +1,4 @@
-"""Rows of the usage page: sums of claims that are added up once, and prices."""
+"""Stored sums of claims by hour and day, and prices of GPU-hours."""
 
 from django.db import models
 from django.db.models import Q
@@ -7,13 +7,13 @@ __all__ = ["GpuPrice", "UsageBucket", "UsageMark", "UsageName"]
 
 
 class UsageName(models.Model):
-    """A host or a GPU model that usage was counted for. It stays when the host is gone."""
+    """Name of a host or GPU model that has usage. The row stays after the host is removed."""
 
     name = models.CharField(max_length=128, unique=True)
 
 
 class UsageBucket(models.Model):
-    """Time that somebody or something held GPUs of one model within an hour or a day: the claims, added up."""
+    """GPU time of one subject and one GPU model within an hour or a day, in milliseconds."""
 
     class Dimension(models.IntegerChoices):
         USER = 1
@@ -21,15 +21,15 @@ class UsageBucket(models.Model):
         JOB = 3
         HOST = 4
         GPU_MODEL = 5
-        #: What the pool had, held or not; of GPU model "".
+        #: All GPUs in the pool, held or free; stored with the GPU model "".
         CAPACITY = 6
 
-    #: 1 or 24.
+    #: Length of the bucket in hours: 1 or 24.
     hours = models.PositiveSmallIntegerField()
-    #: When it begins: hours since 1970, in UTC.
+    #: Start of the bucket, in hours since 1970 (UTC).
     start_hour = models.PositiveIntegerField()
     dimension = models.PositiveSmallIntegerField(choices=Dimension)
-    #: The number of the user, group or job; of a host or GPU model that of its `UsageName`; 0 for the capacity.
+    #: Id of the user, group, job, or of the `UsageName` of a host or GPU model; 0 for the capacity.
     subject = models.PositiveBigIntegerField()
     gpu_model = models.ForeignKey(UsageName, on_delete=models.PROTECT, related_name="+", db_index=False)
     held_ms = models.PositiveBigIntegerField()
@@ -48,13 +48,14 @@ class UsageBucket(models.Model):
 
 
 class UsageMark(models.Model):
-    """The one row that says how far claims are added up. Whoever adds up locks it."""
+    """Range of the stored sums, in a single row that each rollup locks."""
 
     id = models.PositiveSmallIntegerField(primary_key=True, default=1)
-    #: Hours since 1970: sums begin with the first, are complete up to `until_hour`; those of hours, not of days, are
-    #: kept from `hours_from` on.
+    #: First hour with sums, in hours since 1970, as the other two.
     from_hour = models.PositiveIntegerField()
+    #: First hour whose hourly sums are still stored; earlier ones were deleted, and their daily sums kept.
     hours_from = models.PositiveIntegerField()
+    #: End of the sums, exclusive.
     until_hour = models.PositiveIntegerField()
 
     class Meta:
@@ -62,7 +63,7 @@ class UsageMark(models.Model):
 
 
 class GpuPrice(models.Model):
-    """Price of an hour of a GPU from a day on (in UTC), until the next price of the same model."""
+    """Price of a GPU-hour from a day on (UTC) until the next price of the same model."""
 
     gpu_model = models.CharField(max_length=128)
     valid_from = models.DateField()

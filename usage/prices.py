@@ -1,4 +1,4 @@
-"""Prices of GPU-hours: made, replaced and removed by administrators of the cluster, each change with who and what."""
+"""Prices of GPU-hours. Administrators of the cluster set and remove them; the audit log records each change."""
 
 from datetime import date
 from decimal import Decimal, InvalidOperation
@@ -16,23 +16,23 @@ from workers.models import Slot
 __all__ = ["known_models", "remove_price", "set_price"]
 
 _DIGITS = Decimal("0.0001")
-_MOST = Decimal("99999999.9999")
+_MAX_PRICE = Decimal("99999999.9999")
 _FIRST, _LAST = date(2000, 1, 1), date(2100, 1, 1)
 
 
 def known_models() -> list[str]:
-    """GPUs that are or were priced: what the form offers."""
+    """Return the GPU models of all slots and prices, as suggestions for the form."""
     models = set(Slot.objects.order_by().values_list("device_model", flat=True).distinct())
     return sorted({*models, *(price.gpu_model for price in GpuPrice.objects.all())} - {""})
 
 
 @transaction.atomic
 def set_price(actor: User, gpu_model: str, valid_from: date, per_hour: str | Decimal) -> GpuPrice:
-    """Set a price from a day on, in UTC; prices before it stay. The same day again replaces its price."""
+    """Set the price of a model from a day on (UTC), or replace the price of that day. Earlier prices stay."""
     require_cluster_admin(actor)
     model = str(storable(gpu_model)).strip()
     if not model or len(model) > 128:
-        raise field_error("gpu_model", "Name the GPU model as the page of the hosts does, such as NVIDIA H200.")
+        raise field_error("gpu_model", "Enter the GPU model as Hosts shows it, such as NVIDIA H200.")
     if not _FIRST <= valid_from < _LAST:
         raise field_error("valid_from", "Choose a day between 2000 and 2100.")
     amount = _amount(per_hour)
@@ -52,11 +52,11 @@ def set_price(actor: User, gpu_model: str, valid_from: date, per_hour: str | Dec
 
 @transaction.atomic
 def remove_price(actor: User, number: int) -> GpuPrice:
-    """Remove a price: from its day on the price before it counts, or none."""
+    """Remove a price. The previous price of the model then holds from its day on, if there is one."""
     require_cluster_admin(actor)
     price = GpuPrice.objects.select_for_update().filter(pk=number).first()
     if price is None:
-        raise NotFound("There is no such price: somebody removed it already.")
+        raise NotFound("This price does not exist: it has probably been removed.")
     audit(actor, "removed", kind="GPU price", key=number, name=price.gpu_model, before=_values(price))
     price.delete()
     return price
@@ -66,9 +66,9 @@ def _amount(given: str | Decimal) -> Decimal:
     try:
         amount = Decimal(str(given).strip().replace(",", ".")).quantize(_DIGITS)
     except InvalidOperation:
-        raise field_error("per_hour", "A price is a number, such as 2.50.") from None
-    if not 0 <= amount <= _MOST:
-        raise field_error("per_hour", "A price is 0 or more, and below 100 million.")
+        raise field_error("per_hour", "Enter the price as a number, such as 2.50.") from None
+    if not 0 <= amount <= _MAX_PRICE:
+        raise field_error("per_hour", "Enter a price of 0 or more, and below 100 million.")
     return amount
 
 

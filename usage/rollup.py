@@ -1,4 +1,4 @@
-"""Adds up claims, hour by hour. Calls that come twice, late or from several processes write the same."""
+"""Rollup of claims to sums of hours and days. Repeated, late and concurrent calls store the same sums."""
 
 import time
 from collections import defaultdict
@@ -22,30 +22,30 @@ from usage.claim_intervals import (
 from usage.models import UsageBucket, UsageMark, UsageName
 from usage.usage_query import BY
 
-__all__ = ["HOURS_KEPT", "rebuild", "roll_up", "rolled"]
+__all__ = ["HOURS_KEPT", "rebuild", "roll_up", "rollup_sums"]
 
-#: Claims and reports are written a moment after what they tell of.
+#: Time after the end of an hour until its sums are stored: claims and reports are written with a delay.
 _LAG = 10 * MINUTE
-#: Sums of hours are kept so long, sums of days for good.
+#: Retention of hourly sums, in hours. Daily sums are never deleted.
 HOURS_KEPT = 40 * 24
-#: What a GPU did in a quarter of an hour is in the sums by then.
+#: Retention of `GpuActivity` after the end of the sums.
 _ACTIVITY_KEPT = 2 * DAY
 _BATCH = 2000
 _Key = tuple[int, int | str, str]
-#: (beginning of an hour or day, subject, GPU model) -> what was held in it.
+#: (start of an hour or day, subject, GPU model) -> GPU time in it.
 _Sums = Mapping[_Key, Amount]
 
 
 @dataclass(frozen=True)
 class _Carried:
-    """Claims that go on when a day ends, so that those of the next one are found by their start alone."""
+    """Claims that continue past the end of a day, so that the next day only queries claims by their start."""
 
     hour: int
     claims: Sequence[Claim]
 
 
 def roll_up(now: datetime, budget_seconds: float = 2.0) -> bool:
-    """Add up what is over, the oldest day first. False: there is more to do than the time allowed."""
+    """Store the sums of all hours that have ended, oldest day first. False: the time budget ended before the work."""
     deadline = time.monotonic() + budget_seconds
     carried: _Carried | None = None
     while True:
@@ -56,7 +56,7 @@ def roll_up(now: datetime, budget_seconds: float = 2.0) -> bool:
 
 @transaction.atomic
 def rebuild(now: datetime) -> None:
-    """Add up everything anew from the claims. What GPUs did stays, where only the sums know it by now."""
+    """Compute all sums from the claims again. Busy and idle time stays where its `GpuActivity` was deleted."""
     mark = _locked_mark()
     if mark is None:
         return
@@ -70,7 +70,10 @@ def rebuild(now: datetime) -> None:
 
 @transaction.atomic
 def _roll_up_day(now: int, carried: _Carried | None, measured_from: int = 0) -> tuple[bool, _Carried | None]:
-    """One more day, or what is over of the present one. Says whether there is more to do."""
+    """Store the sums of the next day, or of the hours of the current day that have ended.
+
+    Returns whether there is more to do, and the claims to carry into the next day.
+    """
     mark = _locked_mark()
     last = (now - _LAG) // HOUR
     if mark is None or mark.until_hour >= last:
@@ -84,19 +87,19 @@ def _roll_up_day(now: int, carried: _Carried | None, measured_from: int = 0) -> 
         claims = claims_between(first * HOUR, until * HOUR, now, until=0)
     else:
         claims = [*carried.claims, *claims_from(first * HOUR, until * HOUR, now)]
-    # What was measured longer ago is written down nowhere else: those sums stay as they are.
-    told = ["held_ms", "training_ms", *(["busy_ms", "idle_ms"] if first * HOUR >= measured_from else [])]
+    # Older activity exists only in the stored sums, so they keep it.
+    columns = ["held_ms", "training_ms", *(["busy_ms", "idle_ms"] if first * HOUR >= measured_from else [])]
     if until > mark.hours_from:
-        _write(claims, HOUR, since * HOUR, until * HOUR, now, told)
+        _write(claims, HOUR, since * HOUR, until * HOUR, now, columns)
     if until % 24 == 0:
-        _write(claims, DAY, first * HOUR, until * HOUR, now, told)
+        _write(claims, DAY, first * HOUR, until * HOUR, now, columns)
     UsageBucket.objects.filter(hours=1, start_hour__lt=min(mark.hours_from, first)).delete()
     GpuActivity.objects.filter(at__lt=moment(until * HOUR - _ACTIVITY_KEPT)).delete()
     return until < last, _Carried(until, [claim for claim in claims if claim.end > until * HOUR])
 
 
 def _locked_mark() -> UsageMark | None:
-    """Lock the mark; None: no GPU was ever held."""
+    """Return the mark, locked and created if necessary; None: no GPU was ever held."""
     first = None if UsageMark.objects.exists() else _first_hour()
     if first is not None:
         UsageMark.objects.get_or_create(id=1, defaults={"from_hour": first, "hours_from": first, "until_hour": first})
@@ -104,24 +107,24 @@ def _locked_mark() -> UsageMark | None:
 
 
 def _first_hour() -> int | None:
-    """The hour in which the day of the first claim began."""
+    """Return the first hour of the day of the first claim."""
     first = first_held()
     return None if first is None else first // DAY * 24
 
 
-def _write(claims: Sequence[Claim], size: int, start: int, end: int, now: int, told: list[str]) -> None:
-    """The sums of whole hours, or of a day."""
+def _write(claims: Sequence[Claim], size: int, start: int, end: int, now: int, columns: list[str]) -> None:
+    """Store the sums of hours or days, whichever `size` is, in all dimensions."""
     measures = measures_between(start, end, now)
-    # Added up once by who and where, which is the finest; the rest follows from these few.
+    # Claims are summed once, by job, host and model; the sums of all dimensions are derived from these.
     places = {_finest(claim): place for place, claim in enumerate(claims)}
     intervals = as_intervals(claims, lambda claim: places[_finest(claim)], measures)
-    finest = rolled(intervals, start, end, size)
+    finest = rollup_sums(intervals, start, end, size)
     for dimension in BY.values():
         sums: dict[_Key, Amount] = defaultdict(Amount)
         for (begins, place, model), amount in finest.items():
             sums[begins, claims[int(place)].subject(dimension), model] += amount
-        _store(dimension, size, start, end, sums, told)
-    capacity = rolled(capacity_intervals(start, end), start, end, size)
+        _store(dimension, size, start, end, sums, columns)
+    capacity = rollup_sums(capacity_intervals(start, end), start, end, size)
     _store(UsageBucket.Dimension.CAPACITY, size, start, end, capacity, ["held_ms"])
 
 
@@ -129,7 +132,7 @@ def _finest(claim: Claim) -> tuple[int, str, str]:
     return claim.job, claim.host, claim.gpu_model
 
 
-def _store(dimension: int, size: int, start: int, end: int, sums: _Sums, told: list[str]) -> None:
+def _store(dimension: int, size: int, start: int, end: int, sums: _Sums, columns: list[str]) -> None:
     hours = size // HOUR
     stored = UsageBucket.objects.filter(
         hours=hours, dimension=dimension, start_hour__gte=start // size * hours, start_hour__lt=end // HOUR
@@ -157,15 +160,15 @@ def _store(dimension: int, size: int, start: int, end: int, sums: _Sums, told: l
         batch_size=_BATCH,
         update_conflicts=True,
         unique_fields=["hours", "dimension", "start_hour", "subject", "gpu_model"],
-        update_fields=told,
+        update_fields=columns,
     )
     stored.filter(held_ms=0).delete()
 
 
-def rolled(intervals: Iterable[Interval], start: int, end: int, size: int) -> _Sums:
-    """The intervals' parts in [start, end) by hours or days, whichever `size` is."""
+def rollup_sums(intervals: Iterable[Interval], start: int, end: int, size: int) -> _Sums:
+    """Return the intervals' sums in [start, end) by hour or day, whichever `size` is."""
     held: dict[_Key, Amount] = defaultdict(Amount)
-    told: dict[_Key, Amount] = defaultdict(Amount)
+    measured: dict[_Key, Amount] = defaultdict(Amount)
     for interval in intervals:
         for begins, ends in cuts(max(start, interval.start), min(end, interval.end), size):
             part = Amount((ends - begins) * interval.gpus, training=interval.training_in(begins, ends))
@@ -173,5 +176,5 @@ def rolled(intervals: Iterable[Interval], start: int, end: int, size: int) -> _S
         for measure in interval.measures:
             for begins, ends in cuts(max(start, measure.start), min(end, measure.end), size):
                 key = (begins - begins % size, interval.subject, interval.gpu_model)
-                told[key] += share_of(measure, ends - begins)
-    return {key: amount + told[key] for key, amount in held.items()}
+                measured[key] += share_of(measure, ends - begins)
+    return {key: amount + measured[key] for key, amount in held.items()}

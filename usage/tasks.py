@@ -1,4 +1,4 @@
-"""The Celery task that adds up usage."""
+"""Celery task of the usage rollup."""
 
 from celery import shared_task
 from django.utils import timezone
@@ -10,5 +10,5 @@ __all__ = ["roll_up_usage"]
 
 @shared_task(name="usage.tasks.roll_up_usage", ignore_result=True)  # type: ignore[untyped-decorator]
 def roll_up_usage() -> None:
-    """Add up the usage of the hours that are over. Called too often, or by several at once, it does nothing."""
+    """Store the sums of the hours that have ended. Repeated and concurrent calls do nothing."""
     roll_up(timezone.now())

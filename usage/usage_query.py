@@ -1,4 +1,4 @@
-"""The question that a report answers: a window, what usage is counted by, and the length of a step. Pure."""
+"""Parameters of a usage report: the window, the dimension of the rows, and the length of a step. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,9 +9,9 @@ from jobs.gpu_time import DAY, HOUR, MINUTE, to_ms
 from usage.models import UsageBucket
 from usage.time_grid import STEPS
 
-__all__ = ["BY", "RANGES", "Asked", "parsed", "range_to_see"]
+__all__ = ["BY", "RANGES", "ReportQuery", "default_range", "parse_query"]
 
-#: Word in the address -> words on the button, and length.
+#: Value of the parameter `range` -> label of its button, and length in milliseconds.
 RANGES = {
     "15m": ("15 min", 15 * MINUTE),
     "1h": ("1 h", HOUR),
@@ -22,25 +22,25 @@ RANGES = {
     "90d": ("90 days", 90 * DAY),
     "1y": ("1 year", 365 * DAY),
 }
-#: What usage is counted by, as an address says it.
+#: Value of the parameter `by` -> dimension of the report's rows.
 BY = {
     dimension.name.lower(): dimension
     for dimension in UsageBucket.Dimension
     if dimension != UsageBucket.Dimension.CAPACITY
 }
-_FIRST_RANGE = "24h"
+_DEFAULT_RANGE = "24h"
 _LONGEST = 400 * DAY
-_MOST_STEPS = 2000
+_MAX_STEPS = 2000
 
 
 @dataclass(frozen=True)
-class Asked:
+class ReportQuery:
     start: int
     end: int
     by: str
-    #: None: as short as can be drawn.
+    #: Length of a step in milliseconds; None: as short as the chart can show.
     step: int | None
-    #: The word of a window that ends now and moves on; "": it begins and ends where it was said.
+    #: Key in `RANGES` of a window that ends now; "": a fixed window.
     range: str
 
     @property
@@ -48,52 +48,56 @@ class Asked:
         return BY[self.by]
 
 
-def range_to_see(first: int | None, now: int) -> str:
-    """The shortest range that reaches back to `first`, when a GPU was held for the first time, and at most 24 h: what
-    happened in the first minutes would be a line at the edge of a day."""
+def default_range(first: int | None, now: int) -> str:
+    """Return the shortest range, up to 24 h, that includes the first claim.
+
+    On a new cluster, the first minutes would be a thin line at the edge of a day.
+    """
     if first is None:
-        return _FIRST_RANGE
-    return next((word for word, (_, length) in RANGES.items() if now - first <= length <= DAY), _FIRST_RANGE)
+        return _DEFAULT_RANGE
+    return next((word for word, (_, length) in RANGES.items() if now - first <= length <= DAY), _DEFAULT_RANGE)
 
 
-def parsed(given: Mapping[str, str], now: int, *, usual: str = _FIRST_RANGE) -> Asked:
-    """Read the parameters of an address: `range`, or `from` and `to`; `by`; `step` in seconds.
+def parse_query(given: Mapping[str, str], now: int, *, default: str = _DEFAULT_RANGE) -> ReportQuery:
+    """Return the query of URL parameters: `range`, or `from` and `to`; `by`; `step` in seconds.
 
-    usual: the range where none is named.
+    default: range of an address without a window. Raises UserError.
     """
     by = given.get("by") or "user"
     if by not in BY:
-        raise field_error("by", f"by may be {', '.join(BY)}.")
-    start, end, word = _window(given, now, usual)
-    return Asked(start, end, by, _step(given.get("step", ""), end - start), word)
+        raise field_error("by", f"Use one of these for by: {', '.join(BY)}.")
+    start, end, word = _window(given, now, default)
+    return ReportQuery(start, end, by, _step(given.get("step", ""), end - start), word)
 
 
-def _window(given: Mapping[str, str], now: int, usual: str) -> tuple[int, int, str]:
+def _window(given: Mapping[str, str], now: int, default: str) -> tuple[int, int, str]:
     if not (given.get("from") or given.get("to")):
-        word = given.get("range") or usual
+        word = given.get("range") or default
         if word not in RANGES:
-            raise field_error("range", f"range may be {', '.join(RANGES)}; or say from and to.")
+            raise field_error("range", f"Use one of these for range: {', '.join(RANGES)}; or give from and to.")
         return now - RANGES[word][1], now, word
     end = min(now, _moment(given, "to")) if given.get("to") else now
     if not given.get("from"):
-        raise field_error("from", "Say when it begins, such as from=2026-03-01T00:00Z.")
+        raise field_error("from", "Give the beginning of the period, such as from=2026-03-01T00:00Z.")
     start = _moment(given, "from")
     if start >= now:
-        raise field_error("from", "This has not begun yet: choose a time before now.")
+        raise field_error("from", "The period begins in the future: choose a time before now.")
     if start >= end:
-        raise field_error("to", "This ends before it begins: choose a later end, or an earlier beginning.")
+        raise field_error("to", "The period ends before it begins: choose a later end, or an earlier beginning.")
     if end - start > _LONGEST:
-        raise field_error("from", "This is more than 400 days: ask for one year after the other.")
+        raise field_error("from", "The period is longer than 400 days: choose a shorter one, such as a year.")
     return start, end, ""
 
 
 def _moment(given: Mapping[str, str], name: str) -> int:
-    """A time without a zone is one in UTC. A plus sign in an address comes as a blank."""
+    """Return the time in milliseconds, in UTC by default. In an address, a plus sign arrives as a blank."""
     try:
         at = datetime.fromisoformat(given[name].strip().replace(" ", "+" if "T" in given[name] else "T"))
         return to_ms(at if at.tzinfo else at.replace(tzinfo=UTC))
     except (ValueError, OverflowError):
-        raise field_error(name, f"{name} is no time: write it as 2026-03-01T12:00Z, or as 2026-03-01.") from None
+        raise field_error(
+            name, f"Write {name} as a time, such as 2026-03-01T12:00Z, or as a day, such as 2026-03-01."
+        ) from None
 
 
 def _step(text: str, length: int) -> int | None:
@@ -101,8 +105,8 @@ def _step(text: str, length: int) -> int | None:
         return None
     steps = [step // 1000 for step in STEPS]
     if text not in {str(step) for step in steps}:
-        raise field_error("step", f"A step may be {', '.join(map(str, steps))} seconds, or auto.")
+        raise field_error("step", f"Use a step of {', '.join(map(str, steps))} seconds, or auto.")
     step = int(text) * 1000
-    if length // step > _MOST_STEPS:
-        raise field_error("step", f"These are more than {_MOST_STEPS} steps: ask for longer steps, or less time.")
+    if length // step > _MAX_STEPS:
+        raise field_error("step", f"There would be more than {_MAX_STEPS} steps: use longer ones, or a shorter period.")
     return step

@@ -1,7 +1,7 @@
-"""The report of GPUs used in a window: sums with their cost, and a timeline. Nothing here writes.
+"""Usage reports of a window: rows with their cost, and a timeline. This module only reads.
 
-The cluster's sums are read by GPU model, those of whoever is shown by name beside them; "others" is the difference.
-Amounts of money are decimal and exact.
+The total is read by GPU model, and the rows shown by name separately; "others" is the difference. Amounts of money are
+decimal and exact.
 """
 
 from collections import defaultdict
@@ -18,25 +18,25 @@ from core.roles import Asking, is_cluster_admin
 from jobs.gpu_time import HOUR, NOTHING, Amount, Sums, to_ms
 from jobs.models import InstanceGroup, Job
 from usage.models import GpuPrice, UsageBucket
-from usage.usage_query import Asked
+from usage.usage_query import ReportQuery
 from usage.usage_window import Timeline, Window
 
 __all__ = ["MAX_BANDS", "UNKNOWN_MODEL", "Report", "Row", "report"]
 
 MAX_BANDS = 8
-#: Of a device whose host did not say what it is.
+#: Label of GPUs whose host reported no model.
 UNKNOWN_MODEL = "unknown GPU"
 Dimension = UsageBucket.Dimension
 _CENT = Decimal("0.01")
-#: SQLite takes no more values in one question.
-_MOST_VALUES = 30_000
+#: Below SQLite's limit of 32,766 values in one query.
+_MAX_VALUES = 30_000
 
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    #: Price per hour x milliseconds: divided only to be shown, so that sums stay exact.
+    #: Price per hour x milliseconds, divided only for display, so that sums stay exact.
     times_ms: Decimal = Decimal(0)
-    #: Milliseconds of GPUs whose model had no price then; they are not in the amount.
+    #: Milliseconds of GPUs whose model had no price at the time; not in the amount.
     unpriced: int = 0
 
     @property
@@ -52,7 +52,7 @@ class Cost:
 
 @dataclass(frozen=True)
 class Row:
-    #: The number of a user, group or job, the name of a host or GPU model; None: all others together.
+    #: Id of a user, group or job, or name of a host or GPU model; None: the total, or all others together.
     key: int | str | None
     label: str
     amount: Amount
@@ -60,7 +60,7 @@ class Row:
 
     @property
     def money(self) -> Decimal | None:
-        """The cost to the cent; None: nothing of it had a price."""
+        """Cost to the cent; None: no GPU had a price."""
         if self.cost.unpriced == self.amount.held and self.amount.held:
             return None
         return self.cost.amount.quantize(_CENT)
@@ -68,11 +68,11 @@ class Row:
 
 @dataclass(frozen=True)
 class Report:
-    asked: Asked
+    query: ReportQuery
     total: Row
-    #: By time held. What the viewer may not read by name, and what is left out, is one row at the end.
+    #: Sorted by time held. Subjects that the viewer may not see by name, or beyond the limit, are the last row.
     rows: Sequence[Row]
-    #: How many the last row stands for, if the viewer may know.
+    #: Number of subjects beyond the limit that the viewer may see.
     left_out: int
     timeline: Timeline
 
@@ -81,37 +81,37 @@ class Report:
         return str(settings.TIDEPOOL_CURRENCY)
 
 
-def report(viewer: Asking, asked: Asked, now: int, most_rows: int | None = None) -> Report:
-    """Report on a window, by the same number of queries whatever the cluster did."""
-    window = Window.read(asked, now)
-    prices = PriceList(GpuPrice.objects.order_by("valid_from"), asked.start, asked.end)
+def report(viewer: Asking, query: ReportQuery, now: int, most_rows: int | None = None) -> Report:
+    """Return the report of a window. The number of queries does not depend on the data."""
+    window = Window.read(query, now)
+    prices = PriceList(GpuPrice.objects.order_by("valid_from"), query.start, query.end)
     total = _row(None, "Total", window.totals(prices.borders), prices)
     by_subject: dict[int | str, dict[tuple[int | str, str, int], Amount]] = defaultdict(dict)
-    sums, count = window.sums(prices.borders, _named(viewer, asked.dimension), most_rows)
+    sums, count = window.sums(prices.borders, _named(viewer, query.dimension), most_rows)
     for key, amount in sums.items():
         by_subject[key[0]][key] = amount
     held = {subject: sum(amount.held for amount in own.values()) for subject, own in by_subject.items()}
-    # Of those who held as much: as the database orders them.
+    # Ties are ordered by subject, as `StoredSums.largest` does.
     shown = sorted(held, key=lambda subject: (-held[subject], isinstance(subject, str), subject))[:most_rows]
-    labels = _labels(asked.dimension, shown)
+    labels = _labels(query.dimension, shown)
     rows = [_row(subject, labels[subject], by_subject[subject], prices) for subject in shown]
     rest = _minus(total, rows)
     if rest.amount.held:
         rows.append(rest)
     bands = {subject: labels[subject] for subject in shown[:MAX_BANDS]}
-    return Report(asked, total, rows, count - len(shown), window.timeline(bands))
+    return Report(query, total, rows, count - len(shown), window.timeline(bands))
 
 
 class PriceList:
-    """The prices that hold at some time of a window. A day begins at midnight in UTC."""
+    """Prices of all models within a window. Days begin at midnight in UTC."""
 
     def __init__(self, prices: Iterable[GpuPrice], start: int, end: int) -> None:
-        """`prices`: the oldest first."""
+        """prices: sorted by day, oldest first."""
         self._by_model: dict[str, list[tuple[int, Decimal]]] = defaultdict(list)
         for price in prices:
             midnight = to_ms(datetime.combine(price.valid_from, time(), UTC))
             self._by_model[price.gpu_model].append((midnight, price.per_hour))
-        #: Where one of them changes within the window: period n begins at the n-th.
+        #: Times within the window at which a price changes: period n begins at the n-th.
         self.borders = sorted({at for steps in self._by_model.values() for at, _ in steps if start < at < end})
         self._starts = [start, *self.borders]
 
@@ -134,10 +134,10 @@ def _minus(total: Row, rows: Iterable[Row]) -> Row:
 
 
 def _named(viewer: Asking, dimension: int) -> Collection[int] | None:
-    """The numbers of users or jobs that the viewer may read the names of; None: all.
+    """Return the ids of the users or jobs whose names the viewer may see; None: all.
 
-    Everybody reads the cluster's sums; of people and their trainings one's own. Who administers an instance group reads
-    the names of its members and of the trainings in it, cluster admins all.
+    Users see the sums of the cluster, and the names of themselves and their trainings. Administrators of an instance
+    group also see the names of its members and trainings; administrators of the cluster see all names.
     """
     if is_cluster_admin(viewer) or dimension not in (Dimension.USER, Dimension.JOB):
         return None
@@ -158,6 +158,6 @@ def _labels(dimension: int, subjects: Sequence[int | str]) -> Mapping[int | str,
         Dimension.JOB: Job.objects.order_by().values_list("pk", "name"),
     }[Dimension(dimension)]
     found: dict[int, str] = {}
-    for start in range(0, len(subjects), _MOST_VALUES):
-        found |= dict(rows.filter(pk__in=subjects[start : start + _MOST_VALUES]))
+    for start in range(0, len(subjects), _MAX_VALUES):
+        found |= dict(rows.filter(pk__in=subjects[start : start + _MAX_VALUES]))
     return {subject: found.get(int(subject), f"number {subject}") for subject in subjects}

@@ -1,4 +1,4 @@
-"""A window of usage, read in part from stored sums of hours and days and in part from the claims."""
+"""Usage within a window, read from stored sums of hours and days, and from the claims at its edges."""
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -13,12 +13,12 @@ from jobs.gpu_time import DAY, HOUR, Amount, Interval, Measure, Sums, cuts, summ
 from usage.claim_intervals import as_intervals, capacity_intervals, claims_between, measures_between
 from usage.models import UsageBucket, UsageMark, UsageName
 from usage.time_grid import MAX_STEPS, Series, changes_within, chosen_step, edges_of
-from usage.usage_query import Asked
+from usage.usage_query import ReportQuery
 
-__all__ = ["Band", "Part", "Size", "Stored", "Timeline", "Window", "cover", "stored_span"]
+__all__ = ["Band", "Part", "Size", "StoredSpan", "Timeline", "Window", "cover", "stored_span"]
 
-#: What GPUs did is written down by quarters of an hour for so long; before, by hours or days.
-_MEASURED = 2 * DAY
+#: Retention of `GpuActivity` by quarters of an hour. Older activity exists only in hourly and daily sums.
+_ACTIVITY_KEPT = 2 * DAY
 Dimension = UsageBucket.Dimension
 _AMOUNT = ("held_ms", "busy_ms", "idle_ms", "training_ms")
 
@@ -39,8 +39,8 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
-    """Sums of hours are stored from `hours_from` to `until`, of days for each day that is over by then."""
+class StoredSpan:
+    """Range of the stored sums in milliseconds: hourly from `hours_from`, daily from `days_from`, both to `until`."""
 
     days_from: int
     hours_from: int
@@ -51,15 +51,15 @@ class Stored:
 class Band:
     key: int | str | None
     label: str
-    #: The mean number of GPUs in each step.
+    #: Mean number of GPUs in each step.
     gpus: Sequence[float]
 
 
 @dataclass(frozen=True)
 class Timeline:
-    #: Where the steps begin, and where the last one ends.
+    #: Starts of the steps, and the end of the last one, in milliseconds.
     edges: Sequence[int]
-    #: Their length; None: each change of an allocation begins one.
+    #: Length of a step in milliseconds; None: each change of an allocation begins a step.
     step: int | None
     bands: Sequence[Band]
     held: Sequence[float]
@@ -70,7 +70,7 @@ class Timeline:
 
     @property
     def beginnings(self) -> Sequence[int]:
-        """The moments at which the steps begin."""
+        """Starts of the steps, in milliseconds."""
         return self.edges[:-1]
 
     @property
@@ -80,10 +80,10 @@ class Timeline:
 
 @dataclass(frozen=True)
 class StoredSums:
-    """The sums of hours and days by one dimension."""
+    """Stored sums of hours and days in one dimension."""
 
     dimension: Dimension
-    #: Of hosts and GPU models.
+    #: Id -> name of the hosts and GPU models.
     names: Mapping[int, str]
 
     @cached_property
@@ -91,21 +91,21 @@ class StoredSums:
         return {name: number for number, name in self.names.items()}
 
     def number(self, subject: int | str) -> int:
-        """The number by which it is stored; 0, which nobody has, where it is not yet."""
+        """Return the stored id of a subject; 0, which no row has, for a name that has no id yet."""
         return self._numbers.get(subject, 0) if isinstance(subject, str) else subject
 
     def _subject(self, number: int) -> int | str:
         return self.names[number] if self.dimension in (Dimension.HOST, Dimension.GPU_MODEL) else number
 
     def _rows(self, part: Part, subjects: Collection[int] | None = None) -> QuerySet[UsageBucket]:
-        """Rows in no order; of some subjects only, if these are given."""
-        rows = UsageBucket.objects.filter(**_span(part), dimension=self.dimension).order_by()
+        """Return the rows of a part, unordered. subjects: None: all."""
+        rows = UsageBucket.objects.filter(**_in_part(part), dimension=self.dimension).order_by()
         return rows if subjects is None else rows.filter(subject__in=subjects)
 
     def by_subject(
         self, part: Part, borders: Sequence[int], subjects: Collection[int] | None
     ) -> Iterator[tuple[tuple[int | str, str, int], Amount]]:
-        """(subject, GPU model, period) -> what it held; of some subjects only, if these are given."""
+        """Yield (subject, GPU model, period of prices) with the GPU time. subjects: None: all."""
         sums = {f"total_{name}": Sum(name) for name in _AMOUNT}
         grouped = (
             self._rows(part, subjects).annotate(period=_period(borders)).values("subject", "gpu_model_id", "period")
@@ -115,27 +115,27 @@ class StoredSums:
             yield (self._subject(subject), self.names[model], period), Amount(*map(int, amount))
 
     def largest(self, part: Part, most: int, subjects: Collection[int] | None) -> tuple[list[int], int]:
-        """Return those that held the most, and how many held anything at all."""
+        """Return the subjects with the most GPU time, largest first, and the number of all subjects."""
         by_subject = self._rows(part, subjects).values("subject")
         order = by_subject.annotate(held=Sum("held_ms")).order_by("-held", "subject")
         return list(order.values_list("subject", flat=True)[:most]), by_subject.distinct().count()
 
     def of_cluster(self, part: Part) -> dict[tuple[int, int, str], Amount]:
-        """(beginning, dimension, GPU model) -> what was held of each model, and the capacity of the pool."""
-        rows = UsageBucket.objects.filter(**_span(part), dimension__in=(Dimension.GPU_MODEL, Dimension.CAPACITY))
+        """Return (start, dimension, GPU model) -> GPU time of each model, and the capacity of the pool."""
+        rows = UsageBucket.objects.filter(**_in_part(part), dimension__in=(Dimension.GPU_MODEL, Dimension.CAPACITY))
         return {
             (hour * HOUR, dimension, self.names[model]): Amount(*amount)
             for hour, dimension, model, *amount in rows.values_list("start_hour", "dimension", "gpu_model_id", *_AMOUNT)
         }
 
     def over_time(self, part: Part, subjects: Iterable[int | str]) -> Iterator[tuple[int, int | str, int]]:
-        """When, who, and for how long."""
+        """Yield (start, subject, milliseconds held)."""
         rows = self._rows(part, [*map(self.number, subjects)]).values("start_hour", "subject")
         for hour, subject, held in rows.annotate(held=Sum("held_ms")).values_list("start_hour", "subject", "held"):
             yield hour * HOUR, self._subject(subject), int(held)
 
     def with_shares(self, intervals: Iterable[Interval], part: Part, size: Size) -> Iterator[Interval]:
-        """Add what was busy and idle, known only from stored sums: of each hour or day, the share that they held."""
+        """Yield the intervals with their share of the busy and idle time of each stored hour or day."""
         length = size * HOUR
         whole_part = Part(size, part.start // length * length, -(-part.end // length) * length)
         sums = {
@@ -158,26 +158,26 @@ class StoredSums:
 
 @dataclass(frozen=True)
 class Window:
-    """The claims that are read, and the parts that are read from sums."""
+    """Claims and stored sums of a window, read once for all questions of a report."""
 
-    asked: Asked
+    query: ReportQuery
     step: int
     sums_by: StoredSums
     stored: Sequence[Part]
-    #: Parts that are read from the claims, with what is in them by subject.
+    #: Parts that are read from the claims, with their intervals.
     exact: Sequence[tuple[Part, Sequence[Interval]]]
-    #: (beginning, dimension, GPU model) -> what is stored of the cluster as a whole; by part.
+    #: Stored parts with the sums of the whole cluster: (start, dimension, GPU model) -> GPU time.
     cluster: Sequence[tuple[Part, Mapping[tuple[int, int, str], Amount]]] = field(repr=False)
 
     @classmethod
-    def read(cls, asked: Asked, now: int) -> "Window":
-        sums = StoredSums(asked.dimension, dict(UsageName.objects.values_list("pk", "name")))
+    def read(cls, query: ReportQuery, now: int) -> "Window":
+        sums = StoredSums(query.dimension, dict(UsageName.objects.values_list("pk", "name")))
         span = stored_span()
-        step = asked.step or chosen_step(asked.start, asked.end, span.hours_from)
-        parts = cover(asked.start, asked.end, span, step if step >= HOUR else 0)
+        step = query.step or chosen_step(query.start, query.end, span.hours_from)
+        parts = cover(query.start, query.end, span, step if step >= HOUR else 0)
         stored = [part for part in parts if part.size != Size.EXACT]
         exact = [(part, _exact(part, sums, span, now)) for part in parts if part.size == Size.EXACT]
-        return cls(asked, step, sums, stored, exact, [(part, sums.of_cluster(part)) for part in stored])
+        return cls(query, step, sums, stored, exact, [(part, sums.of_cluster(part)) for part in stored])
 
     def totals(self, borders: Sequence[int]) -> Sums:
         found: dict[tuple[int | str, str, int], Amount] = defaultdict(Amount)
@@ -216,15 +216,15 @@ class Window:
         return found, count + len(every - set(days)) if count else len(every)
 
     def edges(self) -> tuple[list[int], int | None]:
-        """Return the edges and length of the steps; as long as there are few changes, each of them is an edge."""
-        asked = self.asked
-        if asked.step is None and not self.stored:
-            pool = capacity_intervals(asked.start, asked.end)
+        """Return the edges and length of the steps. Each change is an edge if there are few enough of them."""
+        query = self.query
+        if query.step is None and not self.stored:
+            pool = capacity_intervals(query.start, query.end)
             held = (one for _, found in self.exact for one in found)
-            changes = changes_within([*pool, *held], asked.start, asked.end)
+            changes = changes_within([*pool, *held], query.start, query.end)
             if len(changes) <= MAX_STEPS:
                 return changes, None
-        return edges_of(asked.start, asked.end, self.step), self.step
+        return edges_of(query.start, query.end, self.step), self.step
 
     def timeline(self, labels: Mapping[int | str, str]) -> Timeline:
         edges, step = self.edges()
@@ -251,16 +251,16 @@ class Window:
         return Timeline(edges, step, drawn, held, training, busy, idle, capacity.means()[0])
 
 
-def stored_span() -> Stored:
-    """Read up to when claims are added up."""
+def stored_span() -> StoredSpan:
+    """Return the range of the stored sums."""
     mark = UsageMark.objects.first()
     if mark is None:
-        return Stored(0, 0, 0)
-    return Stored(mark.from_hour * HOUR, mark.hours_from * HOUR, mark.until_hour * HOUR)
+        return StoredSpan(0, 0, 0)
+    return StoredSpan(mark.from_hour * HOUR, mark.hours_from * HOUR, mark.until_hour * HOUR)
 
 
-def cover(start: int, end: int, stored: Stored, largest: int) -> list[Part]:
-    """[start, end) without gaps, from whole stored sums of at most `largest`; what is left is read from the claims."""
+def cover(start: int, end: int, stored: StoredSpan, largest: int) -> list[Part]:
+    """Return parts that cover [start, end): stored sums up to the size `largest`, and the claims for the rest."""
     parts = [Part(Size.EXACT, start, end)] if start < end else []
     if largest >= DAY:
         parts = _replaced(parts, Size.DAY, stored.days_from, stored.until)
@@ -270,7 +270,7 @@ def cover(start: int, end: int, stored: Stored, largest: int) -> list[Part]:
 
 
 def _replaced(parts: Iterable[Part], size: Size, stored_from: int, until: int) -> list[Part]:
-    """Take whole hours or days from what is stored, of the parts that are still to be read from the claims."""
+    """Return the parts with whole stored hours or days cut out of the exact ones."""
     found: list[Part] = []
     length = size * HOUR
     for part in parts:
@@ -284,21 +284,21 @@ def _replaced(parts: Iterable[Part], size: Size, stored_from: int, until: int) -
     return found
 
 
-def _exact(part: Part, sums: StoredSums, span: Stored, now: int) -> list[Interval]:
+def _exact(part: Part, sums: StoredSums, span: StoredSpan, now: int) -> list[Interval]:
     subject = methodcaller("subject", sums.dimension)
     claims = claims_between(part.start, part.end, now, span.until)
-    if part.start >= span.until - _MEASURED:
+    if part.start >= span.until - _ACTIVITY_KEPT:
         return list(as_intervals(claims, subject, measures_between(part.start, part.end, now)))
     size = Size.HOUR if part.start >= span.hours_from else Size.DAY
     return list(sums.with_shares(as_intervals(claims, subject, {}), part, size))
 
 
-def _span(part: Part) -> dict[str, int]:
+def _in_part(part: Part) -> dict[str, int]:
     return {"hours": part.size, "start_hour__gte": part.start // HOUR, "start_hour__lt": part.end // HOUR}
 
 
 def _period(borders: Sequence[int]) -> Case | Value:
-    """The number of borders before it: prices change at midnight, so never within an hour or a day."""
+    """Return the period of prices of a row. Prices change at midnight, so never within an hour or a day."""
     cases = [When(start_hour__lt=border // HOUR, then=Value(number)) for number, border in enumerate(borders)]
     last = Value(len(borders), IntegerField())
     return Case(*cases, default=last, output_field=IntegerField()) if cases else last

@@ -1,4 +1,4 @@
-"""The usage page: charts, a table, and the prices."""
+"""The Usage page: charts, a table, and prices."""
 
 from typing import Any
 from urllib.parse import urlencode
@@ -11,6 +11,7 @@ from django.shortcuts import redirect, render
 from django.template.loader import render_to_string
 from django.urls import reverse
 from django.utils import timezone
+from django.utils.formats import date_format
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from core.errors import UserError
@@ -23,18 +24,18 @@ from usage.charts import usage_figures
 from usage.claim_intervals import first_held
 from usage.models import GpuPrice
 from usage.prices import known_models, remove_price, set_price
-from usage.usage_query import BY, RANGES, Asked, parsed, range_to_see
+from usage.usage_query import BY, RANGES, ReportQuery, default_range, parse_query
 from usage.usage_report import Row, report
 from workers.topics import CLUSTER
 
-__all__ = ["gpu_hours", "price_remove", "price_restore", "usage", "usage_report"]
+__all__ = ["BY_LABELS", "gpu_hours", "price_remove", "price_restore", "usage", "usage_report"]
 
-BY_WORDS = {"user": "User", "group": "Instance group", "job": "Training", "host": "Host", "gpu_model": "GPU model"}
-_ROWS = 50
+BY_LABELS = {"user": "User", "group": "Instance group", "job": "Training", "host": "Host", "gpu_model": "GPU model"}
+_MAX_ROWS = 50
 
 
 class PriceForm(forms.Form):
-    """The action checks what is given; the form only carries it."""
+    """Price of a GPU model. `set_price` validates it."""
 
     gpu_model = forms.CharField(
         label="GPU model", max_length=128, widget=forms.TextInput(attrs={"list": "gpu-models", "autocomplete": "off"})
@@ -43,9 +44,9 @@ class PriceForm(forms.Form):
         label="Price per GPU-hour", max_length=20, widget=forms.TextInput(attrs={"inputmode": "decimal"})
     )
     valid_from = forms.DateField(
-        label="From this day on",
+        label="First day",
         widget=forms.DateInput(attrs={"type": "date"}, format="%Y-%m-%d"),
-        help_text="From midnight in UTC. Costs of the days before stay what they were.",
+        help_text="The price holds from midnight UTC. Costs of earlier days do not change.",
     )
 
     def __init__(self, request: HttpRequest) -> None:
@@ -56,7 +57,7 @@ class PriceForm(forms.Form):
 
 @require_http_methods(["GET", "HEAD", "POST"])
 def usage(request: HttpRequest) -> HttpResponse:
-    """Show the usage; POST sets a price."""
+    """Show the page; POST sets a price."""
     if request.method == "POST":
         require_cluster_admin(request.user)
     form = PriceForm(request)
@@ -66,36 +67,36 @@ def usage(request: HttpRequest) -> HttpResponse:
         except UserError as error:
             show_error(form, error)
         else:
-            say(request, f"{price.gpu_model} costs {_money(price)} per GPU-hour from {price.valid_from} on.")
+            say(request, _is_set(price))
             return redirect(f"{reverse('usage')}?{request.GET.urlencode()}#prices")
     now = to_ms(timezone.now())
     try:
-        asked, mistake = parsed(request.GET.dict(), now, usual=range_to_see(first_held(), now)), ""
+        query, problem = parse_query(request.GET.dict(), now, default=default_range(first_held(), now)), ""
     except UserError as error:
         by = request.GET.get("by", "")
-        asked, mistake = parsed({"by": by if by in BY else ""}, now), error.message
+        query, problem = parse_query({"by": by if by in BY else ""}, now), error.message
     context = {
         "section": "usage",
         "crumbs": [("Usage", None)],
-        "mistake": mistake,
+        "problem": problem,
         "given": request.GET,
         "form": form,
         "prices": [(price, _money(price)) for price in GpuPrice.objects.order_by("gpu_model", "-valid_from")],
-        **_choices(asked),
-        **_content(request, asked, now),
+        **_choices(query),
+        **_content(request, query, now),
     }
-    return render(request, "usage/page.html", context, status=400 if mistake or form.errors else 200)
+    return render(request, "usage/page.html", context, status=400 if problem or form.errors else 200)
 
 
 @require_safe
 def usage_report(request: HttpRequest) -> JsonResponse:
-    """Return newer values of what changes on the page."""
+    """Return new charts and figures for the open page, as JSON."""
     now = to_ms(timezone.now())
     try:
-        asked = parsed(request.GET.dict(), now)
+        query = parse_query(request.GET.dict(), now)
     except UserError as error:
         return JsonResponse({"error": error.message}, status=error.status)
-    content = _content(request, asked, now)
+    content = _content(request, query, now)
     parts = {name: render_to_string(f"usage/_{name}.html", content, request) for name in ("figures", "table")}
     return JsonResponse({**content["live"], **parts, "charts": content["charts"]})
 
@@ -109,71 +110,82 @@ def price_remove(request: HttpRequest, number: int) -> HttpResponse:
         messages.error(request, error.message)
     else:
         fields = {name: str(getattr(price, name)) for name in ("gpu_model", "valid_from", "per_hour")}
-        words = f"The price of {price.gpu_model} from {price.valid_from} on is removed."
-        say(request, words, undo=Undo(reverse("usage-price-restore"), fields))
+        text = f"Removed the price of {price.gpu_model} from {_day(price)}."
+        say(request, text, undo=Undo(reverse("usage-price-restore"), fields))
     return redirect(f"{reverse('usage')}#prices")
 
 
 @require_POST
 def price_restore(request: HttpRequest) -> HttpResponse:
-    """Restore a price that was removed."""
+    """Set a removed price again."""
     require_cluster_admin(request.user)
     form = PriceForm(request)
     try:
         if form.is_valid():
             price = set_price(login_user(request), **form.cleaned_data)
-            say(request, f"{price.gpu_model} costs {_money(price)} per GPU-hour from {price.valid_from} on.")
+            say(request, _is_set(price))
     except UserError as error:
         messages.error(request, error.message)
     return redirect(f"{reverse('usage')}#prices")
+
+
+def _is_set(price: GpuPrice) -> str:
+    return f"{price.gpu_model} costs {_money(price)} per GPU-hour from {_day(price)}."
+
+
+def _day(price: GpuPrice) -> str:
+    return date_format(price.valid_from, "j M Y")
 
 
 def _money(price: GpuPrice) -> str:
     return f"{price.per_hour.normalize():f} {settings.TIDEPOOL_CURRENCY}"
 
 
-def _choices(asked: Asked) -> dict[str, Any]:
-    window = {"range": asked.range} if asked.range else {"from": iso(moment(asked.start)), "to": iso(moment(asked.end))}
+def _choices(query: ReportQuery) -> dict[str, Any]:
+    window = {"range": query.range} if query.range else {"from": iso(moment(query.start)), "to": iso(moment(query.end))}
     return {
-        "asked": asked,
         "ranges": [
-            (words, urlencode({"range": word, "by": asked.by}), word == asked.range)
-            for word, (words, _) in RANGES.items()
+            (label, urlencode({"range": name, "by": query.by}), name == query.range)
+            for name, (label, _) in RANGES.items()
         ],
-        "ways": [
-            (words.lower() if words != "GPU model" else words, urlencode({**window, "by": way}), way == asked.by)
-            for way, words in BY_WORDS.items()
+        "dimensions": [
+            (_lower_first(label), urlencode({**window, "by": by}), by == query.by) for by, label in BY_LABELS.items()
         ],
-        "window_from": moment(asked.start).strftime("%Y-%m-%dT%H:%M"),
-        "window_to": moment(asked.end).strftime("%Y-%m-%dT%H:%M"),
-        "query": urlencode({**window, "by": asked.by}),
-        "allocation_title": f"GPUs by {BY_WORDS[asked.by].lower() if asked.by != 'gpu_model' else 'GPU model'}",
+        "window_from": moment(query.start).strftime("%Y-%m-%dT%H:%M"),
+        "window_to": moment(query.end).strftime("%Y-%m-%dT%H:%M"),
+        "query_string": urlencode({**window, "by": query.by}),
+        "allocation_title": f"GPUs by {_lower_first(BY_LABELS[query.by])}",
     }
 
 
-def _content(request: HttpRequest, asked: Asked, now: int) -> dict[str, Any]:
-    # Its number first: what is published meanwhile comes again.
+def _lower_first(label: str) -> str:
+    return label if label.startswith("GPU") else label.lower()
+
+
+def _content(request: HttpRequest, query: ReportQuery, now: int) -> dict[str, Any]:
+    # The sequence number is read before the report: changes during the queries are then delivered again.
     live = {"seq": current_seqs([CLUSTER])[CLUSTER], "state": {}, "append": {}}
-    found = report(login_user(request), asked, now, _ROWS)
+    found = report(login_user(request), query, now, _MAX_ROWS)
     return {
         "live": live,
-        "asked": asked,
-        "by_words": BY_WORDS[asked.by],
+        "query": query,
+        "by_label": BY_LABELS[query.by],
+        "by_label_lower": _lower_first(BY_LABELS[query.by]),
         "currency": found.currency,
-        "total": _row(found.total, asked),
-        "rows": [_row(row, asked) for row in found.rows],
+        "total": _row(found.total, query),
+        "rows": [_row(row, query) for row in found.rows],
         "left_out": found.left_out,
-        "charts": usage_figures(asked, found.timeline),
+        "charts": usage_figures(query, found.timeline),
     }
 
 
-def _row(row: Row, asked: Asked) -> dict[str, Any]:
+def _row(row: Row, query: ReportQuery) -> dict[str, Any]:
     amount, cost = row.amount, row.money
     names, href = {"user": "owner", "group": "instance_group"}, ""
-    if row.key and asked.by == "job":
+    if row.key and query.by == "job":
         href = reverse("jobs:detail", args=[row.key])
-    elif row.key and asked.by in names:
-        href = f"{reverse('jobs:list')}?{urlencode({names[asked.by]: row.label})}"
+    elif row.key and query.by in names:
+        href = f"{reverse('jobs:list')}?{urlencode({names[query.by]: row.label})}"
     return {
         "label": row.label,
         "href": href,
@@ -193,12 +205,12 @@ def _row(row: Row, asked: Asked) -> dict[str, Any]:
 
 
 def _part(amount: Amount, milliseconds: int) -> str:
-    """Return the share of what was measured."""
+    """Return the percentage of the measured time."""
     measured = amount.busy + amount.idle
     return f"{100 * milliseconds / measured:.0f} %" if measured else ""
 
 
 def gpu_hours(milliseconds: int) -> str:
-    """Return GPU-hours with as many digits as say something: 0.02, 3.2, 1,234."""
+    """Return GPU-hours with two decimals below 10, one below 100, and none above: 0.02, 32.1, 1,234."""
     hours = milliseconds / HOUR
     return f"{hours:,.0f}" if hours >= 100 else f"{hours:.1f}" if hours >= 10 else f"{hours:.2f}"

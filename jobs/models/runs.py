@@ -56,7 +56,7 @@ class ClaimQuerySet(models.QuerySet["SlotClaim"]):
 class SlotClaim(models.Model):
     """A slot held by a job, until its process has ended.
 
-    The claim is *training* while its process belongs to the training generation, and *changing hands* before and after.
+    The claim is *training* while its process belongs to the training generation, and *in transition* before and after.
     All pages use this definition, which `jobs.queries.gpu_status` implements.
     """
 

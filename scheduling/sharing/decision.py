@@ -56,7 +56,7 @@ class Decision:
 
     @property
     def used(self) -> int:
-        """Slots in service that its jobs have once everything has changed hands."""
+        """Slots in service that its jobs have after all pending changes."""
         return sum(self.shares.values()) + sum(len(self.pool.held.get(job, ())) for job in self.pinned)
 
 

@@ -77,7 +77,7 @@ class GroupEntitlement:
     deserved: Fraction
     #: Number of slots in this cycle: its part made whole, and unused parts of others, less what they still keep.
     room: int
-    #: Number of slots that its jobs have once everything has changed hands.
+    #: Number of slots that its jobs have after all pending changes.
     used: int
     #: Number of slots that its jobs hold now.
     held: int

@@ -75,7 +75,7 @@ class Pool:
 
     @property
     def capacity(self) -> int:
-        """Number of slots that its jobs may share, now or once they have changed hands, if no other group is there."""
+        """Number of slots that its jobs may share without other groups, now or after all pending changes."""
         return self.free_count + self.in_use + _count(self.coming)
 
     @property

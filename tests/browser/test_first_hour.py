@@ -137,7 +137,7 @@ def test_the_tutorial_takes_thirty_clicks(
     page.get_by_role("button", name="Save changes").click()
     expect(page.get_by_text("Changed: the scheduler decides again at once.").first).to_be_visible()
     menu("Usage")
-    page.get_by_role("link", name="By job").click()
+    page.get_by_role("link", name="By training").click()
     page.locator("[data-chart=usage-allocation]").get_by_role("button", name="Table").click()
 
     assert int(page.evaluate("sessionStorage.clicks")) + 2 * choices <= 30

@@ -121,7 +121,7 @@ def test_times_are_typed_in_the_zone_of_who_types(
     shown = page.locator("#window-from").input_value()
     assert shown == {"America/New_York": "2026-03-01T07:00", "Asia/Kolkata": "2026-03-01T17:30"}[zone]
     page.locator("#window-from").fill(shown[:-2] + ("15" if shown.endswith("00") else "45"))
-    page.get_by_role("button", name="Show this time").click()
+    page.get_by_role("button", name="Show period").click()
     page.wait_for_url("**/usage/?by=user&from=2026-03-01T**")
     assert "from=2026-03-01T12%3A15%3A00.000Z" in page.url
     assert "to=2026-03-01T18%3A00%3A00.000Z" in page.url

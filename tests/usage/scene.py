@@ -1,4 +1,4 @@
-"""A cluster that was used for some days, by several users, groups and GPU models."""
+"""Usage of a cluster over several days, by several users, groups and GPU models."""
 
 import random
 from datetime import UTC, datetime, timedelta
@@ -36,7 +36,7 @@ def make_jobs(users: int = 3, groups: int = 2, each: int = 3) -> list[Job]:
 def make_claims(
     slots: list[Slot], jobs: list[Job], seed: int, *, days: float, mean_hours: float = 8
 ) -> list[SlotClaim]:
-    """Each slot goes from one job to the next until now; the last ones are held still."""
+    """Create claims of each slot by one job after another until now; the last ones are still open."""
     dice = random.Random(seed)
     made = []
     for slot in slots:

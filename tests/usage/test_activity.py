@@ -1,4 +1,4 @@
-"""Busy and idle time of held GPUs, from one report to the next."""
+"""Busy and idle time of held GPUs, counted from report to report."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -28,32 +28,32 @@ from workers.models import GpuReading, Slot
     ),
     st.integers(0, PIECE),
 )
-def test_what_is_counted_is_what_the_readings_told(steps: list[tuple[int, bool | None, int | None]], at: int) -> None:
+def test_counts_equal_the_sum_of_the_readings(steps: list[tuple[int, bool | None, int | None]], at: int) -> None:
     counted: Counted | None = None
     written: list[Counted] = []
-    told = {True: 0, False: 0}
+    expected = {True: 0, False: 0}
     before: int | None = None
     for gap, is_busy, claim in steps:
         at += gap
         counted, finished = count(counted, Reading(at, before, is_busy, claim))
         written += finished
         if claim and is_busy is not None and before is not None and 0 < gap <= MAX_GAP_MS:
-            told[is_busy] += gap
+            expected[is_busy] += gap
         before = at
 
     every = [*written, *([counted] if counted else [])]
-    assert (sum(one.busy for one in every), sum(one.idle for one in every)) == (told[True], told[False])
+    assert (sum(one.busy for one in every), sum(one.idle for one in every)) == (expected[True], expected[False])
     assert all(one.start % PIECE == 0 and one.busy + one.idle <= PIECE for one in every)
     assert not any(one is counted for one in written)
 
 
-def test_a_claim_counts_from_when_it_was_made() -> None:
+def test_a_claim_counts_from_its_start() -> None:
     counted, finished = count(Counted(1, 0, busy=700), Reading(5_000, 4_000, True, 2, claimed_at=4_600))
 
     assert (counted, finished) == (Counted(2, 0, busy=400), [Counted(1, 0, busy=700)])
 
 
-def test_after_a_silence_nothing_is_known_of_the_time_between() -> None:
+def test_a_gap_between_reports_is_not_counted() -> None:
     assert count(None, Reading(MAX_GAP_MS + 1, 0, True, 1)) == (None, [])
     assert count(None, Reading(MAX_GAP_MS, 0, True, 1)) == (Counted(1, 0, busy=MAX_GAP_MS), [])
 
@@ -84,7 +84,7 @@ def claim(slots: dict[int, Slot]) -> SlotClaim:
     return SlotClaimFactory(slot=slots[0], job=JobFactory(), claimed_at=START - timedelta(hours=1))
 
 
-def test_quarters_of_an_hour_are_written_down_as_they_end(slots: dict[int, Slot], claim: SlotClaim) -> None:
+def test_each_quarter_of_an_hour_is_stored_at_its_end(slots: dict[int, Slot], claim: SlotClaim) -> None:
     for second in range(0, 30, 2):
         report(slots, second, 90.0 if second <= 14 else 2.0)
 
@@ -97,7 +97,7 @@ def test_quarters_of_an_hour_are_written_down_as_they_end(slots: dict[int, Slot]
     assert len(measures_between(quarter - 1, now, now)[claim.pk]) == 2
 
 
-def test_a_claim_that_ends_is_written_down(slots: dict[int, Slot], claim: SlotClaim) -> None:
+def test_the_sum_of_a_claim_is_stored_at_its_end(slots: dict[int, Slot], claim: SlotClaim) -> None:
     report(slots, 0, 50.0)
     report(slots, 1, 50.0)
     SlotClaim.objects.update(released_at=START + timedelta(seconds=1))
@@ -107,7 +107,7 @@ def test_a_claim_that_ends_is_written_down(slots: dict[int, Slot], claim: SlotCl
     assert not GpuReading.objects.filter(counted_claim__isnull=False).exists()
 
 
-def test_what_does_not_tell_is_not_measured(slots: dict[int, Slot], claim: SlotClaim) -> None:
+def test_readings_without_utilization_are_not_counted(slots: dict[int, Slot], claim: SlotClaim) -> None:
     for second in range(20):
         report(slots, second, None)
 

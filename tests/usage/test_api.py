@@ -19,7 +19,7 @@ PRICE = {"gpu_model": "H200", "valid_from": "2026-01-01", "per_hour": "2.5000"}
 
 @pytest.fixture
 def used(alice: User, bob: User) -> None:
-    """Alice an hour, Bob half an hour and a millisecond."""
+    """Create usage: an hour by Alice, half an hour and a millisecond by Bob."""
     for owner, seconds in ((alice, 3600.0), (bob, 1800.001)):
         job = JobFactory(owner=owner, name=f"=of-{owner.username}")
         SlotClaimFactory(
@@ -98,7 +98,7 @@ def test_the_timeline_as_a_file(used: None, carol_api: APIClient) -> None:
     ],
 )
 @pytest.mark.parametrize("form", ["json", "csv"])
-def test_refusals_say_what_to_do(alice_api: APIClient, given: dict[str, str], field: str, form: str) -> None:
+def test_errors_say_what_to_do(alice_api: APIClient, given: dict[str, str], field: str, form: str) -> None:
     answer = alice_api.get("/api/v1/usage/", {**given, "format": form})
     assert answer.status_code == 400
     if form == "json":
@@ -106,7 +106,7 @@ def test_refusals_say_what_to_do(alice_api: APIClient, given: dict[str, str], fi
     assert len(answer.content.decode()) > 20
 
 
-def test_strangers_are_not_told(client: Any, db: None) -> None:
+def test_usage_requires_a_login(client: Any, db: None) -> None:
     assert client.get("/api/v1/usage/").status_code == 401
 
 
@@ -124,6 +124,6 @@ def test_prices_are_for_administrators(alice_api: APIClient, carol_api: APIClien
 @pytest.mark.parametrize(
     "change", [{"per_hour": "-1"}, {"per_hour": "x"}, {"valid_from": "x"}, {"gpu_model": ""}, {"currency": "EUR"}]
 )
-def test_prices_that_cannot_be(carol_api: APIClient, change: dict[str, str]) -> None:
+def test_invalid_prices_are_refused(carol_api: APIClient, change: dict[str, str]) -> None:
     answer = carol_api.post("/api/v1/gpu-prices/", {**PRICE, **change}, format="json")
     assert (answer.status_code, list(answer.json()["fields"])) == (400, list(change))

@@ -1,4 +1,4 @@
-"""A host's last day, hour by hour, is what the claims of its GPUs add up to."""
+"""The hourly usage of a host's last day equals the sum of the claims on its GPUs."""
 
 from datetime import timedelta
 
@@ -13,7 +13,7 @@ from workers.models import Host
 pytestmark = pytest.mark.django_db
 
 
-def test_hours_are_means_of_what_was_held() -> None:
+def test_hours_are_means_of_the_gpus_held() -> None:
     slots = make_slots()
     job, two_hours_ago = JobFactory(), NOW.replace(minute=0, second=0, microsecond=0) - timedelta(hours=2)
     SlotClaimFactory(
@@ -22,15 +22,15 @@ def test_hours_are_means_of_what_was_held() -> None:
     SlotClaimFactory(slot=slots[1], job=job, claimed_at=NOW - timedelta(days=3))
     HostFactory(name="new", ngpus=8)
     days = last_day(Host.objects.all(), NOW)
-    told = [(bar.hours_ago, bar.gpus, bar.percent) for bar in days["gpu-host-0"].bars]
-    assert told[0] == (23, 1.0, 50.0)
-    assert told[-3:] == [(2, 1.5, 75.0), (1, 1.0, 50.0), (0, 1.0, 50.0)]
+    bars = [(bar.hours_ago, bar.gpus, bar.percent) for bar in days["gpu-host-0"].bars]
+    assert bars[0] == (23, 1.0, 50.0)
+    assert bars[-3:] == [(2, 1.5, 75.0), (1, 1.0, 50.0), (0, 1.0, 50.0)]
     hours = (NOW - two_hours_ago).total_seconds() / 3600 + 21
     assert days["gpu-host-0"].gpus == pytest.approx(1 + 0.5 / hours)
     assert {bar.gpus for host in ("gpu-host-1", "new") for bar in days[host].bars} == {0.0}
 
 
-def test_stored_sums_say_the_same_as_claims() -> None:
+def test_stored_sums_equal_the_claims() -> None:
     make_claims(make_slots(), make_jobs(), 7, days=3, mean_hours=1)
     before = last_day(Host.objects.all(), NOW)
     roll_up(NOW)

@@ -1,4 +1,4 @@
-"""Held, training, changing hands: Overview, Cluster and Usage count the same GPUs, whatever has happened."""
+"""Overview, Cluster and Usage count the same GPUs as held, training and in transition, in random histories."""
 
 import random
 from contextlib import suppress
@@ -26,7 +26,7 @@ WINDOW = timedelta(minutes=15)
 
 
 class Clock:
-    """The only clock: it stands still until somebody moves it."""
+    """The only clock of the test; it advances only when the test moves it."""
 
     def __init__(self) -> None:
         self.now = START
@@ -75,8 +75,8 @@ def of_chart(figure: dict[str, Any], counts: dict[str, int], end: datetime) -> C
     return Counted(counts["held"], counts["training"], area(held, end), sum(area(band, end) for band in bands))
 
 
-def seen(client: Client, now: datetime) -> dict[str, Counted]:
-    """Return what each page shows of the last quarter of an hour."""
+def counts_of_pages(client: Client, now: datetime) -> dict[str, Counted]:
+    """Return the counts that each page shows for the last quarter of an hour."""
     overview = client.get("/").context
     cluster = client.get("/cluster/").context
     figure = client.get("/cluster/trace.json?minutes=15").json()
@@ -94,7 +94,7 @@ def seen(client: Client, now: datetime) -> dict[str, Counted]:
 
 
 class History:
-    """Whatever may happen to a cluster, drawn from dice."""
+    """Random sequence of events of a cluster."""
 
     def __init__(self, cluster: Cluster, submit: Submit, clock: Clock, seed: int) -> None:
         self.cluster, self.submit, self.clock, self.dice = cluster, submit, clock, random.Random(seed)
@@ -144,19 +144,19 @@ def test_all_pages_count_the_same(
     seed: int, clock: Clock, cluster: Cluster, submit: Submit, carol: User, client: Client
 ) -> None:
     client.force_login(carol)
-    history, changed_hands = History(cluster, submit, clock, seed), 0.0
+    history, in_transition = History(cluster, submit, clock, seed), 0.0
     history.comes()
     history.turn()
     for number in range(36):
         history.step()
         if number % 6 == 5:
             clock.now += timedelta(seconds=1)
-            told = seen(client, clock.now)
-            one = told["usage"]
-            assert told["overview"] == told["cluster"]
-            assert (told["cluster"].held, told["cluster"].training) == (one.held, one.training)
-            assert told["cluster"].held_seconds == pytest.approx(one.held_seconds, abs=0.1)
-            assert told["cluster"].training_seconds == pytest.approx(one.training_seconds, abs=0.1)
-            assert 0 <= one.training <= one.held
-            changed_hands += one.held_seconds - one.training_seconds
-    assert changed_hands > 0, "some GPUs were held and did not train: that is what pages disagreed about"
+            counts = counts_of_pages(client, clock.now)
+            usage, cluster_page = counts["usage"], counts["cluster"]
+            assert counts["overview"] == cluster_page
+            assert (cluster_page.held, cluster_page.training) == (usage.held, usage.training)
+            assert cluster_page.held_seconds == pytest.approx(usage.held_seconds, abs=0.1)
+            assert cluster_page.training_seconds == pytest.approx(usage.training_seconds, abs=0.1)
+            assert 0 <= usage.training <= usage.held
+            in_transition += usage.held_seconds - usage.training_seconds
+    assert in_transition > 0, "the test must cover GPUs that are held but not training"

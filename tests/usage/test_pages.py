@@ -1,4 +1,4 @@
-"""The usage page: what it says of a window, for whom, and prices."""
+"""The Usage page: figures of a period, names each viewer may see, and prices."""
 
 from datetime import date, datetime, timedelta
 from decimal import Decimal
@@ -43,14 +43,14 @@ def test_every_choice_is_a_page_with_charts_and_a_table(alices: Client, by: str,
 @pytest.mark.parametrize(
     ("minutes", "shown"), [(None, "24h"), (0, "15m"), (15, "15m"), (16, "1h"), (90, "6h"), (361, "24h"), (3000, "24h")]
 )
-def test_the_first_page_of_a_young_cluster_begins_where_it_began(
+def test_the_default_range_of_a_new_cluster_includes_its_first_claim(
     alices: Client, now: datetime, minutes: int | None, shown: str
 ) -> None:
     if minutes is None:
         SlotClaim.objects.all().delete()
     else:
         SlotClaim.objects.update(claimed_at=now - timedelta(minutes=minutes))
-    assert alices.get("/usage/").context["asked"].range == shown
+    assert alices.get("/usage/").context["query"].range == shown
 
 
 def test_a_window_is_cut_exactly(alices: Client, now: datetime) -> None:
@@ -75,16 +75,16 @@ def test_others_are_a_sum_without_names(alices: Client, bobs: Client, carols: Cl
 @pytest.mark.parametrize(
     ("given", "sentence"),
     [
-        ({"range": "2h"}, "range may be 15m, 1h"),
-        ({"by": "colour"}, "by may be user, group"),
-        ({"from": "yesterday"}, "from is no time"),
+        ({"range": "2h"}, "for range: 15m, 1h"),
+        ({"by": "colour"}, "for by: user, group"),
+        ({"from": "yesterday"}, "Write from as a time"),
         ({"from": "2026-01-02", "to": "2026-01-01"}, "ends before it begins"),
-        ({"from": "2020-01-01"}, "more than 400 days"),
-        ({"from": "2999-01-01"}, "has not begun yet"),
-        ({"to": "2026-01-01"}, "Say when it begins"),
+        ({"from": "2020-01-01"}, "longer than 400 days"),
+        ({"from": "2999-01-01"}, "begins in the future"),
+        ({"to": "2026-01-01"}, "Give the beginning"),
     ],
 )
-def test_what_cannot_be_shown_says_what_to_do(alices: Client, given: dict[str, str], sentence: str) -> None:
+def test_an_invalid_query_shows_what_to_do(alices: Client, given: dict[str, str], sentence: str) -> None:
     page = alices.get("/usage/", given)
     assert page.status_code == 400
     assert sentence in page.content.decode()
@@ -93,7 +93,7 @@ def test_what_cannot_be_shown_says_what_to_do(alices: Client, given: dict[str, s
     assert (answer.status_code, sentence in answer.json()["error"]) == (400, True)
 
 
-def test_what_moves_is_what_the_page_has(alices: Client) -> None:
+def test_live_updates_equal_the_page(alices: Client) -> None:
     window = {"from": "2026-01-01", "to": "2026-01-02", "by": "host"}
     page, later = alices.get("/usage/", window), alices.get("/usage/report.json", window).json()
     assert later["charts"] == page.context["charts"]
@@ -103,17 +103,17 @@ def test_what_moves_is_what_the_page_has(alices: Client) -> None:
 
 def test_an_empty_window_says_what_to_do(alices: Client) -> None:
     text = alices.get("/usage/", {"from": "2026-01-01", "to": "2026-01-02"}).content.decode()
-    assert "Nobody held a GPU in this time." in text
+    assert "No training held a GPU in this period." in text
     assert "No GPU has a price yet" in text
 
 
-def test_an_administrator_sets_prices_and_takes_them_back(carols: Client, carol: User) -> None:
+def test_an_administrator_sets_and_removes_prices(carols: Client, carol: User) -> None:
     answer = carols.post("/usage/?range=6h", PRICE)
     assert (answer.status_code, answer["Location"]) == (302, "/usage/?range=6h#prices")
     assert GpuPrice.objects.get().per_hour == Decimal("2.5")
     page = carols.get("/usage/?range=6h")
     assert page.context["total"]["cost"] == "22.50"
-    assert "H200 costs 2.5 EUR per GPU-hour from 2026-01-01 on." in page.content.decode()
+    assert "H200 costs 2.5 EUR per GPU-hour from 1 Jan 2026." in page.content.decode()
 
     carols.post("/usage/", {**PRICE, "per_hour": "4"})
     assert carols.get("/usage/?range=6h").context["total"]["cost"] == "36.00"
@@ -132,17 +132,15 @@ def test_an_administrator_sets_prices_and_takes_them_back(carols: Client, carol:
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        ({"per_hour": "cheap"}, "A price is a number"),
+        ({"per_hour": "cheap"}, "Enter the price as a number"),
         ({"per_hour": "-1"}, "0 or more"),
-        ({"per_hour": "1e30"}, "A price is"),
+        ({"per_hour": "1e30"}, "Enter the price"),
         ({"valid_from": "1999-12-31"}, "between 2000 and 2100"),
         ({"valid_from": "soon"}, "Enter a valid date"),
         ({"gpu_model": " "}, "required"),
     ],
 )
-def test_a_price_that_cannot_be_says_why_and_keeps_what_was_typed(
-    carols: Client, change: dict[str, str], sentence: str
-) -> None:
+def test_an_invalid_price_shows_why_and_keeps_the_input(carols: Client, change: dict[str, str], sentence: str) -> None:
     page = carols.post("/usage/", {**PRICE, **change})
     assert page.status_code == 400
     assert sentence in page.content.decode()
@@ -162,18 +160,18 @@ def test_only_administrators_change_prices(alices: Client, carols: Client) -> No
     assert GpuPrice.objects.get().per_hour == Decimal("2.5")
 
 
-def test_gpus_without_a_price_are_told_of(carols: Client, scene: Scene) -> None:
+def test_the_cost_names_gpu_hours_without_a_price(carols: Client, scene: Scene) -> None:
     SlotClaim.objects.filter(job=scene.first).update(gpu_model="A100")
     GpuPrice.objects.create(gpu_model="H200", valid_from=date(2026, 1, 1), per_hour=1)
     page = carols.get("/usage/", {"range": "6h", "by": "job"})
-    assert "without 1.50 GPU-hours that have no price" in html_of(page)
+    assert "excluding 1.50 GPU-hours of models without a price" in html_of(page)
     assert {row["label"]: row["cost"] for row in page.context["rows"]} == {
         "T2 digits-cnn": "7.50",
         "T1 digits-cnn": None,
     }
 
 
-def test_the_page_asks_the_same_number_of_questions(carols: Client, django_assert_max_num_queries: Any) -> None:
+def test_the_page_runs_a_bounded_number_of_queries(carols: Client, django_assert_max_num_queries: Any) -> None:
     with django_assert_max_num_queries(32):
         carols.get("/usage/?range=1y&by=job")
 

@@ -1,4 +1,4 @@
-"""Sums in the database: written hour by hour, the same however often and by whomever, and anew from the claims."""
+"""Stored sums: idempotent rollups of hours and days, and rebuilding them from the claims."""
 
 import random
 import threading
@@ -35,7 +35,7 @@ def slots(db: None) -> list[Slot]:
 
 
 def claims(slots: list[Slot], seed: int, *, days: float = 5) -> list[SlotClaim]:
-    """Each slot from one job to the next until now; the last ones are open."""
+    """Create claims of each slot by one job after another until now; the last ones are open."""
     dice = random.Random(seed)
     jobs = [JobFactory(name=f"job-{number}") for number in range(8)]
     made = []
@@ -99,7 +99,7 @@ def test_sums_of_hours_and_days_are_those_of_the_claims(slots: list[Slot], seed:
         assert len(set(totals.values())) == 1, totals
 
 
-def test_hour_by_hour_all_at_once_again_and_anew_write_the_same(slots: list[Slot]) -> None:
+def test_rollup_by_hour_at_once_repeated_and_rebuilt_store_the_same(slots: list[Slot]) -> None:
     claims(slots, 4, days=3)
     for hours in range(60, -1, -1):
         roll_up(NOW - timedelta(hours=hours), budget_seconds=60)
@@ -120,7 +120,7 @@ def test_hour_by_hour_all_at_once_again_and_anew_write_the_same(slots: list[Slot
     assert stored() == first
 
 
-def test_nothing_is_written_before_an_hour_is_over_for_ten_minutes(slots: list[Slot]) -> None:
+def test_an_hour_is_stored_ten_minutes_after_its_end(slots: list[Slot]) -> None:
     SlotClaimFactory(slot=slots[0], claimed_at=NOW.replace(minute=0))
     assert roll_up(NOW.replace(hour=16, minute=9))
     assert not UsageBucket.objects.filter(held_ms__gt=0).exists()
@@ -145,7 +145,7 @@ def test_old_hours_are_kept_as_days(slots: list[Slot]) -> None:
     assert held_by_job(24)[(to_ms(long_ago) // DAY * 24, SlotClaim.objects.earliest("pk").job_id)] > 0
 
 
-def test_busy_and_idle_go_where_their_claim_counts_and_outlast_their_rows(slots: list[Slot]) -> None:
+def test_busy_and_idle_sums_outlast_their_rows(slots: list[Slot]) -> None:
     claim = SlotClaimFactory(slot=slots[0], gpu_model="H200", claimed_at=NOW - timedelta(days=4))
     at = NOW.replace(hour=12, minute=15) - timedelta(days=3)
     GpuActivity.objects.create(claim=claim, at=at, busy_ms=600_000, idle_ms=200_000)
@@ -172,7 +172,7 @@ def test_the_capacity_of_the_pool_is_added_up_too(slots: list[Slot]) -> None:
     assert [row.held_ms / HOUR for row in rows] == [2] * 12 + [4, 6, 6]
 
 
-def test_a_gpu_that_was_put_into_the_slot_later_rewrites_no_past(slots: list[Slot]) -> None:
+def test_a_new_gpu_in_a_slot_changes_no_past_usage(slots: list[Slot]) -> None:
     SlotClaimFactory(slot=slots[0], gpu_model="H200", claimed_at=NOW - timedelta(hours=3))
     roll_up(NOW)
     Slot.objects.update(device_model="B200")
@@ -187,19 +187,19 @@ def test_a_job_that_held_a_gpu_is_not_deleted(slots: list[Slot]) -> None:
         Job.objects.filter(pk=job.pk).delete()
 
 
-def test_the_command_adds_up_anew_and_says_from_when(slots: list[Slot]) -> None:
-    said = StringIO()
-    call_command("rebuild_usage", stdout=said)
-    assert "No GPU was ever held" in said.getvalue()
+def test_the_command_rebuilds_the_sums_and_prints_their_range(slots: list[Slot]) -> None:
+    output = StringIO()
+    call_command("rebuild_usage", stdout=output)
+    assert "No GPU was ever held" in output.getvalue()
     SlotClaimFactory(slot=slots[0], claimed_at=timezone.now() - timedelta(hours=30))
     roll_up_usage()
     before = stored()
-    call_command("rebuild_usage", stdout=said)
+    call_command("rebuild_usage", stdout=output)
     assert stored() == before
-    assert "is added up anew" in said.getvalue()
+    assert "Rebuilt the usage from" in output.getvalue()
 
 
-def test_the_scheduler_asks_once_a_minute(monkeypatch: pytest.MonkeyPatch, db: None) -> None:
+def test_the_scheduler_starts_the_rollup_once_a_minute(monkeypatch: pytest.MonkeyPatch, db: None) -> None:
     sent: list[str] = []
     monkeypatch.setattr(PeriodicTask, "send", lambda task: sent.append(task.name))
     scheduler = run_scheduler.Scheduler(threading.Event())

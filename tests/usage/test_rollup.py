@@ -1,11 +1,11 @@
-"""Sums of hours and days and the claims at a window's edges are what the claims themselves add up to."""
+"""Stored sums plus the claims at a window's edges equal the sum of all claims (pure functions)."""
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from jobs.gpu_time import DAY, HOUR, NOTHING, Amount, Interval, Measure, amount_in, cuts, summed_up
-from usage.rollup import rolled
-from usage.usage_window import Part, Size, Stored, cover
+from usage.rollup import rollup_sums
+from usage.usage_window import Part, Size, StoredSpan, cover
 
 thorough = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
@@ -25,7 +25,7 @@ def intervals(draw: st.DrawFn) -> Interval:
 
 
 def by_subject(found: list[Interval], start: int, end: int) -> dict[tuple[int | str, str], int]:
-    """The claims themselves, cut at the edges."""
+    """Sum the claims directly, cut at the edges."""
     sums: dict[tuple[int | str, str], int] = {}
     for one in found:
         held = max(0, min(one.end, end) - max(one.start, start))
@@ -36,11 +36,11 @@ def by_subject(found: list[Interval], start: int, end: int) -> dict[tuple[int | 
 
 @thorough
 @given(st.lists(intervals(), max_size=12), SPANS, MOMENTS, st.integers(0, 9), st.sampled_from([0, HOUR, DAY]))
-def test_sums_and_exact_edges_are_the_claims_to_the_millisecond(
+def test_sums_and_exact_edges_equal_the_claims_to_the_millisecond(
     found: list[Interval], window: tuple[int, int], until: int, hours_from_day: int, largest: int
 ) -> None:
-    stored = Stored(days_from=0, hours_from=hours_from_day * DAY, until=until // HOUR * HOUR)
-    hours, days = (rolled(found, 0, stored.until, size) for size in (HOUR, DAY))
+    stored = StoredSpan(days_from=0, hours_from=hours_from_day * DAY, until=until // HOUR * HOUR)
+    hours, days = (rollup_sums(found, 0, stored.until, size) for size in (HOUR, DAY))
     total: dict[tuple[int | str, str], int] = {}
     for part in cover(*window, stored, largest):
         if part.size == Size.EXACT:
@@ -59,10 +59,10 @@ def test_sums_and_exact_edges_are_the_claims_to_the_millisecond(
 
 @thorough
 @given(SPANS, MOMENTS, st.integers(0, 9), st.sampled_from([0, HOUR, DAY]))
-def test_a_window_is_covered_without_gap_or_overlap_by_whole_sums_that_are_stored(
+def test_stored_sums_cover_a_window_without_gap_or_overlap(
     window: tuple[int, int], until: int, hours_from_day: int, largest: int
 ) -> None:
-    stored = Stored(days_from=DAY, hours_from=hours_from_day * DAY, until=until)
+    stored = StoredSpan(days_from=DAY, hours_from=hours_from_day * DAY, until=until)
     parts = cover(*window, stored, largest)
 
     edges = [window[0], *(part.end for part in parts)]
@@ -77,8 +77,8 @@ def test_a_window_is_covered_without_gap_or_overlap_by_whole_sums_that_are_store
         assert part.start >= (stored.days_from if part.size == Size.DAY else stored.hours_from)
 
 
-def test_a_year_is_days_but_for_its_edges() -> None:
-    stored = Stored(days_from=0, hours_from=300 * DAY, until=365 * DAY + 5 * HOUR)
+def test_a_year_is_read_by_days_except_at_its_edges() -> None:
+    stored = StoredSpan(days_from=0, hours_from=300 * DAY, until=365 * DAY + 5 * HOUR)
 
     assert cover(3 * HOUR, 365 * DAY + 5 * HOUR + 1, stored, DAY) == [
         Part(Size.EXACT, 3 * HOUR, DAY),
@@ -88,7 +88,7 @@ def test_a_year_is_days_but_for_its_edges() -> None:
     ]
 
 
-def test_what_was_measured_over_a_longer_time_counts_by_its_share() -> None:
+def test_a_measure_beyond_the_window_counts_in_proportion() -> None:
     claim = Interval("a", "H200", 0, HOUR, [Measure(0, 900_000, busy=600_000, idle=300_000)])
 
     assert amount_in(claim, 0, HOUR) == Amount(HOUR, 600_000, 300_000)

@@ -1,4 +1,4 @@
-"""Check that page, REST and CSV say what the claims of a window add up to, for each who may read it."""
+"""Usage reports equal the sum of the claims of a window, for each viewer."""
 
 import random
 from collections import defaultdict
@@ -17,7 +17,7 @@ from tests.factories import JobFactory, SlotClaimFactory, UserFactory
 from tests.usage.scene import NOW, make_claims, make_jobs, make_slots
 from usage.models import GpuPrice, UsageBucket
 from usage.rollup import roll_up
-from usage.usage_query import BY, Asked
+from usage.usage_query import BY, ReportQuery
 from usage.usage_report import MAX_BANDS, Report, report
 from workers.models import Slot
 
@@ -47,13 +47,13 @@ Span = tuple[SlotClaim, int, int]
 
 
 def spans() -> list[Span]:
-    """Every claim, from when to when in milliseconds; an open one lasts until now."""
+    """Return each claim with its start and end in milliseconds; an open one ends now."""
     claims = SlotClaim.objects.select_related("job", "slot__host")
     return [(claim, to_ms(claim.claimed_at), to_ms(claim.released_at or NOW)) for claim in claims]
 
 
 def direct(by: str, start: int, end: int, held: list[Span] | None = None) -> dict[int | str, int]:
-    """Claim after claim, cut at the edges."""
+    """Sum the claims directly, cut at the edges."""
     found: dict[int | str, int] = defaultdict(int)
     for claim, begun, released in spans() if held is None else held:
         if min(end, released) > max(start, begun):
@@ -61,8 +61,8 @@ def direct(by: str, start: int, end: int, held: list[Span] | None = None) -> dic
     return dict(found)
 
 
-def asked(start: int, end: int = END, by: str = "user", step: int | None = None) -> Asked:
-    return Asked(start, end, by, step, "")
+def asked(start: int, end: int = END, by: str = "user", step: int | None = None) -> ReportQuery:
+    return ReportQuery(start, end, by, step, "")
 
 
 def by_key(found: Report) -> dict[int | str | None, int]:
@@ -134,7 +134,7 @@ def test_more_than_eight_become_others(slots: list[Slot], staff: User) -> None:
     assert found.left_out == 10
 
 
-def test_everybody_reads_the_own_name_and_the_cluster_as_a_whole(slots: list[Slot]) -> None:
+def test_users_see_their_own_name_and_the_total_of_the_cluster(slots: list[Slot]) -> None:
     jobs = make_jobs()
     make_claims(slots, jobs, 5, days=12)
     roll_up(NOW, budget_seconds=60)
@@ -195,7 +195,7 @@ def test_a_price_counts_from_its_day_on(slots: list[Slot], staff: User) -> None:
     assert report(staff, asked(to_ms(start) + HOUR, to_ms(start) + 2 * HOUR), END).total.cost.amount == Decimal(2)
 
 
-def test_costs_of_all_rows_are_that_of_the_total(slots: list[Slot], staff: User) -> None:
+def test_the_costs_of_all_rows_add_up_to_the_total(slots: list[Slot], staff: User) -> None:
     make_claims(slots, make_jobs(), 8, days=20)
     roll_up(NOW, budget_seconds=60)
     for number, model in enumerate(("H200", "A100")):
@@ -210,7 +210,7 @@ def test_costs_of_all_rows_are_that_of_the_total(slots: list[Slot], staff: User)
     assert found.total.cost.amount > 0
 
 
-def test_busy_idle_and_not_measured_are_all_that_was_held(slots: list[Slot], staff: User) -> None:
+def test_busy_idle_and_unmeasured_time_add_up_to_held_time(slots: list[Slot], staff: User) -> None:
     claim = SlotClaimFactory(slot=slots[0], gpu_model="H200", claimed_at=NOW - timedelta(days=5))
     SlotClaimFactory(slot=slots[1], gpu_model="H200", claimed_at=NOW - timedelta(days=5))
     quarters = [NOW.replace(minute=15, second=0, microsecond=0) - timedelta(hours=hours) for hours in (80, 30, 2)]
@@ -230,7 +230,7 @@ def test_busy_idle_and_not_measured_are_all_that_was_held(slots: list[Slot], sta
     assert max(times.busy) > 0
 
 
-def test_an_old_edge_counts_its_share_of_what_the_hour_or_day_was_busy(slots: list[Slot], staff: User) -> None:
+def test_an_old_edge_counts_a_share_of_the_busy_time_of_its_day(slots: list[Slot], staff: User) -> None:
     long_ago = NOW.replace(hour=0, minute=0, second=0, microsecond=0) - timedelta(days=50)
     claim = SlotClaimFactory(
         slot=slots[0], gpu_model="H200", claimed_at=long_ago, released_at=long_ago + timedelta(days=1)
@@ -246,7 +246,7 @@ def test_an_old_edge_counts_its_share_of_what_the_hour_or_day_was_busy(slots: li
     assert (amount.held, amount.busy) == (DAY // 2, 400_000)
 
 
-def test_a_report_asks_the_same_number_of_questions_of_any_history(slots: list[Slot], staff: User) -> None:
+def test_the_number_of_queries_does_not_depend_on_the_history(slots: list[Slot], staff: User) -> None:
     windows = [asked(END - length, by=by) for length in (HOUR, 9 * DAY, 60 * DAY) for by in ("user", "job", "host")]
 
     def counts() -> list[int]:
@@ -270,7 +270,7 @@ def make_jobs_again() -> list[Job]:
     return [JobFactory(name=f"more-{number}") for number in range(30)]
 
 
-def test_before_anything_is_added_up_all_comes_from_the_claims(slots: list[Slot], staff: User) -> None:
+def test_before_the_first_rollup_reports_read_the_claims(slots: list[Slot], staff: User) -> None:
     assert report(staff, asked(END - 60 * DAY), END).rows == []
     make_claims(slots, make_jobs(), 1, days=3)
     assert by_key(report(staff, asked(END - 60 * DAY), END)) == direct("user", END - 60 * DAY, END)

@@ -1,5 +1,5 @@
 // Curves and tables of several trainings, kept live: new points come by the topic of each job; what its events do not
-// tell (a line that begins, the step at which GPUs changed hands, the words of the tables) is fetched.
+// tell (a line that begins, the step at which the number of GPUs changed, the words of the tables) is fetched.
 
 import { Choices } from "../choices.js";
 import { Figure, mayName, placeEnds, readJson, seenOn, themeColour } from "../figure.js";

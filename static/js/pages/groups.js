@@ -1,4 +1,4 @@
-// The list of instance groups, one of them, or the fair shares: fetched whenever GPUs change hands or a group is changed.
+// The list of instance groups, one of them, or the fair shares: fetched whenever GPUs are reassigned or a group is changed.
 
 import { readJson } from "../figure.js";
 import { renewer } from "../fresh.js";

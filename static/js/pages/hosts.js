@@ -1,4 +1,4 @@
-// The hosts: rendered anew by the server whenever one of them reports, comes or goes, or a GPU changes hands.
+// The hosts: rendered anew by the server whenever one of them reports, comes or goes, or a GPU is reassigned.
 
 import { ask } from "../ask.js";
 import { whileBusy } from "../busy.js";

@@ -1,12 +1,12 @@
-// The usage page: draws what the server added up, and asks again while the window moves.
+// The Usage page: draws the charts, and fetches new ones while the window ends now.
 
 import { Figure, localTime, readJson } from "../figure.js";
 import { atMostEvery, CLUSTER_TOPIC, fetchJson, isUrgent, live } from "../live.js";
 import { exactTime } from "../words.js";
 
-const SOONEST_MS = 1_000;
-const LATEST_MS = 60_000;
-//: Long windows move slowly: they are asked for again once their right edge has moved by this part.
+const SHORTEST_PAUSE_MS = 1_000;
+const LONGEST_PAUSE_MS = 60_000;
+//: Fraction of the window after which a moving window is fetched again: long windows change slowly.
 const MOVED_PART = 1 / 1_000;
 const CSV = "/api/v1/usage/";
 const STEP_WORDS = { 60: "a minute", 300: "5 minutes", 900: "15 minutes", 3600: "an hour", 21600: "6 hours", 86400: "a day" };
@@ -14,10 +14,10 @@ const STEP_WORDS = { 60: "a minute", 300: "5 minutes", 900: "15 minutes", 3600: 
 const form = document.getElementById("usage-window");
 
 //: Parameters of the address, completed by the range that the server chose.
-function askedFor() {
-  const asked = new URLSearchParams(location.search);
-  if (!asked.get("from") && !asked.get("to") && !asked.get("range")) asked.set("range", form.dataset.range);
-  return asked;
+function currentQuery() {
+  const query = new URLSearchParams(location.search);
+  if (!query.get("from") && !query.get("to") && !query.get("range")) query.set("range", form.dataset.range);
+  return query;
 }
 
 class UsageChart extends Figure {
@@ -65,14 +65,14 @@ class UsageChart extends Figure {
 
   drawn() {
     const seconds = this.figure.shown.step_seconds;
-    this.panel.querySelector(".chart-note").textContent = seconds ? `Each step is the mean of ${STEP_WORDS[seconds]}.` : "Each change is drawn.";
+    this.panel.querySelector(".chart-note").textContent = seconds ? `Each step is the mean of ${STEP_WORDS[seconds]}.` : "Each change is shown.";
   }
 
   saveCsv() {
-    const asked = askedFor();
-    asked.set("format", "csv");
-    asked.set("part", "timeline");
-    location.assign(`${CSV}?${asked}`);
+    const query = currentQuery();
+    query.set("format", "csv");
+    query.set("part", "timeline");
+    location.assign(`${CSV}?${query}`);
   }
 }
 
@@ -83,38 +83,38 @@ for (const [name, figure] of Object.entries(readJson("usage-charts"))) {
 
 // --- The window ----------------------------------------------------------------------------------------------------
 
-//: Times are typed and shown in the viewer's zone, and sent with it.
+//: Times are shown and typed in the viewer's zone, and sent in UTC.
 const fields = [form.elements.from, form.elements.to];
 for (const field of fields) field.value = localTime(Date.parse(`${field.value}Z`)).slice(0, 16);
 document.getElementById("window-zone").textContent = "your time";
 form.addEventListener("submit", (event) => {
   event.preventDefault();
   if (!form.reportValidity()) return;
-  const asked = new URLSearchParams({ by: form.elements.by.value });
-  for (const field of fields) asked.set(field.name, new Date(field.value).toISOString());
-  location.assign(`?${asked}`);
+  const query = new URLSearchParams({ by: form.elements.by.value });
+  for (const field of fields) query.set(field.name, new Date(field.value).toISOString());
+  location.assign(`?${query}`);
 });
 
 // --- Live ----------------------------------------------------------------------------------------------------------
 
 const { start, end, moves } = charts.get("allocation").figure.shown;
-const pause = Math.min(LATEST_MS, Math.max(SOONEST_MS, (Date.parse(end) - Date.parse(start)) * MOVED_PART));
-const read = () => fetchJson(`/usage/report.json?${askedFor()}`);
+const pause = Math.min(LONGEST_PAUSE_MS, Math.max(SHORTEST_PAUSE_MS, (Date.parse(end) - Date.parse(start)) * MOVED_PART));
+const read = () => fetchJson(`/usage/report.json?${currentQuery()}`);
 
 function show(report) {
   for (const [name, figure] of Object.entries(report.charts)) charts.get(name).take(figure);
-  for (const place of document.querySelectorAll("[data-part]")) {
-    if (!place.contains(document.activeElement)) place.innerHTML = report[place.dataset.part]; // rendered by the server, escaped
+  for (const part of document.querySelectorAll("[data-part]")) {
+    if (!part.contains(document.activeElement)) part.innerHTML = report[part.dataset.part]; // rendered by the server, escaped
   }
 }
 
 if (moves) {
-  const readSoon = atMostEvery(SOONEST_MS, async () => show(await read()));
+  const readSoon = atMostEvery(SHORTEST_PAUSE_MS, async () => show(await read()));
   live.watch({
     name: CLUSTER_TOPIC,
     seq: readJson("live-usage").seq,
     read,
-    onState: (_, news) => news.slots && isUrgent(news) && readSoon(),
+    onState: (_, changes) => changes.slots && isUrgent(changes) && readSoon(),
     onSnapshot: show,
   });
   setInterval(readSoon, pause);

@@ -125,7 +125,7 @@ def test_a_preview_says_who_gains_and_writes_nothing(carol_api, group, alices_jo
     actions.submit(actions.Submission(**{**submission, "name": "T2", "priority": 9000}), bob)
     seen = carol_api.post(f"{SIG}preview/", {"policy": "fifo"}, format="json").json()
     assert seen["changes"] == ["policy from fair share to first come, first served"]
-    assert seen["text"] == "1 training waits longer, 1 training gains. 3 GPUs change hands."
+    assert seen["text"] == "1 training waits longer, 1 training gains. 3 GPUs are reassigned."
     effects: list[dict[str, Any]] = seen["effects"]
     assert [(row["name"], row["what"], row["before_slots"], row["after_slots"]) for row in effects] == [
         ("T2", "waits", 3, 0),

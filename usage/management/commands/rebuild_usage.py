@@ -1,4 +1,4 @@
-"""Adds up all usage anew."""
+"""Rebuilds all stored sums of usage."""
 
 from typing import Any
 
@@ -13,13 +13,13 @@ __all__ = ["Command"]
 
 
 class Command(BaseCommand):
-    help = "Add up the usage of all GPUs anew from the claims, in one transaction. Only after the sums were damaged."
+    help = "Rebuild the usage of all GPUs from the claims, in one transaction. Needed only if the sums were damaged."
 
     def handle(self, *args: Any, **options: Any) -> None:
         rebuild(timezone.now())
         mark = UsageMark.objects.first()
         if mark is None:
-            self.stdout.write("No GPU was ever held: there is nothing to add up.")
+            self.stdout.write("No GPU was ever held: there is nothing to rebuild.")
             return
         first, until = (moment(hour * HOUR).strftime("%Y-%m-%d %H:%M") for hour in (mark.from_hour, mark.until_hour))
-        self.stdout.write(f"Usage from {first} to {until} UTC is added up anew.")
+        self.stdout.write(f"Rebuilt the usage from {first} to {until} UTC.")
