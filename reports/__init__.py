@@ -1,4 +1,4 @@
-"""Reports: figures, tables and notes that people choose of their trainings, frozen, and the links that open them.
+"""Reports: charts, tables and notes of trainings, frozen when they are added, and public links to them.
 
-Pages and the API call it. No block refers to a job: a report stays as it is, whatever becomes of the training.
+Pages and the API call this app. No block refers to a job: a report does not change when its trainings do.
 """

@@ -1,6 +1,6 @@
-"""What people do with reports. The owner writes, adds and shares; administrators may also change, take away and end.
+"""Changes of reports, by their owner or an administrator.
 
-Only the owner adds figures: an administrator would show the owner trainings that the owner may not see.
+Only the owner may add figures: an administrator could add trainings that the owner may not see.
 """
 
 from collections.abc import Collection, Sequence
@@ -14,6 +14,7 @@ from django.utils import timezone
 from core.audit.entries import audit
 from core.errors import Conflict, NotAllowed, NotFound, field_error
 from core.roles import may_edit
+from core.templatetags.tidepool import size
 from core.text import is_storable
 from core.visibility import Readers
 from jobs.models import Job
@@ -39,11 +40,11 @@ __all__ = [
     "set_readers",
 ]
 
-#: As the audit calls it.
+#: Kind of the object in the audit log.
 KIND = "report"
 MAX_REPORTS = 500
 MAX_TITLE = 200
-#: Of all that is frozen in a report.
+#: Maximum size of all frozen data of a report.
 _MAX_BYTES = 4 * 1024**2
 
 
@@ -51,9 +52,9 @@ _MAX_BYTES = 4 * 1024**2
 def make_report(user: User, title: str, readers: str = Readers.OWNER) -> Report:
     title = _checked_title(title)
     _check_readers(readers)
-    User.objects.select_for_update().get(pk=user.pk)  # of two requests at once each counts what the other made
+    User.objects.select_for_update().get(pk=user.pk)  # serialises the count of concurrent requests
     if Report.objects.filter(owner=user).count() >= MAX_REPORTS:
-        raise Conflict(f"You have {MAX_REPORTS} reports: delete one that nobody reads.")
+        raise Conflict(f"You have {MAX_REPORTS} reports, which is the maximum: delete one before you make another.")
     now = timezone.now()
     return Report.objects.create(owner=user, title=title, readers=readers, created_at=now, changed_at=now)
 
@@ -68,7 +69,7 @@ def rename_report(user: User, report_id: int, title: str) -> Report:
 
 @transaction.atomic
 def set_readers(user: User, report_id: int, readers: str) -> Report:
-    """Say who may read it by its address."""
+    """Set who may read the report at its address."""
     _check_readers(readers)
     report = locked(user, report_id)
     before, report.readers = {"readers": report.readers}, readers
@@ -79,7 +80,7 @@ def set_readers(user: User, report_id: int, readers: str) -> Report:
 
 @transaction.atomic
 def delete_report(user: User, report_id: int) -> None:
-    """With its blocks and links."""
+    """Delete the report with its blocks and links."""
     report = locked(user, report_id)
     number, before = report.pk, {"owner": report.owner.get_username(), "readers": report.readers}
     report.delete()
@@ -88,16 +89,16 @@ def delete_report(user: User, report_id: int) -> None:
 
 @transaction.atomic
 def add_figures(user: User, report_id: int, jobs: Sequence[Job], figures: Collection[str]) -> list[ReportBlock]:
-    """Freeze what was chosen of trainings that the user may see, and put it at the end of the report."""
+    """Append the chosen figures of the trainings to the report, frozen. jobs: trainings that the user may see."""
     report = locked(user, report_id)
     if report.owner_id != user.pk:
-        raise NotAllowed("Only its owner adds trainings to a report: make one of your own.")
+        raise NotAllowed("Only the owner of a report can add trainings to it: make a report of your own.")
     return _append(user, report, freeze(jobs, figures))
 
 
 @transaction.atomic
 def add_text(user: User, report_id: int, text: str, *, below: int | None = None) -> ReportBlock:
-    """below: the block that it comes after; None: the last."""
+    """Add a text block below the block `below`; None: at the end of the report."""
     text = _checked_text(text)
     report = locked(user, report_id)
     upper = find_block(report, below) if below is not None else None
@@ -109,14 +110,14 @@ def add_text(user: User, report_id: int, text: str, *, below: int | None = None)
 
 @transaction.atomic
 def change_text(user: User, report_id: int, block_id: int, text: str, *, after: int | None = None) -> ReportBlock:
-    """after: how many edits the writer has seen. Raises Conflict where there are more. None: whatever is there."""
+    """Replace the text of a block. Raises Conflict if the block no longer has `after` edits; None: no such check."""
     text = _checked_text(text)
     report = locked(user, report_id)
     block = find_block(report, block_id)
     if block.kind != ReportBlock.Kind.TEXT:
-        raise Conflict("This is as it was when it was added: remove it, or write a text beside it.")
+        raise Conflict("Frozen blocks cannot be edited: remove the block, or add a text below it.")
     if after is not None and after != block.edits:
-        sentence = "The text was changed meanwhile: look at the report in another tab, and put the two together."
+        sentence = "Somebody else has changed this text: open the report in another tab and combine the two versions."
         raise Conflict(sentence, code="newer_text", fields={"text": [sentence]})
     if text != block.text:
         ReportBlock.objects.filter(pk=block.pk).update(text=text, edits=F("edits") + 1)
@@ -127,7 +128,7 @@ def change_text(user: User, report_id: int, block_id: int, text: str, *, after: 
 
 @transaction.atomic
 def move_block(user: User, report_id: int, block_id: int, place: int) -> None:
-    """place: from 0 at the top on; beyond the end is the end."""
+    """Move a block to a place, counted from 0 at the top; a place beyond the end means the end."""
     report = locked(user, report_id)
     block = find_block(report, block_id)
     if _put(report, block, place):
@@ -138,33 +139,33 @@ def move_block(user: User, report_id: int, block_id: int, place: int) -> None:
 def remove_block(user: User, report_id: int, block_id: int) -> None:
     report = locked(user, report_id)
     block = find_block(report, block_id)
-    said = {"block": f"{block.pk}: {block.title or block.get_kind_display()}"}
+    removed = {"block": f"{block.pk}: {block.title or block.get_kind_display()}"}
     block.delete()
     _close_gap(report)
-    _changed(user, report, said, {})
+    _changed(user, report, removed, {})
 
 
 def locked(user: User, report_id: int) -> Report:
-    """Return the report for a change by its owner or an administrator, in the caller's transaction."""
+    """Return the report, locked for a change by its owner or an administrator in the caller's transaction."""
     editable(user, report_id)
     report = Report.objects.select_for_update(of=("self",)).select_related("owner").filter(pk=report_id).first()
     if report is None:
-        raise NotFound(f"There is no report {report_id} any more: somebody has deleted it.")
+        raise NotFound(f"Report {report_id} no longer exists: somebody has deleted it.")
     return report
 
 
 def editable(user: User, report_id: int) -> Report:
-    """Return the report. Raises NotFound and NotAllowed for who may not read, or not change it."""
+    """Return the report. Raises NotFound if the user may not read it, NotAllowed if the user may not change it."""
     report = find_report(user, report_id)
     if not may_edit(user, report):
-        raise NotAllowed("This report is somebody else's: ask its owner, or make one of your own.")
+        raise NotAllowed("This report belongs to somebody else: ask its owner, or make a report of your own.")
     return report
 
 
 def find_block(report: Report, block_id: int) -> ReportBlock:
     block = ReportBlock.objects.filter(report=report, pk=block_id).first()
     if block is None:
-        raise NotFound(f"The report has no block {block_id}: look at its page again.")
+        raise NotFound(f"The report has no block {block_id}: reload its page.")
     return block
 
 
@@ -187,7 +188,7 @@ def _append(user: User, report: Report, added: Sequence[Frozen]) -> list[ReportB
         )
         for place, one in enumerate(added, start=first)
     ]
-    for row in rows:  # one by one: SQLite before 3.35 tells no ids of rows that are made together
+    for row in rows:  # one by one: SQLite before 3.35 returns no ids from bulk_create
         row.save(force_insert=True)
     _changed(user, report, {}, {"blocks": len(rows)})
     return rows
@@ -196,16 +197,18 @@ def _append(user: User, report: Report, added: Sequence[Frozen]) -> list[ReportB
 def _check_room(report: Report, added: Sequence[Frozen]) -> None:
     count, there = report.blocks.count(), report.blocks.aggregate(bytes=Sum("size_bytes"))["bytes"] or 0
     if count + len(added) > MAX_BLOCKS:
-        raise Conflict(f"The report has {count} blocks, and may have {MAX_BLOCKS}: remove some, or begin another one.")
+        raise Conflict(f"The report has {count} blocks of at most {MAX_BLOCKS}: remove some, or make another report.")
     for one in added:
         if one.size_bytes > MAX_BLOCK_BYTES:
-            raise Conflict(f"{one.title} has {one.size_bytes:,} bytes, and a block may have {MAX_BLOCK_BYTES:,}.")
+            raise Conflict(
+                f"{one.title} has {size(one.size_bytes)}, but a block can have {size(MAX_BLOCK_BYTES)} at most."
+            )
     if there + sum(one.size_bytes for one in added) > _MAX_BYTES:
-        raise Conflict("The report's figures would be larger than 4 MiB: remove some, or begin another one.")
+        raise Conflict("The report's figures would exceed 4 MiB: remove some, or make another report.")
 
 
 def _put(report: Report, block: ReportBlock, place: int) -> bool:
-    """Put it at the place, and the others around it; return whether anything moved."""
+    """Move the block to the place, and return whether the order changed."""
     order = list(report.blocks.order_by("place"))
     before = [one.pk for one in order]
     order.remove(block)
@@ -219,7 +222,7 @@ def _close_gap(report: Report) -> None:
 
 
 def _number(order: Sequence[ReportBlock]) -> None:
-    """Number them from 0 on. Twice: on the way no two have the same place."""
+    """Number the blocks from 0, through numbers beyond all present ones: places are unique at any time."""
     beyond = max([len(order), *(one.place + 1 for one in order)])
     for offset in (beyond, 0):
         for place, one in enumerate(order):
@@ -228,7 +231,7 @@ def _number(order: Sequence[ReportBlock]) -> None:
 
 
 def _changed(user: User, report: Report, before: dict[str, Any], after: dict[str, Any]) -> None:
-    """Note when; and in the audit, where it is not the owner who changes it."""
+    """Set the time of the change, and write an audit entry if the user is not the owner."""
     report.changed_at = timezone.now()
     report.save(update_fields=["title", "changed_at"])
     if user.pk != report.owner_id:
@@ -259,4 +262,4 @@ def _checked_text(text: str) -> str:
 
 def _check_readers(readers: str) -> None:
     if readers not in Readers.values:
-        raise field_error("readers", f"There is no such choice: use {', '.join(Readers.values)}.")
+        raise field_error("readers", f"Choose one of {', '.join(Readers.values)}.")

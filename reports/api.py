@@ -1,4 +1,4 @@
-"""`/api/v1/reports/…`: reports that the user may read, and the changes of one's own."""
+"""`/api/v1/reports/…`: reports that the user may read, their blocks and public links."""
 
 from typing import Any
 
@@ -17,7 +17,7 @@ from core.rest import Pages, StrictSerializer, signed_in, validated
 from core.text import whole
 from core.visibility import Readers
 from reports import actions, links
-from reports.figures import Choice, choices_of, jobs_of
+from reports.figures import Choice, figure_choices, jobs_of
 from reports.models import MAX_REPORT_TEXT, Report, ReportBlock, ShareLink
 from reports.queries import ends_at, find_report, reports
 
@@ -32,15 +32,17 @@ __all__ = [
     "urlpatterns",
 ]
 
-_GONE = {204: OpenApiResponse(description="It is gone.")}
-_BIGGEST = 2**31 - 1
-_JOBS = "Trainings of the user's, or that the user may see, as 1,2,3: at most 8."
+_DELETED = {204: OpenApiResponse(description="Deleted.")}
+_MAX_INTEGER = 2**31 - 1
+_JOBS = "Ids of at most 8 trainings that you may see, such as 1,2,3."
 
 
 class ReportInput(StrictSerializer):
     title = serializers.CharField(max_length=10 * actions.MAX_TITLE, help_text="At most 200 characters.")
     readers = serializers.ChoiceField(
-        Readers.choices, default=Readers.OWNER, help_text="Who may read it, beside its owner and administrators."
+        Readers.choices,
+        default=Readers.OWNER,
+        help_text="Users who may read the report, besides its owner and administrators.",
     )
 
 
@@ -51,8 +53,8 @@ class ReportChange(StrictSerializer):
 
 class ReportOutput(serializers.ModelSerializer[Report]):
     owner = serializers.CharField(source="owner.username")
-    blocks = serializers.IntegerField(source="block_count", help_text="How many it has.")
-    is_public = serializers.BooleanField(help_text="A public link opens it now.")
+    blocks = serializers.IntegerField(source="block_count", help_text="Number of blocks.")
+    is_public = serializers.BooleanField(help_text="Whether a public link currently opens the report.")
 
     class Meta:
         model = Report
@@ -60,12 +62,12 @@ class ReportOutput(serializers.ModelSerializer[Report]):
 
 
 class BlockOutput(serializers.ModelSerializer[ReportBlock]):
-    sources = serializers.ListField(help_text="Trainings that it was taken from: [number, name as it was].")
+    sources = serializers.ListField(help_text="Trainings of the block: [id, name when it was frozen].")
     data = serializers.DictField(  # type: ignore[assignment]
-        help_text="Of a chart: title, lines, each with points [step, seconds since its start, value, epoch]. Of a "
-        "table: rows, [name, a value for each training, whether they differ]."
+        help_text="A chart has a title, and lines with points [step, seconds since the start, value, epoch]. A table "
+        "has rows [name, a value for each training, whether they differ]."
     )
-    edits = serializers.IntegerField(help_text="How often its text was changed.")
+    edits = serializers.IntegerField(help_text="Number of changes of the text.")
 
     class Meta:
         model = ReportBlock
@@ -74,16 +76,25 @@ class BlockOutput(serializers.ModelSerializer[ReportBlock]):
 
 class BlocksInput(StrictSerializer):
     text = serializers.CharField(
-        required=False, max_length=5 * MAX_REPORT_TEXT, trim_whitespace=False, help_text="Markdown. Or:"
+        required=False,
+        max_length=5 * MAX_REPORT_TEXT,
+        trim_whitespace=False,
+        help_text="Markdown. Send either a text, or jobs and figures.",
     )
     jobs = serializers.ListField(
         child=serializers.IntegerField(min_value=1, max_value=2**63 - 1), required=False, max_length=100
     )
     figures = serializers.ListField(
-        child=serializers.CharField(max_length=300), required=False, max_length=100, help_text="See reports/figures/."
+        child=serializers.CharField(max_length=300),
+        required=False,
+        max_length=100,
+        help_text="Keys from reports/figures/.",
     )
     below = serializers.IntegerField(
-        required=False, min_value=1, max_value=2**63 - 1, help_text="Of a text: the block that it comes after."
+        required=False,
+        min_value=1,
+        max_value=2**63 - 1,
+        help_text="Block above a new text. Default: the last.",
     )
 
 
@@ -92,16 +103,16 @@ class BlockChange(StrictSerializer):
     after = serializers.IntegerField(
         required=False,
         min_value=0,
-        max_value=_BIGGEST,
-        help_text="`edits` of the text that you have seen: it is refused (409) where there were more.",
+        max_value=_MAX_INTEGER,
+        help_text="Expected value of `edits`; 409 if the text has changed since.",
     )
-    place = serializers.IntegerField(required=False, min_value=0, max_value=_BIGGEST, help_text="From 0 at the top on.")
+    place = serializers.IntegerField(required=False, min_value=0, max_value=_MAX_INTEGER, help_text="Position, from 0.")
 
 
 class LinkInput(StrictSerializer):
-    days = serializers.IntegerField(min_value=1, max_value=_BIGGEST)
+    days = serializers.IntegerField(min_value=1, max_value=_MAX_INTEGER)
     confirmed = serializers.BooleanField(
-        default=False, help_text="Where the report names users, hosts or paths it is refused (409) without this."
+        default=False, help_text="Required (else 409) if the report names users, hosts or paths."
     )
 
 
@@ -117,7 +128,7 @@ class LinkOutput(serializers.ModelSerializer[ShareLink]):
 
 
 class NewLinkOutput(LinkOutput):
-    address = serializers.CharField(help_text="Whoever has it reads the report. Shown only now.")
+    address = serializers.CharField(help_text="Anyone with this address can read the report. It is shown only once.")
 
     class Meta(LinkOutput.Meta):
         fields = [*LinkOutput.Meta.fields, "address"]
@@ -128,7 +139,7 @@ class BlockPages(Pages):
 
 
 class ReportView(GenericAPIView[Any]):
-    """Base of what concerns one report."""
+    """Base of the views of one report."""
 
     refuses_with = (404,)
 
@@ -137,7 +148,7 @@ class ReportView(GenericAPIView[Any]):
 
 
 class ReportList(ListAPIView[Report]):
-    """Those that the user may read, the newest first."""
+    """Reports that the user may read, newest first."""
 
     serializer_class = ReportOutput
     pagination_class = Pages
@@ -147,13 +158,13 @@ class ReportList(ListAPIView[Report]):
 
     @extend_schema(request=ReportInput, responses={201: ReportOutput})
     def post(self, request: Request) -> Response:
-        """Make an empty one."""
+        """Make an empty report."""
         made = actions.make_report(signed_in(request), **validated(ReportInput, request.data))
         return Response(ReportOutput(find_report(request.user, made.pk)).data, status=201)
 
 
 class ReportFigures(GenericAPIView[Any]):
-    """What of these trainings may be put into a report."""
+    """Figures of the given trainings that can be added to a report."""
 
     serializer_class = output_of(Choice, "ReportFigureOutput")
     pagination_class: type[BasePagination] | None = None
@@ -163,7 +174,7 @@ class ReportFigures(GenericAPIView[Any]):
         responses=output_of(Choice, "ReportFigureOutput")(many=True),
     )
     def get(self, request: Request) -> Response:
-        choices = choices_of(jobs_of(request.user, request.query_params.get("jobs", "")))
+        choices = figure_choices(jobs_of(request.user, request.query_params.get("jobs", "")))
         return Response(self.get_serializer(choices, many=True).data)
 
 
@@ -175,7 +186,7 @@ class ReportDetail(ReportView):
 
     @extend_schema(request=ReportChange, responses=ReportOutput)
     def patch(self, request: Request, report: int) -> Response:
-        """Give it another title, or other readers."""
+        """Change the title or the readers."""
         self.report()
         user, given = signed_in(request), validated(ReportChange, request.data)
         if "title" in given:
@@ -184,15 +195,15 @@ class ReportDetail(ReportView):
             actions.set_readers(user, report, given["readers"])
         return Response(ReportOutput(self.report()).data)
 
-    @extend_schema(responses=_GONE)
+    @extend_schema(responses=_DELETED)
     def delete(self, request: Request, report: int) -> Response:
-        """Delete it, with its blocks and links."""
+        """Delete the report with its blocks and links."""
         actions.delete_report(signed_in(request), report)
         return Response(status=204)
 
 
 class ReportBlocks(ReportView, ListAPIView[Any]):
-    """Its blocks, from the top."""
+    """Blocks of a report, from the top."""
 
     serializer_class = BlockOutput
     pagination_class = BlockPages
@@ -203,7 +214,7 @@ class ReportBlocks(ReportView, ListAPIView[Any]):
 
     @extend_schema(request=BlocksInput, responses={201: BlockOutput(many=True)})
     def post(self, request: Request, report: int) -> Response:
-        """Add a text, or figures of trainings as they are now."""
+        """Add a text, or the present figures of trainings."""
         self.report()
         user, given = signed_in(request), validated(BlocksInput, request.data)
         if ("text" in given) == ("jobs" in given):
@@ -221,7 +232,7 @@ class ReportBlockDetail(ReportView):
 
     @extend_schema(request=BlockChange, responses=BlockOutput)
     def patch(self, request: Request, report: int, block: int) -> Response:
-        """Change a text, or put a block at another place."""
+        """Change the text of a block, or move the block."""
         self.report()
         user, given = signed_in(request), validated(BlockChange, request.data)
         if "text" in given:
@@ -230,14 +241,14 @@ class ReportBlockDetail(ReportView):
             actions.move_block(user, report, block, given["place"])
         return Response(BlockOutput(actions.find_block(self.report(), block)).data)
 
-    @extend_schema(responses=_GONE)
+    @extend_schema(responses=_DELETED)
     def delete(self, request: Request, report: int, block: int) -> Response:
         actions.remove_block(signed_in(request), report, block)
         return Response(status=204)
 
 
 class ReportLinks(ReportView, ListAPIView[Any]):
-    """Its public links, the newest first. Only who may change the report sees them."""
+    """Public links of a report, newest first, for its owner and administrators."""
 
     serializer_class = LinkOutput
     pagination_class = Pages
@@ -248,7 +259,7 @@ class ReportLinks(ReportView, ListAPIView[Any]):
 
     @extend_schema(request=LinkInput, responses={201: NewLinkOutput})
     def post(self, request: Request, report: int) -> Response:
-        """Make one, where the site allows it. Its address is shown only in this answer."""
+        """Make a public link, if the site allows it. Only this response contains its address."""
         self.report()
         made = links.share(signed_in(request), report, **validated(LinkInput, request.data))
         answer = {**LinkOutput(made.row).data, "address": request.build_absolute_uri(made.path)}
@@ -258,9 +269,9 @@ class ReportLinks(ReportView, ListAPIView[Any]):
 class ReportLinkDetail(ReportView):
     serializer_class = LinkOutput
 
-    @extend_schema(responses=_GONE)
+    @extend_schema(responses=_DELETED)
     def delete(self, request: Request, report: int, link: int) -> Response:
-        """Withdraw it: it opens nothing from now on."""
+        """Withdraw the link, which stops working at once."""
         links.withdraw(signed_in(request), report, link)
         return Response(status=204)
 

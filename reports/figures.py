@@ -1,4 +1,4 @@
-"""What of one training, or of several side by side, may be put into a report, and freezing it."""
+"""Figures of trainings that can be added to a report, and freezing them."""
 
 import json
 from collections.abc import Callable, Collection, Sequence
@@ -11,6 +11,7 @@ from django.utils import timezone
 from core.errors import field_error
 from core.live import without_nan
 from core.roles import Asking
+from core.time import exact_time
 from insights.comparison import (
     GPUS,
     MAX_JOBS,
@@ -27,7 +28,7 @@ from reports.frozen import frozen_chart, frozen_table, gpu_hours, time_taken
 from reports.models import ReportBlock
 from workers.models import Host
 
-__all__ = ["Choice", "Frozen", "choices_of", "freeze", "jobs_of"]
+__all__ = ["Choice", "Frozen", "figure_choices", "freeze", "jobs_of"]
 
 Kind = ReportBlock.Kind
 _SUMMARY, _RESULTS, _SETTINGS = "table:summary", "table:results", "table:settings"
@@ -36,13 +37,13 @@ _TABLES = {_SUMMARY: "Summary", _RESULTS: "Results", _SETTINGS: "Settings and pa
 
 @dataclass(frozen=True)
 class Choice:
-    key: Annotated[str, "What is sent to choose it, such as chart:Loss, table:results or note:412."]
+    key: Annotated[str, "Key of the figure, such as chart:Loss, table:results or note:412."]
     title: str
 
 
 @dataclass(frozen=True)
 class Frozen:
-    """A block before it is stored."""
+    """Content of a block that is not stored yet."""
 
     kind: ReportBlock.Kind
     title: str
@@ -56,15 +57,15 @@ class Frozen:
 
 
 def jobs_of(user: Asking, text: str) -> list[Job]:
-    """Return the trainings in `1,2,3`, in this order. Raises UserError for none or too many, NotFound."""
+    """Return the trainings of a list of ids such as `1,2,3`, in this order. Raises UserError and NotFound."""
     numbers = job_numbers(text)
     if not 1 <= len(numbers) <= MAX_JOBS:
-        raise field_error("jobs", f"Give 1 to {MAX_JOBS} trainings as 1,2,3, not {len(numbers)}.")
+        raise field_error("jobs", f"Give the ids of 1 to {MAX_JOBS} trainings, such as 1,2,3, not {len(numbers)}.")
     return jobs_in_order(user, numbers)
 
 
-def choices_of(jobs: Sequence[Job]) -> list[Choice]:
-    """Return what may be chosen of these trainings, in the order in which it is added."""
+def figure_choices(jobs: Sequence[Job]) -> list[Choice]:
+    """Return the figures of these trainings, in the order in which they would be added."""
     charts = [Choice(f"chart:{title}", title) for title in titles_of(jobs)]
     tables = [Choice(key, title) for key, title in _TABLES.items()]
     notes = [Choice(f"note:{note.job_id}", _note_title(note)) for note in _notes(jobs).values()]
@@ -72,11 +73,11 @@ def choices_of(jobs: Sequence[Job]) -> list[Choice]:
 
 
 def freeze(jobs: Sequence[Job], keys: Collection[str]) -> list[Frozen]:
-    """Return what was chosen as it is now. Raises UserError where nothing was, or what these trainings do not have."""
-    offered = choices_of(jobs)
+    """Return the present content of the chosen figures. Raises UserError for no or unknown keys."""
+    offered = figure_choices(jobs)
     known = [choice.key for choice in offered]
     if unknown := sorted(set(keys) - set(known)):
-        raise field_error("figures", f"There is no {unknown[0][:80]!a} here: there are {', '.join(known)}.")
+        raise field_error("figures", f"There is no figure {unknown[0][:80]!a} here: choose from {', '.join(known)}.")
     if not keys:
         raise field_error("figures", "Choose at least one figure.")
     drawn = {one.title: one for one in quantities_of(jobs)} if any(not key.startswith("note:") for key in keys) else {}
@@ -94,7 +95,7 @@ def freeze(jobs: Sequence[Job], keys: Collection[str]) -> list[Frozen]:
 
 def _chart(jobs: Sequence[Job], quantity: Quantity) -> Frozen:
     if not any(line.points for line in quantity.lines):
-        raise field_error("figures", f"{quantity.title} has no value yet: choose it once there is one.")
+        raise field_error("figures", f"{quantity.title} has no values yet: add it once it has some.")
     return Frozen(Kind.CHART, quantity.title, jobs, without_nan(frozen_chart(quantity)))
 
 
@@ -117,18 +118,18 @@ def _summary(jobs: Sequence[Job], gpus: Quantity | None) -> list[Compared]:
     hours = {job: gpu_hours(line, taken[job] or 0) for job, line in lines.items()}
     rows: dict[str, Callable[[Job], str]] = {
         "State": lambda job: job.state.capitalize(),
-        "Started": lambda job: f"{job.started_at:%Y-%m-%d %H:%M} UTC" if job.started_at else "–",
+        "Started": lambda job: f"{exact_time(job.started_at)} UTC" if job.started_at else "–",
         "Time taken": lambda job: time_taken(taken[job.pk]),
         "Steps": lambda job: str(job.run.step),
         "Epoch": lambda job: str(job.run.epoch),
-        "Most GPUs at once": lambda job: f"{most.get(job.pk, 0):g}",
+        "Maximum GPUs": lambda job: f"{most.get(job.pk, 0):g}",
         "GPU-hours of training": lambda job: f"{hours.get(job.pk, 0):.2f}",
     }
     return [Compared(name, [word(job) for job in jobs]) for name, word in rows.items()]
 
 
 def _seconds(job: Job, now: datetime) -> float | None:
-    """Return the time since its first start, up to its end or now."""
+    """Return the seconds from the first start to the end or now; None: not started."""
     return ((job.finished_at or now) - job.started_at).total_seconds() if job.started_at else None
 
 

@@ -1,4 +1,4 @@
-"""Forms of reports. Actions check what is given; forms only carry it."""
+"""Forms of reports. `reports.actions` validates their values."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -16,7 +16,7 @@ _MARKDOWN = "Markdown: headings, lists, tables, code and links. Pictures and HTM
 
 
 def _title() -> forms.CharField:
-    # Longer ones reach the action, which says how long they are.
+    # The action's error for a long title gives its length, so the form lets longer ones pass.
     return forms.CharField(
         label="Title", max_length=10 * MAX_TITLE, widget=forms.TextInput(attrs={"autocomplete": "off"})
     )
@@ -36,12 +36,12 @@ class TextForm(forms.Form):
 
 
 class ShareForm(forms.Form):
-    days = forms.IntegerField(label="Ends after", min_value=1)
+    days = forms.IntegerField(label="Expires after", min_value=1)
     confirmed = forms.BooleanField(required=False)
 
 
 class AddForm(forms.Form):
-    """What goes where. With no figures it only makes a report."""
+    """Figures and text to add to a report, or to a new one."""
 
     report = forms.ChoiceField(label="Report")
     title = forms.CharField(
@@ -50,7 +50,7 @@ class AddForm(forms.Form):
     )  # fmt: skip
     figures = forms.MultipleChoiceField(
         label="Figures", required=False, widget=forms.CheckboxSelectMultiple,
-        error_messages={"invalid_choice": "%(value)s is not among these: choose again."},
+        error_messages={"invalid_choice": "%(value)s is no longer available: choose again."},
     )  # fmt: skip
     text = _text(required=False, strip=False)
 

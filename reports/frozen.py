@@ -1,7 +1,7 @@
-"""What a block of a report holds: charts and tables as plain numbers and words. Pure: nothing here reads.
+"""Frozen charts and tables, as JSON of numbers and strings. Pure.
 
-A chart keeps the points that a page would draw, of each line. Of GPUs it keeps how many there were, and not why: the
-scheduler's sentences name other trainings. A table keeps words, in which paths and names of hosts are left out.
+A chart keeps the points of each line that a page would draw. A chart of GPUs keeps their number, but not the reasons
+for changes: the scheduler's sentences name other trainings. In tables, paths and names of hosts are replaced.
 """
 
 import re
@@ -24,7 +24,7 @@ __all__ = [
     "time_taken",
 ]
 
-#: Absolute, from somebody's home, from the present folder, of a network or of Windows. Addresses of the web are none.
+#: Path: absolute, from a home or the current directory, on a network share, or of Windows; not a web address.
 _PATH = re.compile(
     r"""
     file:/+[^\s"',]+
@@ -32,11 +32,11 @@ _PATH = re.compile(
     """,
     re.VERBOSE,
 )
-#: A path from a folder that is not said, or the name of a metric (loss/train) or a model (org/model), or a fraction.
+#: Relative path, or a name with slashes of a metric (loss/train) or model (org/model), or a fraction.
 _SLASHED = re.compile(r"(?<![\w/.~:\\@+-])[\w@+-][\w.@+-]*/(?:[\w.@+-]+/)*[\w.@+-]*")
 _FILE_ENDING = re.compile(r"\.[A-Za-z]\w{0,9}$")
-#: Ends the names of parameters whose values are paths.
-_OF_PATHS = re.compile(r"(?:dir|directory|directories|path|folder|root|file)s?$", re.IGNORECASE)
+#: End of the names of parameters whose values are paths.
+_PATH_PARAMETER = re.compile(r"(?:dir|directory|directories|path|folder|root|file)s?$", re.IGNORECASE)
 _LEFT_OUT = "(left out: a path)"
 _HOUR = 3600.0
 
@@ -44,9 +44,9 @@ _HOUR = 3600.0
 @dataclass(frozen=True)
 class TableRow:
     name: str
-    #: One for each training.
+    #: Value of each training.
     values: Sequence[str]
-    #: As the values were before anything was left out.
+    #: Whether the values differed before paths and hosts were replaced.
     differs: bool
 
 
@@ -77,43 +77,44 @@ def thawed_chart(data: dict[str, Any]) -> Quantity:
 
 
 def frozen_table(lines: Sequence[Compared], hosts: Collection[str], metrics: Collection[str] = ()) -> dict[str, Any]:
-    """Freeze the lines, differences first. hosts: names that are left out of its words, as paths are.
+    """Return the data of a table, rows that differ first, with paths and hosts replaced.
 
-    metrics: names that are no paths, though they look like one.
+    metrics: names of metrics, which are not replaced even if they look like paths.
     """
     ordered = sorted(lines, key=lambda line: not line.differs)
     names = pattern_of(hosts)
 
-    def discreet(text: str) -> str:
+    def redacted(text: str) -> str:
         return names.sub("(left out: a host)", _PATH.sub(_LEFT_OUT, text))
 
     def row_of(line: Compared) -> list[Any]:
-        are_paths = bool(_OF_PATHS.search(line.name))
+        are_paths = bool(_PATH_PARAMETER.search(line.name))
 
-        def shown(found: re.Match[str]) -> str:
+        def redacted_match(found: re.Match[str]) -> str:
             return _LEFT_OUT if are_paths or _is_relative_path(found[0], metrics) else found[0]
 
-        # A row's own name is that of a metric or a parameter.
-        return [discreet(line.name), [_SLASHED.sub(shown, discreet(text)) for text in line.values], line.differs]
+        # The name of a row is that of a metric or parameter, so relative paths in it are not replaced.
+        values = [_SLASHED.sub(redacted_match, redacted(text)) for text in line.values]
+        return [redacted(line.name), values, line.differs]
 
     return {"rows": [row_of(line) for line in ordered]}
 
 
 def _is_relative_path(slashed: str, metrics: Collection[str]) -> bool:
-    """Of three parts, with a slash or a file's ending at its end; neither a number nor the name of a metric."""
+    """Return whether the text has three parts, or ends with a slash or file extension, and is no number or metric."""
     parts = slashed.rstrip("/").split("/")
     looks_like_one = len(parts) > 2 or slashed.endswith("/") or bool(_FILE_ENDING.search(slashed))
     return looks_like_one and slashed not in metrics and not all(part.isdigit() for part in parts)
 
 
 def paths_in(text: str, metrics: Collection[str] = ()) -> list[str]:
-    """Return the paths that a text names. metrics: as of `frozen_table`."""
+    """Return the paths in a text. metrics: see `frozen_table`."""
     others = _SLASHED.findall(_PATH.sub(" ", text))
     return [*_PATH.findall(text), *(one for one in others if _is_relative_path(one, metrics))]
 
 
 def pattern_of(hosts: Collection[str]) -> re.Pattern[str]:
-    """Return what matches each of the names, in any case, where no letter or digit stands beside it."""
+    """Return a pattern of the names as whole words, case-insensitive."""
     longest_first = sorted(hosts, key=len, reverse=True)
     words = "|".join(map(re.escape, longest_first)) or "(?!)"
     return re.compile(rf"(?<![^\W_])(?:{words})(?![^\W_])", re.IGNORECASE)
@@ -124,7 +125,7 @@ def thawed_table(data: dict[str, Any]) -> list[TableRow]:
 
 
 def gpu_hours(line: Line, seconds: float) -> float:
-    """Return how long GPUs trained, together. seconds: until when the last number of GPUs holds, since the start."""
+    """Return the GPU-hours of a chart of GPUs. seconds: end of its last value, since the start."""
     ends = [*(point.seconds for point in line.points[1:]), seconds]
     spans = zip(line.points, ends, strict=False)
     return sum((point.value or 0) * max(0.0, end - point.seconds) for point, end in spans) / _HOUR

@@ -1,4 +1,4 @@
-"""Links by which a report is read without a log-in, for some days, where the site allows it."""
+"""Public links: whoever has one can read the report without a login until it expires, if the site allows them."""
 
 import secrets
 from dataclasses import dataclass
@@ -17,20 +17,20 @@ from accounts.tokens import digest_of
 from core.audit.entries import audit
 from core.errors import Conflict, NotAllowed, NotFound, UserError, field_error
 from reports.actions import KIND, locked
+from reports.mentions import mentions_text
 from reports.models import Report, ReportBlock, ShareLink
-from reports.names import sentence_of
-from reports.queries import named_of, open_links
+from reports.queries import mentions_of, open_links
 
-__all__ = ["MAX_LINKS", "LinkEnded", "NewLink", "most_days", "open_report", "share", "withdraw"]
+__all__ = ["MAX_LINKS", "LinkEnded", "NewLink", "max_days", "open_report", "share", "withdraw"]
 
-#: Of a report, those that have ended too.
+#: Maximum number of links of a report, including expired ones.
 MAX_LINKS = 20
-#: So long a link that has ended says so; then it is as if it had never been.
-_REMEMBERED = timedelta(days=30)
+#: Time for which an expired link still answers that it has expired, before it is deleted.
+_EXPIRED_KEPT = timedelta(days=30)
 
 
 class LinkEnded(UserError):
-    """It was a link, and opens nothing any more."""
+    """The link has expired or was withdrawn."""
 
     status = 410
     default_code = "link_ended"
@@ -39,33 +39,33 @@ class LinkEnded(UserError):
 @dataclass(frozen=True)
 class NewLink:
     row: ShareLink
-    #: Path on this site, with the secret: this is the only time that it can be read.
+    #: Path of the link with its secret, which is not stored.
     path: str
 
 
-def most_days() -> int:
-    """Return for how many days a link may be made; 0: the site allows none."""
+def max_days() -> int:
+    """Return the maximum lifetime of a link in days; 0: the site allows no links."""
     return int(settings.TIDEPOOL_PUBLIC_REPORT_DAYS)
 
 
 @transaction.atomic
 def share(user: User, report_id: int, days: int, *, confirmed: bool = False) -> NewLink:
-    """Make a link by which everybody who has it reads the report, as it is then, for so many days.
+    """Make a public link to the report, with its later changes, for the given number of days.
 
-    confirmed: the user knows what the report names; unless it names nothing, Conflict says what.
+    Raises Conflict if the report names other users, hosts or paths, unless the user confirmed that.
     """
     report, now = locked(user, report_id), timezone.now()
-    if not most_days():
-        raise NotAllowed("This site shares no reports without a log-in. An administrator can allow it.")
-    if not 1 <= days <= most_days():
-        raise field_error("days", f"Give 1 to {most_days()} days.")
-    named = named_of(report, ReportBlock.objects.filter(report=report))
-    if named and not confirmed:
-        sentence = f"It names {sentence_of(named)}: take this out, or confirm that everybody may read it."
+    if not max_days():
+        raise NotAllowed("This site does not allow public links. An administrator can allow them.")
+    if not 1 <= days <= max_days():
+        raise field_error("days", f"Give 1 to {max_days()} days.")
+    mentions = mentions_of(report, ReportBlock.objects.filter(report=report))
+    if mentions and not confirmed:
+        sentence = f"The report names {mentions_text(mentions)}: remove this, or confirm that everybody may read it."
         raise Conflict(sentence, code="names_others", fields={"confirmed": [sentence]})
-    ShareLink.objects.filter(report=report, expires_at__lt=now - _REMEMBERED).delete()
+    ShareLink.objects.filter(report=report, expires_at__lt=now - _EXPIRED_KEPT).delete()
     if ShareLink.objects.filter(report=report).count() >= MAX_LINKS:
-        raise Conflict(f"The report has {MAX_LINKS} links of the last weeks: hand on one of those that are open.")
+        raise Conflict(f"The report has {MAX_LINKS} links, including recently expired ones: use an open one.")
     secret = secrets.token_urlsafe(32)
     row = ShareLink.objects.create(
         report=report, digest=digest_of(secret), created_at=now, expires_at=now + timedelta(days=days)
@@ -76,11 +76,11 @@ def share(user: User, report_id: int, days: int, *, confirmed: bool = False) -> 
 
 @transaction.atomic
 def withdraw(user: User, report_id: int, link_id: int) -> ShareLink:
-    """End a link at once; one that has ended already stays so."""
+    """Withdraw a link at once. No effect on a link that was withdrawn before."""
     report = locked(user, report_id)
     link = ShareLink.objects.filter(report=report, pk=link_id).first()
     if link is None:
-        raise NotFound(f"The report has no link {link_id}: look at its page again.")
+        raise NotFound(f"The report has no link {link_id}: reload its page.")
     if ShareLink.objects.filter(pk=link.pk, withdrawn_at=None).update(withdrawn_at=timezone.now()):
         audit(user, "withdrew a public link to", kind=KIND, key=report.pk, name=report.title, before=_facts(link))
     link.refresh_from_db()
@@ -88,7 +88,7 @@ def withdraw(user: User, report_id: int, link_id: int) -> ShareLink:
 
 
 def open_report(request: HttpRequest, secret: str) -> Report:
-    """Return the report that a link opens, and count that.
+    """Return the report that a link opens, and count the visit.
 
     Raises NotFound, LinkEnded, and UserError with the code "throttled" after many guesses.
     """
@@ -96,11 +96,11 @@ def open_report(request: HttpRequest, secret: str) -> Report:
     now, digest = timezone.now(), digest_of(secret)
     is_read = request.method == "GET"
     counted = {"uses": F("uses") + 1, "last_used_at": now} if is_read else {"uses": F("uses")}
-    # Counting asks whether it is open: nobody reads by a link after its withdrawal was stored.
+    # A single query counts the visit and checks that the link is open: no visit succeeds after a withdrawal.
     if not open_links(now).filter(digest=digest).update(**counted):
         if ShareLink.objects.filter(digest=digest).exists():
-            raise LinkEnded("This link has ended, or was withdrawn: ask who sent it to you for another one.")
-        raise NotFound("This is no link to a report, or its report is gone: look whether the address is whole.")
+            raise LinkEnded("This link has expired or was withdrawn: ask whoever sent it to you for a new one.")
+        raise NotFound("There is no report at this address: it was deleted, or the address is incomplete.")
     return Report.objects.select_related("owner").get(links__digest=digest)
 
 

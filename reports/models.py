@@ -1,4 +1,4 @@
-"""Reports: what people choose of their trainings and write about it, frozen, and the links by which others read it."""
+"""Reports, their blocks, and public links."""
 
 from django.conf import settings
 from django.db import models
@@ -8,15 +8,16 @@ from core.visibility import Readers
 
 __all__ = ["MAX_BLOCKS", "MAX_BLOCK_BYTES", "MAX_REPORT_TEXT", "Report", "ReportBlock", "ShareLink"]
 
-#: Of a report.
+#: Maximum number of blocks of a report.
 MAX_BLOCKS = 60
-#: Of a block's text, in characters, and of what is frozen in it, in bytes of JSON.
+#: Maximum length of a block's text in characters.
 MAX_REPORT_TEXT = 20_000
+#: Maximum size of a block's data as JSON.
 MAX_BLOCK_BYTES = 512 * 1024
 
 
 class Report(models.Model):
-    """A title, and blocks below it."""
+    """A titled list of blocks."""
 
     owner = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="reports")
     title = models.CharField(max_length=200)
@@ -37,9 +38,9 @@ class Report(models.Model):
 
 
 class ReportBlock(models.Model):
-    """A part of a report: text that its owner writes, or what was chosen of trainings, as it was then.
+    """A text, or a frozen chart, table or note of trainings.
 
-    No key leads to a training: the block stays as it is, whatever becomes of that.
+    No foreign key leads to the trainings: the block does not change when they do.
     """
 
     class Kind(models.TextChoices):
@@ -49,20 +50,20 @@ class ReportBlock(models.Model):
         NOTE = "note", "Note"
 
     report = models.ForeignKey(Report, on_delete=models.CASCADE, related_name="blocks")
-    #: From the top, from 0 on.
+    #: Position from the top, from 0.
     place = models.PositiveIntegerField()
     kind = models.CharField(max_length=8, choices=Kind)
-    #: Above it; "": of a text.
+    #: Heading of the block; "" for texts.
     title = models.CharField(max_length=255, blank=True, default="")
-    #: Markdown, of texts and notes.
+    #: Markdown of texts and notes.
     text = models.TextField(blank=True, default="")
-    #: How often the text was changed: whoever changes it has seen so many.
+    #: Number of changes of the text, to detect concurrent ones.
     edits = models.PositiveIntegerField(default=0)
     #: Frozen data, as `reports.frozen` writes it; {} for texts and notes.
     data = models.JSONField(default=dict)
-    #: Of `data` as JSON.
+    #: Size of `data` as JSON.
     size_bytes = models.PositiveIntegerField(default=0)
-    #: [number, name] of each training that it was taken from; [] of texts.
+    #: [id, name] of each training of the block; [] for texts.
     sources = models.JSONField(default=list)
     added_at = models.DateTimeField()
 
@@ -81,15 +82,15 @@ class ReportBlock(models.Model):
 
 
 class ShareLink(models.Model):
-    """A link by which a report is read without a log-in. Its secret is shown once."""
+    """A public link to a report. Its secret is shown once, and not stored."""
 
     report = models.ForeignKey(Report, on_delete=models.CASCADE, related_name="links")
-    #: sha256 of the 256 random bits in its address.
+    #: SHA-256 of the secret in its address.
     digest = models.CharField(max_length=64, unique=True)
     created_at = models.DateTimeField()
     expires_at = models.DateTimeField()
     withdrawn_at = models.DateTimeField(null=True, blank=True)
-    #: How often the report was read by it.
+    #: Number of visits by the link.
     uses = models.PositiveIntegerField(default=0)
     last_used_at = models.DateTimeField(null=True, blank=True)
 

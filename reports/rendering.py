@@ -1,4 +1,4 @@
-"""Blocks of a report as its pages show them."""
+"""Rendering of a report's blocks for its pages."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -11,24 +11,24 @@ from core.roles import Asking
 from insights.comparison import comparison_figures
 from reports.frozen import TableRow, thawed_chart, thawed_table
 from reports.models import ReportBlock
-from reports.queries import sources_seen
+from reports.queries import visible_sources
 
-__all__ = ["COLUMNS", "Shown", "Source", "shown_blocks"]
+__all__ = ["COLUMNS", "BlockView", "Source", "block_views"]
 
-#: Of the table beside a chart.
-COLUMNS = ("Training", "Step", "Seconds since its start", "Value")
+#: Columns of the table view of a chart.
+COLUMNS = ("Training", "Step", "Seconds since start", "Value")
 
 
 @dataclass(frozen=True)
 class Source:
     number: int
     name: str
-    #: The reader may look at it.
-    is_seen: bool
+    #: Whether the reader may see the training.
+    is_visible: bool
 
 
 @dataclass(frozen=True)
-class Shown:
+class BlockView:
     block: ReportBlock
     sources: Sequence[Source]
     html: SafeString | None = None
@@ -37,7 +37,7 @@ class Shown:
 
     @property
     def name(self) -> str:
-        """Of its place on the page."""
+        """Id of the block's element on the page."""
         return f"block-{self.block.pk}"
 
     @property
@@ -46,25 +46,25 @@ class Shown:
 
     @property
     def lost(self) -> str:
-        """Of a question before it is removed."""
+        """Text of the dialog before the block is removed."""
         if self.sources:
-            return "What was frozen in it is lost. You can add the training's figures again, as they are then."
-        return "Its text is lost."
+            return "The frozen content is lost. You can add the present figures of the training again."
+        return "The text is lost."
 
 
-def shown_blocks(blocks: Sequence[ReportBlock], reader: Asking | None, host: str = "") -> list[Shown]:
-    """reader: None for whoever has a link; then nothing leads to a page of this site, whose `host` that is."""
-    seen = sources_seen(reader, blocks) if reader is not None else set()
+def block_views(blocks: Sequence[ReportBlock], reader: Asking | None, host: str = "") -> list[BlockView]:
+    """Return the blocks as `reader` sees them. None: a visitor by public link, who gets no links to the site `host`."""
+    seen = visible_sources(reader, blocks) if reader is not None else set()
     return [_shown(block, seen, "" if reader is not None else host) for block in blocks]
 
 
-def _shown(block: ReportBlock, seen: set[int], host: str) -> Shown:
+def _shown(block: ReportBlock, seen: set[int], host: str) -> BlockView:
     sources = [Source(number, name, number in seen) for number, name in block.sources]
     if block.kind == ReportBlock.Kind.CHART:
-        return Shown(block, sources, figure=_figure(block))
+        return BlockView(block, sources, figure=_figure(block))
     if block.kind == ReportBlock.Kind.TABLE:
-        return Shown(block, sources, rows=thawed_table(block.data))
-    return Shown(block, sources, html=rendered(block.text, without_links_to=host))
+        return BlockView(block, sources, rows=thawed_table(block.data))
+    return BlockView(block, sources, html=rendered(block.text, without_links_to=host))
 
 
 def _figure(block: ReportBlock) -> dict[str, Any]:

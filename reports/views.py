@@ -19,12 +19,12 @@ from core.roles import may_change, may_edit
 from core.text import whole
 from core.visibility import Readers
 from reports import actions, links
-from reports.figures import choices_of, jobs_of
+from reports.figures import figure_choices, jobs_of
 from reports.forms import AddForm, ShareForm, TextForm, TitleForm
+from reports.mentions import mentions_text
 from reports.models import Report, ReportBlock
-from reports.names import sentence_of
-from reports.queries import ends_at, named_of, open_links, own_reports, reports
-from reports.rendering import COLUMNS, shown_blocks
+from reports.queries import ends_at, mentions_of, open_links, own_reports, reports
+from reports.rendering import COLUMNS, block_views
 
 __all__ = [
     "report_add",
@@ -42,10 +42,10 @@ __all__ = [
 ]
 
 _CRUMB = ("Reports", "/reports/")
-_MOST_OFFERED = 100
-_USUAL_DAYS = 7
-#: Ticked when figures are chosen: what most reports begin with.
-_USUAL = (
+_MAX_OFFERED = 100
+_DEFAULT_DAYS = 7
+#: Figures that the form selects by default.
+_DEFAULT_FIGURES = (
     *("chart:Loss", "chart:Test loss", "chart:Accuracy (%)", "chart:Test accuracy (%)"),
     *("table:summary", "table:results"),
 )
@@ -60,18 +60,18 @@ def report_list(request: HttpRequest) -> HttpResponse:
 
 @require_http_methods(["GET", "HEAD", "POST"])
 def report_add(request: HttpRequest) -> HttpResponse:
-    """Add figures of `?jobs=1,2` to a report or a new one; without trainings make an empty one."""
+    """Add figures of the trainings `?jobs=1,2` to a report or a new one. Without trainings, make an empty report."""
     user, asked = login_user(request), request.GET.get("jobs", "")
     try:
         jobs = jobs_of(user, asked) if asked else []
     except NotFound as error:
         raise Http404 from error
-    choices = choices_of(jobs) if jobs else []
+    choices = figure_choices(jobs) if jobs else []
     form = AddForm(
-        list(own_reports(user)[:_MOST_OFFERED]),
+        list(own_reports(user)[:_MAX_OFFERED]),
         choices,
         request.POST or None,
-        figures=[one.key for one in choices if one.key in _USUAL],
+        figures=[one.key for one in choices if one.key in _DEFAULT_FIGURES],
         title=" and ".join(job.name for job in jobs[:2])[: actions.MAX_TITLE],
     )
 
@@ -87,7 +87,7 @@ def report_add(request: HttpRequest) -> HttpResponse:
 
     if made := carried_out(request, form, add):
         report, first = made
-        say(request, f"It is in the report “{report.title}”, as it is now." if jobs else "The report is made.")
+        say(request, f"Added to the report “{report.title}”." if jobs else "The report was created.")
         return redirect(_edit_address(report, first))
     context = {
         "section": "reports",
@@ -105,7 +105,7 @@ def report_detail(request: HttpRequest, report_id: int) -> HttpResponse:
 
 @require_http_methods(["GET", "HEAD", "POST"])
 def report_edit(request: HttpRequest, report_id: int) -> HttpResponse:
-    """Show the report with what changes it; by POST give it another title. `?below=12`: a text goes below that."""
+    """Show the report with its forms; POST changes the title. `?below=12`: place the new text below that block."""
     report = _report(request, report_id)
     form = TitleForm(request.POST or None, initial={"title": report.title})
 
@@ -113,14 +113,14 @@ def report_edit(request: HttpRequest, report_id: int) -> HttpResponse:
         return actions.rename_report(login_user(request), report.pk, form.cleaned_data["title"])
 
     if carried_out(request, form, rename):
-        say(request, "The title is changed.")
+        say(request, "The title was changed.")
         return redirect(_edit_address(report))
     return _edit(request, report, title_form=form)
 
 
 @require_POST
 def report_text_add(request: HttpRequest, report_id: int) -> HttpResponse:
-    """Add `text`, below the block `below` or at the end."""
+    """Add `text` below the block `below`, or at the end."""
     report, form = _report(request, report_id), TextForm(request.POST)
     below = whole(request.POST.get("below", ""))
 
@@ -135,7 +135,7 @@ def report_text_add(request: HttpRequest, report_id: int) -> HttpResponse:
 
 @require_POST
 def report_block_text(request: HttpRequest, report_id: int, block_id: int) -> HttpResponse:
-    """Change a text; `after` is how many edits its writer has seen."""
+    """Change a text; `after` is the number of edits when the form was loaded."""
     report, form = _report(request, report_id), TextForm(request.POST)
     after = whole(request.POST.get("after", ""))
 
@@ -149,7 +149,7 @@ def report_block_text(request: HttpRequest, report_id: int, block_id: int) -> Ht
 
 @require_POST
 def report_block_move(request: HttpRequest, report_id: int, block_id: int) -> HttpResponse:
-    """Put a block at `place`, from 0 at the top on."""
+    """Move a block to `place`, counted from 0 at the top."""
     place = whole(request.POST.get("place", ""), most=10**6) or 0
 
     def move() -> None:
@@ -163,7 +163,7 @@ def report_block_remove(request: HttpRequest, report_id: int, block_id: int) -> 
     def remove() -> None:
         actions.remove_block(login_user(request), report_id, block_id)
 
-    return _after(request, report_id, remove, "The block is removed.")
+    return _after(request, report_id, remove, "The block was removed.")
 
 
 @require_POST
@@ -174,13 +174,13 @@ def report_readers(request: HttpRequest, report_id: int) -> HttpResponse:
     except UserError as error:
         messages.error(request, error.message)
     else:
-        say(request, "It is saved who may read the report.")
+        say(request, "The readers of the report were changed.")
     return redirect(f"{reverse('reports:detail', args=[report.pk])}#sharing")
 
 
 @require_POST
 def report_share(request: HttpRequest, report_id: int) -> HttpResponse:
-    """Make a public link, and show it in this answer: behind a redirect it would have to lie somewhere in between."""
+    """Make a public link, and show it in this response: a redirect would require storing its secret."""
     report, form = _report(request, report_id), ShareForm(request.POST)
 
     def share() -> links.NewLink:
@@ -201,7 +201,7 @@ def report_link_withdraw(request: HttpRequest, report_id: int, link_id: int) -> 
         links.withdraw(login_user(request), report.pk, link_id)
     except NotFound as error:
         raise Http404 from error
-    say(request, "The link is withdrawn: it opens nothing any more.")
+    say(request, "The link was withdrawn and no longer opens the report.")
     return redirect(f"{reverse('reports:detail', args=[report.pk])}#sharing")
 
 
@@ -209,7 +209,7 @@ def report_link_withdraw(request: HttpRequest, report_id: int, link_id: int) -> 
 def report_delete(request: HttpRequest, report_id: int) -> HttpResponse:
     report = _report(request, report_id)
     actions.delete_report(login_user(request), report.pk)
-    say(request, f"The report “{report.title}” is deleted, with its links.")
+    say(request, f"The report “{report.title}” was deleted with its links.")
     return redirect("reports:list")
 
 
@@ -223,16 +223,16 @@ def _edit_address(report: Report, block_id: int | None = None) -> str:
 
 
 def _after(
-    request: HttpRequest, report_id: int, action: Callable[[], object], said: str, block_id: int | None = None
+    request: HttpRequest, report_id: int, action: Callable[[], object], success: str, block_id: int | None = None
 ) -> HttpResponse:
-    """Do it, say so, and show the page that changes the report, at the block."""
+    """Run the action, report its success, and redirect to the block on the edit page."""
     report = _report(request, report_id)
     try:
         action()
     except NotFound as error:
         raise Http404 from error
-    if said:
-        say(request, said)
+    if success:
+        say(request, success)
     return redirect(_edit_address(report, block_id))
 
 
@@ -244,7 +244,7 @@ def _detail(
     request: HttpRequest, report: Report, *, share_form: Form | None = None, made: links.NewLink | None = None
 ) -> HttpResponse:
     blocks, may = list(report.blocks.order_by("place")), _may_edit(request, report)
-    shown = shown_blocks(blocks, request.user)
+    shown = block_views(blocks, request.user)
     context: dict[str, Any] = {
         "section": "reports",
         "crumbs": [_CRUMB, (report.title, None)],
@@ -254,19 +254,19 @@ def _detail(
         "readers": Readers.choices,
     }
     if may:
-        named = named_of(report, blocks) if links.most_days() else []
+        mentions = mentions_of(report, blocks) if links.max_days() else []
         still_open = set(open_links(timezone.now()).filter(report=report))
         context |= {
             "address": request.build_absolute_uri(reverse("reports:detail", args=[report.pk])),
             "links": [(link, ends_at(link), link in still_open) for link in report.links.all()],
-            "most_days": links.most_days(),
-            "named": sentence_of(named),
-            "share_form": share_form or ShareForm(initial={"days": min(_USUAL_DAYS, links.most_days())}),
+            "max_days": links.max_days(),
+            "mentions": mentions_text(mentions),
+            "share_form": share_form or ShareForm(initial={"days": min(_DEFAULT_DAYS, links.max_days())}),
             "made": made,
             "made_address": request.build_absolute_uri(made.path) if made else "",
         }
-    refused = share_form is not None and share_form.errors
-    return render(request, "reports/detail.html", context, status=400 if refused else 200)
+    is_invalid = share_form is not None and share_form.errors
+    return render(request, "reports/detail.html", context, status=400 if is_invalid else 200)
 
 
 def _figures(shown: list[Any]) -> dict[str, Any]:
@@ -286,7 +286,7 @@ def _edit(
 ) -> HttpResponse:
     if not may_edit(request.user, report):
         raise Http404
-    shown = shown_blocks(list(report.blocks.order_by("place")), request.user)
+    shown = block_views(list(report.blocks.order_by("place")), request.user)
     below = below if below is not None else whole(request.GET.get("below", ""))
     context = {
         "section": "reports",
@@ -301,5 +301,5 @@ def _edit(
         "edited": block,
     }
     forms = (title_form, text_form, block_form)
-    is_refused = any(form is not None and form.errors for form in forms)
-    return render(request, "reports/edit.html", context, status=400 if is_refused else 200)
+    is_invalid = any(form is not None and form.errors for form in forms)
+    return render(request, "reports/edit.html", context, status=400 if is_invalid else 200)

@@ -28,7 +28,7 @@ def test_from_a_training_to_a_link_and_its_end(
 
     page.get_by_role("link", name="Done").click()
     wait_for_charts(page)
-    page.get_by_label("Ends after").fill("3")
+    page.get_by_label("Expires after").fill("3")
     page.get_by_role("button", name="Make public link").click()
     link = page.get_by_label("Public link").input_value()
 

@@ -1,4 +1,4 @@
-"""Reports by the actions: frozen for good, in the order that their owner says, within limits."""
+"""Actions on reports: freezing figures, ordering blocks, and limits."""
 
 from collections.abc import Callable
 
@@ -10,7 +10,7 @@ from core.errors import Conflict, NotAllowed, NotFound, UserError
 from core.models import AuditEntry
 from jobs.models import Job, MetricPoint, Note
 from reports import actions
-from reports.figures import choices_of, freeze, jobs_of
+from reports.figures import figure_choices, freeze, jobs_of
 from reports.models import Report, ReportBlock
 from reports.queries import reports
 from tests.factories import InstanceGroupFactory, JobFactory, UserFactory, set_job
@@ -22,9 +22,9 @@ def report(scene: Scene) -> Report:
     return actions.make_report(scene.alice, "  Two   rates ")
 
 
-def test_what_is_frozen_stays_when_the_training_is_gone(scene: Scene, report: Report) -> None:
+def test_frozen_figures_outlast_their_training(scene: Scene, report: Report) -> None:
     jobs = [scene.first, scene.second]
-    keys = [choice.key for choice in choices_of(jobs)]
+    keys = [choice.key for choice in figure_choices(jobs)]
     assert {"chart:Loss", "chart:GPUs", "table:summary", f"note:{scene.first.pk}"} <= set(keys)
     made = actions.add_figures(scene.alice, report.pk, jobs, keys)
     before = list(ReportBlock.objects.filter(report=report).values())
@@ -50,20 +50,20 @@ def test_the_numbers_are_those_of_the_training(scene: Scene, report: Report) -> 
     assert [point[2] for point in gpus.data["lines"][0]["points"]] == [4, 0]
     rows = {name: values for name, values, _ in summary.data["rows"]}
     assert rows["GPU-hours of training"] == ["0.80"]  # 4 of them for 12 minutes
-    assert (rows["Time taken"], rows["Most GPUs at once"]) == (["12 min 0 s"], ["4"])
+    assert (rows["Time taken"], rows["Maximum GPUs"]) == (["12 min 0 s"], ["4"])
 
 
-def test_only_what_one_may_see_and_what_there_is(scene: Scene) -> None:
+def test_figures_must_exist_and_belong_to_visible_trainings(scene: Scene) -> None:
     with pytest.raises(NotFound):
         jobs_of(User.objects.get(username="bob"), str(scene.first.pk))
     for text in ("", "x", ",".join(map(str, range(1, 10)))):
         with pytest.raises(UserError, match="1 to 8 trainings"):
             jobs_of(scene.alice, text)
-    for keys, sentence in [([], "at least one"), (["chart:Nonsense"], "There is no 'chart:Nonsense' here")]:
+    for keys, sentence in [([], "at least one"), (["chart:Nonsense"], "There is no figure 'chart:Nonsense' here")]:
         with pytest.raises(UserError, match=sentence):
             freeze([scene.first], keys)
     waiting = JobFactory(owner=scene.alice, started_at=scene.done.started_at)
-    with pytest.raises(UserError, match="GPUs has no value yet"):
+    with pytest.raises(UserError, match="GPUs has no values yet"):
         freeze([waiting], ["chart:GPUs"])
 
 
@@ -81,10 +81,10 @@ def test_order_texts_and_removal(scene: Scene, report: Report) -> None:
     assert list(report.blocks.order_by("place").values_list("place", "text")) == [(0, "c"), (1, "a")]
     changed = actions.change_text(scene.alice, report.pk, a.pk, "A", after=0)
     assert (changed.text, changed.edits) == ("A", 1)
-    with pytest.raises(Conflict, match="changed meanwhile"):
+    with pytest.raises(Conflict, match="Somebody else has changed"):
         actions.change_text(scene.alice, report.pk, a.pk, "B", after=0)
     [table] = actions.add_figures(scene.alice, report.pk, [scene.done], ["table:results"])
-    with pytest.raises(Conflict, match="as it was when it was added"):
+    with pytest.raises(Conflict, match="Frozen blocks cannot be edited"):
         actions.change_text(scene.alice, report.pk, table.pk, "B")
 
 
@@ -98,11 +98,11 @@ def test_order_texts_and_removal(scene: Scene, report: Report) -> None:
         (lambda user, pk: actions.rename_report(user, pk, " "), "a title"),
         (lambda user, pk: actions.rename_report(user, pk, "x" * 201), "at most 200"),
         (lambda user, pk: actions.rename_report(user, pk, "a\0"), "cannot be stored"),
-        (lambda user, pk: actions.set_readers(user, pk, "world"), "no such choice"),
+        (lambda user, pk: actions.set_readers(user, pk, "world"), "Choose one of everybody"),
         (lambda user, pk: actions.delete_report(user, 999), "no report 999"),
     ],
 )
-def test_what_does_not_fit_is_told(
+def test_invalid_changes_are_refused(
     scene: Scene, report: Report, action: Callable[[User, int], object], sentence: str
 ) -> None:
     with pytest.raises(UserError, match=sentence):
@@ -113,15 +113,15 @@ def test_limits(scene: Scene, report: Report, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(actions, "MAX_BLOCKS", 2)
     for text in "ab":
         actions.add_text(scene.alice, report.pk, text)
-    with pytest.raises(Conflict, match="has 2 blocks, and may have 2"):
+    with pytest.raises(Conflict, match="has 2 blocks of at most 2"):
         actions.add_text(scene.alice, report.pk, "c")
     monkeypatch.setattr(actions, "MAX_BLOCKS", 9)
     monkeypatch.setattr(actions, "MAX_BLOCK_BYTES", 100)
-    with pytest.raises(Conflict, match="a block may have 100"):
+    with pytest.raises(Conflict, match="can have 100 B at most"):
         actions.add_figures(scene.alice, report.pk, [scene.done], ["chart:Loss"])
     monkeypatch.setattr(actions, "MAX_BLOCK_BYTES", 10**6)
     monkeypatch.setattr(actions, "_MAX_BYTES", 100)
-    with pytest.raises(Conflict, match="larger than 4 MiB"):
+    with pytest.raises(Conflict, match="exceed 4 MiB"):
         actions.add_figures(scene.alice, report.pk, [scene.done], ["chart:Loss"])
     monkeypatch.setattr(actions, "MAX_REPORTS", Report.objects.filter(owner=scene.alice).count())
     with pytest.raises(Conflict, match="delete one"):
@@ -138,13 +138,13 @@ def test_limits(scene: Scene, report: Report, monkeypatch: pytest.MonkeyPatch) -
         {"kind": "text", "size_bytes": 1},
     ],
 )
-def test_the_database_refuses_what_must_not_be(scene: Scene, values: dict[str, object]) -> None:
+def test_the_database_refuses_invalid_blocks(scene: Scene, values: dict[str, object]) -> None:
     row = {"report": scene.report, "place": 50, "kind": "text", "added_at": scene.report.created_at, **values}
     with pytest.raises(IntegrityError), transaction.atomic():
         ReportBlock.objects.create(**row)
 
 
-def test_who_may_read_and_change(scene: Scene, report: Report, carol: User) -> None:
+def test_permissions(scene: Scene, report: Report, carol: User) -> None:
     bob = User.objects.get(username="bob")
     group = InstanceGroupFactory()
     group.members.add(scene.alice)
@@ -159,11 +159,11 @@ def test_who_may_read_and_change(scene: Scene, report: Report, carol: User) -> N
     assert sees()
     actions.set_readers(scene.alice, report.pk, "everybody")
     assert reports(UserFactory()).filter(pk=report.pk).exists()
-    with pytest.raises(NotAllowed, match="somebody else's"):
+    with pytest.raises(NotAllowed, match="belongs to somebody else"):
         actions.add_text(bob, report.pk, "mine")
 
     actions.rename_report(carol, report.pk, "Reviewed")
-    with pytest.raises(NotAllowed, match="Only its owner"):
+    with pytest.raises(NotAllowed, match="Only the owner"):
         actions.add_figures(carol, report.pk, [scene.first], ["table:results"])
     actions.delete_report(carol, report.pk)
     assert list(AuditEntry.objects.order_by("pk").values_list("actor", "verb", "after")) == [

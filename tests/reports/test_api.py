@@ -1,4 +1,4 @@
-"""Reports by REST."""
+"""The REST API of reports."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ def _api(name: str) -> APIClient:
     return api
 
 
-def test_a_report_from_nothing_to_a_link(scene: Scene, settings: Any) -> None:
+def test_a_report_from_creation_to_a_public_link(scene: Scene, settings: Any) -> None:
     settings.TIDEPOOL_PUBLIC_REPORT_DAYS = 7
     api = _api("alice")
     made = api.post(LIST, {"title": "Rates"}, format="json")
@@ -57,7 +57,7 @@ def test_a_report_from_nothing_to_a_link(scene: Scene, settings: Any) -> None:
     assert api.get(address).status_code == 404
 
 
-def test_refusals_say_where(scene: Scene) -> None:
+def test_errors_name_their_field(scene: Scene) -> None:
     api = _api("alice")
     address = f"{LIST}{scene.report.pk}/"
     for sent, field in [

@@ -1,4 +1,4 @@
-"""Frozen blocks: the data that they keep, and the paths and hosts that are removed."""
+"""Frozen blocks: their data, and the paths and hosts that are removed."""
 
 import pytest
 from hypothesis import given
@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from insights.comparison import Compared, Line, Point, Quantity
 from reports.frozen import frozen_chart, frozen_table, gpu_hours, paths_in, thawed_chart, thawed_table
-from reports.names import Named, named_in, sentence_of
+from reports.mentions import Mention, mentions_in, mentions_text
 
 values = st.one_of(st.none(), st.floats(allow_nan=False, allow_infinity=False))
 points = st.builds(
@@ -20,13 +20,13 @@ lines = st.builds(
 @given(
     st.builds(Quantity, st.text(max_size=9), st.lists(lines, max_size=3), st.lists(st.text(max_size=5)), st.booleans())
 )
-def test_a_chart_comes_back_as_it_was(quantity: Quantity) -> None:
+def test_a_chart_survives_freezing_and_thawing(quantity: Quantity) -> None:
     assert frozen_chart(thawed_chart(frozen_chart(quantity))) == frozen_chart(quantity)
     thawed = thawed_chart(frozen_chart(quantity))
     assert [line.points for line in thawed.lines] == [list(line.points) for line in quantity.lines]
 
 
-def test_what_differs_comes_first_and_is_marked_though_it_is_left_out() -> None:
+def test_differing_rows_come_first_and_stay_marked_when_left_out() -> None:
     table = frozen_table([Compared("epochs", ["3", "3"]), Compared("data", ["/a/b", "/a/c"])], [])
     assert [(row.name, row.values, row.differs) for row in thawed_table(table)] == [
         ("data", ["(left out: a path)", "(left out: a path)"], True),
@@ -86,24 +86,24 @@ def test_gpu_hours_are_those_of_training() -> None:
     assert gpu_hours(Line(1, "a"), 7200.0) == 0
 
 
-def test_what_texts_name() -> None:
+def test_mentions_in_texts() -> None:
     texts = ["Bob's run on gpu-1_0, see [it](/jobs/12/).", "adam, ada-net and ADA.", "bobby"]
-    named = named_in(texts, {"bob", "ada", "o.k"}, {"gpu-1"})
-    assert named == [
-        Named("user", "Bob"),
-        Named("user", "ada"),
-        Named("user", "ADA"),
-        Named("host", "gpu-1"),
-        Named("path", "/jobs/12/"),
+    mentions = mentions_in(texts, {"bob", "ada", "o.k"}, {"gpu-1"})
+    assert mentions == [
+        Mention("user", "Bob"),
+        Mention("user", "ada"),
+        Mention("user", "ADA"),
+        Mention("host", "gpu-1"),
+        Mention("path", "/jobs/12/"),
     ]
-    relative = named_in(["either/or, data/a/b and val/loss/mean"], set(), set(), {"val/loss/mean"})
-    assert relative == [Named("path", "data/a/b")]
-    assert sentence_of(named[:2]) == "user Bob, user ada"
-    assert sentence_of([Named("user", str(number)) for number in range(12)]).endswith("user 9 and 2 more")
+    relative = mentions_in(["either/or, data/a/b and val/loss/mean"], set(), set(), {"val/loss/mean"})
+    assert relative == [Mention("path", "data/a/b")]
+    assert mentions_text(mentions[:2]) == "user Bob, user ada"
+    assert mentions_text([Mention("user", str(number)) for number in range(12)]).endswith("user 9 and 2 more")
 
 
 @given(st.text())
-def test_no_text_is_too_strange(text: str) -> None:
+def test_any_text_is_searched(text: str) -> None:
     assert paths_in(text) is not None
     frozen_table([Compared(text, [text])], {"host"})
-    named_in([text], {"bob"}, {"host"})
+    mentions_in([text], {"bob"}, {"host"})

@@ -1,4 +1,4 @@
-"""Public links: not without an administrator's word, for some days, counted, withdrawn at once; and what they show."""
+"""Public links: allowed by the site, for some days, counted, withdrawn at once; and the page that they open."""
 
 import re
 from datetime import timedelta
@@ -15,7 +15,7 @@ from core.errors import Conflict, NotAllowed, UserError
 from core.models import AuditEntry
 from jobs.models import AllocationPoint, Job, JobEvent
 from reports import actions, links
-from reports.figures import choices_of, freeze
+from reports.figures import figure_choices, freeze
 from reports.models import Report, ReportBlock, ShareLink
 from tests.factories import HostFactory, JobFactory, UserFactory, set_job
 from tests.scene import Scene
@@ -36,8 +36,8 @@ def report(scene: Scene) -> Report:
     return report
 
 
-def test_none_without_an_administrators_word(scene: Scene, report: Report) -> None:
-    with pytest.raises(NotAllowed, match="An administrator can allow it"):
+def test_links_require_a_setting_of_the_site(scene: Scene, report: Report) -> None:
+    with pytest.raises(NotAllowed, match="An administrator can allow them"):
         links.share(scene.alice, report.pk, 7)
 
 
@@ -81,13 +81,13 @@ def test_read_by_anybody_counted_and_withdrawn_at_once(scene: Scene, report: Rep
     assert secret not in str(AuditEntry.objects.values())
 
 
-def test_the_same_for_who_is_logged_in(scene: Scene, report: Report, allowed: Any, alices: Client) -> None:
+def test_the_page_is_the_same_for_logged_in_users(scene: Scene, report: Report, allowed: Any, alices: Client) -> None:
     path = links.share(scene.alice, report.pk, 7).path
     assert alices.get(path).content == Client().get(path).content
 
 
 @pytest.mark.parametrize("end", ["time", "setting", "days", "account", "report"])
-def test_ends(scene: Scene, report: Report, allowed: Any, end: str) -> None:
+def test_a_link_ends(scene: Scene, report: Report, allowed: Any, end: str) -> None:
     made = links.share(scene.alice, report.pk, 30)
     made_at = timezone.now() - timedelta(days=10)
     ShareLink.objects.update(created_at=made_at, expires_at=made_at + timedelta(days=30))
@@ -112,15 +112,15 @@ def test_guesses_are_throttled(scene: Scene, report: Report, allowed: Any) -> No
     assert Client(REMOTE_ADDR="192.0.2.7").get(path).status_code == 200
 
 
-def test_it_says_what_the_report_names(scene: Scene, report: Report, allowed: Any) -> None:
+def test_the_error_lists_the_names_in_the_report(scene: Scene, report: Report, allowed: Any) -> None:
     actions.add_text(scene.alice, report.pk, "Bob saw it on gpu-host-1, in /data/x.")
-    with pytest.raises(Conflict, match="It names user Bob, host gpu-host-1, path /data/x") as refused:
+    with pytest.raises(Conflict, match="The report names user Bob, host gpu-host-1, path /data/x") as refused:
         links.share(scene.alice, report.pk, 7)
     assert list(refused.value.fields) == ["confirmed"]
     assert links.share(scene.alice, report.pk, 7, confirmed=True).path
 
 
-def test_no_more_links_than_may_be(scene: Scene, report: Report, allowed: Any) -> None:
+def test_the_number_of_links_is_limited(scene: Scene, report: Report, allowed: Any) -> None:
     made = [links.share(scene.alice, report.pk, 1) for _ in range(links.MAX_LINKS)]
     with pytest.raises(Conflict, match="20 links"):
         links.share(scene.alice, report.pk, 1)
@@ -129,7 +129,7 @@ def test_no_more_links_than_may_be(scene: Scene, report: Report, allowed: Any) -
     links.share(scene.alice, report.pk, 1)
 
 
-def test_texts_lead_to_no_page_of_the_site(scene: Scene, report: Report, allowed: Any) -> None:
+def test_texts_have_no_links_to_the_site(scene: Scene, report: Report, allowed: Any) -> None:
     own = "[a](/jobs/1/) [b](http://testserver/jobs/1/) [d](jobs/1/) [e](//testserver/x)"
     actions.add_text(scene.alice, report.pk, f"{own} [c](https://example.org/) [f](mailto:a@b.org)")
     content = Client().get(links.share(scene.alice, report.pk, 7, confirmed=True).path).content.decode()
@@ -184,7 +184,7 @@ def test_a_shared_page_names_no_other_job_user_host_or_path(
     error = {"kind": "OSError", "message": f"{PATHS[0]} on {HOSTS[0]}", "traceback": PATHS[1]}
     set_job(scene.first, error=error)
     scene.first.refresh_from_db()
-    keys = [choice.key for choice in choices_of(jobs) if not choice.key.startswith("note:")]
+    keys = [choice.key for choice in figure_choices(jobs) if not choice.key.startswith("note:")]
 
     actions.add_figures(scene.alice, report.pk, jobs, keys)
     path = links.share(scene.alice, report.pk, 7).path  # unconfirmed: it names nothing

@@ -1,4 +1,4 @@
-"""The pages of reports, by forms alone."""
+"""The pages and forms of reports."""
 
 import re
 from typing import Any
@@ -13,7 +13,7 @@ from tests.html import html_of
 from tests.scene import Scene
 
 
-def test_from_a_training_into_a_new_report_and_into_one_that_is_there(scene: Scene, alices: Client) -> None:
+def test_a_training_is_added_to_a_new_and_to_an_existing_report(scene: Scene, alices: Client) -> None:
     address = f"/reports/add/?jobs={scene.first.pk}"
     assert f'href="{address}"' in html_of(alices.get(f"/jobs/{scene.first.pk}/"))
     form = html_of(alices.get(address))
@@ -35,7 +35,7 @@ def test_from_a_training_into_a_new_report_and_into_one_that_is_there(scene: Sce
     assert f'<a href="/jobs/{scene.second.pk}/">T2 digits-cnn</a>' in page
 
 
-def test_a_failed_form_keeps_what_was_typed(scene: Scene, alices: Client) -> None:
+def test_a_failed_form_keeps_its_input(scene: Scene, alices: Client) -> None:
     address = f"/reports/add/?jobs={scene.first.pk}"
     failed = alices.post(address, {"report": "new", "title": " ", "figures": ["chart:Loss"], "text": "Typed."})
     content = html_of(failed)
@@ -81,7 +81,7 @@ def test_order_texts_readers_and_end(scene: Scene, alices: Client) -> None:
     assert not ReportBlock.objects.exists()
 
 
-def test_who_reads_sees_no_training_and_changes_nothing(scene: Scene, bobs: Client) -> None:
+def test_readers_see_no_training_and_change_nothing(scene: Scene, bobs: Client) -> None:
     edit = f"/reports/{scene.report.pk}/"
     assert bobs.get(edit).status_code == 404
     actions.set_readers(scene.alice, scene.report.pk, "everybody")
@@ -101,11 +101,11 @@ def test_a_public_link_is_shown_once(scene: Scene, alices: Client, settings: Any
     address = f"/reports/{scene.report.pk}/"
     assert "TIDEPOOL_PUBLIC_REPORT_DAYS" in html_of(alices.get(address))
     refused = alices.post(f"{address}links/", {"days": 7})
-    assert (refused.status_code, "shares no reports" in html_of(refused)) == (400, True)
+    assert (refused.status_code, "does not allow public links" in html_of(refused)) == (400, True)
     settings.TIDEPOOL_PUBLIC_REPORT_DAYS = 14
-    asked = alices.post(f"{address}links/", {"days": 7})
-    assert asked.status_code == 400
-    assert "It names path /jobs/1/" in html_of(asked)
+    unconfirmed = alices.post(f"{address}links/", {"days": 7})
+    assert unconfirmed.status_code == 400
+    assert "The report names path /jobs/1/" in html_of(unconfirmed)
     made = alices.post(f"{address}links/", {"days": 7, "confirmed": "on"})
     assert (made.status_code, made.headers["Cache-Control"]) == (200, "no-store")
     [path] = set(re.findall(r"/shared/[\w-]{43}/", html_of(made)))
@@ -122,11 +122,11 @@ def test_a_public_link_is_shown_once(scene: Scene, alices: Client, settings: Any
 @pytest.mark.parametrize(
     "address", ["/reports/add/?jobs=x", "/reports/add/?jobs=1,2,3,4,5,6,7,8,9", "/reports/?after=nonsense"]
 )
-def test_addresses_that_do_not_fit(scene: Scene, alices: Client, address: str) -> None:
+def test_invalid_addresses(scene: Scene, alices: Client, address: str) -> None:
     assert alices.get(address).status_code == 400
 
 
-def test_pages_ask_the_same_however_much_there_is(
+def test_the_number_of_queries_does_not_depend_on_the_data(
     scene: Scene, alices: Client, django_assert_max_num_queries: Any
 ) -> None:
     for number in range(5):
@@ -139,7 +139,7 @@ def test_pages_ask_the_same_however_much_there_is(
         alices.get(f"/reports/{scene.report.pk}/")
 
 
-def test_hostile_words_stay_words(scene: Scene, alices: Client) -> None:
+def test_hostile_input_is_escaped(scene: Scene, alices: Client) -> None:
     report = actions.make_report(scene.alice, "</title><script>alert(1)</script>")
     actions.add_text(scene.alice, report.pk, "<script>alert(2)</script> [x](javascript:alert(3))")
     User.objects.filter(pk=scene.alice.pk).update(username="<b>alice</b>")

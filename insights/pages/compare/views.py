@@ -49,7 +49,7 @@ def job_compare(request: HttpRequest) -> HttpResponse:
         "jobs": jobs,
         "live": compared_live(jobs, seqs),
         "figures": comparison_figures(quantities_of(jobs)),
-        "columns": ("Training", "Step", "Seconds since its start", "Value"),
+        "columns": ("Training", "Step", "Seconds since start", "Value"),
         "chart_epochs": any(job.run.epoch for job in jobs),
         "chart_samples": any(job.samples_per_step for job in jobs),
         "tables": _tables(jobs),

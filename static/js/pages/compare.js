@@ -18,7 +18,7 @@ const SOON_MS = 1_000;
 const ROUNDED = 0.06;
 const RAW_OPACITY = 0.2;
 const COLUMNS_KEY = "tidepool-compare-columns";
-const TITLES = { step: "Step", time: "Minutes since its start", epoch: "Epochs done", samples: "Samples" };
+const TITLES = { step: "Step", time: "Minutes since start", epoch: "Epochs done", samples: "Samples" };
 const READOUTS = { step: "Step %{x}", time: "%{x:.1f} min", epoch: "%{x:.2f} epochs", samples: "%{x:,} samples" };
 const BY_FINGER = matchMedia("(pointer: coarse)");
 

@@ -1,4 +1,4 @@
-// Charts of a report: frozen points, drawn as the comparison of trainings draws them. Nothing here is live.
+// Charts of a report: frozen points, drawn as on the comparison of trainings, without live updates.
 
 import { Choices } from "../choices.js";
 import { Figure, readJson, seenOn, themeColour } from "../figure.js";
@@ -6,7 +6,7 @@ import { asLine, constantRange, epochsOf, notOnLogAxis, smoothed } from "../line
 
 const MINUTE = 60;
 const RAW_OPACITY = 0.2;
-const TITLES = { step: "Step", time: "Minutes since its start", epoch: "Epochs done" };
+const TITLES = { step: "Step", time: "Minutes since start", epoch: "Epochs done" };
 const READOUTS = { step: "Step %{x}", time: "%{x:.1f} min", epoch: "%{x:.2f} epochs" };
 const BY_FINGER = matchMedia("(pointer: coarse)");
 
@@ -33,7 +33,7 @@ class Frozen extends Figure {
     return [...this.epochs.values()].some(Boolean);
   }
 
-  //: An axis that this chart does not have is steps here: what trains without epochs has GPUs over steps all the same.
+  //: Falls back to steps when the chart does not have the chosen axis: a training without epochs still has steps.
   axis() {
     return choices.axis === "epoch" && !this.hasEpochs() ? "step" : choices.axis in TITLES ? choices.axis : "step";
   }
@@ -71,7 +71,7 @@ class Frozen extends Figure {
     const axis = this.axis();
     layout.dragmode = BY_FINGER.matches ? false : choices.drag;
     layout.uirevision = "kept";
-    //: Plotly follows a width a moment later, and paper does not wait.
+    //: Plotly adapts to a new width with a delay, which is too late for printing.
     if (isPrinting()) layout.width = this.canvas.clientWidth;
     Object.assign(layout.xaxis, { title: { text: TITLES[axis] }, fixedrange: BY_FINGER.matches, uirevision: axis });
     layout.xaxis.unifiedhovertitle = { text: READOUTS[axis] };
@@ -83,7 +83,7 @@ class Frozen extends Figure {
     this.panel.querySelector(".chart-note").textContent = this.isLog ? notOnLogAxis(this.lines) : "";
   }
 
-  //: Not moments but places: charts of one report need not share an axis.
+  //: No shared cursor: charts of one report may have different axes.
   toMoment() {
     return null;
   }
@@ -120,7 +120,7 @@ function isPrinting() {
   return document.documentElement.classList.contains("is-printing");
 }
 
-//: Paper is light and narrow: the charts are drawn for it, and then as they were.
+//: Draws the charts in the light theme for printing, and restores the theme afterwards.
 function startPrinting() {
   const root = document.documentElement;
   let before = "";
