@@ -289,16 +289,16 @@ def stop_words(group: InstanceGroup, *, resumable: bool = False) -> str:
     """Describe what a stop of a fixed-size or single-process training loses, before it is ever stopped."""
     stoppable = group.preemption and group.policy == InstanceGroup.Policy.PRIORITY
     grace = f"{group.reclaim_grace_seconds} s"
-    keeps = "A training of higher priority may stop it" if stoppable else "What it has it keeps"
+    keeps = "A training of higher priority may stop it" if stoppable else "It keeps its GPUs until it ends"
     if resumable:
         return (
-            f"{keeps}; it cannot give back some of its GPUs. Its script can be resumed: stopped or held back, it gets "
-            f"SIGTERM and {grace} to save, and finds its CHECKPOINT_DIR later as it is then."
+            f"{keeps}: it cannot give back some of its GPUs. Its script can resume: when it is stopped or held back, "
+            f"the script gets SIGTERM and {grace} to save, and later finds its CHECKPOINT_DIR as it left it."
         )
     return (
-        f"{keeps}; it cannot give back some of its GPUs. Stopped or held back, its script gets SIGTERM and {grace}: "
-        "if it then exits with 0 and has saved in CHECKPOINT_DIR, it finds that later, to continue from. If not, or if "
-        "a machine fails, it starts again from nothing but what it left in its working folder."
+        f"{keeps}: it cannot give back some of its GPUs. When it is stopped or held back, its script gets SIGTERM and "
+        f"{grace}. If the script then exits with 0 and has saved in CHECKPOINT_DIR, it continues from there later. "
+        "Otherwise, or if a machine fails, it starts again from nothing but the files in its working folder."
     )
 
 
