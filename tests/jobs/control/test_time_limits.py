@@ -59,7 +59,7 @@ def test_its_owner_is_told_once_before(job: Job, alice_client: Client) -> None:
     assert (told(job), fresh(job).state) == (["limit_near"], JobState.RUNNING)
     shown = html_of(alice_client.get(page))
     assert " hidden>" not in shown
-    assert f"{LIMIT} s: it stops" in shown
+    assert f"time limit of {LIMIT} s (" in shown
 
 
 def test_it_stops_with_a_checkpoint_and_goes_on_for_as_long_again(
