@@ -1,4 +1,4 @@
-"""The time machine: a window of the cluster's past, played again under other rules.
+"""Replays of a window of the cluster's past under other rules ("What if").
 
-Rows, process, pages and API; the simulation itself is in `scheduling.replay`. Only `webapp` and tests call it.
+Models, background worker, pages and API; the simulation is in `scheduling.replay`. Only `webapp` and tests use it.
 """

@@ -1,4 +1,4 @@
-"""Ask for a replay of the past under other rules, and remove one."""
+"""Requesting and removing replays."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -17,40 +17,40 @@ from jobs.models import InstanceGroup
 from replay.models import Replay
 from replay.queries import find_replay, jobs_between
 
-__all__ = ["MOST_DAYS", "RULES", "ReplaySpec", "ask_for_replay", "remove_replay"]
+__all__ = ["MAX_DAYS", "RULES", "ReplaySpec", "ask_for_replay", "remove_replay"]
 
-#: Rules of a group that may be otherwise.
+#: Rules of a group that a replay can change.
 RULES: Final = ("policy", "aim", "preemption", "quota", "weight", "borrows", "lends", "minimum_run_seconds")
-MOST_DAYS: Final = 35
-_MOST_JOBS, _MOST_GPUS, _MOST_SECONDS = 50_000, 10_000, 3600
-_MOST_WAITING = 5
+MAX_DAYS: Final = 35
+_MAX_JOBS, _MAX_GPUS, _MAX_SECONDS = 50_000, 10_000, 3600
+_MAX_WAITING = 5
 
 
 @dataclass(frozen=True)
 class ReplaySpec:
     start: datetime
     end: datetime
-    #: Id or name of an instance group -> its rules, of `RULES`, that shall be otherwise.
+    #: Id or name of an instance group -> rule, from `RULES` -> its value in the replay.
     groups: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    #: GPUs that the pool shall have where it had its most; None: as it was.
+    #: Maximum size of the pool in GPUs; None: as recorded.
     gpus: int | None = None
-    #: What each change of a training's size shall cost; None: as it was.
+    #: Pause at each change of a training's size, in seconds; None: as recorded.
     restart_seconds: float | None = None
 
 
 def ask_for_replay(spec: ReplaySpec, actor: User) -> Replay:
-    """Put it into the queue. Raises UserError for everything that does not fit."""
+    """Queue a replay. Raises UserError with a message for each invalid field."""
     require_cluster_admin(actor)
     now, problems = timezone.now(), Problems()
     _check_window(problems, spec, now)
-    if spec.gpus is not None and not 1 <= spec.gpus <= _MOST_GPUS:
-        problems.add("gpus", f"Give a number of GPUs from 1 to {_MOST_GPUS:,}.")
-    if spec.restart_seconds is not None and not 0 <= spec.restart_seconds <= _MOST_SECONDS:
-        problems.add("restart_seconds", f"Give a time from 0 to {_MOST_SECONDS:,} s.")
+    if spec.gpus is not None and not 1 <= spec.gpus <= _MAX_GPUS:
+        problems.add("gpus", f"Give a number of GPUs from 1 to {_MAX_GPUS:,}.")
+    if spec.restart_seconds is not None and not 0 <= spec.restart_seconds <= _MAX_SECONDS:
+        problems.add("restart_seconds", f"Give a time from 0 to {_MAX_SECONDS:,} s.")
     groups = _checked_groups(problems, spec.groups, actor)
     problems.raise_if_any()
-    if Replay.objects.filter(state__in=(Replay.State.WAITING, Replay.State.RUNNING)).count() >= _MOST_WAITING:
-        raise Conflict(f"{_MOST_WAITING} replays wait or are played already: wait for one, or cancel one.")
+    if Replay.objects.filter(state__in=(Replay.State.WAITING, Replay.State.RUNNING)).count() >= _MAX_WAITING:
+        raise Conflict(f"{_MAX_WAITING} replays are already waiting or running: wait until one is done, or cancel one.")
     alternative: dict[str, Any] = {"groups": groups} if groups else {}
     for name in ("gpus", "restart_seconds"):
         if getattr(spec, name) is not None:
@@ -59,28 +59,28 @@ def ask_for_replay(spec: ReplaySpec, actor: User) -> Replay:
 
 
 def remove_replay(number: int, actor: User) -> None:
-    """One that is played stops within a second."""
+    """Remove a replay. A running one stops within a second."""
     require_cluster_admin(actor)
     find_replay(number).delete()
 
 
 def _check_window(problems: Problems, spec: ReplaySpec, now: datetime) -> None:
     if spec.end > now:
-        problems.add("end", "The window has to end in the past.")
+        problems.add("end", "The period must end in the past.")
     elif spec.start >= spec.end:
-        problems.add("start", "The window has to begin before it ends.")
-    elif spec.end - spec.start > timedelta(days=MOST_DAYS):
-        problems.add("start", f"The window may have {MOST_DAYS} days at most.")
-    elif not (count := jobs_between(spec.start, spec.end)[: _MOST_JOBS + 1].count()):
-        problems.add("start", "There was no training in this window: choose another one.")
-    elif count > _MOST_JOBS:
-        problems.add("start", f"There were more than {_MOST_JOBS:,} trainings: choose a shorter window.")
+        problems.add("start", "The period must begin before it ends.")
+    elif spec.end - spec.start > timedelta(days=MAX_DAYS):
+        problems.add("start", f"The period can have {MAX_DAYS} days at most.")
+    elif not (count := jobs_between(spec.start, spec.end)[: _MAX_JOBS + 1].count()):
+        problems.add("start", "There was no training in this period: choose another one.")
+    elif count > _MAX_JOBS:
+        problems.add("start", f"There were more than {_MAX_JOBS:,} trainings: choose a shorter period.")
 
 
 def _checked_groups(
     problems: Problems, given: Mapping[str, Mapping[str, Any]], actor: User
 ) -> dict[str, dict[str, Any]]:
-    """Return changes of groups by name; without rules that are the same."""
+    """Return the changed rules of each group by its name."""
     found: dict[str, dict[str, Any]] = {}
     for reference, rules in given.items():
         group = by_reference(InstanceGroup.objects.select_related("resource_group"), reference)
@@ -88,12 +88,12 @@ def _checked_groups(
             problems.add("groups", f"There is no instance group {reference[:64]!a}.")
             continue
         if not isinstance(rules, Mapping):
-            problems.add("groups", f"{group.name}: give an object of rules.")
+            problems.add("groups", f"{group.name}: give an object with rules.")
             continue
-        if foreign := sorted(rules.keys() - set(RULES)):
+        if unknown := sorted(rules.keys() - set(RULES)):
             problems.add(
                 "groups",
-                f"{group.name}: {', '.join(map(ascii, foreign))[:200]} cannot be otherwise: use {', '.join(RULES)}.",
+                f"{group.name}: {', '.join(map(ascii, unknown))[:200]} cannot be changed: use {', '.join(RULES)}.",
             )
             continue
         try:

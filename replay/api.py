@@ -1,6 +1,6 @@
-"""`/api/v1/replays/`: the cluster's past, played again under other rules.
+"""`/api/v1/replays/`: replays of the cluster's past under other rules.
 
-Administrators of the cluster ask, and see all; others see figures of the instance groups that they may use.
+Administrators of the cluster start replays, and see all of them. Other users see the figures of their instance groups.
 """
 
 from collections.abc import Iterator
@@ -24,11 +24,16 @@ from replay.actions import ReplaySpec, ask_for_replay, remove_replay
 from replay.models import Replay
 from replay.player import JOB_COLUMNS
 from replay.queries import find_replay, replays
-from replay.sentences import limits, sentence
-from replay.visibility import PLAYS, Moment, Seen, as_seen, moments_seen, seen_jobs
+from replay.sentences import limits, result_sentence
+from replay.visibility import PLAYS, Moment, VisibleJob, visible_jobs_of, visible_moments, visible_part
 from scheduling.replay.outcome import Figures
 
 __all__ = ["ReplayDetail", "ReplayJobs", "ReplayList", "ReplayMoment", "urlpatterns"]
+
+
+_COUNTED = "Number of trainings that ended by themselves within the period; averages cover only these."
+_SAME = "Replayed without changes; two values are a range."
+_OTHER = "Replayed with the changes; two values are a range."
 
 
 class ReplayInput(StrictSerializer):
@@ -40,10 +45,12 @@ class ReplayInput(StrictSerializer):
         help_text="Instance group -> its policy, aim, preemption, quota, weight, borrows, lends, minimum_run_seconds.",
     )
     gpus = serializers.IntegerField(
-        required=False, allow_null=True, help_text="Of the pool where it had its most; more are on further hosts."
+        required=False,
+        allow_null=True,
+        help_text="Maximum size of the pool; additional GPUs are on new hosts. null: as recorded.",
     )
     restart_seconds = serializers.FloatField(
-        required=False, allow_null=True, help_text="What each change of a training's size costs; null: as it was."
+        required=False, allow_null=True, help_text="Pause at each change of a training's size; null: as recorded."
     )
 
 
@@ -51,13 +58,13 @@ FiguresOutput = output_of(Figures)
 
 
 class ErrorsOutput(serializers.Serializer[Any]):
-    average = serializers.FloatField(help_text="Of the average completion time, as a part of it.")
-    gpus = serializers.FloatField(help_text="Area between the curves of GPUs in use, over the recorded one.")
-    per_job = serializers.FloatField(help_text="Median of the trainings' own.")
+    average = serializers.FloatField(help_text="Relative error of the average completion time.")
+    gpus = serializers.FloatField(help_text="Area between the curves of GPUs in use, relative to the recorded one.")
+    per_job = serializers.FloatField(help_text="Median relative error of a training's completion time.")
 
 
 class BandOutput(serializers.Serializer[Any]):
-    job = serializers.IntegerField(help_text="0: all others together.")
+    job = serializers.IntegerField(help_text="Id; 0: all other trainings together.")
     steps = serializers.ListField(
         child=serializers.ListField(child=serializers.FloatField()), help_text="[Unix seconds, GPUs]"
     )
@@ -70,39 +77,37 @@ class SeriesOutput(serializers.Serializer[Any]):
 
 
 class GroupFiguresOutput(serializers.Serializer[Any]):
-    counted = serializers.IntegerField(help_text="Came to their own end within the window: averages are of these.")
+    counted = serializers.IntegerField(help_text=_COUNTED)
     recorded = FiguresOutput()
-    same = FiguresOutput(many=True, help_text="Replayed under the rules as they were; two for a range.")
-    other = FiguresOutput(many=True, help_text="Under those that were asked for.")
+    same = FiguresOutput(many=True, help_text=_SAME)
+    other = FiguresOutput(many=True, help_text=_OTHER)
 
 
 class ResultOutput(serializers.Serializer[Any]):
-    """Fields that may be missing are of the whole cluster, for administrators."""
+    """Result of a replay. Only administrators get the optional fields, which cover the whole cluster."""
 
     trainings = serializers.IntegerField(required=False)
-    counted = serializers.IntegerField(
-        required=False, help_text="Came to their own end within the window: averages are of these."
-    )
+    counted = serializers.IntegerField(required=False, help_text=_COUNTED)
     unfinished = serializers.IntegerField(required=False)
     withdrawn = serializers.IntegerField(required=False)
     unmeasured = serializers.IntegerField(required=False)
-    gpus = serializers.IntegerField(help_text="The most that the pool had.")
+    gpus = serializers.IntegerField(help_text="Maximum size of the pool.")
     recorded = FiguresOutput(required=False)
-    same = FiguresOutput(many=True, required=False, help_text="Replayed under the rules as they were; two for a range.")
-    other = FiguresOutput(many=True, required=False, help_text="Under those that were asked for.")
+    same = FiguresOutput(many=True, required=False, help_text=_SAME)
+    other = FiguresOutput(many=True, required=False, help_text=_OTHER)
     groups = serializers.DictField(
-        child=GroupFiguresOutput(), help_text="Instance group -> its figures, of those that you may use."
+        child=GroupFiguresOutput(), help_text="Figures by instance group, for the groups that you may use."
     )
     errors = ErrorsOutput()  # type: ignore[assignment]
-    is_good = serializers.BooleanField(help_text="The errors are up to 5, 10 and 10 %.")
-    is_too_large = serializers.BooleanField(help_text="One is beyond 15 %: compare nothing.")
+    is_good = serializers.BooleanField(help_text="Whether the errors are at most 5, 10 and 10 %.")
+    is_too_large = serializers.BooleanField(help_text="Whether an error exceeds 15 %: compare nothing then.")
     series = SeriesOutput(required=False)
     cpu_seconds = serializers.FloatField()
 
 
 class MomentQuery(StrictSerializer):
-    at = serializers.DateTimeField(help_text="Within the replay's window.")
-    play = serializers.ChoiceField(PLAYS, default="same", help_text="other: as it was asked for.")
+    at = serializers.DateTimeField(help_text="A time within the replayed period.")
+    play = serializers.ChoiceField(PLAYS, default="same", help_text="same: without changes; other: with the changes.")
 
 
 MomentOutput = output_of(Moment)
@@ -117,15 +122,15 @@ class ReplayRow(serializers.ModelSerializer[Replay]):
 
 
 class ReplayOutput(ReplayRow):
-    text = serializers.SerializerMethodField(help_text="What came of it; empty until it is done.")
-    limits = serializers.SerializerMethodField(help_text="What is not known of this window.")
-    result = serializers.SerializerMethodField(help_text="null until it is done.")
+    text = serializers.SerializerMethodField(help_text="Summary of the result; empty until the replay is done.")
+    limits = serializers.SerializerMethodField(help_text="Limits of the replay, as sentences.")
+    result = serializers.SerializerMethodField(help_text="null until the replay is done.")
 
     class Meta(ReplayRow.Meta):
         fields = [*ReplayRow.Meta.fields, "text", "limits", "result"]
 
     def get_text(self, replay: Replay) -> str:
-        return sentence(replay) if replay.result else ""
+        return result_sentence(replay) if replay.result else ""
 
     def get_limits(self, replay: Replay) -> list[str]:
         return limits(replay) if replay.result else []
@@ -136,7 +141,7 @@ class ReplayOutput(ReplayRow):
 
 
 class ReplayList(ListAPIView[Replay]):
-    """All replays, the newest first; kept for 35 days."""
+    """Replays, newest first. A replay is kept for 35 days."""
 
     serializer_class = ReplayRow
     pagination_class = Pages
@@ -146,11 +151,11 @@ class ReplayList(ListAPIView[Replay]):
 
     def paginate_queryset(self, queryset: Any) -> Any:
         rows = super().paginate_queryset(queryset)
-        return None if rows is None else [as_seen(replay, self.request.user) for replay in rows]
+        return None if rows is None else [visible_part(replay, self.request.user) for replay in rows]
 
     @extend_schema(request=ReplayInput, responses={202: ReplayOutput})
     def post(self, request: Request) -> Response:
-        """Ask for one. It is played in the background; without anything otherwise, under the same rules."""
+        """Start a replay in the background. Without changes, it only replays the rules as they were."""
         require_cluster_admin(request.user)
         replay = ask_for_replay(ReplaySpec(**validated(ReplayInput, request.data)), signed_in(request))
         return Response(ReplayOutput(replay).data, status=202)
@@ -159,10 +164,10 @@ class ReplayList(ListAPIView[Replay]):
 class ReplayDetail(APIView):
     @extend_schema(responses=ReplayOutput)
     def get(self, request: Request, replay: int) -> Response:
-        """Return its progress, and its result."""
-        return Response(ReplayOutput(as_seen(find_replay(replay), request.user)).data)
+        """Return the progress and the result of a replay."""
+        return Response(ReplayOutput(visible_part(find_replay(replay), request.user)).data)
 
-    @extend_schema(responses={204: OpenApiResponse(description="It is cancelled, and removed.")})
+    @extend_schema(responses={204: OpenApiResponse(description="The replay was cancelled and removed.")})
     def delete(self, request: Request, replay: int) -> Response:
         remove_replay(replay, signed_in(request))
         return Response(status=204)
@@ -171,13 +176,13 @@ class ReplayDetail(APIView):
 class ReplayJobs(APIView):
     @extend_schema(responses={(200, "text/csv"): OpenApiTypes.STR})
     def get(self, request: Request, replay: int) -> StreamingHttpResponse:
-        """Each training's times, as recorded and as replayed, as a file. Others' have no number and no name."""
+        """Return a CSV file of each training's times, recorded and replayed. Other users' have neither id nor name."""
         found = find_replay(replay)
-        seen = seen_jobs(request.user, [row[0] for row in found.jobs])
-        if is_cluster_admin(request.user):  # a training may be gone by now
-            seen = {row[0]: Seen("", shown=True) for row in found.jobs} | seen
-        told = ((seen[row[0]], row) for row in found.jobs if row[0] in seen)
-        rows: Iterator[list[Cell]] = ([row[0] if one.shown else "", one.name, *row[1:]] for one, row in told)
+        seen = visible_jobs_of(request.user, [row[0] for row in found.jobs])
+        if is_cluster_admin(request.user):  # includes trainings that were deleted since
+            seen = {row[0]: VisibleJob("", shown=True) for row in found.jobs} | seen
+        listed = ((seen[row[0]], row) for row in found.jobs if row[0] in seen)
+        rows: Iterator[list[Cell]] = ([row[0] if one.shown else "", one.name, *row[1:]] for one, row in listed)
         head = (JOB_COLUMNS[0], "name", *JOB_COLUMNS[1:])
         return file_response(request, csv_chunks(head, rows), f"replay-{replay}.csv", "text/csv; charset=utf-8")
 
@@ -185,9 +190,12 @@ class ReplayJobs(APIView):
 class ReplayMoment(APIView):
     @extend_schema(parameters=[MomentQuery], responses=MomentOutput(many=True))
     def get(self, request: Request, replay: int) -> Response:
-        """What each training had at a moment of the replay, and why. Others' are without number and reason."""
-        found, asked = find_replay(replay), validated(MomentQuery, request.query_params)
-        moments = moments_seen(found, asked["play"], asked["at"], signed_in(request))
+        """Return the GPUs of each training at a time of the replay, and the reasons.
+
+        Other users' trainings have neither id nor reason.
+        """
+        found, query = find_replay(replay), validated(MomentQuery, request.query_params)
+        moments = visible_moments(found, query["play"], query["at"], signed_in(request))
         return Response(MomentOutput([moment for moment, _ in moments], many=True).data)
 
 

@@ -1,4 +1,4 @@
-"""The background worker's task of playing replays, one after the other. Its state is in the database."""
+"""Running replays in the background worker, one at a time. All state is in the database."""
 
 import logging
 import threading
@@ -9,72 +9,72 @@ from tidepool.backoff import Interval
 
 from core.claims import Claim, ClaimLost
 from core.process import still_alive
-from replay.control import claim_next, fail, finish, give_back, note_progress, prune, waiting_replays
+from replay.control import claim_next, fail, finish, note_progress, prune, release, waiting_replays
 from replay.models import Replay
 
-__all__ = ["Replays"]
+__all__ = ["ReplayWorker"]
 
 logger = logging.getLogger(__name__)
 
-#: A replay takes minutes: the worker looks for one less often than for a check.
-_LOOK_SECONDS = 0.5
+#: Interval of queries for waiting replays. Replays take minutes, so a small delay is acceptable.
+_POLL_SECONDS = 0.5
 _PRUNE_SECONDS = 3600.0
 _PROGRESS_SECONDS = 0.4
 
 
 class _Stopped(Exception):
-    """The process was asked to end."""
+    """The worker process is stopping."""
 
 
-class Replays:
-    """Plays replays, and removes old ones."""
+class ReplayWorker:
+    """Runs waiting replays, and removes old ones."""
 
     def __init__(self) -> None:
-        self._looking = Interval(_LOOK_SECONDS)
+        self._polling = Interval(_POLL_SECONDS)
         self._pruning = Interval(_PRUNE_SECONDS)
         self._progress = Interval(_PROGRESS_SECONDS)
 
     def has_work(self) -> bool:
-        """Return whether a replay waits, or old ones are to be pruned."""
+        """Return whether a replay is waiting, or pruning is due."""
         now = time.monotonic()
-        if not self._looking.is_due(now):
+        if not self._polling.is_due(now):
             return False
         return self._pruning.is_due(now) or waiting_replays(timezone.now()).exists()
 
     def run(self, stop: threading.Event) -> None:
-        """Prune old replays, then play until none waits."""
+        """Prune old replays, then run replays until none is waiting."""
         if count := prune(timezone.now()):
-            logger.info("%s old replays are removed", count)
-        while not stop.is_set() and self.play_next(stop):
+            logger.info("removed %s old replays", count)
+        while not stop.is_set() and self.run_next(stop):
             pass
 
-    def play_next(self, stop: threading.Event) -> bool:
-        """Play the oldest replay that waits; return False if there was none."""
+    def run_next(self, stop: threading.Event) -> bool:
+        """Run the oldest waiting replay. Returns False if there is none."""
         claim = claim_next(timezone.now())
         if claim is None:
             return False
         try:
-            self._play(claim, stop)
+            self._run(claim, stop)
         except _Stopped:
-            give_back(claim)
+            release(claim)
         except ClaimLost as error:
             logger.info("%s", error)
         return True
 
-    def _play(self, claim: Claim[Replay], stop: threading.Event) -> None:
-        # The worker itself does without what only a replay needs.
-        from replay.player import TooMuch, replayed
+    def _run(self, claim: Claim[Replay], stop: threading.Event) -> None:
+        # Imported late: only replays need these modules and their memory.
+        from replay.player import LimitExceeded, run_replay
 
         try:
-            found = replayed(claim.row, timezone.now(), lambda part: self._note_progress(claim, part, stop))
-        except TooMuch as error:
+            found = run_replay(claim.row, timezone.now(), lambda part: self._note_progress(claim, part, stop))
+        except LimitExceeded as error:
             fail(claim, str(error))
         except (_Stopped, ClaimLost):
             raise
         except Exception:
             # A second attempt would fail in the same way.
             logger.exception("replay=%s failed", claim.row.pk)
-            fail(claim, "The replay failed by an error of Tidepool: the background worker's log has the traceback.")
+            fail(claim, "The replay failed because of an error in Tidepool: see the log of the background worker.")
         else:
             finish(claim, **found._asdict())
             logger.info("replay=%s trainings=%s cpu=%s s", claim.row.pk, len(found.jobs), found.result["cpu_seconds"])

@@ -1,4 +1,4 @@
-"""The life of a replay: a worker claims it, plays it and stores the result. Claims are those of `core.claims`."""
+"""State changes of replays: a worker claims a replay (see `core.claims`), runs it and stores the result."""
 
 from datetime import datetime, timedelta
 from typing import Any
@@ -9,11 +9,12 @@ from django.utils import timezone
 from core.claims import Claim, Claims
 from replay.models import Replay
 
-__all__ = ["KEPT", "claim_next", "fail", "finish", "give_back", "note_progress", "prune", "waiting_replays"]
+__all__ = ["KEPT", "claim_next", "fail", "finish", "note_progress", "prune", "release", "waiting_replays"]
 
-KEPT, _MOST = timedelta(days=35), 100
+#: Retention of a replay, and maximum number of replays kept.
+KEPT, _MAX_KEPT = timedelta(days=35), 100
 _State = Replay.State
-#: A replay renews its claim with its progress; until the first progress it reads a window, which may take a while.
+#: Each progress report renews the claim. The first one comes after reading the period, which can take a while.
 _CLAIMS = Claims(
     Replay,
     duration=timedelta(seconds=60),
@@ -23,12 +24,12 @@ _CLAIMS = Claims(
 
 
 def waiting_replays(now: datetime) -> QuerySet[Replay]:
-    """Return the replays that no worker plays, the oldest first."""
+    """Return the replays that no worker is running, oldest first."""
     return _CLAIMS.free(now)
 
 
 def claim_next(now: datetime) -> Claim[Replay] | None:
-    """Claim the oldest replay that no worker plays."""
+    """Claim the oldest replay that no worker is running."""
     return _CLAIMS.claim_first(waiting_replays(now), now, progress=0)
 
 
@@ -37,8 +38,8 @@ def note_progress(claim: Claim[Replay], progress: float) -> None:
     _CLAIMS.renew(claim, timezone.now(), progress=min(1.0, progress))
 
 
-def give_back(claim: Claim[Replay]) -> None:
-    """Stop without a result: the next worker plays the replay at once. Raises ClaimLost."""
+def release(claim: Claim[Replay]) -> None:
+    """Release the claim without a result, so that another worker can run the replay at once. Raises ClaimLost."""
     _CLAIMS.release(claim, progress=0)
 
 
@@ -48,11 +49,11 @@ def finish(claim: Claim[Replay], **columns: Any) -> None:
 
 
 def fail(claim: Claim[Replay], problem: str) -> None:
-    """Store why the replay cannot be played. Raises ClaimLost."""
+    """Store the reason of a failure. Raises ClaimLost."""
     _CLAIMS.finish(claim, state=_State.FAILED, problem=problem)
 
 
 def prune(now: datetime) -> int:
-    """Remove replays that are old or too many; return how many."""
-    kept = Replay.objects.filter(created_at__gte=now - KEPT).order_by("-id").values_list("pk", flat=True)[:_MOST]
+    """Remove replays that are too old or too many, and return their number."""
+    kept = Replay.objects.filter(created_at__gte=now - KEPT).order_by("-id").values_list("pk", flat=True)[:_MAX_KEPT]
     return Replay.objects.exclude(pk__in=list(kept)).delete()[0]

@@ -1,4 +1,4 @@
-"""The form that asks what would have been: a window, and what shall be otherwise in it."""
+"""Forms of What if: a new replay, and a moment of a replay."""
 
 from collections.abc import Mapping
 from datetime import datetime, timedelta
@@ -18,13 +18,13 @@ __all__ = ["MomentForm", "WhatIfForm"]
 _OWN = "own"
 _WINDOWS = {"1h": timedelta(hours=1), "24h": timedelta(days=1), "7d": timedelta(days=7)}
 _POLICY, _QUOTA = "policy-", "quota-"
-_AS_IT_WAS = "As it was"
-#: A browser with scripts shows and sends the viewer's own time, and says so.
+_UNCHANGED = "Unchanged"
+#: Help text without JavaScript; static/js/pages/what_if.js converts to the viewer's zone and replaces it.
 _ZONE = "In UTC."
 
 
 class _Moment(forms.DateTimeInput):
-    """Shows what was sent in UTC, which scripts put into the viewer's zone."""
+    """Input of a time, rendered in UTC; JavaScript converts it to the viewer's zone."""
 
     input_type = "datetime-local"
 
@@ -40,33 +40,33 @@ def _preset_terms(name: str) -> Mapping[str, Any]:
     return next(preset.terms for preset in PRESETS if preset.name == name)
 
 
-#: A choice -> its words and the rules that it means; preemption is that of the template.
+#: Choice -> its label and its rules. Preemption is that of the preset.
 _POLICIES: dict[str, tuple[str, Mapping[str, Any]]] = {
     "fifo": ("First come, first served", _preset_terms("first-come")),
     "priority": ("Priority", _preset_terms("priority")),
     "fairshare": ("Fair share", _preset_terms("elastic-fair-share")),
-    "soon": ("Goodput: soon over", {**_preset_terms("goodput"), "aim": "soon"}),
-    "even": ("Goodput: all sped up alike", {**_preset_terms("goodput"), "aim": "even"}),
-    "used": ("Goodput: who has used little", {**_preset_terms("goodput"), "aim": "used"}),
+    "soon": ("Goodput: early ends", {**_preset_terms("goodput"), "aim": "soon"}),
+    "even": ("Goodput: even speed-ups", {**_preset_terms("goodput"), "aim": "even"}),
+    "used": ("Goodput: least usage first", {**_preset_terms("goodput"), "aim": "used"}),
 }
 
 
 class WhatIfForm(forms.Form):
-    """The action checks what is given; the form only carries it."""
+    """A new replay. `ask_for_replay` validates the values."""
 
     window = forms.ChoiceField(
-        label="Time",
-        choices=[("1h", "Last hour"), ("24h", "Last 24 hours"), ("7d", "Last 7 days"), (_OWN, "From, until")],
+        label="Period",
+        choices=[("1h", "Last hour"), ("24h", "Last 24 hours"), ("7d", "Last 7 days"), (_OWN, "Custom")],
     )
     start = forms.DateTimeField(label="From", required=False, widget=_Moment, help_text=_ZONE)
     end = forms.DateTimeField(label="Until", required=False, widget=_Moment, help_text=_ZONE)
     gpus = forms.IntegerField(
-        label="GPUs of the pool", required=False, min_value=1,
-        help_text="Empty: as it was. Fewer lack the last ones; more are on hosts like the largest.",
+        label="GPUs in the pool", required=False, min_value=1,
+        help_text="Empty: as recorded. Additional GPUs are on hosts like the largest one.",
     )  # fmt: skip
     restart_seconds = forms.FloatField(
-        label="A change of size costs", required=False, min_value=0,
-        help_text="For this long a training stands still. Empty: as it was; about 30 where it is restarted.",
+        label="Pause at a resize", required=False, min_value=0,
+        help_text="Empty: as recorded. A restart from a checkpoint takes about 30 s.",
     )  # fmt: skip
 
     def __init__(self, data: Any = None) -> None:
@@ -76,7 +76,7 @@ class WhatIfForm(forms.Form):
             self.fields[f"{_POLICY}{group.pk}"] = forms.ChoiceField(
                 label=f"Policy of {group.name}",
                 required=False,
-                choices=[("", _AS_IT_WAS), *((name, words) for name, (words, _) in _POLICIES.items())],
+                choices=[("", _UNCHANGED), *((name, label) for name, (label, _) in _POLICIES.items())],
             )
             self.fields[f"{_QUOTA}{group.pk}"] = forms.IntegerField(
                 label=f"Quota of {group.name}", required=False, min_value=0
@@ -91,7 +91,7 @@ class WhatIfForm(forms.Form):
         if given.get("window") == _OWN:
             for name in ("start", "end"):
                 if not given.get(name) and name not in self.errors:
-                    self.add_error(name, "Give the time.")
+                    self.add_error(name, "Enter a time.")
         return given
 
     def spec(self) -> ReplaySpec:
@@ -112,7 +112,7 @@ class WhatIfForm(forms.Form):
 
 
 class MomentForm(forms.Form):
-    """A moment of a replay. What it asks for is checked by who answers."""
+    """A time within a replay. `visible_moments` validates it."""
 
     at = forms.DateTimeField(label="At", widget=_Moment(attrs={"step": "1"}), help_text=_ZONE)
     play = forms.ChoiceField(
@@ -122,4 +122,4 @@ class MomentForm(forms.Form):
     def __init__(self, replay: Replay, data: Any = None) -> None:
         super().__init__(data)
         if "other" not in replay.moments:
-            self.fields["play"].choices = [("same", "The rules as they were")]  # type: ignore[attr-defined]
+            self.fields["play"].choices = [("same", "Without changes")]  # type: ignore[attr-defined]

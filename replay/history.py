@@ -1,7 +1,7 @@
-"""Recorded past of the cluster in a window, from rows that are kept anyway: input of `scheduling.replay.history`.
+"""Recorded history of the cluster in a period, as input of `scheduling.replay.history`.
 
-Trainings and what was asked of them, their sizes and what was measured of them, and which GPUs they held; the rules of
-groups and the pool are in `past_pool`.
+This module reads the trainings: user commands, sizes, measurements and GPUs held. `past_pool` reads the rules of groups
+and the pool.
 """
 
 from collections import defaultdict
@@ -27,16 +27,16 @@ from scheduling.replay.history import History, KnownMeasures, Outcome, RecordedJ
 from scheduling.replay.world import Change, Costs, JobChange
 from scheduling.snapshot import SlotRef
 
-__all__ = ["recorded"]
+__all__ = ["read_history"]
 
-#: Seconds, where no training of the window tells any.
-_USUAL = Costs(start=5.0, pause=1.0, join=3.0, release=2.0, end=1.0, free=1.0)
-#: Parts of a training's steps in which the noise of its gradients counts as the same.
+#: Costs in seconds for which no training of the period has measurements.
+_DEFAULT_COSTS = Costs(start=5.0, pause=1.0, join=3.0, release=2.0, end=1.0, free=1.0)
+#: Number of equal parts of a training's steps; the gradient noise is averaged over each.
 _PHASES = 32
-#: Claims within so many seconds of an attempt's first are its start.
-_AT_ONCE = 0.5
+#: Seconds after an attempt's first claim within which further claims belong to its start.
+_START_SECONDS = 0.5
 _ELASTIC = RegisteredModelVersion.Engine.ELASTIC
-_ASKED = {Reason.SUSPENDED_BY_USER, Reason.RESUMED_BY_USER, Reason.TIME_LIMIT, *UNDOABLE.values()}
+_REQUESTS = {Reason.SUSPENDED_BY_USER, Reason.RESUMED_BY_USER, Reason.TIME_LIMIT, *UNDOABLE.values()}
 _JOB = (
     "pk", "name", "owner_id", "instance_group__name", "priority", "submitted_at", "min_slots", "max_slots",
     "model__engine", "max_seconds", "state", "started_at", "finished_at", "run__progress", "model_id",
@@ -51,7 +51,7 @@ class _Claim(NamedTuple):
     vacating_at: float | None
     released_at: float | None
     trains_from: float | None
-    #: Of GPU.
+    #: GPU model.
     kind: str
 
 
@@ -73,27 +73,27 @@ class _Span(NamedTuple):
 
 @dataclass(frozen=True)
 class _Rows:
-    """Rows of all jobs of a window, by job."""
+    """Rows of all jobs of a period, by job."""
 
     claims: Mapping[int, Sequence[_Claim]]
     points: Mapping[int, Sequence[_Point]]
-    #: What people asked of it, in order.
+    #: Events of user commands, in order.
     events: Mapping[int, Sequence[JobEvent]]
-    #: (job, attempt, generation) -> what its ranks have.
+    #: (job, attempt, generation) -> slots of its ranks.
     members: Mapping[tuple[int, int, int], Sequence[SlotRef]]
-    #: Of jobs, of versions of models, and of models.
+    #: Measurements by job, by model version, and by model.
     known: tuple[Mapping[int, KnownMeasures], Mapping[int, KnownMeasures], Mapping[int, KnownMeasures]]
 
 
-def recorded(start: datetime, end: datetime, now: datetime) -> History:
-    """The number of queries does not depend on what happened."""
+def read_history(start: datetime, end: datetime, now: datetime) -> History:
+    """Return the history of a period. The number of queries does not depend on the data."""
     jobs = jobs_between(start, end)
     rows = _rows(jobs)
     pasts = [
-        _Past(rows, start.timestamp(), end.timestamp(), now.timestamp(), *row)
+        _JobHistory(rows, start.timestamp(), end.timestamp(), now.timestamp(), *row)
         for row in jobs.order_by("pk").values_list(*_JOB)
     ]
-    usual = _costs(pasts, _USUAL)
+    default_costs = _costs(pasts, _DEFAULT_COSTS)
     groups, rules = past_rules(start)
     slots, pools = past_pool(start)
     changes = chain(rules, pools, *(past.changes() for past in pasts))
@@ -103,13 +103,13 @@ def recorded(start: datetime, end: datetime, now: datetime) -> History:
         groups=groups,
         slots=slots,
         changes=tuple(sorted(changes, key=lambda change: change[0])),
-        jobs=tuple(past.job(usual) for past in pasts),
-        costs=usual,
+        jobs=tuple(past.job(default_costs) for past in pasts),
+        costs=default_costs,
     )
 
 
-class _Past:
-    """One job's rows, and what follows from them."""
+class _JobHistory:
+    """Recorded history of one job."""
 
     def __init__(self, rows: _Rows, start: float, end: float, now: float, *row: Any) -> None:
         (
@@ -128,19 +128,19 @@ class _Past:
     def finished_at(self) -> float | None:
         return self._finished and float(self._finished.timestamp())
 
-    def job(self, usual: Costs) -> RecordedJob:
-        """`usual`: what changes cost others, where this one tells nothing."""
-        asked = self._asked_before()
+    def job(self, default_costs: Costs) -> RecordedJob:
+        """Return the job as input of a replay. default_costs: for costs that were not measured for this job."""
+        requests = self._columns_at_start()
         spans = list(_cut(self.spans, self.start))
         return RecordedJob(
             id=self.pk,
             group=self.group,
-            priority=asked.get("priority", self.priority),
+            priority=requests.get("priority", self.priority),
             submitted_at=self._submitted.timestamp(),
-            min_slots=asked.get("min_slots", self.min_slots),
-            max_slots=asked.get("max_slots", self.max_slots),
+            min_slots=requests.get("min_slots", self.min_slots),
+            max_slots=requests.get("max_slots", self.max_slots),
             elastic=self.elastic,
-            max_seconds=asked.get("max_seconds", self.max_seconds),
+            max_seconds=requests.get("max_seconds", self.max_seconds),
             outcome=self._outcome(),
             segments=tuple(Segment(max(0.0, span.end - span.start), *span[2:]) for span in spans),
             before=sum(span.end <= self.start for span in spans),
@@ -150,8 +150,8 @@ class _Past:
             ended_at=self.finished_at,
             progress=1.0 if self.ended_itself else self._progress,
             known=self._known(),
-            # A script that never said that it trains: its start is part of its spans.
-            costs=_costs([self], usual if self._tells_sizes() else replace(usual, start=0.0)),
+            # The spans of a script that never reported training include its start.
+            costs=_costs([self], default_costs if self._reports_sizes() else replace(default_costs, start=0.0)),
             held=tuple(_heights(self.claims)),
             name=self.name,
             owner=self.owner,
@@ -167,7 +167,7 @@ class _Past:
         return "over" if self.ended_itself else "withdrawn"
 
     def _known(self) -> KnownMeasures | None:
-        """Return the measures of the training; else of another one of its model."""
+        """Return the measurements of the training, or of another one of its model."""
         if not self.elastic:
             return None
         for key, known in zip((self.pk, self._version, self._model), self.rows.known, strict=True):
@@ -176,14 +176,14 @@ class _Past:
         return None
 
     def _was_held(self, claim: _Claim) -> bool:
-        given_up = claim.vacating_at or claim.released_at
-        return claim.claimed_at < self.start and (given_up is None or given_up > self.start)
+        vacated = claim.vacating_at or claim.released_at
+        return claim.claimed_at < self.start and (vacated is None or vacated > self.start)
 
     def _was_held_back(self) -> bool:
-        asked = [verb for at, verb in self._asked() if at < self.start]
-        return bool(asked) and asked[-1] == "hold"
+        requests = [verb for at, verb in self._requests() if at < self.start]
+        return bool(requests) and requests[-1] == "hold"
 
-    def _asked(self) -> Iterator[tuple[float, str]]:
+    def _requests(self) -> Iterator[tuple[float, str]]:
         for event in self.events:
             stops = event.reason == Reason.TIME_LIMIT and event.new == JobState.PREEMPTING
             if event.reason == Reason.RESUMED_BY_USER:
@@ -191,16 +191,16 @@ class _Past:
             elif stops or (event.reason == Reason.SUSPENDED_BY_USER and event.old != JobState.PREEMPTING):
                 yield event.at.timestamp(), "hold"
 
-    def _asked_before(self) -> dict[str, Any]:
-        """Columns as they were at the start, where they have changed since."""
+    def _columns_at_start(self) -> dict[str, Any]:
+        """Return the values at the start of columns that have changed since."""
         found: dict[str, Any] = {}
         for event in self.events:
             if "field" in event.detail and event.at.timestamp() >= self.start:
                 found.setdefault(event.detail["field"], event.detail["old"])
-        return self._of_fixed(found)
+        return self._with_fixed_minimum(found)
 
-    def _of_fixed(self, columns: dict[str, Any]) -> dict[str, Any]:
-        """Change the minimum of a fixed-size training with its maximum."""
+    def _with_fixed_minimum(self, columns: dict[str, Any]) -> dict[str, Any]:
+        """Return the columns with the minimum of a fixed-size training equal to its maximum."""
         if not self.elastic and "max_slots" in columns:
             return {**columns, "min_slots": columns["max_slots"]}
         return columns
@@ -208,22 +208,22 @@ class _Past:
     def changes(self) -> Iterator[Change]:
         for event in self.events:
             if "field" in event.detail and event.at.timestamp() >= self.start:
-                columns = self._of_fixed({event.detail["field"]: event.detail["new"]})
+                columns = self._with_fixed_minimum({event.detail["field"]: event.detail["new"]})
                 yield event.at.timestamp(), JobChange(self.pk, "change", columns)
-        for at, verb in self._asked():
+        for at, verb in self._requests():
             if at >= self.start:
                 yield at, JobChange(self.pk, "resume" if verb == "resume" else "hold")
         if self.finished_at is not None and not self.ended_itself:
             yield max(self.start, self.finished_at), JobChange(self.pk, "withdraw")
 
-    def _tells_sizes(self) -> bool:
+    def _reports_sizes(self) -> bool:
         return any(point.slots for point in self.points)
 
     def _spans(self) -> Iterator[_Span]:
-        """Return when it trained, and where."""
+        """Yield the periods of constant size."""
         points = self.points
         over = self.finished_at or self.now
-        if not self._tells_sizes():
+        if not self._reports_sizes():
             yield from self._held_spans(over)
         for point, after in pairwise([*points, _Point(over, 0, 0, 0, 0.0)]):
             if point.slots:
@@ -232,12 +232,12 @@ class _Past:
                 yield _Span(point.at, max(point.at, after.at), placement, point.pause, kind)
 
     def _kind(self, attempt: int, refs: Collection[SlotRef]) -> str:
-        """Of what it held there; of all that it held in the attempt, where nobody knows which of them it trained on."""
+        """Return the most frequent GPU model of the slots; of all claims of the attempt if the slots are unknown."""
         held = [claim for claim in self.claims if claim.attempt == attempt]
         return kind_of_most(claim.kind for claim in held if not refs or claim.ref in refs)
 
     def _held_spans(self, over: float) -> Iterator[_Span]:
-        """Return the spans of a script that never said that it trains: whole attempts, from first claim to last end."""
+        """Yield the spans of a script that never reported training: each attempt, from first claim to last release."""
         for attempt in sorted({claim.attempt for claim in self.claims}):
             claims = [claim for claim in self.claims if claim.attempt == attempt]
             ends = [over if claim.released_at is None else min(over, claim.released_at) for claim in claims]
@@ -247,7 +247,7 @@ class _Past:
 
 
 def _cut(spans: Iterable[_Span], at: float) -> Iterator[_Span]:
-    """The same, in two where one goes on over that moment."""
+    """Yield the spans, with the one that includes the moment split in two."""
     for span in spans:
         if span.start < at < span.end:
             yield span._replace(end=at)
@@ -257,7 +257,7 @@ def _cut(spans: Iterable[_Span], at: float) -> Iterator[_Span]:
 
 
 def _heights(claims: Iterable[_Claim]) -> Iterator[tuple[float, int]]:
-    """Return the number of spans at once, wherever that changes."""
+    """Yield the number of simultaneous claims at each change."""
     moves: dict[float, int] = defaultdict(int)
     for claim in claims:
         moves[claim.claimed_at] += 1
@@ -284,7 +284,7 @@ def _rows(jobs: QuerySet[Job]) -> _Rows:
     return _Rows(
         claims=_claims(numbers),
         points=_points(numbers),
-        events=_by_job(JobEvent.objects.filter(job__in=numbers, reason__in=_ASKED).order_by("job", "seq")),
+        events=_by_job(JobEvent.objects.filter(job__in=numbers, reason__in=_REQUESTS).order_by("job", "seq")),
         members={
             (job, attempt, number): [SlotRef(member["host"], member["slot"]) for member in members]
             for job, attempt, number, members in Generation.objects.filter(job__in=numbers)
@@ -326,7 +326,7 @@ def _points(numbers: Any) -> dict[int, list[_Point]]:
 def _all_known(
     jobs: QuerySet[Job],
 ) -> tuple[dict[int, KnownMeasures], dict[int, KnownMeasures], dict[int, KnownMeasures]]:
-    """The newest of each version and model; those of other windows too."""
+    """Return the newest measurements of each job, model version and model, including jobs outside of the period."""
     models = jobs.values("model__model")
     profiles = JobProfile.objects.filter(job__model__model__in=models).order_by("at", "pk")
     points: dict[tuple[int, str], list[Point]] = defaultdict(list)
@@ -336,7 +336,7 @@ def _all_known(
         measured = Point(*size, point.micro_batch, point.compute_seconds, point.step_seconds, point.steps)
         points[point.job_id, point.gpu_model].append(measured)
     by_job, by_version, by_model = dict[int, KnownMeasures](), dict[int, int](), dict[int, int]()
-    for job, version, model, batch, parameters, told in profiles.values_list(
+    for job, version, model, batch, parameters, batch_state in profiles.values_list(
         "job", "job__model_id", "job__model__model_id", "batch_size", "parameters", "adapted"
     ):
         if not parameters:
@@ -345,7 +345,7 @@ def _all_known(
             kind: (tuple(points[job, kind]), ThroughputParameters(**each)) for kind, each in sorted(parameters.items())
         }
         most = max(fitted, key=lambda kind: len(fitted[kind][0]))
-        adapted = from_json(AdaptedBatch, told) if told is not None else None
+        adapted = from_json(AdaptedBatch, batch_state) if batch_state is not None else None
         by_job[job] = KnownMeasures(
             bounds=bounds_of(adapted) if adapted is not None else Bounds(batch),
             parameters=fitted[most][1],
@@ -366,9 +366,9 @@ def _all_known(
 
 
 def _phases(numbers: Iterable[int]) -> dict[int, tuple[tuple[float, NoiseScale], ...]]:
-    """The noise of gradients by progress, of trainings that adapt their batch: means over equal parts of their steps.
+    """Return (progress, gradient noise) of jobs with an adaptive batch size, as means over equal parts of their steps.
 
-    Progress is the sum of the steps' gains. Only the ratio of the two lengths is stored, and only it counts.
+    Progress is the sum of the steps' gains. Only the noise scale is stored, the ratio of variance and squared gradient.
     """
     rows = (
         MetricPoint.objects.filter(job__in=sorted(numbers), name__in=("gain", "noise_scale"), job__run__step__gt=0)
@@ -386,38 +386,38 @@ def _phases(numbers: Iterable[int]) -> dict[int, tuple[tuple[float, NoiseScale],
 def _by_progress(parts: Mapping[int, Mapping[str, tuple[float, int, int]]]) -> Iterator[tuple[float, NoiseScale]]:
     progress, done = 0.0, 0
     for part in sorted(parts):
-        told = parts[part]
-        if "noise_scale" in told and 0.0 <= told["noise_scale"][0] <= LARGEST:
-            yield progress, NoiseScale(told["noise_scale"][0], 1.0)
-        if "gain" in told:
-            mean, _, last = told["gain"]
+        measured = parts[part]
+        if "noise_scale" in measured and 0.0 <= measured["noise_scale"][0] <= LARGEST:
+            yield progress, NoiseScale(measured["noise_scale"][0], 1.0)
+        if "gain" in measured:
+            mean, _, last = measured["gain"]
             progress, done = progress + mean * (last - done), last
 
 
-# --- what changes cost ----------------------------------------------------------------------------------------------
+# --- costs of changes ----------------------------------------------------------------------------------------------
 
 
-def _costs(pasts: Iterable[_Past], usual: Costs) -> Costs:
-    """Medians of what these jobs tell, and `usual` of what they do not."""
-    told: dict[str, list[float]] = defaultdict(list)
+def _costs(pasts: Iterable[_JobHistory], default_costs: Costs) -> Costs:
+    """Return the medians of the measured costs of these jobs, and `default_costs` for costs without measurements."""
+    measured: dict[str, list[float]] = defaultdict(list)
     for past in pasts:
-        for name, seconds in _told(past):
-            told[name].append(max(0.0, seconds))
-    return replace(usual, **{name: median(values) for name, values in told.items()})
+        for name, seconds in _measured_costs(past):
+            measured[name].append(max(0.0, seconds))
+    return replace(default_costs, **{name: median(values) for name, values in measured.items()})
 
 
-def _told(past: _Past) -> Iterator[tuple[str, float]]:
+def _measured_costs(past: _JobHistory) -> Iterator[tuple[str, float]]:
     first_claims: dict[int, float] = {}
     starts: dict[int, list[float]] = defaultdict(list)
     for claim in past.claims:
         first = first_claims.setdefault(claim.attempt, claim.claimed_at)
         if claim.trains_from is not None:
             seconds = claim.trains_from - claim.claimed_at
-            if claim.claimed_at > first + _AT_ONCE:
+            if claim.claimed_at > first + _START_SECONDS:
                 yield "join", seconds
             else:
                 starts[claim.attempt].append(seconds)
-    # The first ranks train before the others are there.
+    # The first ranks train before the others have started, so the cost of a start is the mean.
     yield from (("start", fmean(seconds)) for seconds in starts.values())
     yield from (("pause", point.pause) for before, point in pairwise(past.points) if before.slots and point.slots)
     if past.spans:

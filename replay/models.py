@@ -1,4 +1,4 @@
-"""A replay of the cluster's past under other rules: what was asked, how far it is, and what came of it."""
+"""Replays of the cluster's past under other rules: request, progress and result."""
 
 from django.conf import settings
 from django.db import models
@@ -10,33 +10,33 @@ __all__ = ["Replay"]
 
 
 class Replay(Claimable):
-    """The background worker plays it. It is kept for `replay.control.KEPT`."""
+    """A replay, run by the background worker and kept for `replay.control.KEPT`."""
 
     class State(models.TextChoices):
         WAITING = "WAITING"
         RUNNING = "RUNNING"
         DONE = "DONE"
-        #: `problem` says why.
+        #: `problem` has the reason.
         FAILED = "FAILED"
 
     owner = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="replays")
     created_at = models.DateTimeField()
-    #: The window.
+    #: Replayed period.
     start = models.DateTimeField()
     end = models.DateTimeField()
-    #: Fields of `scheduling.replay.history.Alternative`; nothing in it: only the rules as they were.
+    #: Fields of `scheduling.replay.history.Alternative`; {}: only the rules as they were.
     alternative = models.JSONField(default=dict)
     state = models.CharField(max_length=16, choices=State, default=State.WAITING)
-    #: 0..1, and what goes on.
+    #: Progress from 0 to 1.
     progress = models.FloatField(default=0)
     problem = models.TextField(blank=True, default="")
-    #: Figures, errors and charts, as `ResultOutput` of the API lists them; {} until it is done.
+    #: Figures, errors and charts, with the fields of the API's `ResultOutput`; {} until the replay is done.
     result = models.JSONField(default=dict)
-    #: A row for each training: see `replay.player.JOB_COLUMNS`.
+    #: One row for each training, with the columns `replay.player.JOB_COLUMNS`.
     jobs = models.JSONField(default=list)
-    #: What each training had over the window, and why: "recorded", "same" and "other", each with `held`, a list of
-    #: [Unix seconds, job, GPUs], and the latter two with `notes`, [Unix seconds, job, GPUs that it shall have, params
-    #: of the sentence or null]; each holds from then on. {}: there were too many.
+    #: GPUs of each training over time, and the reasons. Keys "recorded", "same" and "other". Each has `held`, a list of
+    #: [Unix seconds, job, GPUs]; the latter two also have `notes`, a list of [Unix seconds, job, target in GPUs, params
+    #: of the sentence or null]. An entry holds until the next one of the job. {}: there were too many changes.
     moments = models.JSONField(default=dict)
 
     class Meta:

@@ -1,7 +1,7 @@
-"""The rules of instance groups and the pool as they were: input of a replay.
+"""Past rules of instance groups, and past pools, as input of a replay.
 
-Rules are taken back from what holds now, one entry of the audit after the other. What the pool had of each host is
-stored; which of it each resource group offers is taken as it is now.
+Past rules are reconstructed by reverting the audit entries one by one, from the current rules. The past capacity of
+each host is stored; the assignment to resource groups is assumed to be the current one.
 """
 
 from collections import defaultdict
@@ -24,14 +24,14 @@ _COLUMNS = {term.column for term in TERMS} - {"resource_group", *LINKS} | {"stat
 
 
 def past_rules(start: datetime) -> tuple[tuple[GroupView, ...], list[Change]]:
-    """All groups at `start`, and each change since."""
+    """Return all groups at `start`, and each change since."""
     groups = {str(group.pk): group for group in InstanceGroup.objects.select_related("resource_group").order_by("name")}
     pools = {pool.name: pool for pool in ResourceGroup.objects.all()}
     changes: list[Change] = []
     entries = AuditEntry.objects.filter(kind="instance group", key__in=groups, at__gte=start)
     for entry in entries.order_by("-at", "-id"):
         changes.append((entry.at.timestamp(), Rules(_views(groups))))
-        _take_back(groups[entry.key], entry.before, pools)
+        _revert(groups[entry.key], entry.before, pools)
     return _views(groups), changes[::-1]
 
 
@@ -39,8 +39,8 @@ def _views(groups: Mapping[str, InstanceGroup]) -> tuple[GroupView, ...]:
     return tuple(map(group_view, groups.values()))
 
 
-def _take_back(group: InstanceGroup, before: Mapping[str, Any], pools: Mapping[str, ResourceGroup]) -> None:
-    """The row in memory alone."""
+def _revert(group: InstanceGroup, before: Mapping[str, Any], pools: Mapping[str, ResourceGroup]) -> None:
+    """Set the columns to their values before a change, without saving the row."""
     for column, value in before.items():
         if column in _COLUMNS:
             setattr(group, column, value)
@@ -49,7 +49,7 @@ def _take_back(group: InstanceGroup, before: Mapping[str, Any], pools: Mapping[s
 
 
 def past_pool(start: datetime) -> tuple[tuple[SlotView, ...], list[Change]]:
-    """All slots at `start`, and after each change since."""
+    """Return all slots at `start`, and the slots after each change since."""
     hosts = {host.pk: host for host in Host.objects.all()}
     offered = offers(hosts.values(), {}, were_there=True)
     slots: dict[int, list[SlotView]] = defaultdict(list)
@@ -58,18 +58,18 @@ def past_pool(start: datetime) -> tuple[tuple[SlotView, ...], list[Change]]:
         groups = tuple(group for group, count in offered[name] if index < count)
         if groups:
             slots[host_id].append(SlotView(SlotRef(name, index), groups, True, device=device))
-    has: dict[int, int] = {}
+    capacity: dict[int, int] = {}
     first: tuple[SlotView, ...] | None = None
     changes: list[Change] = []
     for point in capacity_since(start):
         if point.at >= start and first is None:
-            first = _pool(slots, has)
-        has[point.host_id] = point.slots
+            first = _pool(slots, capacity)
+        capacity[point.host_id] = point.slots
         if point.at >= start:
-            changes.append((point.at.timestamp(), Pool(_pool(slots, has))))
-    return _pool(slots, has) if first is None else first, changes
+            changes.append((point.at.timestamp(), Pool(_pool(slots, capacity))))
+    return _pool(slots, capacity) if first is None else first, changes
 
 
-def _pool(slots: Mapping[int, list[SlotView]], has: Mapping[int, int]) -> tuple[SlotView, ...]:
-    there = (slot for host, own in slots.items() for slot in own if slot.ref.index < has.get(host, 0))
-    return tuple(sorted(there, key=lambda slot: slot.ref))
+def _pool(slots: Mapping[int, list[SlotView]], capacity: Mapping[int, int]) -> tuple[SlotView, ...]:
+    present = (slot for host, own in slots.items() for slot in own if slot.ref.index < capacity.get(host, 0))
+    return tuple(sorted(present, key=lambda slot: slot.ref))

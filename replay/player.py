@@ -1,4 +1,4 @@
-"""A replay of the past: plays a window under the rules as they were, then under others, and says what came of it."""
+"""Running a replay: a simulation of a period under the rules as they were, one under other rules, and the result."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
@@ -12,7 +12,7 @@ import psutil
 from core.charts import Step
 from core.process import fitting_alone
 from insights.cluster_trace import MAX_BANDS, MAX_STEPS, Change, means, summed
-from replay.history import recorded
+from replay.history import read_history
 from replay.models import Replay
 from scheduling.replay import outcome
 from scheduling.replay.history import Alternative, History, PlayResult, Scaling, play
@@ -20,77 +20,77 @@ from scheduling.replay.notes import Notes
 from scheduling.replay.outcome import TrainingOutcome
 from scheduling.schedule import CycleResult
 
-__all__ = ["JOB_COLUMNS", "Found", "TooMuch", "replayed"]
+__all__ = ["JOB_COLUMNS", "LimitExceeded", "ReplayResult", "run_replay"]
 
-#: Of a row of `Replay.jobs`. Seconds; `_low` and `_high` where an unmeasured training was played both ways. None: it
-#: did not start, or was not over when the play ended.
+#: Columns of a row of `Replay.jobs`. Times are in seconds; `_low` and `_high` are a range if unmeasured trainings were
+#: simulated with two assumptions. None: the training did not start or finish.
 JOB_COLUMNS = (
     "job", "counted", "measured", "recorded_seconds", "recorded_wait", "same_low", "same_high", "same_wait",
     "other_low", "other_high", "other_wait",
 )  # fmt: skip
-_MOST_CPU_SECONDS = 120.0
-_MOST_BYTES = 1024**3
-#: Reasons that are kept of each play, and changes of size of all that is shown.
-_MOST_NOTES, _MOST_CHANGES = 20_000, 100_000
-#: Of the work, reading rows.
+_MAX_CPU_SECONDS = 120.0
+_MAX_BYTES = 1024**3
+#: Maximum number of reasons stored for each simulation, and of changes of size stored in all.
+_MAX_NOTES, _MAX_CHANGES = 20_000, 100_000
+#: Share of the progress after the rows have been read.
 _READING = 0.1
 
-#: Job -> GPUs that it held, from moments on.
+#: Job -> [(Unix seconds, GPUs held from then on)].
 _Held = Mapping[int, Sequence[tuple[float, int]]]
 
 
-class Found(NamedTuple):
-    """Columns of a `Replay` that is done."""
+class ReplayResult(NamedTuple):
+    """Columns of a finished `Replay`."""
 
     result: dict[str, Any]
     jobs: list[list[Any]]
     moments: dict[str, Any]
 
 
-class TooMuch(Exception):
-    """It needs more time or memory than a replay may have; the message is a sentence."""
+class LimitExceeded(Exception):
+    """The replay exceeds its limit of time or memory. The message is a sentence for the user."""
 
 
-def replayed(replay: Replay, now: datetime, tell: Callable[[float], None]) -> Found:
-    """Play it. `tell` is called with the progress, often, and may raise."""
+def run_replay(replay: Replay, now: datetime, report_progress: Callable[[float], None]) -> ReplayResult:
+    """Run the replay. `report_progress` is called frequently with a number from 0 to 1, and may raise."""
     with fitting_alone():
-        return _replayed(replay, now, tell)
+        return _replayed(replay, now, report_progress)
 
 
-def _replayed(replay: Replay, now: datetime, tell: Callable[[float], None]) -> Found:
+def _replayed(replay: Replay, now: datetime, report_progress: Callable[[float], None]) -> ReplayResult:
     began = process_time()
-    history = recorded(replay.start, replay.end, now)
-    tell(_READING)
+    history = read_history(replay.start, replay.end, now)
+    report_progress(_READING)
     alternatives = [Alternative()]
     if replay.alternative:
         alternatives.append(Alternative(**replay.alternative))
-    ways = _ways(history)
+    scalings = _scalings(history)
     plays: list[list[PlayResult]] = []
-    notes = [Notes(history.end, _MOST_NOTES) for _ in alternatives]
+    notes = [Notes(history.end, _MAX_NOTES) for _ in alternatives]
     for number, alternative in enumerate(alternatives):
         plays.append([])
-        for place, way in enumerate(ways):
-            done = number * len(ways) + place
-            tick = _ticking(history, done, len(alternatives) * len(ways), tell, began)
-            on_plan = _nobody if place else notes[number].tell
-            plays[-1].append(play(history, alternative, way, clock=process_time, tick=tick, on_plan=on_plan))
+        for place, scaling in enumerate(scalings):
+            done = number * len(scalings) + place
+            tick = _tick_function(history, done, len(alternatives) * len(scalings), report_progress, began)
+            on_plan = _discard if place else notes[number].tell
+            plays[-1].append(play(history, alternative, scaling, clock=process_time, tick=tick, on_plan=on_plan))
     result = _result(history, plays) | {"cpu_seconds": round(process_time() - began, 2)}
     rows = list(_rows(history, [[outcome.outcomes(one) for one in same] for same in plays]))
-    return Found(result, rows, _moments(history, [same[0] for same in plays], notes))
+    return ReplayResult(result, rows, _moments(history, [same[0] for same in plays], notes))
 
 
-def _nobody(at: float, result: CycleResult | None) -> None:
-    """Of two ways to play, the first one says why."""
+def _discard(at: float, result: CycleResult | None) -> None:
+    """Ignore the plan: only the first of two scalings stores reasons."""
 
 
-def _ways(history: History) -> list[Scaling]:
-    """Both where somebody was never measured who could have had another size."""
+def _scalings(history: History) -> list[Scaling]:
+    """Return the scalings to simulate: both if an elastic training was never measured."""
     unknown = any(job.known is None and job.elastic and job.max_slots > 1 for job in history.jobs)
     return ["linear", "none"] if unknown else ["linear"]
 
 
-def _ticking(
-    history: History, done: int, count: int, tell: Callable[[float], None], began: float
+def _tick_function(
+    history: History, done: int, count: int, report_progress: Callable[[float], None], began: float
 ) -> Callable[[float], None]:
     process = psutil.Process()
     span, events = history.end - history.start, 0
@@ -100,12 +100,14 @@ def _ticking(
         events += 1
         if events % 100 != 1:
             return
-        if process_time() - began > _MOST_CPU_SECONDS:
-            raise TooMuch(f"It takes more than {_MOST_CPU_SECONDS:.0f} s of processor time: choose a shorter window.")
-        if process.memory_info().rss > _MOST_BYTES:
-            raise TooMuch("It takes more than 1 GiB of memory: choose a shorter window.")
+        if process_time() - began > _MAX_CPU_SECONDS:
+            raise LimitExceeded(
+                f"The replay needs more than {_MAX_CPU_SECONDS:.0f} s of CPU time: choose a shorter period."
+            )
+        if process.memory_info().rss > _MAX_BYTES:
+            raise LimitExceeded("The replay needs over 1 GiB of memory: choose a shorter period.")
         part = min(1.0, max(0.0, (now - history.start) / span))
-        tell(_READING + (1 - _READING) * (done + part) / count)
+        report_progress(_READING + (1 - _READING) * (done + part) / count)
 
     return tick
 
@@ -131,12 +133,12 @@ def _result(history: History, plays: Sequence[Sequence[PlayResult]]) -> dict[str
         "errors": worst._asdict(),
         "is_good": worst.is_good,
         "is_too_large": worst.is_too_large,
-        "groups": {group: _of_group(history, plays, group) for group in sorted({job.group for job in jobs})},
+        "groups": {group: _group_figures(history, plays, group) for group in sorted({job.group for job in jobs})},
         "series": {name: _series(one, shown, history) for name, one in zip(names, held, strict=False)},
     }
 
 
-def _of_group(history: History, plays: Sequence[Sequence[PlayResult]], group: str) -> dict[str, Any]:
+def _group_figures(history: History, plays: Sequence[Sequence[PlayResult]], group: str) -> dict[str, Any]:
     return {
         "counted": sum(job.is_counted for job in history.jobs if job.group == group),
         "recorded": asdict(outcome.recorded(history, plays[0][0].alone, group)),
@@ -146,18 +148,18 @@ def _of_group(history: History, plays: Sequence[Sequence[PlayResult]], group: st
 
 
 def _moments(history: History, plays: Sequence[PlayResult], notes: Sequence[Notes]) -> dict[str, Any]:
-    """Return `Replay.moments`; {}: there were too many changes."""
+    """Return the column `Replay.moments`; {} if there were too many changes."""
     held = [[(at, job.id, slots) for job in history.jobs for at, slots in job.held], *(one.held for one in plays)]
     within = [sorted(change for change in changes if change[0] <= history.end) for changes in held]
-    if any(one.is_full for one in notes) or sum(map(len, within)) > _MOST_CHANGES:
+    if any(one.is_full for one in notes) or sum(map(len, within)) > _MAX_CHANGES:
         return {}
     recorded, *replayed = ([[round(at, 3), job, slots] for at, job, slots in changes] for changes in within)
     parts = zip(("same", "other"), replayed, notes, strict=False)
     return {
         "recorded": {"held": recorded},
         **{
-            name: {"held": changes, "notes": [[round(note.at, 3), *note[1:]] for note in told.noted]}
-            for name, changes, told in parts
+            name: {"held": changes, "notes": [[round(note.at, 3), *note[1:]] for note in name_notes.noted]}
+            for name, changes, name_notes in parts
         },
     }
 
@@ -183,7 +185,7 @@ def _rounded(seconds: float | None) -> float | None:
 
 
 def _largest(held: _Held, history: History) -> list[int]:
-    """Trainings that get a band of their own."""
+    """Return the trainings with the most GPU time, which get a band of their own."""
     areas = {
         job: sum(
             slots * max(0.0, min(after, history.end) - max(at, history.start))
@@ -195,7 +197,7 @@ def _largest(held: _Held, history: History) -> list[int]:
 
 
 def _series(held: _Held, shown: Sequence[int], history: History) -> list[dict[str, Any]]:
-    """Bands of a chart: job 0 is all others together. Steps are [Unix seconds, GPUs], means where there are many."""
+    """Return the bands of a chart. Job 0 stands for all others. Steps are [Unix seconds, GPUs], averaged if many."""
     parts = {
         job: [Change(job, datetime.fromtimestamp(at, UTC), slots) for at, slots in held.get(job, ())] for job in shown
     }

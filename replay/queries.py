@@ -1,4 +1,4 @@
-"""Queries about replays of the past, and about the windows that can be replayed."""
+"""Queries for replays, and for the trainings of a period."""
 
 from datetime import datetime
 
@@ -6,23 +6,24 @@ from django.db.models import Q, QuerySet
 
 from core.errors import NotFound
 from jobs.models import Job
+from replay.control import KEPT
 from replay.models import Replay
 
 __all__ = ["find_replay", "jobs_between", "replays"]
 
 
 def jobs_between(start: datetime, end: datetime) -> QuerySet[Job]:
-    """Trainings that came before the end and were not over at the start."""
+    """Return the trainings that were submitted before the end, and had not finished at the start."""
     return Job.objects.filter(submitted_at__lt=end).filter(Q(finished_at=None) | Q(finished_at__gt=start)).order_by()
 
 
 def replays() -> QuerySet[Replay]:
-    """The newest first, without what they have of each training, which may be much."""
+    """Return all replays, newest first, without their large columns."""
     return Replay.objects.select_related("owner").defer("jobs", "moments").order_by("-id")
 
 
 def find_replay(number: int) -> Replay:
     found = replays().filter(pk=number).first()
     if found is None:
-        raise NotFound(f"There is no replay {number}: it was removed, or too old to be kept.")
+        raise NotFound(f"There is no replay {number}: it may have been removed. Replays are kept for {KEPT.days} days.")
     return found

@@ -1,4 +1,4 @@
-"""Sentences about a replay, with the numbers that they rest on, and who gains and loses by it."""
+"""Sentences and figures of a replay, and the trainings that gain and lose most."""
 
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,7 +12,16 @@ from replay.models import Replay
 from replay.player import JOB_COLUMNS
 from scheduling.replay.outcome import BARS, MOST
 
-__all__ = ["Change", "Tile", "asked_in_words", "changes", "limits", "of_group", "sentence", "tiles"]
+__all__ = [
+    "JobEffect",
+    "Tile",
+    "change_phrases",
+    "gains_and_losses",
+    "group_result",
+    "limits",
+    "result_sentence",
+    "tiles",
+]
 
 _SHOWN = 10
 _LABELS = {term.column: term.name for term in TERMS}
@@ -21,22 +30,22 @@ _ERRORS = ("the average completion time", "the GPUs in use", "each training's co
 
 @dataclass(frozen=True)
 class Tile:
-    """One figure: as recorded, replayed under the same rules, and under the others ("" without).
-
-    off: of `same`, against what was recorded; difference: of `other`, against `same`. "": there is none to tell.
-    """
+    """A row of figures: recorded, replayed without changes, and with the changes."""
 
     label: str
     recorded: str
     same: str
+    #: "": no changes were requested.
     other: str
-    off: str = ""
+    #: Difference of `same` from `recorded` in percent; "": not comparable.
+    error: str = ""
+    #: Difference of `other` from `same` in percent; "": not comparable.
     difference: str = ""
 
 
 @dataclass(frozen=True)
-class Change:
-    """A training's completion time, both replayed; the middle where there is a range."""
+class JobEffect:
+    """Completion time of a training in both replays, in seconds; the middle of a range."""
 
     job: int
     same: float
@@ -45,51 +54,58 @@ class Change:
 
     @property
     def gain(self) -> float:
-        """Seconds that it is over sooner."""
+        """Seconds by which the training finishes sooner with the changes."""
         return self.same - self.other
 
 
-def asked_in_words(replay: Replay) -> list[str]:
+def change_phrases(replay: Replay) -> list[str]:
     """Return a phrase for each change of the replay."""
-    asked = replay.alternative
-    found = [
+    alternative = replay.alternative
+    phrases = [
         f"{group}: {', '.join(f'{_LABELS[name]} {in_words(name, value)}' for name, value in rules.items())}"
-        for group, rules in asked.get("groups", {}).items()
+        for group, rules in alternative.get("groups", {}).items()
     ]
-    if "gpus" in asked:
-        found.append(gpus(asked["gpus"]))
-    if "restart_seconds" in asked:
-        found.append(f"{asked['restart_seconds']:g} s for each change of size")
-    return found
+    if "gpus" in alternative:
+        phrases.append(gpus(alternative["gpus"]))
+    if "restart_seconds" in alternative:
+        phrases.append(f"a pause of {alternative['restart_seconds']:g} s at each resize")
+    return phrases
 
 
-def of_group(replay: Replay, group: str) -> dict[str, Any]:
-    """The result as that of the group alone, with the errors of all."""
+def group_result(replay: Replay, group: str) -> dict[str, Any]:
+    """Return the result with the group's figures instead of those of the cluster."""
     return {**replay.result, **replay.result["groups"][group]}
 
 
-def sentence(replay: Replay, group: str | None = None) -> str:
-    """Describe the result, and how far it is to be believed. Who may not see all of it reads one of each group."""
+def result_sentence(replay: Replay, group: str | None = None) -> str:
+    """Return a sentence about the result and its accuracy; one for each group if the reader sees only some groups."""
     if group is None and "recorded" not in replay.result:
         groups = replay.result["groups"]
-        return " ".join(f"{name}: {sentence(replay, name)}" for name in groups) or "You may use none of its groups."
-    found = replay.result if group is None else of_group(replay, group)
+        return (
+            " ".join(f"{name}: {result_sentence(replay, name)}" for name in groups)
+            or "The replay has no instance group that you may use."
+        )
+    found = replay.result if group is None else group_result(replay, group)
     if not found["counted"]:
-        return "No training came to its own end in this window: there is nothing to compare."
+        return "No training ended by itself in this period, so there is nothing to compare."
     true, errors = found["recorded"], [found["errors"][name] for name in ("average", "gpus", "per_job")]
     off = (
-        f"replaying the rules as they were is {_percent(errors[0])} off in {_ERRORS[0]}, {_percent(errors[1])} in "
-        f"{_ERRORS[1]} and {_percent(errors[2])} in {_ERRORS[2]}"
+        f"the replay without changes differs from the record by {_percent(errors[0])} in {_ERRORS[0]}, "
+        f"{_percent(errors[1])} in {_ERRORS[1]} and {_percent(errors[2])} in {_ERRORS[2]}"
     )
     count = trainings(found["counted"])
     if found["is_too_large"]:
-        return f"Nothing can be compared: {off}, and more than {_percent(MOST)} is too much."
-    rough = "" if found["is_good"] else f" Take it as a rough figure: good is up to {', '.join(map(_percent, BARS))}."
+        return f"The results cannot be compared: {off}. More than {_percent(MOST)} is too inaccurate."
+    rough = (
+        ""
+        if found["is_good"]
+        else f" This is a rough estimate: accurate ones differ by at most {', '.join(map(_percent, BARS))}."
+    )
     if not found["other"]:
         took = f"{count} took {duration(true['average'])} on average"
         return f"{took}, {_range(found['same'], 'average')} replayed: {off}.{rough}"
     would = f"{count} would have taken {_range(found['other'], 'average')} instead of {duration(true['average'])}"
-    return f"With {'; '.join(asked_in_words(replay))}: {would} on average ({off}).{rough}"
+    return f"With {'; '.join(change_phrases(replay))}: {would} on average ({off}).{rough}"
 
 
 def _percent(part: float) -> str:
@@ -97,13 +113,13 @@ def _percent(part: float) -> str:
 
 
 def _range(figures: Sequence[Mapping[str, Any]], name: str) -> str:
-    """One duration, or two where trainings were played both ways."""
+    """Return one duration, or a range if trainings were replayed with two assumptions."""
     low, high = (duration(pick(one[name] for one in figures)) for pick in (min, max))
     return low if low == high else f"{low} to {high}"
 
 
 def tiles(found: Mapping[str, Any]) -> list[Tile]:
-    """found: a result, or that of a group."""
+    """Return the figures of a result, or of a group's result."""
     shows_other = bool(found["other"]) and not found["is_too_large"]
 
     def tile(label: str, name: str, words: Any) -> Tile | None:
@@ -115,26 +131,26 @@ def tiles(found: Mapping[str, Any]) -> list[Tile]:
             return str(low if low == high else f"{low} to {high}")
 
         true, same = found["recorded"][name], found["same"]
-        off, difference = _against(same, true, name), ""
+        error, difference = _against(same, true, name), ""
         if shows_other and len(same) == 1:
             difference = _against(found["other"], same[0][name], name)
-        return Tile(label, words(true), both(same), both(found["other"]) if shows_other else "", off, difference)
+        return Tile(label, words(true), both(same), both(found["other"]) if shows_other else "", error, difference)
 
     shown = [
-        tile("Completion, average", "average", duration),
-        tile("Completion, median", "median", duration),
-        tile("Completion, 99 %", "p99", duration),
+        tile("Average completion time", "average", duration),
+        tile("Median completion time", "median", duration),
+        tile("99th percentile of completion times", "p99", duration),
         tile("Longest wait", "longest_wait", duration),
         tile("GPU-hours held", "gpu_hours", _hours),
-        tile("GPU-hours free", "idle_gpu_hours", _hours),
+        tile("GPU-hours idle", "idle_gpu_hours", _hours),
         tile("Worst slowdown", "worst_slowdown", lambda times: f"{times:.2f} ×"),
-        tile("Not over", "unfinished", str),
+        tile("Unfinished trainings", "unfinished", str),
     ]
     return [one for one in shown if one is not None]
 
 
 def _against(figures: Sequence[Mapping[str, Any]], value: float, name: str) -> str:
-    """Return the difference in per cent, "" for a range or of nothing: "−12 %"."""
+    """Return the difference in percent, such as "−12 %"; "" for a range, or if `value` is 0."""
     if len(figures) != 1 or not value:
         return ""
     part = round(100 * (figures[0][name] / value - 1), 1)
@@ -146,15 +162,15 @@ def _hours(hours: float) -> str:
     return f"{hours:,.0f}" if hours >= 100 else f"{hours:.1f}" if hours >= 10 else f"{hours:.2f}"
 
 
-def changes(replay: Replay, seen: Container[int]) -> tuple[list[Change], list[Change], int]:
-    """Return who gains most, who loses most, and how many stay within 5 % of what they had; of those in `seen`."""
+def gains_and_losses(replay: Replay, seen: Container[int]) -> tuple[list[JobEffect], list[JobEffect], int]:
+    """Return the trainings in `seen` that gain most, those that lose most, and the number that change by up to 5 %."""
     found = []
     if not replay.result["is_too_large"]:
         for row in replay.jobs:
             one = dict(zip(JOB_COLUMNS, row, strict=True))
             if one["job"] in seen and one["counted"] and one["same_low"] is not None and one["other_low"] is not None:
                 same, other = ((one[f"{name}_low"] + one[f"{name}_high"]) / 2 for name in ("same", "other"))
-                found.append(Change(one["job"], same, other, one["recorded_seconds"]))
+                found.append(JobEffect(one["job"], same, other, one["recorded_seconds"]))
     moved = [change for change in found if abs(change.gain) > 0.05 * change.same]
     gains = sorted((change for change in moved if change.gain > 0), key=lambda change: (-change.gain, change.job))
     losses = sorted((change for change in moved if change.gain < 0), key=lambda change: (change.gain, change.job))
@@ -162,28 +178,31 @@ def changes(replay: Replay, seen: Container[int]) -> tuple[list[Change], list[Ch
 
 
 def limits(replay: Replay) -> list[str]:
-    """Return what is not known of this window, as sentences."""
-    found, said = replay.result, []
+    """Return sentences about the assumptions and limits of the replay."""
+    found, sentences = replay.result, []
     if found.get("unmeasured"):
-        said.append(
-            f"{_were(found['unmeasured'])} never measured: elastic ones are played twice, as if twice the GPUs made "
-            "them twice as fast, and as if more GPUs did not help."
+        sentences.append(
+            f"{_were(found['unmeasured'])} never measured: elastic ones are replayed twice, once as if twice the GPUs "
+            "made them twice as fast, and once as if more GPUs did not help."
         )
     if found.get("unfinished"):
-        said.append(f"{_were(found['unfinished'])} not over at the window's end, counted in GPUs only.")
+        sentences.append(
+            f"{_were(found['unfinished'])} unfinished at the end of the period, and only counted in the GPUs in use."
+        )
     if found.get("withdrawn"):
-        said.append(f"{_were(found['withdrawn'])} cancelled, here at the same moment.")
+        sentences.append(f"{_were(found['withdrawn'])} cancelled, which the replay does at the same time.")
     figures = [found] if "same" in found else found["groups"].values()
     missing = max((one["unfinished"] for part in figures for one in (*part["same"], *part["other"])), default=0)
     if missing:
-        said.append(
-            f"{_were(missing)} not over four windows later in one of the replays, and left out of its averages."
+        sentences.append(
+            f"{_were(missing)} still unfinished in one of the replays after four times the period, and left out of its "
+            "averages."
         )
-    said.append(
-        "Not played: work lost with hosts, changes of resource groups, draining hosts, and how much faster or slower a "
-        "training is on kinds of GPU on which it was never measured."
+    sentences.append(
+        "Not replayed: work lost with hosts, changes of resource groups, draining hosts, and the speed of trainings on "
+        "GPU models on which they were never measured."
     )
-    return said
+    return sentences
 
 
 def _were(count: int) -> str:

@@ -1,6 +1,6 @@
-"""The page "What if": the past, played again under other rules.
+"""The page What if: replays of the past under other rules.
 
-Administrators ask, and see all; others see figures of the instance groups that they may use.
+Administrators start replays, and see all of them. Other users see the figures of their instance groups.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -21,33 +21,32 @@ from replay.actions import ask_for_replay, remove_replay
 from replay.forms import MomentForm, WhatIfForm
 from replay.models import Replay
 from replay.queries import find_replay, replays
-from replay.sentences import asked_in_words, changes, limits, of_group, sentence, tiles
-from replay.visibility import Moment, Seen, as_seen, moments_seen, seen_jobs
+from replay.sentences import change_phrases, gains_and_losses, group_result, limits, result_sentence, tiles
+from replay.visibility import Moment, VisibleJob, visible_jobs_of, visible_moments, visible_part
 
 __all__ = ["what_if", "what_if_remove", "what_if_replay"]
 
 _CRUMB = ("What if", "/what-if/")
-_CHARTS = {"recorded": "As recorded", "same": "Replayed, the rules as they were", "other": "Replayed as asked"}
+_CHARTS = {"recorded": "Recorded", "same": "Replayed without changes", "other": "Replayed with the changes"}
 _COLUMNS = ("Time", "Training", "GPUs", "Why", "Pause (ms)")
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
 def what_if(request: HttpRequest) -> HttpResponse:
-    """Show what was asked before, and to administrators the form; POST asks."""
-    asks = is_cluster_admin(request.user)
+    """Show the list of replays, and to administrators the form; POST starts a replay."""
     if request.method == "POST":
         require_cluster_admin(request.user)
-    form = WhatIfForm(request.POST or None) if asks else None
+    form = WhatIfForm(request.POST or None) if is_cluster_admin(request.user) else None
     if form is not None:
         replay = carried_out(request, form, lambda: ask_for_replay(form.spec(), login_user(request)))
         if replay is not None:
             return redirect("what-if-replay", replay.pk)
-    seen = [as_seen(one, request.user) for one in replays()]
+    seen = [visible_part(one, request.user) for one in replays()]
     context = {
         "section": "what-if",
         "crumbs": [("What if", None)],
         "form": form,
-        "rows": [(one, asked_in_words(one), sentence(one) if one.result else "") for one in seen],
+        "rows": [(one, change_phrases(one), result_sentence(one) if one.result else "") for one in seen],
     }
     return render(request, "replay/page.html", context, status=400 if form is not None and form.errors else 200)
 
@@ -55,18 +54,18 @@ def what_if(request: HttpRequest) -> HttpResponse:
 @require_safe
 def what_if_replay(request: HttpRequest, number: int) -> HttpResponse:
     whole = _replay_or_404(number)
-    replay = as_seen(whole, request.user)
+    replay = visible_part(whole, request.user)
     form = MomentForm(whole, request.GET if "at" in request.GET else None)
     moments = _moments(whole, form, request) if replay.result and form.is_bound else None
     context: dict[str, Any] = {
         "section": "what-if",
         "crumbs": [_CRUMB, (f"Replay {number}", None)],
         "replay": replay,
-        "asked": asked_in_words(replay),
+        "changes": change_phrases(replay),
         "has_moments": bool(whole.moments),
         "form": form,
         "moments": moments,
-        **(_found(whole, replay, request) if replay.result else {}),
+        **(_result_context(whole, replay, request) if replay.result else {}),
     }
     return render(request, "replay/replay.html", context, status=400 if form.errors else 200)
 
@@ -75,7 +74,7 @@ def _moments(replay: Replay, form: MomentForm, request: HttpRequest) -> list[tup
     if not form.is_valid():
         return None
     try:
-        return moments_seen(replay, form.cleaned_data["play"], form.cleaned_data["at"], login_user(request))
+        return visible_moments(replay, form.cleaned_data["play"], form.cleaned_data["at"], login_user(request))
     except UserError as error:
         show_error(form, error)
         return None
@@ -86,7 +85,7 @@ def what_if_remove(request: HttpRequest, number: int) -> HttpResponse:
     require_cluster_admin(request.user)
     _replay_or_404(number)
     if done(request, lambda: remove_replay(number, login_user(request))):
-        say(request, f"Replay {number} is removed.")
+        say(request, f"Replay {number} was removed.")
     return redirect(reverse("what-if"))
 
 
@@ -97,18 +96,18 @@ def _replay_or_404(number: int) -> Replay:
         raise Http404 from None
 
 
-def _found(whole: Replay, replay: Replay, request: HttpRequest) -> dict[str, Any]:
-    """whole: with all of its trainings; replay: what the reader sees of it."""
+def _result_context(whole: Replay, replay: Replay, request: HttpRequest) -> dict[str, Any]:
+    """Return the context of a result. whole: the complete replay; replay: the part that the reader may see."""
     result = replay.result
-    seen = seen_jobs(request.user, [row[0] for row in whole.jobs])
-    gains, losses, alike = changes(whole, seen)
+    seen = visible_jobs_of(request.user, [row[0] for row in whole.jobs])
+    gains, losses, alike = gains_and_losses(whole, seen)
     has_other = bool(whole.result["other"]) and not whole.result["is_too_large"]
     charts = _charts(whole, seen) if "series" in result else {}
     return {
-        "text": sentence(replay),
+        "text": result_sentence(replay),
         "tables": [("", tiles(result))]
         if "recorded" in result
-        else [(name, tiles(of_group(replay, name))) for name in result["groups"]],
+        else [(name, tiles(group_result(replay, name))) for name in result["groups"]],
         "has_other": has_other,
         "limits": limits(replay),
         "gains": [(change, seen[change.job]) for change in gains],
@@ -121,8 +120,8 @@ def _found(whole: Replay, replay: Replay, request: HttpRequest) -> dict[str, Any
     }
 
 
-def _charts(replay: Replay, seen: Mapping[int, Seen]) -> dict[str, Any]:
-    """The replay of the same rules is for belief: with another one beside it, its errors say enough."""
+def _charts(replay: Replay, seen: Mapping[int, VisibleJob]) -> dict[str, Any]:
+    """Return the recorded chart and a replayed one: with the changes, if they can be compared, or without."""
     series, too_large = replay.result["series"], replay.result["is_too_large"]
     drawn = ("recorded", "other") if "other" in series and not too_large else ("recorded", "same")
     return {name: _figure(replay, series[name], {job: one.name for job, one in seen.items()}) for name in drawn}

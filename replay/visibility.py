@@ -1,7 +1,7 @@
-"""What somebody may see of a replay, and what each training had at a moment of it.
+"""Parts of a replay that a user may see, and the GPUs of each training at a moment.
 
-An administrator sees all. Others see figures of the instance groups that they may use, and in these their own trainings
-by name, others' without name and number.
+Administrators see everything. Other users see the figures of the instance groups that they may use, and the trainings
+in them: their own by name, others' without id and name.
 """
 
 from collections.abc import Iterable, Sequence
@@ -17,21 +17,21 @@ from jobs.models import Job
 from jobs.queries.groups import visible_groups
 from replay.models import Replay
 
-__all__ = ["PLAYS", "Moment", "Seen", "as_seen", "at_moment", "moments_seen", "seen_jobs"]
+__all__ = ["PLAYS", "Moment", "VisibleJob", "at_moment", "visible_jobs_of", "visible_moments", "visible_part"]
 
 PLAYS: Final = ("same", "other")
-NOT_KEPT: Final = (
-    "Of this play no reasons are kept: it was not asked for, is not over, or had too many changes. Choose a shorter "
-    "window."
+NO_MOMENTS: Final = (
+    "No reasons are stored for this replay: it was not requested, is not done, or had too many changes. Choose a "
+    "shorter period."
 )
-#: Of the whole cluster: for administrators.
-_OF_ALL = frozenset(
+#: Fields of a result that cover the whole cluster, for administrators.
+_CLUSTER_FIELDS = frozenset(
     {"trainings", "counted", "unfinished", "withdrawn", "unmeasured", "recorded", "same", "other", "series"}
 )
 
 
-class Seen(NamedTuple):
-    """A training that the reader may know of; its name and number only if it is `shown`."""
+class VisibleJob(NamedTuple):
+    """A training that the reader may see; by name and id only if it is `shown`."""
 
     name: str
     shown: bool
@@ -39,17 +39,17 @@ class Seen(NamedTuple):
 
 @dataclass(frozen=True)
 class Moment:
-    """A training that had come and was not over."""
+    """State of an unfinished training at a moment."""
 
-    job: Annotated[int | None, "null: another user's training."]
-    recorded: Annotated[int, "GPUs that it held then, as recorded."]
-    replayed: Annotated[int, "GPUs that it held then in the replay."]
-    target: Annotated[int, "GPUs that it was to have."]
-    text: Annotated[str, "Why, in the words of its owner."]
+    job: Annotated[int | None, "Id; null: another user's training."]
+    recorded: Annotated[int, "GPUs held at that time, as recorded."]
+    replayed: Annotated[int, "GPUs held at that time in the replay."]
+    target: Annotated[int, "Target number of GPUs in the replay."]
+    text: Annotated[str, "Reason, as a sentence for the owner."]
 
 
-def as_seen(replay: Replay, reader: Asking) -> Replay:
-    """A copy with what the reader may see of its rules and figures. It is not to be saved."""
+def visible_part(replay: Replay, reader: Asking) -> Replay:
+    """Return a copy with the rules and figures that the reader may see. The copy must not be saved."""
     if is_cluster_admin(reader):
         return replay
     groups = set(visible_groups(reader).values_list("name", flat=True))
@@ -58,24 +58,24 @@ def as_seen(replay: Replay, reader: Asking) -> Replay:
     seen.alternative = {name: value for name, value in replay.alternative.items() if name != "groups"}
     if rules:
         seen.alternative["groups"] = rules
-    seen.result = {name: value for name, value in replay.result.items() if name not in _OF_ALL}
+    seen.result = {name: value for name, value in replay.result.items() if name not in _CLUSTER_FIELDS}
     if replay.result:
         figures = replay.result["groups"]
         seen.result["groups"] = {name: figures[name] for name in sorted(figures.keys() & groups)}
     return seen
 
 
-def seen_jobs(reader: Asking, numbers: Iterable[int]) -> dict[int, Seen]:
-    """Of these trainings, those of groups that the reader may use."""
+def visible_jobs_of(reader: Asking, numbers: Iterable[int]) -> dict[int, VisibleJob]:
+    """Return the trainings in groups that the reader may use, by id."""
     jobs = Job.objects.filter(pk__in=set(numbers)).order_by()
     if is_cluster_admin(reader):
-        return {pk: Seen(name, shown=True) for pk, name in jobs.values_list("pk", "name")}
+        return {pk: VisibleJob(name, shown=True) for pk, name in jobs.values_list("pk", "name")}
     own = jobs.filter(instance_group__in=visible_groups(reader).values("pk")).values_list("pk", "name", "owner_id")
-    return {pk: Seen(name if owner == reader.pk else "", shown=owner == reader.pk) for pk, name, owner in own}
+    return {pk: VisibleJob(name if owner == reader.pk else "", shown=owner == reader.pk) for pk, name, owner in own}
 
 
 def at_moment(replay: Replay, play: str, at: datetime) -> list[Moment] | None:
-    """Return what each training had at that moment of the play, in order of number; None: nothing of it was kept."""
+    """Return the moments of all unfinished trainings, in order of id; None: none are stored for this play."""
     moments, seconds = replay.moments, at.timestamp()
     if play not in moments:
         return None
@@ -88,20 +88,20 @@ def at_moment(replay: Replay, play: str, at: datetime) -> list[Moment] | None:
     ]
 
 
-def moments_seen(replay: Replay, play: str, at: datetime, reader: Asking) -> list[tuple[Moment, str]]:
-    """Moments of trainings that the reader may know of, with their names. Raises UserError where there are none."""
+def visible_moments(replay: Replay, play: str, at: datetime, reader: Asking) -> list[tuple[Moment, str]]:
+    """Return the moments of trainings that the reader may see, with their names. Raises UserError."""
     if not replay.start <= at <= replay.end:
-        raise field_error("at", "Give a time within the replay's.")
+        raise field_error("at", "Enter a time within the replayed period.")
     moments = at_moment(replay, play, at)
     if moments is None:
-        raise field_error("play", NOT_KEPT)
-    seen = seen_jobs(reader, [one.job for one in moments if one.job is not None])
-    told = ((moment, seen[moment.job]) for moment in moments if moment.job in seen)
-    return [(moment if one.shown else replace(moment, job=None, text=""), one.name) for moment, one in told]
+        raise field_error("play", NO_MOMENTS)
+    seen = visible_jobs_of(reader, [one.job for one in moments if one.job is not None])
+    visible = ((moment, seen[moment.job]) for moment in moments if moment.job in seen)
+    return [(moment if one.shown else replace(moment, job=None, text=""), one.name) for moment, one in visible]
 
 
 def _newest(changes: Sequence[Sequence[Any]], seconds: float) -> dict[int, Sequence[Any]]:
-    """Job -> the rest of its newest change until then. They are in order of time."""
+    """Return job -> the rest of its newest change up to `seconds`. changes: sorted by time."""
     found: dict[int, Sequence[Any]] = {}
     for at, job, *rest in changes:
         if at > seconds:

@@ -124,7 +124,7 @@ _POLICIES = {
 _AIMS = {
     InstanceGroup.Aim.SOON: "early ends",
     InstanceGroup.Aim.EVEN: "even speed-ups",
-    InstanceGroup.Aim.USED: "who has used little",
+    InstanceGroup.Aim.USED: "least usage first",
 }
 _IN_WORDS: dict[str, Mapping[Any, str]] = {"policy": _POLICIES, "aim": _AIMS}
 _NOTHING = {"quota": "no quota", "members": "everybody", "admins": "nobody"}

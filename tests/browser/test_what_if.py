@@ -1,4 +1,4 @@
-"""The page "What if": an administrator asks, sees how far it is, and what came of it, in all four looks."""
+"""The page What if: an administrator starts a replay, and sees its progress and result, in all four looks."""
 
 import os
 import re
@@ -12,7 +12,7 @@ import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, expect
 
 from core.time import exact_time
-from replay.background import Replays
+from replay.background import ReplayWorker
 from replay.models import Replay
 from tests.browser.conftest import PATIENCE_MS, listen, log_in
 from tests.scene import Scene, user_who_can_log_in
@@ -45,23 +45,23 @@ def page(scene: Scene, context: BrowserContext, complaints: list[str]) -> Page:
     return page
 
 
-def test_a_question_is_asked_played_and_answered(page: Page, scene: Scene) -> None:
+def test_a_replay_is_started_run_and_shown(page: Page, scene: Scene) -> None:
     page.goto("/")
     page.get_by_role("link", name="What if").click()
-    page.get_by_label("Time").select_option("Last hour")
-    page.get_by_label("Policy of sig-elastic").select_option("Goodput: soon over")
-    page.get_by_label("GPUs of the pool").fill("16")
+    page.get_by_label("Period", exact=True).select_option("Last hour")
+    page.get_by_label("Policy of sig-elastic").select_option("Goodput: early ends")
+    page.get_by_label("GPUs in the pool").fill("16")
     page.get_by_role("button", name="Replay", exact=True).click()
-    expect(page.locator("#going")).to_contain_text("waits")
+    expect(page.locator("#replay-progress")).to_contain_text("Waiting")
     replay = Replay.objects.exclude(pk=scene.replay.pk).get()
     assert replay.alternative["groups"]["sig-elastic"]["policy"] == "goodput"
-    Replays().play_next(threading.Event())
-    expect(page.locator("#text")).to_contain_text("off in the average completion time")
+    ReplayWorker().run_next(threading.Event())
+    expect(page.locator("#text")).to_contain_text("in the average completion time")
     expect(page.locator(".main-svg").first).to_be_visible()
     middle = replay.start + (replay.end - replay.start) / 2
     page.get_by_label("At", exact=True).fill(middle.astimezone(ZoneInfo(ZONE)).strftime("%Y-%m-%dT%H:%M:%S"))
-    page.get_by_role("button", name="Show the moment").click()
-    table = page.get_by_role("region", name="GPUs of each training at a moment, and why")
+    page.get_by_role("button", name="Show", exact=True).click()
+    table = page.get_by_role("region", name="GPUs of each training at a given time")
     expect(table.get_by_role("row").nth(1)).to_contain_text("T")
     expect(page.get_by_label("At", exact=True)).to_have_value(
         re.compile(middle.astimezone(ZoneInfo(ZONE)).strftime("%Y-%m-%dT%H:%M"))
@@ -73,14 +73,14 @@ def test_a_question_is_asked_played_and_answered(page: Page, scene: Scene) -> No
 def test_times_are_typed_and_shown_in_the_viewers_zone(page: Page, scene: Scene) -> None:
     page.goto("/what-if/")
     start = scene.replay.start.astimezone(ZoneInfo(ZONE))
-    page.get_by_label("Time").select_option("From, until")
-    expect(page.get_by_text("In your time.").first).to_be_visible()
+    page.get_by_label("Period", exact=True).select_option("Custom")
+    expect(page.get_by_text("In your time zone.").first).to_be_visible()
     for label, at in (("From", start), ("Until", scene.replay.end.astimezone(ZoneInfo(ZONE)))):
         page.get_by_label(label).fill(at.strftime("%Y-%m-%dT%H:%M"))
     page.get_by_role("button", name="Replay", exact=True).click()
-    expect(page.locator("#going")).to_be_visible()
-    asked = Replay.objects.exclude(pk=scene.replay.pk).get()
-    assert asked.start == start.replace(second=0, microsecond=0)
+    expect(page.locator("#replay-progress")).to_be_visible()
+    created = Replay.objects.exclude(pk=scene.replay.pk).get()
+    assert created.start == start.replace(second=0, microsecond=0)
     expect(page.locator("time[data-exact]").first).to_have_text(exact_time(start, ZoneInfo(ZONE)))
 
 
@@ -98,9 +98,9 @@ def test_it_shows_recorded_above_replayed(page: Page, scene: Scene, tmp_path: Pa
             expect(canvas.locator(".main-svg").first).to_be_visible()
         assert page.evaluate("document.documentElement.scrollWidth") <= width
         page.screenshot(path=folder / f"{name}-{theme}-{width}.png", full_page=True, animations="disabled")
-    gains = page.get_by_role("region", name="Who gains most")
+    gains = page.get_by_role("region", name="Largest gains")
     expect(gains.get_by_role("row").nth(1)).to_contain_text(f"T{scene.done.pk}")
-    losses = page.get_by_role("region", name="Who loses most")
+    losses = page.get_by_role("region", name="Largest losses")
     expect(losses.get_by_role("row").nth(1)).to_contain_text("−2 min 27 s")
-    why = page.get_by_role("region", name="GPUs of each training at a moment, and why")
-    expect(why.get_by_role("row").nth(1)).to_contain_text("the most it asks for is 4")
+    moment_table = page.get_by_role("region", name="GPUs of each training at a given time")
+    expect(moment_table.get_by_role("row").nth(1)).to_contain_text("the most it asks for is 4")

@@ -1,4 +1,4 @@
-"""Replays by REST and as a page: administrators see all, others their groups' figures and their own trainings."""
+"""Replays in the REST API and on their page: administrators see all, others their groups and their own trainings."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -34,7 +34,7 @@ def alice() -> User:
 
 @pytest.fixture
 def jobs(alice: User) -> list[Job]:
-    """Alice's, another one's in her group, and one in a group that is closed to her."""
+    """Return a job of Alice, one of another user in her group, and one in a group that she may not use."""
     bob = UserFactory(username="bob")
     hers, closed = InstanceGroupFactory(name="hers"), InstanceGroupFactory(name="closed")
     closed.members.add(bob)
@@ -78,41 +78,41 @@ def hers(client: Client, alice: User) -> Client:
     return client
 
 
-def asked(client: Client, replay: Replay, rest: str = "") -> Any:
+def get_json(client: Client, replay: Replay, rest: str = "") -> Any:
     answer = client.get(f"/api/v1/replays/{replay.pk}/{rest}")
     assert answer.status_code == 200, answer.content
     return answer.json()
 
 
 def test_a_member_sees_figures_of_the_own_groups_alone(hers: Client, replay: Replay) -> None:
-    told = asked(hers, replay)
-    assert told["alternative"] == {"groups": {"hers": {"policy": "fifo"}}}
-    assert told["result"].keys() == {"gpus", "groups", "errors", "is_good", "is_too_large", "cpu_seconds"}
-    assert told["result"]["groups"].keys() == {"hers"}
-    assert told["text"].startswith("hers: With hers: ")
-    assert "closed" not in told["text"]
+    body = get_json(hers, replay)
+    assert body["alternative"] == {"groups": {"hers": {"policy": "fifo"}}}
+    assert body["result"].keys() == {"gpus", "groups", "errors", "is_good", "is_too_large", "cpu_seconds"}
+    assert body["result"]["groups"].keys() == {"hers"}
+    assert body["text"].startswith("hers: With hers: ")
+    assert "closed" not in body["text"]
     [row] = hers.get("/api/v1/replays/").json()["results"]
     assert "closed" not in row["alternative"]["groups"]
 
 
 def test_an_administrator_sees_all(admin_client: Client, replay: Replay, jobs: list[Job]) -> None:
-    told = asked(admin_client, replay)
-    assert told["alternative"]["groups"].keys() == {"hers", "closed"} == told["result"]["groups"].keys()
-    assert told["result"]["trainings"] == 3
-    moments = asked(admin_client, replay, "moment/?at=2026-03-01T12:05:00Z&play=other")
+    body = get_json(admin_client, replay)
+    assert body["alternative"]["groups"].keys() == {"hers", "closed"} == body["result"]["groups"].keys()
+    assert body["result"]["trainings"] == 3
+    moments = get_json(admin_client, replay, "moment/?at=2026-03-01T12:05:00Z&play=other")
     assert [moment["job"] for moment in moments] == [job.pk for job in jobs]
     assert b"".join(admin_client.get(f"/api/v1/replays/{replay.pk}/jobs.csv")).count(b"of-") == 3
 
 
-def test_a_moment_says_who_had_what_and_why(hers: Client, replay: Replay, jobs: list[Job]) -> None:
-    own, others = asked(hers, replay, "moment/?at=2026-03-01T12:05:00Z&play=other")
+def test_a_moment_has_the_gpus_of_each_training_and_the_reasons(hers: Client, replay: Replay, jobs: list[Job]) -> None:
+    own, others = get_json(hers, replay, "moment/?at=2026-03-01T12:05:00Z&play=other")
     why = "2 of 4 GPUs: it runs on exactly 2."
     assert own == {"job": jobs[0].pk, "recorded": 2, "replayed": 2, "target": 2, "text": why}
     assert others == {"job": None, "recorded": 2, "replayed": 2, "target": 2, "text": ""}
-    assert [moment["job"] for moment in asked(hers, replay, "moment/?at=2026-03-01T12:20:00Z")] == [None]
+    assert [moment["job"] for moment in get_json(hers, replay, "moment/?at=2026-03-01T12:20:00Z")] == [None]
 
 
-def test_the_file_has_others_without_number_and_name(hers: Client, replay: Replay, jobs: list[Job]) -> None:
+def test_the_file_hides_id_and_name_of_other_users_trainings(hers: Client, replay: Replay, jobs: list[Job]) -> None:
     _, own, others = b"".join(hers.get(f"/api/v1/replays/{replay.pk}/jobs.csv")).decode().splitlines()
     assert own.startswith(f"{jobs[0].pk},of-alice,")
     assert others.startswith(",,")
@@ -127,12 +127,12 @@ def test_the_file_has_others_without_number_and_name(hers: Client, replay: Repla
         ("?at=2026-03-01T12:00:00Z&play=x", "play"),
     ],
 )
-def test_a_moment_that_is_none_is_refused(hers: Client, replay: Replay, query: str, field: str) -> None:
+def test_invalid_moments_are_refused(hers: Client, replay: Replay, query: str, field: str) -> None:
     answer = hers.get(f"/api/v1/replays/{replay.pk}/moment/{query}")
     assert (answer.status_code, list(answer.json()["fields"])) == (400, [field])
 
 
-def test_a_play_of_which_nothing_is_kept_says_so(hers: Client, replay: Replay) -> None:
+def test_an_error_explains_missing_moments(hers: Client, replay: Replay) -> None:
     Replay.objects.update(moments={})
     answer = hers.get(f"/api/v1/replays/{replay.pk}/moment/?at=2026-03-01T12:00:00Z")
     assert answer.status_code == 400
@@ -154,8 +154,8 @@ def test_the_page_of_a_member(hers: Client, replay: Replay, jobs: list[Job]) -> 
     assert hers.get(f"/what-if/{replay.pk}/?at=2026-03-02T12:05:00Z&play=other").status_code == 400
 
 
-def test_times_of_the_form_may_be_of_any_zone(admin_client: Client, jobs: list[Job]) -> None:
+def test_the_form_accepts_times_in_any_zone(admin_client: Client, jobs: list[Job]) -> None:
     given = {"window": "own", "start": "2026-03-01T13:00:00.000+02:00", "end": "2026-03-01T12:30"}
     assert admin_client.post("/what-if/", given).status_code == 302
-    asked = Replay.objects.get()
-    assert (asked.start, asked.end) == (START - timedelta(hours=1), START + timedelta(minutes=30))
+    created = Replay.objects.get()
+    assert (created.start, created.end) == (START - timedelta(hours=1), START + timedelta(minutes=30))

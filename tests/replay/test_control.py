@@ -1,4 +1,4 @@
-"""Tests of replays: who plays which, limits, and those that are removed, too large or given up."""
+"""Running replays: claims, limits, failures, and removal."""
 
 import threading
 from collections.abc import Callable
@@ -12,11 +12,11 @@ from django.utils import timezone
 from core.claims import ClaimLost
 from core.errors import Conflict, NotAllowed, UserError
 from replay import control as replays
-from replay import player as insight
+from replay import player
 from replay.actions import ReplaySpec, ask_for_replay, remove_replay
-from replay.background import Replays
+from replay.background import ReplayWorker
 from replay.models import Replay
-from replay.player import TooMuch
+from replay.player import LimitExceeded
 from tests.factories import InstanceGroupFactory, JobFactory, UserFactory
 
 START = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
@@ -32,10 +32,10 @@ def carol() -> User:
     return carol
 
 
-def test_it_is_played_once_and_says_what_came_of_it(carol: User) -> None:
+def test_a_replay_runs_once_and_stores_its_result(carol: User) -> None:
     replay = ask_for_replay(ReplaySpec(START, END, {"all": {"policy": "goodput"}}, gpus=4), carol)
-    assert Replays().play_next(threading.Event())
-    assert not Replays().play_next(threading.Event())
+    assert ReplayWorker().run_next(threading.Event())
+    assert not ReplayWorker().run_next(threading.Event())
     replay.refresh_from_db()
     assert (replay.state, replay.progress, len(replay.jobs)) == (Replay.State.DONE, 1, 1)
     assert replay.result["counted"] == 0
@@ -56,14 +56,14 @@ def test_it_is_played_once_and_says_what_came_of_it(carol: User) -> None:
         ({"groups": {"all": 3}}, "groups"),
     ],
 )
-def test_what_does_not_fit_is_refused(carol: User, given: dict[str, Any], field: str) -> None:
+def test_invalid_requests_are_refused(carol: User, given: dict[str, Any], field: str) -> None:
     with pytest.raises(UserError) as refused:
         ask_for_replay(ReplaySpec(**{"start": START, "end": END, **given}), carol)
     assert list(refused.value.fields) == [field]
     assert not Replay.objects.exists()
 
 
-def test_only_administrators_ask_and_not_for_many_at_once(carol: User) -> None:
+def test_only_administrators_start_replays_up_to_a_limit(carol: User) -> None:
     with pytest.raises(NotAllowed):
         ask_for_replay(ReplaySpec(START, END), UserFactory())
     for _ in range(5):
@@ -73,30 +73,30 @@ def test_only_administrators_ask_and_not_for_many_at_once(carol: User) -> None:
 
 
 def raising(error: Exception) -> Callable[..., Any]:
-    def replayed(*_: Any) -> Any:
+    def fail(*_: Any) -> Any:
         raise error
 
-    return replayed
+    return fail
 
 
-@pytest.mark.parametrize("error", [TooMuch("too long"), ZeroDivisionError()])
-def test_one_that_cannot_be_played_says_why(carol: User, monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+@pytest.mark.parametrize("error", [LimitExceeded("too long"), ZeroDivisionError()])
+def test_a_failed_replay_stores_the_reason(carol: User, monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
     replay = ask_for_replay(ReplaySpec(START, END), carol)
-    monkeypatch.setattr("replay.player.replayed", raising(error))
-    Replays().play_next(threading.Event())
+    monkeypatch.setattr("replay.player.run_replay", raising(error))
+    ReplayWorker().run_next(threading.Event())
     replay.refresh_from_db()
     assert replay.state == Replay.State.FAILED
     assert replay.problem
 
 
 def test_time_is_bounded(carol: User, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(insight, "_MOST_CPU_SECONDS", -1.0)
+    monkeypatch.setattr(player, "_MAX_CPU_SECONDS", -1.0)
     replay = ask_for_replay(ReplaySpec(START, END), carol)
-    with pytest.raises(TooMuch):
-        insight.replayed(replay, END, lambda part: None)
+    with pytest.raises(LimitExceeded):
+        player.run_replay(replay, END, lambda part: None)
 
 
-def test_one_that_is_removed_is_not_played_on(carol: User) -> None:
+def test_a_removed_replay_stops(carol: User) -> None:
     replay = ask_for_replay(ReplaySpec(START, END), carol)
     claim = replays.claim_next(timezone.now())
     assert claim is not None
@@ -105,12 +105,12 @@ def test_one_that_is_removed_is_not_played_on(carol: User) -> None:
         replays.note_progress(claim, 0.5)
 
 
-def test_one_of_a_process_that_died_or_stops_is_played_by_the_next(carol: User) -> None:
+def test_a_replay_of_a_stopped_process_is_claimed_by_the_next(carol: User) -> None:
     replay = ask_for_replay(ReplaySpec(START, END), carol)
     assert replays.claim_next(timezone.now() - timedelta(minutes=2)) is not None
     stopping = threading.Event()
     stopping.set()
-    Replays().play_next(stopping)
+    ReplayWorker().run_next(stopping)
     replay.refresh_from_db()
     assert replay.state == Replay.State.WAITING
     assert replays.claim_next(timezone.now()) is not None

@@ -1,4 +1,4 @@
-"""Rows of a past become a history, and a replay of it says what came of it."""
+"""Reading the recorded history, and the results of its replay."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -24,9 +24,9 @@ from jobs.models import (
 )
 from jobs.states import JobState, Reason
 from replay.actions import ReplaySpec, ask_for_replay
-from replay.history import recorded
+from replay.history import read_history
 from replay.models import Replay
-from replay.player import JOB_COLUMNS, replayed
+from replay.player import JOB_COLUMNS, run_replay
 from replay.visibility import at_moment
 from scheduling.replay.world import JobChange, Pool, Rules
 from tests.factories import InstanceGroupFactory, JobFactory, ResourceGroupFactory, UserFactory, host_with_slots
@@ -53,7 +53,7 @@ def group() -> InstanceGroup:
 
 
 def trained(group: InstanceGroup, came: float, began: float, seconds: float, **values: Any) -> Job:
-    """On all four GPUs: a start takes 5 s, an end 1 s."""
+    """Create a training that held all four GPUs; its start took 5 s, its end 1 s."""
     over = began + 5 + seconds
     usual = {"state": JobState.SUCCEEDED, "finished_at": at(over + 1), "progress": 1.0, "max_slots": 4}
     job: Job = JobFactory(instance_group=group, submitted_at=at(came), started_at=at(began), **{**usual, **values})
@@ -85,7 +85,7 @@ def profiled(job: Job) -> None:
 
 
 def test_measures_and_sizes_are_of_a_kind_of_gpu(group: InstanceGroup) -> None:
-    """One query, whatever kinds there are."""
+    """Measurements of all GPU models are read with one query."""
     job = trained(group, 0, 0, 600)
     profiled(job)
     [profile] = JobProfile.objects.all()
@@ -93,25 +93,25 @@ def test_measures_and_sizes_are_of_a_kind_of_gpu(group: InstanceGroup) -> None:
     JobProfile.objects.update(parameters={**profile.parameters, "old": slower})
     Slot.objects.update(device_model="virtual")
     SlotClaim.objects.update(gpu_model="old")
-    [found] = recorded(START, END, END).jobs
+    [found] = read_history(START, END, END).jobs
     assert [segment.kind for segment in found.segments] == ["old"]
     assert found.known is not None
     assert (found.known.kind, list(found.known.others)) == ("virtual", ["old"])
     assert found.known.on("old")[1].compute_base == 2.0
-    result, _, _ = replayed(asked_for(), END, lambda part: None)
+    result, _, _ = run_replay(new_replay(), END, lambda part: None)
     assert result["same"][0]["average"] == pytest.approx(6 + 600 * 1.1 / 2.1, rel=0.02)
 
 
-def asked_for(**values: Any) -> Replay:
+def new_replay(**values: Any) -> Replay:
     return ask_for_replay(ReplaySpec(START, END, **values), UserFactory(is_staff=True))
 
 
-def test_a_replay_of_the_same_rules_is_close_and_of_others_tells_who_gains(group: InstanceGroup) -> None:
+def test_a_replay_without_changes_is_accurate_and_one_with_changes_shows_gains(group: InstanceGroup) -> None:
     first, second = trained(group, 0, 0, 600), trained(group, 10, 606, 60)
     for job in (first, second):
         profiled(job)
-    result, rows, moments = replayed(
-        asked_for(groups={"all": {"policy": "fairshare", "preemption": True}}), END, lambda part: None
+    result, rows, moments = run_replay(
+        new_replay(groups={"all": {"policy": "fairshare", "preemption": True}}), END, lambda part: None
     )
     assert result["is_good"]
     assert max(result["errors"].values()) < 0.01
@@ -156,7 +156,7 @@ def test_the_noise_of_gradients_is_read_by_progress(group: InstanceGroup) -> Non
     own, other = trained(group, 0, 0, 600), trained(group, 700, 700, 60)
     adapting(own, 640)
     Job.objects.filter(pk=other.pk).update(model=own.model)
-    first, second = recorded(START, END, END).jobs
+    first, second = read_history(START, END, END).jobs
     assert first.known is not None
     assert second.known == first.known, "of its model's version"
     at = [(progress, noise.samples) for progress, noise in first.known.phases]
@@ -166,7 +166,7 @@ def test_the_noise_of_gradients_is_read_by_progress(group: InstanceGroup) -> Non
     assert at[-1][0] == pytest.approx(320 + 15 * 60)
 
 
-def test_what_people_asked_and_what_the_rules_and_the_pool_were(group: InstanceGroup) -> None:
+def test_user_commands_rules_and_pool_are_read(group: InstanceGroup) -> None:
     job = trained(group, 0, 0, 600, priority=9000)
     for seq, (seconds, reason, detail) in enumerate(
         [
@@ -184,7 +184,7 @@ def test_what_people_asked_and_what_the_rules_and_the_pool_were(group: InstanceG
         before={"policy": "priority", "quota": 2}, after={"policy": "fifo", "quota": None},
     )  # fmt: skip
     CapacityPoint.objects.create(host=Slot.objects.first().host, at=at(500), slots=3)
-    past = recorded(START, END, END)
+    past = read_history(START, END, END)
     assert (past.groups[0].policy, past.groups[0].quota) == ("priority", 2)
     assert past.jobs[0].priority == 5000
     assert len(past.slots) == 4
@@ -195,12 +195,12 @@ def test_what_people_asked_and_what_the_rules_and_the_pool_were(group: InstanceG
     assert [len(change.slots) for _, change in told if isinstance(change, Pool)] == [3]
 
 
-def test_who_was_there_before_and_who_is_not_over_yet(group: InstanceGroup) -> None:
+def test_trainings_that_began_before_or_are_unfinished(group: InstanceGroup) -> None:
     there = trained(group, -700, -700, 1000)
     going = trained(group, 400, 400, 0, state=JobState.RUNNING, finished_at=None, progress=0.25)
     gone = trained(group, 500, 500, 10, state=JobState.CANCELLED)
     other = JobFactory(instance_group=group, submitted_at=at(-900), finished_at=at(-800), state=JobState.CANCELLED)
-    past = recorded(START, END, END)
+    past = read_history(START, END, END)
     by_id = {job.id: job for job in past.jobs}
     assert other.pk not in by_id
     assert by_id[there.pk].before == 1
@@ -212,43 +212,43 @@ def test_who_was_there_before_and_who_is_not_over_yet(group: InstanceGroup) -> N
     assert past.costs.end == 1.0
 
 
-def test_what_a_start_and_an_end_cost_is_what_was_recorded(group: InstanceGroup) -> None:
-    """Both unlike the figures that count where nothing is recorded."""
+def test_the_costs_of_a_start_and_an_end_are_the_recorded_ones(group: InstanceGroup) -> None:
+    """The recorded costs differ from the defaults."""
     job = trained(group, 0, 0, 600)
     AllocationPoint.objects.filter(job=job, slots=4).update(at=at(2))
     late = SlotClaim.objects.filter(job=job, slot__index__gte=2)
     SlotClaim.objects.filter(job=job).update(trains_from=at(2), vacating_at=at(606), released_at=at(610))
     late.update(trains_from=at(10))
-    costs = recorded(START, END, END).costs
+    costs = read_history(START, END, END).costs
     assert (costs.start, costs.end, costs.free) == (6.0, 1.0, 4.0)  # a start's cost is the mean of its ranks
 
 
-def test_the_end_of_a_training_that_somebody_cancelled_tells_nothing_of_ends(group: InstanceGroup) -> None:
+def test_the_end_of_a_cancelled_training_is_not_a_measured_cost(group: InstanceGroup) -> None:
     gone = trained(group, 0, 0, 60, state=JobState.CANCELLED)
     Job.objects.filter(pk=gone.pk).update(finished_at=at(900))
     trained(group, 100, 100, 60)
-    assert recorded(START, END, END).costs.end == 1.0
+    assert read_history(START, END, END).costs.end == 1.0
 
 
-def test_a_script_that_never_said_that_it_trains_takes_as_long_as_it_held_gpus(group: InstanceGroup) -> None:
+def test_a_script_that_reported_no_training_takes_as_long_as_it_held_gpus(group: InstanceGroup) -> None:
     silent, other = trained(group, 0, 0, 600), trained(group, 700, 700, 60)
     AllocationPoint.objects.filter(job=silent, slots=4).delete()
     SlotClaim.objects.filter(job=silent).update(trains_from=None, released_at=at(609))
     SlotClaim.objects.filter(job=other).update(released_at=at(700 + 66 + 3))
-    result, rows, _ = replayed(asked_for(), END, lambda part: None)
+    result, rows, _ = run_replay(new_replay(), END, lambda part: None)
     by_job = {row[0]: dict(zip(JOB_COLUMNS, row, strict=True)) for row in rows}
     assert by_job[silent.pk]["same_low"] == by_job[silent.pk]["recorded_seconds"] == 606
     assert max(result["errors"].values()) < 1e-6
 
 
-def test_as_many_queries_for_many_as_for_few(group: InstanceGroup) -> None:
+def test_the_number_of_queries_does_not_depend_on_the_data(group: InstanceGroup) -> None:
     trained(group, 0, 0, 60)
     with CaptureQueriesContext(
         connection,
     ) as few:
-        recorded(START, END, END)
+        read_history(START, END, END)
     for number in range(5):
         trained(group, 100 * number, 100 * number + 70, 10)
     with CaptureQueriesContext(connection) as many:
-        recorded(START, END, END)
+        read_history(START, END, END)
     assert len(many) == len(few)

@@ -51,8 +51,8 @@ _POLICIES: Final = [
 ]
 _AIMS: Final = [
     (InstanceGroup.Aim.SOON, "Soon: early ends on average"),
-    (InstanceGroup.Aim.EVEN, "Even: all sped up alike"),
-    (InstanceGroup.Aim.USED, "Used: few GPU-hours first"),
+    (InstanceGroup.Aim.EVEN, "Even: equal speed-ups"),
+    (InstanceGroup.Aim.USED, "Used: fewest GPU-hours first"),
 ]
 _CHOICES: Final[Mapping[str, Any]] = {"policy": _POLICIES, "aim": _AIMS}
 

@@ -48,9 +48,9 @@ _TABS = (
 )
 #: Action -> (function, message after success) of the buttons on a group's page.
 _ACTIONS: dict[str, tuple[Callable[[int, User], InstanceGroup], str]] = {
-    "start": (start_instance_group, "{} is started: trainings may be submitted to it."),
-    "stop": (stop_instance_group, "{} is stopped: it takes no trainings. Those that run go on."),
-    "delete": (delete_instance_group, "The instance group {} is deleted."),
+    "start": (start_instance_group, "{} was started: trainings can be submitted to it."),
+    "stop": (stop_instance_group, "{} was stopped: it accepts no new trainings. Running trainings continue."),
+    "delete": (delete_instance_group, "The instance group {} was deleted."),
 }
 
 
@@ -128,9 +128,9 @@ def group_of(request: HttpRequest, group_id: int) -> InstanceGroup:
 
 
 _GOODPUT = {
-    InstanceGroup.Aim.SOON: "Its GPUs go to the trainings that make most of them; who has little left weighs more.",
-    InstanceGroup.Aim.EVEN: "Its GPUs go to the trainings that make most of them, so that all are sped up alike.",
-    InstanceGroup.Aim.USED: "Its GPUs go to the trainings that make most of them; who has used little weighs more.",
+    InstanceGroup.Aim.SOON: "GPUs go to the trainings that use them best; trainings with little work left weigh more.",
+    InstanceGroup.Aim.EVEN: "GPUs go to the trainings that use them best, so that all gain equal speed-ups.",
+    InstanceGroup.Aim.USED: "GPUs go to the trainings that use them best; users with little usage weigh more.",
 }
 
 
@@ -138,17 +138,19 @@ def _sharing(group: InstanceGroup) -> list[str]:
     """Return sentences about the division of the group's GPUs."""
     policy = {
         InstanceGroup.Policy.FAIRSHARE: "Its trainings share GPUs in proportion to their priorities.",
-        InstanceGroup.Policy.PRIORITY: "Of its trainings, those of higher priority get GPUs first.",
-        InstanceGroup.Policy.FIFO: "Of its trainings, those that came first get GPUs first.",
-        InstanceGroup.Policy.GOODPUT: f"{_GOODPUT[InstanceGroup.Aim(group.aim)]} None gets more than speeds it up.",
+        InstanceGroup.Policy.PRIORITY: "Trainings with a higher priority get GPUs first.",
+        InstanceGroup.Policy.FIFO: "Trainings that were submitted earlier get GPUs first.",
+        InstanceGroup.Policy.GOODPUT: (
+            f"{_GOODPUT[InstanceGroup.Aim(group.aim)]} No training gets more GPUs than speed it up."
+        ),
     }[InstanceGroup.Policy(group.policy)]
-    taken = "GPUs are taken from trainings that run" if group.preemption else "Nothing is taken from trainings that run"
-    grace = f"; one that is stopped has {group.reclaim_grace_seconds} s to end" if group.preemption else ""
-    own = "It owns no GPUs" if group.quota is None else f"It owns {in_words('quota', group.quota)}"
-    weight = f"of what is over all quotas it gets a part by its weight, {group.weight}"
+    preemption = "Running trainings can lose GPUs" if group.preemption else "Running trainings keep their GPUs"
+    grace = f"; a stopped training has {group.reclaim_grace_seconds} s to end" if group.preemption else ""
+    own = "The group owns no GPUs" if group.quota is None else f"The group owns {in_words('quota', group.quota)}"
+    weight = f"it gets a share of the GPUs beyond all quotas by its weight, {group.weight}"
     borrows = weight if group.weight and group.borrows else "it uses no more than that"
-    lends = "" if group.quota is None else f" It {'lends' if group.lends else 'does not lend'} what it leaves of them."
-    return [policy, f"{taken}{grace}.", f"{own}; {borrows}.{lends}"]
+    lends = "" if group.quota is None else f" It {'lends' if group.lends else 'does not lend'} its free GPUs."
+    return [policy, f"{preemption}{grace}.", f"{own}; {borrows}.{lends}"]
 
 
 def _configuration(group: InstanceGroup) -> list[tuple[str, str, str]]:

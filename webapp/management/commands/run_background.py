@@ -9,7 +9,7 @@ from alerts.background import Alerts
 from core.background import BackgroundTask, BackgroundWorker
 from core.process import stop_at_signals
 from datasets.background import DatasetChecks
-from replay.background import Replays
+from replay.background import ReplayWorker
 
 __all__ = ["Command"]
 
@@ -22,7 +22,7 @@ class Command(BaseCommand):
 
 
 def _tasks() -> list[BackgroundTask]:
-    checks, replays, alerts = DatasetChecks(), Replays(), Alerts()
+    checks, replays, alerts = DatasetChecks(), ReplayWorker(), Alerts()
     tasks = [
         BackgroundTask("checks", checks.run, checks.has_work),
         BackgroundTask("replays", replays.run, replays.has_work),
