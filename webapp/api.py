@@ -16,6 +16,7 @@ from rest_framework.views import APIView
 from core.dataclass_serializers import output_of
 from core.files_api import Folders, UploadDetail, UploadList
 from core.rest import signed_in
+from webapp.job_streams.view import JobStream
 from webapp.search import Hit, find
 
 __all__ = ["urlpatterns"]
@@ -57,6 +58,7 @@ _v1: list[URLPattern | URLResolver] = [
     path("", include("accounts.api")),
     path("", include("alerts.api")),
     path("", include("core.audit.api")),
+    path("jobs/<int:job>/stream/", JobStream.as_view(), name="job-stream"),
     path("search/", Search.as_view(), name="search"),
     path("schema/", Schema.as_view(), name="schema"),
     path("folders/", Folders.as_view(), name="folders"),

@@ -17,7 +17,7 @@ _http = get_asgi_application()
 from accounts.body_limits import LimitedBodies  # noqa: E402
 from webapp.client_addresses import TrustedProxies  # noqa: E402
 from webapp.consumers import FullOrigin, LiveConsumer  # noqa: E402
-from webapp.job_streams import JobStreams  # noqa: E402
+from webapp.job_streams.sender import JobStreams  # noqa: E402
 from wmla.preflight import Preflight  # noqa: E402
 
 __all__ = ["application"]

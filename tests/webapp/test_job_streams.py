@@ -19,8 +19,9 @@ from jobs.topics import job_topic
 from tests.factories import JobFactory, UserFactory, set_job
 from tests.jobs.api.test_stream import begin, end
 from tests.waiting import PATIENCE_SECONDS
-from webapp import consumers, job_streams
-from webapp.job_streams import JobStreams
+from webapp import consumers
+from webapp.job_streams import sender
+from webapp.job_streams.sender import JobStreams
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -137,7 +138,7 @@ async def test_it_ends_for_whom_may_not_see_it_any_more(hub: Hub, site: JobStrea
 
 
 async def test_no_more_than_there_is_room_for(hub: Hub, site: JobStreams, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(job_streams, "STREAMS_OF_USER", 1)
+    monkeypatch.setattr(sender, "STREAMS_OF_USER", 1)
     job, token, _ = await cast()
     first, second = (Follower(site, job.pk, token) for _ in range(2))
     assert await first.status() == 200
@@ -152,7 +153,7 @@ async def test_no_more_than_there_is_room_for(hub: Hub, site: JobStreams, monkey
 
 
 async def test_who_does_not_read_is_left(hub: Hub, site: JobStreams, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(job_streams, "SLOW_SECONDS", 0.01)
+    monkeypatch.setattr(sender, "SLOW_SECONDS", 0.01)
     job, token, _ = await cast()
     begun, never = asyncio.Event(), asyncio.Event()
 
@@ -175,8 +176,8 @@ async def test_who_does_not_read_is_left(hub: Hub, site: JobStreams, monkeypatch
 async def test_a_connection_ends_after_its_time_and_states_are_pinged(
     hub: Hub, site: JobStreams, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(job_streams, "STREAM_SECONDS", 0.5)
-    monkeypatch.setattr(job_streams, "PING_SECONDS", 0.0)
+    monkeypatch.setattr(sender, "STREAM_SECONDS", 0.5)
+    monkeypatch.setattr(sender, "PING_SECONDS", 0.0)
     job, token, _ = await cast()
     await database_sync_to_async(set_job)(job, priority=7)
     follower = Follower(site, job.pk, token)

@@ -11,9 +11,9 @@ from core.errors import NotFound
 from jobs.files.job_folder import job_folder
 from jobs.files.log_lines import PIECE_BYTES
 from jobs.models import Job, MetricPoint, Rank
-from jobs.queries.job_stream import Following, Place, Told, place_of
 from models_registry.models import RegisteredModelVersion
 from tests.factories import UserFactory, set_job
+from webapp.job_streams.following import Following, Place, StreamEvent, place_of
 
 pytestmark = pytest.mark.django_db
 
@@ -34,7 +34,7 @@ def end(job: Job) -> None:
     set_job(job, state="SUCCEEDED", finished_at=timezone.now())
 
 
-def new(following: Following) -> list[Told]:
+def new(following: Following) -> list[StreamEvent]:
     """All that can be told now."""
     told = following.look()
     while following.has_more:
@@ -42,7 +42,7 @@ def new(following: Following) -> list[Told]:
     return told
 
 
-def lines(told: list[Told]) -> list[str]:
+def lines(told: list[StreamEvent]) -> list[str]:
     return [line for each in told if each.event == "log" for line in each.data["lines"]]
 
 

@@ -1,4 +1,4 @@
-"""`/api/v1/jobs/{id}/stream/`: changes of a job as server-sent events."""
+"""REST address `/api/v1/jobs/{id}/stream/`: changes of a job as server-sent events."""
 
 from collections.abc import Iterator
 from typing import Any, Protocol
@@ -15,7 +15,7 @@ from core.rest import StrictJSONRenderer, signed_in, validated
 from jobs.api.logs import rank_field
 from jobs.api.views import JobView
 from jobs.files.logs import STREAMS
-from jobs.queries.job_stream import Following, Place, place_of
+from webapp.job_streams.following import Following, Place, place_of
 
 __all__ = ["MEDIA_TYPE", "STREAMS_KEY", "JobStream", "Streams"]
 
@@ -61,12 +61,12 @@ class JobStream(JobView):
         again. `end`: the job is finished, and everything has been sent. The connection ends after a minute or sooner:
         send the `id` of the last event as `Last-Event-ID`, as browsers do.
         """
-        asked = validated(StreamQuery, request.query_params)
+        query = validated(StreamQuery, request.query_params)
         text = request.headers.get("Last-Event-ID", "")
         place = place_of(text) if text else Place()
         if place is None:
-            raise field_error("Last-Event-ID", "This is the id of no event: leave it out to begin at the beginning.")
-        following = Following(signed_in(request), self.get_object().pk, place, **asked)
+            raise field_error("Last-Event-ID", "This is not the id of an event: leave it out to read from the start.")
+        following = Following(signed_in(request), self.get_object().pk, place, **query)
         streams: Streams | None = getattr(request._request, "scope", {}).get(STREAMS_KEY)
         if streams is not None:
             streams.take(following)
@@ -79,9 +79,9 @@ class JobStream(JobView):
 
 
 def _present(following: Following) -> Iterator[str]:
-    told = following.look()
+    events = following.look()
     while following.has_more:
-        told += following.read()
-        for each in told:
-            yield each.as_text()
-        told = []
+        events += following.read()
+        for event in events:
+            yield event.as_text()
+        events = []

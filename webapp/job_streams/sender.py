@@ -1,8 +1,8 @@
-"""Sends the events of jobs that `jobs.api.stream` has let in, on the event loop: a follower who waits holds no thread.
+"""Sender of the events of jobs to followers, on the event loop: a waiting follower occupies no thread.
 
-A view in Django would keep the thread of its request until its answer has been sent. So the view only decides; it
-hands the follower over, and this sends once Django has done with the request. News wake it by the hub, as they do
-websockets; logs do not travel by the broker, and are looked at.
+A Django view would occupy the thread of its request until the response is complete. So the view only checks the
+request and hands the follower over, and the sender starts once Django has finished the request. Live events of the hub
+wake the sender, as they wake websockets. Logs do not go through the broker: the sender polls them.
 """
 
 import asyncio
@@ -16,27 +16,27 @@ from channels.db import database_sync_to_async
 
 from core.errors import NotFound, TooMany
 from core.hub import Client
-from jobs.api.stream import STREAMS_KEY
-from jobs.queries.job_stream import Following, Told
 from jobs.topics import job_topic
 from webapp.consumers import hub_of_this_loop
+from webapp.job_streams.following import Following, StreamEvent
+from webapp.job_streams.view import STREAMS_KEY
 
 __all__ = ["JobStreams"]
 
 logger = logging.getLogger(__name__)
 
-#: After so long a follower asks again, and is let in anew or refused.
+#: Longest duration of a response. The client then connects again, and its rights are checked again.
 STREAM_SECONDS = 60.0
-#: Proxies and clients take what is silent for longer as lost.
+#: Time without an event after which a comment is sent: proxies and clients close silent connections.
 PING_SECONDS = 3.0
-#: Between two looks at a log, or for one that is about to begin: soon after news, later while there are none.
+#: Shortest and longest pause between reads of a log, in seconds. The pause grows while nothing is new.
 _SOONEST, _LATEST = 0.05, 0.5
-#: Between two looks at the database without news, for news that were lost.
+#: Time between queries without a live event, in case one was lost.
 LOOK_SECONDS = 5.0
-#: For a reader to take what it was sent.
+#: Time that a client has to receive what was sent.
 SLOW_SECONDS = 30.0
 STREAMS_OF_USER, STREAMS = 30, 600
-#: Seconds after which a client that was refused for want of room should try again.
+#: Value of `Retry-After` for refused clients, in seconds.
 _RETRY_SECONDS = 10
 
 Scope = dict[str, Any]
@@ -46,7 +46,7 @@ Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 
 class _Waker(Client):
-    """Rings at any news of a topic, which it does not keep."""
+    """Client of the hub that sets an event at each frame and drops the frame."""
 
     def __init__(self) -> None:
         super().__init__(limit=1)
@@ -57,7 +57,7 @@ class _Waker(Client):
 
 
 class _StreamSlot:
-    """Desk of one request: takes the follower that its view lets in."""
+    """Slot in the scope of one request, in which the view puts the follower that it accepts."""
 
     def __init__(self, open_streams: Counter[int]) -> None:
         self._open = open_streams
@@ -65,7 +65,7 @@ class _StreamSlot:
 
     def take(self, following: Following) -> None:
         if self._open[following.user.pk or 0] >= STREAMS_OF_USER or self._open.total() >= STREAMS:
-            sentence = "So many trainings are being followed already: end one, or ask for states and logs."
+            sentence = "Too many streams are open: close one, or poll the states and logs."
             raise TooMany(sentence, retry_seconds=_RETRY_SECONDS)
         self.following = following
 
@@ -95,28 +95,28 @@ class JobStreams:
         user = slot.following.user.pk or 0
         self._open[user] += 1
         try:
-            await _until_gone(_send_all(slot.following, send), receive)
+            await _until_disconnect(_send_all(slot.following, send), receive)
         finally:
             self._open[user] -= 1
             if not self._open[user]:
                 del self._open[user]
 
 
-async def _until_gone(sending: Any, receive: Receive) -> None:
-    """Send until the end, or until the client has gone."""
-    tasks = [asyncio.create_task(sending), asyncio.create_task(_gone(receive))]
+async def _until_disconnect(sending: Any, receive: Receive) -> None:
+    """Send until the end, or until the client disconnects."""
+    tasks = [asyncio.create_task(sending), asyncio.create_task(_disconnect(receive))]
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
     finally:
         for task in tasks:
             task.cancel()
         for result in await asyncio.gather(*tasks, return_exceptions=True):
-            # An OSError is a piece that was on its way to a client that has gone.
+            # OSError: the client disconnected during a write.
             if isinstance(result, Exception) and not isinstance(result, OSError):
-                logger.error("what sent the events of a job failed", exc_info=result)
+                logger.error("sending the events of a job failed", exc_info=result)
 
 
-async def _gone(receive: Receive) -> None:
+async def _disconnect(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
 
@@ -127,9 +127,9 @@ async def _send_all(following: Following, send: Send) -> None:
         await hub.subscribe(waker, job_topic(following.job), 0)
         await _follow(following, waker, send)
     except NotFound:
-        pass  # the user may not see the job any more: the client asks again, and is told so
+        pass  # The user lost access: the client connects again and is refused.
     except TimeoutError:
-        return  # nobody reads: the server closes what is left open
+        return  # The client does not read: the server closes the connection.
     finally:
         hub.leave(waker)
     await send({"type": "http.response.body", "body": b"", "more_body": False})
@@ -140,23 +140,23 @@ async def _follow(following: Following, waker: _Waker, send: Send) -> None:
     ends, sent, pause = now() + STREAM_SECONDS, now(), _SOONEST
     next_look = now()
     while not following.is_done and now() < ends:
-        told: list[Told] = []
+        events: list[StreamEvent] = []
         if waker.woken.is_set() or now() >= next_look:
             waker.woken.clear()
-            told += await database_sync_to_async(following.look)()
+            events += await database_sync_to_async(following.look)()
             next_look = now() + (pause if following.lacks_log else LOOK_SECONDS)
-        told += await asyncio.to_thread(following.read)
-        if told or now() >= sent + PING_SECONDS:
-            await asyncio.wait_for(_send(told, send), SLOW_SECONDS)
-            sent, pause = now(), _SOONEST if told else pause
+        events += await asyncio.to_thread(following.read)
+        if events or now() >= sent + PING_SECONDS:
+            await asyncio.wait_for(_send(events, send), SLOW_SECONDS)
+            sent, pause = now(), _SOONEST if events else pause
         if not following.has_more:
             await _woken(waker, min(pause, max(0.0, next_look - now())))
             pause = min(1.2 * pause, _LATEST)
 
 
-async def _send(told: Sequence[Told], send: Send) -> None:
-    """Send events; without any a comment, by which the other end knows that the connection is there."""
-    for text in [each.as_text() for each in told] or [":\n\n"]:
+async def _send(events: Sequence[StreamEvent], send: Send) -> None:
+    """Send the events, or without any a comment that keeps the connection alive."""
+    for text in [event.as_text() for event in events] or [":\n\n"]:
         await send({"type": "http.response.body", "body": text.encode(), "more_body": True})
 
 

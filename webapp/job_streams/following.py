@@ -20,7 +20,7 @@ from jobs.queries.metrics import Sample, metric_points_as_json
 from jobs.queries.serializers import JobOutput, as_json
 from jobs.states import JobState
 
-__all__ = ["Following", "Place", "Told", "place_of"]
+__all__ = ["Following", "Place", "StreamEvent", "place_of"]
 
 _POINTS = 500
 _PLACE = re.compile(r"([0-9]{1,9})\.([0-9]{1,18})\.([0-9]{1,18})\.([^\r\n\0]{0,128})")
@@ -49,7 +49,7 @@ def place_of(text: str) -> Place | None:
 
 
 @dataclass(frozen=True)
-class Told:
+class StreamEvent:
     """An event: state, log, metrics, end."""
 
     event: str
@@ -80,7 +80,7 @@ class Following:
         self._place = place
         self._rank, self._stream, self._logs, self._metrics = rank, stream, logs, metrics
         self._state: dict[str, Any] | None = None
-        self._is_over = False
+        self._is_finished = False
         #: Log that is being read, and the log that follows it.
         self._log: Log | None = None
         self._next_log: Log | None = None
@@ -98,26 +98,26 @@ class Following:
             and (self._state or {}).get("state") in (JobState.STARTING, JobState.RUNNING)
         )
 
-    def look(self) -> list[Told]:
+    def look(self) -> list[StreamEvent]:
         """Return new events from the database. Raises NotFound if the user may no longer see the job."""
         job = get_visible_job(self.user, self.job)
         state = as_json(JobOutput, job)
-        told = [] if state == self._state else [Told("state", state, self._place)]
+        events = [] if state == self._state else [StreamEvent("state", state, self._place)]
         # Before the log is read: lines written before the end are then read after it.
-        self._state, self._is_over = state, job.finished_at is not None
+        self._state, self._is_finished = state, job.finished_at is not None
         if self._logs:
             self._find_log(job)
         self.has_more = True
-        return [*told, *(self._points(job) if self._metrics else ())]
+        return [*events, *(self._points(job) if self._metrics else ())]
 
-    def read(self) -> list[Told]:
+    def read(self) -> list[StreamEvent]:
         """Return the next part of the log, or the end once everything has been sent."""
         self.has_more = False
-        told = list(self._lines())
-        if self._is_over and not self.has_more:
+        events = list(self._lines())
+        if self._is_finished and not self.has_more:
             self.is_done = True
-            told.append(Told("end", {"state": (self._state or {})["state"]}, self._place))
-        return told
+            events.append(StreamEvent("end", {"state": (self._state or {})["state"]}, self._place))
+        return events
 
     def _find_log(self, job: Job) -> None:
         newest = self._log_of(job, None, self._rank)
@@ -142,7 +142,7 @@ class Following:
         if (self._place.attempt, self._place.member) != (log.attempt, log.member_id):
             self._place = replace(self._place, attempt=log.attempt, member=log.member_id, offset=0)
 
-    def _lines(self) -> Iterator[Told]:
+    def _lines(self) -> Iterator[StreamEvent]:
         """Yield lines, including an incomplete last line of a log that will not grow."""
         if self._log is None:
             return
@@ -150,21 +150,23 @@ class Following:
             found = None if descriptor is None else lines_after(descriptor, self._place.offset)
         if found is not None:
             self.has_more = found.next > self._place.offset and found.next < found.size and found.unfinished is None
-            rest = found.unfinished if (self._is_over or self._next_log) and not self.has_more else None
+            rest = found.unfinished if (self._is_finished or self._next_log) and not self.has_more else None
             lines = [*found.lines, *([rest] if rest else [])]
             self._place = replace(self._place, offset=found.size if rest else found.next)
             if lines:
-                yield self._told_of(lines)
+                yield self._log_event(lines)
         if not self.has_more and self._next_log is not None:
             self._take(self._next_log)
             self.has_more = True
 
-    def _told_of(self, lines: list[Line]) -> Told:
+    def _log_event(self, lines: list[Line]) -> StreamEvent:
         assert self._log is not None
         texts = ["".join(span.text for span in line.spans) for line in lines]
-        return Told("log", {"attempt": self._log.attempt, "rank": self._log.member_id, "lines": texts}, self._place)
+        return StreamEvent(
+            "log", {"attempt": self._log.attempt, "rank": self._log.member_id, "lines": texts}, self._place
+        )
 
-    def _points(self, job: Job) -> Iterator[Told]:
+    def _points(self, job: Job) -> Iterator[StreamEvent]:
         while True:
             rows = list(
                 MetricPoint.objects.filter(job=job, pk__gt=self._place.point)
@@ -175,6 +177,6 @@ class Following:
                 return
             self._place = replace(self._place, point=rows[-1][0])
             points = [point for row in rows for point in metric_points_as_json(row[1], [Sample(*row[2:])])]
-            yield Told("metrics", {"points": points}, self._place)
+            yield StreamEvent("metrics", {"points": points}, self._place)
             if len(rows) < _POINTS:
                 return
