@@ -116,8 +116,9 @@ async def test_a_head_takes_little_memory(port: int, head: bytes, status: HTTPSt
     assert await _status(await _connection(port, HEAD, head)) == status
 
 
-async def test_many_that_come_at_once_are_all_let_in(port: int) -> None:
-    """Accepted before any of them is read."""
+async def test_many_that_come_at_once_are_all_let_in(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server accepts all connections before it reads any. Opening them one by one may take longer than a second."""
+    monkeypatch.setattr(connection_limits, "OWING_SECONDS", PATIENCE_SECONDS)
     come = [await _connection(port) for _ in range(2 * OWING_OF_ADDRESS)]
     for _, writer in come:
         writer.write(HEAD + b"\r\n")
