@@ -274,9 +274,18 @@ class Lab:
         (self.folder.parent / "hurry").touch()
 
     def wait_for_the_end(self) -> None:
+        """Wait for as long as the training makes steps: a busy machine may need long for all of them."""
         self.hurry()
-        wait_until(lambda: self.journal("finished"), lambda: f"the end: {self.story()}")
+        while not self.journal("finished"):
+            self._wait_for_a_step()
         wait_until(lambda: len(self.exits()) == len(self.started()), lambda: f"the ranks' exits: {self.story()}")
+
+    def _wait_for_a_step(self) -> None:
+        made = len(self.steps())
+        wait_until(
+            lambda: self.journal("finished") or len(self.steps()) > made,
+            lambda: f"the end, or another step: {self.story()}",
+        )
 
     def story(self) -> str:
         """Return what a failing test wants to see."""
