@@ -45,8 +45,8 @@ class InviteForm(forms.Form):
 class NewPasswordForm(forms.Form):
     """Form with the new password typed twice, because typing is invisible."""
 
-    password = _password("New password", "new-password", help_text="At least 10 characters, none that is well known.")
-    again = _password("The same again", "new-password")
+    password = _password("New password", "new-password", help_text="At least 10 characters, and not a common password.")
+    again = _password("New password again", "new-password")
 
     def clean_again(self) -> str:
         again: str = self.cleaned_data["again"]
@@ -56,7 +56,7 @@ class NewPasswordForm(forms.Form):
 
 
 class OwnPasswordForm(NewPasswordForm):
-    old_password = _password("Your password now", "current-password")
+    old_password = _password("Current password", "current-password")
 
     field_order = ("old_password", "password", "again")
 
@@ -73,9 +73,9 @@ class TokenForm(forms.Form):
         label="Name", max_length=1000, strip=False, help_text="What it is for, such as nightly-tests.",
         widget=forms.TextInput(attrs={"autocomplete": "off"}),
     )  # fmt: skip
-    scope = forms.ChoiceField(label="Opens", choices=list(SCOPES.items()), initial=SUBMIT)
-    job = forms.IntegerField(label="Training", required=False, min_value=1, help_text="Its number, where it opens one.")
-    days = forms.ChoiceField(label="Ends after", choices=list(_DAYS.items()), initial="90", required=False)
+    scope = forms.ChoiceField(label="Scope", choices=list(SCOPES.items()), initial=SUBMIT)
+    job = forms.IntegerField(label="Training", required=False, min_value=1, help_text="Number of the training, if the scope is one training.")
+    days = forms.ChoiceField(label="Expires after", choices=list(_DAYS.items()), initial="90", required=False)
 
     def clean(self) -> dict[str, Any]:
         values: dict[str, Any] = super().clean() or {}

@@ -151,7 +151,7 @@ class TestTokens:
         browser = open_as(alice)
 
         assert browser.post("/account/tokens/", {"name": "new", "days": ""}).status_code == 403
-        assert "Make token" not in browser.get("/account/").content.decode()
+        assert "Create token" not in browser.get("/account/").content.decode()
         assert browser.post(f"/account/tokens/{number}/withdraw/").status_code == 302
         assert not ApiToken.objects.exists()
 

@@ -180,7 +180,7 @@ def test_a_machine_is_let_in_by_a_command_that_is_shown_once(carols: Page) -> No
     carols.goto("/hosts/")
     carols.get_by_role("link", name="Add hosts").click()
     carols.get_by_label("Machines").fill("2")
-    carols.get_by_role("button", name="Make token").click()
+    carols.get_by_role("button", name="Create token").click()
     command = carols.get_by_label("Without containers")
     expect(command).to_have_value(re.compile(r"^python -m workers\.executor\.join --url http://.+ --token join_"))
     expect(carols.locator("#made")).to_be_focused()

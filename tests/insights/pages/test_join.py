@@ -66,7 +66,7 @@ def test_where_no_other_machine_reaches_the_broker_the_page_says_what_to_do(caro
     settings.TIDEPOOL_EXECUTOR_BROKER_URL = ""
     page = carols.get(PAGE).content.decode()
     assert "TIDEPOOL_EXECUTOR_BROKER_URL" in page
-    assert "Make token" not in page
+    assert "Create token" not in page
     assert carols.post(PAGE, {"hosts": "1", "hours": "24"}).status_code == 400
 
 
