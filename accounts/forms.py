@@ -74,7 +74,9 @@ class TokenForm(forms.Form):
         widget=forms.TextInput(attrs={"autocomplete": "off"}),
     )  # fmt: skip
     scope = forms.ChoiceField(label="Scope", choices=list(SCOPES.items()), initial=SUBMIT)
-    job = forms.IntegerField(label="Training", required=False, min_value=1, help_text="Number of the training, if the scope is one training.")
+    job = forms.IntegerField(
+        label="Training", required=False, min_value=1, help_text="Number of the training, if the scope is one training."
+    )
     days = forms.ChoiceField(label="Expires after", choices=list(_DAYS.items()), initial="90", required=False)
 
     def clean(self) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 import { Choices } from "./choices.js";
 import { asText, Figure, localTime, mayName, placeEnds, seenOn, themeColour } from "./figure.js";
-import { addPoint, asLine, constantRange, epochsOf, modeOf, nearest, notOnLogAxis, smoothed } from "./lines.js";
+import { addPoint, asLine, epochsOf, modeOf, nearest, notOnLogAxis, smoothed, valueAxis } from "./lines.js";
 import { atMostEvery, fetchJson } from "./live.js";
 import { clock, pauseInWords, wrapped } from "./words.js";
 
@@ -142,8 +142,7 @@ export class MetricsChart extends Figure {
     for (const { axis, weight } of drawn) {
       const key = axisKey(axis);
       Object.assign(layout[key], { domain: [Math.max(0, top - each * weight), top].map((px) => px / height), fixedrange: BY_FINGER.matches });
-      const type = this.logRows.has(axis) ? "log" : "linear";
-      Object.assign(layout[key], { type, uirevision: type }, type === "log" ? { tickformat: "~g" } : constantRange(this.valuesAt(axis)));
+      Object.assign(layout[key], valueAxis(this.logRows.has(axis), this.valuesAt(axis)));
       top -= each * weight + TITLE_PX;
     }
     layout.xaxis.anchor = drawn.at(-1).axis;

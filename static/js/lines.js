@@ -64,8 +64,17 @@ export function spansDecades(values) {
   return least > 0 && most / least >= 20;
 }
 
+//: Settings of a value axis. Plotly's own choice labels every digit of one to three decades, which overlap in a small chart:
+//: 1, 2 and 5 fit.
+export function valueAxis(isLog, values) {
+  if (!isLog) return { type: "linear", uirevision: "linear", dtick: null, ...constantRange(values) };
+  const logs = values.filter((value) => value > 0).map(Math.log10);
+  const decades = logs.reduce((most, value) => Math.max(most, value)) - logs.reduce((least, value) => Math.min(least, value));
+  return { type: "log", uirevision: "log", tickformat: "~g", dtick: decades >= 1 && decades < 3 ? "D2" : null };
+}
+
 //: Around a value that never changes Plotly would draw from -1 to 1.
-export function constantRange(values) {
+function constantRange(values) {
   const [value] = values;
   return value && values.every((other) => Math.abs(other - value) <= 1e-6 * Math.abs(value)) ? { autorangeoptions: { include: [0, 2 * value] } } : {};
 }

@@ -185,3 +185,18 @@ def test_lines_end_with_the_letter_of_their_training(page: Page, scene: Scene) -
     expect(names.first).to_be_visible()
     letters = {job_look(job.pk).letter for job in (scene.first, scene.second)}
     assert set(names.all_text_contents()) == letters
+
+
+#: Labels of the value axes that stand one over the other.
+OVERLAPS = """() => [...document.querySelectorAll('.compare-grid .chart-canvas')].flatMap((canvas) => {
+    const boxes = [...canvas.querySelectorAll('.ytick text')].map((label) => label.getBoundingClientRect());
+    boxes.sort((one, other) => one.top - other.top);
+    return boxes.slice(1).filter((box, index) => box.top < boxes[index].bottom - 2);
+}).length"""
+
+
+def test_labels_of_a_log_axis_do_not_overlap(page: Page, scene: Scene) -> None:
+    open_both(page, scene.first, scene.second)
+    page.get_by_role("button", name="Log", exact=True).click()
+    page.wait_for_function("() => document.querySelectorAll('.compare-grid .chart-canvas .ytick').length > 20")
+    assert page.evaluate(OVERLAPS) == 0

@@ -5,7 +5,7 @@ import { Choices } from "../choices.js";
 import { Figure, mayName, placeEnds, readJson, seenOn, themeColour } from "../figure.js";
 import { refresher } from "../fresh.js";
 import { keyOf, showLegend } from "../legend.js";
-import { addPoint, asLine, constantRange, epochsOf, modeOf, notOnLogAxis, smoothed } from "../lines.js";
+import { addPoint, asLine, epochsOf, modeOf, notOnLogAxis, smoothed, valueAxis } from "../lines.js";
 import { atMostEvery, fetchJson, jobTopic, live } from "../live.js";
 import { isOver } from "../words.js";
 
@@ -186,8 +186,7 @@ class Comparison extends Figure {
       unifiedhovertitle: { text: READOUTS[axis] },
     });
     if (shown) layout.xaxis.range = [...shown];
-    const type = this.isLog ? "log" : "linear";
-    Object.assign(layout.yaxis, { type, uirevision: type, fixedrange: BY_FINGER.matches }, this.isLog ? { tickformat: "~g" } : constantRange(values));
+    Object.assign(layout.yaxis, valueAxis(this.isLog, values), { fixedrange: BY_FINGER.matches });
   }
 
   isZoomed() {

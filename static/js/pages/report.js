@@ -2,7 +2,7 @@
 
 import { Choices } from "../choices.js";
 import { Figure, readJson, seenOn, themeColour } from "../figure.js";
-import { asLine, constantRange, epochsOf, notOnLogAxis, smoothed } from "../lines.js";
+import { asLine, epochsOf, notOnLogAxis, smoothed, valueAxis } from "../lines.js";
 
 const MINUTE = 60;
 const RAW_OPACITY = 0.2;
@@ -75,8 +75,7 @@ class Frozen extends Figure {
     if (isPrinting()) layout.width = this.canvas.clientWidth;
     Object.assign(layout.xaxis, { title: { text: TITLES[axis] }, fixedrange: BY_FINGER.matches, uirevision: axis });
     layout.xaxis.unifiedhovertitle = { text: READOUTS[axis] };
-    const type = this.isLog ? "log" : "linear";
-    Object.assign(layout.yaxis, { type, uirevision: type, fixedrange: BY_FINGER.matches }, this.isLog ? { tickformat: "~g" } : constantRange(values));
+    Object.assign(layout.yaxis, valueAxis(this.isLog, values), { fixedrange: BY_FINGER.matches });
   }
 
   drawn() {
