@@ -159,9 +159,9 @@ def move_sentences(moves: Collection[Move]) -> list[str]:
 
 def _move_sentence(move: Move, name: str) -> str:
     if not move.target:
-        return f"“{name}” stops with a checkpoint, gives back {gpus(move.held)}, and continues once there is room."
+        return f"“{name}” stops with a checkpoint, releases {gpus(move.held)}, and continues when other GPUs are free."
     if move.kept and not move.elastic:
         return f"“{name}” finishes on its {gpus(move.held)}: it is of fixed size."
     if move.kept:
         return f"“{name}” keeps its {gpus(move.held)} until it ends: its minimum fits nowhere else."
-    return f"“{name}” leaves {gpus(move.held)} after a step, and trains on with {move.target}."
+    return f"“{name}” leaves {gpus(move.held)} after a step, and continues with {move.target}."

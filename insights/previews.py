@@ -174,7 +174,7 @@ def _others_text(changed: Sequence[dict[str, Any]]) -> str:
 
 def _other(one: dict[str, Any]) -> str:
     if not one["target_slots"]:
-        return f"{one['name']} stops for now and gives back {gpus(one['slots'])}, to continue later"
+        return f"{one['name']} stops for now, releases {gpus(one['slots'])}, and continues later"
     if not one["slots"]:
         return f"{one['name']} starts, on {gpus(one['target_slots'])}"
     verb = "shrinks" if one["target_slots"] < one["slots"] else "grows"
@@ -183,7 +183,7 @@ def _other(one: dict[str, Any]) -> str:
 
 def _start_text(result: Preview, times: Forecast) -> str:
     if result.before or result.line.slots:
-        return "It trains on while this changes." if result.before else "It starts at once."
+        return "It continues while this changes." if result.before else "It starts at once."
     if result.line.target:
         return "It starts within moments, as soon as others have finished their current step."
     return starts_in(times.start)
@@ -195,11 +195,11 @@ def _end_text(times: Forecast, example_count: int | None) -> str:
     example_count: number of earlier trainings that the duration rests on; 0: its own progress; None: unknown.
     """
     if example_count is None:
-        return "How long it takes is not known: no training of this model on this dataset has come to its end yet."
+        return "Its duration is not known: no training of this model on this dataset has finished yet."
     if times.end is None:
-        return "When it ends cannot be said, because it is not known when it starts."
+        return "Its end cannot be predicted, because its start is not known."
     source = "by its progress so far"
     if example_count:
         earlier = plural(example_count, "the last training", "the last {count} trainings")
         source = f"by {earlier} of this model on this dataset"
-    return f"It ends {span_in_words(times.end)}, {source}, if nobody else comes."
+    return f"It ends {span_in_words(times.end)}, {source}, unless other trainings are submitted."

@@ -114,9 +114,9 @@ def remedy_text(remedy: Remedy) -> str:
         return f"Once {label(remedy.other)} has ended: {_outcome(remedy)}."
     if remedy.places is not None:
         then, now, of = remedy.places
-        where = "the next in line" if then == 1 else f"number {then} in line"
+        where = "the next in the queue" if then == 1 else f"number {then} in the queue"
         raised = f"A priority of {remedy.value} instead of {remedy.former}"
-        return f"{raised}: it would be {where}, and not number {now} of {of}."
+        return f"{raised}: it would be {where} instead of number {now} of {of}."
     if remedy.kind == "priority":
         return f"A priority of {remedy.value} instead of {remedy.former}: {_outcome(remedy)}."
     what = "minimum" if remedy.kind == "min_slots" else "maximum"
@@ -128,5 +128,5 @@ def _outcome(remedy: Remedy) -> str:
         rest = "" if remedy.slots == remedy.target else f" of {remedy.target}"
         return f"it would start now, on {remedy.slots}{rest}"
     if not remedy.before:
-        return f"it would get {gpus(remedy.target)}, once they are given back"
+        return f"it would get {gpus(remedy.target)}, when they are released"
     return f"it would have {gpus(remedy.target)} instead of {remedy.before}"

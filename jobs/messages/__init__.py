@@ -1,4 +1,4 @@
-"""Sentences of jobs' reasons, rendered from params. Rows store code and params: rewording changes no row.
+"""Sentences about the reasons of jobs, rendered from params. Rows store only code and params, so wording can change.
 
 `params["message"]` is the key of the sentence, set by the scheduler or by `message()`. A sentence is a format string
 of the params, or a function of them where it has a plural or optional parts.

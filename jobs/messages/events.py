@@ -1,4 +1,4 @@
-"""Sentences of events that come from users, ranks and hosts, and of a job's end."""
+"""Sentences about events reported by users, ranks and hosts, and about the end of a job."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -12,24 +12,18 @@ __all__ = ["HOW_TO_REQUIRE", "OF_EVENTS", "tried"]
 Params = Mapping[str, Any]
 
 _RESTARTS = {
-    True: "it continues from its CHECKPOINT_DIR, as far as its script reads that",
+    True: "its script continues from its CHECKPOINT_DIR, if it reads it",
     False: (
-        "it starts again from nothing, for its script has left nothing that it said can be resumed; its working folder "
-        "stays as it is"
+        "it starts from scratch, because its script saved nothing that it declared resumable; its working folder is "
+        "kept"
     ),
 }
-#: Column -> phrases for its change and for undoing it.
-_CHANGES = {
-    "priority": ("the priority from {old} to {new}", "the priority goes from {old} back to {new}"),
-    "max_slots": (
-        "its GPUs from at most {old} to at most {new}",
-        "its GPUs go from at most {old} back to at most {new}",
-    ),
-    "min_slots": (
-        "its GPUs from at least {old} to at least {new}",
-        "its GPUs go from at least {old} back to at least {new}",
-    ),
-    "max_seconds": ("its time limit from {old} to {new}", "its time limit goes from {old} back to {new}"),
+#: Column -> its name in a sentence.
+_COLUMNS = {
+    "priority": "the priority",
+    "max_slots": "the maximum of GPUs",
+    "min_slots": "the minimum of GPUs",
+    "max_seconds": "the time limit",
 }
 
 
@@ -38,12 +32,12 @@ def _limit(seconds: int | None) -> str:
 
 
 def _changed(params: Params) -> str:
-    changed, undone = _CHANGES[params["field"]]
+    column, old, new = _COLUMNS[params["field"]], params["old"], params["new"]
     if params["field"] == "max_seconds":
-        params = {**params, **{name: _limit(params[name]) for name in ("old", "new")}}
+        old, new = _limit(old), _limit(new)
     if "undoes" in params:
-        return f"{params['by']} undoes a change: {undone.format_map(params)}."
-    return f"{params['by']} changes {changed.format_map(params)}."
+        return f"{params['by']} changed {column} from {old} back to {new}."
+    return f"{params['by']} changed {column} from {old} to {new}."
 
 
 def _gang_restart(words: str) -> Callable[[Params], str]:
@@ -63,9 +57,8 @@ def _copies(params: Params) -> str:
     count, ended = params["live"] + params["ended"], params["ended"]
     over = f", and {_of_them(ended)} ended with exit code 0" if ended else ""
     return (
-        f"Its {count} processes have formed no process group within a minute: as far as can be seen they are {count} "
-        f"copies of the script, each of which does all the work{over}. Call torch.distributed.init_process_group, or "
-        "train it on 1 GPU."
+        f"Its {count} processes did not form a process group within a minute. They are probably {count} copies of the "
+        f"script, each of which does all the work{over}. Call torch.distributed.init_process_group, or train on 1 GPU."
     )
 
 
@@ -75,39 +68,39 @@ def _of_them(count: int) -> str:
 
 def _limit_near(params: Params) -> str:
     limit, left = duration(params["max_seconds"]), duration(params["seconds"])
-    return f"It has held GPUs for nearly as long as it may ({limit}): in {left} {_stops_at_limit(params)}."
+    return f"The training will reach its time limit of {limit} in {left}: {_stops_at_limit(params)}."
 
 
 def _limit_reached(params: Params) -> str:
-    return f"It has held GPUs for as long as it may ({duration(params['max_seconds'])}): {_stops_at_limit(params)}."
+    return f"The training has reached its time limit of {duration(params['max_seconds'])}: {_stops_at_limit(params)}."
 
 
 def _stops_at_limit(params: Params) -> str:
     if params["grace"] is None:
-        return "it stops after the step under way, with a checkpoint, and is held back"
+        return "it stops after the current step, with a checkpoint, and is suspended"
     return (
-        f"its script gets SIGTERM and {params['grace']} s to save, and is held back; what it has not saved in its "
+        f"its script gets SIGTERM and {params['grace']} s to save, and is suspended; work not saved in its "
         "CHECKPOINT_DIR by then is lost"
     )
 
 
 def _halt_timeout(params: Params) -> str:
-    start = "the beginning, for it has no checkpoint"
+    start = "the beginning, because it has no checkpoint"
     if params["step"] is not None:
         start = f"its checkpoint of step {params['step']}"
-    return f"It did not stop by itself in time, so its processes are told to end. It will continue from {start}."
+    return f"The training did not stop in time, so its processes are terminated. It will continue from {start}."
 
 
 def _rank_failed(params: Params) -> str:
-    when = "before it took part" if params["step"] is None else f"after step {params['step']}"
-    where = f"in the rank {params['member_id']} on {params['host']}"
-    return f"The script failed {where} {when}: {params['error']}. The others train on."
+    when = "before it joined the training" if params["step"] is None else f"after step {params['step']}"
+    where = f"in rank {params['member_id']} on {params['host']}"
+    return f"The script failed {where} {when}: {params['error']}. The other ranks continue."
 
 
 def _trained(params: Params) -> str:
     steps = plural(params["step"], "{count} step", "{count} steps")
     epochs = plural(params["epoch"], "{count} epoch", "{count} epochs")
-    return f"Trained to the end: {steps}, {epochs}; the final weights are written."
+    return f"Training finished after {steps} and {epochs}. The final weights are saved."
 
 
 def _restored(params: Params) -> str:
@@ -118,17 +111,17 @@ def _restored(params: Params) -> str:
     return f"Training continues from {begins}."
 
 
-#: Advice for an import that the cluster lacks.
+#: Advice for a module that is not installed.
 HOW_TO_REQUIRE = (
-    "Require what brings it: in Requirements, in a requirements.txt beside the script, or as dependencies in the "
-    "script itself (PEP 723)."
+    "Add the package that provides it: in Requirements, in a requirements.txt beside the script, or as dependencies in "
+    "the script itself (PEP 723)."
 )
 
 
 def _failed(params: Params) -> str:
-    lacks = HOW_TO_REQUIRE if params["error"].startswith("ModuleNotFoundError") else ""
-    said = f"The script failed on {params['host']}: {params['error']}."
-    return " ".join(filter(None, (said, lacks, tried(params))))
+    advice = HOW_TO_REQUIRE if params["error"].startswith("ModuleNotFoundError") else ""
+    failure = f"The script failed on {params['host']}: {params['error']}."
+    return " ".join(filter(None, (failure, advice, tried(params))))
 
 
 def tried(params: Params) -> str:
@@ -141,116 +134,121 @@ def _lost_before_a_step(params: Params) -> str:
     times = f"{params['fruitless_starts']} times in a row"
     if params["message"] == "gang_lost_too_often":
         return f"A rank was killed{_signals(params)}, {times} without a new file in CHECKPOINT_DIR."
-    return f"All its ranks were killed{_signals(params)} before the first step, {times}."
+    return f"All ranks were killed{_signals(params)} before the first step, {times}."
 
 
 _TRIED = {
-    "twice_in_two_ranks": "The same error came twice after step {step}, in two ranks.",
+    "twice_in_two_ranks": "The same error occurred twice after step {step}, in two ranks.",
     "training_complete": "The training itself was complete.",
-    "restarts_used_up": "It was started again {restarts} times after errors.",
-    "same_error": "Tried {attempts} times: the same error, and no step after step {step}.",
-    "always_an_error": "Tried {attempts} times: always an error, and no step after {step}.",
+    "restarts_used_up": "It was restarted {restarts} times after errors.",
+    "same_error": "Each of {attempts} attempts failed with the same error, and none got beyond step {step}.",
+    "always_an_error": "Each of {attempts} attempts failed with an error, and none got beyond step {step}.",
 }
 
 #: Key -> format string of the params, or a function of them.
 OF_EVENTS: dict[str, str | Callable[[Params], str]] = {
     # Requested by users.
-    "submitted": "Submitted; the scheduler looks for GPUs.",
+    "submitted": "Submitted; waiting for the scheduler.",
     "cancelled": "Cancelled; all its processes have ended.",
     "cancelled_by": "Cancelled by {by}.",
-    "cancelling": "{by} cancels it; its processes are told to end.",
+    "cancelling": "Cancelled by {by}; its processes are being terminated.",
     "limit_near": _limit_near,
     "limit_reached": _limit_reached,
-    "limit_held_back": "Stopped at its limit; resume it to let it continue, for as long again.",
-    "gang_limit_held_back": _gang_restart("Stopped at its limit; once it is resumed, {restart}."),
-    "suspended": "{by} holds it back.",
-    "suspended_with_grace": "{by} holds it back. Its script gets SIGTERM and {seconds} s to save.",
-    "resumed": "{by} lets it continue.",
-    "hidden": "{by} deletes it for clients of WMLA's interface. It stays here, with what it used.",
+    "limit_held_back": "Suspended at its time limit. Resume it to let it run for the same time again.",
+    "gang_limit_held_back": _gang_restart("Suspended at its time limit. Once resumed, {restart}."),
+    "suspended": "Suspended by {by}.",
+    "suspended_with_grace": "Suspended by {by}. Its script gets SIGTERM and {seconds} s to save.",
+    "resumed": "Resumed by {by}.",
+    "hidden": "Deleted by {by} for clients of WMLA's interface. The training and its usage are kept here.",
     "changed": _changed,
-    "workers_beyond_group": "{workers} workers were asked for, but {group} has {capacity} GPUs: at most {max_slots}.",
+    "workers_beyond_group": (
+        "{workers} workers were requested, but {group} has {capacity} GPUs: the maximum is set to {max_slots}."
+    ),
     "workers_of_one_process": (
-        "{workers} workers were asked for, but {framework} runs one process: at most {max_slots}."
+        "{workers} workers were requested, but {framework} runs one process: the maximum is set to {max_slots}."
     ),
     "no_most_workers": (
-        "No maximum of workers was given: at most {max_slots}, the GPUs of {group}, whatever larger number the script "
-        "asks for."
+        "No maximum of workers was given: it is set to {max_slots}, the GPUs of {group}, even if the script requests "
+        "more."
     ),
-    "without_effect": "Without effect here: {options}.",
+    "without_effect": "Options without effect here: {options}.",
     # Reported by ranks and hosts.
     "started": lambda params: f"Training runs on {params['slots']} of {gpus(params['target'])}.",
     "restored": _restored,
-    "rank_lost": "A rank was lost; the others train on.",
-    "rank_stuck": "The rank {member_id} on {host} is killed: {why}. The others train on.",
+    "rank_lost": "A rank was lost; the other ranks continue.",
+    "rank_stuck": "Rank {member_id} on {host} is killed: {why}. The other ranks continue.",
     "rank_failed": _rank_failed,
     "no_progress": "{text}",
     "copies": _copies,
     "ranks_stay": lambda params: (
-        f"{_processes(params['ended'])} ended with exit code 0, and {_processes(params['live'], 'stay', 'stays')}. "
-        f"What is left {params['minutes']:g} minutes after the first end is told to end, and killed. Are its results "
-        "complete? Then stop it now: until then it holds its GPUs."
+        f"{_processes(params['ended'])} ended with exit code 0, but {_processes(params['live'], 'are', 'is')} still "
+        f"running. Processes still running {params['minutes']:g} minutes after the first end are terminated. Until "
+        "then, the training holds its GPUs: stop it now if its results are complete."
     ),
     "ranks_may_stay": lambda params: (
-        f"{params['by']} lets the processes that stay after others have ended go on for {duration(params['seconds'])} "
-        "more, and the training with them: it holds its GPUs until then."
+        f"{params['by']} lets the processes that are still running continue for {duration(params['seconds'])} more. "
+        "The training holds its GPUs until then."
     ),
     "ranks_overdue": lambda params: (
-        f"{_processes(params['live'], 'were', 'was')} still there {params['minutes']:g} minutes after another one of "
-        "the group had ended with exit code 0: what is left is told to end. What was written stays."
+        f"{_processes(params['live'], 'were', 'was')} still running {params['minutes']:g} minutes after another "
+        "process had ended with exit code 0, and will be terminated. Saved files are kept."
     ),
-    "host_lost": "The host {host} does not report any more.",
+    "host_lost": "The host {host} no longer reports.",
     "environment_building": lambda params: (
-        f"What it requires is installed on {params['host']}: {', '.join(params['requirements'].split())}."
+        f"Installing the requirements on {params['host']}: {', '.join(params['requirements'].split())}."
     ),
     "environment_failed": (
-        "What it requires could not be installed on {host}: {error}. Its log says all; correct its requirements and "
-        "clone it."
+        "The requirements could not be installed on {host}: {error}. See the log for details, correct the "
+        "requirements, and clone the training."
     ),
     "checkpoint_failed": (
-        "No checkpoint could be written at step {step}: {error}. The training goes on, and older checkpoints stay."
+        "No checkpoint could be saved at step {step}: {error}. The training continues, and older checkpoints are kept."
     ),
-    "profile_refused": "How long its steps take is not recorded any more: {why}. The training goes on.",
+    "profile_refused": "Step times are no longer recorded: {why}. The training continues.",
     "batch_refused": (
-        "A micro-batch of {samples} samples does not fit into the memory of {kind}: from its next start on it computes "
-        "at most {limit} of them at once."
+        "A micro-batch of {samples} samples does not fit into the memory of {kind}. From the next start, the limit is "
+        "{limit} samples."
     ),
-    "batch_pinned": "The loss has risen since the batch grew: it stays at the {batch_size} samples of its submission.",
+    "batch_pinned": (
+        "The loss has risen since the batch size grew. From now on, it stays at the submitted {batch_size} samples."
+    ),
     "size_shows": lambda params: (
-        "From here on its curves may differ from those of an undisturbed run by more than rounding: its code has "
-        f"{', '.join(params['layers'])}, whose results depend on how many GPUs there are ({params['before']} before, "
-        f"{params['slots']} now). Exactness bitwise gives the same bits on any number."
+        "From now on, the curves may differ from those of an undisturbed run by more than rounding: the model has "
+        f"{', '.join(params['layers'])}, whose results depend on the number of GPUs ({params['before']} before, "
+        f"{params['slots']} now). Exactness bitwise gives the same result on any number of GPUs."
     ),
     "report_set_aside": (
-        "Something that {host} reported cannot be stored and is set aside ({kind}, number {number}): {error}. What it "
-        "reports besides is stored. Administrators see all of it on Hosts."
+        "A report of {host} cannot be stored and was skipped ({kind}, number {number}): {error}. Its other reports are "
+        "stored. Administrators see the report on Hosts."
     ),
     "report_lost": (
-        "What {host} reported of its processes cannot be stored ({kind}, number {number}: {error}), so nobody knows "
-        "what has become of it. Its files and checkpoints stay: clone it, or continue from a checkpoint, once an "
-        "administrator has seen to it."
+        "A report of {host} about the training's processes cannot be stored ({kind}, number {number}: {error}), so "
+        "their state is unknown. Files and checkpoints are kept: ask an administrator, then clone the training or "
+        "continue from a checkpoint."
     ),
-    "halted": "Stopped after step {step}, with a checkpoint of it: no step is lost, and it will continue there.",
+    "halted": "Stopped after step {step}, with a checkpoint. No step is lost, and training will continue from there.",
     "halt_timeout": _halt_timeout,
     "trained": _trained,
-    "measured": "Measured on the held-out samples; the result is written.",
+    "measured": "Evaluated on the held-out samples. The result is saved.",
     # Derived from the exits of the ranks.
     "complete": "The training is complete.",
     "ended_early": "The script ended by itself on all ranks after step {step}, before its last epoch.",
     "failed": _failed,
-    "failed_once": "The script failed on {host}: {error}. It starts again from its last checkpoint.",
+    "failed_once": "The script failed on {host}: {error}. It restarts from its last checkpoint.",
     "ranks_lost": lambda params: (
-        f"All its ranks were killed{_signals(params)}; it starts again from its last checkpoint, or from the beginning."
+        f"All ranks were killed{_signals(params)}. The training restarts from its last checkpoint, or from the "
+        "beginning."
     ),
     "ranks_lost_too_often": _lost_before_a_step,
-    "gang_lost": _gang_restart("A rank was killed{cause}, so all of them end; {restart}."),
+    "gang_lost": _gang_restart("A rank was killed{cause}, so all ranks are stopped; {restart}."),
     "gang_lost_too_often": _lost_before_a_step,
-    "held_back": "Held back; resume it to let it continue.",
-    "gang_held_back": _gang_restart("Held back; once it is resumed, {restart}."),
-    "stopped": "Stopped; it continues once slots are free for it.",
-    "gang_stopped": _gang_restart("Stopped; once GPUs are free for it, {restart}."),
-    # Tidepool stops as a whole.
-    "stack_stopping": "Tidepool is being stopped; the training goes on at its next start.",
-    "stack_stopped": "Tidepool was stopped; the training starts again from its last checkpoint.",
-    "stack_stopped_gang": _gang_restart("Tidepool was stopped; {restart}."),
-    "stack_stopped_held_back": "Held back; all its processes have ended.",
+    "held_back": "Suspended. Resume it to let it continue.",
+    "gang_held_back": _gang_restart("Suspended. Once resumed, {restart}."),
+    "stopped": "Stopped; it continues when GPUs are free for it.",
+    "gang_stopped": _gang_restart("Stopped. When GPUs are free for it, {restart}."),
+    # Shutdown of Tidepool.
+    "stack_stopping": "Tidepool is shutting down. The training continues when Tidepool starts again.",
+    "stack_stopped": "Tidepool was shut down. The training restarts from its last checkpoint.",
+    "stack_stopped_gang": _gang_restart("Tidepool was shut down; {restart}."),
+    "stack_stopped_held_back": "Suspended; all its processes have ended.",
 }

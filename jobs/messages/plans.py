@@ -1,11 +1,14 @@
-"""Sentences of the lines of plans: the GPUs that each job gets, and the rule that decided."""
+"""Sentences about the lines of plans: the GPUs that each job gets, and the rule that decided."""
 
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime
 from typing import Any
 
+from django.utils import timezone
+
 from core.text import plural
+from jobs.messages.spans import span_in_words
 from jobs.words import gpus, label, listed
+from scheduling.forecast import Span
 
 __all__ = ["OF_PLANS"]
 
@@ -42,7 +45,7 @@ def _share(rule: str | Callable[[Params], str]) -> Callable[[Params], str]:
         if "fills" in params:
             parts.append(_FILLS[params["fills"]].format(first=label(params["before_whom"])))
         if "over_quota" in params:
-            parts.append(f"its group's part is {params['over_quota']}, and it has waited for as much as it needs")
+            parts.append(f"its group is entitled to {params['over_quota']}, but it has waited long for its minimum")
         if "group_room" in params:
             parts.append(_group(params))
         if "kind" in params:
@@ -50,29 +53,29 @@ def _share(rule: str | Callable[[Params], str]) -> Callable[[Params], str]:
         if hosts := params.get("moving_off"):
             parts.append(f"moves off {listed(hosts, 'hosts')}")
         if hosts := params.get("leaving"):
-            parts.append(f"leaves {listed(hosts, 'hosts')} once other GPUs are free")
+            parts.append(f"leaves {listed(hosts, 'hosts')} when other GPUs are free")
         parts += _missing(params, "them")
         return f"{'; '.join(parts)}."
 
     return sentence
 
 
-#: Name of GPUs whose driver reports no model.
-_NO_KIND = "GPUs of no known kind"
+#: Label of GPUs whose driver reports no model.
+_NO_KIND = "GPUs of an unknown model"
 
 #: Rule by which a job starts before the first in the queue -> its effect on both.
 _FILLS = {
-    "in_time": "it starts before {first}, as it is over before that one can start",
+    "in_time": "it starts before {first}, because it will end before {first} can start",
     "beside": "it starts before {first}, which does not need these GPUs",
-    "gives_way": "it starts before {first}, and stops with a checkpoint once that one can start",
+    "gives_way": "it starts before {first}, and stops with a checkpoint when {first} can start",
 }
 
 
 def _group(params: Params) -> str:
     terms = [f"its {key} of {params[f'group_{key}']}" for key in ("quota", "weight") if f"group_{key}" in params]
-    limited = "" if "group_weight" in params else ", as it borrows nothing"
+    limited = "" if "group_weight" in params else ", because it does not borrow"
     # Whole shares differ from the exact ones by less than one.
-    less = ", less what other groups keep for now" if params["group_room"] + 1 <= params["group_deserved"] else ""
+    less = ", minus GPUs that other groups still hold" if params["group_room"] + 1 <= params["group_deserved"] else ""
     return (
         f"its group has {params['group_room']} of {gpus(params['group_total'])}, "
         f"by {' and '.join(terms)}{limited}{less}"
@@ -82,18 +85,18 @@ def _group(params: Params) -> str:
 def _kind(params: Params) -> str:
     faster, other = params["kind_faster"], params["other_kind"] or _NO_KIND
     compared = f"{abs(faster)} % {'faster' if faster > 0 else 'slower'} than" if faster else "as fast as"
-    assumed = ", as is assumed" if params["kind_assumed"] else ""
-    verb = "it moves to" if params["moves_to_kind"] else "it is on"
+    assumed = " (estimated)" if params["kind_assumed"] else ""
+    verb = "it moves to" if params["moves_to_kind"] else "it runs on"
     return f"{verb} {params['kind'] or _NO_KIND}, where it is {compared} on as many {other}{assumed}"
 
 
 def _missing(params: Params, of: str) -> list[str]:
-    """Describe the slots that are being given back, and those that others still keep."""
+    """Return phrases about the slots that are being released, and those that other trainings still hold."""
     returning = min(params["missing"], params.get("givers_slots", 0))
     kept, parts = params["missing"] - returning, []
     if returning:
-        is_coming = "is being given back by {givers}", "are being given back by {givers}"
-        one, several = (f"{{count}} of {{of}} {words}" for words in is_coming)
+        verbs = "is being released by {givers}", "are being released by {givers}"
+        one, several = (f"{{count}} of {{of}} {words}" for words in verbs)
         parts.append(plural(returning, one, several, of=of, givers=_givers(params)))
     if kept:
         parts.append(plural(kept, "{count} of {of} is not free yet", "{count} of {of} are not free yet", of=of))
@@ -107,13 +110,13 @@ def _givers(params: Params) -> str:
 
 
 def _by_priority(params: Params) -> str:
-    # Older rows lack the figures of those that share by priority alone.
+    # Older rows lack the number of trainings that share by priority.
     count, shared = params.get("sharing_count", params["others_count"]), params.get("shared", params["capacity"])
     others = plural(count, "{count} other training", "{count} other trainings")
     sentence = f"shared by priority with {others} ({params['priority']} of {params['total_priority']} in all)"
     if shared == params["capacity"]:
         return sentence
-    return f"{shared} of them are {sentence}; the rest have the least or the most that they can have"
+    return f"{shared} of them are {sentence}; the other trainings have their minimum or maximum"
 
 
 def _others(params: Params, one: str, several: str) -> str:
@@ -131,12 +134,13 @@ def _goodput(params: Params) -> str:
     if "others" not in params:
         return sentence
     more, other = gpus(params["other_more"]), label(params["others"][0])
-    return f"{sentence}, and the last {more} of {other} make that one {params['other_faster']} % faster"
+    verb = "makes" if params["other_more"] == 1 else "make"
+    return f"{sentence}, while the last {more} of {other} {verb} {other} {params['other_faster']} % faster"
 
 
 def _ahead(params: Params) -> str:
     [ahead] = params["others"]
-    return f"{label(ahead)} waits before it for {gpus(ahead['min_slots'])}"
+    return f"{label(ahead)} is ahead in the queue and waits for {gpus(ahead['min_slots'])}"
 
 
 def _pinned(params: Params) -> str:
@@ -146,8 +150,8 @@ def _pinned(params: Params) -> str:
         why = f"its minimum of {params['min_slots']} fits nowhere else"
     stays = plural(
         len(params["hosts"]),
-        "stays, though {hosts} takes nothing new, because {why}",
-        "stays, though {hosts} take nothing new, because {why}",
+        "stays on {hosts}, which is draining, because {why}",
+        "stays on {hosts}, which are draining, because {why}",
         hosts=hosts,
         why=why,
     )
@@ -155,24 +159,24 @@ def _pinned(params: Params) -> str:
 
 
 def _reclaimed(params: Params) -> str:
-    why = _group(params) if "group_room" in params else "others of its group's GPUs are free for it"
+    why = _group(params) if "group_room" in params else "other GPUs of its group are free for it"
     if "group_room" not in params or params.get("group_weight"):
         them = "it" if params["before"] == 1 else "them"
         why = f"other groups are entitled to {them}; {why}"
-    return f"Stops for now and gives back {gpus(params['before'])}: {why}{_lost(params)}."
+    return f"Stops for now and releases {gpus(params['before'])}: {why}{_lost(params)}."
 
 
 def _lost(params: Params) -> str:
-    """Describe the cost of the stop. Older rows lack it."""
+    """Return a phrase about the work lost by the stop; "" for older rows, which lack it."""
     if not params.get("continues", True):
-        return "; it will begin again from nothing, unless its script saves now"
+        return "; it will start from scratch, unless its script saves now"
     minutes = params.get("loses_minutes", 0)
     one = "; at most {count} GPU-minute of work since its last checkpoint is lost"
     several = "; at most {count} GPU-minutes of work since its last checkpoint are lost"
     return plural(minutes, one, several) if minutes else ""
 
 
-def _given_back(params: Params) -> str:
+def _being_released(params: Params) -> str:
     one_host = ", on one host" if "one_host" in params else ""
     return f"Waits: {'; '.join(_missing(params, gpus(params['target'])))}{one_host}."
 
@@ -184,7 +188,7 @@ def _too_large(params: Params) -> str:
 
 def _behind(params: Params) -> str:
     [ahead] = params["others"]
-    which = "came first"
+    which = "was submitted first"
     if params["message"] == "behind_priority":
         which = f"has a higher priority ({ahead['priority']} to {params['priority']})"
     return f"Waits behind {label(ahead)}, which {which} and needs {gpus(ahead['min_slots'])}."
@@ -192,7 +196,7 @@ def _behind(params: Params) -> str:
 
 def _in_line(params: Params) -> str:
     waits = plural(params["missing"], "Waits for {count} more GPU", "Waits for {count} more GPUs")
-    whose = "are taken" if params["message"] == "in_line" else "are the least that other trainings need"
+    whose = "are in use" if params["message"] == "in_line" else "are the minimum of other trainings"
     group = f"; {_group(params)}" if "group_room" in params else ""
     needs = f"it needs {params['min_slots']}, and {params['taken']} of {params['capacity']} {whose}"
     return f"{waits}: {needs}{group}{_reserved(params)}."
@@ -202,75 +206,75 @@ def _reserved(params: Params) -> str:
     if "reserved" not in params:
         return ""
     on = f" on {listed(params['reserved_hosts'], 'hosts')}" if "reserved_hosts" in params else ""
-    return f"; {gpus(params['reserved'])}{on} are reserved for it{_from(params)}"
+    verb = "is" if params["reserved"] == 1 else "are"
+    return f"; {gpus(params['reserved'])}{on} {verb} reserved for it{_available(params)}"
 
 
-def _from(params: Params) -> str:
-    if "reserved_at" not in params:
-        return ", as others give them back"
-    at = datetime.fromtimestamp(params["reserved_at"], UTC)
-    return f" from {at:%d %b %H:%M} UTC at the latest"
+def _available(params: Params) -> str:
+    """Return a phrase about the end of a reservation's wait, as a duration: a sentence has no time zone."""
+    seconds = params.get("reserved_at", 0) - timezone.now().timestamp()
+    if seconds <= 0:
+        return ", as soon as other trainings release them"
+    return f", and become free {span_in_words(Span(0.0, seconds))}"
 
 
 def _one_host(params: Params) -> str:
-    return f"Waits for {gpus(params['min_slots'])} on one host: the most for it on any is {params['most']}."
+    return f"Waits for {gpus(params['min_slots'])} on one host: no host has more than {params['most']} for it."
 
 
 def _held_back_for(params: Params) -> str:
     first, kept = label(params["first"]), gpus(params["reserved"])
-    return f"Waits: {first} comes first and needs {kept} at once, which are kept for it{_from(params)}."
+    return f"Waits: {first} is first in the queue. {kept} are reserved for {first}{_available(params)}."
 
 
 def _gave_way(params: Params) -> str:
     [first] = params["others"]
     they = "it is" if params["before"] == 1 else "they are"
     return (
-        f"Stops for now and gives back {gpus(params['before'])}: {they} reserved for {label(first)}, which comes first "
-        f"and needs {gpus(first['min_slots'])}."
+        f"Stops for now and releases {gpus(params['before'])}: {they} reserved for {label(first)}, which is first in "
+        f"the queue and needs {gpus(first['min_slots'])}."
     )
 
 
 #: Key -> format string of the params, or a function of them.
 OF_PLANS: dict[str, str | Callable[[Params], str]] = {
     "fixed": _share("it runs on exactly {max_slots}"),
-    "maximum": _share("the most it asks for is {max_slots}"),
-    "alone": _share("all there are"),
+    "maximum": _share("its maximum is {max_slots}"),
+    "alone": _share("all available GPUs"),
     "by_priority": _share(_by_priority),
     "compared": _share(_compared),
     "others_maximum": _share(
         lambda params: _others(
-            params, "the most {other} can use is {slots}", "the most the {count} other trainings can use is {slots}"
+            params, "{other} can use at most {slots}", "the {count} other trainings can use at most {slots}"
         )
     ),
     "others_have": _share(
         lambda params: _others(params, "{other} has {slots}", "{count} other trainings have {slots}")
     ),
-    "others_limits": _share(
-        "{others_count} other trainings have {others_slots}, each the least or the most that it can have"
-    ),
-    "floor": _share("the least it needs is {floor}"),
-    "floor_of_other": _share(_of_other("the least {other} needs is {floor}")),
-    "kept": _share("it keeps {floor}, as preemption is off"),
-    "kept_of_other": _share(_of_other("{other} keeps {floor}, as preemption is off")),
-    "limited": _share("it keeps {floor} of the {before} that it had, as its group gives GPUs back"),
-    "below_minimum": _share("it keeps what it has, though it needs {min_slots}"),
+    "others_limits": _share("{others_count} other trainings have {others_slots}, each its minimum or maximum"),
+    "floor": _share("its minimum is {floor}"),
+    "floor_of_other": _share(_of_other("the minimum of {other} is {floor}")),
+    "kept": _share("it keeps {floor}, because preemption is off"),
+    "kept_of_other": _share(_of_other("{other} keeps {floor}, because preemption is off")),
+    "limited": _share("it keeps {floor} of {before}, because its group returns GPUs to other groups"),
+    "below_minimum": _share("it keeps its GPUs, although its minimum is {min_slots}"),
     "goodput": _share(_goodput),
     "knee": _share("more would make it at most {least_gain} % faster"),
-    "measured_on": _share("it was measured on {measured} at most, and is offered four times as many"),
-    "whole_hosts": _share("beyond the {host} of a host it is offered whole hosts"),
-    "unmeasured": _share("nothing was measured yet of how fast it is on more"),
+    "measured_on": _share("it was measured on at most {measured}, and gets at most four times as many"),
+    "whole_hosts": _share("beyond the {host} GPUs of one host, it gets whole hosts only"),
+    "unmeasured": _share("its speed on more GPUs has not been measured yet"),
     "ahead": _share(_ahead),
-    "protected": _share("kept, as its group stops no training in its first {minimum_run_seconds} s"),
+    "protected": _share("kept, because its group stops no training in its first {minimum_run_seconds} s"),
     "pinned": _pinned,
     "reclaimed": _reclaimed,
     "stopped_by_priority": lambda params: (
-        f"Stops for now and gives back {gpus(params['before'])}: {_compared(params)}{_lost(params)}."
+        f"Stops for now and releases {gpus(params['before'])}: {_compared(params)}{_lost(params)}."
     ),
     "gave_way": _gave_way,
     "held_back_for": _held_back_for,
     "one_host": _one_host,
-    "closed": "Waits: its instance group {group} is stopped, and nothing starts there until it is started.",
-    "given_back": _given_back,
+    "closed": "Waits: its instance group {group} is stopped. Trainings start once the group is started.",
+    "given_back": _being_released,
     "too_large": _too_large,
     "behind": _behind,
     "behind_priority": _behind,

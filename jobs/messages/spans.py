@@ -11,10 +11,10 @@ _AT_ONCE_SECONDS = 1.0
 
 def starts_in(start: Span | None) -> str:
     if start is None:
-        return "Nobody can say when it starts: how long the trainings before it take is not known yet."
+        return "Its start cannot be predicted yet: the remaining time of the trainings ahead is not known."
     if start.latest is not None and start.latest < _AT_ONCE_SECONDS:
         return "It starts within moments."
-    return f"It starts {span_in_words(start)}, if nobody else comes."
+    return f"It starts {span_in_words(start)}, unless other trainings are submitted."
 
 
 def span_in_words(span: Span) -> str:

@@ -80,7 +80,11 @@ def place_text(job: Job) -> str:
     place: QueuePlace | None = getattr(job, "place", None)
     if place is None:
         return ""
-    where = "It is the only one in line." if place.of == 1 else f"It is number {place.position} of {place.of} in line."
+    where = (
+        "It is the only one in the queue."
+        if place.of == 1
+        else f"It is number {place.position} of {place.of} in the queue."
+    )
     return f"{where} {starts_in(place.start)}"
 
 

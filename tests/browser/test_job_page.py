@@ -52,7 +52,7 @@ def test_a_tab_has_an_address_that_can_be_shared(page: Page, scene: Scene) -> No
 
     assert shared.endswith(f"/jobs/{scene.first.pk}/#events")
     expect(page.get_by_role("tab", name="Events")).to_have_attribute("aria-selected", "true")
-    expect(page.get_by_role("tabpanel", name="Events")).to_contain_text("the most it asks for is 8")
+    expect(page.get_by_role("tabpanel", name="Events")).to_contain_text("its maximum is 8")
     expect(page.get_by_role("tab", name="Events")).to_be_in_viewport()
 
 
@@ -260,7 +260,7 @@ def test_events_are_filtered_and_say_who(page: Page, scene: Scene) -> None:
 
     expect(events).to_have_text(re.compile("from 5000 to 6000.*by alice"))
     page.get_by_label("Show", exact=True).select_option("")
-    page.get_by_label("Containing").fill("most it asks for")
+    page.get_by_label("Containing").fill("its maximum is")
     expect(page.locator("#event-count")).to_have_text("1 of 5 events")
 
 

@@ -208,7 +208,7 @@ def test_the_sentence_and_the_slots_change_while_one_looks(page: Page, scene: Sc
     with transaction.atomic():
         why = Why(PlanReason.GREW_INTO_FREE_SLOTS, shares(8, "alone"), "scheduler")
         change(lock_job(scene.first.pk), why, slots=8, target_slots=8)
-    expect(row).to_contain_text("8 of 8 GPUs: all there are")
+    expect(row).to_contain_text("8 of 8 GPUs: all available GPUs")
     expect(row.locator("[data-label=GPUs]")).to_have_text("8 of 8")
 
     # A released slot shows nothing of its former training; a reading, a drain and a new training are shown, too.

@@ -131,13 +131,13 @@ def test_a_priority_is_changed_with_a_preview_and_back(page: Page, scene: Scene)
     change.get_by_role("button", name="Save changes").click()
 
     expect(page.locator("[data-notice]")).to_contain_text("the scheduler decides again")
-    expect(page.get_by_role("region", name="Change")).to_contain_text("alice changes the priority from 5000 to 10000")
+    expect(page.get_by_role("region", name="Change")).to_contain_text("alice changed the priority from 5000 to 10000")
     page.locator("[data-notice]").get_by_role("button", name="Undo").click()
     expect(page.locator("[data-notice]")).to_contain_text("as it was before")
     expect(page.get_by_role("spinbutton", name="Priority")).to_have_value("5000")
     job.refresh_from_db()
     assert job.priority == 5000
-    assert JobEvent.objects.filter(job=job).latest("seq").text.startswith("alice undoes a change")
+    assert JobEvent.objects.filter(job=job).latest("seq").text.startswith("alice changed the priority")
 
 
 def test_what_was_changed_again_meanwhile_stays(page: Page, scene: Scene) -> None:

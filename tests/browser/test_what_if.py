@@ -103,4 +103,4 @@ def test_it_shows_recorded_above_replayed(page: Page, scene: Scene, tmp_path: Pa
     losses = page.get_by_role("region", name="Largest losses")
     expect(losses.get_by_role("row").nth(1)).to_contain_text("−2 min 27 s")
     moment_table = page.get_by_role("region", name="GPUs of each training at a given time")
-    expect(moment_table.get_by_role("row").nth(1)).to_contain_text("the most it asks for is 4")
+    expect(moment_table.get_by_role("row").nth(1)).to_contain_text("its maximum is 4")

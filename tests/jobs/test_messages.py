@@ -1,8 +1,10 @@
-"""Each sentence is rendered from params of a row; who reads it sees numbers in the right form."""
+"""A sample of each sentence, rendered from params, with plurals in the right form."""
 
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from django.utils import timezone
 
 from jobs.messages import SENTENCES, message, text_of, tried
 
@@ -19,16 +21,16 @@ END = {"host": "a", "code": 1, "signal": None, "error": "ValueError: bad"}
 #: Key -> params, and the sentence.
 SAMPLES: dict[str, tuple[dict[str, Any], str]] = {
     "fixed": ({**SHARE, "max_slots": 3}, "3 of 8 GPUs: it runs on exactly 3."),
-    "maximum": ({**SHARE, "capacity": 1}, "3 of 1 GPU: the most it asks for is 8."),
+    "maximum": ({**SHARE, "capacity": 1}, "3 of 1 GPU: its maximum is 8."),
     "alone": (
         {**SHARE, **GROUP, **GIVERS, "missing": 1, "moving_off": ["h1"], "leaving": ["h2", "h3"]},
-        "3 of 8 GPUs: all there are; its group has 2 of 8 GPUs, by its quota of 2 and its weight of 1; moves off h1; "
-        "leaves h2 and h3 once other GPUs are free; 1 of them is being given back by T2.",
+        "3 of 8 GPUs: all available GPUs; its group has 2 of 8 GPUs, by its quota of 2 and its weight of 1; moves "
+        "off h1; leaves h2 and h3 when other GPUs are free; 1 of them is being released by T2.",
     ),
     "by_priority": (
         {**SHARE, "others_count": 2, "sharing_count": 1, "shared": 5, "total_priority": 10000},
-        "3 of 8 GPUs: 5 of them are shared by priority with 1 other training (5000 of 10000 in all); the rest have the "
-        "least or the most that they can have.",
+        "3 of 8 GPUs: 5 of them are shared by priority with 1 other training (5000 of 10000 in all); the other "
+        "trainings have their minimum or maximum.",
     ),
     "compared": (
         {**SHARE, "others": [STRANGER]},
@@ -36,26 +38,26 @@ SAMPLES: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "others_maximum": (
         {**SHARE, "others_count": 2, "others_slots": 5},
-        "3 of 8 GPUs: the most the 2 other trainings can use is 5.",
+        "3 of 8 GPUs: the 2 other trainings can use at most 5.",
     ),
     "others_limits": (
         {**SHARE, "others_count": 2, "others_slots": 5},
-        "3 of 8 GPUs: 2 other trainings have 5, each the least or the most that it can have.",
+        "3 of 8 GPUs: 2 other trainings have 5, each its minimum or maximum.",
     ),
     "limited": (
         {**SHARE, "floor": 3, "before": 5},
-        "3 of 8 GPUs: it keeps 3 of the 5 that it had, as its group gives GPUs back.",
+        "3 of 8 GPUs: it keeps 3 of 5, because its group returns GPUs to other groups.",
     ),
-    "below_minimum": ({**SHARE, "min_slots": 4}, "3 of 8 GPUs: it keeps what it has, though it needs 4."),
+    "below_minimum": ({**SHARE, "min_slots": 4}, "3 of 8 GPUs: it keeps its GPUs, although its minimum is 4."),
     "others_have": ({**SHARE, "others_count": 1, "others_slots": 5, "others": [OTHER]}, "3 of 8 GPUs: T2 has 5."),
-    "floor": ({**SHARE, "floor": 3}, "3 of 8 GPUs: the least it needs is 3."),
-    "floor_of_other": ({**SHARE, "floor": 5, "others": [OTHER]}, "3 of 8 GPUs: the least T2 needs is 5."),
-    "kept": ({**SHARE, "floor": 3}, "3 of 8 GPUs: it keeps 3, as preemption is off."),
+    "floor": ({**SHARE, "floor": 3}, "3 of 8 GPUs: its minimum is 3."),
+    "floor_of_other": ({**SHARE, "floor": 5, "others": [OTHER]}, "3 of 8 GPUs: the minimum of T2 is 5."),
+    "kept": ({**SHARE, "floor": 3}, "3 of 8 GPUs: it keeps 3, because preemption is off."),
     "protected": (
         {**SHARE, "minimum_run_seconds": 60},
-        "3 of 8 GPUs: kept, as its group stops no training in its first 60 s.",
+        "3 of 8 GPUs: kept, because its group stops no training in its first 60 s.",
     ),
-    "kept_of_other": ({**SHARE, "floor": 5, "others": [OTHER]}, "3 of 8 GPUs: T2 keeps 5, as preemption is off."),
+    "kept_of_other": ({**SHARE, "floor": 5, "others": [OTHER]}, "3 of 8 GPUs: T2 keeps 5, because preemption is off."),
     "goodput": (
         {
             **SHARE,
@@ -69,187 +71,188 @@ SAMPLES: dict[str, tuple[dict[str, Any], str]] = {
             "other_faster": 41,
             "others": [OTHER],
         },
-        "3 of 8 GPUs: 4 would make it 12 % faster, and the last 1 GPU of T2 make that one 41 % faster; "
-        "it moves to A100, where it is 20 % slower than on as many T4, as is assumed.",
+        "3 of 8 GPUs: 4 would make it 12 % faster, while the last 1 GPU of T2 makes T2 41 % faster; it moves to "
+        "A100, where it is 20 % slower than on as many T4 (estimated).",
     ),
     "knee": (
         {**SHARE, **KIND, "kind_faster": 0, "least_gain": 5},
-        "3 of 8 GPUs: more would make it at most 5 % faster; it is on A100, where it is as fast as on as many T4.",
+        "3 of 8 GPUs: more would make it at most 5 % faster; it runs on A100, where it is as fast as on as many T4.",
     ),
-    "whole_hosts": ({**SHARE, "host": 4}, "3 of 8 GPUs: beyond the 4 of a host it is offered whole hosts."),
+    "whole_hosts": ({**SHARE, "host": 4}, "3 of 8 GPUs: beyond the 4 GPUs of one host, it gets whole hosts only."),
     "measured_on": (
         {**SHARE, "measured": 2},
-        "3 of 8 GPUs: it was measured on 2 at most, and is offered four times as many.",
+        "3 of 8 GPUs: it was measured on at most 2, and gets at most four times as many.",
     ),
-    "unmeasured": (SHARE, "3 of 8 GPUs: nothing was measured yet of how fast it is on more."),
-    "ahead": ({**SHARE, "others": [OTHER]}, "3 of 8 GPUs: T2 waits before it for 1 GPU."),
+    "unmeasured": (SHARE, "3 of 8 GPUs: its speed on more GPUs has not been measured yet."),
+    "ahead": ({**SHARE, "others": [OTHER]}, "3 of 8 GPUs: T2 is ahead in the queue and waits for 1 GPU."),
     "pinned": (
         {"target": 2, "hosts": ["h1", "h2", "h3"], "min_slots": 2, "elastic": True},
-        "2 GPUs: stays, though 3 hosts take nothing new, because its minimum of 2 fits nowhere else.",
+        "2 GPUs: stays on 3 hosts, which are draining, because its minimum of 2 fits nowhere else.",
     ),
     "reclaimed": (
         {"before": 1, "continues": False, "loses_minutes": 9},
-        "Stops for now and gives back 1 GPU: other groups are entitled to it; others of its group's GPUs are free "
-        "for it; it will begin again from nothing, unless its script saves now.",
+        "Stops for now and releases 1 GPU: other groups are entitled to it; other GPUs of its group are free for "
+        "it; it will start from scratch, unless its script saves now.",
     ),
     "stopped_by_priority": (
         {"before": 2, "priority": 7000, "others": [OTHER], "continues": True, "loses_minutes": 9},
-        "Stops for now and gives back 2 GPUs: T2 has a higher priority than yours (10000 to 7000); at most 9 "
+        "Stops for now and releases 2 GPUs: T2 has a higher priority than yours (10000 to 7000); at most 9 "
         "GPU-minutes of work since its last checkpoint are lost.",
     ),
     "gave_way": (
         {"before": 2, "priority": 7000, "others": [OTHER]},
-        "Stops for now and gives back 2 GPUs: they are reserved for T2, which comes first and needs "
-        f"{OTHER['min_slots']} GPU{'s' * (OTHER['min_slots'] > 1)}.",
+        "Stops for now and releases 2 GPUs: they are reserved for T2, which is first in the queue and needs 1 GPU.",
     ),
     "held_back_for": (
-        {"min_slots": 1, "reserved": 6, "reserved_at": 0, "first": OTHER},
-        "Waits: T2 comes first and needs 6 GPUs at once, which are kept for it from 01 Jan 00:00 UTC at the latest.",
+        {"min_slots": 1, "reserved": 6, "first": OTHER},
+        "Waits: T2 is first in the queue. 6 GPUs are reserved for T2, as soon as other trainings release them.",
     ),
     "closed": (
         {"group": "vision"},
-        "Waits: its instance group vision is stopped, and nothing starts there until it is started.",
+        "Waits: its instance group vision is stopped. Trainings start once the group is started.",
     ),
     "given_back": (
         {"one_host": True, "missing": 3, "target": 4, **GIVERS, "givers_count": 9, "givers_slots": 2},
-        "Waits: 2 of 4 GPUs are being given back by 9 trainings; 1 of 4 GPUs is not free yet, on one host.",
+        "Waits: 2 of 4 GPUs are being released by 9 trainings; 1 of 4 GPUs is not free yet, on one host.",
     ),
     "one_host": (
         {"min_slots": 4, "most": 3},
-        "Waits for 4 GPUs on one host: the most for it on any is 3.",
+        "Waits for 4 GPUs on one host: no host has more than 3 for it.",
     ),
     "too_large": ({"min_slots": 5, "capacity": 4}, "Needs 5 GPUs at once: its group has 4 to share now."),
-    "behind": ({"priority": 5000, "others": [OTHER]}, "Waits behind T2, which came first and needs 1 GPU."),
+    "behind": ({"priority": 5000, "others": [OTHER]}, "Waits behind T2, which was submitted first and needs 1 GPU."),
     "behind_priority": (
         {"priority": 5000, "others": [OTHER]},
         "Waits behind T2, which has a higher priority (10000 to 5000) and needs 1 GPU.",
     ),
     "in_line": (
         {"missing": 1, "min_slots": 3, "taken": 6, "capacity": 8},
-        "Waits for 1 more GPU: it needs 3, and 6 of 8 are taken.",
+        "Waits for 1 more GPU: it needs 3, and 6 of 8 are in use.",
     ),
     "in_line_for_minimums": (
         {"missing": 2, "min_slots": 4, "taken": 6, "capacity": 8},
-        "Waits for 2 more GPUs: it needs 4, and 6 of 8 are the least that other trainings need.",
+        "Waits for 2 more GPUs: it needs 4, and 6 of 8 are the minimum of other trainings.",
     ),
-    "submitted": ({}, "Submitted; the scheduler looks for GPUs."),
+    "submitted": ({}, "Submitted; waiting for the scheduler."),
     "cancelled": ({}, "Cancelled; all its processes have ended."),
     "cancelled_by": (BY, "Cancelled by alice."),
-    "cancelling": (BY, "alice cancels it; its processes are told to end."),
-    "suspended": (BY, "alice holds it back."),
+    "cancelling": (BY, "Cancelled by alice; its processes are being terminated."),
+    "suspended": (BY, "Suspended by alice."),
     "suspended_with_grace": (
         {**BY, "seconds": 10},
-        "alice holds it back. Its script gets SIGTERM and 10 s to save.",
+        "Suspended by alice. Its script gets SIGTERM and 10 s to save.",
     ),
-    "resumed": (BY, "alice lets it continue."),
-    "hidden": (BY, "alice deletes it for clients of WMLA's interface. It stays here, with what it used."),
+    "resumed": (BY, "Resumed by alice."),
+    "hidden": (BY, "Deleted by alice for clients of WMLA's interface. The training and its usage are kept here."),
     "changed": (
         {**BY, "field": "priority", "old": 1, "new": 2, "undoes": 3},
-        "alice undoes a change: the priority goes from 1 back to 2.",
+        "alice changed the priority from 1 back to 2.",
     ),
     "workers_beyond_group": (
         {"workers": 9, "group": "g", "capacity": 4, "max_slots": 4},
-        "9 workers were asked for, but g has 4 GPUs: at most 4.",
+        "9 workers were requested, but g has 4 GPUs: the maximum is set to 4.",
     ),
     "workers_of_one_process": (
         {"workers": 9, "framework": "Keras", "max_slots": 1},
-        "9 workers were asked for, but Keras runs one process: at most 1.",
+        "9 workers were requested, but Keras runs one process: the maximum is set to 1.",
     ),
     "no_most_workers": (
         {"max_slots": 4, "group": "g"},
-        "No maximum of workers was given: at most 4, the GPUs of g, whatever larger number the script asks for.",
+        "No maximum of workers was given: it is set to 4, the GPUs of g, even if the script requests more.",
     ),
-    "without_effect": ({"options": "--a, --b"}, "Without effect here: --a, --b."),
+    "without_effect": ({"options": "--a, --b"}, "Options without effect here: --a, --b."),
     "started": ({"slots": 1, "target": 1}, "Training runs on 1 of 1 GPU."),
     "restored": (
         {"step": 0, "from_nothing": True, "unusable": ["it is corrupt"]},
         "Training starts from the beginning, because a newer checkpoint cannot be used: it is corrupt.",
     ),
-    "rank_lost": ({}, "A rank was lost; the others train on."),
+    "rank_lost": ({}, "A rank was lost; the other ranks continue."),
     "rank_stuck": (
         {"member_id": "a.0.1", "host": "a", "why": "silent for 61 s", "seconds": 61.0},
-        "The rank a.0.1 on a is killed: silent for 61 s. The others train on.",
+        "Rank a.0.1 on a is killed: silent for 61 s. The other ranks continue.",
     ),
     "rank_failed": (
         {"member_id": "a.0.1", "host": "a", "step": None, "error": "ValueError: bad", "traceback": ""},
-        "The script failed in the rank a.0.1 on a before it took part: ValueError: bad. The others train on.",
+        "The script failed in rank a.0.1 on a before it joined the training: ValueError: bad. The other ranks "
+        "continue.",
     ),
     "no_progress": ({"text": "No step for {301} s."}, "No step for {301} s."),
     "copies": (
         {"attempt": 1, "live": 4, "ended": 0, "minutes": 10.0},
-        "Its 4 processes have formed no process group within a minute: as far as can be seen they are 4 copies of the "
-        "script, each of which does all the work. Call torch.distributed.init_process_group, or train it on 1 GPU.",
+        "Its 4 processes did not form a process group within a minute. They are probably 4 copies of the script, "
+        "each of which does all the work. Call torch.distributed.init_process_group, or train on 1 GPU.",
     ),
     "ranks_stay": (
         {"attempt": 1, "live": 1, "ended": 3, "minutes": 10.0},
-        "3 processes have ended with exit code 0, and 1 process stays. What is left 10 minutes after the first end is "
-        "told to end, and killed. Are its results complete? Then stop it now: until then it holds its GPUs.",
+        "3 processes have ended with exit code 0, but 1 process is still running. Processes still running 10 "
+        "minutes after the first end are terminated. Until then, the training holds its GPUs: stop it now if its "
+        "results are complete.",
     ),
     "ranks_may_stay": (
         {"by": "alice", "attempt": 1, "seconds": 3600.0, "until": 1.0},
-        "alice lets the processes that stay after others have ended go on for 1 h 0 min more, and the training with "
-        "them: it holds its GPUs until then.",
+        "alice lets the processes that are still running continue for 1 h 0 min more. The training holds its GPUs "
+        "until then.",
     ),
     "ranks_overdue": (
         {"attempt": 1, "live": 2, "ended": 1, "minutes": 0.5},
-        "2 processes were still there 0.5 minutes after another one of the group had ended with exit code 0: what is "
-        "left is told to end. What was written stays.",
+        "2 processes were still running 0.5 minutes after another process had ended with exit code 0, and will be "
+        "terminated. Saved files are kept.",
     ),
-    "host_lost": ({"host": "a"}, "The host a does not report any more."),
+    "host_lost": ({"host": "a"}, "The host a no longer reports."),
     "environment_building": (
         {"host": "a", "requirements": "timm\nwandb>=1"},
-        "What it requires is installed on a: timm, wandb>=1.",
+        "Installing the requirements on a: timm, wandb>=1.",
     ),
     "environment_failed": (
         END,
-        "What it requires could not be installed on a: ValueError: bad. Its log says all; correct its requirements and "
-        "clone it.",
+        "The requirements could not be installed on a: ValueError: bad. See the log for details, correct the "
+        "requirements, and clone the training.",
     ),
     "checkpoint_failed": (
         {"step": 3, "error": "disk full"},
-        "No checkpoint could be written at step 3: disk full. The training goes on, and older checkpoints stay.",
+        "No checkpoint could be saved at step 3: disk full. The training continues, and older checkpoints are kept.",
     ),
     "profile_refused": (
         {"why": "step_seconds is nan"},
-        "How long its steps take is not recorded any more: step_seconds is nan. The training goes on.",
+        "Step times are no longer recorded: step_seconds is nan. The training continues.",
     ),
     "report_set_aside": (
         {"host": "gpu-1", "kind": "metric", "number": 7, "error": "DataError: value too long"},
-        "Something that gpu-1 reported cannot be stored and is set aside (metric, number 7): DataError: value "
-        "too long. What it reports besides is stored. Administrators see all of it on Hosts.",
+        "A report of gpu-1 cannot be stored and was skipped (metric, number 7): DataError: value too long. Its "
+        "other reports are stored. Administrators see the report on Hosts.",
     ),
     "report_lost": (
         {"host": "gpu-1", "kind": "exited", "number": 7, "error": "DataError: value too long"},
-        "What gpu-1 reported of its processes cannot be stored (exited, number 7: DataError: value too long), so "
-        "nobody knows what has become of it. Its files and checkpoints stay: clone it, or continue from a checkpoint, "
-        "once an administrator has seen to it.",
+        "A report of gpu-1 about the training's processes cannot be stored (exited, number 7: DataError: value too"
+        " long), so their state is unknown. Files and checkpoints are kept: ask an administrator, then clone the "
+        "training or continue from a checkpoint.",
     ),
     "batch_refused": (
         {"kind": "A100", "samples": 64, "limit": 32},
-        "A micro-batch of 64 samples does not fit into the memory of A100: from its next start on it computes at most "
-        "32 of them at once.",
+        "A micro-batch of 64 samples does not fit into the memory of A100. From the next start, the limit is 32 "
+        "samples.",
     ),
     "size_shows": (
         {"layers": ["BatchNorm2d", "Dropout"], "before": 1, "slots": 2},
-        "From here on its curves may differ from those of an undisturbed run by more than rounding: its code has "
-        "BatchNorm2d, Dropout, whose results depend on how many GPUs there are (1 before, 2 now). Exactness bitwise "
-        "gives the same bits on any number.",
+        "From now on, the curves may differ from those of an undisturbed run by more than rounding: the model has "
+        "BatchNorm2d, Dropout, whose results depend on the number of GPUs (1 before, 2 now). Exactness bitwise "
+        "gives the same result on any number of GPUs.",
     ),
     "batch_pinned": (
         {"batch_size": 64},
-        "The loss has risen since the batch grew: it stays at the 64 samples of its submission.",
+        "The loss has risen since the batch size grew. From now on, it stays at the submitted 64 samples.",
     ),
     "halted": (
         {"step": 3},
-        "Stopped after step 3, with a checkpoint of it: no step is lost, and it will continue there.",
+        "Stopped after step 3, with a checkpoint. No step is lost, and training will continue from there.",
     ),
     "halt_timeout": (
         {"step": None},
-        "It did not stop by itself in time, so its processes are told to end. It will continue from the beginning, "
-        "for it has no checkpoint.",
+        "The training did not stop in time, so its processes are terminated. It will continue from the beginning, "
+        "because it has no checkpoint.",
     ),
-    "trained": ({"step": 1, "epoch": 2}, "Trained to the end: 1 step, 2 epochs; the final weights are written."),
-    "measured": ({"step": 1, "epoch": 1}, "Measured on the held-out samples; the result is written."),
+    "trained": ({"step": 1, "epoch": 2}, "Training finished after 1 step and 2 epochs. The final weights are saved."),
+    "measured": ({"step": 1, "epoch": 1}, "Evaluated on the held-out samples. The result is saved."),
     "complete": ({}, "The training is complete."),
     "ended_early": (
         {"step": 3},
@@ -257,21 +260,22 @@ SAMPLES: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "failed": (
         {**END, "tried": "same_error", "attempts": 2, "step": 7},
-        "The script failed on a: ValueError: bad. Tried 2 times: the same error, and no step after step 7.",
+        "The script failed on a: ValueError: bad. Each of 2 attempts failed with the same error, and none got "
+        "beyond step 7.",
     ),
-    "failed_once": (END, "The script failed on a: ValueError: bad. It starts again from its last checkpoint."),
+    "failed_once": (END, "The script failed on a: ValueError: bad. It restarts from its last checkpoint."),
     "ranks_lost": (
         {"signals": [9, 15], "fruitless_starts": 1, "resumable": False},
-        "All its ranks were killed (signal 9, 15); it starts again from its last checkpoint, or from the beginning.",
+        "All ranks were killed (signal 9, 15). The training restarts from its last checkpoint, or from the beginning.",
     ),
     "ranks_lost_too_often": (
         {"signals": [], "fruitless_starts": 3},
-        "All its ranks were killed before the first step, 3 times in a row.",
+        "All ranks were killed before the first step, 3 times in a row.",
     ),
     "gang_lost": (
         {"signals": [9], "fruitless_starts": 1, "resumable": True},
-        "A rank was killed (signal 9), so all of them end; it continues from its CHECKPOINT_DIR, as far as its script "
-        "reads that.",
+        "A rank was killed (signal 9), so all ranks are stopped; its script continues from its CHECKPOINT_DIR, if "
+        "it reads it.",
     ),
     "gang_lost_too_often": (
         {"signals": [9], "fruitless_starts": 3},
@@ -279,38 +283,37 @@ SAMPLES: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "limit_near": (
         {"max_seconds": 3600, "seconds": 300, "grace": None},
-        "It has held GPUs for nearly as long as it may (1 h 0 min): in 5 min 0 s it stops after the step under way, "
-        "with a checkpoint, and is held back.",
+        "The training will reach its time limit of 1 h 0 min in 5 min 0 s: it stops after the current step, with a"
+        " checkpoint, and is suspended.",
     ),
     "limit_reached": (
         {"max_seconds": 3600, "grace": 10},
-        "It has held GPUs for as long as it may (1 h 0 min): its script gets SIGTERM and 10 s to save, and is held "
-        "back; what it has not saved in its CHECKPOINT_DIR by then is lost.",
+        "The training has reached its time limit of 1 h 0 min: its script gets SIGTERM and 10 s to save, and is "
+        "suspended; work not saved in its CHECKPOINT_DIR by then is lost.",
     ),
-    "limit_held_back": ({}, "Stopped at its limit; resume it to let it continue, for as long again."),
+    "limit_held_back": ({}, "Suspended at its time limit. Resume it to let it run for the same time again."),
     "gang_limit_held_back": (
         {"resumable": True},
-        "Stopped at its limit; once it is resumed, it continues from its CHECKPOINT_DIR, as far as its script reads "
-        "that.",
+        "Suspended at its time limit. Once resumed, its script continues from its CHECKPOINT_DIR, if it reads it.",
     ),
-    "held_back": ({}, "Held back; resume it to let it continue."),
+    "held_back": ({}, "Suspended. Resume it to let it continue."),
     "gang_held_back": (
         {"resumable": True},
-        "Held back; once it is resumed, it continues from its CHECKPOINT_DIR, as far as its script reads that.",
+        "Suspended. Once resumed, its script continues from its CHECKPOINT_DIR, if it reads it.",
     ),
-    "stopped": ({}, "Stopped; it continues once slots are free for it."),
+    "stopped": ({}, "Stopped; it continues when GPUs are free for it."),
     "gang_stopped": (
         {"resumable": True},
-        "Stopped; once GPUs are free for it, it continues from its CHECKPOINT_DIR, as far as its script reads that.",
+        "Stopped. When GPUs are free for it, its script continues from its CHECKPOINT_DIR, if it reads it.",
     ),
-    "stack_stopping": ({}, "Tidepool is being stopped; the training goes on at its next start."),
-    "stack_stopped": ({}, "Tidepool was stopped; the training starts again from its last checkpoint."),
+    "stack_stopping": ({}, "Tidepool is shutting down. The training continues when Tidepool starts again."),
+    "stack_stopped": ({}, "Tidepool was shut down. The training restarts from its last checkpoint."),
     "stack_stopped_gang": (
         {"resumable": False},
-        "Tidepool was stopped; it starts again from nothing, for its script has left nothing that it said can be "
-        "resumed; its working folder stays as it is.",
+        "Tidepool was shut down; it starts from scratch, because its script saved nothing that it declared "
+        "resumable; its working folder is kept.",
     ),
-    "stack_stopped_held_back": ({}, "Held back; all its processes have ended."),
+    "stack_stopped_held_back": ({}, "Suspended; all its processes have ended."),
 }
 
 
@@ -328,14 +331,21 @@ def test_the_sentence_of_a_message(key: str) -> None:
     ("key", "sentence"),
     [
         ("", ""),
-        ("twice_in_two_ranks", "The same error came twice after step 7, in two ranks."),
+        ("twice_in_two_ranks", "The same error occurred twice after step 7, in two ranks."),
         ("training_complete", "The training itself was complete."),
-        ("restarts_used_up", "It was started again 10 times after errors."),
-        ("always_an_error", "Tried 3 times: always an error, and no step after 7."),
+        ("restarts_used_up", "It was restarted 10 times after errors."),
+        ("always_an_error", "Each of 3 attempts failed with an error, and none got beyond step 7."),
     ],
 )
 def test_how_often_it_was_tried(key: str, sentence: str) -> None:
     assert tried({"tried": key, "step": 7, "attempts": 3, "restarts": 10}) == sentence
+
+
+def test_a_reservation_names_a_duration_not_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(timezone, "now", lambda: datetime(2026, 3, 1, 12, 0, tzinfo=UTC))
+    params = {"min_slots": 1, "reserved": 6, "reserved_at": timezone.now().timestamp() + 720, "first": OTHER}
+    sentence = "Waits: T2 is first in the queue. 6 GPUs are reserved for T2, and become free within 12 min."
+    assert text_of(message("held_back_for", **params)) == sentence
 
 
 def test_without_a_reason_there_is_no_sentence() -> None:

@@ -19,7 +19,7 @@ def test_moves_at_once_where_replacements_are_free() -> None:
         line = lines(cluster.cycle())[1]
         assert (len(line.claim), len(line.vacate), line.target) == (4, 4, 4)
         assert line.reason.code == PlanReason.REBALANCED
-        assert text_for(line) == "4 of 4 GPUs: all there are; moves off h1."
+        assert text_for(line) == "4 of 4 GPUs: all available GPUs; moves off h1."
 
 
 def test_gives_up_what_cannot_be_replaced_if_its_minimum_remains() -> None:
@@ -33,7 +33,7 @@ def test_others_make_room_for_it_and_it_keeps_its_share_meanwhile() -> None:
     cluster = draining(busy, running(job(1)), running(job(2)))
     line = lines(cluster.cycle())[1]
     assert (line.target, len(line.slots), line.claim) == (2, 2, ())
-    assert text_for(line).endswith("; leaves h1 once other GPUs are free.")
+    assert text_for(line).endswith("; leaves h1 when other GPUs are free.")
     cluster.settle()
     assert [ref.host for ref in cluster.held(1)] == ["h2", "h2"]
 
@@ -42,7 +42,7 @@ def test_stays_where_its_minimum_fits_nowhere_else() -> None:
     cluster = draining(hold(slots(4, 2), {"h1:0-3": 1}), running(job(1, least=3)))
     line = lines(cluster.cycle())[1]
     assert (line.target, line.vacate, line.reason.code) == (4, (), PlanReason.UNCHANGED)
-    assert text_for(line) == "4 GPUs: stays, though h1 takes nothing new, because its minimum of 3 fits nowhere else."
+    assert text_for(line) == "4 GPUs: stays on h1, which is draining, because its minimum of 3 fits nowhere else."
 
 
 def test_nothing_changes_while_every_host_is_silent() -> None:

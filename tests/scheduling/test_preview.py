@@ -78,7 +78,7 @@ def test_who_waits_for_gpus_that_are_given_back_reads_why_it_will_have_them() ->
     snapshot = Snapshot(0.0, (group(),), FULL, (running(job(1)),))
     seen = preview(snapshot, with_job(snapshot, job(2)), 2)
     assert (seen.line.target, seen.line.slots, seen.others) == (4, (), (TargetChange(1, 8, 4, False),))
-    assert text_for(seen.line) == "Waits: 4 of 4 GPUs are being given back by T1."
+    assert text_for(seen.line) == "Waits: 4 of 4 GPUs are being released by T1."
     assert seen.then is not None
     assert text_of(seen.then.params) == "4 of 8 GPUs: T1 has the same priority (5000)."
 

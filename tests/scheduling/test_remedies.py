@@ -56,7 +56,7 @@ def test_the_last_of_many_that_wait_can_overtake_them(policy: Policy) -> None:
 
     assert (priority.kind, priority.value, priority.places) == ("priority", 5001, (1, 201, 201))
     assert remedy_text(priority) == (
-        "A priority of 5001 instead of 5000: it would be the next in line, and not number 201 of 201."
+        "A priority of 5001 instead of 5000: it would be the next in the queue instead of number 201 of 201."
     )
     assert all(remedy.kind == "end" for remedy in remedies(snapshot, 10))
 
@@ -79,7 +79,7 @@ def test_a_minimum_that_others_would_give_back_for_is_named() -> None:
     [minimum, end] = remedies(snapshot, 2)
 
     assert (minimum.kind, minimum.value, minimum.target, minimum.starts_now) == ("min_slots", 4, 4, False)
-    assert remedy_text(minimum) == "A minimum of 4 GPUs instead of 6: it would get 4 GPUs, once they are given back."
+    assert remedy_text(minimum) == "A minimum of 4 GPUs instead of 6: it would get 4 GPUs, when they are released."
     assert end.kind == "end"
 
 

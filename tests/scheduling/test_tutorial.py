@@ -32,14 +32,14 @@ def test_two_trainings_share_eight_gpus_as_in_the_tutorial() -> None:
     tutorial.submit(job(1))
     first = lines(tutorial.cycle())[1]
     assert (len(first.claim), first.reason.code) == (8, PlanReason.GRANTED)
-    assert text_for(first) == "8 of 8 GPUs: the most it asks for is 8."
+    assert text_for(first) == "8 of 8 GPUs: its maximum is 8."
 
     tutorial.submit(job(2))
     told = lines(tutorial.cycle())
     assert text_for(told[1]) == "4 of 8 GPUs: T2 has the same priority (5000)."
     assert told[1].reason.code == PlanReason.SHRUNK_FOR_FAIR_SHARE
     assert (told[2].target, told[2].claim) == (4, ())
-    assert text_for(told[2]) == "Waits: 4 of 4 GPUs are being given back by T1."
+    assert text_for(told[2]) == "Waits: 4 of 4 GPUs are being released by T1."
     tutorial.settle()
     assert hosts_of(tutorial, 1) == {"h1": 4}
     assert hosts_of(tutorial, 2) == {"h2": 4}
@@ -48,7 +48,7 @@ def test_two_trainings_share_eight_gpus_as_in_the_tutorial() -> None:
     told = lines(tutorial.cycle())
     assert text_for(told[1]) == "3 of 8 GPUs: T2 has twice your priority (10000 to 5000)."
     assert text_for(told[2]) == (
-        "5 of 8 GPUs: you have twice the priority of T1 (10000 to 5000); 1 of them is being given back by T1."
+        "5 of 8 GPUs: you have twice the priority of T1 (10000 to 5000); 1 of them is being released by T1."
     )
     tutorial.settle()
     assert hosts_of(tutorial, 1) == {"h1": 3}
@@ -81,7 +81,7 @@ def test_a_job_whose_target_rises_while_it_shrinks_gets_its_slots_back_once_they
     busy.end(2)
     line = lines(busy.cycle())[1]
     assert (line.target, len(line.slots), line.claim) == (8, 4, ())
-    assert text_for(line).endswith("; 4 of them are being given back by this training itself.")
+    assert text_for(line).endswith("; 4 of them are being released by this training itself.")
     busy.settle()
     assert len(busy.held(1)) == 8
 
@@ -93,7 +93,7 @@ def test_a_waiting_job_starts_only_when_its_minimum_is_free() -> None:
     half.submit(job(2, least=4))
     line = lines(half.cycle())[2]
     assert (line.target, line.claim) == (4, ())
-    assert text_for(line) == "Waits: 2 of 4 GPUs are being given back by T1."
+    assert text_for(line) == "Waits: 2 of 4 GPUs are being released by T1."
     half.settle()
     assert len(half.held(2)) == 4
 
@@ -116,12 +116,12 @@ def test_higher_priority_stops_a_lower_job_which_runs_again_afterwards() -> None
     strict.submit(job(2, 9000, most=6))
     line = lines(strict.cycle())[1]
     assert line.preempt
-    assert text_for(line) == "Stops for now and gives back 8 GPUs: T2 has a higher priority than yours (9000 to 5000)."
+    assert text_for(line) == "Stops for now and releases 8 GPUs: T2 has a higher priority than yours (9000 to 5000)."
     strict.settle()
     assert (len(strict.held(1)), len(strict.held(2))) == (0, 6)
     waits = lines(strict.plans[-1])[1].reason
     assert waits.code == PlanReason.BEHIND_HIGHER_PRIORITY
-    assert text_of(waits.params) == "Waits for 2 more GPUs: it needs 4, and 6 of 8 are taken."
+    assert text_of(waits.params) == "Waits for 2 more GPUs: it needs 4, and 6 of 8 are in use."
     strict.end(2)
     strict.settle()
     assert len(strict.held(1)) == 8
@@ -144,7 +144,7 @@ def test_slots_of_a_job_that_is_being_stopped_are_waited_for() -> None:
     stopping = SimulatedCluster(snapshot)
     line = lines(stopping.cycle())[1]
     assert (line.target, line.claim) == (4, ())
-    assert text_for(line) == "Waits: 4 of 4 GPUs are being given back by a training that is ending."
+    assert text_for(line) == "Waits: 4 of 4 GPUs are being released by a training that is ending."
     stopping.settle()
     assert len(stopping.held(1)) == 4
 
@@ -156,7 +156,7 @@ def test_a_lowered_maximum_shrinks_the_job_and_says_so() -> None:
     alone.change(1, max_slots=3)
     line = lines(alone.cycle())[1]
     assert (line.target, line.reason.code) == (3, PlanReason.LIMIT_CHANGED)
-    assert text_for(line) == "3 of 8 GPUs: the most it asks for is 3."
+    assert text_for(line) == "3 of 8 GPUs: its maximum is 3."
 
 
 def test_a_job_without_elasticity_gets_exactly_what_it_asks_or_nothing() -> None:

@@ -142,7 +142,7 @@ class TestFiles:
         job = job_behind(alice_client.post(f"{DLI}/execs/?{query}", {"file": sent}), alice)
         assert (job.model.model.name, job.model.entry_point) == ("pytorch_edt", "main.py")
         texts = [event.text for event in job.events.all()]
-        assert "Without effect here: --conda-env-yaml, --conda-package." in texts
+        assert "Options without effect here: --conda-env-yaml, --conda-package." in texts
 
     def test_the_same_files_are_the_same_version_and_others_the_next(self, submit: Submit, alice: User) -> None:
         first, again = job_behind(submit(), alice), job_behind(submit(), alice)
@@ -180,12 +180,12 @@ class TestLimits:
         assert job.max_slots == 8
         assert job.arguments[:2] == ["--numWorker", "8"]
         texts = [event.text for event in JobEvent.objects.filter(job=job)]
-        assert "16 workers were asked for, but sig-elastic has 8 GPUs: at most 8." in texts
+        assert "16 workers were requested, but sig-elastic has 8 GPUs: the maximum is set to 8." in texts
 
     def test_without_a_maximum_it_is_capped_by_the_group(self, submit: Submit, alice: User) -> None:
         job = job_behind(submit(ARGS.replace("--edt-options maxWorkers=4", "")), alice)
         assert job.max_slots == 8
-        assert any("at most 8" in event.text for event in job.events.all())
+        assert any("it is set to 8" in event.text for event in job.events.all())
 
     def test_a_fixed_size_is_all_or_nothing(self, submit: Submit, alice: User) -> None:
         job = job_behind(submit("--exec-start distPyTorch --numWorker 4 --model-main main.py"), alice)
@@ -193,7 +193,7 @@ class TestLimits:
 
     def test_options_without_effect_are_named(self, submit: Submit, alice: User) -> None:
         job = job_behind(submit(ARGS + " --conda-env-name dlipy3"), alice)
-        assert "Without effect here: --conda-env-name." in [event.text for event in job.events.all()]
+        assert "Options without effect here: --conda-env-name." in [event.text for event in job.events.all()]
 
     def test_name_and_priority(self, submit: Submit, alice: User) -> None:
         answer = submit(ARGS + " --appName run-7 --msd-priority 7000")
@@ -397,7 +397,7 @@ class TestStopAndDelete:
         on_prem.refresh_from_db()
         assert on_prem.state == JobState.CANCELLED
         assert alice_client.get(f"/api/v1/jobs/{on_prem.pk}/").status_code == 200
-        assert "deletes it" in on_prem.events.order_by("seq").last().text
+        assert "Deleted by" in on_prem.events.order_by("seq").last().text
 
     def test_one_that_runs_is_told_to_end(self, alice_client: Client, on_prem: Job) -> None:
         started(on_prem)
@@ -465,7 +465,7 @@ def test_its_ranks_get_the_variables_that_it_was_submitted_with(submit: Submit, 
     variables = launch_spec(job).environment
     assert (variables["HF_HOME"], variables["PYTHONPATH"]) == ("/tmp", "/extra")
     assert variables["DLI_EXECID"].startswith("alice-"), "what it finds its results by is the cluster's"
-    assert "Without effect here: --msd-env DLI_EXECID." in [event.text for event in job.events.all()]
+    assert "Options without effect here: --msd-env DLI_EXECID." in [event.text for event in job.events.all()]
     assert launch_spec(actions.clone(job, alice)).environment["HF_HOME"] == "/tmp"
 
 

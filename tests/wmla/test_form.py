@@ -90,7 +90,9 @@ class TestForm:
         assert (answer.json()["framework"], answer.json()["args"]) == ("distPyTorch", CLOUD_PAK_4_7["args"])
         assert (job.max_slots, job.arguments, job.dialect) == (4, ["--deepspeed", "ds.config"], "cloud-pak")
         assert launch_spec(job).environment["HF_HOME"] == "/tmp"
-        assert "Without effect here: hardwareSpec mem, hardwareSpec cpu." in [event.text for event in job.events.all()]
+        assert "Options without effect here: hardwareSpec mem, hardwareSpec cpu." in [
+            event.text for event in job.events.all()
+        ]
 
     def test_the_same_args_may_stand_in_both(self, post: Submit) -> None:
         query = f"?{urlencode({'args': CLOUD_PAK_4_7['args']})}"

@@ -264,7 +264,7 @@ def test_the_launchers_log_is_what_happened(alice_client: Client, job: Job) -> N
     JobEventFactory(job=job, seq=2, new=JobState.STARTING, detail=torn, at=at)
     stamp = f"{at:%Y-%m-%d %H:%M:%S}"
     answer = alice_client.get(f"{APPLICATIONS}/wmla-{job.pk}/driver/logs/launcherlog")
-    first = f"[{stamp}] PENDING Submitted; the scheduler looks for GPUs.\n"
+    first = f"[{stamp}] PENDING Submitted; waiting for the scheduler.\n"
     assert answer.getvalue().decode() == f"{first}[{stamp}] STARTING 2 of 4 GPUs: free.\n"
 
 

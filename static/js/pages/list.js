@@ -51,7 +51,7 @@ for (const { name, seq } of readJson("live-jobs").topics) {
     seq,
     onState: (_, news) => {
       const changes = Object.entries(news.jobs ?? {}).map(([job, values]) => showJob(job, values));
-      // The place in line of whatever waits changes with everybody else.
+      // The queue position of a waiting training depends on other trainings.
       const moves = results.querySelector('.state[data-state="PENDING"]') && isUrgent({ jobs: news.jobs ?? {} });
       if (changes.includes(true) || moves) refreshSoon();
       if (Object.values(news.jobs ?? {}).some((values) => values.state)) countSoon();

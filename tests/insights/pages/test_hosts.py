@@ -95,8 +95,8 @@ def test_draining_is_undone_by_resuming(carols: Client, host: Host) -> None:
 def test_the_question_says_which_trainings_move_off_and_which_finish(carols: Client, scene: Scene, host: Host) -> None:
     asked = ask(carols, host, "drain")
     assert asked["title"] == "Drain gpu-host-1?"
-    assert "“T1 digits-cnn” leaves 3 GPUs after a step, and trains on with 1." in asked["lost"]
-    assert "“T2 digits-cnn” leaves 1 GPU after a step, and trains on with 2." in asked["lost"]
+    assert "“T1 digits-cnn” leaves 3 GPUs after a step, and continues with 1." in asked["lost"]
+    assert "“T2 digits-cnn” leaves 1 GPU after a step, and continues with 2." in asked["lost"]
 
     RegisteredModelVersion.objects.update(engine="fixed")
     Job.objects.filter(pk=scene.first.pk).update(max_slots=3)

@@ -80,7 +80,7 @@ def test_the_result_is_kept(cluster: Cluster, trained: Job, alice: User) -> None
     assert validation.result == RESULT
     assert validation_problem(validation) is None
     text = [event.text for event in validation.job.events.order_by("seq")]
-    assert "Measured on the held-out samples; the result is written." in list(text)
+    assert "Evaluated on the held-out samples. The result is saved." in list(text)
 
 
 def test_how_much_is_measured_is_told_while_it_measures(cluster: Cluster, trained: Job, alice: User) -> None:

@@ -179,5 +179,5 @@ def test_each_of_many_that_wait_has_its_place_in_list_page_and_api(alice, alice_
     waiting = Job.objects.filter(state="PENDING").count()
     assert (job["queue_position"], job["expected_start"]) == (waiting, None), "nobody knows how long the others take"
     page = html_of(alice_client.get(f"/jobs/{last.pk}/"))
-    assert f"It is number {waiting} of {waiting} in line. Nobody can say when it starts" in page
+    assert f"It is number {waiting} of {waiting} in the queue. Its start cannot be predicted yet" in page
     assert f'class="place">{waiting}</td>' in html_of(alice_client.get("/jobs/"))

@@ -144,7 +144,7 @@ def test_once_it_has_said_so_a_kill_takes_nothing_either(cluster: Cluster, submi
     [rank] = cluster.ranks(job)
     cluster.hosts[rank.member_id.split(".")[0]].end(rank.slot, signal=9)
     cluster.report()
-    assert "it continues from its CHECKPOINT_DIR" in fresh(job).reason_text
+    assert "its script continues from its CHECKPOINT_DIR" in fresh(job).reason_text
     cluster.settle()
     cluster.turn()
     assert (fresh(job).run.attempt, [path.name for path in checkpoints(job).iterdir()]) == (3, ["a.pt"])
@@ -185,7 +185,7 @@ def test_a_higher_priority_stops_it_as_a_whole(cluster: Cluster, submit: Submit,
     assert (fresh(job).state, cluster.ranks(job)) == (JobState.PENDING, [])
     assert (
         fresh(job).reason_text
-        == "Stopped; once GPUs are free for it, it continues from its CHECKPOINT_DIR, as far as its script reads that."
+        == "Stopped. When GPUs are free for it, its script continues from its CHECKPOINT_DIR, if it reads it."
     )
     cluster.turn()
     assert (len(cluster.ranks(urgent)), cluster.ranks(job)) == (4, []), "four are left, and it needs six"

@@ -129,7 +129,7 @@ def test_a_loss_that_rose_is_an_event_once(cluster: Cluster, job: Job) -> None:
     for _ in range(2):
         tell(cluster, job, adapted=ADAPTED | {"pinned": True})
     event = job.events.get(reason=Reason.BATCH_PINNED)
-    assert "stays at the 64 samples" in text_of(event.detail)
+    assert "stays at the submitted 64 samples" in text_of(event.detail)
 
 
 def test_a_micro_batch_without_memory_is_halved_for_the_next_attempt(cluster: Cluster, job: Job) -> None:
@@ -142,7 +142,7 @@ def test_a_micro_batch_without_memory_is_halved_for_the_next_attempt(cluster: Cl
     cluster.report()
     job.refresh_from_db()
     assert launch_spec(job).micro_batch_limits == {"A": 22}
-    [said] = [event.text for event in job.events.filter(reason=Reason.OUT_OF_MEMORY) if "at once" in event.text]
+    [said] = [event.text for event in job.events.filter(reason=Reason.OUT_OF_MEMORY) if "micro-batch" in event.text]
     assert "44 samples does not fit into the memory of A" in said
 
 

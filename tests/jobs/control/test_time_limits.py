@@ -139,8 +139,8 @@ def test_its_owner_changes_it_while_it_runs(job: Job, alice_client: Client) -> N
 
     events = list(job.events.filter(detail__field="max_seconds").order_by("seq"))
     assert [event.text for event in events] == [
-        "alice changes its time limit from 1000 s to 2000 s.",
-        "alice changes its time limit from 2000 s to none.",
+        "alice changed the time limit from 1000 s to 2000 s.",
+        "alice changed the time limit from 2000 s to none.",
     ]
     actions.undo_changes(job.pk, [events[-1].seq], "alice")
     assert (fresh(job).max_seconds, fresh(job).run.ends_at) == (2 * LIMIT, longer.run.ends_at)

@@ -47,10 +47,10 @@ def sentences(jobs: list[Job]) -> list[str]:
 
 def test_positions_and_starts_in_words(waiting, at):
     assert sentences(waiting) == [
-        "It is number 1 of 3 in line. It starts in 4 to 6 min, if nobody else comes.",
-        "It is number 2 of 3 in line. Nobody can say when it starts: how long the trainings before it take is not "
-        "known yet.",
-        "It is number 3 of 3 in line. It starts in 60 min at the earliest, if nobody else comes.",
+        "It is number 1 of 3 in the queue. It starts in 4 to 6 min, unless other trainings are submitted.",
+        "It is number 2 of 3 in the queue. Its start cannot be predicted yet: the remaining time of the trainings "
+        "ahead is not known.",
+        "It is number 3 of 3 in the queue. It starts in 60 min at the earliest, unless other trainings are submitted.",
     ]
     assert [short_start(job.place) for job in waiting] == ["in 4 to 6 min", "", "in 60 min at the earliest"]
 
@@ -81,7 +81,7 @@ def test_programs_get_moments(waiting, at):
 
 def test_a_start_that_a_standing_scheduler_left_says_nothing(waiting, at):
     at(421)
-    assert "Nobody can say when it starts" in sentences(waiting)[0]
+    assert "Its start cannot be predicted yet" in sentences(waiting)[0]
 
 
 def test_who_does_not_wait_has_no_place(waiting, at):

@@ -145,7 +145,8 @@ def test_a_training_that_is_held_back_goes_on_after_exactly_that_step(
         training.wait_for_the_end()
         texts = [event["reason"]["text"] for event in api.get(f"jobs/{training.id}/events/").json()["results"]]
     assert (
-        f"Stopped after step {halted}, with a checkpoint of it: no step is lost, and it will continue there." in texts
+        f"Stopped after step {halted}, with a checkpoint. No step is lost, and training will continue from there."
+        in texts
     )
     first, second = ([record["step"] for record in training.lines("metrics.jsonl", number)] for number in (1, 2))
     assert first == list(range(1, halted + 1))
@@ -249,7 +250,7 @@ def test_a_plain_ddp_script_is_stopped_continued_and_never_resized(stack: Runnin
 
         job.ask("suspend")
         job.wait_for("SUSPENDED")
-        assert "it continues from its CHECKPOINT_DIR" in job.now["reason"]["text"]
+        assert "its script continues from its CHECKPOINT_DIR" in job.now["reason"]["text"]
         job.ask("resume")
         job.wait_for("RUNNING", attempt=2)
         job.wait_for_print("goes on at epoch")

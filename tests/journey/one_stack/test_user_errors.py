@@ -71,7 +71,7 @@ def test_it_is_tried_twice_and_not_again(trainings: dict[str, Training], how: st
     now = training.now
     assert now["reason"]["params"]["attempts"] == 2
     assert now["attempt"] <= 2
-    assert "twice" in now["error"]["tried"] or "Tried 2 times" in now["error"]["tried"]
+    assert "twice" in now["error"]["tried"] or "Each of 2 attempts" in now["error"]["tried"]
     assert len(listed(training, "ranks")) <= SIZE * now["attempt"], "no rank is started again in between"
     states = [event["new"] for event in listed(training, "events") if event["old"] != event["new"]]
     assert states.count("FAILED") == 1

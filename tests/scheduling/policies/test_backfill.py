@@ -68,7 +68,7 @@ def test_the_reservation_says_which_slots_and_when() -> None:
     )
     params = line.reason.params
     assert (params["reserved"], params["reserved_at"], params["reserved_hosts"]) == (6, NOW + 100, ["h1", "h2"])
-    assert text_for(line).endswith("6 GPUs on h1 and h2 are reserved for it from 01 Jan 00:18 UTC at the latest.")
+    assert text_for(line).endswith("6 GPUs on h1 and h2 are reserved for it, as soon as other trainings release them.")
 
 
 def test_a_reservation_counts_what_lower_priorities_start_on_until_then() -> None:

@@ -99,7 +99,7 @@ def test_nobody_starts_behind_who_is_stopped_for_its_groups_quota() -> None:
     plan = lines(cluster.cycle())
     assert (plan[1].target, plan[2].preempt, plan[3].target) == (4, True, 0)
     assert plan[2].reason.code == PlanReason.RECLAIMED_BY_OWNER
-    assert text_for(plan[3]) == "Waits behind T2, which came first and needs 4 GPUs."
+    assert text_for(plan[3]) == "Waits behind T2, which was submitted first and needs 4 GPUs."
     cluster.settle()
     assert [len(cluster.held(number)) for number in (1, 2, 3)] == [4, 0, 0]
     cluster.end(1)
@@ -185,7 +185,7 @@ def test_nobody_starts_behind_who_is_stopped_on_what_that_one_waits_for() -> Non
     cluster = SimulatedCluster(Snapshot(0.0, (group("priority"),), hold(slots(6), {"h1:0-3": 1}), jobs))
     plan = lines(cluster.cycle())
     assert (plan[1].preempt, plan[2].target, plan[3].target) == (True, 3, 0)
-    assert text_for(plan[3]) == "Waits behind T1, which came first and needs 4 GPUs."
+    assert text_for(plan[3]) == "Waits behind T1, which was submitted first and needs 4 GPUs."
     cluster.settle()
     cluster.end(2)
     cluster.settle()

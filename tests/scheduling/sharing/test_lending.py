@@ -30,8 +30,8 @@ def test_a_lent_quota_comes_back_at_once_and_nobody_is_stopped() -> None:
     cluster.submit(job(2, group="a", most=6))
     told = lines(cluster.cycle())
     assert (told[1].target, told[1].reason.code, told[1].preempt) == (2, PlanReason.RECLAIMED_BY_OWNER, False)
-    assert text_for(told[1]) == "2 of 2 GPUs: all there are; its group has 2 of 8 GPUs, by its weight of 1."
-    assert text_for(told[2]) == "Waits: 6 of 6 GPUs are being given back by T1."
+    assert text_for(told[1]) == "2 of 2 GPUs: all available GPUs; its group has 2 of 8 GPUs, by its weight of 1."
+    assert text_for(told[2]) == "Waits: 6 of 6 GPUs are being released by T1."
     cluster.settle()
     assert (len(cluster.held(1)), len(cluster.held(2))) == (2, 6)
     cluster.end(2)
@@ -71,7 +71,7 @@ def test_stops_the_last_in_line_and_says_why() -> None:
     assert (plan[1].preempt, plan[2].preempt) == (False, True)
     assert plan[2].reason.code == PlanReason.RECLAIMED_BY_OWNER
     assert text_for(plan[2]) == (
-        "Stops for now and gives back 4 GPUs: other groups are entitled to them; "
+        "Stops for now and releases 4 GPUs: other groups are entitled to them; "
         "its group has 4 of 8 GPUs, by its weight of 1."
     )
 
@@ -123,9 +123,7 @@ def test_a_stopped_group_starts_nothing_and_lends_what_it_leaves() -> None:
     plan = lines(schedule(Snapshot(0.0, groups, held, jobs)))
     assert (plan[1].target, plan[2].target, plan[3].target) == (2, 0, 6)
     assert plan[2].reason.code == PlanReason.GROUP_STOPPED
-    assert text_for(plan[2]) == (
-        "Waits: its instance group a is stopped, and nothing starts there until it is started."
-    )
+    assert text_for(plan[2]) == ("Waits: its instance group a is stopped. Trainings start once the group is started.")
 
 
 def test_who_waits_for_its_own_quota_to_be_free_says_so() -> None:
@@ -134,7 +132,7 @@ def test_who_waits_for_its_own_quota_to_be_free_says_so() -> None:
     plan = lines(schedule(Snapshot(0.0, groups, hold(slots(4, 4), {"h1:0-1": 1, "h1:2-3": 3, "h2:0-3": 3}), jobs)))
     assert plan[2].reason.code == PlanReason.OVER_QUOTA
     assert text_for(plan[2]) == (
-        "Waits for 1 more GPU: it needs 2, and 1 of 2 are the least that other trainings need; "
+        "Waits for 1 more GPU: it needs 2, and 1 of 2 are the minimum of other trainings; "
         "its group has 2 of 8 GPUs, by its quota of 2 and its weight of 1."
     )
     late = (*jobs[:1], replace(jobs[1], min_slots=4), jobs[2])
