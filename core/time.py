@@ -41,14 +41,32 @@ def duration(seconds: float) -> str:
 
 
 def relative(moment: datetime, now: datetime) -> str:
-    """Return a time such as "3 min ago", "in 2 h" or "now": the same rule as `relativeTime` in static/js/words.js."""
+    """Return a time such as "3 min ago", "in 2 h" or "now": the same rule as `relativeTime` in static/js/words.js.
+
+    The past is rounded down, and the future to the nearest unit: a new token of 90 days expires "in 90 days".
+    """
     seconds = math.floor((now - moment).total_seconds() + 0.5)
     if abs(seconds) < 2:
         return "now"
-    unit, size = next((unit, size) for unit, size in TIME_UNITS if abs(seconds) >= size)
-    count = abs(seconds) // size
-    words = f"{count} {unit}{'s' if unit == 'day' and count > 1 else ''}"
-    return f"{words} ago" if seconds > 0 else f"in {words}"
+    if seconds > 0:
+        unit, size = next((unit, size) for unit, size in TIME_UNITS if seconds >= size)
+        return f"{_counted(seconds // size, unit)} ago"
+    return f"in {_counted(*_nearest(-seconds))}"
+
+
+def _nearest(seconds: int) -> tuple[int, str]:
+    """Return the time rounded to its unit: the smallest in which it stays below one of the next larger unit."""
+    larger = [math.inf, *(size for _, size in TIME_UNITS)]
+    counts = [((2 * seconds + size) // (2 * size), unit, size) for unit, size in TIME_UNITS]
+    return next(
+        (count, unit)
+        for (count, unit, size), most in zip(reversed(counts), reversed(larger[:-1]), strict=True)
+        if count * size < most
+    )
+
+
+def _counted(count: int, unit: str) -> str:
+    return f"{count} {unit}{'s' if unit == 'day' and count > 1 else ''}"
 
 
 def parsed_moment(text: str) -> datetime:

@@ -7,14 +7,21 @@ export function relativeTime(moment, now = new Date()) {
   const seconds = Math.round((now - moment) / 1000);
   if (!Number.isFinite(seconds)) return "";
   if (Math.abs(seconds) < 2) return "now";
-  for (const [unit, size] of CONSTANTS.timeUnits) {
-    if (Math.abs(seconds) >= size) {
-      const count = Math.floor(Math.abs(seconds) / size);
-      const words = `${count} ${unit}${unit === "day" && count > 1 ? "s" : ""}`;
-      return seconds > 0 ? `${words} ago` : `in ${words}`;
-    }
-  }
-  return "now";
+  if (seconds < 0) return `in ${counted(...nearest(-seconds))}`;
+  const [unit, size] = CONSTANTS.timeUnits.find(([, each]) => seconds >= each);
+  return `${counted(Math.floor(seconds / size), unit)} ago`;
+}
+
+//: The rounded count and its unit: the smallest in which the time stays below one of the next larger unit.
+function nearest(seconds) {
+  const units = CONSTANTS.timeUnits.toReversed();
+  const rounded = units.map(([unit, size]) => [Math.floor((2 * seconds + size) / (2 * size)), unit, size]);
+  const [count, unit] = rounded.find(([each, , size], index) => index === units.length - 1 || each * size < units[index + 1][1]);
+  return [count, unit];
+}
+
+function counted(count, unit) {
+  return `${count} ${unit}${unit === "day" && count > 1 ? "s" : ""}`;
 }
 
 //: Time in the viewer's zone: "27 Nov 2026, 11:23". The same rule as `exact_time` in core/time.py.
