@@ -203,7 +203,7 @@ def find_checkpoint(problems: Problems, field: str, checkpoint_id: object, user:
     )
     found = checkpoints.filter(pk=checkpoint_id).first()
     if found is None:
-        problems.add(field, f"There is no checkpoint {checkpoint_id} of your trainings: see the page of the training.")
+        problems.add(field, f"None of your trainings has a checkpoint {checkpoint_id}: see the page Checkpoints.")
     elif found.problem:
         problems.add(field, f"Checkpoint {checkpoint_id} cannot be used ({found.problem}): pick another one.")
     elif not (job_folder(found.job).path / found.path).exists():

@@ -111,7 +111,7 @@ def test_filters_as_one_types_and_keeps_the_address(page: Page, scene: Scene) ->
     page.get_by_label("Submitted from").fill("2020-02-29")
 
     expect(page.locator("#jobs .job-name a")).to_have_text(["digits-baseline", "digits-resume"])
-    expect(page.locator("#states [aria-current]")).to_have_text("Over 2")
+    expect(page.locator("#states [aria-current]")).to_have_text("Finished 2")
     assert page.evaluate("window.isSamePage")
     expect(page).to_have_url(re.compile("submitted_after=2020-02-2"))
     assert "within" not in page.url

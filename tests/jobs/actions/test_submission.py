@@ -135,7 +135,7 @@ WRONG: dict[str, tuple[dict[str, Any], str, str]] = {
     "one host for what moves": ({"placement": "one_host"}, "placement", "digits-cnn is elastic"),
     "a negative seed": ({"seed": -1}, "seed", "whole number"),
     "an effective batch of none": ({"effective_batch_size": 0}, "effective_batch_size", "of 1 or more"),
-    "unknown checkpoint": ({"checkpoint": 999}, "checkpoint", "There is no checkpoint 999 of your trainings"),
+    "unknown checkpoint": ({"checkpoint": 999}, "checkpoint", "None of your trainings has a checkpoint 999"),
 }
 
 
@@ -446,7 +446,7 @@ def test_what_a_training_cannot_begin_with_is_said(submit: Submit, bob: User) ->
         ({"initial_weights": nothing_yet.pk, "checkpoint": point.pk}, "not both"),
         ({"initial_weights": {"checkpoint": 0}}, "Give the number of a checkpoint"),
         ({"initial_weights": {"checkpoint": "7"}}, "Give the number of a checkpoint"),
-        ({"initial_weights": {"checkpoint": bad.pk + 1}}, f"There is no checkpoint {bad.pk + 1} of your trainings"),
+        ({"initial_weights": {"checkpoint": bad.pk + 1}}, f"None of your trainings has a checkpoint {bad.pk + 1}"),
         ({"initial_weights": {"checkpoint": bad.pk}}, "cannot be used [(]its digest does not match[)]"),
         ({"initial_weights": {"job": point.job_id}}, "Give the number of a training, or"),
     ):
