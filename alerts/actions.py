@@ -65,25 +65,25 @@ def add_channel(user: User, name: str, kind: str, address: str) -> NewChannel:
         with transaction.atomic():
             row.save(force_insert=True)
     except IntegrityError:
-        sentence = f"You have a channel of the name “{name}” already: take another name, or remove that one."
+        sentence = f"You already have a channel named “{name}”: choose another name, or remove that channel."
         raise Conflict(sentence, fields={"name": [sentence]}) from None
     return NewChannel(row, secret)
 
 
 def remove_channel(user: User, channel_id: int) -> None:
-    """With its rules, and with what was not sent yet."""
+    """Delete a channel with its rules and unsent messages."""
     find_channel(user, channel_id).delete()
 
 
 @transaction.atomic
 def test_channel(user: User, channel_id: int) -> Delivery:
-    """A message that is sent at once, also in quiet hours."""
+    """Send a test message at once, even in quiet hours."""
     channel, now = find_channel(user, channel_id), timezone.now()
     _lock(user)
     tests = Delivery.objects.filter(channel=channel, is_test=True)
     lately = Q(created_at__gt=now - timedelta(minutes=1)) | Q(state=Delivery.State.WAITING)
     if tests.filter(lately).count() >= _MAX_TESTS:
-        raise TooMany("Tests of this channel are on their way: wait a minute.", retry_seconds=60)
+        raise TooMany("Test messages of this channel are being sent: wait a minute.", retry_seconds=60)
     return Delivery.objects.create(channel=channel, is_test=True, created_at=now, next_try_at=now)
 
 
@@ -91,7 +91,7 @@ def test_channel(user: User, channel_id: int) -> Delivery:
 def add_rule(
     user: User, channel_id: int, kind: str, group: int | str | None = None, minutes: int | None = None
 ) -> AlertRule:
-    """group: an id or a name; None: one's own trainings in all groups."""
+    """Create a rule. group: id or name; None: the user's trainings in all groups."""
     channel = find_channel(user, channel_id)
     if kind not in Kind.values:
         raise field_error("kind", f"There is no such kind: use {', '.join(Kind.values)}.")
@@ -103,13 +103,13 @@ def add_rule(
         with transaction.atomic():
             row.save(force_insert=True)
     except IntegrityError:
-        raise Conflict("There is this rule for this channel already: remove it to set other minutes.") from None
+        raise Conflict("This channel already has this rule: remove it to set other minutes.") from None
     return row
 
 
 def remove_rule(user: User, rule_id: int) -> None:
     if not AlertRule.objects.filter(channel__owner=user, pk=rule_id).delete()[0]:
-        raise NotFound("You have no such rule: look it up in the list.")
+        raise NotFound("You have no such rule: see the list of rules.")
 
 
 def set_quiet_hours(user: User, begins: time, ends: time, time_zone: str) -> QuietHours:
@@ -124,23 +124,23 @@ def set_quiet_hours(user: User, begins: time, ends: time, time_zone: str) -> Qui
 
 
 def end_quiet_hours(user: User) -> bool:
-    """Return whether there were any."""
+    """Remove the quiet hours, and return whether there were any."""
     return bool(QuietHours.objects.filter(owner=user).delete()[0])
 
 
 def _lock(user: User) -> None:
-    """Lock the user's row, so that of two requests at once each counts what the other created."""
+    """Lock the user's row, so that concurrent requests count each other's new rows."""
     User.objects.select_for_update().get(pk=user.pk)
 
 
 def _group(user: User, kind: str, reference: int | str | None) -> InstanceGroup | None:
     if reference is None:
         if kind == Kind.QUOTA:
-            raise field_error("group", "A quota is that of a group: choose one.")
+            raise field_error("group", "Quotas belong to groups: choose a group.")
         return None
     group = find_visible_group(user, reference)
     if group is None:
-        raise field_error("group", "There is no such instance group that you may see: look it up in the list.")
+        raise field_error("group", "There is no such instance group that you may see: see the list of groups.")
     if kind == Kind.QUOTA and not group.quota:
         raise field_error("group", f"{group.name} has no quota: choose another group.")
     return group
@@ -149,7 +149,7 @@ def _group(user: User, kind: str, reference: int | str | None) -> InstanceGroup 
 def _minutes(kind: str, minutes: int | None) -> int | None:
     if kind not in DEFAULT_MINUTES:
         if minutes is not None:
-            raise field_error("minutes", "This is told at once: leave the minutes out.")
+            raise field_error("minutes", "This event is reported at once: leave the minutes out.")
         return None
     if minutes is None:
         return DEFAULT_MINUTES[kind]

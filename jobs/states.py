@@ -32,7 +32,7 @@ class JobState(StrEnum):
     RUNNING = "RUNNING"  # training; resizes do not change the state
     PREEMPTING = "PREEMPTING"  # being stopped, to be resumed later
     CANCELLING = "CANCELLING"  # being stopped for good
-    SUSPENDED = "SUSPENDED"  # held back by its owner or its time limit
+    SUSPENDED = "SUSPENDED"  # suspended by its owner or its time limit
     SUCCEEDED = "SUCCEEDED"
     FAILED = "FAILED"
     CANCELLED = "CANCELLED"
@@ -41,7 +41,7 @@ class JobState(StrEnum):
 #: (old, new) -> cause of the transition.
 JOB_TRANSITIONS: dict[tuple[JobState, JobState], str] = {
     (JobState.PENDING, JobState.STARTING): "dispatch, once at least min_slots slots are claimed",
-    (JobState.PENDING, JobState.SUSPENDED): "the owner holds it back",
+    (JobState.PENDING, JobState.SUSPENDED): "the owner suspends it",
     (JobState.PENDING, JobState.CANCELLED): "the owner cancels it before it holds anything",
     (JobState.PENDING, JobState.FAILED): "it can never start, or it ended too often without progress",
     (JobState.STARTING, JobState.RUNNING): "the coordinator reports its first generation",
@@ -50,7 +50,7 @@ JOB_TRANSITIONS: dict[tuple[JobState, JobState], str] = {
     (
         JobState.STARTING,
         JobState.PREEMPTING,
-    ): "higher priority, a reservation, its limit, the owner's hold, or a draining host",
+    ): "higher priority, a reservation, its time limit, the owner's suspension, or a draining host",
     (JobState.STARTING, JobState.CANCELLING): "the owner cancels it",
     (JobState.STARTING, JobState.FAILED): "its script ended with an error",
     (JobState.RUNNING, JobState.SUCCEEDED): "training is finished and all its ranks are gone",
@@ -59,10 +59,10 @@ JOB_TRANSITIONS: dict[tuple[JobState, JobState], str] = {
     (
         JobState.RUNNING,
         JobState.PREEMPTING,
-    ): "higher priority, a reservation, its limit, the owner's hold, or a draining host",
+    ): "higher priority, a reservation, its time limit, the owner's suspension, or a draining host",
     (JobState.RUNNING, JobState.CANCELLING): "the owner cancels it",
     (JobState.PREEMPTING, JobState.PENDING): "its slots are empty",
-    (JobState.PREEMPTING, JobState.SUSPENDED): "its slots are empty and its owner or its limit holds it back",
+    (JobState.PREEMPTING, JobState.SUSPENDED): "its slots are empty, and its owner or its time limit suspends it",
     (JobState.PREEMPTING, JobState.CANCELLING): "the owner cancels it meanwhile",
     (JobState.PREEMPTING, JobState.SUCCEEDED): "it finished before it was stopped",
     (JobState.PREEMPTING, JobState.FAILED): "its script ended with an error before it was stopped",

@@ -1,4 +1,4 @@
-"""The scheduler's whole input. `msgspec.json` writes and reads it, so that a surprise in production becomes a test."""
+"""Complete input of the scheduler. `msgspec.json` can dump it in production, and load it in a test."""
 
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
@@ -25,19 +25,19 @@ class SlotView:
     ref: SlotRef
     #: Names of the resource groups that offer this slot.
     resource_groups: tuple[str, ...]
-    #: False: nothing new may be claimed here, and who holds it moves off as far as possible: the host is draining or
-    #: offline, or lost and the slot not kept by a job.
+    #: False: the slot must not be claimed, and its holder moves off if possible. The host is draining or offline, or
+    #: lost and no job keeps the slot.
     claimable: bool
     #: Id of the job whose open claim holds the slot, or None when it is free.
     held_by: int | None = None
-    #: The holder has been told to give it back and still has a process in it.
+    #: Whether the holder is to release the slot, but still has a process in it.
     vacating: bool = False
-    #: Kind of GPU; "" where nobody said.
+    #: GPU model; "": unknown.
     device: str = ""
 
 
 def limit_of(quota: int | None, weight: int, *, borrows: bool) -> int | None:
-    """The most that an instance group ever has, even alone. None: all that others leave."""
+    """Return the maximum slots of an instance group, even without other groups; None: no limit."""
     if not weight:
         return quota or 0
     return None if borrows else quota
@@ -54,27 +54,27 @@ class GroupView:
     preemption: bool
     #: GPUs that it owns; None: no quota.
     quota: int | None = None
-    #: Weight of the group's part of what is over the quotas. 0: it lives on its quota alone.
+    #: Weight of the group's share of the slots beyond all quotas; 0: it only has its quota.
     weight: int = 1
-    #: May use more than its quota.
+    #: Whether it may use more than its quota.
     borrows: bool = True
-    #: Others may use what it leaves of its quota.
+    #: Whether other groups may use the free slots of its quota.
     lends: bool = True
     #: Seconds for which a job may keep what another group takes back.
     reclaim_grace_seconds: int = 0
-    #: No job of it is stopped before it has run this long; it may be shrunk at any time.
+    #: Seconds for which a job runs before it may be stopped; it may be shrunk at any time.
     minimum_run_seconds: int = 0
-    #: False: nothing that waits in it starts.
+    #: False: no waiting job of the group starts.
     started: bool = True
-    #: Under policy goodput.
+    #: Aim of policy goodput.
     aim: Aim = "soon"
-    #: Unix seconds: when its targets under policy goodput were decided, if nothing has happened since that they depend
-    #: on. They are kept until ten seconds later. None: decide anew. See `scheduling.policies.target_hold`.
+    #: Time (Unix seconds) of the last decision about targets under policy goodput, if its inputs have not changed.
+    #: Targets are kept for ten seconds. None: decide again. See `scheduling.policies.target_hold`.
     shared_at: float | None = None
 
     @property
     def keeps_quota(self) -> bool:
-        """True if the rest of its quota stays free. A stopped group lends it in any case: nothing could start there."""
+        """Whether free slots of its quota are not lent. A stopped group always lends: none of its jobs could start."""
         return self.started and not self.lends
 
     @property
@@ -85,58 +85,60 @@ class GroupView:
 
 @dataclass(frozen=True)
 class ProfileView:
-    """Measures of a job by its ranks, or of its model."""
+    """Measurements of a job by its ranks, or of another job of its model."""
 
     bounds: Bounds
     #: Parameters of the throughput model by kind of GPU.
     parameters: dict[str, ThroughputParameters] = field(default_factory=dict)
     noise: NoiseScale | None = None
-    #: The largest size that was measured.
+    #: Largest measured number of ranks.
     largest_ranks: int = 1
-    #: Steps at the job's own batch size that it still has to do. None: nobody knows.
+    #: Remaining steps at the job's own batch size. None: unknown.
     remaining_steps: float | None = None
-    #: Seconds that its ranks stand still when its size changes, and seconds from start to ready of a new rank.
+    #: Pause of its ranks at a resize, in seconds.
     pause_seconds: float = 1.0
+    #: Seconds from the start of a new rank until it is ready.
     start_seconds: float = 0.0
-    #: Number of measured points, for sentences; and the number of this profile among the job's.
+    #: Number of measured points, for sentences.
     points: int = 0
+    #: Number of this profile among the job's profiles.
     revision: int = 0
 
 
 @dataclass(frozen=True)
 class JobView:
     id: int
-    #: For sentences only; never decides anything.
+    #: Name, for sentences only.
     name: str
     group: str
     state: Literal["PENDING", "STARTING", "RUNNING"]
     priority: int
-    #: Unix seconds.
+    #: Time of submission (Unix seconds).
     submitted_at: float
     min_slots: int
     max_slots: int
     #: False: needs exactly max_slots from start to end.
     elastic: bool = True
-    #: For sentences only: a job is named to its own owner, and is "another user's training" to everybody else.
+    #: Owner, for sentences only: other users read "another user's training" instead of the name.
     owner: int | None = None
-    #: Unix seconds: since when it has held slots without being stopped. None: it waits, or nothing hangs on it.
+    #: Time (Unix seconds) since which it has held slots without a stop. None: it waits, or the time is not needed.
     started_at: float | None = None
-    #: Seconds that it holds slots at the most from a start on, by its limit or by forecast. None: nobody knows.
+    #: Maximum seconds for which it holds slots after a start, by its limit or a forecast. None: unknown.
     lasts: float | None = None
-    #: Unix seconds: until when it holds slots at the most, if it holds any. None: nobody knows.
+    #: Latest end of holding slots (Unix seconds), if it holds any. None: unknown.
     ends_at: float | None = None
-    #: The job before it in line that waits, for which it is stopped: it was started on slots reserved for that one.
+    #: Id of the waiting job whose reserved slots it uses, and for which it will be stopped.
     backfilled_for: int | None = None
-    #: True if a reservation on more than its group's part started it: what it needs counts as the group's to its end.
+    #: Whether a reservation beyond its group's share started it: its minimum counts as the group's until its end.
     over_quota: bool = False
-    #: Unix seconds: since when it has computed what is in no checkpoint, on average over the slots that it holds. None:
-    #: it would lose nothing. Decides only who is stopped where somebody has to be, so equal snapshots may differ in it.
+    #: Time (Unix seconds) since which its work is in no checkpoint, averaged over its slots. None: a stop loses no
+    #: work. Only the choice of jobs to stop depends on it, so equal snapshots may differ in it.
     unsaved_since: float | None = field(default=None, compare=False)
-    #: False: stopped, it begins from nothing; a script of fixed size that has not shown that it can be resumed.
+    #: False: after a stop, it starts from scratch: a fixed-size script that has not shown that it can be resumed.
     continues: bool = field(default=True, compare=False)
-    #: Slots that it shall have by the plan before. None: nobody says so.
+    #: Target of the previous plan. None: unknown.
     target: int | None = None
-    #: The kind of GPU of these, where there are several. None: nobody says so.
+    #: GPU model of the previous target, if there are several. None: unknown.
     target_kind: str | None = None
     #: GPU-seconds that it has used so far. Counted by us, not by the job.
     gpu_seconds: float = 0.0

@@ -21,8 +21,8 @@ APPS = (
     *("wmla", "tracking", "alerts", "webapp"),
 )
 
-#: Floors of the house, from the ground up. A room imports rooms of lower floors, never of its own floor or above.
-FLOORS: tuple[tuple[str, ...], ...] = (
+#: Layers of apps, lowest first. An app imports apps of lower layers only.
+LAYERS: tuple[tuple[str, ...], ...] = (
     ("tidepool",),
     ("scheduling",),
     ("core",),
@@ -35,8 +35,8 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("wmla", "tracking", "alerts"),
     ("webapp",),
 )
-#: Floors within jobs/, by the second part of a module's name.
-JOBS_FLOORS: tuple[tuple[str, ...], ...] = (
+#: Layers within jobs/, by the second part of a module's name.
+JOBS_LAYERS: tuple[tuple[str, ...], ...] = (
     ("states", "words", "tags", "gpu_time", "topics"),
     ("permissions", "messages"),
     ("options",),
@@ -49,8 +49,8 @@ JOBS_FLOORS: tuple[tuple[str, ...], ...] = (
     ("templatetags",),
     ("apps", "tasks", "management"),
 )
-#: Floors within scheduling/: the order in which a cycle goes, and above it the questions that people ask.
-SCHEDULING_FLOORS: tuple[tuple[str, ...], ...] = (
+#: Layers within scheduling/: the steps of a cycle in order, and above them previews and other questions.
+SCHEDULING_LAYERS: tuple[tuple[str, ...], ...] = (
     ("snapshot",),
     ("plan",),
     ("policies",),
@@ -61,16 +61,16 @@ SCHEDULING_FLOORS: tuple[tuple[str, ...], ...] = (
     ("preview", "sharing_report"),
     ("remedies", "replay"),
 )
-#: Floors within tidepool.torch. A rank and its coordinator share only names of files and the patience of heartbeats.
-TORCH_FLOORS: tuple[tuple[str, ...], ...] = (
+#: Layers within tidepool.torch. A rank and its coordinator share only names of files and the patience of heartbeats.
+TORCH_LAYERS: tuple[tuple[str, ...], ...] = (
     ("coordination", "state"),
     ("data", "forkserver"),
     ("comm",),
     ("adaptive",),
     ("rank",),
 )
-#: Package -> the floors of its rooms; "" is the whole house.
-FLOORS_BELOW = {"": FLOORS, "jobs": JOBS_FLOORS, "scheduling": SCHEDULING_FLOORS, "tidepool.torch": TORCH_FLOORS}
+#: Package -> layers of its direct children; "": the top level.
+LAYERS_OF = {"": LAYERS, "jobs": JOBS_LAYERS, "scheduling": SCHEDULING_LAYERS, "tidepool.torch": TORCH_LAYERS}
 
 #: Our own packages by their folder on the import path.
 PACKAGES = {
@@ -156,8 +156,8 @@ def offenders(files: list[Path], allowed: set[str]) -> dict[str, set[str]]:
     return {file: names for file, names in found.items() if names}
 
 
-def floor_of(name: str | None, floors: tuple[tuple[str, ...], ...]) -> int | None:
-    return next((number for number, rooms in enumerate(floors) if name in rooms), None)
+def layer_of(name: str | None, layers: tuple[tuple[str, ...], ...]) -> int | None:
+    return next((number for number, children in enumerate(layers) if name in children), None)
 
 
 def module_name(file: Path) -> str:
@@ -165,37 +165,37 @@ def module_name(file: Path) -> str:
     return ".".join(file.relative_to(package).with_suffix("").parts).removesuffix(".__init__")
 
 
-def room_below(name: str, package: str) -> str | None:
-    """Return the room of `package` in which the module lies; None for a module elsewhere and for `package` itself."""
+def child_package(name: str, package: str) -> str | None:
+    """Return the direct child of `package` that contains the module; None for other modules and `package` itself."""
     prefix = f"{package}." if package else ""
     return name.removeprefix(prefix).partition(".")[0] if name.startswith(prefix) else None
 
 
-def upward_arrows() -> set[tuple[str, str]]:
-    """(importing module, imported name) of each import of the same floor's other room or of a higher floor."""
+def upward_imports() -> set[tuple[str, str]]:
+    """Return (importing module, imported name) of each import from a higher layer, or across the same layer."""
     found = set()
     for file in source_files():
         importer = module_name(file)
         for imported in imports_of(file):
-            for package, floors in FLOORS_BELOW.items():
-                rooms = room_below(importer, package), room_below(imported, package)
-                here, there = (floor_of(room, floors) for room in rooms)
-                if rooms[0] != rooms[1] and here is not None and there is not None and there >= here:
+            for package, layers in LAYERS_OF.items():
+                children = child_package(importer, package), child_package(imported, package)
+                here, there = (layer_of(child, layers) for child in children)
+                if children[0] != children[1] and here is not None and there is not None and there >= here:
                     found.add((importer, imported))
     return found
 
 
-def test_no_arrow_goes_up() -> None:
-    assert upward_arrows() == set()
+def test_no_import_goes_up() -> None:
+    assert upward_imports() == set()
 
 
-def test_every_room_has_a_floor() -> None:
-    rooms = {file.relative_to(ROOT).parts[0] for file in source_files()} - {"runtime", "manage.py"}
-    assert rooms == {room for floor in FLOORS for room in floor} - {"tidepool"}
+def test_every_package_has_a_layer() -> None:
+    children = {file.relative_to(ROOT).parts[0] for file in source_files()} - {"runtime", "manage.py"}
+    assert children == {child for layer in LAYERS for child in layer} - {"tidepool"}
     names = {module_name(file) for file in source_files()}
     for package in ("jobs", "scheduling", "tidepool.torch"):
-        parts = {room_below(name, package) for name in names} - {None, "migrations"}
-        assert parts == {room for floor in FLOORS_BELOW[package] for room in floor}, package
+        parts = {child_package(name, package) for name in names} - {None, "migrations"}
+        assert parts == {child for layer in LAYERS_OF[package] for child in layer}, package
 
 
 def test_no_circle_of_imports() -> None:
@@ -257,17 +257,17 @@ def test_runtime_stands_alone() -> None:
     assert offenders(plain_files, small_libraries | {"cloudpickle", "psutil", "setproctitle"}) == {}
 
 
-def test_the_client_is_a_room_of_its_own() -> None:
+def test_the_client_is_separate() -> None:
     """The client imports nothing else of the runtime, and the training code does not import the client."""
-    rooms = tuple(f"tidepool.{room}" for room in ("client", "cli", "distributor", "notebook", "stand_ins"))
+    children = tuple(f"tidepool.{child}" for child in ("client", "cli", "distributor", "notebook", "stand_ins"))
     for file in files_below("runtime/tidepool/"):
         ours = {name for name in imports_of(file) if name.startswith("tidepool.")}
-        if module_name(file).startswith(rooms):
+        if module_name(file).startswith(children):
             shared = ("tidepool.version", "tidepool.units", "tidepool.function_payload", "tidepool.notebook_cells")
-            assert all(name.startswith((*rooms, *shared)) for name in ours), relative(file)
+            assert all(name.startswith((*children, *shared)) for name in ours), relative(file)
         elif module_name(file) not in ("tidepool", "tidepool.__main__"):
             # A rank offers what stands in for pyspark to scripts that name it.
-            assert not any(name.startswith(rooms) for name in ours - {"tidepool.stand_ins"}), relative(file)
+            assert not any(name.startswith(children) for name in ours - {"tidepool.stand_ins"}), relative(file)
 
 
 def test_only_the_users_own_processes_unpickle() -> None:
@@ -396,16 +396,16 @@ def views_by_name(patterns: Iterable[Any], namespace: str = "") -> Iterator[tupl
             yield namespace + pattern.name, getattr(view, "cls", getattr(view, "view_class", view)).__module__
 
 
-def test_no_arrow_goes_up_by_the_name_of_an_address() -> None:
-    """A string such as "jobs:detail" is an import in disguise: it names an address of the same app or a lower floor."""
+def test_no_import_goes_up_by_the_name_of_an_address() -> None:
+    """A string such as "jobs:detail" is an import in disguise: it names an address of the same app or a lower layer."""
     module_of = dict(views_by_name(get_resolver().url_patterns))
     assert module_of["jobs:detail"] == "jobs.pages.job.views"
     upward = set()
     for file in files_below(*(f"{app}/" for app in APPS)):
-        here = floor_of(module_name(file).partition(".")[0], FLOORS)
+        here = layer_of(module_name(file).partition(".")[0], LAYERS)
         for node in ast.walk(tree_of(file)):
             if isinstance(node, ast.Constant) and isinstance(node.value, str) and ":" in node.value:
-                there = floor_of(module_of.get(node.value, "").partition(".")[0], FLOORS)
+                there = layer_of(module_of.get(node.value, "").partition(".")[0], LAYERS)
                 if here is not None and there is not None and there > here:
                     upward.add((module_name(file), node.value))
     assert upward == set()

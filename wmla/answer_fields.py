@@ -1,7 +1,7 @@
-"""Fields of answers: each declares beside its description how its value is made, so that a shape is written once.
+"""Serializer fields of responses, which declare both the description and the computation of a value.
 
-A field takes a function of the row, or else the attribute of its name (or of `source`). An attribute that the row lacks
-is null where `allow_null` says so: that is how WMLA's fields without meaning here are declared.
+A field is computed by a function of the row, or else read from the attribute of its name (or `source`). With
+`allow_null`, a missing attribute is null: WMLA's fields without meaning here are declared in this way.
 """
 
 from collections.abc import Callable
@@ -28,7 +28,7 @@ class Text(_Made, serializers.CharField):
 
 
 class Address(Text):
-    """A path on this site, as an absolute address. Needs the request in the serializer's context."""
+    """Absolute address of a path on this site. Needs the request in the serializer's context."""
 
     def to_representation(self, value: Any) -> str:
         request = self.context["request"]

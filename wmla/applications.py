@@ -47,7 +47,7 @@ _CONDUCTOR = "/platform/rest/conductor/v1"
 _EXECUTOR_WORDS = {RankState.RUNNING: "RUNNING", RankState.STOPPING: "RUNNING", RankState.LOST: "LOST"}
 _USUAL_LENGTH = 200
 _MOST_LENGTH = 1000
-#: What a list is sorted by, in either generation's words -> column. Each goes together with the id.
+#: Sort key in either dialect -> column. Ties are sorted by id.
 _SORTED_BY = {
     "submittedtime": "submitted_at",
     "submit_time": "submitted_at",
@@ -84,10 +84,10 @@ class Application:
     """A training with the resources that it holds now, and the executors of its newest attempt, also after its end."""
 
     job: Job
-    #: In the dialect whose ids and words are used.
+    #: Identifiers of the job, in the dialect of its submission.
     submitted: Submitted
     executors: list[Executor]
-    #: Host, percent and bytes of each GPU; None for what it does not tell.
+    #: (host, utilization in percent, memory in bytes) of each GPU; None: not measured.
     gpus: list[tuple[str, float | None, int | None]] = field(default_factory=list)
 
     @property
@@ -97,14 +97,14 @@ class Application:
     @property
     def memory_mebibytes(self) -> int | None:
         """Sum over the GPUs that report it; None if none does."""
-        told = [used for _, _, used in self.gpus if used is not None]
-        return round(sum(told) / _MEBIBYTE) if told or not self.gpus else None
+        measured = [used for _, _, used in self.gpus if used is not None]
+        return round(sum(measured) / _MEBIBYTE) if measured or not self.gpus else None
 
     @property
     def utilisation_percent(self) -> float | None:
         """Sum over the GPUs: 200 for two that are fully busy."""
-        told = [percent for _, percent, _ in self.gpus if percent is not None]
-        return round(sum(told), 1) if told or not self.gpus else None
+        measured = [percent for _, percent, _ in self.gpus if percent is not None]
+        return round(sum(measured), 1) if measured or not self.gpus else None
 
     @property
     def minutes(self) -> float:
@@ -245,7 +245,7 @@ class ApplicationOutput(serializers.Serializer[Any]):
 
 
 class ScheduledApplicationOutput(ApplicationOutput):
-    # By `task0` and `task12n` clients find logs.
+    # Clients find logs by `task0` and `task12n`.
     task0 = Many(lambda app: [app], child=ListedDriverOutput(), help_text="The driver.")
     task12n = ExecutorOutput(many=True, source="executors", help_text="The executors.")
 
@@ -280,11 +280,11 @@ def _unix(moment: datetime | None) -> int | None:
     return None if moment is None else int(moment.timestamp())
 
 
-# --- which of them a list asks for ---
+# --- filters of lists ---
 
 
 class OutsideList(UserError):
-    """The requested part begins behind the last application."""
+    """The requested page begins after the last application."""
 
     status = 416
     default_code = "outside_list"

@@ -1,7 +1,7 @@
 """Parser of the `args` of a submission: one text, split as a shell would split it and never given to one.
 
 Options of the launcher are taken out; everything else, and everything behind `--`, is the script's, in its order.
-What is known of the launcher's options but has no meaning here is taken out as well, and said.
+Options of the launcher that have no effect here are removed as well, and reported.
 """
 
 import json
@@ -43,9 +43,9 @@ _OTHER_OPTIONS = re.compile(
 )
 _FLAGS = frozenset({"--exclusive"})
 _COMMAND = "--user-cmd"
-#: What counts of the nodes of a `hardwareSpec`.
+#: Fields of a `hardwareSpec` that have an effect.
 _HARDWARE = frozenset({"num_nodes", "gpu"})
-#: Ways to submit that there are not here -> what to do instead.
+#: Unsupported ways to submit -> advice.
 _REFUSED = {
     "--pbmodel-name": "upload the model's files, and name its script with --model-main.",
     "--pbmodel-cmd": "upload the model's files, and name its script with --model-main.",
@@ -54,33 +54,33 @@ _REFUSED = {
 
 @dataclass
 class Arguments:
-    #: As it was spelt; "" where it is missing.
+    #: Framework as given; "": not given.
     framework: str = ""
     #: Relative to the model's folder; "": not given.
     model_main: str = ""
     #: Name of the model's folder; "": not given.
     model_dir: str = ""
-    #: As given, relative to the data folder or absolute; "": the data folder itself.
+    #: Dataset path as given, relative to the data folder or absolute; "": the data folder itself.
     data_path: str = ""
-    #: The same by `--data-source`, which counts where both are given.
+    #: Dataset path of `--data-source`, which overrides `data_path`.
     data_source: str = ""
-    #: The most workers; None: as many as there are.
+    #: Maximum number of workers; None: no maximum was given.
     max_workers: int | None = None
-    #: It came by `--edt-options`, whose number scripts of that time expect as `--numWorker`.
+    #: Whether `--edt-options` was given; scripts of that time expect its number as `--numWorker`.
     has_edt_options: bool = False
     gpus_per_worker: int | None = None
     instance_group: str = ""
     app_name: str = ""
     priority: int | None = None
-    #: Variables of the script's environment that the cluster does not set itself.
+    #: Environment variables for the script, except those that the cluster sets.
     environment: dict[str, str] = field(default_factory=dict)
-    #: Names of files that clients send beside the model, and that nothing reads here.
+    #: Names of files that clients send with the model, but that are not used.
     unread_files: set[str] = field(default_factory=set)
-    #: What follows `--` is a command, and no arguments of a script.
+    #: Whether the arguments after `--` are a command instead of arguments of the script.
     is_command: bool = False
-    #: What is the script's own.
+    #: Arguments of the script.
     script: list[str] = field(default_factory=list)
-    #: Options that change nothing here.
+    #: Options without effect here.
     without_effect: list[str] = field(default_factory=list)
 
 
@@ -125,7 +125,7 @@ def parse_arguments(text: str) -> Arguments:
 def accepted_arguments(text: str) -> Arguments:
     """Return the arguments of a submission that was accepted, to be read only.
 
-    What an earlier version accepted and this one refuses counts as nothing: its training goes on.
+    Arguments that only an earlier version accepted are ignored, so that its trainings continue.
     """
     try:
         return parse_arguments(text)

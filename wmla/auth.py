@@ -23,7 +23,7 @@ from wmla.base_view import ConductorView, WmlaView, csrf_token_of, json_body, ro
 
 __all__ = ["auth_urls", "conductor_urls", "preauth_urls"]
 
-#: As long as Conductor's sessions last.
+#: Lifetime of a session, as in Conductor.
 SESSION_SECONDS = 8 * 3600
 
 
@@ -85,7 +85,7 @@ class Logon(WmlaView):
 
 
 class ValidateAuth(WmlaView):
-    """The address where clients for Cloud Pak's own services ask for the same token."""
+    """Log-on address of clients for Cloud Pak's own services, with the same token."""
 
     authentication_classes: list[type[BaseAuthentication]] = [BasicLogin]
 

@@ -47,12 +47,12 @@ Row = TypeVar("Row", bound=Model)
 
 _SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 _MAX_TOKEN = 200
-_MOST_ROWS = 1000
+_MAX_ROWS = 1000
 
 #: WMLA's lists have no pages, so long ones take the same as its list of applications does.
 LIST_PARAMETERS = [
     OpenApiParameter("start", int, description="Rows to leave out; 0 unless given."),
-    OpenApiParameter("length", int, description=f"Rows at most, 1 to {_MOST_ROWS}; {_MOST_ROWS} unless given."),
+    OpenApiParameter("length", int, description=f"Rows at most, 1 to {_MAX_ROWS}; {_MAX_ROWS} unless given."),
 ]
 
 
@@ -106,7 +106,9 @@ class ConductorView(WmlaView):
             return
         given = request.query_params.get("csrftoken") or request.headers.get("X-CSRFToken") or ""
         if not constant_time_compare(given[:_MAX_TOKEN], csrf_token_of(request.session.session_key or "")):
-            raise PermissionDenied("The csrftoken is missing or not of this log-on: log on again, and send it.")
+            raise PermissionDenied(
+                "The csrftoken is missing or of another session: log on again, and send the new one."
+            )
 
 
 @extend_schema(exclude=True)
@@ -134,42 +136,42 @@ def route(pattern: str, view: type[APIView], name: str, **options: Any) -> URLPa
 
 
 def json_body(request: Request) -> dict[str, Any]:
-    """Return the JSON object that was sent, whatever type it was said to have; {} for nothing."""
+    """Return the JSON object in the body, whatever its declared type; {} for an empty body."""
     raw = request.body
     if not raw.strip():
         return {}
     try:
         given = json.loads(raw)
     except (ValueError, RecursionError):
-        raise UserError("The body is no JSON: send an object.") from None
+        raise UserError("The body is not valid JSON: send a JSON object.") from None
     if not isinstance(given, dict):
-        raise UserError("The body is JSON, but no object: send one.")
+        raise UserError("The body is JSON, but not an object: send a JSON object.")
     return given
 
 
 def refuse_fields(body: Mapping[str, Any], advice: Mapping[str, str]) -> None:
-    """Refuse fields for what is not here, unless they are empty. advice: field -> what to do instead."""
+    """Refuse unsupported fields that are not empty. advice: field -> what to do instead."""
     for name, sentence in advice.items():
         if body.get(name):
             raise field_error(name, f"{name} is not supported: {sentence}.")
 
 
 def stop(request: Request, job: Job, name: str) -> None:
-    """Stop a training, or refuse if it is over. name: of the training, for the sentence."""
+    """Stop a training, or refuse if it has ended. name: name of the training in the error."""
     if refusal(Verb.CANCEL, job.state) == Refusal.OVER:
         raise UserError(f"{name} is already stopped.")
     actions.cancel(job.pk, signed_in(request).get_username())
 
 
 def part_asked_for(request: Request, rows: QuerySet[Row, Any]) -> QuerySet[Row, Any]:
-    """Return the rows that `start` and `length` ask for."""
-    start = _number(request, "start", least=0, most=2**31 - 1, usual=0)
-    length = _number(request, "length", least=1, most=_MOST_ROWS, usual=_MOST_ROWS)
+    """Return the rows requested by `start` and `length`."""
+    start = _number(request, "start", least=0, most=2**31 - 1, default=0)
+    length = _number(request, "length", least=1, most=_MAX_ROWS, default=_MAX_ROWS)
     return rows[start : start + length]
 
 
-def _number(request: Request, name: str, *, least: int, most: int, usual: int) -> int:
-    text = request.query_params.get(name, str(usual))
+def _number(request: Request, name: str, *, least: int, most: int, default: int) -> int:
+    text = request.query_params.get(name, str(default))
     if not (text.isascii() and text.isdecimal() and len(text) < 11 and least <= int(text) <= most):
         raise field_error(name, f"Give {name} as a number from {least} to {most}.")
     return int(text)

@@ -39,15 +39,15 @@ from workers.models import ResourceGroup
 
 __all__ = ["InstanceOutput", "instances", "urls"]
 
-#: What a group's trainings run on. The first is ours: WMLA's name for the slots of GPUs is not published.
+#: Parameters that name the resource group of trainings. The first name is ours: WMLA's name for GPU slots is unknown.
 _RESOURCE_GROUP_PARAMETERS = ("gpu_executor_rg_param", "executor_rg_param")
 _TERMS_OF_PARAMETERS = {"execution_user": "execution_user", "deploy_home": "deployment_directory"}
 _MEBIBYTE = 1024**2
-#: How like a parameter that has an effect a name must be to be taken for a misspelt one.
+#: Similarity to a known parameter from which an unknown name is reported as a misspelling.
 _ALIKE = 0.9
 _TEXT = {(200, "text/plain"): OpenApiTypes.STR}
 _FILTERS = [
-    OpenApiParameter("id", str, description="Of one."),
+    OpenApiParameter("id", str, description="Id of a single instance group."),
     OpenApiParameter("name", str, description="Of one."),
     OpenApiParameter("consumerpath", str),
     OpenApiParameter("fields", str, description="With commas, such as name,state; absent: all."),

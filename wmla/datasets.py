@@ -33,7 +33,7 @@ _NOT_HERE = {
     "IMAGEFOROBJECTDETECTION": "images with boxes",
     "IMGTOVECTOR": "images with vectors",
 }
-#: Of a conversion that does not happen.
+#: Fields of WMLA's data conversion, which does not exist here.
 _WITHOUT_CONVERSION = ("meanfilepath", "plugin", "imagedetail", "shards", "byclass")
 _State = DatasetVersion.State
 _WORDS: dict[str, str] = {
@@ -59,7 +59,7 @@ def _newest(dataset: Dataset) -> DatasetVersion:
 
 
 class Labels(Texts):
-    """The classes that the newest check has found in a part. Lists have none, because each would cost a query."""
+    """Classes that the newest check found in a part. Lists omit them, because each would need a query."""
 
     def __init__(self, role: str) -> None:
         super().__init__(help_text="Of the detail.")

@@ -29,11 +29,12 @@ from pathlib import Path
 from typing import IO, Any, Callable, Iterator, Mapping, NoReturn, Sequence
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
-#: Of the server that handed this file out, in PEM: it is trusted beside those of this machine. The server fills it in.
+#: Certificate (PEM) of the server that this file was downloaded from, trusted in addition to those of this machine. The
+#: server fills it in.
 SITE_CERTIFICATE = ""
 BASE = "/platform/rest/deeplearning/v1"
 TIMEOUT_SECONDS = 60.0
-#: Of a run that `--app-wait` follows: it is asked again after so long, twice that, and so on.
+#: Pauses between the polls of `--app-wait`: the first one, doubled each time up to the longest one.
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.25, 5.0
 ALIVE = ("SUBMITTED", "PENDING_CRD_SCHEDULER", "RUNNING")
 ENDED_WELL = "FINISHED"
@@ -99,7 +100,7 @@ class Server:
     address: str
     tls: ssl.SSLContext
     headers: Mapping[str, str]
-    #: Of `--query-args`: added to the address of each request.
+    #: Parameters of `--query-args`, added to the address of each request.
     query: tuple[tuple[str, str], ...] = ()
     says_requests: bool = False
 
@@ -244,7 +245,7 @@ def _addresses(options: argparse.Namespace, logons: Logons) -> list[str]:
         raise Misuse(f"--rest-host {options.rest_host} is no host: give a name such as tidepool.example.org.")
     name = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
     found = [f"{scheme}://{name}" + (f":{port}" if port else "") for scheme in ("https", "http")]
-    # Where one has logged on by https before, a connection that is not encrypted is somebody else's doing.
+    # After a log-on by https, an unencrypted connection could only be an attack.
     is_pinned = parts.scheme == "https" or logons.of(found[0]) is not None
     return found[1:] if parts.scheme == "http" else found[:1] if is_pinned else found
 
@@ -279,7 +280,7 @@ class Logons:
     def __init__(self, path: Path) -> None:
         self._path = path
         kept: Any = {}
-        with suppress(OSError, ValueError):  # none yet, or not ours
+        with suppress(OSError, ValueError):  # the file is missing or not valid
             kept = json.loads(path.read_text("utf-8"))
         kept = kept if isinstance(kept, dict) and isinstance(kept.get("logons"), dict) else {}
         self._kept: dict[str, dict[str, str]] = kept.get("logons", {})
@@ -672,15 +673,15 @@ def _size(count: float) -> str:
 class Command:
     help: str
     run: Callable[[Call], int]
-    #: What its value is called; "": it takes none.
+    #: Name of its value in the help; "": it takes none.
     value: str = ""
-    #: argparse's: "+" for several, "?" where it may be left out.
+    #: `nargs` of argparse: "+" for several values, "?" for an optional one.
     count: str | None = None
 
 
 _NO_SEARCH = (
-    "There is no search for hyperparameters on this server: start a training for each choice by --exec-start, and "
-    "compare them on the page Jobs."
+    "There is no hyperparameter search on this server: start a training for each choice with --exec-start, and "
+    "compare them on the page Trainings."
 )
 _NO_SERVING = "Trained models are not served here: fetch the model by --exec-trainresult."
 _NO_KUBERNETES = "Trainings do not run on Kubernetes here, so it has no objects of theirs: see --app-get-all."
@@ -711,7 +712,7 @@ COMMANDS: dict[str, Command] = {
     "app-get-all": Command("applications that wait or run", partial(app_get_all, ALIVE)),
     "app-history-get-all": Command("applications that are over", partial(app_get_all, ENDED)),
     "app-get": Command("one application", app_get, "ID"),
-    "app-wait": Command("wait until it is over; exit code 0 only if it ended well", app_wait, "ID"),
+    "app-wait": Command("wait until it ends; exit code 0 only if it succeeded", app_wait, "ID"),
     "app-stop": Command("stop these", partial(tell, "PUT", "/scheduler/applications/{}/stop", _STOPPING), "ID", "+"),
     "app-stop-all": Command("stop all of yours that wait or run", app_stop_all),
     "app-analyze": Command("waiting and running times of the last hours (2)", app_analyze, "HOURS", "?"),
@@ -724,7 +725,7 @@ COMMANDS: dict[str, Command] = {
     "rp-get": Command("one of them", partial(get, "/resplans/resplan/{}"), "NAME"),
     "rp-delete": Command("delete one", partial(tell, "DELETE", "/resplans/resplan/{}", _DELETED), "NAME"),
 }
-#: Of WMLA's: known, so that who asks is told.
+#: WMLA's commands that are not supported -> error.
 ABSENT = {
     **{f"hpo-{verb}": _NO_SEARCH for verb in ("start", "get", "stop", "restart", "delete")},
     **{f"hpo-{verb}": _NO_SEARCH for verb in ("get-all", "delete-all")},
@@ -732,14 +733,14 @@ ABSENT = {
     **dict.fromkeys(("pj-get-all", "k8s-obj-get", "k8s-obj-get-all"), _NO_KUBERNETES),
     "exec-deploy": _NO_SERVING,
 }
-#: Ways to say what shall train that there are not here.
+#: Unsupported options of WMLA that name a model.
 ABSENT_OPTIONS = ("--pbmodel-name", "--pbmodel-cmd")
 
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
-        if message.endswith("is required"):  # it would name all of them
-            raise Misuse("Say what to do, such as --status or --exec-get-all: dlicmd.py -h lists the commands.")
+        if message.endswith("is required"):  # argparse's message would list all commands
+            raise Misuse("Give a command, such as --status or --exec-get-all: dlicmd.py -h lists them.")
         raise Misuse(f"{message[:1].upper()}{message[1:]}. See dlicmd.py -h.")
 
 
@@ -865,7 +866,7 @@ def main(arguments: Sequence[str]) -> int:
         note(f"dlicmd.py: {problem}")
         return problem.exit_code
     except BrokenPipeError:
-        # Whoever read standard output has gone; Python would complain once more as it ends.
+        # The reader of standard output has closed it; without this, Python reports that again at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except KeyboardInterrupt:

@@ -1,6 +1,6 @@
-"""WMLA's names for jobs: identifiers, and words for states.
+"""WMLA's identifiers and state names of jobs.
 
-Identifiers are made from rows and read back, without a second table that could disagree with the first.
+Identifiers are computed from rows, and parsed back, so no second table can disagree with the first.
 
     exec       on-prem `<user>-<nanoseconds of submission>-<job>`, Cloud Pak `wmla-<job>`
     driver     `driver-<YYYYMMDDHHMMSS>-<job, 4 digits or more>-<uuid>`, also called submission id
@@ -8,11 +8,11 @@ Identifiers are made from rows and read back, without a second table that could 
     executor   `<number>-<uuid>`: one rank
     sigId      `<uuid>`: an instance group
 
-The uuids are of version 5, below one that belongs to the installation, so that they say nothing and never change.
+The UUIDs are of version 5, in a namespace of the installation, so that they reveal nothing and never change.
 
-Notebooks stop polling at the first word that they do not know. So a living job has only the words that all of them
-know: SUBMITTED (in Cloud Pak PENDING_CRD_SCHEDULER) while it waits for GPUs, SUBMITTED while it starts, then RUNNING
-for as long as it holds GPUs.
+Notebooks stop polling at the first unknown state. So an unfinished job only has states that all notebooks know:
+SUBMITTED (in Cloud Pak PENDING_CRD_SCHEDULER) while it waits for GPUs, SUBMITTED while it starts, then RUNNING as long
+as it holds GPUs.
 """
 
 import re
@@ -41,7 +41,7 @@ MAX_LENGTH = 300
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _UUID = r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
-#: An identifier's form -> where the job's number stands in it. A user's name may hold anything but spaces.
+#: Patterns of identifiers, with the job's id as a group. User names may contain any character except spaces.
 _FORMS = (
     re.compile(r"wmla-(?P<job>[0-9]{1,19})"),
     re.compile(rf"(?:driver|app)-[0-9]{{14}}-(?P<job>[0-9]{{4,19}})-{_UUID}"),
@@ -53,9 +53,9 @@ _BIGGEST_ID = 2**63 - 1
 _SUBMITTED, _PENDING, _RUNNING = "SUBMITTED", "PENDING_CRD_SCHEDULER", "RUNNING"
 LIVING_WORDS = (_PENDING, _SUBMITTED, _RUNNING)
 FINAL_WORDS = ("FINISHED", "KILLED", "ERROR", "FAILED")
-#: All that an exec is ever in.
+#: All states of an exec.
 EXEC_WORDS = (*LIVING_WORDS, *FINAL_WORDS)
-#: Words that its clients ask for; some of them no training ever has here.
+#: States that clients filter by; trainings here never have some of them.
 KNOWN_WORDS = (
     "NEW", "SUBMITTED", "PENDING_JOB_SCHEDULER", "PENDING_CRD_SCHEDULER", "WAITING", "LAUNCHING", "RUNNING",
     "RECOVERING", "UNKNOWN", *FINAL_WORDS,
@@ -72,9 +72,9 @@ _WORDS = {
 
 
 class Dialect:
-    """The interface by which a job was submitted; it decides the job's identifiers and the words for its states."""
+    """Interface by which a job was submitted, which decides about its identifiers and state names."""
 
-    #: By a page or by `/api/v1/`. To WMLA's clients it looks as in Cloud Pak.
+    #: A page or `/api/v1/`. WMLA's clients see such jobs as in Cloud Pak.
     OWN = ""
     #: WMLA 1.x, whose submissions name an instance group.
     ON_PREM = "on-prem"
@@ -83,7 +83,7 @@ class Dialect:
 
 @dataclass(frozen=True)
 class Submitted:
-    """The parts of an identifier of a job."""
+    """Parts of a job's identifiers."""
 
     job: int
     user: str
@@ -93,7 +93,7 @@ class Submitted:
 
 @dataclass(frozen=True)
 class Identities:
-    #: Of the installation.
+    #: Namespace of the installation.
     namespace: UUID
 
     def exec_id(self, of: Submitted) -> str:

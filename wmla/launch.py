@@ -1,4 +1,4 @@
-"""Environment of the ranks of a script for WMLA: what it expects to know of the installation."""
+"""Environment variables that scripts for WMLA expect."""
 
 import os
 from pathlib import Path

@@ -81,7 +81,7 @@ def _numbered_log(job: Job, number: int, stream: Stream) -> Log:
     try:
         return find_log(job, attempt=None, rank=str(number), stream=stream)
     except NotFound:
-        # None ever had a number, where all ended before they trained: in the order of the list.
+        # Ranks that ended before they trained have no number: they are counted in the order of the list.
         executors = executors_of([job]).get(job.pk, [])
         if number >= len(executors):
             raise

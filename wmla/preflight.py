@@ -1,8 +1,8 @@
 """Refusal of a submission before its upload is read.
 
-An ASGI server hands a request to Django only once all of its body is here. What is wrong with a submission's address
-or log-in is known before: so it is asked first without a body, and a refusal is the answer. The view does the judging.
-So it is at the addresses where WMLA takes files and nothing is taken here.
+Django gets a request only after its whole body has arrived. A wrong address or login is known earlier, so the request
+is first passed to the view without a body, and a refusal is returned at once. The same applies to addresses to which
+WMLA accepts uploads, but Tidepool does not.
 """
 
 import asyncio
@@ -40,14 +40,14 @@ class Preflight:
             await send(message)
 
     async def _judge(self, scope: dict[str, Any]) -> list[Message] | None:
-        """The messages of a refusal; None: the upload may come."""
+        """Return the messages of a refusal; None: read the upload."""
         answer: list[Message] = []
 
         messages: list[Message] = [{"type": "http.request", "body": b"", "more_body": False}]
 
         async def nothing() -> Message:
             if not messages:
-                await asyncio.Future()  # Django listens for a client that leaves until it has answered
+                await asyncio.Future()  # Django waits for a disconnect until it has answered
             return messages.pop()
 
         async def collect(message: Message) -> None:

@@ -54,7 +54,7 @@ _NAMES = {
     "stepvalues": "step_values",
     "t_max": "t_max",
 }
-#: What the learning rate is multiplied by is `factor` for one policy, and `gamma` for the others.
+#: The only policy that names the factor of the learning rate `factor`; the others call it `gamma`.
 _PLATEAU = "reducelronplateau"
 #: Hyperparameters that cannot be chosen -> the values that PyTorch has by itself, with which a client's form may be
 #: filled.
@@ -96,7 +96,7 @@ class WmlaModelInput(serializers.Serializer[Any]):
 
 
 class WmlaModelChange(WmlaModelInput):
-    """A change of a model; absent fields stay as they are."""
+    """A change of a model; absent fields do not change."""
 
     name = serializers.CharField(max_length=10_000, required=False, trim_whitespace=False)
     templatename = serializers.CharField(max_length=255, required=False, allow_blank=True, allow_null=True)
@@ -227,7 +227,7 @@ class Model(ModelView):
 
 @extend_schema(exclude=True)
 class WeightUpload(Model):
-    """The address where WMLA takes files of weights; a model that happens to have this name is found all the same."""
+    """Upload address of weights in WMLA, which is unsupported; GET finds a model that happens to have this name."""
 
     def post(self, request: Request, model: str) -> NoReturn:
         raise NotFound(

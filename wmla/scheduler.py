@@ -57,7 +57,7 @@ class PlanOutput(serializers.Serializer[Any]):
     preemption = Flag(source="group.preemption")
     reclaimgrace = Whole(source="group.reclaim_grace_seconds", help_text="Seconds.")
     owned = Whole(source="group.quota", allow_null=True, help_text="Its quota of GPUs; null: none.")
-    ratio = Whole(source="group.weight", help_text="Its part of what is over all quotas.")
+    ratio = Whole(source="group.weight", help_text="Weight of its share of the GPUs beyond all quotas.")
     borrow = Flag(source="group.borrows")
     lend = Flag(source="group.lends")
     demand = Whole(help_text="The most GPUs that its applications want.")

@@ -35,9 +35,9 @@ class Framework:
     name: str
     engine: str
     title: str
-    #: What it is good for.
+    #: Purpose of the framework.
     description: str
-    #: As the applications that it makes are called.
+    #: Name of its applications.
     app_name: str
     example: str
     backend: str = "pytorch"

@@ -38,7 +38,7 @@ from workers.queries import capacity
 __all__ = ["Form", "Prepared", "parse_form", "prepare", "submit", "usual_group"]
 
 _Engine = RegisteredModelVersion.Engine
-#: What clients append to the name of a model's folder.
+#: Suffixes that clients append to the name of a model's folder.
 _SUFFIXES = (".modelDir.tar", ".tar.gz", ".tgz", ".tar", ".zip", ".py")
 _DEFAULT_SCRIPT = "main.py"
 _COMPAT = ["wmla"]
@@ -47,16 +47,17 @@ _FORM_FIELDS = frozenset({"args", "hardwareSpec", "dataSource"})
 
 @dataclass(frozen=True)
 class Prepared:
-    """A submission that has been checked but for its files."""
+    """A submission whose fields have been validated, but not its files."""
 
-    #: As it came.
+    #: Arguments as sent.
     args: str
     given: Arguments
     framework: Framework
     group: InstanceGroup
     dialect: str
-    #: Most workers that the job may have, and GPUs of the group.
+    #: Maximum number of workers of the job.
     max_slots: int
+    #: Number of GPUs of the group.
     capacity: int
 
 
@@ -64,11 +65,11 @@ class Prepared:
 class Form:
     """Content of the part `data` of a submission."""
 
-    #: Cloud Pak of 4.7 and later has them here; "": absent.
+    #: Arguments, which Cloud Pak 4.7 and later sends here; "": absent.
     args: str = ""
-    #: Of `hardwareSpec`, as it came; None: absent.
+    #: `hardwareSpec` as sent; None: absent.
     hardware: Any = None
-    #: Of `dataSource`; "": absent.
+    #: Path in `dataSource`; "": absent.
     data_path: str = ""
     without_effect: tuple[str, ...] = ()
 
@@ -187,7 +188,7 @@ def _model(user: User, prepared: Prepared, files: Sequence[Upload]) -> Registere
     given = prepared.given
     first, *more = (Upload(PurePosixPath(file.name).name, _from_start(file.content)) for file in files)
     single = first.name if first.name.endswith(".py") and not more else ""
-    # Of one script WMLA's command line sends the file, and names it with the folders that it has over there.
+    # For a single script, WMLA's command line sends the file, but names it with its folders on the client.
     script = single if PurePosixPath(given.model_main).name in ("", single) else given.model_main
     script = COMMAND_FILE if given.is_command else script or _DEFAULT_SCRIPT
     name = _model_name(user, given.model_dir or _stem(first.name))

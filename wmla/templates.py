@@ -29,7 +29,7 @@ from wmla.identifiers import listed
 
 __all__ = ["WmlaFileOutput", "code_file", "template_named", "urls"]
 
-#: Which script of a folder is run: WMLA runs the first for elastic training, the second for everything else.
+#: Script of a folder that WMLA runs: the first for elastic training, the second for everything else.
 _ENTRY_POINTS = ("elastic-main.py", "main.py")
 _CHUNK = 256 * 1024
 

@@ -34,7 +34,7 @@ from wmla.submission import usual_group
 __all__ = ["urls"]
 
 _WEIGHTS = "model/train/model_epoch_final.pth"
-#: What else may be sent, by what it is about, if it is not empty.
+#: Unsupported field -> advice. Empty values are accepted.
 _NOT_HERE = {
     "wtURL": "weights come from an earlier training of yours: give its name as wfinit",
     "wtfolder": "weights come from an earlier training of yours: give its name as wfinit",
@@ -188,7 +188,7 @@ class WmlaValidationOutput(serializers.Serializer[Any]):
     dataset = Text(source="job.dataset_name")
     metrics = Texts(lambda validation: list(_METRICS))
     status = Text(lambda validation: state_word(validation.job.state, validation.trained.dialect))
-    message = Text(validation_problem, allow_null=True, help_text="Why there is no result although it is over; ours.")
+    message = Text(validation_problem, allow_null=True, help_text="Reason for a missing result; not in WMLA.")
     user = Text(source="job.owner.username")
     createTime = Text(lambda validation: iso(validation.job.submitted_at))
     outPairs = Many(lambda validation: _pairs(validation.result), child=_PairOutput())

@@ -1,4 +1,4 @@
-"""Addresses of WMLA's features that Tidepool does not have: each answers what there is instead."""
+"""Addresses of WMLA's features that Tidepool does not have. Each response names the alternative."""
 
 from typing import Any, NoReturn
 
@@ -17,12 +17,12 @@ _SERVING = (
     "measure it with POST /models/<model>/validations."
 )
 _SEARCH = (
-    "There is no search for hyperparameters here: start a training for each choice with POST /execs or POST "
-    "/models/<model>/trainings, and compare them on the page Jobs."
+    "There is no hyperparameter search here: start a training for each choice with POST /execs or POST "
+    "/models/<model>/trainings, and compare them on the page Trainings."
 )
 _CONTENTS = (
     "Rows and pictures of a dataset are not listed here: its page shows examples, and GET "
-    "/api/v1/datasets/<name>/versions/<number>/ tells what was found in its files."
+    "/api/v1/datasets/<name>/versions/<number>/ describes its files."
 )
 _FILES = (
     "A file is found by the model or template that it belongs to: ask for GET /models/<model>/files/<file> or GET "
@@ -30,12 +30,12 @@ _FILES = (
 )
 _CERTIFICATES = (
     "Instance groups have no certificates, because their traffic is not encrypted: keep the hosts in a network of "
-    "their own, and let people come by the site's TLS."
+    "their own, and give users access through the site's TLS."
 )
 
 
 @extend_schema(exclude=True)
-class Absent(WmlaView):
+class Unsupported(WmlaView):
     sentence = ""
 
     def get(self, request: Request, **parts: Any) -> NoReturn:
@@ -44,26 +44,26 @@ class Absent(WmlaView):
     post = put = delete = get
 
 
-#: WMLA takes files with POST there.
+#: Addresses to which WMLA accepts uploads with POST.
 uploads: list[URLPattern] = [
-    route("inferences(?:/.*)?", Absent, "inferences", sentence=_SERVING),
-    route("edimodels(?:/.*)?", Absent, "edimodels", sentence=_SERVING),
-    route("hypersearch(?:/.*)?", Absent, "hypersearch", sentence=_SEARCH),
-    route("models/<model>/hypersearch(?:/.*)?", Absent, "model-hypersearch", sentence=_SEARCH),
+    route("inferences(?:/.*)?", Unsupported, "inferences", sentence=_SERVING),
+    route("edimodels(?:/.*)?", Unsupported, "edimodels", sentence=_SERVING),
+    route("hypersearch(?:/.*)?", Unsupported, "hypersearch", sentence=_SEARCH),
+    route("models/<model>/hypersearch(?:/.*)?", Unsupported, "model-hypersearch", sentence=_SEARCH),
     route("models/(?P<model>weightfile)", WeightUpload, "weight-upload"),
 ]
 #: These come last, because a model or template may be called "files".
 others: list[URLPattern] = [
-    route("datasets/<dataset>/csvs", Absent, "dataset-csvs", sentence=_CONTENTS),
-    route("datasets/<dataset>/objectimages", Absent, "dataset-pictures", sentence=_CONTENTS),
-    route("models/files/<path:file>", Absent, "some-model-file", sentence=_FILES),
-    route("modeltemplates/files/<path:file>", Absent, "some-template-file", sentence=_FILES),
+    route("datasets/<dataset>/csvs", Unsupported, "dataset-csvs", sentence=_CONTENTS),
+    route("datasets/<dataset>/objectimages", Unsupported, "dataset-pictures", sentence=_CONTENTS),
+    route("models/files/<path:file>", Unsupported, "some-model-file", sentence=_FILES),
+    route("modeltemplates/files/<path:file>", Unsupported, "some-template-file", sentence=_FILES),
 ]
 certificates: list[URLPattern] = [
-    route("instances/<sig_id>/sslconf/<tier>", Absent, "certificates", sentence=_CERTIFICATES)
+    route("instances/<sig_id>/sslconf/<tier>", Unsupported, "certificates", sentence=_CERTIFICATES)
 ]
 
 
 def takes_nothing(address: str) -> bool:
-    """Return whether a POST there, below the base of deep learning, is refused whatever is sent."""
+    """Return whether every POST to this address, relative to the base of deep learning, is refused."""
     return any(upload.pattern.match(address) for upload in uploads)

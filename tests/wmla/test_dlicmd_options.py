@@ -20,7 +20,7 @@ def test_help_teaches_with_examples(command: Command) -> None:
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        ([], "Say what to do"),
+        ([], "Give a command"),
         (["--exec-get"], "expected one argument"),
         (["--status", "--exec-get-all"], "not allowed with"),
         (["--exec-get", "1", "--colour", "red"], "There is no option --colour"),

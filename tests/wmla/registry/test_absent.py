@@ -21,7 +21,7 @@ from tests.factories import RegisteredModelVersionFactory
 from tests.wmla.registry.deep_learning import BASE, ask, refusal
 from wmla.service_info import FRAMEWORKS
 
-SEARCH = "There is no search for hyperparameters here: start a training for each choice"
+SEARCH = "There is no hyperparameter search here: start a training for each choice"
 SERVING = "Trained models are not served here: download one with GET /models/<model>/trainings"
 
 #: Address -> methods of its row.

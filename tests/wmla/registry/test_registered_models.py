@@ -320,9 +320,9 @@ def test_frameworks_are_those_of_submissions(alice_api: APIClient, address: str)
         ("inferences", "not served here"),
         ("inferences/startpredict", "not served here"),
         ("edimodels/m/instance", "not served here"),
-        ("hypersearch", "no search for hyperparameters"),
-        ("hypersearch/name/restart", "no search for hyperparameters"),
-        ("models/resnet/hypersearch", "no search for hyperparameters"),
+        ("hypersearch", "no hyperparameter search"),
+        ("hypersearch/name/restart", "no hyperparameter search"),
+        ("models/resnet/hypersearch", "no hyperparameter search"),
     ],
 )
 @pytest.mark.parametrize("method", ["GET", "POST", "PUT", "DELETE"])
