@@ -3,7 +3,7 @@
 from typing import Any
 
 from django.contrib import messages
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.utils.http import url_has_allowed_host_and_scheme
@@ -71,8 +71,9 @@ def checkpoint_keep(request: HttpRequest, checkpoint_id: int) -> HttpResponse:
 
 def _back(request: HttpRequest) -> HttpResponse:
     target = request.POST.get("next", "")
-    is_ours = url_has_allowed_host_and_scheme(target, allowed_hosts=None)
-    return redirect(target if is_ours and target else "checkpoints")
+    # `redirect` would take any word for the name of an address.
+    is_ours = target.startswith("/") and url_has_allowed_host_and_scheme(target, allowed_hosts=None)
+    return HttpResponseRedirect(target) if is_ours else redirect("checkpoints")
 
 
 @require_POST
