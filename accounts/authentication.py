@@ -22,6 +22,7 @@ from rest_framework.request import Request
 from accounts.models import ApiToken
 from accounts.tokens import digest_of
 from accounts.verification_limits import verifying
+from core.text import is_storable
 
 __all__ = ["BACKEND", "REALM", "BasicLogin", "BearerToken", "Passwords", "XAuthToken", "address_of"]
 
@@ -36,6 +37,7 @@ _KEY = secrets.token_bytes(32)
 _USE_NOTED_EVERY = timedelta(minutes=1)
 #: Challenge of a 401. With "Basic", browsers would open their own log-in window over our pages.
 REALM = 'Bearer realm="api"'
+_WRONG = "The user name or the password is wrong."
 
 
 def address_of(request: HttpRequest) -> str:
@@ -98,6 +100,8 @@ def _owner_of(text: str) -> tuple[User, ApiToken]:
 
 class BasicLogin(BasicAuthentication):
     def authenticate_credentials(self, userid: str, password: str, request: Any = None) -> tuple[User, None]:
+        if not is_storable(userid):
+            raise AuthenticationFailed(_WRONG)
         text = f"{len(userid)}:{userid}:{password}".encode("utf-8", "surrogatepass")
         digest = hmac.digest(_KEY, text, "sha256").hex()
         pk, stored = _verified.get(digest, (0, ""))
@@ -119,7 +123,7 @@ class BasicLogin(BasicAuthentication):
             raise Throttled(settings.AXES_COOLOFF_TIME * 3600, "Too many failed log-ins: wait a quarter of an hour.")
         user = authenticate(request=plain, username=userid, password=password)
         if not isinstance(user, User) or not user.is_active:
-            raise AuthenticationFailed("The user name or the password is wrong.")
+            raise AuthenticationFailed(_WRONG)
         return user
 
 

@@ -133,7 +133,7 @@ def one_time_link(request: HttpRequest, link_id: int, secret: str) -> HttpRespon
 @require_safe
 def user_list(request: HttpRequest) -> HttpResponse:
     require_cluster_admin(request.user)
-    search = request.GET.get("search", "").replace("\0", "")[:150]
+    search = request.GET.get("search", "")[:150]
     page = page_of(request, users(search), Order("username"))
     context = {
         "section": "users",

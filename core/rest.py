@@ -8,7 +8,7 @@ from typing import IO, Any, TypeVar
 
 from django.contrib.auth.models import User
 from django.core.exceptions import PermissionDenied, SuspiciousOperation
-from django.db import DataError, IntegrityError
+from django.db import IntegrityError
 from django.http import Http404
 from django_filters.rest_framework import DjangoFilterBackend
 from drf_spectacular.utils import extend_schema_field
@@ -20,6 +20,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.utils.urls import remove_query_param, replace_query_param
 
+from core.constraints import conflict_behind
 from core.errors import NotFound, TooMany, UserError, field_error
 from core.keyset import AFTER, BEFORE, KeysetPage, Order, keyset_page
 from core.live import without_nan
@@ -269,12 +270,9 @@ def _translated(error: Exception) -> Exception:
         return exceptions.PermissionDenied()
     if isinstance(error, SuspiciousOperation):
         return UserError("The request is too large or malformed: send less.", code="bad_request")
-    if isinstance(error, IntegrityError):
+    if isinstance(error, IntegrityError) and (conflict := conflict_behind(error)):
         logger.warning("refused by a constraint: %s", error)
-        return UserError("This contradicts what is stored: reload and try again.", code="conflict")
-    if isinstance(error, ValueError | OverflowError | DataError):
-        logger.warning("a value was refused late: %r", error)
-        return UserError("A value in the request cannot be used: check its type and size.")
+        return conflict
     return error
 
 

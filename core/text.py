@@ -10,6 +10,7 @@ from django.utils.translation import ngettext
 from core.errors import field_error
 
 __all__ = [
+    "LARGEST_ID",
     "MAX_NAME_LENGTH",
     "by_reference",
     "checked_name",
@@ -21,6 +22,8 @@ __all__ = [
 ]
 
 MAX_NAME_LENGTH = 255
+#: Largest number that a column of ids holds.
+LARGEST_ID = 2**63 - 1
 #: Characters that cannot be stored: PostgreSQL has no NUL, and UTF-8 no lone surrogate.
 _UNSTORABLE = re.compile("[\0\ud800-\udfff]")
 #: Unicode categories that names must not contain: control, format (invisible), surrogate, separators of lines.
@@ -52,8 +55,8 @@ def by_reference(rows: QuerySet[Row], reference: int | str, *, name: str = "name
     return named if named is not None or number is None else rows.filter(pk=number).first()
 
 
-def whole(text: str, most: int = 2**63 - 1) -> int | None:
-    """Return the text as a whole number from 0 to `most` (the database's largest), or None."""
+def whole(text: str, most: int = LARGEST_ID) -> int | None:
+    """Return the text as a whole number from 0 to `most`, or None."""
     is_number = text.isascii() and text.isdecimal() and len(text) <= len(str(most)) and int(text) <= most
     return int(text) if is_number else None
 

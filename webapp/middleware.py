@@ -1,22 +1,36 @@
 """Middleware of every request: static files first, then whose page sends it, then the log-in."""
 
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from django.conf import settings
 from django.contrib.auth.views import redirect_to_login
-from django.http import HttpRequest, HttpResponse, HttpResponseBase, JsonResponse
+from django.db import IntegrityError
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase, JsonResponse
 from django.shortcuts import resolve_url
 from tidepool.version import VERSION, VERSION_HEADER
 from whitenoise.middleware import WhiteNoiseMiddleware
 
-from core.errors import NotAllowed, TooMany, UserError
+from core.constraints import conflict_behind
+from core.errors import NotAllowed, TooMany, UserError, field_error
 from core.origins import is_own_origin
 from core.roles import SignedIn, refuse_what_viewers_send
 from core.scopes import SAFE_METHODS
-from webapp.views import refused
+from core.text import LARGEST_ID, is_storable, shown_text
+from webapp.views import not_found, refused
 
-__all__ = ["PUBLIC_NAMES", "PUBLIC_PATHS", "LoginRequired", "OwnOrigin", "StaticFiles", "TellsVersion"]
+__all__ = [
+    "PUBLIC_NAMES",
+    "PUBLIC_PATHS",
+    "LoginRequired",
+    "OwnOrigin",
+    "StaticFiles",
+    "StorableValues",
+    "TellsVersion",
+]
+
+logger = logging.getLogger(__name__)
 
 #: Everything else needs a log-in. (Static files are answered before it.) Some ask for tokens of their own.
 PUBLIC_PATHS = frozenset(
@@ -112,10 +126,57 @@ class LoginRequired:
         return None
 
     def process_exception(self, request: HttpRequest, exception: Exception) -> HttpResponseBase | None:
-        """Show what a page's view refuses: by `core.roles`, for want of room, or for an address that does not fit."""
+        """Show what a page's view refuses: by `core.roles`, for want of room, or for an address that does not fit.
+
+        A conflict with another request, which no action has caught, is the user's to repeat, too.
+        """
         if isinstance(exception, (NotAllowed, TooMany)) or type(exception) is UserError:
             return refused(request, exception)
+        if isinstance(exception, IntegrityError) and (conflict := conflict_behind(exception)):
+            logger.warning("refused by a constraint: %s", exception)
+            return refused(request, conflict)
         return None
+
+
+class StorableValues:
+    """Refuses values that no database can store, before a view looks for them.
+
+    A path with such a name, or with an id beyond the column's range, leads nowhere (404). A NUL character in a
+    parameter or a header is refused by its name (400). Forms and serializers refuse it beside the field.
+    """
+
+    def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponseBase:
+        return self.get_response(request)
+
+    def process_view(
+        self, request: HttpRequest, view: Callable[..., Any], args: Any, kwargs: dict[str, Any]
+    ) -> HttpResponseBase | None:
+        if not all(map(_can_be_in_a_row, kwargs.values())):
+            return not_found(request, Http404())
+        field = next(_fields_with_nul(request), None)
+        if field is None:
+            return None
+        name = shown_text(field)
+        return refused(request, field_error(name, f"{name} contains a NUL character: leave it out."))
+
+
+def _can_be_in_a_row(value: object) -> bool:
+    if isinstance(value, int):
+        return value <= LARGEST_ID
+    return not isinstance(value, str) or is_storable(value)
+
+
+def _fields_with_nul(request: HttpRequest) -> Iterator[str]:
+    """Yield the names of the parameters and headers that contain NUL."""
+    for name, texts in request.GET.lists():
+        if "\0" in name or any("\0" in str(text) for text in texts):
+            yield name
+    for name, text in request.headers.items():
+        if "\0" in text:
+            yield name
 
 
 def _asks_itself(view: Callable[..., Any]) -> bool:

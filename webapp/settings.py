@@ -126,6 +126,7 @@ MIDDLEWARE = [
     "django.contrib.auth.middleware.AuthenticationMiddleware",
     "webapp.middleware.OwnOrigin",
     "webapp.middleware.LoginRequired",
+    "webapp.middleware.StorableValues",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "axes.middleware.AxesMiddleware",
@@ -198,6 +199,7 @@ AXES_VERBOSE = False
 AXES_CLIENT_IP_CALLABLE = "accounts.authentication.address_of"
 AXES_LOCKOUT_CALLABLE = "webapp.views.locked_out"
 
+SESSION_ENGINE = "accounts.sessions"
 SESSION_COOKIE_NAME = "tidepool_session"
 SESSION_COOKIE_HTTPONLY = True
 SESSION_COOKIE_SAMESITE = "Lax"

@@ -1,5 +1,7 @@
 """The overview, and the answers where a page cannot be shown."""
 
+from collections.abc import Mapping, Sequence
+
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase, JsonResponse
 from django.shortcuts import render
 from django.utils import timezone
@@ -87,7 +89,7 @@ def permission_denied(request: HttpRequest, exception: Exception) -> HttpRespons
 
 def refused(request: HttpRequest, error: UserError) -> HttpResponseBase:
     """Answer with a refusal in its own words."""
-    answer = _refusal(request, error.status, error.code, error.message, refusal=error.message)
+    answer = _refusal(request, error.status, error.code, error.message, fields=error.fields, refusal=error.message)
     if isinstance(error, TooMany):
         answer["Retry-After"] = str(error.retry_seconds)
     return answer
@@ -110,10 +112,18 @@ def locked_out(request: HttpRequest, response: object, credentials: object) -> H
     return HttpResponse(f"{sentence}\n", status=429, content_type="text/plain; charset=utf-8")
 
 
-def _refusal(request: HttpRequest, status: int, code: str, sentence: str, **words: str) -> HttpResponseBase:
+def _refusal(
+    request: HttpRequest,
+    status: int,
+    code: str,
+    sentence: str,
+    *,
+    fields: Mapping[str, Sequence[str]] | None = None,
+    **words: str,
+) -> HttpResponseBase:
     """A page for people; programs get the one error shape of the API, or of WMLA's addresses."""
     if request.path.startswith(_FOR_WMLA):
         return HttpResponse(f"Error {status}: {sentence}\n", status=status, content_type="text/plain; charset=utf-8")
     if request.path.startswith("/api/"):
-        return JsonResponse({"error": sentence, "code": code, "fields": {}}, status=status)
+        return JsonResponse({"error": sentence, "code": code, "fields": fields or {}}, status=status)
     return render(request, f"{status}.html", words, status=status)

@@ -271,7 +271,6 @@ def test_executors_logs_are_found_by_the_ids_of_the_list(alice_client: Client, g
         ("logs/stdout/download", "There is no stdout of node1.1.0 yet"),
         ("logs/nonsense/download", "There is no log 'nonsense'"),
         ("9-00000000-0000-0000-0000-000000000000/logs/stdout/download", "Executor 9-00000000"),
-        ("%00/logs/stdout/download", "Executor"),
     ],
 )
 def test_a_log_that_is_not_there_is_a_sentence(

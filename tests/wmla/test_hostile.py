@@ -167,7 +167,7 @@ def test_what_a_shell_would_run_is_only_text(submit: Submit, alice: User, home: 
     assert job.submitted_args == args
 
 
-@pytest.mark.parametrize("sig", ["\0", "a" * 5000, "'; DROP TABLE", "\ud83d\ude00", "%", "sig-elastic\n"])
+@pytest.mark.parametrize("sig", ["a" * 5000, "'; DROP TABLE", "\ud83d\ude00", "%", "sig-elastic\n"])
 def test_evil_names_of_groups_are_not_found(submit: Submit, home: Path, sig: str) -> None:
     name = sig.encode("utf-16", "surrogatepass").decode("utf-16")
     assert "not found" in refused(submit(sig_name=name), home)

@@ -174,7 +174,7 @@ def test_a_picture_is_sent_as_one_and_nothing_else_is(run: Job, alice_client: Cl
 @pytest.mark.parametrize(
     "path",
     [
-        "", ".", "..", "/etc/passwd", "a\0b", "../1/scores.csv", "journal/shim.jsonl", "launch.gpu-host-1.json",
+        "", ".", "..", "/etc/passwd", "../1/scores.csv", "journal/shim.jsonl", "launch.gpu-host-1.json",
         "coordinator.json", "_submitted_code/../code.json", "code.json", "_submitted_code/digits-cnn/link",
         "_submitted_code/digits-cnn/../../code.json", "gone.txt", "plots",
     ],

@@ -59,7 +59,7 @@ def test_pages_follow_each_other_and_lead_back(carol: User, carols: Client, path
 
 
 @pytest.mark.parametrize("path", LISTS)
-@pytest.mark.parametrize("place", ["after=x", "before=~", "after=a~%F0%9F%98%80", "after=%00~1"])
+@pytest.mark.parametrize("place", ["after=x", "before=~", "after=a~%F0%9F%98%80"])
 def test_a_place_that_is_none_is_refused(carols: Client, path: str, place: str) -> None:
     answer = carols.get(f"{path}{'&' if '?' in path else '?'}{place}")
 

@@ -36,7 +36,7 @@ def test_a_template_runs_the_elastic_script_where_there_is_one(
 def test_templates_are_listed_by_framework(alice_api: APIClient, template: dict[str, Any]) -> None:
     assert ask(alice_api, "GET", "modeltemplates").json() == [template]
     assert ask(alice_api, "GET", "modeltemplates?framework=pytorch").json() == [template]
-    for other in ("Caffe", "%00", "'"):
+    for other in ("Caffe", "'"):
         assert ask(alice_api, "GET", f"modeltemplates?framework={other}").json() == []
     assert ask(alice_api, "GET", "modeltemplates/PytorchResnet").json() == template
 
