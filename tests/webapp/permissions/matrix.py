@@ -2,11 +2,12 @@
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from django.contrib.auth.models import User
 from django.contrib.messages import ERROR, get_messages
@@ -46,6 +47,8 @@ from workers.models import Host, JoinToken
 
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
 NO_SUCH_METHOD = "no such method"
+#: Number that stands for a text in an address, until the text replaces it.
+_MARK = 7_770_000_000
 #: Public for the middleware; their views ask for a token of their own.
 ASK_THEMSELVES = {"metrics"}
 
@@ -247,7 +250,8 @@ def _validation(scene: Scene) -> str:
     return job.name
 
 
-def _address(world: World, route: Route, rule: Rule) -> str:
+def address_of(world: World, route: Route, rule: Rule, *, replaced: Mapping[str, str] | None = None) -> str:
+    """Return the address that a rule asks for. replaced: texts for some of its parameters, also such as do not fit."""
     kind = route.pattern.removeprefix("api/v1/").split("/")[0]
     values = {}
     for name in route.parameters:
@@ -255,7 +259,13 @@ def _address(world: World, route: Route, rule: Rule) -> str:
         values[name] = chosen or world.values.get(f"{kind} {name}", world.values.get(name))
         assert values[name] is not None, f"say in _values what {name!r} of {route.name} stands for, or in its rule"
     query = rule.query.format_map(world.values)
-    return f"{reverse(route.name, kwargs=values)}{'?' if query else ''}{query}"
+    # Django's `reverse` would refuse a number that is too large.
+    marks = {name: _MARK + place for place, name in enumerate(replaced or {}) if isinstance(values[name], int)}
+    path = reverse(route.name, kwargs=values | marks)
+    for name, text in (replaced or {}).items():
+        before, _, after = path.rpartition(str(marks.get(name, values[name])))
+        path = f"{before}{quote(text, safe='')}{after}"
+    return f"{path}{'?' if query else ''}{query}"
 
 
 def rule_like(route: Route) -> Rule:
@@ -291,7 +301,7 @@ def outcome(
     elif method == "POST":
         sent |= {"data": body}
     with transaction.atomic():
-        response = getattr(client, method.lower())(_address(world, route, rule), **sent)
+        response = getattr(client, method.lower())(address_of(world, route, rule), **sent)
         if response.streaming:
             b"".join(response.streaming_content)  # then it is closed
         transaction.set_rollback(True)
