@@ -22,7 +22,7 @@ from core.folders import HASHED_BYTES, folder_facts, is_own
 from core.parameters import Scalar, checked_parameters
 from core.registered_rows import delete_named, refuse_foreign, store_version
 from core.roles import may_edit
-from core.text import checked_name, plural
+from core.text import checked_name, is_storable, plural
 from core.visibility import Readers
 from models_registry.code_inspection import COMPAT_MODULES, checked_entry_point, found_entry_point, inspect_code
 from models_registry.model_settings import checked_settings, setting_uses
@@ -188,7 +188,10 @@ def register_script(owner: User, source: Source, entry_point: str = "", engine: 
     Only the owner can read a new model. Files that equal the newest version make no new one.
     Raises EntryPointWanted if a person has to choose the script that trains.
     """
-    name = _name_for(owner, Path(source.path or (source.upload.name if source.upload else "")))
+    path = source.path or (source.upload.name if source.upload else "")
+    if not is_storable(path):
+        raise field_error("path", "The path contains a character that is in no file name: leave it out.")
+    name = _name_for(owner, Path(path))
     registration = ModelRegistration(name, source, entry_point, engine=engine, readers=readers_of_training(name))
     return register(owner, registration, reuse=True)
 
