@@ -20,11 +20,11 @@ __all__ = ["login", "logout", "whoami"]
 @click.command()
 @click.argument("url", required=False)
 @click.option("--scope", default="submit", show_default=True, type=click.Choice(["read", "submit", "full"]),
-              help="What the token opens; `admin` needs full.")  # fmt: skip
+              help="Scope of the token. `admin` needs full.")  # fmt: skip
 @click.option("--token-stdin", is_flag=True, help="Read a token from standard input, for CI.")
-@click.option("--ca-file", type=click.Path(exists=True, dir_okay=False), help="Certificates of the site's.")
-@click.option("--mlflow", is_flag=True, help="Print what MLflow's client wants, for this login or the one there is.")
-@click.option("--instance-group", default="", help="Taken by `run` and `submit` where they name none.")
+@click.option("--ca-file", type=click.Path(exists=True, dir_okay=False), help="CA certificates of the site.")
+@click.option("--mlflow", is_flag=True, help="Print the environment of MLflow's client, also for an existing login.")
+@click.option("--instance-group", default="", help="Default instance group of `run` and `submit`.")
 @json_option
 @click.pass_obj
 def login(
@@ -39,15 +39,15 @@ def login(
 ) -> None:
     """Log in to a site.
 
-    It shows a code and a page; you open the page in a browser where you are logged in, compare the code, and confirm.
-    The token is kept in ~/.config/tidepool/config.toml, readable by you alone, for 90 days.
+    The command shows a code and an address. Open the address in a browser where you are logged in, compare the code,
+    and confirm. The token is stored in ~/.config/tidepool/config.toml, which only you can read. It expires in 90 days.
 
     \b
     tidepool login https://gpus.example.org
     tidepool login https://gpus.example.org --scope full     # for `tidepool admin`
     echo "$TOKEN" | tidepool login https://gpus.example.org --token-stdin
     tidepool --profile work login https://gpus.work.example.org
-    eval "$(tidepool login --mlflow)"                        # MLflow's client, for whoever is logged in already
+    eval "$(tidepool login --mlflow)"                        # for MLflow's client, if you are logged in
     """
     if url is None:
         if not mlflow:
@@ -115,7 +115,7 @@ def _by_code(profile: Profile, scope: str) -> str:
 @json_option
 @click.pass_obj
 def logout(context: Context, as_json: bool) -> None:
-    """Withdraw the token of the login, and forget it."""
+    """Withdraw the token of the login, and delete the login."""
     name = context.profile or DEFAULT
     kept = profiles().by_name.get(name)
     if kept is None:

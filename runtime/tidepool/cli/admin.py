@@ -15,7 +15,7 @@ __all__ = ["admin"]
 
 @click.group()
 def admin() -> None:
-    """For administrators: hosts, instance groups, users. Needs a login with --scope full.
+    """Administer hosts, instance groups and users. Needs a login with --scope full.
 
     \b
     tidepool login https://gpus.example.org --scope full
@@ -48,8 +48,8 @@ def _host_command(name: str, help: str) -> None:
         _tell(context.client.connection.json("POST", f"hosts/{host}/{name}/"), as_json, "name")
 
 
-_host_command("drain", "Offer nothing new on a host: elastic trainings move off, others finish.")
-_host_command("resume", "Take a draining host back into service.")
+_host_command("drain", "Drain a host: elastic trainings move to other hosts, others finish, and none starts there.")
+_host_command("resume", "Return a draining host to service.")
 
 
 @admin.command()
@@ -96,7 +96,7 @@ def users(context: Context, search: str | None, as_json: bool, quiet: bool) -> N
 @json_option
 @click.pass_obj
 def invite(context: Context, username: str, role: str, as_json: bool) -> None:
-    """Invite somebody: prints the one-time link to hand on."""
+    """Invite a user, and print the one-time link to send to them."""
     made = context.client.connection.json("POST", "users/", json={"username": username, "role": role})
     if as_json:
         show_json(made)
@@ -106,11 +106,11 @@ def invite(context: Context, username: str, role: str, as_json: bool) -> None:
 
 @admin.command()
 @click.argument("username")
-@click.option("--yes", "-y", is_flag=True, help="Do not ask.")
+@click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")
 @json_option
 @click.pass_obj
 def deactivate(context: Context, username: str, yes: bool, as_json: bool) -> None:
-    """End a user's sessions, tokens and password at once. Trainings go on."""
+    """End a user's sessions, tokens and password at once. Trainings continue."""
     if not yes:
         click.confirm(f"Deactivate {username}?", abort=True, err=True)
     _tell(context.client.connection.json("POST", f"users/{username}/deactivate/"), as_json, "username")

@@ -1,4 +1,4 @@
-"""The program: its commands, its options, and the exit code of whatever happens."""
+"""The program: its commands, options and exit codes."""
 
 import sys
 from importlib import import_module
@@ -11,38 +11,38 @@ from tidepool.version import VERSION
 
 __all__ = ["cli", "main"]
 
-#: Name -> module below `tidepool.cli` and the sentence of the list. In the order in which people meet them.
+#: Name -> module below `tidepool.cli` and the sentence of the list. Ordered by first use.
 COMMANDS: dict[str, tuple[str, str]] = {
-    "login": ("account", "Log in to a site, by a code that you confirm in a browser."),
-    "logout": ("account", "Forget the login, and withdraw its token."),
-    "whoami": ("account", "Who is logged in, and where."),
+    "login": ("account", "Log in to a site with a code that you confirm in a browser."),
+    "logout": ("account", "Delete the login and withdraw its token."),
+    "whoami": ("account", "Show the user and the site of the login."),
     "run": ("submit", "Submit a script, a folder or a model, and follow it to its end."),
-    "submit": ("submit", "Submit it, and return at once."),
-    "ps": ("lists", "Trainings, the newest first."),
-    "top": ("top", "The cluster and its trainings, live."),
-    "queue": ("lists", "What waits, in line, and when it is expected to start."),
-    "gpus": ("lists", "GPUs, and who holds each."),
-    "describe": ("show", "All about one training."),
-    "why": ("show", "Why a training has its GPUs or none, and what would change it."),
-    "logs": ("show", "The log of a training."),
-    "events": ("show", "What has happened to a training."),
-    "metrics": ("show", "The metrics of a training."),
+    "submit": ("submit", "Submit a script, a folder or a model, and return at once."),
+    "ps": ("lists", "List trainings, newest first."),
+    "top": ("top", "Show the cluster and its trainings live."),
+    "queue": ("lists", "List waiting trainings in their order, with expected starts."),
+    "gpus": ("lists", "List the GPUs and the training that holds each."),
+    "describe": ("show", "Show everything about one training."),
+    "why": ("show", "Explain the GPUs of a training, and what would change them."),
+    "logs": ("show", "Print the log of a training."),
+    "events": ("show", "List the events of a training."),
+    "metrics": ("show", "Print the metrics of a training."),
     "cancel": ("change", "Stop trainings for good."),
-    "suspend": ("change", "Hold trainings back, to be resumed."),
-    "resume": ("change", "Let suspended trainings go on."),
+    "suspend": ("change", "Suspend trainings until you resume them."),
+    "resume": ("change", "Resume suspended trainings."),
     "priority": ("change", "Change the priority of trainings."),
-    "scale": ("change", "Change the limits of a training: GPUs and time."),
-    "tag": ("change", "Give trainings tags, or take them away."),
-    "undo": ("change", "Take the newest change of priority or limits back."),
+    "scale": ("change", "Change the GPU and time limits of a training."),
+    "tag": ("change", "Add tags to trainings, or remove them."),
+    "undo": ("change", "Undo the newest change of priority or limits."),
     "clone": ("change", "Submit a training again."),
-    "results": ("results", "Files that a training leaves."),
-    "checkpoints": ("results", "Checkpoints of a training."),
-    "datasets": ("data", "Datasets: list, add, delete."),
-    "models": ("data", "Models: list, add, delete."),
-    "admin": ("admin", "For administrators: hosts, groups, users."),
-    "env": ("lists", "Python and the packages that trainings have."),
-    "enable": ("enable", "Let pyspark's TorchDistributor mean this cluster."),
-    "completion": ("completion", "Complete commands and numbers in bash, zsh or fish."),
+    "results": ("results", "List and download the files of a training."),
+    "checkpoints": ("results", "List, keep and publish checkpoints of a training."),
+    "datasets": ("data", "List, add and delete datasets."),
+    "models": ("data", "List, add and delete models."),
+    "admin": ("admin", "Administer hosts, groups and users."),
+    "env": ("lists", "List the Python version and packages that trainings have."),
+    "enable": ("enable", "Make pyspark's TorchDistributor use this cluster."),
+    "completion": ("completion", "Set up completion in bash, zsh or fish."),
 }
 
 
@@ -75,10 +75,10 @@ class Commands(click.Group):
 @click.group(
     cls=Commands,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-    epilog="Exit codes: 0 done, 1 the training failed, 2 a mistake in what was typed, 3 not logged in, 4 not found, "
+    epilog="Exit codes: 0 done, 1 the training failed, 2 invalid arguments, 3 not logged in, 4 not found, "
     "5 refused, 6 the site does not answer, 130 interrupted.",
 )
-@click.option("--profile", metavar="NAME", help="Which of several logins; also TIDEPOOL_PROFILE.")
+@click.option("--profile", metavar="NAME", help="Profile of the login to use. [env: TIDEPOOL_PROFILE]")
 @click.version_option(VERSION, "-V", "--version", message="tidepool %(version)s")
 @click.pass_context
 def cli(ctx: click.Context, profile: str | None) -> None:

@@ -13,7 +13,7 @@ from tidepool.client.training import Job
 __all__ = ["cancel", "clone", "priority", "resume", "scale", "suspend", "tag", "undo"]
 
 _jobs = partial(job_argument, many=True)
-_yes = click.option("--yes", "-y", is_flag=True, help="Do not ask, where there are several.")
+_yes = click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")
 
 
 @click.command()
@@ -22,7 +22,7 @@ _yes = click.option("--yes", "-y", is_flag=True, help="Do not ask, where there a
 @json_option
 @click.pass_obj
 def cancel(context: Context, jobs: tuple[int, ...], yes: bool, as_json: bool) -> int:
-    """Stop trainings for good. What they have left stays.
+    """Stop trainings for good. Their results are kept.
 
     \b
     tidepool cancel 412
@@ -37,7 +37,7 @@ def cancel(context: Context, jobs: tuple[int, ...], yes: bool, as_json: bool) ->
 @json_option
 @click.pass_obj
 def suspend(context: Context, jobs: tuple[int, ...], yes: bool, as_json: bool) -> int:
-    """Hold trainings back after their present step. They continue there.
+    """Suspend trainings after their current step. They continue there when they are resumed.
 
     \b
     tidepool suspend 412
@@ -51,7 +51,7 @@ def suspend(context: Context, jobs: tuple[int, ...], yes: bool, as_json: bool) -
 @json_option
 @click.pass_obj
 def resume(context: Context, jobs: tuple[int, ...], yes: bool, as_json: bool) -> int:
-    """Let suspended trainings wait for GPUs again.
+    """Resume suspended trainings: they wait for GPUs again.
 
     \b
     tidepool resume 412
@@ -65,7 +65,7 @@ def resume(context: Context, jobs: tuple[int, ...], yes: bool, as_json: bool) ->
 @json_option
 @click.pass_obj
 def priority(context: Context, arguments: tuple[int, ...], yes: bool, as_json: bool) -> int:
-    """Change the priority of trainings: 1 to 10,000. Twice the priority means twice the GPUs, where both want them.
+    """Change the priority of trainings: 1 to 10,000. With twice the priority, a training gets twice the GPUs.
 
     \b
     tidepool priority 412 8000
@@ -79,15 +79,21 @@ def priority(context: Context, arguments: tuple[int, ...], yes: bool, as_json: b
 
 @click.command()
 @job_argument
-@click.option("--max", "max_slots", type=click.IntRange(min=1), metavar="GPUS", help="The most GPUs.")
-@click.option("--min", "min_slots", type=click.IntRange(min=1), metavar="GPUS", help="The fewest, of one that waits.")
-@click.option("--time", "max_seconds", type=click.IntRange(min=0), metavar="SECONDS", help="The limit; 0: none.")
+@click.option("--max", "max_slots", type=click.IntRange(min=1), metavar="GPUS", help="Largest number of GPUs.")
+@click.option(
+    "--min",
+    "min_slots",
+    type=click.IntRange(min=1),
+    metavar="GPUS",
+    help="Smallest number of GPUs, while the training waits.",
+)
+@click.option("--time", "max_seconds", type=click.IntRange(min=0), metavar="SECONDS", help="Time limit; 0: none.")
 @json_option
 @click.pass_obj
 def scale(
     context: Context, job: int, max_slots: int | None, min_slots: int | None, max_seconds: int | None, as_json: bool
 ) -> None:
-    """Change the limits of a training: its GPUs, and its time from each start. An elastic one grows and shrinks live.
+    """Change the limits of a training: its GPUs, and its time from each start. Elastic trainings resize while they run.
 
     \b
     tidepool scale 412 --max 2
@@ -112,12 +118,12 @@ def scale(
 
 @click.command()
 @_jobs
-@click.option("--add", "-a", multiple=True, metavar="TAG", help="Give them this tag.")
-@click.option("--remove", "-r", multiple=True, metavar="TAG", help="Take it from them.")
+@click.option("--add", "-a", multiple=True, metavar="TAG", help="Tag to add.")
+@click.option("--remove", "-r", multiple=True, metavar="TAG", help="Tag to remove.")
 @json_option
 @click.pass_obj
 def tag(context: Context, jobs: tuple[int, ...], add: tuple[str, ...], remove: tuple[str, ...], as_json: bool) -> int:
-    """Give trainings tags, by which `tidepool ps --tag` and the list of jobs filter.
+    """Add tags to trainings, or remove them. `tidepool ps --tag` and the list of trainings filter by tags.
 
     \b
     tidepool tag 412 413 --add baseline
@@ -130,11 +136,11 @@ def tag(context: Context, jobs: tuple[int, ...], add: tuple[str, ...], remove: t
 
 @click.command()
 @job_argument
-@click.option("--event", type=click.IntRange(min=1), help="Number of an event, in place of the newest change.")
+@click.option("--event", type=click.IntRange(min=1), help="Number of the event to undo instead of the newest change.")
 @json_option
 @click.pass_obj
 def undo(context: Context, job: int, event: int | None, as_json: bool) -> None:
-    """Take the newest change of a training's priority or limits back, unless it has been changed again since.
+    """Undo the newest change of a training's priority or limits. Refused if the value has changed again since.
 
     \b
     tidepool undo 412
@@ -150,12 +156,12 @@ def undo(context: Context, job: int, event: int | None, as_json: bool) -> None:
 
 @click.command()
 @job_argument
-@click.option("--key", help="Sent again with the same key, it makes no second one.")
+@click.option("--key", help="Idempotency key: a repeated command with the same key submits nothing.")
 @json_option
-@click.option("-q", "--quiet", is_flag=True, help="The number alone.")
+@click.option("-q", "--quiet", is_flag=True, help="Print only the number.")
 @click.pass_obj
 def clone(context: Context, job: int, key: str | None, as_json: bool, quiet: bool) -> None:
-    """Submit a training again, with the code as it was.
+    """Submit a training again with the same code and options.
 
     \b
     tidepool clone 412

@@ -38,7 +38,7 @@ Complete = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
 @click.command()
 @click.argument("shell", type=click.Choice(list(_LINES)))
 def completion(shell: str) -> None:
-    """Print what a shell needs to complete commands, trainings, datasets and models.
+    """Print the completion script of a shell: it completes commands, trainings, datasets and models.
 
     \b
     eval "$(tidepool completion bash)"     # in ~/.bashrc

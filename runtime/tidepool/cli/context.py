@@ -84,12 +84,12 @@ class Context:
 
 
 def json_option(command: Command) -> Command:
-    return click.option("--json", "as_json", is_flag=True, help="JSON, for programs.")(command)
+    return click.option("--json", "as_json", is_flag=True, help="Print JSON.")(command)
 
 
 def listing_options(command: Command) -> Command:
     """Add `--json` and `-q` to a command that prints rows."""
-    command = click.option("-q", "--quiet", is_flag=True, help="Numbers or names alone.")(command)
+    command = click.option("-q", "--quiet", is_flag=True, help="Print only numbers or names.")(command)
     return json_option(command)
 
 

@@ -57,8 +57,8 @@ def show_dataset(context: Context, name: str, as_json: bool) -> None:
 @datasets.command("add")
 @click.argument("name")
 @click.argument("path", required=False, type=click.Path(exists=True))
-@click.option("--server", "server_path", metavar="PATH", help="A folder on the server, in place of a local path.")
-@click.option("--kind", help="Such as images or csv; told from the files unless given.")
+@click.option("--server", "server_path", metavar="PATH", help="Folder on the server instead of a local path.")
+@click.option("--kind", help="Kind, such as images or csv. Default: detected from the files.")
 @click.option("--description", default="")
 @json_option
 @click.pass_obj
@@ -68,7 +68,7 @@ def add_dataset(
 ) -> None:  # fmt: skip
     """Add a dataset, or the next version of one of yours, from a local file or folder or one on the server.
 
-    A local one is sent in pieces. After a cut, or Ctrl-C, the same command goes on behind those that are there.
+    Local files are sent in pieces. After a lost connection or Ctrl-C, the same command continues the upload.
     """
     with _sending(name, is_shown=not as_json, is_local=path is not None) as progress:
         row = context.client.add_dataset(
@@ -94,11 +94,11 @@ def _sending(name: str, *, is_shown: bool, is_local: bool = True) -> Iterator[Pr
 
 @datasets.command("rm")
 @click.argument("name", shell_complete=names_of("datasets"))
-@click.option("--yes", "-y", is_flag=True, help="Do not ask.")
+@click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")
 @json_option
 @click.pass_obj
 def delete_dataset(context: Context, name: str, yes: bool, as_json: bool) -> None:
-    """Delete a dataset with all its versions. Refused while a training has used it."""
+    """Delete a dataset with all its versions. Refused if a training has used it."""
     if not yes:
         click.confirm(f"Delete the dataset {name} with all its versions?", abort=True, err=True)
     context.client.delete_dataset(name)
@@ -143,9 +143,9 @@ def show_model(context: Context, name: str, as_json: bool) -> None:
 @click.argument("name")
 @click.argument("path", type=click.Path(exists=True))
 @click.option("--engine", type=click.Choice(["elastic", "fixed", "single"]), default="elastic", show_default=True,
-              help="How it trains.")  # fmt: skip
-@click.option("--entry-point", help="Which script of the folder trains.")
-@click.option("--dataset", help="Proposed when it is trained.", shell_complete=names_of("datasets"))
+              help="Training engine.")  # fmt: skip
+@click.option("--entry-point", help="Script in the folder that trains.")
+@click.option("--dataset", help="Default dataset of the model's trainings.", shell_complete=names_of("datasets"))
 @click.option("--description", default="")
 @json_option
 @click.pass_obj
@@ -155,7 +155,7 @@ def add_model(
 ) -> None:  # fmt: skip
     """Add a model, or the next version of one of yours, from a script or folder.
 
-    It is sent in pieces. After a cut, or Ctrl-C, the same command goes on behind those that are there.
+    The files are sent in pieces. After a lost connection or Ctrl-C, the same command continues the upload.
     """
     given = {"engine": engine, "entry_point": entry_point, "dataset": dataset, "description": description}
     with _sending(name, is_shown=not as_json) as progress:
@@ -169,11 +169,11 @@ def add_model(
 
 @models.command("rm")
 @click.argument("name", shell_complete=names_of("models"))
-@click.option("--yes", "-y", is_flag=True, help="Do not ask.")
+@click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")
 @json_option
 @click.pass_obj
 def delete_model(context: Context, name: str, yes: bool, as_json: bool) -> None:
-    """Delete a model with all its versions. Refused while a training was started with one."""
+    """Delete a model with all its versions. Refused if a training has used one."""
     if not yes:
         click.confirm(f"Delete the model {name} with all its versions?", abort=True, err=True)
     context.client.delete_model(name)

@@ -9,11 +9,11 @@ __all__ = ["enable"]
 
 @click.command()
 @click.argument("what", type=click.Choice(["pyspark"]))
-@click.option("--off", is_flag=True, help="Undo it.")
+@click.option("--off", is_flag=True, help="Undo the change.")
 def enable(what: str, off: bool) -> int:
-    """Make `from pyspark.ml.torch.distributor import TorchDistributor` mean this cluster, in this Python environment.
+    """Make `from pyspark.ml.torch.distributor import TorchDistributor` use this cluster, in this Python environment.
 
-    Only where pyspark is not installed: a real one is what is found, whenever it comes.
+    An installed pyspark takes precedence.
 
     \b
     tidepool enable pyspark

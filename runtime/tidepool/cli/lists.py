@@ -30,19 +30,21 @@ def _states(ctx: click.Context, parameter: click.Parameter, begun: str) -> list[
 
 
 @click.command()
-@click.option("--all", "-a", "everything", is_flag=True, help="Also what is over.")
-@click.option("--state", help="Of one state, such as FAILED.", shell_complete=_states)
-@click.option("--owner", help="Of one user, for administrators.")
+@click.option("--all", "-a", "everything", is_flag=True, help="Also finished trainings.")
+@click.option("--state", help="Only trainings in this state, such as FAILED.", shell_complete=_states)
+@click.option("--owner", help="Only trainings of this user, for administrators.")
 @click.option("--search", help="Part of the name.")
-@click.option("--tag", multiple=True, help="With this tag; several must all be there.")
-@click.option("--most", "-n", default=50, show_default=True, type=click.IntRange(min=1), help="At most so many.")
+@click.option("--tag", multiple=True, help="Only trainings with this tag; if repeated, with all of them.")
+@click.option(
+    "--most", "-n", default=50, show_default=True, type=click.IntRange(min=1), help="Largest number of trainings."
+)
 @listing_options
 @click.pass_obj
 def ps(
     context: Context, everything: bool, state: str | None, owner: str | None, search: str | None, tag: tuple[str, ...],
     most: int, as_json: bool, quiet: bool,
 ) -> None:  # fmt: skip
-    """List trainings that are not over, the newest first.
+    """List active trainings, newest first.
 
     \b
     tidepool ps
@@ -76,7 +78,7 @@ def _line(row: JobInfo) -> tuple[Any, ...]:
 @listing_options
 @click.pass_obj
 def queue(context: Context, as_json: bool, quiet: bool) -> None:
-    """List what waits, in the order of its place in line.
+    """List waiting trainings in the order of their queue positions.
 
     \b
     tidepool queue
@@ -100,7 +102,7 @@ def _waiting(row: JobInfo) -> tuple[Any, ...]:
 @listing_options
 @click.pass_obj
 def gpus(context: Context, as_json: bool, quiet: bool) -> None:
-    """List the GPUs, host by host, with who holds each and how busy it is.
+    """List the GPUs by host, with the training that holds each and its utilization.
 
     \b
     tidepool gpus
@@ -132,7 +134,7 @@ def _slot(slot: dict[str, Any]) -> tuple[Any, ...]:
 @json_option
 @click.pass_obj
 def env(context: Context, names: tuple[str, ...], as_json: bool) -> None:
-    """List Python and the packages that trainings have without requiring any, by the site's own environment.
+    """List the Python version and the packages that trainings have without requirements of their own.
 
     \b
     tidepool env

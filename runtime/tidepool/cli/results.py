@@ -15,7 +15,7 @@ __all__ = ["checkpoints", "results"]
 
 @click.group()
 def results() -> None:
-    """List and fetch what a training leaves: model, logs, metrics, checkpoints, its own files.
+    """List and download the files of a training: model, logs, metrics, checkpoints and its own files.
 
     \b
     tidepool results ls 412
@@ -32,7 +32,7 @@ def ls(context: Context, job: int, as_json: bool, quiet: bool) -> None:
     """List the files that a training has written."""
     show_rows(context.client.job(job).files(), as_json, quiet, lambda file: file.path, ("SIZE", "ATTEMPT", "PATH"),
               lambda file: (size_words(file.size_bytes), file.attempt, file.path), right=(0, 1),
-              none="It has written none yet.")  # fmt: skip
+              none="The training has written no file yet.")  # fmt: skip
 
 
 @results.command()
@@ -40,10 +40,10 @@ def ls(context: Context, job: int, as_json: bool, quiet: bool) -> None:
 @click.argument("folder", type=click.Path(file_okay=False, path_type=Path))
 @click.argument("paths", nargs=-1)
 @json_option
-@click.option("--quiet", "-q", is_flag=True, help="The written paths alone.")
+@click.option("--quiet", "-q", is_flag=True, help="Print only the written paths.")
 @click.pass_obj
 def get(context: Context, job: int, folder: Path, paths: tuple[str, ...], quiet: bool, as_json: bool) -> None:
-    """Download everything, or the given paths, into a folder, which is made."""
+    """Download all files, or those with the given paths, into a folder, which is created."""
     with bar(f"training {job}", is_shown=not (quiet or as_json)) as progress:
         written = context.client.job(job).download(folder, paths or None, progress=progress)
     if as_json:
@@ -58,10 +58,19 @@ def get(context: Context, job: int, folder: Path, paths: tuple[str, ...], quiet:
 
 @click.command()
 @job_argument
-@click.option("--keep", type=click.IntRange(min=1), metavar="ID", help="Keep this one, however many newer there are.")
-@click.option("--let-go", type=click.IntRange(min=1), metavar="ID", help="Let it go with the oldest ones again.")
-@click.option("--make-version", type=click.IntRange(min=1), metavar="ID", help="Make a version of a model of this one.")
-@click.option("--as", "name", default="", metavar="MODEL", help="The model that gets the version; may be new.")
+@click.option(
+    "--keep", type=click.IntRange(min=1), metavar="ID", help="Checkpoint to keep, however many newer ones there are."
+)
+@click.option(
+    "--let-go",
+    type=click.IntRange(min=1),
+    metavar="ID",
+    help="Kept checkpoint to release: it is deleted with the oldest ones.",
+)
+@click.option(
+    "--make-version", type=click.IntRange(min=1), metavar="ID", help="Checkpoint to publish as a model version."
+)
+@click.option("--as", "name", default="", metavar="MODEL", help="Model of the version; created if it does not exist.")
 @listing_options
 @click.pass_obj
 def checkpoints(
@@ -74,7 +83,7 @@ def checkpoints(
     as_json: bool,
     quiet: bool,
 ) -> None:
-    """List the checkpoints of a training, after those are kept, let go or made versions of that are named.
+    """List the checkpoints of a training. Options keep one, release one, or publish one as a model version first.
 
     \b
     tidepool checkpoints 412

@@ -19,7 +19,7 @@ __all__ = ["describe", "events", "logs", "metrics", "why"]
 @json_option
 @click.pass_obj
 def describe(context: Context, job: int, as_json: bool) -> None:
-    """Show all about one training.
+    """Show everything about one training.
 
     \b
     tidepool describe 412
@@ -61,7 +61,7 @@ def describe(context: Context, job: int, as_json: bool) -> None:
 @json_option
 @click.pass_obj
 def why(context: Context, job: int, as_json: bool) -> None:
-    """Say why a training has its GPUs or none, with the numbers, and what would change it.
+    """Explain with numbers why a training has its GPUs or none, and what would change that.
 
     \b
     tidepool why 412
@@ -90,19 +90,19 @@ def _command(job: int, remedy: Remedy) -> str:
 
 @click.command()
 @job_argument
-@click.option("--follow", "-f", "is_followed", is_flag=True, help="Until it is over; the exit code is the training's.")
-@click.option("--rank", help="Number or member id of a rank, in place of rank 0.")
-@click.option("--stderr", is_flag=True, help="What it wrote to stderr.")
+@click.option("--follow", "-f", "is_followed", is_flag=True, help="Follow to the end. The exit code is the training's.")
+@click.option("--rank", help="Number or member id of the rank. Default: rank 0.")
+@click.option("--stderr", is_flag=True, help="Print stderr instead of stdout.")
 @click.option("--grep", help="Only lines with this text.")
-@click.option("--tail", "-n", type=click.IntRange(min=0), help="Only so many of the last lines, and what follows.")
+@click.option("--tail", "-n", type=click.IntRange(min=0), help="Number of last lines to start with.")
 @click.pass_obj
 def logs(
     context: Context, job: int, is_followed: bool, rank: str | None, stderr: bool, grep: str | None, tail: int | None
 ) -> int:
     """Print the log of a training's rank 0.
 
-    Following goes on when the training is preempted or begins again, and survives a lost connection. Ctrl-C ends the
-    following, and not the training.
+    With --follow, the output continues when the training is preempted or restarts, and after a lost connection. Ctrl-C
+    stops the output, not the training.
 
     \b
     tidepool logs 412
@@ -127,7 +127,7 @@ def logs(
 @json_option
 @click.pass_obj
 def events(context: Context, job: int, as_json: bool) -> None:
-    """List what has happened to a training.
+    """List the events of a training.
 
     \b
     tidepool events 412
@@ -143,9 +143,9 @@ def events(context: Context, job: int, as_json: bool) -> None:
 @click.command()
 @job_argument
 @click.argument("names", nargs=-1)
-@click.option("--every", type=click.IntRange(min=1), help="Each n-th step.")
+@click.option("--every", type=click.IntRange(min=1), help="Only every n-th step.")
 @json_option
-@click.option("--csv", "as_csv", is_flag=True, help="CSV: a line for each point.")
+@click.option("--csv", "as_csv", is_flag=True, help="Print CSV, a line for each point.")
 @click.pass_obj
 def metrics(context: Context, job: int, names: tuple[str, ...], every: int | None, as_json: bool, as_csv: bool) -> None:
     """Print the newest value of each metric, or all points.

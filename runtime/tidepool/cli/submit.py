@@ -22,26 +22,30 @@ __all__ = ["run", "submit"]
 _SETTINGS = (
     click.argument("what", required=False, type=click.Path()),
     click.argument("arguments", nargs=-1, type=click.UNPROCESSED),
-    click.option("--model", help="A registered model, in place of a script.", shell_complete=names_of("models")),
-    click.option("--name", help="Of the training; told from the script and the time."),
-    click.option("--dataset", help="Needed where the script reads data.", shell_complete=names_of("datasets")),
-    click.option("--instance-group", "-g", help="The only one, or the login's.",
+    click.option("--model", help="Registered model instead of a script.", shell_complete=names_of("models")),
+    click.option("--name", help="Name of the training. Default: from the script and the time."),
+    click.option("--dataset", help="Dataset, if the script reads one.", shell_complete=names_of("datasets")),
+    click.option("--instance-group", "-g", help="Instance group. Default: that of the login, or the only one.",
                  shell_complete=names_of("instance-groups")),
-    click.option("--max", "max_slots", type=click.IntRange(min=1), metavar="GPUS", help="The most GPUs."),
-    click.option("--min", "min_slots", type=click.IntRange(min=1), metavar="GPUS", help="The fewest; else 1."),
-    click.option("--priority", type=click.IntRange(1, 10000), help="Twice the priority, twice the GPUs."),
-    click.option("--set", "parameters", multiple=True, metavar="NAME=VALUE", help="Reaches the script so."),
-    click.option("--option", "options", multiple=True, metavar="NAME=VALUE", help="Of REST, such as seed=7."),
-    click.option("--tag", "tags", multiple=True, metavar="TAG", help="By which lists filter; several times."),
+    click.option("--max", "max_slots", type=click.IntRange(min=1), metavar="GPUS", help="Largest number of GPUs."),
+    click.option("--min", "min_slots", type=click.IntRange(min=1), metavar="GPUS",
+                 help="Smallest number of GPUs. Default: 1."),
+    click.option("--priority", type=click.IntRange(1, 10000),
+                 help="Priority: with twice the priority, a training gets twice the GPUs."),
+    click.option("--set", "parameters", multiple=True, metavar="NAME=VALUE",
+                 help="Parameter, passed to the script as --name value."),
+    click.option("--option", "options", multiple=True, metavar="NAME=VALUE",
+                 help="Field of the REST API, such as seed=7."),
+    click.option("--tag", "tags", multiple=True, metavar="TAG", help="Tag; may be repeated."),
     click.option("--no-autolog", "autolog", flag_value="off",
-                 help="Frameworks do not log to MLflow by themselves: only the script does."),
-    click.option("--entry-point", default="", help="Which script of the folder trains."),
+                 help="Disable autologging: only the script itself logs to MLflow."),
+    click.option("--entry-point", default="", help="Script in the folder that trains."),
     click.option("--file", "-f", "file", type=click.Path(exists=True, dir_okay=False), metavar="JOB.toml",
-                 help="Take these from a file; what is typed goes before it. An AdaptDLJob, if it is YAML."),
-    click.option("--key", help="Sent again with the same key, it makes no second training."),
-    click.option("--dry-run", is_flag=True, help="Say what would happen, and submit nothing."),
+                 help="File with these options; the command line overrides it. YAML: an AdaptDLJob."),
+    click.option("--key", help="Idempotency key: a repeated command with the same key submits nothing."),
+    click.option("--dry-run", is_flag=True, help="Show what would happen, and submit nothing."),
     json_option,
-    click.option("--quiet", "-q", is_flag=True, help="The number alone."),
+    click.option("--quiet", "-q", is_flag=True, help="Print only the number."),
 )  # fmt: skip
 
 
@@ -56,9 +60,9 @@ def _with_settings(command: Any) -> Any:
 def run(context: Context, **given: Any) -> int:
     """Submit a script, a folder or a model, and follow its log to its end.
 
-    Of a script's folder the files are sent that git knows; without git the script, the modules beside it that it
-    imports, and a requirements.txt. Words after -- are the script's. The exit code is 0 if the training succeeded, 1 if
-    not. Ctrl-C asks whether to cancel it or to leave it running.
+    In a git repository, the files of the script's folder that git tracks are sent; otherwise the script, the modules
+    beside it that it imports, and requirements.txt. Arguments after -- are passed to the script. The exit code is 0 if
+    the training succeeded, and 1 if not. Ctrl-C asks whether to cancel the training or to leave it running.
 
     \b
     tidepool run train.py
@@ -71,7 +75,7 @@ def run(context: Context, **given: Any) -> int:
 
 
 @click.command()
-@click.option("--wait", is_flag=True, help="Return when it is over; the exit code is the training's.")
+@click.option("--wait", is_flag=True, help="Wait for the end. The exit code is the training's.")
 @_with_settings
 def submit(context: Context, wait: bool, **given: Any) -> int:
     """Submit a script, a folder or a model, and return at once.

@@ -66,14 +66,14 @@ class Screen:
 
 @click.command()
 @click.option(
-    "--interval", default=2.0, show_default=True, type=click.FloatRange(0.5, 60), help="Seconds between looks."
+    "--interval", default=2.0, show_default=True, type=click.FloatRange(0.5, 60), help="Seconds between updates."
 )
-@click.option("--once", is_flag=True, help="A table, once; so it is where stdout is no terminal.")
+@click.option("--once", is_flag=True, help="Print a table once. Default if stdout is not a terminal.")
 @click.pass_obj
 def top(context: Context, interval: float, once: bool) -> None:
-    """Show the cluster live: each GPU and who holds it, each training and how far it is.
+    """Show the cluster live: the GPUs and their trainings, and the progress of each training.
 
-    Keys choose a training, cancel it, suspend or resume it, and change its priority or its most GPUs.
+    Keys select a training, cancel, suspend or resume it, and change its priority or its largest number of GPUs.
 
     \b
     tidepool top
