@@ -55,7 +55,7 @@ def misfits(parameters: Mapping[str, Any], declared: Mapping[str, Scalar]) -> di
     for name, value in parameters.items():
         kind = kind_of(declared[name]) if name in declared else "text"
         if kind != "text" and kind_of(value) != kind:
-            found[name] = f"The parameter {name} is {wanted[kind]}, such as {json.dumps(declared[name])}."
+            found[name] = f"The parameter {name} must be {wanted[kind]}, such as {json.dumps(declared[name])}."
     return found
 
 

@@ -85,7 +85,9 @@ def add_template(owner: User, addition: TemplateAddition) -> ModelTemplate:
     _check_choice("readers", [addition.readers], Readers.values)
     _refuse_own_copies(addition.source)
     if ModelTemplate.objects.filter(name=name).exists():
-        raise field_error("name", f"There is a template {name!r}: choose another name, or take its files again there.")
+        raise field_error(
+            "name", f"There is already a template {name!r}: choose another name, or update that template."
+        )
     with _kept_code(addition.source, addition.entry_point, compat=None, label=name) as code:
         return ModelTemplate.objects.create(
             name=name,
@@ -116,7 +118,7 @@ def delete_template(template: ModelTemplate, user: User) -> None:
     def refusal(versions: Collection[RegisteredModelVersion]) -> str:
         names = sorted({version.model.name for version in versions})
         shown = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
-        return f"The template {template.name} cannot be deleted: {shown} was made from it."
+        return f"The template {template.name} cannot be deleted: {shown} uses it."
 
     delete_named(user, template, "template", refusal)
     transaction.on_commit(partial(_drop_unused, [template.folder]))
@@ -130,7 +132,7 @@ def delete_model(model: RegisteredModel, user: User) -> None:
 
     def refusal(jobs: Collection[Any]) -> str:
         trainings = plural(len(jobs), "{count} training was", "{count} trainings were")
-        return f"The model {model.name} cannot be deleted: {trainings} started with it, and would lose their code."
+        return f"The model {model.name} cannot be deleted: {trainings} started with this model and would lose the code."
 
     delete_named(user, model, "model", refusal)
     transaction.on_commit(partial(_drop_unused, folders))
@@ -261,7 +263,9 @@ def _readers_of(source: Source | ModelTemplate | RegisteredModelVersion) -> str:
 def _refuse_own_copies(source: Source) -> None:
     """Refuse a path to a copy of other code, which would bypass `core.visibility`."""
     if source.path and is_own(source.path, site.TIDEPOOL_MODEL_ROOTS):
-        raise field_error("path", "The path belongs to a model or template: clone the model, or name its template.")
+        raise field_error(
+            "path", "The path belongs to a model or template: clone the model, or create a model from the template."
+        )
 
 
 @dataclass(frozen=True)
@@ -285,9 +289,7 @@ def _kept_code(
         return
     with obtained(source, site.TIDEPOOL_MODEL_ROOTS, label=label, single=(".py",)) as folder:
         if folder.is_file() and folder.suffix != ".py":
-            raise field_error(
-                "path", "The path is a file: name the folder that holds the model's code, or one .py file."
-            )
+            raise field_error("path", "The path is a file: enter the folder that contains the code, or a .py file.")
         if folder.is_dir():
             entry_point = checked_entry_point(folder, entry_point or found_entry_point(folder))
         _check_size(folder)
@@ -303,12 +305,14 @@ def _check_size(folder: Path) -> None:
     try:
         facts = folder_facts(folder)
     except OSError as error:
-        raise field_error("path", f"A file in it cannot be read ({error.strerror}): make it readable.") from error
+        raise field_error(
+            "path", f"A file in the folder cannot be read ({error.strerror}): change its permissions."
+        ) from error
     if not facts.digest:
         raise field_error(
             "path",
-            f"The folder has {size_words(facts.size_bytes)}: a model is its code, at most "
-            f"{size_words(HASHED_BYTES)}. Put data and weights elsewhere.",
+            f"The folder has {size_words(facts.size_bytes)}, but the code of a model may have at most "
+            f"{size_words(HASHED_BYTES)}. Move data and weights elsewhere.",
         )
 
 
@@ -356,7 +360,9 @@ def _drop_unused(folders: list[Path]) -> None:
 
 def _refuse_others(user: User, row: ModelTemplate | RegisteredModel, what: str) -> None:
     if not may_edit(user, row):
-        raise NotAllowed(f"The {what} {row.name} belongs to {row.owner.get_username()}: ask them, or an administrator.")
+        raise NotAllowed(
+            f"The {what} {row.name} belongs to {row.owner.get_username()}: ask the owner or an administrator."
+        )
 
 
 def _check_choice(name: str, given: list[str], choices: list[str]) -> None:

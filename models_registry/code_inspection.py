@@ -62,7 +62,7 @@ class EntryPointWanted(UserError):
     """Several scripts are candidates for the entry point: a person has to choose one of `scripts`."""
 
     def __init__(self, scripts: list[str]) -> None:
-        sentence = f"Which script trains? There are {_listed_names(scripts)}."
+        sentence = f"Several scripts can be the entry point: {_listed_names(scripts)}. Choose one."
         super().__init__(sentence, code="entry_point", fields={"entry_point": [sentence]})
         self.scripts = scripts
 
@@ -120,7 +120,10 @@ def checked_entry_point(folder: Path, entry_point: str) -> str:
     if not found:
         raise field_error("entry_point", _not_found(folder, entry_point))
     if len(relative) > 255:
-        raise field_error("entry_point", "The entry point's path has more than 255 characters: move it up.")
+        raise field_error(
+            "entry_point",
+            "The path of the entry point has more than 255 characters: move the script to a higher folder.",
+        )
     return relative
 
 
@@ -154,7 +157,7 @@ def inspect_code(folder: Path, entry_point: str) -> CodeFacts:
     refuses = "parse_args" in found.names and "parse_known_args" not in found.names
     return CodeFacts(
         compat=sorted(name for name, modules in COMPAT_MODULES.items() if modules & whole.modules),
-        warning=f"{entry_point} is not valid Python ({problem}): a training with it will fail." if problem else None,
+        warning=f"{entry_point} is not valid Python ({problem}): trainings fail." if problem else None,
         declared=Declared(
             arguments=tuple(found.arguments.values()),
             is_complete=refuses and "ArgumentParser" in found.names
@@ -342,8 +345,10 @@ def _constant(node: ast.expr | None) -> object:
 def _not_found(folder: Path, entry_point: str) -> str:
     scripts = [name for name, _ in regular_files(folder) if name.endswith(".py")]
     if not scripts:
-        return f"The entry point {entry_point[:100]!a} is not there, nor any Python script: put it into the folder."
-    return f"The entry point {entry_point[:100]!a} is not in the model's folder: name one of {_listed_names(scripts)}."
+        return "The folder contains no Python script: add the training script."
+    return (
+        f"The entry point {entry_point[:100]!a} is not in the model's folder: choose one of {_listed_names(scripts)}."
+    )
 
 
 def _listed_names(scripts: list[str]) -> str:

@@ -16,9 +16,9 @@ from models_registry.script_declarations import Argument
 __all__ = ["LocationForm", "ModelForm", "initial_of"]
 
 _ENGINES = [
-    (RegisteredModelVersion.Engine.ELASTIC, "Elastic distributed training: grows and shrinks while it trains"),
+    (RegisteredModelVersion.Engine.ELASTIC, "Elastic distributed training: grows and shrinks while training"),
     (RegisteredModelVersion.Engine.SINGLE, "Single node: one process on one GPU"),
-    (RegisteredModelVersion.Engine.FIXED, "Distributed, fixed size: all its GPUs from start to end, as under torchrun"),
+    (RegisteredModelVersion.Engine.FIXED, "Distributed, fixed size: the same GPUs to the end, as with torchrun"),
 ]
 #: Settings that most people leave to the script.
 _MORE = ("momentum", "weight_decay", "hidden_size")
@@ -32,19 +32,17 @@ class LocationForm(forms.Form):
     """Form for the location of a template's code."""
 
     framework = forms.ChoiceField(choices=[(name, name) for name in ModelTemplate.Framework.values])
-    name = forms.CharField(max_length=1000, help_text="What the template is called in the list.")
+    name = forms.CharField(max_length=1000, help_text="Name of the template in the list.")
     path = forms.CharField(
         required=False, max_length=4096,
-        help_text="The folder with the code, or one .py file, on the server. Leave it empty to upload instead.",
+        help_text="Folder with the code, or a single .py file, on the server. Leave empty to upload the code.",
     )  # fmt: skip
     file = forms.FileField(
-        label="Or upload the code", required=False, help_text="A .zip or .tar.gz archive, or a single Python script."
+        label="Or upload the code", required=False, help_text="A .zip or .tar.gz archive, or a single .py file."
     )
-    entry_point = forms.CharField(
-        initial="main.py", max_length=1000, help_text="The script that trains: the folder must contain it."
-    )
+    entry_point = forms.CharField(initial="main.py", max_length=1000, help_text="Training script in the folder.")
     readers = _readers_field(
-        "Everybody, unless you choose. Who reads it may make models of it; administrators always may."
+        "Everybody by default. Everybody who may read the code may create models from it; administrators always may."
     )
     description = forms.CharField(required=False, max_length=10_000, widget=forms.Textarea(attrs={"rows": 3}))
 
@@ -52,24 +50,27 @@ class LocationForm(forms.Form):
 class ModelForm(forms.Form):
     """Form of a model: a template's code with its settings."""
 
-    name = forms.CharField(label="Model name", max_length=1000, help_text="How trainings refer to it.")
+    name = forms.CharField(label="Model name", max_length=1000, help_text="Name by which trainings refer to the model.")
     description = forms.CharField(required=False, max_length=10_000, widget=forms.Textarea(attrs={"rows": 2}))
     engine = forms.ChoiceField(
         label="Training engine", choices=_ENGINES, initial=RegisteredModelVersion.Engine.ELASTIC,
-        help_text="Elastic needs a script with a tidepool Session, a prepared loop or a FabricModel. A plain script is "
-        "stopped only as a whole, and goes on afterwards only if it saves to CHECKPOINT_DIR on SIGTERM.",
+        help_text="Elastic training requires a tidepool Session, a prepared loop or a FabricModel in the script. A "
+        "plain script can only be stopped as a whole, and continues later only if it saves to CHECKPOINT_DIR on "
+        "SIGTERM.",
     )  # fmt: skip
     readers = _readers_field(
-        "As of what it is made of, unless you choose. Who reads it may train and clone it; administrators always may."
+        "The same as for its template by default. Everybody who may read the code may train and clone the model; "
+        "administrators always may."
     )
     dataset = forms.CharField(
         label="Training dataset", required=False, max_length=1000,
-        help_text="Filled in when somebody trains this model.",
+        help_text="Preselected when this model is trained.",
         widget=forms.TextInput(attrs={"list": "dataset-names", "autocomplete": "off"}),
     )  # fmt: skip
     parameters = ParametersField(
         label="Other parameters", required=False,
-        help_text="One per line, such as hidden = 64: each reaches the script as --hidden 64, whatever it asks for.",
+        help_text="One per line, such as hidden = 64, which is passed to the script as --hidden 64 even if the script "
+        "has no such argument.",
     )  # fmt: skip
 
     def __init__(
@@ -77,7 +78,7 @@ class ModelForm(forms.Form):
     ) -> None:
         super().__init__(data, initial=initial)
         if codes:
-            help_text = "A template's files as they were taken over the last time."
+            help_text = "Files of a template, as copied most recently."
             self.fields["code"] = forms.ChoiceField(required=False, choices=codes, help_text=help_text)
         self.fields["name"].disabled = bool(codes)
         for setting in SETTINGS:
@@ -113,11 +114,11 @@ def initial_of(version: RegisteredModelVersion, arguments: Sequence[Argument]) -
 def _field(setting: Setting, facts: CodeFacts) -> forms.Field:
     wanted = _argument(setting, facts.arguments)
     ways = [f"as --{wanted.name}"] if wanted else []
-    ways += ["by pth_parameter_mgr"] if facts.asks_manager else []
-    way = f"Reaches the script {' and '.join(ways)}." if ways else "The script does not ask for it."
+    ways += ["through pth_parameter_mgr"] if facts.asks_manager else []
+    way = f"Passed to the script {' and '.join(ways)}." if ways else "The script has no such argument."
     words = f"{setting.help} {way}"
     if setting.kind == "choice":
-        choices = [("", "As the script has it"), *((choice, choice) for choice in setting.choices)]
+        choices = [("", "Default of the script"), *((choice, choice) for choice in setting.choices)]
         return forms.ChoiceField(label=setting.label, required=False, choices=choices, help_text=words)
     default = "" if wanted is None or wanted.default is None else str(wanted.default)
     widget = forms.TextInput(

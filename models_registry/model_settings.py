@@ -51,30 +51,30 @@ _OPTIMIZERS = ("SGD", "Adam", "AdamW", "RMSprop", "ASGD", "Adadelta", "Adagrad",
 #: All settings, in the order of the form.
 SETTINGS: tuple[Setting, ...] = (
     Setting(
-        "lr_policy", "Learning rate policy", "How the learning rate changes while it trains.",
+        "lr_policy", "Learning rate policy", "Schedule of the learning rate.",
         ("lr_policy", "learning_rate_policy", "lr_scheduler", "scheduler"), kind="choice", choices=_POLICIES,
     ),
-    Setting("learning_rate", "Base learning rate", "What it begins with.",
+    Setting("learning_rate", "Base learning rate", "Learning rate at the start.",
             ("learning_rate", "lr", "base_lr", "base_learning_rate"), most=1000),
-    Setting("gamma", "Gamma", "What the learning rate is multiplied by at each change.", ("gamma", "lr_gamma"),
+    Setting("gamma", "Gamma", "Factor by which each change multiplies the learning rate.", ("gamma", "lr_gamma"),
             most=1, policies=("step", "multistep", "exponential", "reducelronplateau")),
     Setting("step_size", "Step size", "Epochs between two changes.", ("step_size", "lr_step_size", "stepsize"),
             kind="whole", least=1, from_least=True, policies=("step",)),
-    Setting("step_values", "Step values", "Epochs of the changes, such as 30,60,80.",
+    Setting("step_values", "Step values", "Epochs at which the learning rate changes, such as 30,60,80.",
             ("step_values", "stepvalues", "milestones", "lr_milestones"), kind="list", policies=("multistep",)),
-    Setting("t_max", "T max", "Epochs until the learning rate is at its lowest.", ("t_max", "tmax"),
+    Setting("t_max", "T max", "Epochs until the learning rate reaches its minimum.", ("t_max", "tmax"),
             kind="whole", least=1, from_least=True, policies=("cosineannealing",)),
-    Setting("optimizer", "Optimizer type", "The rule that updates the weights.",
+    Setting("optimizer", "Optimizer type", "Algorithm that updates the weights.",
             ("optimizer", "optim", "opt", "solver"), kind="choice", choices=_OPTIMIZERS),
-    Setting("momentum", "Momentum", "Of SGD and RMSprop.", ("momentum",), from_least=True, most=1),
-    Setting("weight_decay", "Weight decay", "How strongly large weights are pulled to zero.",
+    Setting("momentum", "Momentum", "Momentum of SGD and RMSprop.", ("momentum",), from_least=True, most=1),
+    Setting("weight_decay", "Weight decay", "Strength of the L2 penalty on the weights.",
             ("weight_decay", "wd", "l2"), from_least=True, most=1000),
-    Setting("hidden_size", "Hidden state size", "Of recurrent networks.",
+    Setting("hidden_size", "Hidden state size", "Size of the hidden state in recurrent networks.",
             ("hidden_size", "hidden_state_size", "hidden"), kind="whole", least=1, from_least=True),
-    Setting("epochs", "Epochs", "How often each sample is used.",
+    Setting("epochs", "Epochs", "Passes over the dataset.",
             ("epochs", "epoch", "num_epochs", "n_epochs", "max_epochs", "epoch_number"),
             kind="whole", least=1, from_least=True),
-    Setting("batch_size", "Batch size", "Samples at once, as the script counts them: mostly on one GPU.",
+    Setting("batch_size", "Batch size", "Samples per step as the script counts them, usually per GPU.",
             ("batch_size", "batchsize", "train_batch_size"), kind="whole", least=1, from_least=True),
 )  # fmt: skip
 _BY_NAME = {setting.name: setting for setting in SETTINGS}
@@ -87,7 +87,7 @@ def checked_settings(given: Any) -> dict[str, Scalar]:
     unknown = [str(name)[:80] for name in given if name not in _BY_NAME]
     if unknown:
         known = ", ".join(_BY_NAME)
-        raise field_error("settings", f"There is no setting {unknown[0]!a}: use {known}, or give it as a parameter.")
+        raise field_error("settings", f"There is no setting {unknown[0]!a}: use {known}, or a parameter.")
     chosen = {name: given[name] for name in _BY_NAME if given.get(name) not in (None, "")}
     values = {name: _checked(_BY_NAME[name], value) for name, value in chosen.items()}
     _check_policy(values)
@@ -154,7 +154,7 @@ def _number(setting: Setting, value: Any) -> int | float:
 def _epochs(setting: Setting, value: Any) -> str:
     parts = [part.strip() for part in str(value).split(",")]
     if len(parts) > 100 or not all(part.isascii() and part.isdecimal() and 0 < len(part) < 8 for part in parts):
-        raise field_error(setting.name, f"{setting.label} must be epochs with commas between them, such as 30,60,80.")
+        raise field_error(setting.name, f"{setting.label} must be a comma-separated list of epochs, such as 30,60,80.")
     return ",".join(parts)
 
 
@@ -163,7 +163,7 @@ def _check_policy(values: Mapping[str, Scalar]) -> None:
     for name in values:
         policies = _BY_NAME[name].policies
         if policies and policy not in policies:
-            belongs = f"{_BY_NAME[name].label} belongs to the policy {' or '.join(policies)}"
+            belongs = f"{_BY_NAME[name].label} applies to the policy {' or '.join(policies)}"
             raise field_error(name, f"{belongs}, not to {policy}: leave it empty.")
 
 

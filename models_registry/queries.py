@@ -231,7 +231,7 @@ def _facts(version: RegisteredModelVersion) -> dict[str, Any]:
         "Template": version.template.name if version.template else None,
         "Entry point": version.entry_point,
         "Training engine": version.get_engine_display(),
-        "Usual dataset": version.default_dataset or None,
+        "Default dataset": version.default_dataset or None,
         **{f"Setting {name}": value for name, value in version.settings.items()},
         **{f"Parameter {name}": value for name, value in version.parameters.items()},
     }

@@ -137,11 +137,11 @@ class Declared:
         if argument is None:
             return self._unknown(name)
         if argument.is_boolean and not isinstance(value, bool):
-            return f"The parameter {name} is true or false: the script declares --{argument.name} without a value."
+            return f"The parameter {name} must be true or false: the script declares --{argument.name} without a value."
         if argument.is_number and (isinstance(value, bool) or not isinstance(value, int | float)):
-            return f"The parameter {name} is a number{_such_as(argument.default)}."
+            return f"The parameter {name} must be a number{_such_as(argument.default)}."
         if argument.choices and str(value) not in [str(choice) for choice in argument.choices]:
-            return f"The parameter {name} is one of {', '.join(map(str, argument.choices))}."
+            return f"The parameter {name} must be one of {', '.join(map(str, argument.choices))}."
         return ""
 
     def _unknown(self, name: str) -> str:

@@ -127,7 +127,7 @@ def model_change(request: HttpRequest, model_id: int) -> HttpResponse:
     facts = inspect_code(code.folder, code.entry_point)
     initial = {**initial_of(newest, facts.arguments), "name": model.name, "code": _KEEP}
     known = ((str(each.pk), f"Template {each.name}") for each in templates(request.user).order_by("name"))
-    codes = [(_KEEP, f"As in version {newest.number}"), *known]
+    codes = [(_KEEP, f"Code of version {newest.number}"), *known]
     crumbs = [LIST_CRUMB, (model.name, f"/models/{model.pk}/"), ("New version", None)]
     words = {"title": f"New version of {model.name}", "button": "Add version"}
     return _model_form(request, code, facts, initial, codes, crumbs=crumbs, **words)
@@ -152,9 +152,9 @@ def _model_form(
     if codes:
         messages.success(request, f"Version {number} has been added. Trainings use it from now on.")
     elif number > 1:
-        messages.success(request, f"You have a model {name} already: this is its version {number}.")
+        messages.success(request, f"The model {name} existed already: version {number} has been added.")
     else:
-        messages.success(request, f"The model {name} has been added: it can be trained now.")
+        messages.success(request, f"The model {name} has been added. You can train it now.")
     return redirect("models:detail", version.model_id)
 
 
@@ -203,7 +203,7 @@ def model_delete(request: HttpRequest, model_id: int) -> HttpResponse:
     model = _model(request, model_id)
     if not done(request, lambda: actions.delete_model(model, login_user(request))):
         return redirect("models:detail", model_id)
-    messages.success(request, f"The model {model.name} is deleted.")
+    messages.success(request, f"The model {model.name} has been deleted.")
     return redirect("models:list")
 
 
@@ -267,7 +267,7 @@ def template_detail(request: HttpRequest, template_id: int) -> HttpResponse:
 def template_take_again(request: HttpRequest, template_id: int) -> HttpResponse:
     template = _template(request, template_id)
     if done(request, lambda: actions.take_again(template, login_user(request))):
-        messages.success(request, "The files are taken over as they are now. Models made before keep theirs.")
+        messages.success(request, "The template has been updated. Existing models keep their files.")
     return redirect("models:template", template.pk)
 
 
@@ -281,13 +281,13 @@ def template_delete(request: HttpRequest, template_id: int) -> HttpResponse:
     template = _template(request, template_id)
     if not done(request, lambda: actions.delete_template(template, login_user(request))):
         return redirect("models:template", template_id)
-    messages.success(request, f"The template {template.name} is deleted. The folder that it came from stays.")
+    messages.success(request, f"The template {template.name} has been deleted. The original folder is kept.")
     return redirect("models:templates")
 
 
 def _readers_set(request: HttpRequest, row: RegisteredModel | ModelTemplate, page: str) -> HttpResponse:
     if done(request, lambda: actions.set_readers(row, request.POST.get("readers", ""), login_user(request))):
-        messages.success(request, "Saved. Trainings keep the code that they were submitted with.")
+        messages.success(request, "The readers have been saved. Submitted trainings keep their code.")
     return redirect(page, row.pk)
 
 

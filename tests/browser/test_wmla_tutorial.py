@@ -226,7 +226,7 @@ def add_model(tutorial: Tutorial, epochs: int) -> None:
     page.get_by_label("Optimizer type").select_option("Adam")
     page.get_by_label("Epochs").fill(str(epochs))
     page.get_by_label("Batch size").fill(str(BATCH))
-    expect(page.get_by_text("Reaches the script by pth_parameter_mgr.").first).to_be_visible()
+    expect(page.get_by_text("Passed to the script through pth_parameter_mgr.").first).to_be_visible()
     tutorial.picture("5-model")
     page.get_by_role("button", name="Add", exact=True).click()
     page.get_by_role("heading", level=1, name="PytorchResnet").wait_for()
@@ -240,7 +240,7 @@ def choose_training(tutorial: Tutorial, name: str) -> None:
     page = tutorial.page
     tutorial.choose("Models")
     page.get_by_role("link", name="PytorchResnet", exact=True).click()
-    page.get_by_role("link", name="Train it").click()
+    page.get_by_role("link", name="Train this model").click()
     page.get_by_label("Name of the training").fill(name)
     page.get_by_label("At most").fill("8")
     expect(page.locator("#preview [data-field=gpus]")).to_contain_text("GPU")

@@ -84,9 +84,9 @@ def test_no_page_offers_a_viewer_to_make_something(victors: Client, alice_client
     group = InstanceGroupFactory(state=InstanceGroup.State.STARTED)
     pages = {
         "/datasets/": "New dataset</a>",
-        f"/datasets/{dataset.pk}/": "Train with it</a>",
+        f"/datasets/{dataset.pk}/": "Train on this dataset</a>",
         "/models/": "New model</a>",
-        f"/models/{model.pk}/": "Train it</a>",
+        f"/models/{model.pk}/": "Train this model</a>",
         f"/instance-groups/{group.pk}/": "Run Application</a>",
     }
     for address, offer in pages.items():

@@ -36,14 +36,14 @@ def test_the_script_that_trains_is_found(tmp_path: Path, files: dict[str, str], 
 
 def test_several_scripts_are_asked_about(tmp_path: Path) -> None:
     folder = put(tmp_path, main=BEGUN, train=BEGUN, tools__plot=BEGUN, net="x = 1")
-    with pytest.raises(EntryPointWanted, match="Which script trains") as asked:
+    with pytest.raises(EntryPointWanted, match="Several scripts can be the entry point") as asked:
         found_entry_point(folder)
     assert asked.value.scripts == ["main.py", "train.py", "tools/plot.py"]
 
 
 def test_a_folder_without_a_script_is_refused(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("none")
-    with pytest.raises(UserError, match="nor any Python script"):
+    with pytest.raises(UserError, match="contains no Python script"):
         found_entry_point(tmp_path)
 
 
@@ -121,10 +121,10 @@ def declared(tmp_path: Path) -> Declared:
     [
         ({"hiden": 8}, "The script declares no --hiden: did you mean hidden?"),
         ({"zzz": 8}, "The script declares no --zzz: it has amp, hidden, layers, optim, shuffle."),
-        ({"hidden": "many"}, "The parameter hidden is a number, such as 16."),
-        ({"hidden": True}, "The parameter hidden is a number, such as 16."),
-        ({"optim": "lion"}, "The parameter optim is one of adam, sgd."),
-        ({"amp": 1}, "The parameter amp is true or false: the script declares --amp without a value."),
+        ({"hidden": "many"}, "The parameter hidden must be a number, such as 16."),
+        ({"hidden": True}, "The parameter hidden must be a number, such as 16."),
+        ({"optim": "lion"}, "The parameter optim must be one of adam, sgd."),
+        ({"amp": 1}, "The parameter amp must be true or false: the script declares --amp without a value."),
         ({"hidden": 8, "optim": "sgd", "amp": True, "hid": 8}, None),
     ],
 )

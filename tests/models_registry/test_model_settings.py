@@ -46,7 +46,7 @@ def test_checked_settings_are_numbers_and_words_in_the_forms_order():
         ({"batch_size": -1}, "batch_size", "a whole number from 1"),
         ({"optimizer": "Newton"}, "optimizer", "choose one of SGD, Adam"),
         ({"optimizer": ["SGD"]}, "optimizer", "choose one of"),
-        ({"gamma": 0.1}, "gamma", "belongs to the policy step or multistep"),
+        ({"gamma": 0.1}, "gamma", "applies to the policy step or multistep"),
         ({"lr_policy": "step", "t_max": 3}, "t_max", "not to step: leave it empty"),
         ({"lr_policy": "multistep", "step_values": "30;60"}, "step_values", "such as 30,60,80"),
         ({"warp": 9}, "settings", "There is no setting 'warp'"),

@@ -69,14 +69,14 @@ def test_from_a_location_to_a_model(code: Path, alices: Client, values: dict[str
     assert chosen.headers["Location"] == f"/models/new/{template.pk}/"
     form = alices.get(chosen.headers["Location"]).content.decode()
     assert "as --lr." in form
-    assert "The script does not ask for it." in form
+    assert "The script has no such argument." in form
 
     page = alices.post(f"/models/new/{template.pk}/", values, follow=True).content.decode()
     version = RegisteredModelVersion.objects.get(model__name="mine")
     assert (version.parameters, version.settings) == ({"lr": 0.5}, {"learning_rate": 0.5, "optimizer": "SGD"})
     assert (version.engine, version.default_dataset, version.template) == ("elastic", "digits", template)
     assert "--lr 0.5" in page
-    assert "Not at all" in page
+    assert "the script has no such argument" in page
 
 
 def test_a_script_of_wmla_gets_every_setting_and_the_page_says_how(
@@ -93,11 +93,11 @@ def test_a_script_of_wmla_gets_every_setting_and_the_page_says_how(
     alices.post("/models/templates/new/", location)
     address = f"/models/new/{ModelTemplate.objects.get(name='resnet').pk}/"
     form = alices.get(address).content.decode()
-    assert "Reaches the script by pth_parameter_mgr." in form
-    assert "The script does not ask for it." not in form
+    assert "Passed to the script through pth_parameter_mgr." in form
+    assert "The script has no such argument." not in form
     page = alices.post(address, values, follow=True).content.decode()
-    assert "by <code>pth_parameter_mgr</code>" in page
-    assert "Not at all" not in page
+    assert "through <code>pth_parameter_mgr</code>" in page
+    assert "the script has no such argument" not in page
 
 
 def test_the_form_has_the_engines_and_the_policies(template: ModelTemplate, alices: Client) -> None:
@@ -128,7 +128,7 @@ def test_a_location_by_upload(scene: Scene, alices: Client) -> None:
         ({"path": "nowhere"}, "path", "nothing at this path"),
         ({}, "path", "Give either a path on the server or a file"),
         ({"path": "resnet", "entry_point": "gone.py"}, "entry_point", "&#x27;gone.py&#x27; is not in the model"),
-        ({"path": "resnet", "name": "digits-cnn"}, "name", "There is a template"),
+        ({"path": "resnet", "name": "digits-cnn"}, "name", "There is already a template"),
     ],
 )
 def test_a_location_that_does_not_fit(code: Path, alices: Client, values: dict, field: str, sentence: str) -> None:
@@ -146,7 +146,7 @@ def test_a_location_that_does_not_fit(code: Path, alices: Client, values: dict, 
     [
         ({"learning_rate": "fast"}, "learning_rate", "must be a number above 0"),
         ({"epochs": "0"}, "epochs", "must be a whole number from 1"),
-        ({"gamma": "0.1"}, "gamma", "belongs to the policy step"),
+        ({"gamma": "0.1"}, "gamma", "applies to the policy step"),
         ({"parameters": "depth"}, "parameters", "Line 1 is not a parameter"),
         ({"optimizer": "Newton"}, "optimizer", "Select a valid choice"),
         ({"name": "a/b"}, "name", "must not contain a slash"),
@@ -188,9 +188,9 @@ def test_a_colleague_changes_and_deletes_nothing(scene: Scene, bobs: Client, tem
     assert "delete-dialog" not in page
     posted = {
         f"{model}change/": "belongs to alice: clone it",
-        f"{model}delete/": "belongs to alice: ask them",
-        f"/models/templates/{template.pk}/delete/": "belongs to alice: ask them",
-        f"/models/templates/{template.pk}/take-again/": "belongs to alice: ask them",
+        f"{model}delete/": "belongs to alice: ask the owner",
+        f"/models/templates/{template.pk}/delete/": "belongs to alice: ask the owner",
+        f"/models/templates/{template.pk}/take-again/": "belongs to alice: ask the owner",
     }
     for address, sentence in posted.items():
         assert sentence in bobs.post(address, follow=True).content.decode()
@@ -231,8 +231,8 @@ def test_an_unused_model_and_its_template_are_deleted(
 ) -> None:
     alices.post(f"/models/new/{template.pk}/", values)
     model = RegisteredModel.objects.get(name="mine")
-    assert "is deleted" in alices.post(f"/models/{model.pk}/delete/", follow=True).content.decode()
-    assert "is deleted" in alices.post(f"/models/templates/{template.pk}/delete/", follow=True).content.decode()
+    assert "has been deleted" in alices.post(f"/models/{model.pk}/delete/", follow=True).content.decode()
+    assert "has been deleted" in alices.post(f"/models/templates/{template.pk}/delete/", follow=True).content.decode()
 
 
 @pytest.mark.parametrize("query", ["old=1&new=99", "old=x", "new=-1", "old=9999999999999999999999"])

@@ -163,7 +163,7 @@ def test_what_does_not_fit_leaves_nothing(alice, folder, changes, field):
 
 
 def test_a_missing_entry_point_is_answered_with_candidates(alice, folder):
-    with pytest.raises(UserError, match=r"'train\.py' is not in the model's folder: name one of main\.py, net\.py"):
+    with pytest.raises(UserError, match=r"'train\.py' is not in the model's folder: choose one of main\.py, net\.py"):
         _register(alice, entry_point="train.py")
 
 

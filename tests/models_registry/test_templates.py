@@ -109,8 +109,8 @@ def test_only_owner_and_staff_delete_a_model(alice, bob, carol, template):
 @pytest.mark.parametrize(
     ("changes", "field", "sentence"),
     [
-        ({"name": "cnn"}, "name", "There is a template 'cnn'"),
-        ({"entry_point": "train.py"}, "entry_point", r"'train\.py' is not in the model's folder: name one of main\.py"),
+        ({"name": "cnn"}, "name", "There is already a template 'cnn'"),
+        ({"entry_point": "train.py"}, "entry_point", r"'train\.py' is not in the model's folder: choose one of"),
         ({"source": Source(path="/etc")}, "path", "outside the allowed folders"),
         ({"source": Source()}, "path", "either a path on the server or a file"),
         ({"framework": "Caffe"}, "framework", "no such framework"),

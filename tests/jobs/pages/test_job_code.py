@@ -42,7 +42,7 @@ def test_its_own_copy_is_shown_as_text(scene: Scene, code: Path, alices: Client)
     assert "newer = True" not in page
     assert 'href="?file=layers/conv.py#code"' in page.replace("%2F", "/")
     assert "width = 64" in shown(alices, scene.done, "layers/conv.py")
-    assert "weights.bin is not text (3" in shown(alices, scene.done, "weights.bin")
+    assert "weights.bin is not a text file (3" in shown(alices, scene.done, "weights.bin")
 
 
 @pytest.mark.parametrize("file", ["link.py", "linked/secret.py", "../../../secret/secret.py", "nothing.py", "layers"])
@@ -56,11 +56,11 @@ def test_nothing_else_can_be_read(scene: Scene, code: Path, alices: Client, file
 
 def test_a_long_file_is_shown_in_part(scene: Scene, code: Path, alices: Client) -> None:
     (code / "main.py").write_text("x = 1\n" * 100_000)
-    assert "The beginning of the file, which has" in shown(alices, scene.done)
+    assert "only its beginning is shown" in shown(alices, scene.done)
 
 
 def test_code_that_is_gone_says_so(scene: Scene, home: Path, alices: Client) -> None:
-    assert "The files are gone from the server&#x27;s disk." in shown(alices, scene.done).replace("'", "&#x27;")
+    assert "The files are no longer on the server." in shown(alices, scene.done).replace("'", "&#x27;")
 
 
 def test_what_has_changed_since_is_a_link(scene: Scene, code: Path, alices: Client) -> None:

@@ -21,7 +21,7 @@ def test_only_what_differs_from_the_model_is_given(
 @pytest.mark.parametrize("where", [{"parameter.epochs": "many"}, {"parameters": "epochs = many"}])
 def test_a_parameter_of_another_kind_is_refused(training: dict, alices: Client, where: dict) -> None:
     response = alices.post("/jobs/new/", {**training, **where})
-    assert "The parameter epochs is a number, such as 20." in html_of(response)
+    assert "The parameter epochs must be a number, such as 20." in html_of(response)
     if "parameter.epochs" in where:
         typed = response.context["typed_parameters"]
         assert (typed["values"], list(typed["errors"])) == ({"epochs": "many"}, ["epochs"])
