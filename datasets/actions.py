@@ -44,7 +44,7 @@ logger = logging.getLogger(__name__)
 
 #: Longest base of a generated name, which leaves room for a suffix.
 _MAX_MADE_NAME = 80
-_ONE_SOURCE = "Give one of: a folder on the server, or a file to upload."
+_ONE_SOURCE = "Enter either a folder on the server or a file to upload."
 
 
 @dataclass(frozen=True)
@@ -140,7 +140,7 @@ def _from_upload(owner: User, upload_id: int, name: str) -> DatasetVersion:
 
 def _picked(given: DatasetRegistration) -> dict[str, str]:
     if not given.training:
-        raise field_error("training", "Pick the training folder, too: validation and testing need it.")
+        raise field_error("training", "Choose a training folder: validation and testing folders require one.")
     paths = {"training": given.training, "validation": given.validation, "testing": given.testing}
     return {role: str(_resolved(path, role)) for role, path in paths.items() if path}
 
@@ -194,19 +194,19 @@ def check_again(user: User, version: DatasetVersion) -> None:
     require_owner(user, version.dataset)
     invalid, waiting = DatasetVersion.State.INVALID, DatasetVersion.State.WAITING
     if not DatasetVersion.objects.filter(pk=version.pk, state=invalid).update(state=waiting, problem="", progress=0):
-        raise Conflict("Only a version whose check found problems can be checked again: register changed files anew.")
+        raise Conflict("Only a version with problems can be checked again: register changed files as a new version.")
     version.refresh_from_db()
     announce(version)
 
 
 def require_owner(user: User, dataset: Dataset) -> None:
     if not may_edit(user, dataset):
-        raise NotAllowed(f"Only the owner of {dataset.name} and administrators may change it: ask them.")
+        raise NotAllowed(f"Only the owner of {dataset.name} and administrators may change this dataset: ask the owner.")
 
 
 def _in_use(what: str, jobs: Collection[Any]) -> str:
     trainings = plural(len(jobs), "{count} training has", "{count} trainings have")
-    return f"{what} cannot be deleted: {trainings} used it, and their results depend on it."
+    return f"{what} cannot be deleted: {trainings} used this data, and their results depend on it."
 
 
 def _remove_files(versions: Iterable[DatasetVersion]) -> None:

@@ -15,16 +15,16 @@ class DatasetForm(forms.Form):
     kind = forms.ChoiceField(choices=Dataset.Kind.choices, initial=Dataset.Kind.ANY, widget=forms.HiddenInput)
     name = forms.CharField(
         label="Dataset name", max_length=1000,
-        help_text="How trainings refer to it, such as digits. The name of a dataset of yours adds its next version.",
+        help_text="Name by which trainings refer to the dataset. The name of your existing dataset adds a version.",
     )  # fmt: skip
     source = forms.ChoiceField(
-        label="Where the files are", choices=[("folders", "In folders on the server"), ("upload", "On my computer")],
+        label="Location of the files", choices=[("folders", "In folders on the server"), ("upload", "On my computer")],
         initial="folders", required=False, widget=forms.RadioSelect,
     )  # fmt: skip
     training = forms.CharField(
         label="Training folder", max_length=4096,
-        help_text="Alone it may hold the others, as train, val and test.",
-        error_messages={"required": "Pick the folder that has the training data."},
+        help_text="A single folder may contain the subfolders train, val and test.",
+        error_messages={"required": "Choose the folder with the training data."},
     )  # fmt: skip
     validation = forms.CharField(label="Validation folder", required=False, max_length=4096)
     testing = forms.CharField(label="Testing folder", required=False, max_length=4096)

@@ -118,7 +118,9 @@ def check(claim: Claim[DatasetVersion], asked_to_stop: Callable[[], bool] = lamb
         return _refuse(claim, error.message)
     except OSError as error:
         why = error.strerror or str(error)
-        return _refuse(claim, f"{version.path} cannot be read ({why}): check that it is there, then check again.")
+        return _refuse(
+            claim, f"{version.path} cannot be read ({why}): make sure that the path exists, then check again."
+        )
     return finish(claim, found)
 
 

@@ -54,8 +54,8 @@ def why_not_ready(version: DatasetVersion) -> str:
         back = f", or delete this version to go back to version {version.number - 1}" if version.number > 1 else ""
         return f"{what} cannot be used. {problem} Then check it again{back}."
     if version.state == DatasetVersion.State.CHECKING:
-        return f"{what} is being checked ({version.progress:.0%}): wait until it is ready."
-    return f"{what} waits for its check: wait until it is ready."
+        return f"{what} is being checked ({version.progress:.0%}): try again later."
+    return f"{what} is waiting for its check: try again later."
 
 
 def use_count(dataset: Dataset) -> int:

@@ -47,16 +47,16 @@ _ROLES = {"": "All", "training": "Training", "validation": "Validation", "testin
 _KINDS = {
     Dataset.Kind.IMAGES: (
         "photo",
-        "Pictures in a folder for each class, CIFAR-10's python batches, or .npz files with labels. "
-        "Each picture is checked, and classes are counted.",
+        "Images in one folder per class, CIFAR-10's python batches, or .npz files with labels. "
+        "Each image is checked, and classes are counted.",
     ),
     Dataset.Kind.CSV: (
         "table",
-        "Tables with one sample per row. Encoding and the length of each row are checked, and columns are summed up.",
+        "Tables with one sample per row. Encoding and row lengths are checked, and columns are summarized.",
     ),
     Dataset.Kind.ANY: (
         "folder",
-        "Anything else: the model's code reads it. Files are only counted and measured; known formats get a preview.",
+        "Any other data that the model's code reads. Files are only counted and measured; known formats get a preview.",
     ),
 }
 
@@ -135,7 +135,7 @@ def dataset_delete(request: HttpRequest, dataset_id: int) -> HttpResponse:
     dataset = or_404(datasets().filter(pk=dataset_id).first())
     if not done(request, lambda: actions.delete_dataset(login_user(request), dataset)):
         return redirect("datasets:detail", dataset_id)
-    messages.success(request, f"The dataset {dataset.name} is deleted.")
+    messages.success(request, f"The dataset {dataset.name} has been deleted.")
     return redirect("datasets:list")
 
 
@@ -143,7 +143,7 @@ def dataset_delete(request: HttpRequest, dataset_id: int) -> HttpResponse:
 def version_delete(request: HttpRequest, dataset_id: int, number: int) -> HttpResponse:
     version = _version(dataset_id, number)
     if done(request, lambda: actions.delete_version(login_user(request), version)):
-        messages.success(request, f"Version {number} of {version.dataset.name} is deleted.")
+        messages.success(request, f"Version {number} of {version.dataset.name} has been deleted.")
     return redirect("datasets:detail", dataset_id)
 
 
@@ -161,9 +161,9 @@ def _version(dataset_id: int, number: int) -> DatasetVersion:
 def _registered(request: HttpRequest, version: DatasetVersion) -> HttpResponse:
     what = f"Version {version.number} of {version.dataset.name}" if version.number > 1 else version.dataset.name
     if version.state == DatasetVersion.State.READY:
-        messages.success(request, f"{what} is registered and checked: trainings may use it.")
+        messages.success(request, f"{what} has been registered and checked. Trainings can use it.")
     elif version.state != DatasetVersion.State.INVALID:
-        messages.success(request, f"{what} is registered. Trainings may use it once it is checked.")
+        messages.success(request, f"{what} has been registered. Trainings can use it after the check.")
     return redirect("datasets:detail", version.dataset_id)
 
 
@@ -210,12 +210,12 @@ def class_table(summary: dict[str, Any]) -> ClassTable | None:
 def _deletions(dataset: Dataset, versions: Sequence[DatasetVersion]) -> list[dict[str, str]]:
     """Return the confirmation dialogs for deletions, with the data that is lost."""
     is_one = len(versions) == 1
-    what = "Its registration is" if is_one else f"All {len(versions)} versions are"
-    uploads = ", and the files that were uploaded" if any(version.is_uploaded for version in versions) else ""
+    what = "The registration is" if is_one else f"All {len(versions)} versions are"
+    uploads = ", together with the uploaded files" if any(version.is_uploaded for version in versions) else ""
     all_of_it = {
         "id": "delete-dataset",
         "title": f"Delete the dataset {dataset.name}?",
-        "lost": f"{what} lost{uploads}. Files in folders on the server stay where they are.",
+        "lost": f"{what} deleted{uploads}. Files in folders on the server are kept.",
         "action": reverse("datasets:delete", args=[dataset.pk]),
         "yes": "Delete dataset",
     }
@@ -223,11 +223,11 @@ def _deletions(dataset: Dataset, versions: Sequence[DatasetVersion]) -> list[dic
 
 
 def _version_deletion(dataset: Dataset, version: DatasetVersion) -> dict[str, str]:
-    lost = "Its uploaded files are lost" if version.is_uploaded else "Its files on the server stay where they are"
+    lost = "The uploaded files are deleted" if version.is_uploaded else "The files on the server are kept"
     return {
         "id": f"delete-{version.number}",
         "title": f"Delete version {version.number} of {dataset.name}?",
-        "lost": f"{lost}. Trainings use the newest version that is left.",
+        "lost": f"{lost}. Trainings use the newest remaining version.",
         "action": reverse("datasets:version-delete", args=[dataset.pk, version.number]),
         "yes": "Delete version",
     }

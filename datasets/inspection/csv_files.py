@@ -56,7 +56,7 @@ def _read(findings: Findings, part: PartFindings, name: str, file: Path, tick: T
     with file.open("rb") as raw:
         start = raw.read(64 * 1024)
     if not start.strip():
-        raise _Unfit("is empty: remove it, or fill it.")
+        raise _Unfit("is empty: remove the file or add data.")
     encoding = next((encoding for bom, encoding in _BOMS if start.startswith(bom)), "utf-8")
     if encoding != "utf-16" and b"\0" in start:
         raise _Unfit("contains NUL bytes, so it is not text: save it as CSV in UTF-8.")
@@ -80,7 +80,7 @@ def _read(findings: Findings, part: PartFindings, name: str, file: Path, tick: T
 class _Table:
     def __init__(self, names: list[str]) -> None:
         if len(names) > _MAX_COLUMNS:
-            raise _Unfit(f"has {len(names)} columns: at most {_MAX_COLUMNS} are taken.")
+            raise _Unfit(f"has {len(names)} columns: at most {_MAX_COLUMNS} are allowed.")
         self.names = names
         self.rows = 0
         self.head: list[list[str]] = []
@@ -149,7 +149,7 @@ class _Tally:
 
 def _store(findings: Findings, part: PartFindings, name: str, table: _Table) -> None:
     if not table.rows:
-        findings.warn(f"{name} has column names and no row.")
+        findings.warn(f"{name} has column names but no rows.")
     part.items += table.rows
     for label, count in (table.classes or {}).items():
         part.count(label, count)
@@ -168,7 +168,7 @@ def _check_against_others(findings: Findings, name: str, first: list[str]) -> No
         if len(first) != known:
             raise _Unfit(
                 f"has {file_word(len(first), 'column')}, but {findings.head.file} has {known}: "
-                "keep tables of another kind in another dataset."
+                "register tables with other columns as another dataset."
             )
 
 

@@ -145,7 +145,7 @@ class Findings:
 
     def warn_of_others(self, names: list[str]) -> None:
         if names:
-            self.warn(f"{file_word(len(names))} of another kind, such as {names[0]}, left out of the counts.")
+            self.warn(f"{file_word(len(names))} of another kind, such as {names[0]}, not counted.")
 
     def summary(self) -> dict[str, Any]:
         """Return the findings as JSON, without samples and problems, which are stored in columns of their own."""

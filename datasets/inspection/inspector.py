@@ -26,7 +26,7 @@ _CHUNK = 1024 * 1024
 #: Fraction of the time that reading all bytes takes; parsing takes the rest.
 _READING = 0.7
 _EXPECTED = {
-    "images": "There are no labelled images: put each class's pictures into a folder of its own (train/cat/1.jpg), "
+    "images": "There are no labelled images: put the images of each class into one folder (train/cat/1.jpg), "
     "or use CIFAR-10's python batches or .npz files with labels, or choose the format Any.",
     "csv": "There is no .csv or .tsv file: add one, or choose the format Any.",
 }
@@ -51,7 +51,7 @@ def inspect(parts: Sequence[Part], kind: str, progress: Progress = lambda _: Non
         _note_what_is_left_out(findings, part, files)
     digest = _digest(findings, found, lambda read: progress(_READING * read / max(1, size_bytes)))
     if not file_count:
-        findings.refuse("There is no file in it: put the data there, then check again.")
+        findings.refuse("The folder contains no files: add the data, then check again.")
     elif not findings.problems:
         _look_into(findings, found, kind, lambda read: progress(_READING + (1 - _READING) * read / max(1, size_bytes)))
     return Inspection(findings, file_count, size_bytes, digest)
@@ -59,11 +59,11 @@ def inspect(parts: Sequence[Part], kind: str, progress: Progress = lambda _: Non
 
 def _note_what_is_left_out(findings: Findings, part: Part, files: Files) -> None:
     if files.left_out:
-        findings.warn(f"{file_word(files.left_out, 'link')} or devices are left out: only plain files are checked.")
+        findings.warn(f"{file_word(files.left_out, 'link')} or devices were skipped: only regular files are checked.")
     for name, why in files.unreadable:
         findings.refuse(_unreadable(_full(part, name), why))
     if not files.regular and part.role:
-        findings.refuse(f"The {part.role} folder holds no file: put the data there, or leave it out.")
+        findings.refuse(f"The {part.role} folder contains no files: add the data, or omit the folder.")
 
 
 def _digest(findings: Findings, found: list[tuple[Part, Files]], tick: Tick) -> str:
@@ -151,17 +151,19 @@ def _compare_classes(findings: Findings) -> None:
     if findings.format != csv_files.FORMAT:
         for name, count in training.classes.items():
             if count == 1:
-                findings.warn(f"The class {name!r} has 1 image: a script that holds some back has none left to learn.")
+                findings.warn(
+                    f"The class {name!r} has 1 image: none is left for training after splitting off validation data."
+                )
         if len(training.classes) == 1:
-            findings.warn("There is only one class: a classifier has nothing to tell apart.")
+            findings.warn("There is only one class: a classifier needs at least two.")
     for part in findings.parts:
         unknown = sorted(set(part.classes) - set(training.classes))
         if part is not training and unknown:
-            findings.warn(f"{', '.join(unknown[:5])}: only in {part.role}, so nothing learns it.")
+            findings.warn(f"{', '.join(unknown[:5])}: only in {part.role}, so no training data contains the class.")
 
 
 def _unreadable(name: str, why: str) -> str:
-    return f"{name} cannot be read ({why}): make it readable for the account that runs Tidepool."
+    return f"{name} cannot be read ({why}): grant read access to the account that runs Tidepool."
 
 
 def _full(part: Part, name: str) -> str:

@@ -57,9 +57,11 @@ def _tell(findings: Findings, part: PartFindings, others: list[str], outside: li
             "the folder of its class."
         )
     elif outside:
-        findings.warn(f"The pictures of {part.folder or 'the dataset'} are not in class folders: they have no labels.")
+        findings.warn(
+            f"The pictures of {part.folder or 'the dataset'} are not in class folders, so they have no labels."
+        )
     if len(part.classes) > _MAX_CLASSES:
-        findings.refuse(f"There are {len(part.classes):,} class folders: at most {_MAX_CLASSES:,} are taken.")
+        findings.refuse(f"There are {len(part.classes):,} class folders: at most {_MAX_CLASSES:,} are allowed.")
 
 
 def _label(part: PartFindings, name: str) -> str | None:
@@ -117,7 +119,7 @@ def _check_picture(file: Path) -> None:
         raise _BrokenImage("is empty")
     kind = image_type(head)
     if kind is None:
-        raise _BrokenImage("is not a picture, whatever its name says")
+        raise _BrokenImage("is not an image, despite its name")
     if not _is_whole(kind, head, tail, size):
         raise _BrokenImage("is cut off")
 

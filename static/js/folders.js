@@ -23,7 +23,7 @@ function say(name, words) {
 async function ask(path, after = "") {
   const response = await fetch(`${address}&${new URLSearchParams({ path, after })}`, { headers: { Accept: "application/json" } });
   const answer = await response.json().catch(() => ({}));
-  if (!response.ok) throw new Error(answer.error ?? "The server does not answer: try again.");
+  if (!response.ok) throw new Error(answer.error ?? "The server did not answer. Try again.");
   return answer;
 }
 
@@ -45,7 +45,7 @@ function showTrail() {
 
 function showState() {
   const count = list.children.length;
-  say("words", count ? `${count}${here.next ? " and more" : ""} in it.` : "It is empty.");
+  say("words", count ? `${count}${here.next ? " and more" : ""} in this folder.` : "This folder is empty.");
   more.hidden = !here.next;
   pick.disabled = here.is_root;
 }

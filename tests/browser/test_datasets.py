@@ -61,7 +61,7 @@ def pick_by_keyboard(page: Page, field: str, letters: str) -> None:
         before = dialog.locator(".folders-trail li").count()
         page.keyboard.press("Enter")
         expect(dialog.locator(".folders-trail li")).to_have_count(before + 1)
-    page.keyboard.press("Enter")  # an empty list leaves the focus on "Pick this folder"
+    page.keyboard.press("Enter")  # an empty list leaves the focus on "Choose this folder"
     expect(dialog).to_be_hidden()
 
 
@@ -210,12 +210,12 @@ def test_deleting_asks_first_and_names_what_is_lost(page: Page, scene: Scene) ->
     page.goto(f"/datasets/{scene.refused.dataset_id}/")
     page.get_by_role("button", name="Delete dataset").click()
     dialog = page.get_by_role("dialog", name="Delete the dataset measurements?")
-    expect(dialog).to_contain_text("Files in folders on the server stay where they are.")
+    expect(dialog).to_contain_text("Files in folders on the server are kept.")
     page.keyboard.press("Enter")  # the focus is on the button that keeps it
     expect(dialog).to_be_hidden()
     page.get_by_role("button", name="Delete dataset").click()
     dialog.get_by_role("button", name="Delete dataset").click()
 
     expect(page.get_by_role("heading", level=1)).to_have_text("Datasets")
-    expect(page.locator("#main")).to_contain_text("The dataset measurements is deleted.")
+    expect(page.locator("#main")).to_contain_text("The dataset measurements has been deleted.")
     assert not Dataset.objects.filter(name="measurements").exists()

@@ -265,7 +265,7 @@ def test_a_refused_version_says_how_to_go_on(alice, home):
     check_again(alice, second)
     assert turn()
     assert why_not_ready(find_version(first.dataset)) == ""
-    with pytest.raises(Conflict, match="register changed files anew"):
+    with pytest.raises(Conflict, match="register changed files as a new version"):
         check_again(alice, find_version(first.dataset))
 
 

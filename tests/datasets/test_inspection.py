@@ -92,14 +92,14 @@ def test_a_class_called_train_is_a_class(tmp_path: Path) -> None:
     [
         ({"a/1.png": PNG, "2.png": PNG}, "1 picture outside of the class folders, such as 2.png"),
         ({"a/1.png": b""}, "a/1.png is empty"),
-        ({"a/1.png": "<html>"}, "a/1.png is not a picture"),
+        ({"a/1.png": "<html>"}, "a/1.png is not an image"),
         ({"a/1.png": PNG[:-20]}, "a/1.png is cut off"),
         ({"a/1.jpg": JPEG[:-2]}, "a/1.jpg is cut off"),
         ({"1.png": PNG}, "There are no labelled images"),
         ({"a.csv": "a,b\n1,2\n"}, "There are no labelled images"),
         ({"x.npz": b"PK not a zip"}, "x.npz cannot be read"),
-        ({}, "There is no file in it"),
-        ({"train/a/1.png": PNG, "test/.keep": b""}, "The testing folder holds no file"),
+        ({}, "The folder contains no files"),
+        ({"train/a/1.png": PNG, "test/.keep": b""}, "The testing folder contains no files"),
     ],
 )
 def test_what_does_not_fit_images_is_named(tmp_path: Path, files: dict, sentence: str) -> None:
@@ -191,7 +191,7 @@ def test_any_still_needs_files_that_can_be_read(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(Path, "open", refusing)
 
     assert look(tmp_path).findings.problems == [
-        "b.bin cannot be read (Permission denied): make it readable for the account that runs Tidepool."
+        "b.bin cannot be read (Permission denied): grant read access to the account that runs Tidepool."
     ]
 
 
@@ -204,7 +204,7 @@ def test_links_and_devices_are_left_out(tmp_path: Path) -> None:
     found = look(tmp_path / "data")
 
     assert (found.file_count, found.size_bytes) == (1, 1)
-    assert "3 links or devices are left out" in found.findings.warnings[0]
+    assert "3 links or devices were skipped" in found.findings.warnings[0]
 
 
 def test_the_digest_follows_names_and_contents(tmp_path: Path) -> None:

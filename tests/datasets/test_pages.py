@@ -57,7 +57,7 @@ def test_separate_folders_make_one_dataset(scene: Scene, alices: Client, folders
     given = {"name": "two", "kind": "csv", "training": "parts/a", "testing": str(folders / "parts/b")}
     page = alices.post("/datasets/new/", given, follow=True).content.decode()
 
-    assert "two is registered and checked: trainings may use it." in page
+    assert "two has been registered and checked. Trainings can use it." in page
     assert str(folders / "parts/a") in page
     assert "First rows" in page
 
@@ -89,7 +89,7 @@ def test_a_finished_upload_is_taken(scene: Scene, alices: Client) -> None:
 @pytest.mark.parametrize(
     ("values", "field", "sentence"),
     [
-        ({}, "training", "Pick the folder that has the training data."),
+        ({}, "training", "Choose the folder with the training data."),
         ({"source": "upload"}, "file", "Choose the file to upload."),
         ({"training": "/etc"}, "training", "outside the allowed folders"),
         ({"training": "parts/a", "testing": "gone"}, "testing", "nothing at this path"),

@@ -131,8 +131,8 @@ def test_empty_pages_teach_the_next_step(db: None, client: Client) -> None:
     client.force_login(UserFactory())
 
     assert "Train a model" in html_of(client.get("/jobs/"))
-    assert "Register one" in html_of(client.get("/datasets/"))
-    assert "Add one" in html_of(client.get("/models/"))
+    assert "Register a dataset" in html_of(client.get("/datasets/"))
+    assert "Add a model" in html_of(client.get("/models/"))
     for path in ("/models/templates/", "/models/new/"):
         assert "Add a location" in html_of(client.get(path))
     assert "No host has reported yet" in html_of(client.get("/hosts/"))
