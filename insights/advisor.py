@@ -81,16 +81,16 @@ def job_advice(job: Job, curves: Mapping[str, Curve] | None = None) -> JobAdvice
     training = Training(curves, sizes, job.run.progress, job.state in TERMINAL)
     found, count = advise(training), loss_count(training)
     if found:
-        summary = f"From {count} values of the loss and the other curves."
+        summary = f"Based on {count} values of the loss and the other curves."
     elif count == 0 and not job.run.step:
-        summary = "It did no step, so there is nothing to judge." if training.is_over else "No step is done yet."
+        summary = "No step was done, so there is nothing to judge." if training.is_over else "No step is done yet."
     elif count == 0:
-        summary = "It reports no loss, so there is nothing to judge."
+        summary = "No loss is reported, so there is nothing to judge."
     elif count < MIN_STEPS:
         few = plural(count, "{count} step is too few", "{count} steps are too few")
-        summary = f"{few} to judge: the advisor begins after {MIN_STEPS}."
+        summary = f"{few} to judge: advice starts after {MIN_STEPS} steps."
     else:
-        summary = f"Nothing stands out in the {count} values of the loss looked at."
+        summary = f"No problem was found in {count} values of the loss."
     return JobAdvice(summary, found)
 
 
@@ -124,8 +124,8 @@ def _not_a_number(training: Training) -> Advice | None:
         "wrong",
         f"The loss is not a number since step {since}: every step after it is wasted.",
         (
-            "Stop it, and continue from the last checkpoint before that step with a lower learning rate.",
-            "Clip gradients (Session's before_update), or use a GradScaler where you train in float16.",
+            "Stop the training and continue from the last checkpoint before that step with a lower learning rate.",
+            "Clip gradients (Session's before_update), or use a GradScaler with float16.",
             "Look for a division by zero or the logarithm of zero in the loss, and for such values in the data.",
         ),
         {"since_step": since, "values": behind},
@@ -140,9 +140,9 @@ def _gaps(training: Training) -> Advice | None:
     return Advice(
         "LOSS_HAD_GAPS",
         "hint",
-        f"The loss was not a number in {len(lost)} of the {len(samples)} steps looked at, last at step {lost[-1]}. "
-        "It has recovered.",
-        ("Clip gradients or lower the learning rate, if it happens again.",),
+        f"The loss was not a number in {len(lost)} of {len(samples)} steps, last at step {lost[-1]}. "
+        "The loss has recovered.",
+        ("If this happens again, clip gradients or lower the learning rate.",),
         {"gaps": len(lost), "looked_at": len(samples), "last_step": lost[-1]},
     )
 
@@ -167,7 +167,7 @@ def _diverges(training: Training) -> Advice | None:
         f"{_short(last.middle)} now (steps {last.first} to {last.last}).",
         (
             f"Lower the learning rate{now} to a third or less, or warm it up.",
-            f"Continue from a checkpoint before step {best.last}: what came later made it worse.",
+            f"Continue from a checkpoint before step {best.last}: later steps increased the loss.",
             "Clip gradients (Session's before_update).",
         ),
         {"best": best.middle, "best_last_step": best.last, "now": last.middle, "now_first_step": last.first},
@@ -189,11 +189,11 @@ def _at_chance(training: Training) -> Advice | None:
         "ACCURACY_AT_CHANCE",
         "warning",
         f"The accuracy has stayed at {middle:.1f} % from step {stretches[0].first} to {stretches[-1].last}: "
-        f"guessing among {classes} classes would be as good.",
+        f"as good as guessing among {classes} classes.",
         (
-            "Check that inputs and labels belong together, and that labels are not shuffled by themselves.",
+            "Check that inputs and labels belong together, and that labels are not shuffled separately.",
             "Check the scale of the inputs, and try a learning rate ten times lower and ten times higher.",
-            "See whether the model can learn 100 samples by heart: if not, look for the mistake in it.",
+            "Test whether the model can memorize 100 samples: if not, look for an error in the model.",
         ),
         {"accuracy": middle, "classes": classes, "highest": highest},
     )
@@ -223,13 +223,13 @@ def _overfits(training: Training) -> Advice | None:
     return Advice(
         "OVERFITS",
         "warning",
-        f"It overfits since step {best_step}: the loss on held-out data has risen from {_short(at_best)} to "
+        f"The model overfits since step {best_step}: the loss on held-out data has risen from {_short(at_best)} to "
         f"{_short(later)} (+{100 * (later / at_best - 1):.0f} %), while the training loss fell from {_short(then)} to "
         f"{_short(now)}.",
         (
             f"Use the weights of the checkpoint nearest to step {best_step}, and train for fewer epochs.",
-            "Add weight decay, dropout or augmentation of the data, or take a smaller model.",
-            "Add training data, if there is more.",
+            "Add weight decay, dropout or augmentation of the data, or use a smaller model.",
+            "Add training data if available.",
         ),
         {"best_step": best_step, "best": at_best, "now": later, "trained_then": then, "trained_now": now},
     )
@@ -257,8 +257,8 @@ def _stalled(training: Training) -> Advice | None:
         f"{100 * better:.0f} % of cases; without any progress it would be 50 %.",
         (
             "Lower the learning rate: by a schedule, or by continuing from a checkpoint with a tenth of it.",
-            "If the loss is good enough, stop here: more steps cost GPUs and bring nothing.",
-            "If it never fell far, raise the learning rate or take a larger model.",
+            "If the loss is good enough, stop here: more steps cost GPU time without benefit.",
+            "If the loss never fell far, raise the learning rate or use a larger model.",
         ),
         {"now": now, "before": was, "later_is_lower_percent": 100 * better, "first_step": middle[0].step},
     )
@@ -279,10 +279,10 @@ def _too_many_gpus(training: Training) -> Advice | None:
         f"{largest} GPUs train no faster than {enough}: {_short(speeds[largest])} against {_short(speeds[enough])} "
         f"samples per second. Your maximum could be {enough}.",
         (
-            f"Set the most GPUs to {enough}: others can use the rest, and you lose nothing.",
+            f"Set the maximum to {enough} GPUs: the speed stays the same, and others can use the rest.",
             "Raise the effective batch size in the next training: with few samples for each GPU the exchange of "
             "gradients takes longer than computing them.",
-            "Read data with num_workers, if the GPUs wait for it.",
+            "Load data with num_workers if the GPUs wait for data.",
         ),
         {"largest": largest, "enough": enough, "speed_largest": speeds[largest], "speed_enough": speeds[enough]},
     )

@@ -147,7 +147,7 @@ def _words(slot: dict[str, Any]) -> dict[str, Any]:
         used, total = slot["memory_used_bytes"], slot["memory_total_bytes"]
         more = f"{size(used)} of {size(total)}" if total else size(used)
     more = " · ".join(filter(None, [slot["owner"], more]))
-    stale = "no news of its host" if slot["stale"] else ""
+    stale = "no recent report from the host" if slot["stale"] else ""
     title = ", ".join(filter(None, [f"{slot['key']}: {name}", note, slot["model"], more, stale]))
     return {"name": name, "busy": None if busy is None else round(busy), "note": note, "more": more, "title": title}
 

@@ -123,18 +123,18 @@ def goodput_outlook(job: Job) -> Outlook:
 
 def _why_never(job: Job) -> str:
     if validation_of(job) is not None:
-        return "It validates a model and trains none, so its steps are not measured."
+        return "A validation trains no model, so its steps are not measured."
     if not job.elastic:
-        return "Its script trains on one number of GPUs from start to end, so nothing is known of others."
+        return "The script trains on a fixed number of GPUs, so the speed on other numbers is unknown."
     return ""
 
 
 def _why_not_yet(job: Job) -> str:
     if job.state not in ACTIVE:
-        return "It ended before its steps had been measured."
+        return "The training ended before its steps were measured."
     if not job.run.slots:
-        return "It has no GPU yet. How long its steps take is measured while it trains."
-    return "How long its steps take is not known yet: its ranks tell it once they have done some."
+        return "The training has no GPU yet. The duration of its steps is measured during the training."
+    return "The duration of the steps is not known yet: the ranks report it after the first steps."
 
 
 def outlook_of(view: JobView, shape: Shape, held: int, points: Iterable[ThroughputPoint]) -> Outlook:
@@ -148,7 +148,7 @@ def outlook_of(view: JobView, shape: Shape, held: int, points: Iterable[Throughp
     kind = kind_of(profile, shape.kind)
     measured = _whole_steps(_measured(point, profile) for point in points if kind is None or point.gpu_model == kind)
     if kind is None:
-        text = "What was measured of its steps fits no curve yet: they took too different times."
+        text = "The measured durations of the steps vary too much to fit a curve yet."
         return Outlook(text, shape.kind, profile.bounds.batch_size, held, measured=measured)
     scaling = scaling_of(view, shape, held)
     counts = _thinned(len(scaling.speedups), {held, scaling.most, scaling.measured})

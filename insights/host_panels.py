@@ -131,19 +131,19 @@ def question(host: Host, verb: str) -> HostQuestion:
     if verb == "drain":
         after = without_host(snapshot(timezone.now()), host.name)
         found = moves(after, {slot.ref for slot in after.slots if slot.ref.host == host.name})
-        effects = move_sentences(found) or ["No training holds a GPU of it now."]
-        lost = " ".join(["Nothing new starts on its GPUs.", *effects])
-        hint = "Nothing is lost, and it can be taken back into service at any time."
+        effects = move_sentences(found) or ["No training holds a GPU of this host now."]
+        lost = " ".join(["No training starts on its GPUs any more.", *effects])
+        hint = "Nothing is lost, and you can return the host to service at any time."
     elif verb == "remove":
         refuse_removal(host)
         is_draining = host.state == Host.State.DRAINING
-        back = "when its executor is started again" if is_draining else "as soon as it reports again"
-        lost = f"It disappears from all lists, and its GPUs from the pool. Its history stays. It comes back {back}."
+        back = "when its executor is started again" if is_draining else "as soon as its executor reports again"
+        lost = f"The host leaves all lists, and its GPUs the pool. Its history is kept. It comes back {back}."
         groups = ResourceGroup.objects.filter(hosts=host).order_by("name").values_list("name", flat=True)
-        hint = f"It stays a member of {', '.join(groups)}, for when it comes back." if groups else ""
+        hint = f"The host stays a member of {', '.join(groups)}." if groups else ""
     else:
-        title = f"Take {host.name} back into service?"
-        lost = "Its GPUs are offered again at once, and trainings that want more grow onto them."
+        title = f"Return {host.name} to service?"
+        lost = "Its GPUs are offered again at once, and trainings can grow onto them."
     return HostQuestion(title, lost, hint, f"{verb.capitalize()} {host.name}", danger=verb == "remove")
 
 
@@ -161,7 +161,7 @@ def _move_sentence(move: Move, name: str) -> str:
     if not move.target:
         return f"“{name}” stops with a checkpoint, releases {gpus(move.held)}, and continues when other GPUs are free."
     if move.kept and not move.elastic:
-        return f"“{name}” finishes on its {gpus(move.held)}: it is of fixed size."
+        return f"“{name}” finishes on its {gpus(move.held)}, because its size is fixed."
     if move.kept:
-        return f"“{name}” keeps its {gpus(move.held)} until it ends: its minimum fits nowhere else."
+        return f"“{name}” keeps its {gpus(move.held)} until it ends, because its minimum fits nowhere else."
     return f"“{name}” leaves {gpus(move.held)} after a step, and continues with {move.target}."

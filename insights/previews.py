@@ -31,8 +31,8 @@ __all__ = ["preview_change", "preview_checked", "preview_submission"]
 _MAX_OTHERS = 20
 _MAX_NAMED = 3
 _OVER_ITS_LIMIT = {
-    "start_text": "Resumed, it may hold GPUs for as long again.",
-    "end_text": "It stops at once and is held back: it has held GPUs for longer than that.",
+    "start_text": "After a resume, the same time limit starts anew.",
+    "end_text": "The training is suspended at once, because it has held GPUs for longer than that.",
 }
 #: Fields about missing modules for a training that has been submitted.
 _NOTHING_MISSING: Mapping[str, Any] = {"missing": [], "missing_text": ""}
@@ -115,7 +115,7 @@ def _answer(
 
 def _not_now(job: Job) -> dict[str, Any]:
     """Return the answer for a job about which the scheduler decides nothing at the moment."""
-    waits = "continues" if job.state in (JobState.SUSPENDED, JobState.PREEMPTING) else "is decided about again"
+    waits = "continues" if job.state in (JobState.SUSPENDED, JobState.PREEMPTING) else "can be scheduled again"
     return {
         "slots": 0,
         "target_slots": 0,
@@ -123,9 +123,9 @@ def _not_now(job: Job) -> dict[str, Any]:
         "reason": None,
         "then": None,
         "others": [],
-        "others_text": "Nobody else gets more or fewer GPUs now.",
+        "others_text": "No other training gets more or fewer GPUs now.",
         "start": None,
-        "start_text": f"It holds no GPUs now: the change counts once it {waits}.",
+        "start_text": f"The training holds no GPUs now: the change takes effect once it {waits}.",
         "end": None,
         "end_text": "",
         **_NOTHING_MISSING,
@@ -161,7 +161,7 @@ def _span(span: Span | None) -> dict[str, Any] | None:
 
 def _others_text(changed: Sequence[dict[str, Any]]) -> str:
     if not changed:
-        return "Nobody else gets more or fewer GPUs."
+        return "No other training gets more or fewer GPUs."
     named = [_other(one) for one in changed[:_MAX_NAMED]]
     rest = len(changed) - len(named)
     if rest:
@@ -183,9 +183,9 @@ def _other(one: dict[str, Any]) -> str:
 
 def _start_text(result: Preview, times: Forecast) -> str:
     if result.before or result.line.slots:
-        return "It continues while this changes." if result.before else "It starts at once."
+        return "The training continues during the change." if result.before else "The training starts at once."
     if result.line.target:
-        return "It starts within moments, as soon as others have finished their current step."
+        return "The training starts as soon as others have finished their current step."
     return starts_in(times.start)
 
 
@@ -195,11 +195,11 @@ def _end_text(times: Forecast, example_count: int | None) -> str:
     example_count: number of earlier trainings that the duration rests on; 0: its own progress; None: unknown.
     """
     if example_count is None:
-        return "Its duration is not known: no training of this model on this dataset has finished yet."
+        return "The duration is not known: no training of this model on this dataset has finished yet."
     if times.end is None:
-        return "Its end cannot be predicted, because its start is not known."
-    source = "by its progress so far"
+        return "The end cannot be predicted, because the start is not known."
+    source = "estimated from its progress so far"
     if example_count:
         earlier = plural(example_count, "the last training", "the last {count} trainings")
-        source = f"by {earlier} of this model on this dataset"
-    return f"It ends {span_in_words(times.end)}, {source}, unless other trainings are submitted."
+        source = f"estimated from {earlier} of this model on this dataset"
+    return f"The training ends {span_in_words(times.end)}, {source}, unless other trainings are submitted."

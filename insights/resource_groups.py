@@ -86,5 +86,5 @@ def _overlap_sentences(offer: Offer, group: ResourceGroup | None) -> list[str]:
         names, more = overlap.hosts[:_MOST_HOSTS], len(overlap.hosts) - _MOST_HOSTS
         where = ", ".join(names) + (f" and {more} more" if more > 0 else "")
         what = gpus(overlap.slots) if offer.kind == ResourceGroup.Kind.GPU else f"{overlap.slots} CPU slots"
-        sentences.append(f"{overlap.group} offers {what} of these, too: on {where}.")
+        sentences.append(f"{overlap.group} also offers {what} of these, on {where}.")
     return sentences

@@ -14,7 +14,7 @@ from jobs.words import gpus
 
 __all__ = ["SPEED_COLUMNS", "speed_of"]
 
-SPEED_COLUMNS = ("GPUs", "Steps / s", "Against one GPU", "Known by", "Batch")
+SPEED_COLUMNS = ("GPUs", "Steps / s", "Speedup", "Source", "Batch size")
 
 
 class _Tile(NamedTuple):
@@ -42,14 +42,14 @@ def _batch_tiles(now: BatchNow) -> Iterator[_Tile]:
     """Build the tiles of a batch that adapts."""
     note = f"submitted with {digits(now.submitted)}"
     if now.is_pinned:
-        note = "stays as submitted: the loss had risen after a growth"
+        note = "unchanged, because the loss rose after an increase"
     pieces = f" in {now.accumulation + 1} micro-batches" if now.accumulation else ""
     each = plural(now.micro_batch, "{count} sample", "{count} samples")
-    yield _Tile("Batch now", digits(now.batch), f"{each} at once on each GPU{pieces}; {note}")
-    yield _Tile("Efficiency", percent(now.efficiency), f"of a sample at a batch of {digits(now.submitted)}")
+    yield _Tile("Batch now", digits(now.batch), f"{each} per GPU{pieces}; {note}")
+    yield _Tile("Efficiency", percent(now.efficiency), f"relative to a batch of {digits(now.submitted)}")
     least, most = f"{now.least_rate_factor:.3g}", f"{now.most_rate_factor:.3g}"
     factor = least if least == most else f"{least} to {most}"
-    yield _Tile("Learning rate", f"× {factor}", "of what the script sets, for this batch")
+    yield _Tile("Learning rate", f"× {factor}", "the script's learning rate, for this batch")
     if now.noise_scale is not None:
-        note = "samples: larger steps than this help little"
+        note = "samples; larger batches help little"
         yield _Tile("Gradient noise scale", digits(round(now.noise_scale)), note)

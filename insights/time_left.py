@@ -57,7 +57,7 @@ def time_left(job: Job) -> Eta:
             StepTime(step, at.timestamp()) for step, at in reversed(newest.values_list("step", "at")[:_MOST_STEPS])
         ]
     if validation_of(job) is not None:
-        return eta(steps, changes, job.run.progress or 0.0, counted="reports of how much is measured")
+        return eta(steps, changes, job.run.progress or 0.0, counted="progress reports")
     return eta(steps, changes, job.run.progress)
 
 
@@ -70,9 +70,9 @@ def eta(steps: Sequence[StepTime], changes: Sequence[Change], progress: float | 
     counted: name of the steps in the text.
     """
     if progress is None:
-        return Eta(None, None, "no estimate: its script does not say how far it is")
+        return Eta(None, None, "no estimate: the script reports no progress")
     if not changes or not changes[-1].slots:
-        return Eta(None, None, "no estimate while it does not train")
+        return Eta(None, None, "no estimate while the training does not run")
     now = changes[-1]
     too_few = Eta(None, None, _too_few(now.slots, counted, is_first=len(changes) < 2 or not changes[-2].slots))
     if progress <= 0:

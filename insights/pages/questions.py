@@ -52,7 +52,7 @@ def _stop_question(user: User, request: HttpRequest) -> Question:
     jobs = _selected_jobs(request, user)
     question = stop_question(jobs, last_checkpoints(jobs))
     if question.jobs:
-        then = f"Then, by the scheduler's own rules: {_uncapitalized(effects_of_ending(question.jobs, user))}"
+        then = f"The scheduler would then act as follows: {_uncapitalized(effects_of_ending(question.jobs, user))}"
         question = replace(question, hint=" ".join(part for part in (question.hint, then) if part))
     return question
 
@@ -80,7 +80,9 @@ def _priority_question(user: User, request: HttpRequest) -> Question:
     same = sum(job.priority == priority and refusal(Verb.CHANGE, job.state) is None for job in jobs)
     left = len(jobs) - len(changed) - same
     hints = [
-        plural(same, "{count} training has it already.", "{count} trainings have it already.") if same else "",
+        plural(same, "{count} training already has this priority.", "{count} trainings already have this priority.")
+        if same
+        else "",
         plural(left, "{count} training is over.", "{count} trainings are over.") if left else "",
     ]
     hint = " ".join(text for text in hints if text)
@@ -90,7 +92,7 @@ def _priority_question(user: User, request: HttpRequest) -> Question:
     before = f"{now[0]}" if len(now) == 1 else f"{now[0]} to {now[-1]}"
     numbers = [job.pk for job in changed]
     effects = _uncapitalized(effects_of_priority(numbers, priority, user))
-    text = f"Now {before}. By the scheduler's own rules: {effects}"
+    text = f"Current priority: {before}. Effects: {effects}"
     return Question(title, text, hint, f"Set the priority of {trainings(len(changed))}", numbers)
 
 
@@ -104,7 +106,7 @@ def _selected_jobs(request: HttpRequest, user: User) -> list[Job]:
         return list(visible_jobs(user).filter(pk__in=job_numbers(request.GET.get("jobs", ""))).order_by("-pk"))
     numbers = list(list_keys(user, JobFilter(joined_columns(request.GET))).values_list("pk", flat=True)[: MAX_JOBS + 1])
     if len(numbers) > MAX_JOBS:
-        sentence = f"More than {MAX_JOBS:,} trainings fit: narrow the filter, or take them in parts."
+        sentence = f"More than {MAX_JOBS:,} trainings match: narrow the filter."
         raise field_error("matching", sentence)
     return list(visible_jobs(user).filter(pk__in=numbers).order_by("-pk"))
 
@@ -123,13 +125,13 @@ def stop_question(jobs: Sequence[Job], checkpoints: Mapping[int, int]) -> Questi
     if len(stopped) > _MOST_NAMED:
         named.append(f"and {len(stopped) - _MOST_NAMED} more")
     if not stopped:
-        return Question(f"Stop {what}?", "All of those chosen are over already: there is nothing to stop.", "", "", [])
+        return Question(f"Stop {what}?", "All chosen trainings have already ended.", "", "", [])
     ends = plural(len(stopped), "{count} training ends", "{count} trainings end")
     lost = f"{ends} for good and cannot be continued: {'; '.join(named)}. Logs, metrics and checkpoints stay."
     left = len(jobs) - len(stopped)
-    hint = plural(left, "{count} training of those chosen is", "{count} trainings of those chosen are")
+    hint = plural(left, "{count} chosen training has", "{count} chosen trainings have")
     numbers = [job.pk for job in stopped]
-    return Question(f"Stop {what}?", lost, f"{hint} over already." if left else "", f"Stop {what}", numbers)
+    return Question(f"Stop {what}?", lost, f"{hint} already ended." if left else "", f"Stop {what}", numbers)
 
 
 def _loss_by_stopping(job: Job, checkpoint: int) -> str:

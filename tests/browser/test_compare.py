@@ -79,7 +79,7 @@ def test_the_first_step_of_all_makes_the_first_line(page: Page, scene: Scene) ->
     jobs = [JobFactory(owner=scene.alice, started_at=timezone.now(), state=JobState.RUNNING) for _ in range(2)]
     open_both(page, *jobs)
     empty = page.locator("#compare-empty")
-    expect(empty).to_contain_text("curves appear by themselves once one has")
+    expect(empty).to_contain_text("Curves appear after the first step")
 
     with transaction.atomic():
         at = timezone.now().timestamp()

@@ -169,7 +169,7 @@ def test_stops_many_at_once_and_says_what_is_lost(page: Page, scene: Scene) -> N
     page.get_by_role("button", name="Stop trainings").click()
     dialog = page.get_by_role("dialog", name="Stop 2 trainings?")
     expect(dialog).to_contain_text("“T1 digits-cnn” at step 820 (820 steps lost because it has no checkpoint)")
-    expect(dialog).to_contain_text("2 trainings of those chosen are over already.")
+    expect(dialog).to_contain_text("2 chosen trainings have already ended.")
     dialog.get_by_role("button", name="Keep training").click()
     assert Job.objects.get(pk=scene.first.pk).state == JobState.RUNNING
 

@@ -132,9 +132,13 @@ def test_earlier_trainings_tell_how_long_it_takes(
     SlotClaim.objects.all().delete()
 
     alone = preview_submission(Submission(**given), alice)
-    assert alone["start_text"] == "It starts at once."
-    sentence = "by the last 2 trainings of this model on this dataset, unless other trainings are submitted."
-    assert alone["end_text"] in [f"It ends in {span}, {sentence}" for span in ("10 to 11 min", "about 11 min")]
+    assert alone["start_text"] == "The training starts at once."
+    sentence = (
+        "estimated from the last 2 trainings of this model on this dataset, unless other trainings are submitted."
+    )
+    assert alone["end_text"] in [
+        f"The training ends in {span}, {sentence}" for span in ("10 to 11 min", "about 11 min")
+    ]
     longer = preview_submission(Submission(**{**given, "parameters": {"epochs": 4}}), alice)
     assert longer["end"]["earliest_seconds"] == pytest.approx(1200, rel=0.01)
     assert longer["end"]["latest_seconds"] == pytest.approx(1320, rel=0.01)
@@ -152,7 +156,7 @@ def test_progress_tells_when_gpus_become_free(
     seen = preview_submission(Submission(**{**given, "min_slots": 8}), alice)
     assert seen["start"]["earliest_seconds"] == pytest.approx(300, rel=0.01)
     assert seen["start_text"] == "It starts in about 5 min, unless other trainings are submitted."
-    assert seen["end_text"].startswith("Its duration is not known")
+    assert seen["end_text"].startswith("The duration is not known")
 
 
 def test_a_preview_takes_the_same_queries_for_any_number(

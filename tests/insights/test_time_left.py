@@ -49,11 +49,11 @@ def test_its_own_steps_at_the_new_size_count_as_soon_as_there_are_enough() -> No
 @pytest.mark.parametrize(
     ("made", "changes", "progress", "why"),
     [
-        (50, [Change(0, 4)], None, "does not say how far"),
+        (50, [Change(0, 4)], None, "reports no progress"),
         (LEAST_STEPS - 1, [Change(0, 4)], 0.1, "before 10 steps"),
         (25, [Change(0, 1), Change(8.5, 4), Change(17.5, 8)], 0.2, "before 10 steps and 2 s on 8 GPUs"),
-        (50, [Change(0, 4), Change(60, 0)], 0.5, "while it does not train"),
-        (0, [], 0.0, "while it does not train"),
+        (50, [Change(0, 4), Change(60, 0)], 0.5, "while the training does not run"),
+        (0, [], 0.0, "while the training does not run"),
     ],
 )
 def test_what_cannot_be_told_is_not(made: int, changes: list[Change], progress: float | None, why: str) -> None:

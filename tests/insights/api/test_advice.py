@@ -44,10 +44,10 @@ def test_a_diverging_training_is_told_what_to_try(alice: User, alice_api: APICli
 def test_where_there_is_nothing_to_say_that_is_said(alice: User, alice_api: APIClient) -> None:
     said = {
         "No step is done yet.": JobFactory(owner=alice),
-        "It did no step, so there is nothing to judge.": JobFactory(
+        "No step was done, so there is nothing to judge.": JobFactory(
             owner=alice, state="FAILED", finished_at=timezone.now()
         ),
-        "It reports no loss, so there is nothing to judge.": JobFactory(owner=alice, step=5),
+        "No loss is reported, so there is nothing to judge.": JobFactory(owner=alice, step=5),
     }
     for summary, job in said.items():
         assert advice(alice_api, job).json() == {"summary": summary, "advice": []}

@@ -189,5 +189,5 @@ def test_trainings_that_are_over_and_made_no_step_have_no_chart(scene: Scene, al
     over = {"owner": scene.alice, "state": "CANCELLED", "finished_at": timezone.now()}
     content = html_of(alices.get(address(JobFactory(**over), JobFactory(**over))))
 
-    assert "None of these trainings made a step, so there is nothing to draw." in content
+    assert "These trainings made no steps, so there are no curves." in content
     assert "data-chart" not in content

@@ -93,7 +93,7 @@ def test_others_trainings_and_groups_have_no_names(alices: Client, scene: Scene,
 def test_where_nobody_waits_the_page_says_so(alices: Client, scene: Scene) -> None:
     Job.objects.filter(state=JobState.PENDING).delete()
     InstanceGroup.objects.update(preemption=False)
-    assert "No training waits: each has all the GPUs that it is due." in text(alices.get("/fair-share/"))
+    assert "No training waits: each has all its deserved GPUs." in text(alices.get("/fair-share/"))
 
 
 def test_without_groups_or_trainings_it_is_no_error(alices: Client, scene: Scene, vision: InstanceGroup) -> None:
@@ -101,7 +101,7 @@ def test_without_groups_or_trainings_it_is_no_error(alices: Client, scene: Scene
     Job.objects.all().delete()
     assert "No training waits or runs." in text(alices.get("/fair-share/"))
     InstanceGroup.objects.all().delete()
-    assert "There is no instance group yet" in text(alices.get("/fair-share/"))
+    assert "There are no instance groups yet" in text(alices.get("/fair-share/"))
 
 
 def test_more_groups_and_trainings_cost_no_more_queries(carols: Client, scene: Scene) -> None:

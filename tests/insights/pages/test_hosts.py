@@ -100,7 +100,7 @@ def test_the_question_says_which_trainings_move_off_and_which_finish(carols: Cli
 
     RegisteredModelVersion.objects.update(engine="fixed")
     Job.objects.filter(pk=scene.first.pk).update(max_slots=3)
-    assert "“T1 digits-cnn” finishes on its 3 GPUs: it is of fixed size." in ask(carols, host, "drain")["lost"]
+    assert "“T1 digits-cnn” finishes on its 3 GPUs, because its size is fixed." in ask(carols, host, "drain")["lost"]
 
 
 def test_a_host_whose_gpus_are_held_is_not_removed_and_says_what_to_do(carols: Client, host: Host) -> None:

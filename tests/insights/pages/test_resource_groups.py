@@ -146,7 +146,7 @@ def test_totals_and_members_follow_what_is_typed(carols: Client, scene: Scene) -
 
 def test_overlaps_are_told_when_they_are_asked_for(carols: Client, group: ResourceGroup) -> None:
     asked = preview(carols, selection="static", hosts=["gpu-host-1"], overlaps="yes")
-    assert asked["preview"]["overlaps"] == ["ComputeHostsGPU offers 4 GPUs of these, too: on gpu-host-1."]
+    assert asked["preview"]["overlaps"] == ["ComputeHostsGPU also offers 4 GPUs of these, on gpu-host-1."]
     assert preview(carols, group, overlaps="yes")["preview"]["overlaps"] == []
 
 

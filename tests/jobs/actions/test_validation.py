@@ -88,7 +88,7 @@ def test_how_much_is_measured_is_told_while_it_measures(cluster: Cluster, traine
     cluster.turn()
     cluster.train(job, plain=True)
     job.refresh_from_db()
-    assert time_left(job).text == "no estimate before 10 reports of how much is measured and 2 s"
+    assert time_left(job).text == "no estimate before 10 progress reports and 2 s"
 
     cluster.log_step(job, 30, samples_per_second=60.0)
     cluster.report()

@@ -151,7 +151,7 @@ def test_a_preview_says_that_it_has_held_gpus_for_longer(job: Job, alice_client:
     path = f"/api/v1/jobs/{job.pk}/preview/"
     for limit, is_over in ((60, True), (7200, False)):
         seen = alice_client.post(path, {"max_seconds": limit}, content_type="application/json").json()
-        assert ("It stops at once" in seen["end_text"]) == is_over
+        assert ("The training is suspended at once" in seen["end_text"]) == is_over
 
 
 def test_a_limit_that_is_too_short_is_refused(job: Job, alice_client: Client) -> None:

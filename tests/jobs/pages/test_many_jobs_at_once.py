@@ -149,7 +149,7 @@ def test_the_question_names_what_is_lost(scene: Scene, alices: Client) -> None:
     assert "“T2 digits-cnn” at step 400 (400 steps lost because it has no checkpoint)" in question["lost"]
     assert "“digits-wide” before its first step" in question["lost"]
     assert question["jobs"] == [job.pk for job in (scene.waiting, scene.second, scene.first)]
-    assert question["hint"].startswith("1 training of those chosen is over")
+    assert question["hint"].startswith("1 chosen training has already ended")
     assert "bobs-secret" not in str(question)
 
 
