@@ -197,7 +197,7 @@ class Options:
 
     min_slots: int = _option(
         "The least number of GPUs",
-        "It waits until this many GPUs are free for it.",
+        "The training waits until this many GPUs are free.",
         default=1,
         label="At least",
         unit="GPUs",
@@ -209,7 +209,7 @@ class Options:
     )
     max_slots: int = _option(
         "The most GPUs",
-        "It grows up to this many while it trains, without stopping. WMLA: max number of workers.",
+        "The training grows up to this many GPUs without stopping. WMLA: max number of workers.",
         label="At most",
         unit="GPUs",
         least=1,
@@ -221,7 +221,7 @@ class Options:
     #: Priority from 1 to MAX_PRIORITY; None: the instance group's default.
     priority: int | None = _option(
         "The priority",
-        f"1 to {MAX_PRIORITY}. Twice the priority means twice the GPUs, where both want them.",
+        f"1 to {MAX_PRIORITY}. Twice the priority means twice the GPUs where trainings compete.",
         default=None,
         label="Priority",
         least=1,
@@ -231,8 +231,9 @@ class Options:
     )
     max_seconds: int | None = _option(
         "The most seconds",
-        "Longest time that it holds GPUs after each start. Then it stops with a checkpoint and is suspended until you "
-        "resume it; a script that saves nothing starts over. With a limit, it may start before larger ones that wait.",
+        "Longest time that the training may hold GPUs after each start. The training then stops with a checkpoint and "
+        "stays suspended until you resume it; a script without checkpoints starts over. With a limit, the training may "
+        "start before larger ones that wait.",
         default=None,
         label="Time limit",
         unit="seconds",
@@ -268,14 +269,14 @@ class Options:
         is_placed=True,
     )
     adaptive: str = _option(
-        "Whether the batch may change",
+        "Adaptive batch size",
         "A script with a session may request a batch size that adapts to the noise of its gradients.",
         default=OptionColumns.Adaptive.SCRIPT,
-        label="May change the batch size",
+        label="Adaptive batch size",
         is_of_sessions=True,
         choices=(
-            (OptionColumns.Adaptive.SCRIPT, "If its script requests it"),
-            (OptionColumns.Adaptive.OFF, "No: each step has as many samples as at the start"),
+            (OptionColumns.Adaptive.SCRIPT, "If the script requests it"),
+            (OptionColumns.Adaptive.OFF, "Off: the number of samples per step does not change"),
         ),
         is_launched=True,
         title="Adaptive batch",
@@ -283,14 +284,14 @@ class Options:
         shown={"off": "off"}.get,
     )
     autolog: str = _option(
-        "Whether frameworks log by themselves",
+        "Automatic logging",
         "For a script without a session, if the site has MLflow: scikit-learn, XGBoost, transformers and Lightning "
         "log to the training's run automatically.",
         default=OptionColumns.Autolog.ON,
-        label="Frameworks log to MLflow",
+        label="Automatic logging to MLflow",
         choices=(
             (OptionColumns.Autolog.ON, "Automatically"),
-            (OptionColumns.Autolog.OFF, "Only what its script logs"),
+            (OptionColumns.Autolog.OFF, "Off: only what the script logs"),
         ),
         is_launched=True,
         title="MLflow",
@@ -298,12 +299,12 @@ class Options:
     )
     placement: str = _option(
         "The placement",
-        "For a fixed-size script: whether its GPUs may be on several hosts. Elastic trainings move while they train.",
+        "Hosts of a fixed-size training. Elastic trainings move between hosts while they train.",
         default=OptionColumns.Placement.ANY,
-        label="Its GPUs",
+        label="Placement of GPUs",
         choices=(
             (OptionColumns.Placement.ANY, "On as few hosts as possible"),
-            (OptionColumns.Placement.ONE_HOST, "All on one host: it waits until a host has enough free GPUs"),
+            (OptionColumns.Placement.ONE_HOST, "All on one host: the training waits until a host has enough free GPUs"),
         ),
         title="GPUs",
         shown={"one_host": "all on one host"}.get,
@@ -313,7 +314,7 @@ class Options:
         "Samples per step over all GPUs, independent of their number.",
         default=None,
         least=1,
-        absent="as the script says.",
+        absent="the script's own value.",
         is_launched=True,
         title="Effective batch size",
         shapes_results=True,
@@ -333,34 +334,34 @@ class Options:
         "The seconds between checkpoints",
         "Longest training time that is lost if every GPU fails at once. 0: no checkpoints.",
         default=None,
-        label="A checkpoint at least every",
+        label="Checkpoint interval",
         is_of_sessions=True,
         unit="seconds",
-        absent="as the script says, or 60.",
+        absent="the script's own value, or 60.",
         is_launched=True,
         title="Checkpoints",
         shown=_between_checkpoints,
     )
     checkpoints_kept: int | None = _option(
         "The number of checkpoints that are kept",
-        "Number of newest checkpoints that stay.",
+        "Older checkpoints are deleted.",
         default=None,
-        label="Checkpoints that are kept",
+        label="Checkpoints to keep",
         is_of_sessions=True,
         least=1,
         most=1000,
-        absent="as the script says, or 2.",
+        absent="the script's own value, or 2.",
         is_launched=True,
         title="Checkpoints kept",
         shown=_number,
     )
     log_pattern: str = _option(
-        "The pattern of its log",
-        "For a script without a session: a regular expression (RE2) with named groups that parses its lines, such as "
-        "step (?P<step>\\d+): loss (?P<loss>\\S+). The groups step, total_steps, epoch, total_epochs and percent "
-        "give the progress, name and value together give a metric, and so does each other group.",
+        "The log pattern",
+        "For a script without a session: a regular expression (RE2) with named groups for the lines of the log, "
+        "such as step (?P<step>\\d+): loss (?P<loss>\\S+). The groups step, total_steps, epoch, total_epochs and "
+        "percent give the progress, name and value together give a metric, and so does each other group.",
         default="",
-        label="Pattern of its log",
+        label="Log pattern",
         most_characters=500,
         absent="lines are parsed with the default patterns.",
         is_desired=True,

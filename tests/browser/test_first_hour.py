@@ -63,7 +63,7 @@ def test_a_plain_script_takes_four_clicks(page: Page, scene: Scene, folder: Path
     with page.expect_file_chooser() as chooser:
         page.get_by_text("choose a file").click()
     chooser.value.set_files(folder.parent / "plain.py")
-    expect(page.locator("#code [data-field=said]")).to_contain_text("It reads no dataset.")
+    expect(page.locator("#code [data-field=said]")).to_contain_text("The script reads no dataset.")
     page.get_by_role("button", name="Start training").click()
     page.get_by_role("heading", level=1, name="plain-").wait_for()
 
@@ -135,7 +135,9 @@ def test_the_tutorial_takes_thirty_clicks(
     page.get_by_role("heading", level=1, name="T2").wait_for()
     page.get_by_label("Priority").fill("10000")
     page.get_by_role("button", name="Save changes").click()
-    expect(page.get_by_text("Changed: the scheduler decides again at once.").first).to_be_visible()
+    expect(
+        page.get_by_text("The training has been changed. The scheduler decides again at once.").first
+    ).to_be_visible()
     menu("Usage")
     page.get_by_role("link", name="By training").click()
     page.locator("[data-chart=usage-allocation]").get_by_role("button", name="Table").click()
@@ -157,7 +159,7 @@ def test_a_folder_is_asked_about_and_every_look_is_in_order(
     page.emulate_media(reduced_motion="reduce")
     page.goto("/jobs/new/")
     page.locator("#code-folder").set_input_files(folder)
-    which = page.get_by_label("Which script trains?")
+    which = page.get_by_label("Training script")
     expect(which).to_be_focused()
     which.select_option("train.py")
     expect(page.locator("#code [data-field=said]")).to_contain_text("train.py is version 1 of your model repo.")

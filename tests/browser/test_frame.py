@@ -57,7 +57,7 @@ def test_a_form_is_sent_once_however_often_it_is_pressed(page: Page, scene: Scen
     assert sending.evaluate(twice) == [True, False, "true"]
 
     expect(
-        page.get_by_role("status").filter(has_text="The training stops after the step under way").first
+        page.get_by_role("status").filter(has_text="The training stops after the current step").first
     ).to_be_visible()
 
 

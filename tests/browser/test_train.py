@@ -37,7 +37,7 @@ def test_train_with_a_preview(page: Page, scene: Scene) -> None:
     expect(beside).to_be_empty()
 
     page.get_by_label("epochs").fill("many")
-    expect(panel.locator("[data-errors]")).to_contain_text("epochs is a number, such as 20")
+    expect(panel.locator("[data-errors]")).to_contain_text("epochs must be a number, such as 20")
     page.get_by_role("button", name="Start training").click()
     expect(page.get_by_label("epochs")).to_have_value("many")
     page.get_by_label("epochs").fill("3")
@@ -130,10 +130,10 @@ def test_a_priority_is_changed_with_a_preview_and_back(page: Page, scene: Scene)
     expect(change.locator("[data-field=gpus]")).to_have_text(re.compile(rf"^{foreseen['target_slots']} GPU"))
     change.get_by_role("button", name="Save changes").click()
 
-    expect(page.locator("[data-notice]")).to_contain_text("the scheduler decides again")
+    expect(page.locator("[data-notice]")).to_contain_text("The scheduler decides again")
     expect(page.get_by_role("region", name="Change")).to_contain_text("alice changed the priority from 5000 to 10000")
     page.locator("[data-notice]").get_by_role("button", name="Undo").click()
-    expect(page.locator("[data-notice]")).to_contain_text("as it was before")
+    expect(page.locator("[data-notice]")).to_contain_text("has been undone")
     expect(page.get_by_role("spinbutton", name="Priority")).to_have_value("5000")
     job.refresh_from_db()
     assert job.priority == 5000

@@ -35,7 +35,7 @@ def job_log_pattern(request: HttpRequest, job_id: int) -> HttpResponse:
     job = job_or_404(request.user, job_id)
     is_post = request.method == "POST"
     pattern = request.POST.get("pattern", "").strip() if is_post else job.log_pattern
-    crumbs = [LIST_CRUMB, (job.name, reverse("jobs:detail", args=[job.pk])), ("How the log is read", None)]
+    crumbs = [LIST_CRUMB, (job.name, reverse("jobs:detail", args=[job.pk])), ("Log pattern", None)]
     context: dict[str, Any] = {"section": "jobs", "crumbs": crumbs, "job": job, "pattern": pattern, "found": None}
     context["help"] = PATTERN_HELP
     try:
@@ -43,7 +43,7 @@ def job_log_pattern(request: HttpRequest, job_id: int) -> HttpResponse:
             context["found"] = try_log_pattern(job, pattern)
         else:
             change_log_pattern(job.pk, pattern, login_user(request).get_username())
-            messages.success(request, "The log is read again.")
+            messages.success(request, "The log is being parsed again.")
             return redirect("jobs:detail", job.pk)
     except UserError as error:
         context["problem"] = error.message

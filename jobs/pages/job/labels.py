@@ -31,7 +31,11 @@ def job_tags(request: HttpRequest, job_id: int) -> HttpResponse:
         change_tags(job.pk, parsed_tag_change(add, [remove] if remove else []), user.get_username())
 
     if done(request, change) and remove:
-        say(request, f"The tag {remove} is removed.", undo=Undo(reverse("jobs:tags", args=[job.pk]), {"add": remove}))
+        say(
+            request,
+            f"The tag {remove} has been removed.",
+            undo=Undo(reverse("jobs:tags", args=[job.pk]), {"add": remove}),
+        )
     return redirect("jobs:detail", job.pk)
 
 

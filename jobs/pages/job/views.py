@@ -65,9 +65,9 @@ JOB_TABS = (
 #: Action of a button on a job's page -> function, and message of success.
 _ACTIONS: dict[str, tuple[Callable[..., Job], str]] = {
     "cancel": (actions.cancel, "The training is being stopped."),
-    "suspend": (actions.suspend, "The training stops after the step under way: its GPUs go to others."),
-    "resume": (actions.resume, "The training waits for GPUs again."),
-    "wait": (actions.wait_for_ranks, "Its processes may go on: the notice says until when."),
+    "suspend": (actions.suspend, "The training stops after the current step and releases its GPUs."),
+    "resume": (actions.resume, "The training has been resumed and waits for GPUs."),
+    "wait": (actions.wait_for_ranks, "The processes may continue until the time in the notice."),
 }
 
 #: Choices for postponing the end of remaining processes: minutes, and label.
@@ -75,13 +75,13 @@ _WAITS = ((10, "10 minutes"), (60, "an hour"), (360, "6 hours"), (1440, "a day")
 _MAX_RANKS = 500
 _MAX_CHECKPOINTS = 100
 _MOST_NOTES = 2**31 - 1
-_NO_STEP = "No step is done yet. Loss and accuracy appear after the first one."
-_NO_STEP_OVER = "It did no step, so there is no loss or accuracy."
+_NO_STEP = "No step is done yet. Loss and accuracy appear after the first step."
+_NO_STEP_OVER = "No step was done, so there is no loss or accuracy."
 #: For scripts that are not elastic: a single process may have a session.
-_NO_METRICS = "Nothing that its script prints or writes gives a curve yet: what it prints is in its log."
-_NO_METRICS_OVER = "Nothing that its script printed or wrote gave a curve: what it printed is in its log."
-_NO_SPEED = "Nothing is measured yet. How many samples it measures in a second appears here."
-_NO_SPEED_OVER = "It did not measure any sample, so there is no speed to draw."
+_NO_METRICS = "The output of the script contains no curve yet. The log shows what the script prints."
+_NO_METRICS_OVER = "The output of the script contained no curve. The log shows what the script printed."
+_NO_SPEED = "There are no measurements yet. The samples per second appear here."
+_NO_SPEED_OVER = "No sample was measured, so there is no speed to show."
 
 
 @require_safe

@@ -93,7 +93,7 @@ def save_job_filter(request: HttpRequest) -> HttpResponse:
         saved = save_filter(login_user(request), name, request.GET.dict())
     except UserError as error:
         return _list_page(request, refused=(name, error.message))
-    say(request, f"The filter is saved as “{saved.name}”.")
+    say(request, f"The filter “{saved.name}” has been saved.")
     return redirect(f"{reverse('jobs:list')}?{saved.parameters}")
 
 
@@ -103,7 +103,7 @@ def forget_job_filter(request: HttpRequest, filter_id: int) -> HttpResponse:
     gone = or_404(SavedFilter.objects.filter(owner=user, pk=filter_id).first())
     forget_filter(user, gone.pk)
     undo = Undo(f"{reverse('jobs:save-filter')}?{gone.parameters}", {"name": gone.name})
-    say(request, f"The filter “{gone.name}” is forgotten.", undo=undo)
+    say(request, f"The filter “{gone.name}” has been deleted.", undo=undo)
     return redirect(f"{reverse('jobs:list')}?{gone.parameters}")
 
 

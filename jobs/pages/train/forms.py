@@ -49,12 +49,12 @@ class VariablesField(ParametersField):
 
 class TrainForm(forms.Form):
     model = forms.ModelChoiceField(RegisteredModel.objects.none(), empty_label="Pick a model")
-    dataset = forms.ModelChoiceField(
-        Dataset.objects.order_by("name"), required=False, empty_label="No dataset: the script reads none"
-    )
+    dataset = forms.ModelChoiceField(Dataset.objects.order_by("name"), required=False, empty_label="No dataset")
     name = forms.CharField(label="Name of the training", max_length=1000, help_text="Shown in lists and charts.")
     instance_group = forms.ModelChoiceField(
-        InstanceGroup.objects.none(), empty_label=None, help_text="Its GPUs and its policy apply to the training."
+        InstanceGroup.objects.none(),
+        empty_label=None,
+        help_text="The training uses the group's GPUs under the group's policy.",
     )
     parameters = ParametersField(
         label="Other parameters",
@@ -72,7 +72,7 @@ class TrainForm(forms.Form):
     start_from = forms.ChoiceField(
         required=False,
         label="Start from",
-        help_text="Weights start at step 0 with a fresh optimizer. A checkpoint resumes with its whole state.",
+        help_text="Weights start at step 0 with a new optimizer. A checkpoint continues with the complete state.",
     )
     #: Number of the cloned training.
     clone = forms.IntegerField(required=False, widget=forms.HiddenInput)

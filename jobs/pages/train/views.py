@@ -43,7 +43,7 @@ from workers.queries import capacity
 __all__ = ["beginnings", "checked_submission", "job_undo", "posted_form", "say_changed", "train", "train_code"]
 
 #: Label of the weights to begin with that the user has uploaded.
-_UPLOADED = "The weights in a file that you uploaded"
+_UPLOADED = "Weights from an uploaded file"
 #: Options whose texts are shown masked.
 _VARIABLES = [option for option in ON_PAGE if option.is_variables]
 #: Number of newest trainings, and of their checkpoints, that are offered to start from.
@@ -120,7 +120,7 @@ def job_undo(request: HttpRequest, job_id: int) -> HttpResponse:
     job = job_or_404(request.user, job_id)
     numbers = [int(word) for word in request.POST.get("events", "").split() if word.isdecimal() and len(word) < 10]
     if done(request, lambda: actions.undo_changes(job.pk, numbers, request.user.get_username())):
-        say(request, "It is as it was before: the scheduler decides again at once.")
+        say(request, "The change has been undone. The scheduler decides again at once.")
     return redirect("jobs:detail", job.pk)
 
 
@@ -139,10 +139,10 @@ def posted_form(request: HttpRequest) -> PostedForm:
 
 def say_changed(request: HttpRequest, job: Job, events: Sequence[JobEvent]) -> None:
     if not events:
-        say(request, "Nothing was changed: these are its priority, its GPUs and its time limit already.")
+        say(request, "Nothing was changed: the training already has this priority, these GPUs and this time limit.")
         return
     undo = Undo(reverse("jobs:undo", args=[job.pk]), {"events": " ".join(str(event.seq) for event in events)})
-    say(request, "Changed: the scheduler decides again at once.", undo=undo)
+    say(request, "The training has been changed. The scheduler decides again at once.", undo=undo)
 
 
 def _opened(request: HttpRequest, values: QueryDict) -> _Opened:
@@ -158,7 +158,7 @@ def _opened(request: HttpRequest, values: QueryDict) -> _Opened:
 def _train_form(request: HttpRequest, data: Any, opened: _Opened, **values: Any) -> TrainForm:
     offered = beginnings(login_user(request))
     if opened.clone is not None and opened.clone.starts_from != Job.StartsFrom.NOTHING:
-        offered = [("The training that is cloned", [(_AGAIN, "Its initial state")]), *offered]
+        offered = [("Cloned training", [(_AGAIN, "Initial state of the cloned training")]), *offered]
     return TrainForm(data, groups=opened.groups, beginnings=offered, versions=opened.versions, **values)
 
 
@@ -281,9 +281,9 @@ def beginnings(user: User) -> list[tuple[str, list[tuple[str, str]]]]:
     files = [(f"upload-{file.pk}", file.name) for file in finished(user, WEIGHTS_SUFFIXES)]
     groups = [
         (_UPLOADED, files),
-        ("The weights of an earlier training", weights),
+        ("Weights of an earlier training", weights),
         ("Resume from a checkpoint", [(f"checkpoint-{number}", words) for number, words in points]),
-        ("Only the weights of a checkpoint", [(f"checkpointweights-{number}", words) for number, words in points]),
+        ("Weights of a checkpoint only", [(f"checkpointweights-{number}", words) for number, words in points]),
     ]
     return [group for group in groups if group[1]]
 
@@ -301,15 +301,19 @@ def _model(version: RegisteredModelVersion, datasets: Mapping[str, int] | None) 
 
 
 _TRAINS = {
-    RegisteredModelVersion.Engine.ELASTIC: "It is elastic: it grows and shrinks while it trains.",
-    RegisteredModelVersion.Engine.SINGLE: "It is a plain script: one process on 1 GPU.",
-    RegisteredModelVersion.Engine.FIXED: "It trains in several processes: all its GPUs from start to end.",
+    RegisteredModelVersion.Engine.ELASTIC: "The script is elastic: trainings grow and shrink while they run.",
+    RegisteredModelVersion.Engine.SINGLE: "The script is not elastic: a training is one process on 1 GPU.",
+    RegisteredModelVersion.Engine.FIXED: "The script trains in several processes and keeps its GPUs from start to end.",
 }
 
 
 def _taken_words(version: RegisteredModelVersion) -> str:
     """Describe the registered code."""
-    data = "It reads a dataset: pick it below." if version.declared.reads_data else "It reads no dataset."
+    data = (
+        "The script reads a dataset: choose one below."
+        if version.declared.reads_data
+        else "The script reads no dataset."
+    )
     trains = _TRAINS[RegisteredModelVersion.Engine(version.engine)]
     return f"{version.entry_point} is version {version.number} of your model {version.model.name}. {trains} {data}"
 

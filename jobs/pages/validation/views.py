@@ -29,11 +29,11 @@ _SPLITS = [
 class ValidateForm(forms.Form):
     split = forms.ChoiceField(
         choices=_SPLITS,
-        help_text="A script that has one held-out set, as a FabricModel has, is measured on that one in either case.",
+        help_text="A script with a single held-out set, such as a FabricModel, is always evaluated on that set.",
     )
     dataset = forms.ModelChoiceField(
-        Dataset.objects.order_by("name"), required=False, empty_label="The version that it was trained on",
-        help_text="Another dataset must have what the script reads.",
+        Dataset.objects.order_by("name"), required=False, empty_label="Dataset version of the training",
+        help_text="Another dataset must have the format that the script reads.",
     )  # fmt: skip
     instance_group = forms.ModelChoiceField(
         InstanceGroup.objects.none(), empty_label=None, help_text="The run uses one GPU of this group until it ends."
@@ -65,7 +65,9 @@ def job_validate(request: HttpRequest, job_id: int) -> HttpResponse:
         except UserError as error:
             show_error(form, error)
         else:
-            messages.success(request, "It is queued. The result appears here and on the model's page.")
+            messages.success(
+                request, "The validation has been queued. The result appears here and on the model's page."
+            )
             return redirect("jobs:detail", validation.job_id)
     context = {
         "section": "jobs",

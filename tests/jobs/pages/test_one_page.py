@@ -57,7 +57,8 @@ def test_a_plain_script_is_dropped_and_started(alices: Client, plain: dict) -> N
 def test_what_was_found_is_said(alices: Client) -> None:
     taken = drop(alices, "plain.py", SCRIPT)
     assert taken["sentence"] == (
-        "plain.py is version 1 of your model plain. It is a plain script: one process on 1 GPU. It reads no dataset."
+        "plain.py is version 1 of your model plain. The script is not elastic: a training is one process on 1 GPU. "
+        "The script reads no dataset."
     )
     assert [(field["name"], field["usual"]) for field in taken["parameters"]] == [("hidden", "16"), ("amp", "false")]
 
@@ -121,7 +122,7 @@ def test_a_script_that_reads_data_wants_a_dataset(alices: Client, training: dict
     ("values", "sentence"),
     [
         ({"parameters": "hiden = 8"}, "The script declares no --hiden: did you mean hidden?"),
-        ({"parameter.hidden": "many"}, "The parameter hidden is a number, such as 16."),
+        ({"parameter.hidden": "many"}, "The parameter hidden must be a number, such as 16."),
         ({"environment": "RANK = 1"}, "RANK is set by Tidepool for each process: leave it out."),
         ({"environment": "my name = 1"}, "is not a valid variable name"),
         ({"environment": "WANDB"}, "Line 1 is not a variable: write it as name = value."),

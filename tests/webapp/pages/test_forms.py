@@ -180,7 +180,7 @@ def test_what_a_stop_means_is_said_before(scene: Scene, alices: Client, engine: 
     assert "it starts again from nothing" in group["stopping"]
     page = html_of(alices.get(f"/jobs/{scene.first.pk}/"))
     assert stop_words(scene.first.instance_group) in page
-    assert "Nothing that its script prints or writes gives a curve yet" in page
+    assert "The output of the script contains no curve yet" in page
 
 
 def test_an_elastic_training_is_not_told_about_signals(scene: Scene, alices: Client) -> None:
@@ -222,8 +222,8 @@ def test_train_starts_from_what_an_earlier_training_left(training: dict, scene: 
     assert (seven.starts_from, seven.initial_checkpoint) == ("weights", point)
     shown = [" ".join(html_of(alices.get(f"/jobs/{job.pk}/")).split()) for job in (more, anew, seven)]
     assert f'step 7 of <a href="/jobs/{scene.first.pk}/">' in shown[0]
-    assert f'Begins with the weights of</dt><dd><a href="/jobs/{scene.first.pk}/">' in shown[1]
-    assert f'Begins with the weights of</dt><dd>step 7 of <a href="/jobs/{scene.first.pk}/">' in shown[2]
+    assert f'Initial weights</dt><dd><a href="/jobs/{scene.first.pk}/">' in shown[1]
+    assert f'Initial weights</dt><dd>step 7 of <a href="/jobs/{scene.first.pk}/">' in shown[2]
 
 
 def test_train_does_not_offer_what_others_left(training: dict, scene: Scene, bobs: Client) -> None:
