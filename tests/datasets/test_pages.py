@@ -151,7 +151,7 @@ def test_texts_of_files_are_text(scene: Scene, alices: Client, home: Path) -> No
 def test_a_dataset_in_use_is_not_deleted(scene: Scene, alices: Client) -> None:
     address = address_of(scene.dataset)
     page = alices.get(address).content.decode()
-    assert "trainings used it." in page
+    assert "Cannot be deleted: used by" in page
     assert "Delete dataset" not in page.split("<dialog")[0]
 
     assert levels(alices.post(f"{address}delete/", follow=True)) == ["error"]

@@ -185,7 +185,7 @@ def test_the_question_says_what_others_get(scene: Scene, alices: Client) -> None
 
     assert question["title"] == "Set the priority of 1 training to 10000?"
     assert question["jobs"] == [scene.first.pk]
-    assert question["lost"].startswith("Now 5000. ")
+    assert question["lost"].startswith("Current priority: 5000. ")
     assert alices.get(f"/jobs/priority-question.json?{jobs}&priority=0").status_code == 400
     assert alices.get(f"/jobs/priority-question.json?{jobs}&priority=10001").status_code == 400
     nothing = alices.get(f"/jobs/priority-question.json?jobs={scene.done.pk}&priority=5").json()
