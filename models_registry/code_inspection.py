@@ -345,7 +345,8 @@ def _constant(node: ast.expr | None) -> object:
 def _not_found(folder: Path, entry_point: str) -> str:
     scripts = [name for name, _ in regular_files(folder) if name.endswith(".py")]
     if not scripts:
-        return "The folder contains no Python script: add the training script."
+        missing = ascii(entry_point[:100]) if entry_point else "the training script"
+        return f"The folder contains no Python script: add {missing}."
     return (
         f"The entry point {entry_point[:100]!a} is not in the model's folder: choose one of {_listed_names(scripts)}."
     )

@@ -103,7 +103,7 @@ def test_no_other_file_is_sent(alice_api: APIClient, template: Any, model: Any, 
 
 def test_a_template_is_deleted_unless_a_model_was_made_of_it(alice_api: APIClient, template: dict[str, Any]) -> None:
     ask(alice_api, "POST", "models", {"name": "resnet", "templatename": "PytorchResnet"})
-    assert "resnet was made from" in refusal(ask(alice_api, "DELETE", "modeltemplates/PytorchResnet"), 409)
+    assert "resnet uses it" in refusal(ask(alice_api, "DELETE", "modeltemplates/PytorchResnet"), 409)
     assert ask(alice_api, "DELETE", "models/resnet").status_code == 204
     assert ask(alice_api, "DELETE", "modeltemplates/PytorchResnet").status_code == 204
     refusal(ask(alice_api, "GET", "modeltemplates/PytorchResnet"), 404)
@@ -284,7 +284,7 @@ def test_a_change_is_the_next_version(alice_api: APIClient, bob_api: APIClient, 
 def test_a_model_is_deleted_unless_it_was_trained(alice_api: APIClient, bob_api: APIClient, model: Any) -> None:
     refusal(ask(bob_api, "DELETE", "models/resnet"), 403)
     job = JobFactory(model=model)
-    assert "started with it" in refusal(ask(alice_api, "DELETE", "models/resnet"), 409)
+    assert "started with this model" in refusal(ask(alice_api, "DELETE", "models/resnet"), 409)
     job.delete()
     assert ask(alice_api, "DELETE", "models/resnet").status_code == 204
 
