@@ -39,7 +39,7 @@ def invite(actor: User, username: str, role: str) -> Handout:
     require_cluster_admin(actor)
     name, role = _checked_username(username), _checked_role(role)
     if OneTimeLink.objects.filter(user__last_login=None).count() >= MAX_OPEN_INVITATIONS:
-        raise Conflict(f"There are {MAX_OPEN_INVITATIONS} open invitations: withdraw some that nobody will follow.")
+        raise Conflict(f"There are {MAX_OPEN_INVITATIONS} open invitations: withdraw those that are no longer needed.")
     user = User(username=name)
     user.set_unusable_password()
     try:
@@ -57,12 +57,12 @@ def withdraw_invitation(actor: User, user_id: int) -> None:
     """Delete a user who never logged in, which frees the name."""
     user = _locked(actor, user_id)
     if user.last_login is not None or user.has_usable_password():
-        raise Conflict(f"{user.username} has a password already: deactivate the account instead.")
+        raise Conflict(f"{user.username} already has a password: deactivate the account instead.")
     audit(actor, "withdrew the invitation of", kind=_KIND, key=user.pk, name=user.username, before=_facts(user))
     try:
         user.delete()
     except ProtectedError:
-        raise Conflict(f"{user.username} owns things here: deactivate the account instead.") from None
+        raise Conflict(f"{user.username} owns trainings, data or models: deactivate the account instead.") from None
 
 
 @transaction.atomic
@@ -86,7 +86,7 @@ def deactivate(actor: User, user_id: int) -> User:
     if user.pk == actor.pk:
         raise Conflict("This is your own account: ask another administrator to deactivate it.")
     if not user.is_active:
-        raise Conflict(f"{user.username} is deactivated already.")
+        raise Conflict(f"{user.username} is already deactivated.")
     _keep_an_admin(user, "were deactivated")
     before = _facts(user)
     user.is_active = False
@@ -103,7 +103,7 @@ def activate(actor: User, user_id: int) -> Handout:
     """Reactivate a deactivated user. Return the link by which the user sets a new password."""
     user = _locked(actor, user_id)
     if user.is_active:
-        raise Conflict(f"{user.username} is active already.")
+        raise Conflict(f"{user.username} is already active.")
     before = _facts(user)
     user.is_active = True
     user.save(update_fields=["is_active"])
@@ -118,7 +118,7 @@ def reset_password(actor: User, user_id: int) -> Handout:
     if user.pk == actor.pk:
         raise Conflict("This is your own account: change its password on your account page.")
     if not user.is_active:
-        raise Conflict(f"{user.username} is deactivated: activate the account, which gives a link, too.")
+        raise Conflict(f"{user.username} is deactivated: activate the account to get a link.")
     _keep_an_admin(user, "had no password")
     is_new = user.last_login is None and not user.has_usable_password()
     user.set_unusable_password()
@@ -133,7 +133,7 @@ def _locked(actor: User, user_id: int) -> User:
     require_cluster_admin(actor)
     admins = {user.pk: user for user in _admins().select_for_update().order_by("pk")}
     if actor.pk not in admins:
-        raise Conflict("You are no longer an administrator: somebody changed your account just now.")
+        raise Conflict("You are no longer an administrator: your account has just been changed.")
     user = admins.get(user_id) or User.objects.select_for_update().filter(pk=user_id).first()
     if user is None:
         raise NotFound(f"There is no user {user_id}: look them up in the list.")
@@ -182,12 +182,12 @@ def _checked_username(text: str) -> str:
     try:
         UnicodeUsernameValidator()(name)
     except ValidationError:
-        raise field_error("username", "Use letters, digits and @ . + - _ only.") from None
+        raise field_error("username", "Use only letters, digits and @ . + - _.") from None
     if User.objects.filter(username__iexact=name).exists():
         raise _taken(name)
     return name
 
 
 def _taken(name: str) -> Conflict:
-    sentence = f"There is a user {name!r} already: take another name, or reset that user's password."
+    sentence = f"There is already a user {name!r}: choose another name, or reset that user's password."
     return Conflict(sentence, fields={"username": [sentence]})

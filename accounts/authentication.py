@@ -87,12 +87,12 @@ def _owner_of(text: str) -> tuple[User, ApiToken]:
     """Return the owner of a token and its row. Only the stored digest counts; claims inside the token do not."""
     token = ApiToken.objects.select_related("user").filter(digest=digest_of(text), user__is_active=True).first()
     if token is None:
-        raise AuthenticationFailed("The token is not valid: make a new one on your account page.")
+        raise AuthenticationFailed("The token is not valid: create a new token on your account page.")
     now = timezone.now()
     if token.expires_at is not None and token.expires_at <= now:
-        raise AuthenticationFailed("The token has expired: make a new one on your account page, or log on again.")
+        raise AuthenticationFailed("The token has expired: create a new token on your account page, or log on again.")
     if token.session_hash and not constant_time_compare(token.session_hash, token.user.get_session_auth_hash()):
-        raise AuthenticationFailed("The password has changed since this token was made: log on again.")
+        raise AuthenticationFailed("The password has changed since the token was created: log on again.")
     if token.last_used_at is None or now - token.last_used_at > _USE_NOTED_EVERY:
         ApiToken.objects.filter(pk=token.pk).update(last_used_at=now)
     return token.user, token

@@ -49,7 +49,7 @@ class LimitedBodies:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if _charset(scope) not in CHARSETS:
-            await _answer(send, 400, "The charset of the request is not taken here: send UTF-8.")
+            await _answer(send, 400, "The charset of the request is not supported: send UTF-8.")
             return
         body = _Body(scope, receive)
         if await body.fits(announced_bytes(scope)):

@@ -32,7 +32,7 @@ _HALF = 4
 #: Limits on open requests, per address and in total.
 _MOST_OF_ADDRESS, _MOST = 20, 1000
 _MAX_MACHINE = 40
-_GONE = "This code has expired or does not exist: ask for another one with `tidepool login`."
+_GONE = "This code has expired or does not exist: get a new code with `tidepool login`."
 
 
 @dataclass(frozen=True)
@@ -49,13 +49,11 @@ def ask(request: HttpRequest, machine: str, scope: str) -> DeviceRequest:
     """Open a request for a token. Raises UserError for an invalid machine or scope, TooMany."""
     machine, scope = checked_name(machine, field="machine", limit=_MAX_MACHINE), checked_scope(scope)
     if job_of(scope) is not None:
-        raise field_error(
-            "scope", "Ask for read, submit or full; a token of one training is made on your account page."
-        )
+        raise field_error("scope", "Use read, submit or full. Create a token for one training on your account page.")
     now, address = timezone.now(), address_of(request)[:64]
     DeviceGrant.objects.filter(expires_at__lte=now).delete()
     if DeviceGrant.objects.filter(address=address).count() >= _MOST_OF_ADDRESS or DeviceGrant.objects.count() >= _MOST:
-        raise TooMany("Too many programs wait for a log-in: confirm one, or wait a while.", retry_seconds=60)
+        raise TooMany("Too many programs wait for a log-in: confirm one, or try again later.", retry_seconds=60)
     device, code = secrets.token_urlsafe(32), "".join(secrets.choice(_LETTERS) for _ in range(2 * _HALF))
     grant = DeviceGrant.objects.create(
         device_digest=digest_of(device),
@@ -99,7 +97,7 @@ def fetch(device: str) -> NewToken | None:
     rows = DeviceGrant.objects.select_for_update(of=("self",)).select_related("user")
     grant = rows.filter(device_digest=digest_of(device), expires_at__gt=timezone.now()).first()
     if grant is None:
-        raise NotFound("Nobody confirmed this log-in, or somebody refused it: ask again with `tidepool login`.")
+        raise NotFound("The log-in was refused or not confirmed: try again with `tidepool login`.")
     if grant.user is None:
         return None
     grant.delete()

@@ -13,16 +13,16 @@ __all__ = ["ROLES", "SCOPES", "DeviceForm", "InviteForm", "NewPasswordForm", "Ow
 
 #: Role -> sentence that explains it in forms.
 ROLES = {
-    Role.VIEWER: "Looks at everything that a data scientist sees, and changes nothing.",
+    Role.VIEWER: "Sees everything that a data scientist sees, but cannot change anything.",
     Role.DATA_SCIENTIST: "Registers datasets and models, submits trainings, and owns the results.",
     Role.CLUSTER_ADMIN: "Sees and changes everything: hosts, groups, users, and everybody's trainings.",
 }
 #: Scope of a token -> words that explain it in forms.
 SCOPES = {
-    READ: "Read: all that you may see",
-    SUBMIT: "Submit: also train and add data",
-    FULL: "Full: all that you may do",
-    "job": "One training: change, stop it",
+    READ: "Read: everything that you may see",
+    SUBMIT: "Submit: read, train and add data",
+    FULL: "Full: everything that you may do",
+    "job": "One training: change and stop",
 }
 _DAYS = {"30": "30 days", "90": "90 days", "365": "1 year", "": "Never"}
 _LONGEST = 4096
@@ -36,7 +36,7 @@ def _password(label: str, autocomplete: str, **options: Any) -> forms.CharField:
 class InviteForm(forms.Form):
     username = forms.CharField(
         label="User name", max_length=1000, strip=False,
-        help_text="Letters, digits and @ . + - _, such as ada.lovelace. It names the folder of the results, for good.",
+        help_text="Letters, digits and @ . + - _, such as ada.lovelace. Also names the user's results folder.",
         widget=forms.TextInput(attrs={"autocomplete": "off", "autocapitalize": "none", "spellcheck": "false"}),
     )  # fmt: skip
     role = forms.ChoiceField(choices=Role.choices, initial=Role.DATA_SCIENTIST, widget=forms.RadioSelect)
@@ -51,7 +51,7 @@ class NewPasswordForm(forms.Form):
     def clean_again(self) -> str:
         again: str = self.cleaned_data["again"]
         if again != self.cleaned_data.get("password", again):
-            raise forms.ValidationError("The two passwords differ: type the new one again.")
+            raise forms.ValidationError("The two passwords differ: enter the new password again.")
         return again
 
 
@@ -63,14 +63,14 @@ class OwnPasswordForm(NewPasswordForm):
 
 class DeviceForm(forms.Form):
     code = forms.CharField(
-        label="Code", max_length=100, help_text="Such as WXYZ-2345, as the program shows it.",
+        label="Code", max_length=100, help_text="Code that the program shows, such as WXYZ-2345.",
         widget=forms.TextInput(attrs={"autocomplete": "off", "autocapitalize": "characters", "spellcheck": "false"}),
     )  # fmt: skip
 
 
 class TokenForm(forms.Form):
     name = forms.CharField(
-        label="Name", max_length=1000, strip=False, help_text="What it is for, such as nightly-tests.",
+        label="Name", max_length=1000, strip=False, help_text="Purpose of the token, such as nightly-tests.",
         widget=forms.TextInput(attrs={"autocomplete": "off"}),
     )  # fmt: skip
     scope = forms.ChoiceField(label="Scope", choices=list(SCOPES.items()), initial=SUBMIT)
@@ -82,7 +82,7 @@ class TokenForm(forms.Form):
     def clean(self) -> dict[str, Any]:
         values: dict[str, Any] = super().clean() or {}
         if values.get("scope") == "job" and not values.get("job") and "job" not in self.errors:
-            self.add_error("job", "Give the number of the training that it shall open.")
+            self.add_error("job", "Enter the number of the training.")
         return values
 
     def given_scope(self) -> str:

@@ -60,7 +60,7 @@ def change_own_password(request: HttpRequest, user: User, old: str, new: str) ->
     A wrong old password counts as a failed log-in, so that an open session cannot be used for guessing.
     """
     if authenticate(request=request, username=user.get_username(), password=old) is None:
-        raise field_error("old_password", "This is not your password.")
+        raise field_error("old_password", "The password is not correct.")
     _check_password(user, new)
     with transaction.atomic():
         _set_password(user, new, "changed the password of")
@@ -85,7 +85,7 @@ def find_link(request: HttpRequest, number: int, secret: str, *, lock: bool = Fa
     links = OneTimeLink.objects.select_for_update(of=("self",)) if lock else OneTimeLink.objects.all()
     link = links.select_related("user").filter(pk=number, expires_at__gt=timezone.now(), user__is_active=True).first()
     if link is None or not hmac.compare_digest(link.digest, digest_of(secret)):
-        raise NotFound("This link has been used or has expired: ask an administrator for another one.")
+        raise NotFound("This link has been used or has expired: ask an administrator for a new link.")
     return link
 
 

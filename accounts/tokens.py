@@ -65,11 +65,11 @@ def make_token(user: User, name: str, expires_at: datetime | None, scope: str = 
     name, scope = checked_name(name, limit=64), checked_scope(scope)
     job = job_of(scope)
     if job is not None and not user.jobs.filter(pk=job).exists():
-        raise field_error("scope", f"You have no training {job}: take the number of one of yours.")
+        raise field_error("scope", f"You have no training {job}: enter the number of one of your trainings.")
     if expires_at is not None and expires_at <= timezone.now():
-        raise field_error("expires_at", "This time is in the past: give a later one.")
+        raise field_error("expires_at", "The time is in the past: enter a later time.")
     if user.api_tokens.filter(session_hash="").count() >= MAX_TOKENS:
-        raise Conflict(f"You have {MAX_TOKENS} tokens: withdraw one that nothing uses.")
+        raise Conflict(f"You have {MAX_TOKENS} tokens, the maximum: withdraw an unused token.")
     text = f"tide_{secrets.token_urlsafe(32)}"
     try:
         with transaction.atomic():
@@ -77,7 +77,7 @@ def make_token(user: User, name: str, expires_at: datetime | None, scope: str = 
                 user=user, name=name, digest=digest_of(text), expires_at=expires_at, scope=scope
             )
     except IntegrityError:
-        sentence = f"You have a token {name!r} already: take another name, or withdraw that one."
+        sentence = f"You already have a token {name!r}: choose another name, or withdraw that token."
         raise Conflict(sentence, fields={"name": [sentence]}) from None
     _record(user, "made", row, after=_facts(row))
     return NewToken(row, text)

@@ -65,7 +65,7 @@ def account_password(request: HttpRequest) -> HttpResponse:
 
     if not carried_out(request, form, change):
         return _account_page(request, password_form=form)
-    say(request, "Your password is changed. Your other sessions have ended.")
+    say(request, "Your password has been changed. Your other sessions have ended.")
     return redirect("account")
 
 
@@ -118,7 +118,7 @@ def one_time_link(request: HttpRequest, link_id: int, secret: str) -> HttpRespon
         if request.method == "POST" and form.is_valid():
             user = set_password_by_link(request, link_id, secret, form.cleaned_data["password"])
             login(request, user, backend=BACKEND)
-            messages.success(request, "Your password is set, and you are logged in.")
+            messages.success(request, "Your password has been set, and you are logged in.")
             return redirect("overview")
     except NotFound as error:
         count_wrong_guess(request, ONE_TIME_LINK)
@@ -185,7 +185,9 @@ def user_role(request: HttpRequest, user_id: int) -> HttpResponse:
     if done(request, lambda: actions.change_role(login_user(request), user_id, role)) and role != old:
         undo = Undo(reverse("user-role", args=[user_id]), {"role": old.value})
         is_own = user_id == login_user(request).pk
-        say(request, f"{user.username} is {role_of(_user(user_id)).label} now.", undo=None if is_own else undo)
+        say(
+            request, f"{user.username} now has the role {role_of(_user(user_id)).label}.", undo=None if is_own else undo
+        )
     # Users who have just given up their own rights may no longer see the page of a user.
     me = User.objects.get(pk=login_user(request).pk)
     return redirect("user", user_id) if is_cluster_admin(me) else redirect("overview")
@@ -206,7 +208,7 @@ def user_deactivate(request: HttpRequest, user_id: int) -> HttpResponse:
     require_cluster_admin(request.user)
     user = _user(user_id)
     if done(request, lambda: actions.deactivate(login_user(request), user_id)):
-        say(request, f"{user.username} is deactivated: sessions, open pages and tokens have ended. Trainings go on.")
+        say(request, f"{user.username} has been deactivated. All sessions and tokens have ended; trainings continue.")
     return redirect("user", user_id)
 
 
@@ -216,7 +218,7 @@ def user_withdraw(request: HttpRequest, user_id: int) -> HttpResponse:
     user = _user(user_id)
     if not done(request, lambda: actions.withdraw_invitation(login_user(request), user_id)):
         return redirect("user", user_id)
-    say(request, f"The invitation of {user.username} is withdrawn.")
+    say(request, f"The invitation of {user.username} has been withdrawn.")
     return redirect("users")
 
 
@@ -258,7 +260,7 @@ def _user(user_id: int) -> User:
 def _withdraw_token(request: HttpRequest, user: User, token_id: int) -> None:
     token = or_404(user.api_tokens.filter(pk=token_id).first())
     withdraw_token(login_user(request), token)
-    say(request, f"The token “{token.name}” is withdrawn: it opens nothing any more.")
+    say(request, f"The token “{token.name}” has been withdrawn and is no longer valid.")
 
 
 def _hand_out(request: HttpRequest, user_id: int, action: Callable[[User, int], Handout], what: str) -> HttpResponse:

@@ -57,7 +57,7 @@ def add_channel(user: User, name: str, kind: str, address: str) -> NewChannel:
     address = checked_address(kind, address, settings.TIDEPOOL_ALERT_NETWORKS)
     _lock(user)
     if Channel.objects.filter(owner=user).count() >= _MAX_CHANNELS:
-        raise Conflict(f"You have {_MAX_CHANNELS} channels: remove one that you do not use.")
+        raise Conflict(f"You have {_MAX_CHANNELS} channels, the maximum: remove an unused channel.")
     secret = secrets.token_urlsafe(32) if kind == ChannelKind.WEBHOOK else ""
     row = Channel(owner=user, name=name, kind=kind, address=sealed(address), masked=masked(kind, address))
     row.secret = sealed(secret) if secret else ""
@@ -98,7 +98,7 @@ def add_rule(
     row = AlertRule(channel=channel, kind=kind, group=_group(user, kind, group), minutes=_minutes(kind, minutes))
     _lock(user)
     if AlertRule.objects.filter(channel__owner=user).count() >= _MAX_RULES:
-        raise Conflict(f"You have {_MAX_RULES} rules: remove one that you do not need.")
+        raise Conflict(f"You have {_MAX_RULES} rules, the maximum: remove an unused rule.")
     try:
         with transaction.atomic():
             row.save(force_insert=True)
@@ -114,11 +114,13 @@ def remove_rule(user: User, rule_id: int) -> None:
 
 def set_quiet_hours(user: User, begins: time, ends: time, time_zone: str) -> QuietHours:
     if begins == ends:
-        raise field_error("ends", "The quiet hours would last all day: let them end at another time.")
+        raise field_error("ends", "The quiet hours begin and end at the same time: change one of the times.")
     try:
         ZoneInfo(time_zone)
     except (ZoneInfoNotFoundError, ValueError, OSError):
-        raise field_error("time_zone", "There is no such time zone: give one such as Europe/Berlin or UTC.") from None
+        raise field_error(
+            "time_zone", "There is no such time zone: enter a name such as Europe/Berlin or UTC."
+        ) from None
     values = {"begins": begins, "ends": ends, "time_zone": time_zone}
     return QuietHours.objects.update_or_create(owner=user, defaults=values)[0]
 
@@ -154,5 +156,5 @@ def _minutes(kind: str, minutes: int | None) -> int | None:
     if minutes is None:
         return DEFAULT_MINUTES[kind]
     if not 1 <= minutes <= _LONGEST_MINUTES:
-        raise field_error("minutes", f"Give 1 to {_LONGEST_MINUTES} minutes.")
+        raise field_error("minutes", f"Enter 1 to {_LONGEST_MINUTES} minutes.")
     return minutes

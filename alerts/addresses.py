@@ -43,7 +43,7 @@ def checked_address(kind: str, text: str, networks: Sequence[str]) -> str:
     """The address without blanks around it. UserError says what to change."""
     address = text.strip()
     if not is_storable(address) or len(address) > _LONGEST:
-        raise field_error("address", f"This is no address: give one of at most {_LONGEST} characters.")
+        raise field_error("address", f"Enter an address of at most {_LONGEST} characters.")
     checks: dict[str, Callable[[str, Sequence[str]], None]] = {
         ChannelKind.EMAIL: _check_mail,
         ChannelKind.SLACK: _check_slack,
@@ -75,14 +75,14 @@ def _check_mail(address: str, networks: Sequence[str]) -> None:
     try:
         validate_email(address)
     except ValidationError:
-        raise field_error("address", "Give an e-mail address, such as ada@example.org.") from None
+        raise field_error("address", "Enter an e-mail address, such as ada@example.org.") from None
     if re.search(r'[",;<>\s]', address):
-        raise field_error("address", "Give one e-mail address, without quotes and names.")
+        raise field_error("address", "Enter a single e-mail address, without quotes and names.")
 
 
 def _check_slack(address: str, networks: Sequence[str]) -> None:
     if not _SLACK.fullmatch(address):
-        sentence = "Give the address of an incoming webhook: https://hooks.slack.com/services/T…/B…/…"
+        sentence = "Enter the address of an incoming webhook: https://hooks.slack.com/services/T…/B…/…"
         raise field_error("address", sentence)
 
 
@@ -92,13 +92,13 @@ def _check_webhook(address: str, networks: Sequence[str]) -> None:
         host, _ = parts.hostname or "", parts.port
         host.encode("idna" if not host.isascii() else "ascii")
     except ValueError:
-        raise field_error("address", "This is no web address: give one such as https://example.org/hook.") from None
+        raise field_error("address", "Enter a web address, such as https://example.org/hook.") from None
     if parts.scheme not in ("https", "http") or not host or not address.isascii() or not address.isprintable():
-        raise field_error("address", "Give an address that begins with https://, such as https://example.org/hook.")
+        raise field_error("address", "Enter an address that begins with https://, such as https://example.org/hook.")
     if re.search(r"[\s\\]", address) or parts.username is not None or parts.fragment:
-        raise field_error("address", "Give it without blanks, a user, a password and a part behind #.")
+        raise field_error("address", "Enter the address without spaces, user, password and fragment (#).")
     if parts.scheme == "http" and not networks:
-        raise field_error("address", "Messages go over https:// only: give such an address.")
+        raise field_error("address", "Messages are only sent over https://: enter such an address.")
     _refuse_private(host, networks, plain=parts.scheme == "http")
 
 
@@ -111,5 +111,7 @@ def _refuse_private(host: str, networks: Sequence[str], *, plain: bool) -> None:
             return
         number = ipaddress.IPv4Address("127.0.0.1")
     if not is_allowed(number, networks, plain=plain):
-        sentence = f"{host} is in no network that alerts may go to: give a public address, or ask an administrator."
+        sentence = (
+            f"{host} is not in a network to which alerts may be sent: enter a public address, or ask an administrator."
+        )
         raise field_error("address", sentence)

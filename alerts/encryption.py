@@ -22,7 +22,9 @@ def unsealed(text: str) -> str:
     try:
         return _fernet().decrypt(text.encode()).decode()
     except InvalidToken:
-        raise Unreadable("It was stored under another key of the site: remove this channel and add it again.") from None
+        raise Unreadable(
+            "The address was encrypted with another key of the site: remove this channel and add it again."
+        ) from None
 
 
 def _fernet() -> Fernet:

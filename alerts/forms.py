@@ -19,11 +19,11 @@ class ChannelForm(forms.Form):
 
     kind = forms.ChoiceField(label="Kind")
     address = forms.CharField(
-        label="Address", max_length=2000, help_text="The https address of a webhook, or of a Slack incoming webhook.",
+        label="Address", max_length=2000, help_text="HTTPS address of a webhook or of a Slack incoming webhook.",
         widget=forms.TextInput(attrs={"autocomplete": "off", "spellcheck": "false"}),
     )  # fmt: skip
     name = forms.CharField(
-        label="Name", max_length=1000, strip=False, help_text="What you call it by, such as team.",
+        label="Name", max_length=1000, strip=False, help_text="Name of the channel, such as team.",
         widget=forms.TextInput(attrs={"autocomplete": "off"}),
     )  # fmt: skip
 
@@ -32,7 +32,7 @@ class ChannelForm(forms.Form):
         offered = [kind for kind in reversed(ChannelKind) if kind != ChannelKind.EMAIL or settings.TIDEPOOL_MAIL_URL]
         self.fields["kind"].choices = [(kind.value, kind.label) for kind in offered]  # type: ignore[attr-defined]
         if settings.TIDEPOOL_MAIL_URL:
-            self.fields["address"].help_text += " Of e-mail: the address itself."
+            self.fields["address"].help_text += " For e-mail: the e-mail address."
 
 
 class RuleForm(forms.Form):
@@ -43,7 +43,7 @@ class RuleForm(forms.Form):
     channel = forms.TypedChoiceField(label="Tell", coerce=int)
     minutes = forms.IntegerField(
         label="After", required=False, min_value=1,
-        help_text=f"Of what waits long ({DEFAULT_MINUTES[Kind.WAITS]}) or is idle ({DEFAULT_MINUTES[Kind.IDLE]}).",
+        help_text=f"Only for long waits ({DEFAULT_MINUTES[Kind.WAITS]}) and idle GPUs ({DEFAULT_MINUTES[Kind.IDLE]}).",
     )  # fmt: skip
 
     def __init__(self, user: User, data: Any = None) -> None:
@@ -58,4 +58,4 @@ class RuleForm(forms.Form):
 class QuietForm(forms.Form):
     begins = forms.TimeField(label="From", widget=forms.TimeInput(attrs={"type": "time"}, format="%H:%M"))
     ends = forms.TimeField(label="Until", widget=forms.TimeInput(attrs={"type": "time"}, format="%H:%M"))
-    time_zone = forms.CharField(label="Time zone", max_length=64, initial="UTC", help_text="Such as Europe/Berlin.")
+    time_zone = forms.CharField(label="Time zone", max_length=64, initial="UTC", help_text="For example Europe/Berlin.")

@@ -50,7 +50,7 @@ def title_of(alert: Alert) -> str:
 def message_of(delivery: Delivery, alerts: Sequence[Alert]) -> Message:
     """The message of a delivery with these alerts; each needs its group."""
     if delivery.is_test:
-        title, text = "A test of Tidepool's alerts", "This channel works. Alerts come when your rules say so."
+        title, text = "A test of Tidepool's alerts", "This channel works. Alerts are sent according to your rules."
     elif len(alerts) == 1:
         title, text = title_of(alerts[0]), _words(alerts[0])
     else:

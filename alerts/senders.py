@@ -87,11 +87,11 @@ def _send_to_webhook(route: Route, message: Message, now: float) -> None:
         connection.request("POST", target, body, headers)
         status = connection.getresponse().status
     except (OSError, HTTPException) as error:
-        raise NotDelivered(f"No answer from the webhook ({type(error).__name__}): is it there?") from error
+        raise NotDelivered(f"No answer from the webhook ({type(error).__name__}): check its address.") from error
     finally:
         connection.close()
     if 300 <= status < 400:
-        raise NotDelivered(f"The webhook answered {status}, and redirects are not followed: give its new address.")
+        raise NotDelivered(f"The webhook answered {status}, and redirects are not followed: enter the new address.")
     if not 200 <= status < 300:
         raise NotDelivered(f"The webhook answered {status} instead of 200.")
 

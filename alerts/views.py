@@ -47,7 +47,7 @@ def channel_add(request: HttpRequest) -> HttpResponse:
     if made is None:
         return _page(request, channel_form=form)
     if not made.secret:
-        say(request, f"The channel “{made.row.name}” is added: test it, and add a rule.")
+        say(request, f"The channel “{made.row.name}” has been added. Send a test, then add a rule.")
         return redirect("alerts")
     # Not after a redirect: the secret would have to lie somewhere in between.
     response = _page(request, made=made)
@@ -59,7 +59,7 @@ def channel_add(request: HttpRequest) -> HttpResponse:
 def channel_remove(request: HttpRequest, channel_id: int) -> HttpResponse:
     channel = or_404(queries.channels(login_user(request)).filter(pk=channel_id).first())
     if done(request, lambda: actions.remove_channel(login_user(request), channel_id)):
-        say(request, f"The channel “{channel.name}” is removed, with its rules.")
+        say(request, f"The channel “{channel.name}” has been removed together with its rules.")
     return redirect("alerts")
 
 
@@ -67,7 +67,7 @@ def channel_remove(request: HttpRequest, channel_id: int) -> HttpResponse:
 def channel_test(request: HttpRequest, channel_id: int) -> HttpResponse:
     or_404(queries.channels(login_user(request)).filter(pk=channel_id).first())
     if done(request, lambda: actions.test_channel(login_user(request), channel_id)):
-        say(request, "A test is on its way: the list of messages says what became of it.")
+        say(request, "A test is being sent. The list of messages shows its delivery.")
     return redirect("alerts")
 
 
@@ -82,7 +82,7 @@ def rule_add(request: HttpRequest) -> HttpResponse:
 
     if carried_out(request, form, add) is None:
         return _page(request, rule_form=form)
-    say(request, "The rule is added.")
+    say(request, "The rule has been added.")
     return redirect("alerts")
 
 
@@ -90,7 +90,7 @@ def rule_add(request: HttpRequest) -> HttpResponse:
 def rule_remove(request: HttpRequest, rule_id: int) -> HttpResponse:
     or_404(queries.rules(login_user(request)).filter(pk=rule_id).first())
     if done(request, lambda: actions.remove_rule(login_user(request), rule_id)):
-        say(request, "The rule is removed.")
+        say(request, "The rule has been removed.")
     return redirect("alerts")
 
 
@@ -99,14 +99,14 @@ def quiet_set(request: HttpRequest) -> HttpResponse:
     form = QuietForm(request.POST)
     if not carried_out(request, form, lambda: actions.set_quiet_hours(login_user(request), **form.cleaned_data)):
         return _page(request, quiet_form=form)
-    say(request, "Your quiet hours are set. What happens in them is told afterwards.")
+    say(request, "Your quiet hours have been set. Alerts from these hours are sent afterwards.")
     return redirect("alerts")
 
 
 @require_POST
 def quiet_end(request: HttpRequest) -> HttpResponse:
     actions.end_quiet_hours(login_user(request))
-    say(request, "You have no quiet hours any more.")
+    say(request, "Your quiet hours have been removed.")
     return redirect("alerts")
 
 

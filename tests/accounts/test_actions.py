@@ -89,7 +89,7 @@ class TestWithdrawInvitation:
         erin = actions.invite(carol, "erin", Role.DATA_SCIENTIST).user
         DatasetFactory(owner=erin)
 
-        with pytest.raises(Conflict, match="owns things"):
+        with pytest.raises(Conflict, match="owns trainings, data or models"):
             actions.withdraw_invitation(carol, erin.pk)
         assert User.objects.filter(username="erin").exists()
 
@@ -164,7 +164,7 @@ class TestDeactivate:
         with pytest.raises(Conflict, match="your own account"):
             actions.deactivate(carol, carol.pk)
         actions.deactivate(carol, alice.pk)
-        with pytest.raises(Conflict, match="deactivated already"):
+        with pytest.raises(Conflict, match="already deactivated"):
             actions.deactivate(carol, alice.pk)
 
 
@@ -177,7 +177,7 @@ class TestActivate:
         alice.refresh_from_db()
         assert (alice.is_active, alice.has_usable_password()) == (True, False)
         assert handout.path.startswith("/welcome/")
-        with pytest.raises(Conflict, match="active already"):
+        with pytest.raises(Conflict, match="already active"):
             actions.activate(carol, alice.pk)
 
 
