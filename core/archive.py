@@ -84,7 +84,7 @@ def store_uploads(
     except UserError:
         raise
     except _BROKEN as error:
-        raise _refused(f"The archive {name!r} cannot be unpacked ({error}): make it again.") from error
+        raise _refused(f"The archive {name!r} cannot be unpacked ({error}): create the archive again.") from error
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
 
@@ -109,7 +109,7 @@ def _fill(folder: Path, upload: IO[bytes], name: str, budget: "_Budget", single:
     for entry_name, content in entries:
         _write(folder, entry_name, content, budget)
     if budget.files == before:
-        raise _refused(f"The archive {name!r} contains no file.")
+        raise _refused(f"The archive {name!r} contains no files.")
 
 
 #: (name, content) of an archive's entry; the content of a folder is None.
@@ -135,7 +135,7 @@ class _Budget:
         if self._bytes > self.limits.max_bytes:
             raise _refused(f"The archive is larger than {self.limits.max_bytes} bytes when unpacked.")
         if self._bytes > 10 * _MEBIBYTE and self._bytes > self.limits.max_ratio * self._uploaded_bytes:
-            raise _refused("The archive grows suspiciously when unpacked: upload it uncompressed.")
+            raise _refused("The archive is compressed suspiciously well: upload it uncompressed.")
 
 
 def _write(folder: Path, name: str, content: IO[bytes] | None, budget: _Budget) -> None:
@@ -149,7 +149,7 @@ def _write(folder: Path, name: str, content: IO[bytes] | None, budget: _Budget) 
         target.parent.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o644)
     except (FileExistsError, NotADirectoryError, IsADirectoryError):
-        raise _refused(f"The archive names {name!r} twice.") from None
+        raise _refused(f"The archive contains {name!r} twice.") from None
     with os.fdopen(descriptor, "wb") as stream:
         while chunk := content.read(_CHUNK):
             budget.count_bytes(len(chunk))
@@ -183,7 +183,9 @@ def _tar_entries(upload: IO[bytes], budget: _Budget) -> Iterator[_Entry]:
             elif member.type in (tarfile.REGTYPE, tarfile.AREGTYPE) and not member.issparse():
                 yield member.name, archive.extractfile(member)
             else:
-                raise _refused(f"The archive entry {member.name[:100]!a} is a link or a device: pack plain files only.")
+                raise _refused(
+                    f"The archive entry {member.name[:100]!a} is a link or a device: include only regular files."
+                )
 
 
 class _Metered:
@@ -196,7 +198,7 @@ class _Metered:
 
     def read(self, size: int = -1) -> bytes:
         if not 0 <= size <= _MAX_HEADER_BYTES:
-            raise _refused("The archive has a header that is too long: make it again without extended attributes.")
+            raise _refused("The archive has a header that is too long: create it again without extended attributes.")
         return self._stream.read(size)
 
     def seek(self, position: int, whence: int = os.SEEK_SET) -> int:
@@ -218,10 +220,10 @@ def _zip_entries(upload: IO[bytes], limits: Limits) -> Iterator[_Entry]:
             raise _refused(f"The archive has more than {limits.max_files} entries: split it.")
         for info in infos:
             if info.flag_bits & 0x1:
-                raise _refused("The archive is encrypted: make it again without a password.")
+                raise _refused("The archive is encrypted: create it again without a password.")
             if stat.S_IFMT(info.external_attr >> 16) not in (0, stat.S_IFREG, stat.S_IFDIR):
                 raise _refused(
-                    f"The archive entry {info.filename[:100]!a} is a link or a device: pack plain files only."
+                    f"The archive entry {info.filename[:100]!a} is a link or a device: include only regular files."
                 )
             if info.is_dir():
                 yield info.filename, None

@@ -45,7 +45,7 @@ def given_source(path: str, file: Any) -> Source:
 def obtained(source: Source, roots: Sequence[Path], *, label: str, single: Sequence[str]) -> Iterator[Path]:
     """Yield the folder with the files. If the body fails, an uploaded one is removed."""
     if bool(source.path) == bool(source.upload):
-        sentence = "Give either a path on the server or a file to upload."
+        sentence = "Enter either a path on the server or a file to upload."
         raise UserError(sentence, fields={"path": [sentence]})
     if source.upload is None:
         yield resolve_under(source.path, roots)

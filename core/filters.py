@@ -24,7 +24,7 @@ class _TextField(forms.CharField):
     def to_python(self, value: Any) -> str:
         text = str(super().to_python(value))
         if not is_storable(text):
-            raise ValidationError("This contains characters that no name has: leave them out.")
+            raise ValidationError("The text contains characters that no name contains: remove them.")
         return text
 
 
@@ -33,9 +33,7 @@ class _MomentField(forms.CharField):
         try:
             return parsed_moment(value) if value else None
         except (ValueError, OverflowError):
-            raise ValidationError(
-                "This is no moment: write a day as 2026-03-01, or a moment as 2026-03-01T12:00Z."
-            ) from None
+            raise ValidationError("Enter a date such as 2026-03-01, or a time such as 2026-03-01T12:00Z.") from None
 
 
 class TextFilter(CharFilter):  # type: ignore[misc]  # django-filter has no types
@@ -50,7 +48,7 @@ class MomentFilter(DateTimeFilter):  # type: ignore[misc]
 
 def choice_filter(what: str, choices: Mapping[str, Any] | list[str], **options: Any) -> ChoiceFilter:
     """Return a filter by one of `choices`. `what` begins the error sentence, such as "There is no such state"."""
-    sentence = f"{what}: take one of {', '.join(choices)}."
+    sentence = f"{what}: use one of {', '.join(choices)}."
     return ChoiceFilter(
         choices=[(choice, choice) for choice in choices], error_messages={"invalid_choice": sentence}, **options
     )

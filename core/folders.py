@@ -66,10 +66,10 @@ def resolve_under(text: str, roots: Sequence[Path], *, field: str = "path") -> P
     """Return the real path, which must be below a root; a relative path starts at the first. Raises UserError."""
     allowed, path = _look_up(text, roots, below=True)
     if not allowed:
-        sentence = f"The path is outside the allowed folders: put it below {_named(roots)}."
+        sentence = f"The path is outside the allowed folders: choose a path below {_named(roots)}."
         raise field_error(field, sentence, code="outside")
     if path is None:
-        raise field_error(field, "There is nothing at this path: check the spelling.", code="missing")
+        raise field_error(field, "The path does not exist: check the spelling.", code="missing")
     return path
 
 
@@ -121,9 +121,9 @@ def listing(path: str, roots: Sequence[Path], *, after: str = "", page_size: int
         return Listing("", [], True, entries, "")
     allowed, folder = _look_up(path, roots, below=False)
     if not allowed:
-        raise field_error("path", f"This is outside the allowed folders: look below {_named(roots)}.")
+        raise field_error("path", f"The folder is outside the allowed folders: choose one below {_named(roots)}.")
     if folder is None or not folder.is_dir() or is_own(str(folder), roots):
-        raise field_error("path", "There is no such folder: it may have been moved. Go back and look again.")
+        raise field_error("path", "The folder does not exist: it may have been moved. Go back and choose again.")
     page = heapq.nsmallest(page_size + 1, _entries(folder, real_roots, after), key=lambda entry: entry.key)
     more = page[page_size - 1].key if len(page) > page_size else ""
     return Listing(str(folder), _trail(folder, real_roots), folder in real_roots, page[:page_size], more)
@@ -141,7 +141,7 @@ def _entries(folder: Path, real_roots: Sequence[Path], after: str) -> Iterator[E
                     yield entry
     except OSError as error:
         why = error.strerror or str(error)
-        raise field_error("path", f"This folder cannot be read ({why}): ask for access to it.") from error
+        raise field_error("path", f"The folder cannot be read ({why}): ask for access.") from error
 
 
 def _entry(raw: os.DirEntry[str], real_roots: Sequence[Path]) -> Entry | None:

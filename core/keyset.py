@@ -83,7 +83,7 @@ def _parsed_cursor(order: Order, after: str, before: str) -> _Cursor | None:
     except (ValueError, OverflowError):
         value = None
     if value is None or number is None:
-        sentence = "The address names a position that this list does not have: begin with its first page."
+        sentence = "The address contains an unknown position in the list: start with the first page."
         raise field_error(AFTER if after else BEFORE, sentence)
     return _Cursor(value, number, backwards=not after)
 

@@ -29,12 +29,12 @@ def checked_parameters(parameters: Any, *, field: str = "parameters") -> dict[st
     if not isinstance(parameters, Mapping):
         raise field_error(field, 'Give the parameters as an object, such as {"epochs": 5}.')
     if len(parameters) > _MAX_PARAMETERS:
-        raise field_error(field, f"There are {len(parameters)} parameters: give at most {_MAX_PARAMETERS}.")
+        raise field_error(field, f"There are {len(parameters)} parameters: use at most {_MAX_PARAMETERS}.")
     for name, value in parameters.items():
         if not isinstance(name, str) or not _NAME.fullmatch(name):
             raise field_error(
                 field,
-                f"{str(name)[:80]!a} is no parameter name: begin with a letter; use letters, digits, '-', '_' and '.'.",
+                f"{str(name)[:80]!a} is no parameter name: start with a letter; use letters, digits, '-', '_' and '.'.",
             )
         if not _is_scalar(value):
             raise field_error(field, f"The parameter {name} must be a short text, a finite number, true or false.")
@@ -77,7 +77,7 @@ class ParametersField(forms.CharField):
             if not separator or not name:
                 raise ValidationError(f"Line {number} is not {what}: write it as name = value.")
             if name in parameters:
-                raise ValidationError(f"Line {number} gives {name} a second time: keep one of them.")
+                raise ValidationError(f"Line {number} sets {name} a second time: remove one of the lines.")
             parameters[name] = text
         return parameters
 

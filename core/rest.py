@@ -54,7 +54,7 @@ logger = logging.getLogger(__name__)
 _SENTENCES = {
     "not_authenticated": "Log in, or send a token, to use the API.",
     "not_found": "There is nothing at this address: check the path and the id.",
-    "method_not_allowed": "This address does not take this method: see /api/v1/schema/.",
+    "method_not_allowed": "The address does not support this method: see /api/v1/schema/.",
 }
 
 
@@ -121,7 +121,7 @@ def page_size_of(given: Mapping[str, str]) -> int:
     if not text:
         return Pages.page_size
     if not (size := whole(text, 10**9 - 1)):
-        raise field_error("page_size", "Ask for a number of rows from 1 to 1000.")
+        raise field_error("page_size", "Use a number of rows from 1 to 1000.")
     return min(size, Pages.max_page_size)
 
 
@@ -170,7 +170,7 @@ class StrictJSONRenderer(JSONRenderer):
 class ReferenceField(serializers.Field[int | str, Any, Any, Any]):
     """An id or a name."""
 
-    default_error_messages = {"invalid": "Give an id or a name."}
+    default_error_messages = {"invalid": "Use an id or a name."}
 
     def to_internal_value(self, data: Any) -> int | str:
         if isinstance(data, bool) or not isinstance(data, int | str) or data == "":

@@ -102,10 +102,10 @@ def refuse_what_viewers_send(user: Asking, request: HttpRequest) -> None:
         return
     name = request.resolver_match.view_name if request.resolver_match else ""
     if (request.method, name) not in _own_matters and role_of(user) == Role.VIEWER:
-        raise NotAllowed("Your role is viewer, which may look at everything and change nothing: ask an administrator.")
+        raise NotAllowed("Your role is viewer, which can see everything but change nothing: ask an administrator.")
 
 
 def require_cluster_admin(user: Asking) -> None:
     """Raise NotAllowed for everybody else, which becomes a page or the API's error."""
     if not is_cluster_admin(user):
-        raise NotAllowed("Only an administrator of the cluster may do this: ask one.")
+        raise NotAllowed("Only an administrator of the cluster may do this: ask an administrator.")

@@ -84,5 +84,5 @@ def refuse_beyond_scope(scope: str, request: HttpRequest) -> None:
     """Raise NotAllowed if a token of this scope does not open the address of the request."""
     match = request.resolver_match
     if not admits(scope, request.method or "", match.view_name if match else "", match.kwargs if match else {}):
-        advice = "make a token of a wider one on your account page"
-        raise NotAllowed(f"The token's scope is {scope}, which does not open this: {advice}.", code="scope")
+        advice = "create a token with a wider scope on your account page"
+        raise NotAllowed(f"The token's scope is {scope}, which does not permit this request: {advice}.", code="scope")

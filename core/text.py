@@ -37,7 +37,7 @@ def checked_name(name: str, *, field: str = "name", limit: int = MAX_NAME_LENGTH
     """Return the name in NFC without surrounding blanks, valid as part of a folder's name. Raises UserError."""
     name = (unicodedata.normalize("NFC", name) if is_storable(name) else name).strip(" ")
     if not name:
-        raise field_error(field, "Give it a name.")
+        raise field_error(field, "Enter a name.")
     if len(name) > limit:
         raise field_error(field, f"The name has {len(name)} characters: use at most {limit}.")
     if any(unicodedata.category(letter) in _REFUSED_CATEGORIES for letter in name):

@@ -63,13 +63,13 @@ def begin(owner: User, name: str, size_bytes: int) -> Upload:
     limit, free = settings.TIDEPOOL_UPLOAD_MAX_BYTES, shutil.disk_usage(settings.TIDEPOOL_HOME).free
     if not 0 < size_bytes <= limit:
         raise field_error(
-            "size_bytes", f"The file must have 1 to {limit:,} bytes: pick its folder on the server instead."
+            "size_bytes", f"The file must have 1 to {limit:,} bytes: choose a folder on the server instead."
         )
     if size_bytes > free:
-        sentence = f"The server has only {free:,} bytes left: ask an administrator to make room."
+        sentence = f"The server has only {free:,} bytes left: ask an administrator to free space."
         raise field_error("size_bytes", sentence, code="disk_full")
     if Upload.objects.filter(owner=owner).count() >= _MAX_OPEN:
-        raise Conflict(f"You have {_MAX_OPEN} uploads that are not finished: finish or remove one.")
+        raise Conflict(f"You have {_MAX_OPEN} unfinished uploads: finish or remove one.")
     upload = Upload(key=secrets.token_hex(16), owner=owner, name=name, size_bytes=size_bytes)
     file_of(upload).parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     file_of(upload).touch(mode=0o600)
@@ -81,7 +81,7 @@ def find_upload(owner: User, upload_id: int) -> Upload:
     """Return an upload of the owner. Raises NotFound, also for staff and other people's uploads."""
     upload = Upload.objects.filter(owner=owner, pk=upload_id).first()
     if upload is None:
-        raise NotFound("There is no such upload of yours: it may be finished, or too old. Begin it again.")
+        raise NotFound("You have no such upload: it may be finished or expired. Start the upload again.")
     return upload
 
 
@@ -103,17 +103,17 @@ def append(upload: Upload, offset: int, content: IO[bytes]) -> int:
     try:
         descriptor = os.open(file_of(upload), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
     except OSError as error:
-        raise Conflict(f"The upload cannot be written ({error.strerror}): begin it again.") from error
+        raise Conflict(f"The upload cannot be written ({error.strerror}): start the upload again.") from error
     with os.fdopen(descriptor, "r+b") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             raise Conflict(
-                "Another piece of this file is being written: ask for the offset, and go on there."
+                "Another piece of this file is being written: request the offset and continue there."
             ) from error
         start = file.seek(0, os.SEEK_END)
         if offset != start:
-            raise Conflict(f"The next piece begins at byte {start}, not {offset}: go on there.", code="offset")
+            raise Conflict(f"The next piece begins at byte {start}, not {offset}: continue there.", code="offset")
         try:
             return _copy(content, file, min(_MAX_CHUNK_BYTES, upload.size_bytes - start), start)
         except BaseException:
@@ -124,7 +124,9 @@ def append(upload: Upload, offset: int, content: IO[bytes]) -> int:
 def finished_file(upload: Upload) -> Path:
     """Return the path of the complete file. The caller deletes the row, and later the file. Raises Conflict."""
     if (here := received(upload)) != upload.size_bytes:
-        raise Conflict(f"{here:,} of {upload.size_bytes:,} bytes of {upload.name} are here: send the rest first.")
+        raise Conflict(
+            f"{here:,} of {upload.size_bytes:,} bytes of {upload.name} have been received: send the rest first."
+        )
     return file_of(upload)
 
 
@@ -164,11 +166,11 @@ def _copy(content: IO[bytes], file: IO[bytes], room: int, start: int) -> int:
     while chunk := content.read(_BUFFER):
         written += len(chunk)
         if written > room:
-            raise field_error("offset", f"The piece is too long: at most {room:,} bytes fit here.")
+            raise field_error("offset", f"The piece is too long: at most {room:,} bytes are left.")
         try:
             file.write(chunk)
         except OSError as error:
-            raise Conflict(f"The server cannot store it ({error.strerror}): try again later.") from error
+            raise Conflict(f"The server cannot store the piece ({error.strerror}): try again later.") from error
     if not written:
         raise field_error("offset", "The piece is empty: send the file's bytes.")
     file.flush()

@@ -95,7 +95,7 @@ class Problems:
 
     def checked_name(self, name: Any, *, limit: int = MAX_NAME_LENGTH) -> str:
         if not isinstance(name, str):
-            self.add("name", "Give it a name.")
+            self.add("name", "Enter a name.")
             return ""
         try:
             return checked_name(name, limit=limit)

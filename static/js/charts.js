@@ -115,7 +115,7 @@ export class TideChart extends Figure {
   rows() {
     const [start, end] = this.range();
     const changes = this.visible([start, end]).flatMap(({ trace, steps }) => steps.map((step) => ({ ...step, label: trace.meta.label })));
-    const pool = (this.past ?? []).map((step) => ({ ...step, label: "All GPUs of the pool", text: "", pause: null }));
+    const pool = (this.past ?? []).map((step) => ({ ...step, label: "GPUs in the pool", text: "", pause: null }));
     return [...changes, ...pool]
       .filter(({ at }) => at >= start)
       .sort((one, other) => one.at - other.at)

@@ -21,7 +21,7 @@ export function showLegend(box, names, hidden, toggle) {
 }
 
 function nameButton(key, toggle) {
-  const button = element("button", { type: "button", title: "Take it away, or bring it back", click: () => toggle(key) }, element("i"), element("span"));
+  const button = element("button", { type: "button", title: "Hide or show the line", click: () => toggle(key) }, element("i"), element("span"));
   button.dataset.line = key;
   return button;
 }

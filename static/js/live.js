@@ -294,10 +294,10 @@ class Connection {
 }
 
 const WORDS = {
-  connected: ["live", "Changes appear at once."],
-  reconnecting: ["reconnecting", "The connection is lost and being made again. Nothing is lost meanwhile."],
-  polling: ["polling", "The live connection does not get through: the page asks every two seconds instead."],
-  off: ["not live", "You are logged out or may no longer see this page: load it again."],
+  connected: ["live", "Changes appear immediately."],
+  reconnecting: ["reconnecting", "The connection was lost and is being restored. No changes are lost."],
+  polling: ["polling", "The live connection is blocked: the page checks for changes every two seconds."],
+  off: ["not live", "You are logged out or may no longer see this page: reload the page."],
 };
 
 function showStatus(status) {

@@ -105,7 +105,7 @@ async function search() {
   } catch (error) {
     if (error.name === "AbortError") return;
     show(own);
-    told.textContent = "The names could not be searched: the server does not answer. Pages and actions are shown.";
+    told.textContent = "The server did not answer the search. Only pages and actions are shown.";
   }
   dialog.removeAttribute("aria-busy");
 }

@@ -10,7 +10,7 @@ function split(path) {
     const parts = [path.slice(0, at), path.slice(at + 1)];
     if (encoder.encode(parts[0]).length <= 155 && encoder.encode(parts[1]).length <= 100) return parts;
   }
-  throw new Error(`The path ${path} is too long to be sent: pack the folder into a .zip file, and drop that.`);
+  throw new Error(`The path ${path} is too long: pack the folder into a .zip file and drop that file.`);
 }
 
 function octal(number, digits) {

@@ -20,7 +20,7 @@ async function runUndo(toast, undo) {
   try {
     say((await undo()) || "Undone.");
   } catch (error) {
-    say(`It could not be undone: ${error.message}`, { kind: "error" });
+    say(`The change could not be undone: ${error.message}`, { kind: "error" });
   }
 }
 

@@ -25,7 +25,7 @@ class Sender {
 
   pause() {
     this.isPaused = true;
-    this.tell("Paused. What was sent is kept.");
+    this.tell("Paused. The uploaded part is kept.");
   }
 
   resume() {
@@ -83,14 +83,14 @@ class Sender {
       throw new Error("the upload is gone");
     }
     const told = await response.json().catch(() => ({}));
-    throw new Refused(told.error ?? `The server does not take the file (${response.status}): load the page again.`);
+    throw new Refused(told.error ?? `The server rejected the file (${response.status}): reload the page.`);
   }
 
   async afterFailure() {
     const wait = RETRY_MS[Math.min(this.failures, RETRY_MS.length - 1)];
     this.failures += 1;
     this.times = [];
-    this.tell("The connection is lost. It goes on by itself; what was sent is kept.");
+    this.tell("The connection was lost. The upload continues automatically; the uploaded part is kept.");
     await this.pauseFor(wait);
     if (!this.upload) return;
     try {
@@ -164,7 +164,7 @@ export class UploadBox {
     if (!fits) return `A file of this kind is not accepted: choose one of ${this.suffixes.join(", ")}.`;
     if (file.size === 0) return "The file is empty: choose another one.";
     if (file.size > this.maxBytes)
-      return `The file has ${sizeWords(file.size)}, more than the server takes: ask an administrator to raise TIDEPOOL_UPLOAD_MAX_BYTES.`;
+      return `The file has ${sizeWords(file.size)}, more than the server accepts: ask an administrator to raise TIDEPOOL_UPLOAD_MAX_BYTES.`;
     return "";
   }
 

@@ -85,7 +85,7 @@ def test_the_capacity_steps_where_a_host_left_and_free_is_what_was_free_then(clu
     cluster.wait_for_function(f"() => {line}.y.join() === '4,8,4,4'")
     expect(cluster.locator("[data-stale]")).to_have_count(4)  # they stay held: their processes may well train on
     cluster.locator(TRACE).get_by_role("button", name="Table").click()
-    expect(cluster.locator(f"{TRACE} tbody tr", has_text="All GPUs of the pool")).to_have_count(2)
+    expect(cluster.locator(f"{TRACE} tbody tr", has_text="GPUs in the pool")).to_have_count(2)
 
 
 def test_many_changes_are_means_and_the_file_has_all(cluster: Page, scene: Scene) -> None:

@@ -150,7 +150,7 @@ def test_an_upload_goes_on_after_the_page_was_loaded_again(page: Page, scene: Sc
     pieces = re.compile(r"/api/v1/uploads/\d+/")
     page.route(pieces, lose_the_rest)
     start_upload(page, archive)
-    expect(page.locator("#upload")).to_contain_text("The connection is lost. It goes on by itself")
+    expect(page.locator("#upload")).to_contain_text("The connection was lost. The upload continues automatically")
     page.on("dialog", lambda dialog: dialog.accept())
     page.goto("/datasets/new/?kind=any")
     page.unroute(pieces)  # not before: the page would try again, and leave more than the first piece

@@ -77,7 +77,7 @@ def test_an_undo_that_fails_says_so_until_it_is_closed(page: Page) -> None:
     page.evaluate(TOAST % "{ undo: async () => { throw new Error('they are over.'); } }")
     page.get_by_role("button", name="Undo").click()
     toast = page.locator(".toast-error")
-    expect(toast).to_have_text("It could not be undone: they are over.")
+    expect(toast).to_have_text("The change could not be undone: they are over.")
     toast.get_by_role("button", name="Close this message").click()
 
     expect(toast).to_be_hidden()

@@ -88,7 +88,7 @@ def test_a_full_disk_is_said(alice, home, monkeypatch):
 def test_nobody_fills_the_disk_with_beginnings(alice, home):
     for _ in range(20):
         uploads.begin(alice, "a.zip", 1)
-    with pytest.raises(Conflict, match="20 uploads"):
+    with pytest.raises(Conflict, match="20 unfinished uploads"):
         uploads.begin(alice, "a.zip", 1)
 
 

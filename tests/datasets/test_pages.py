@@ -92,7 +92,7 @@ def test_a_finished_upload_is_taken(scene: Scene, alices: Client) -> None:
         ({}, "training", "Choose the folder with the training data."),
         ({"source": "upload"}, "file", "Choose the file to upload."),
         ({"training": "/etc"}, "training", "outside the allowed folders"),
-        ({"training": "parts/a", "testing": "gone"}, "testing", "nothing at this path"),
+        ({"training": "parts/a", "testing": "gone"}, "testing", "path does not exist"),
         ({"training": "parts/a", "name": "x" * 300}, "name", "300 characters"),
     ],
 )

@@ -125,8 +125,8 @@ def test_a_location_by_upload(scene: Scene, alices: Client) -> None:
     ("values", "field", "sentence"),
     [
         ({"path": "/etc"}, "path", "outside the allowed folders"),
-        ({"path": "nowhere"}, "path", "nothing at this path"),
-        ({}, "path", "Give either a path on the server or a file"),
+        ({"path": "nowhere"}, "path", "path does not exist"),
+        ({}, "path", "Enter either a path on the server or a file"),
         ({"path": "resnet", "entry_point": "gone.py"}, "entry_point", "&#x27;gone.py&#x27; is not in the model"),
         ({"path": "resnet", "name": "digits-cnn"}, "name", "There is already a template"),
     ],

@@ -92,7 +92,7 @@ def test_an_unknown_host_name_is_refused_in_the_shape_that_was_asked_for(alice):
     assert (program.status_code, program.json()["code"]) == (400, "bad_request")
     person = Client().get("/login/", headers={"host": "elsewhere.example"})
     assert person.status_code == 400
-    assert "This request does not fit" in person.content.decode()
+    assert "Invalid request" in person.content.decode()
 
 
 def test_a_mistake_of_ours_is_told_to_programs_in_the_one_shape(alice, monkeypatch):

@@ -88,7 +88,7 @@ take.addEventListener("click", async () => {
     pasted.value = "";
     ask();
   } catch {
-    showList(said, ["The server did not answer. Nothing was lost: try again."]);
+    showList(said, ["The server did not answer. Nothing was changed: try again."]);
   }
 });
 document.documentElement.dataset.ready = "yes";

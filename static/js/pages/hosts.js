@@ -23,7 +23,7 @@ async function askAndSend(form, button) {
 panels.addEventListener("submit", (event) => {
   if (!event.target.dataset.question) return;
   event.preventDefault();
-  askAndSend(event.target, event.submitter).catch(() => say("The server did not answer: nothing was changed. Try again.", { kind: "error" }));
+  askAndSend(event.target, event.submitter).catch(() => say("The server did not answer. Nothing was changed: try again.", { kind: "error" }));
 });
 
 live.watch({

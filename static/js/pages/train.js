@@ -29,22 +29,22 @@ function wholeNumber(name) {
 function sharingSentence(model, group) {
   if (model && model.engine !== "elastic") return `${group.sharing} ${group.stopping}`;
   const giving = group.preemption
-    ? "When others need GPUs, it gives some back after its current step and continues on the rest: nothing is lost."
-    : "It keeps the GPUs that it has.";
+    ? "When others need GPUs, the training releases some after its current step and continues on the rest; nothing is lost."
+    : "The training keeps its GPUs.";
   return `${group.sharing} ${giving}`;
 }
 
 function sumSentence(layers) {
   if (!layers.length)
     return "Results equal those of one GPU except for rounding: the code names neither dropout nor BatchNorm, whose results would depend on the number of GPUs, as in any data-parallel training.";
-  return `Its code has ${layers.join(", ")}, whose results depend on the number of GPUs, as in any data-parallel training: after a resize its curves may differ from those of an undisturbed run by more than rounding. Exactness bitwise prevents that, but a step takes about 1.1 to 1.7 times as long.`;
+  return `The code has ${layers.join(", ")}, whose results depend on the number of GPUs, as in any data-parallel training: after a resize its curves may differ from those of an undisturbed run by more than rounding. Exactness bitwise prevents that, but a step takes about 1.1 to 1.7 times as long.`;
 }
 
 function exactnessSentence(model) {
   if (model?.engine !== "elastic") return "";
   if (field("exactness").value === "sum") return sumSentence(model.layers);
   const parts = wholeNumber("virtual_ranks") ?? 2 ** Math.ceil(Math.log2(wholeNumber("max_slots") ?? 1));
-  return `Weights, optimizer and BatchNorm statistics keep the same bits through any resize or failure: each step is computed in ${parts} parts, added up in one order. It costs speed, most where few GPUs compute many parts.`;
+  return `Weights, optimizer and BatchNorm statistics keep the same bits through any resize or failure: each step is computed in ${parts} parts, summed in a fixed order. This costs speed, most on few GPUs with many parts.`;
 }
 
 function showEngine(isElastic, isSingle) {
@@ -52,7 +52,7 @@ function showEngine(isElastic, isSingle) {
   for (const part of form.querySelectorAll("[data-elastic]")) part.hidden = !isElastic;
   form.querySelector("[data-bitwise]").hidden = !isElastic || field("exactness").value !== "bitwise";
   form.querySelector('label[for="id_max_slots"]').textContent = isElastic ? "At most" : "Exactly";
-  document.getElementById("id_max_slots_helptext").textContent = isElastic ? growing : "It starts once it gets all of them.";
+  document.getElementById("id_max_slots_helptext").textContent = isElastic ? growing : "The training starts once all of these GPUs are free.";
 }
 
 function showWords() {
@@ -71,7 +71,7 @@ function parameterField({ name, kind, value, usual, choices: offered, help }, nu
   const [label, input, select, hint] = part.children;
   (offered.length ? input : select).remove();
   const control = offered.length ? select : input;
-  if (kind === "choice") select.append(new Option(usual ? `${usual}, unless chosen` : "As in the script", ""));
+  if (kind === "choice") select.append(new Option(usual ? `${usual} (default)` : "Default of the script", ""));
   select.append(...offered.map((choice) => new Option(choice)));
   if (kind === "number") input.inputMode = "decimal";
   input.placeholder = usual;
@@ -149,7 +149,7 @@ function take(answer) {
 function askWhich(scripts, values) {
   const entry = document.getElementById("code-entry");
   const which = code.querySelector("[data-which]");
-  entry.replaceChildren(new Option("Pick the script", ""), ...scripts.map((name) => new Option(name)));
+  entry.replaceChildren(new Option("Choose the script", ""), ...scripts.map((name) => new Option(name)));
   entry.onchange = () => entry.value && sendCode({ ...values, entry_point: entry.value });
   which.hidden = false;
   entry.focus();
@@ -168,7 +168,7 @@ async function sendCode(values) {
     say("");
     askWhich(answer.scripts, values);
   } catch {
-    say("", "The server did not answer: drop it again.");
+    say("", "The server did not answer: drop the code again.");
   }
 }
 
@@ -180,9 +180,9 @@ function sendPath(path) {
 
 //: One file as it is, several packed into one. `files`: [path, File].
 async function sendFiles(files, name) {
-  if (!files.length) return say("", "There is no file in it: drop a script, or the folder that holds it.");
+  if (!files.length) return say("", "The folder contains no files: drop a script, or a folder with a script.");
   const size = files.reduce((sum, [, file]) => sum + file.size, 0);
-  if (size > Number(code.dataset.maxBytes)) return say("", `It holds ${sizeWords(size)}: more than is taken. Leave data out.`);
+  if (size > Number(code.dataset.maxBytes)) return say("", `The code has ${sizeWords(size)}, which is too large: remove data.`);
   const single = files.length === 1 && !files[0][0].includes("/");
   try {
     await sendCode({ file: single ? files[0][1] : [await packed(files), `${name}.tar`] });
@@ -293,7 +293,7 @@ form.addEventListener(
   (event) => {
     if (!box.isBusy) return;
     event.preventDefault();
-    box.say("problem", "The weights are still being sent: start the training once they are here.");
+    box.say("problem", "The weights are still being uploaded: start the training afterwards.");
   },
   { capture: true },
 );

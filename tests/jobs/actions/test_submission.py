@@ -104,8 +104,8 @@ WRONG: dict[str, tuple[dict[str, Any], str, str]] = {
     "priority 0": ({"priority": 0}, "priority", "The priority must be a whole number from 1 to 10000."),
     "priority 10001": ({"priority": 10001}, "priority", "from 1 to 10000"),
     "priority 1.5": ({"priority": 1.5}, "priority", "from 1 to 10000"),
-    "no name": ({"name": "  "}, "name", "Give it a name"),
-    "a name that is no text": ({"name": 5}, "name", "Give it a name"),
+    "no name": ({"name": "  "}, "name", "Enter a name"),
+    "a name that is no text": ({"name": 5}, "name", "Enter a name"),
     "a name with a tab": ({"name": "a\tb"}, "name", "control"),
     "a name with NUL": ({"name": "a\0b"}, "name", "control"),
     "a name with half a letter": ({"name": "a\ud800b"}, "name", "control"),
@@ -411,7 +411,7 @@ def test_a_file_without_weights_is_refused(
 
 def test_an_upload_of_somebody_else_or_half_of_one_is_refused(submit: Submit, alice: User, bob: User) -> None:
     theirs, half = uploaded(bob, "a.pth", saved(".pth")), uploads.begin(alice, "b.pth", 9)
-    for upload, sentence in ((theirs.pk, "no such upload of yours"), (half.pk, "0 of 9 bytes"), ("1", "Give the num")):
+    for upload, sentence in ((theirs.pk, "You have no such upload"), (half.pk, "0 of 9 bytes"), ("1", "Give the num")):
         with pytest.raises(InvalidSubmission, match=sentence):
             submit(initial_weights={"upload": upload})
 

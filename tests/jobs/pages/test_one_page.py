@@ -99,7 +99,7 @@ def test_the_path_of_a_repository_is_taken(home: Path, alices: Client, scene: Sc
 @pytest.mark.parametrize(
     ("values", "sentence"),
     [
-        ({}, "Give either a path on the server or a file to upload."),
+        ({}, "Enter either a path on the server or a file to upload."),
         ({"path": "/etc"}, "outside the allowed folders"),
         ({"path": "a\0b"}, "a character that is in no file name"),
         ({"file": SimpleUploadedFile("notes.odt", b"x")}, "of a kind that is not accepted"),

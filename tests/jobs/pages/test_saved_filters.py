@@ -40,7 +40,7 @@ def test_what_cannot_be_saved_is_said_and_the_name_kept(scene: Scene, alices: Cl
     saved(alices, "taken")
     for name, query, sentence in [
         ("taken", LATELY, "You already have a filter “taken”"),
-        (" ", LATELY, "Give it a name."),
+        (" ", LATELY, "Enter a name."),
         ("x" * 65, LATELY, "use at most 64"),
         ("all", "", "The filter is empty"),
         ("bad", "state=NONE", "There is no such state"),

@@ -50,7 +50,7 @@ def test_a_jobs_page_says_what_its_exactness_guarantees(training: dict, alices: 
         ("name", "a\u202eb", "control or invisible"),
         ("name", "x" * 300, "300 characters"),
         ("parameters", "epochs", "Line 1 is not a parameter"),
-        ("parameters", "a = 1\na = 2", "Line 2 gives a a second time"),
+        ("parameters", "a = 1\na = 2", "Line 2 sets a a second time"),
         ("model", "99999", "Select a valid choice"),
         ("exactness", "about", "Select a valid choice"),
         ("virtual_ranks", "8", "Only the exactness"),

@@ -64,7 +64,7 @@ def test_a_place_that_is_none_is_refused(carols: Client, path: str, place: str) 
     answer = carols.get(f"{path}{'&' if '?' in path else '?'}{place}")
 
     assert answer.status_code == 400
-    assert "begin with its first page" in html_of(answer)
+    assert "start with the first page" in html_of(answer)
 
 
 @pytest.mark.parametrize("path", LISTS)

@@ -132,13 +132,13 @@ class Logs {
 
   note(logs) {
     const parts = [];
-    if (logs.length > 1) parts.push("The end of each log, then new lines as they come. Choose one rank and stream to read back.");
+    if (logs.length > 1) parts.push("The end of each log is shown, followed by new lines. Select one rank and stream to read earlier lines.");
     if (logs.length > MAX_FOLLOWED) parts.push(`The first ${MAX_FOLLOWED} of ${logs.length} logs are followed.`);
     document.getElementById("log-note").textContent = parts.join(" ");
   }
 
   sayUnread() {
-    if (this.shown !== this.reading) document.getElementById("log-note").textContent = "The log could not be read: choose it again.";
+    if (this.shown !== this.reading) document.getElementById("log-note").textContent = "The log could not be read: select it again.";
   }
 
   nothingWritten() {

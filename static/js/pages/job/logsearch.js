@@ -62,7 +62,7 @@ export class Search {
     try {
       return await fetchJson(`${this.logs.address}search/?${query}`);
     } catch {
-      this.say("The search got no answer: try again.");
+      this.say("The server did not answer the search: try again.");
       return null;
     }
   }

@@ -25,7 +25,7 @@ export function start(page, root) {
       say(problem, { kind: "error" });
       return;
     }
-    say("Done: the scheduler decides again.");
+    say("The change has been made. The scheduler decides again.");
     box.querySelector("summary").focus();
     refresh(parts);
   }
@@ -41,7 +41,7 @@ export function start(page, root) {
       });
       return response.ok ? "" : (await response.json()).error;
     } catch {
-      return "There was no answer: load the page again.";
+      return "The server did not answer: reload the page.";
     }
   }
 
@@ -54,7 +54,7 @@ export function start(page, root) {
     if (detail.xhr.turn !== turn) detail.shouldSwap = false;
   });
   for (const trouble of ["htmx:sendError", "htmx:responseError"]) {
-    parts.addEventListener(trouble, () => parts.replaceChildren(element("p", {}, "There was no answer: close this and open it again.")));
+    parts.addEventListener(trouble, () => parts.replaceChildren(element("p", {}, "The server did not answer: close and reopen this section.")));
   }
   box.addEventListener("toggle", () => refresh(parts));
   return {

@@ -61,15 +61,15 @@ function show() {
   const count = chosen().length;
   isMatching &&= count > 0 && count === all.length;
   bar.hidden = count === 0;
-  const said = isMatching ? `All ${trainings(fitting())} that fit are chosen` : `${trainings(count)} chosen`;
+  const said = isMatching ? `All ${fitting()} matching trainings are selected` : `${trainings(count)} selected`;
   document.getElementById("bulk-count").textContent = count ? said : "";
   whole.hidden = isMatching || count !== all.length || fitting() <= count;
-  whole.textContent = `Choose all ${fitting()} that fit`;
+  whole.textContent = `Select all ${fitting()} matching`;
   const compared = isMatching ? fitting() : count;
   compare.disabled = compared < COMPARED.least || compared > COMPARED.most;
   compare.title = compare.disabled ? `Choose ${COMPARED.least} to ${COMPARED.most} trainings to compare them.` : "";
   addTag.disabled = isMatching;
-  addTag.title = isMatching ? "Tags are given to the trainings of one page: choose them there." : "";
+  addTag.title = isMatching ? "Tags apply to the trainings of one page: select trainings there." : "";
   const head = document.getElementById("choose-all");
   if (!head) return;
   head.checked = count > 0 && count === all.length;
@@ -107,7 +107,7 @@ async function undo(changes) {
   refresh(results);
   return answer.done.length
     ? `${trainings(answer.done.length)} ${answer.done.length === 1 ? "has its" : "have their"} former priority again.`
-    : "None was changed back.";
+    : "No training was changed back.";
 }
 
 async function act(button, body, done, not) {
@@ -147,7 +147,7 @@ async function setPriority() {
     return;
   }
   if (await ask({ ...question, danger: false }))
-    await act(button, { action: "priority", jobs, priority }, `${jobs.length === 1 ? "has" : "have"} the priority ${priority} now.`, "kept the priority");
+    await act(button, { action: "priority", jobs, priority }, `${jobs.length === 1 ? "has" : "have"} now the priority ${priority}.`, "kept the priority");
 }
 
 async function addTagToChosen() {
