@@ -162,7 +162,7 @@ def test_a_mistake_of_ours_is_said_without_details(
     response = alices.get("/")
 
     assert response.status_code == 500
-    assert "Trainings go on" in html_of(response)
+    assert "Trainings continue" in html_of(response)
     assert "secret detail" not in html_of(response)
 
 

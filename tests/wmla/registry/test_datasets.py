@@ -127,7 +127,7 @@ def test_it_is_deleted_unless_it_was_used(alice_api: APIClient, bob_api: APIClie
     dataset = DatasetVersionFactory(dataset__name="digits", dataset__owner=alice)
     refusal(ask(bob_api, "DELETE", "datasets/digits"), 403)
     job = JobFactory(dataset=dataset)
-    assert "training has used it" in refusal(ask(alice_api, "DELETE", "datasets/digits"), 409)
+    assert "training has used this data" in refusal(ask(alice_api, "DELETE", "datasets/digits"), 409)
     job.delete()
     assert ask(alice_api, "DELETE", "datasets/digits/").status_code == 204
     refusal(ask(alice_api, "GET", "datasets/digits"), 404)
