@@ -27,7 +27,11 @@ def vision(scene: Scene) -> InstanceGroup:
     InstanceGroup.objects.update(quota=6, reclaim_grace_seconds=10)
     group = InstanceGroupFactory(name="vision", resource_group=scene.first.instance_group.resource_group, quota=2)
     JobFactory(
-        owner=User.objects.get(username="bob"), instance_group=group, name="T3", state=JobState.PENDING, max_slots=2
+        owner=User.objects.get(username="bob"),
+        instance_group=group,
+        name="bobs-third",
+        state=JobState.PENDING,
+        max_slots=2,
     )
     return group
 
@@ -61,9 +65,8 @@ def test_the_figures_are_those_of_the_scheduler(carols: Client, scene: Scene, vi
 
 
 def test_who_waits_for_whom_is_a_sentence(carols: Client, vision: InstanceGroup) -> None:
-    sentence = (
-        "T3 of vision waits: sig-elastic has borrowed 2 of vision's GPUs, which come back after the step under way."
-    )
+    waits = "bobs-third of vision waits: sig-elastic has borrowed 2 of vision's GPUs"
+    sentence = f"{waits}, which come back after the step under way."
     assert sentence in text(carols.get("/fair-share/"))
     assert sentence in carols.get("/api/v1/fair-share/").json()["waiting"]
 
@@ -84,7 +87,7 @@ def test_others_trainings_and_groups_have_no_names(alices: Client, scene: Scene,
     for seen in (page, answer.content.decode()):
         assert "T1 digits-cnn" in seen
         assert "sig-elastic" in seen
-        for secret in ("vision", "T3", "bobs-secret"):
+        for secret in ("vision", "bobs-third", "bobs-secret"):
             assert secret not in seen
     assert "Another user's training of another instance group waits: sig-elastic has borrowed 2 of" in page
     assert {share["name"] for share in answer.json()["jobs"] if not share["visible"]} == {"another user's training"}
