@@ -1,8 +1,9 @@
 """Parse output of scripts into points: progress bars, counters and metrics in common formats, or by a pattern.
 
-Common formats are `epoch 3 loss 0.12`, `Epoch 2/10 ... loss: 0.3 - acc: 0.9`, `[100/1000] loss=0.3`, JSON, the
-dictionaries that Hugging Face's Trainer prints, and the bars of tqdm and Keras. All expressions, like
-users' patterns, are RE2's: a line takes time linear in its length.
+Common formats are `epoch 3 loss 0.12`, `Epoch 2/10 ... loss: 0.3 - acc: 0.9`, `[100/1000] loss=0.3`, JSON (also behind
+a logger's prefix), the dictionaries that Hugging Face's Trainer prints, rows of tables with a name and a number, and
+the bars of tqdm and Keras. Tensors and NumPy's numbers count as their values, and printed arguments as nothing. All
+expressions, like users' patterns, are RE2's: a line takes time linear in its length.
 
 The step comes from the line. If a counter restarts with each epoch, the counts add up, so that steps never decrease.
 """
@@ -25,28 +26,56 @@ _MAX_PAIRS = 60
 _MAX_COUNT: Final = 2**53
 _NUMBER = r"[-+]?(?:\d[\d,]*\.?\d*|\.\d+)(?:[eE][-+]?\d+)?|[-+]?(?:nan|NaN|NAN|inf|Inf|INF)"
 
+_WHOLE_NUMBER = expression(_NUMBER)
 _ESCAPES = expression(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b[@-_]")
-_EPOCH = expression(r"(?i)\bepochs?\b[\s:#=\[(]*(\d+)(\.\d+)?\s*[\])]?(?:\s*(?:/|of)\s*(\d+))?")
+_EPOCH = expression(
+    r"(?i)\b(epochs?)\b(?:\((?:train|val|test)\))?[\s:#=\[(]*(\d+)(\.\d+)?\s*[\])]?(?:\s*(?:/|of)\s*(\d+))?"
+)
 _STEP = expression(
-    r"(?i)\b(global[ _]?step|steps?|iter(?:ation)?s?|batch|updates?)\b[\s:#=\[(]*(\d[\d,]*)"
+    r"(?i)\b(global[ _]?step|num_updates|steps?|iter(?:ation)?s?|batch|updates?)\b[\s:#=\[(]*(\d[\d,]*)"
     r"(?:\s*(?:/|of)\s*(\d[\d,]*))?"
 )
+#: `[3/25][100/1583]`: epochs and steps. `Train: 1 [50/1251 (4%)]`: an epoch and steps.
+_FRACTIONS = expression(r"^\W*\[\s*(\d+)\s*/\s*(\d+)\s*\]\s*\[\s*(\d+)\s*/\s*(\d+)\s*\]")
+_TRAIN_EPOCH = expression(r"(?i)^\W*train:?\s+(\d+)\s+\[")
+#: A line or a bar about an evaluation, whose counter is not the training's.
+_EVALUATION = expression(
+    r"(?i)^\W*(?:test|val|eval)(?:ing|id|idation|idating|uation|uating)?\b|\bepoch\((?:val|test)\)"
+)
+#: `[17]` and `100:` at the beginning, as gradient boosting prints its rounds.
+_ROUND = expression(r"^(?:\[(\d+)\]|(\d+):)\s")
 #: `[100/1000]`, `640/60000 (1%)`, `10/100 ━━━` at the beginning, `| 45/100 [` in a bar.
-_FRACTION = expression(r"(?:^\s*|[\[(|]\s*)(\d+)\s*/\s*(\d+)(?:\s*[\])\[]|\s+[A-Za-z\[(━=>.\-]|\s*$)")
+_FRACTION = expression(r"(?:^\s*|[\[(|]\s*|━\s+)(\d+)\s*/\s*(\d+)(?:\s*[\])\[]|\s+[A-Za-z\[(━=>.\-]|\s+\d+:\d|\s*$)")
 _TQDM = expression(r"^(.*?):?\s*(\d{1,3})%\|.*\|\s*([\d.]+)[kKMG]?\s*/\s*([\d.]+)[kKMG]?\s*\[")
+#: `1/100  2.1G  1.3  640: 45%|██`: epochs in front of the name of a bar, as YOLO prints them.
+_OUTER_FRACTION = expression(r"^\s*(\d+)/(\d+)\s")
+#: Name of a bar that counts epochs.
+_EPOCH_BAR = expression(r"(?i)^(?:training\s+)?epochs?$")
 _UNBOUNDED_TQDM = expression(r"^(?:(.*?):\s*)?(\d+)it \[")
 _QUOTED_PAIR = expression(r"""['"]([\w./ @-]{1,64})['"]\s*:\s*['"]?(""" + _NUMBER + r""")['"]?\s*[,}]""")
 _PAIR = expression(
-    r"([A-Za-z][\w@./]*(?:[ _-][A-Za-z][\w@./]*){0,2})\s*(?:[:=]+\s*|\s)(" + _NUMBER + r")"
+    r"([A-Za-z][\w@./]*(?:[ _-][A-Za-z][\w@./]*){0,2})\s*(?:[:=]+\s*\[?|\s)(" + _NUMBER + r")"
     r"(?:\s*/\s*(\d+)\s*\((\d+)%\))?(%?)(?:[\s,;|)\]}]|\.?$|\.\s)"
 )
+#: `tensor(0.42, device='cuda:0')`, `np.float64(0.42)`.
+_WRAPPED = expression(
+    r"\b(?:[A-Za-z_]\w*\.)*(?:tensor|bfloat16|(?:float|int)(?:8|16|32|64)?)\(\s*(" + _NUMBER + r")\s*(?:,[^()]*)?\)"
+)
+#: `| loss | 0.42 |`, a row of a table.
+_CELLS = expression(r"([A-Za-z][\w./ -]*?)\s*\|\s*(" + _NUMBER + r")\s*\|")
+#: `training's l2`, as LightGBM names its metrics.
+_OWNED = expression(r"(?i)\btraining's\s+|('s)\s+")
+#: `Namespace(epochs=10, lr=0.1)`: arguments, not measurements.
+_PRINTED_OBJECT = expression(r"\b[A-Z]\w*\(\s*[A-Za-z_]\w*=.*\)\W*$")
+#: JSON or a dictionary behind other text.
+_PREFIXED_RECORD = expression(r"^([^{]*)(\{\s*['\"].*\})$")
 #: `nan` behind a name and a blank, which would otherwise become part of the next name: `loss nan lr 0.1`.
 _SPACED_NAN = expression(r"(\w)\s+([-+]?(?:nan|NaN|NAN|inf|Inf|INF))\b")
 _SPLIT = expression(r"(?i)^\W*(test|testing|val|valid|validation|eval|evaluation|train|training)\b")
 _METRIC_WORD = expression(
     r"(?i)(?:^|[_\W])(?:\w*loss|acc|accuracy|acc@\d+|top\d|err|error|f1|auc|roc_auc|auroc|ppl|perplexity|lr|learning_rate"
     r"|mse|mae|rmse|r2|bleu|rouge\w*|wer|cer|map|iou|miou|dice|precision|recall|reward|return|psnr|ssim|fid|elbo|kl"
-    r"|grad_norm|entropy|score|bpc|bpb)(?:$|[_\W])"
+    r"|grad_norm|entropy|score|bpc|bpb|rew)(?:$|[_\W])"
 )
 #: Common names of numbers that are no metrics.
 _NO_METRICS: Final = frozenset(
@@ -55,7 +84,7 @@ _NO_METRICS: Final = frozenset(
         *("global_step", "update", "updates", "it", "eta", "time", "elapsed", "data", "seed", "rank", "world_size"),
         *("gpu", "gpus", "cuda", "device", "port", "pid", "size", "v_num", "version", "mem", "memory", "max_mem"),
         *("workers", "num_workers", "batch_size", "total", "in", "of", "at", "on", "id", "job", "node", "local_rank"),
-        *("took", "train", "test", "val", "eval", "set", "s", "ms", "it/s", "line"),
+        *("it/s_v_num", "took", "train", "test", "val", "eval", "set", "s", "ms", "it/s", "line"),
     }
 )
 
@@ -65,8 +94,22 @@ _DROPPED_WORDS: Final = frozenset(
 _SPLITS: Final = {"test": "test", "testing": "test", "val": "val", "valid": "val", "validation": "val"} | dict.fromkeys(
     ("eval", "evaluation"), "eval"
 )
-_STEP_KEYS: Final = ("step", "global_step", "_step", "trainer/global_step", "iteration", "iter", "steps", "batch")
-_TIME_KEYS: Final = frozenset({"timestamp", "time", "_timestamp", "ts", "pid", "level", "seed", "rank"})
+#: Keys of settings: a record with one of them, and without a step or an epoch, is a configuration.
+_SETTINGS: Final = frozenset(
+    {"epochs", "num_epochs", "n_epochs", "max_epochs", "num_train_epochs", "batch_size", "max_steps", "seed"}
+)
+_STEP_KEYS: Final = (
+    "step",
+    "num_updates",
+    "global_step",
+    "_step",
+    "trainer/global_step",
+    "iteration",
+    "iter",
+    "steps",
+    "batch",
+)
+_TIME_KEYS: Final = frozenset({"update", "timestamp", "time", "_timestamp", "ts", "pid", "level", "seed", "rank"})
 
 
 @dataclass
@@ -103,6 +146,8 @@ class LineReader:
     counts_steps: bool = False
     #: Whether a counter without an epoch has restarted, so that counter / total is not the training's progress.
     restarts: bool = False
+    #: Whether a bar counts epochs, so that a counter without an epoch is that of one epoch.
+    has_epoch_bar: bool = False
     #: Whether epochs have fractions, as Hugging Face prints them; without counters, points are then numbered in order.
     has_parts: bool = False
 
@@ -133,6 +178,7 @@ class LineReader:
         """Update the position by the counters of the line."""
         if parsed.total_epochs:
             self.total_epochs = parsed.total_epochs
+        self.has_epoch_bar = self.has_epoch_bar or (parsed.bar is not None and parsed.progress is not None)
         began = parsed.epoch is not None and int(parsed.epoch) != int(self.epoch)
         if parsed.epoch is not None:
             self.first_epoch = 0 if parsed.epoch < 1 or self.first_epoch == 0 else 1
@@ -157,7 +203,7 @@ class LineReader:
             return parsed.progress
         part = min(self.counter / self.total_steps, 1.0) if self.total_steps else 0.0
         if self.first_epoch is None:
-            return None if self.restarts or not self.total_steps else part
+            return None if self.restarts or self.has_epoch_bar or not self.total_steps else part
         if not self.total_epochs:
             return None
         if self.has_parts:
@@ -170,7 +216,8 @@ class LineReader:
 def _plain(line: str) -> str:
     """Remove escape sequences and text overwritten by backspaces (Keras)."""
     text = line[-MAX_LINE:] if "\b" in line else line[:MAX_LINE]
-    return str(_ESCAPES.sub("", text.rsplit("\b", 1)[-1])).strip()
+    plain = str(_ESCAPES.sub("", text.rsplit("\b", 1)[-1])).strip()
+    return str(_WRAPPED.sub(r"\1", plain)) if "(" in plain else plain
 
 
 # --- a pattern -------------------------------------------------------------------------------------------------------
@@ -202,12 +249,19 @@ def _by_pattern(text: str, pattern: LinePattern) -> _ParsedLine | None:
 def _by_common_formats(text: str) -> _ParsedLine | None:
     if not text:
         return None
-    if text[0] == "{" and text[-1] == "}":
-        parsed = _record(text)
+    if text[-1] == "}" and (record := _PREFIXED_RECORD.search(text)):
+        parsed = _record(record[2])
+        if parsed.metrics and (bar := _bar(record[1][:_MAX_TEXT])):
+            bar.metrics |= parsed.metrics
+            return bar
         return parsed if parsed.metrics else None
     text = text[:_MAX_TEXT]
     if bar := _bar(text):
         return bar
+    if _PRINTED_OBJECT.search(text):
+        return None
+    if text[0] == "|":
+        text = _CELLS.sub(r"\1: \2 |", text)
     parsed = _counters(text)
     parsed.metrics = _pairs(text, is_counted=parsed.epoch is not None or parsed.step is not None)
     is_position = parsed.total_epochs is not None or parsed.total_steps is not None
@@ -221,6 +275,8 @@ def _record(text: str) -> _ParsedLine:
     lower = {name.lower(): name for name in values}
     step = next((lower[key] for key in _STEP_KEYS if key in lower), None)
     epoch = lower.get("epoch")
+    if step is None and epoch is None and not _SETTINGS.isdisjoint(lower):
+        return parsed
     parsed.step = _whole(str(values[step]), None) if step else None
     parsed.epoch = _real(str(values[epoch]), None) if epoch else None
     for name, value in values.items():
@@ -240,9 +296,14 @@ def _flat(values: Any) -> Iterator[tuple[str, Any]]:
     """Yield (name, number); numbers one level below have the outer name as prefix."""
     for name, value in list(values.items())[:_MAX_PAIRS] if isinstance(values, dict) else ():
         if isinstance(value, dict):
-            yield from ((f"{name}/{part}", each) for part, each in value.items() if type(each) in (int, float))
-        elif type(value) in (int, float):
+            yield from ((f"{name}/{part}", each) for part, each in value.items() if _is_number(each))
+        elif _is_number(value):
             yield name, value
+
+
+def _is_number(value: Any) -> bool:
+    """Return whether the value is a number, or text that is one, as fairseq writes them."""
+    return type(value) in (int, float) or (isinstance(value, str) and _WHOLE_NUMBER.fullmatch(value) is not None)
 
 
 def _bar(text: str) -> _ParsedLine | None:
@@ -256,7 +317,14 @@ def _bar(text: str) -> _ParsedLine | None:
     else:
         return None
     parsed = _counters(name)
-    parsed.bar, (parsed.step, parsed.total_steps) = name.strip(), counts
+    parsed.bar = name.strip()
+    if _EPOCH_BAR.search(parsed.bar):
+        parsed.step, parsed.total_steps, parsed.total_epochs = None, None, counts[1]
+        parsed.progress = (counts[0] or 0) / counts[1] if counts[1] else None
+    else:
+        if parsed.epoch is None and (outer := _OUTER_FRACTION.search(name)):
+            parsed.epoch, parsed.total_epochs = _real(outer[1], None), _whole(outer[2], None)
+        parsed.step, parsed.total_steps = (None, None) if _EVALUATION.search(name) else counts
     parsed.metrics = _pairs(f" {rest.rstrip(']')} ", is_counted=True) | _pairs(f"{name} ", is_counted=False)
     return parsed
 
@@ -264,16 +332,28 @@ def _bar(text: str) -> _ParsedLine | None:
 def _counters(text: str) -> _ParsedLine:
     parsed = _ParsedLine()
     if epoch := _EPOCH.search(text):
-        whole, part, total = epoch.groups()
-        parsed.epoch, parsed.total_epochs = _real(whole + (part or ""), None), _whole(total, None)
+        word, whole, part, total = epoch.groups()
+        if word[-1] in "sS" and total is None:  # `epochs: 10` is how many there are
+            parsed.total_epochs = _whole(whole, None)
+        else:
+            parsed.epoch, parsed.total_epochs = _real(whole + (part or ""), None), _whole(total, None)
     if step := _STEP.search(text):
         parsed.step, parsed.total_steps = _whole(step.group(2), None), _whole(step.group(3), None)
+    elif boosting := _ROUND.search(text):
+        parsed.step = _whole(boosting[1] or boosting[2], None)
+    if parsed.epoch is None and (fractions := _FRACTIONS.search(text)):
+        parsed.epoch, parsed.total_epochs = _real(fractions[1], None), _whole(fractions[2], None)
+        parsed.step, parsed.total_steps = _whole(fractions[3], None), _whole(fractions[4], None)
+    elif parsed.epoch is None and (epoch := _TRAIN_EPOCH.search(text)):
+        parsed.epoch = _real(epoch[1], None)
     if parsed.total_steps is None:
         for done, total in _FRACTION.findall(text)[:_MAX_PAIRS]:
             of_epochs = parsed.total_epochs is not None and _whole(total, None) == parsed.total_epochs
             if 0 < int(total[:16]) >= int(done[:16]) and not (of_epochs and _whole(done, None) == parsed.epoch):
                 parsed.step, parsed.total_steps = _whole(done, None), _whole(total, None)
                 break
+    if parsed.total_steps is not None and _EVALUATION.search(text):
+        parsed.step = parsed.total_steps = None
     return parsed
 
 
@@ -282,7 +362,7 @@ def _pairs(text: str, *, is_counted: bool) -> dict[str, float | None]:
     split = _SPLIT.search(text)
     prefix = _SPLITS.get(split.group(1).lower(), "") if split else ""
     found: dict[str, float | None] = {}
-    signed = _SPACED_NAN.sub(r"\1=\2", text)
+    signed = _SPACED_NAN.sub(r"\1=\2", _OWNED.sub(lambda owner: "_" if owner[1] else "", text))
     for name, value, total, percent, sign in _PAIR.findall(f"{signed} ")[:_MAX_PAIRS]:
         words = _name_of(name)
         is_metric = bool(words) and _METRIC_WORD.search(words) is not None
@@ -292,7 +372,7 @@ def _pairs(text: str, *, is_counted: bool) -> dict[str, float | None]:
             continue
         full = f"{prefix}_{words}" if prefix and not words.startswith(f"{prefix}_") else words
         if full not in found:
-            _add(found, full, percent if total and percent else value + sign)
+            _add(found, full, percent if total and percent else value + sign, is_measured=is_metric)
     return found
 
 
@@ -309,9 +389,9 @@ def _name_of(text: str) -> str:
     return "_".join(words).lower()
 
 
-def _add(metrics: dict[str, float | None], name: str, text: str) -> None:
+def _add(metrics: dict[str, float | None], name: str, text: str, *, is_measured: bool = False) -> None:
     try:
-        value = number(text)
+        value = number(text, is_measured=is_measured)
     except ValueError:
         return
     if name := cleaned_name(name):

@@ -1,11 +1,13 @@
 """Points of curves, and the parsing of numbers and names."""
 
 import math
+import re
 from dataclasses import dataclass, field
 
 __all__ = ["MAX_NAME", "Point", "cleaned_name", "number"]
 
 MAX_NAME = 64
+_THOUSANDS = re.compile(r"[-+]?[1-9]\d{0,2}(?:,\d{3})+(?:\.\d*)?(?:[eE][-+]?\d+)?")
 
 
 @dataclass(frozen=True)
@@ -22,12 +24,16 @@ class Point:
     at: float | None = None
 
 
-def number(text: str) -> float | None:
+def number(text: str, *, is_measured: bool = False) -> float | None:
     """Parse a number, with or without thousands separators and percent sign; NaN and infinity give None.
 
+    A comma in front of other than three digits is a decimal comma. In `2,303` it is one if the number is measured, as a
+    loss is: counts are printed with thousands separators, and measurements with them also have a decimal point.
     Raises ValueError.
     """
-    value = float(text.strip().rstrip("%").replace(",", ""))
+    text = text.strip().rstrip("%")
+    is_whole = _THOUSANDS.fullmatch(text) and not (is_measured and text.count(",") == 1 and "." not in text)
+    value = float(text.replace(",", "" if is_whole or text.count(",") > 1 or "." in text else "."))
     return value if math.isfinite(value) else None
 
 

@@ -1,5 +1,7 @@
 """Tests of reading what scripts print as points: the usual formats as a table, and patterns of owners."""
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -131,3 +133,73 @@ def test_a_pattern_that_cannot_be_used_is_refused(pattern: str) -> None:
 def test_no_pattern_takes_long() -> None:
     """Python's own engine would not come back from this one: it needs 2^1000 steps."""
     assert read("a" * 1000 + "!", pattern=r"^(?P<loss>(a+)+)$") == []
+
+
+STYLES = json.loads(Path(__file__).with_name("log_styles.json").read_text())
+
+
+@pytest.mark.parametrize("row", STYLES, ids=[row["style"] for row in STYLES])
+def test_lines_of_common_tools(row: dict[str, Any]) -> None:
+    """The first line of a log, in the style of each tool."""
+    points = read(row["line"])
+    if row["metrics"] is None:
+        assert points == []
+        return
+    [point] = points
+    assert point.metrics == row["metrics"]
+    assert (point.step, point.epoch) == (row["step"], row["epoch"])
+    assert point.progress == (None if row["progress"] is None else pytest.approx(row["progress"]))
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "Namespace(epochs=10, lr=0.1, batch_size=64)",
+        "args: Namespace(lr=0.1, epochs=10)",
+        "TrainingArguments(learning_rate=5e-05, num_train_epochs=3)",
+        "{'epochs': 10, 'lr': 0.1}",
+        'config: {"batch_size": 64, "lr": 0.1, "seed": 1}',
+        "epochs: 10",
+    ],
+)
+def test_printed_arguments_are_neither_a_metric_nor_progress(line: str) -> None:
+    reader = LineReader()
+    assert read(line, reader=reader) == []
+    [first] = read("epoch 1 loss 1.0", reader=reader)
+    assert (first.step, first.epoch, first.metrics) == (1, 1, {"loss": 1.0})
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("0,312", 0.312),
+        ("2,3026", 2.3026),
+        ("12,5", 12.5),
+        ("2,303", 2.303),
+        ("1,234.5", 1234.5),
+        ("1,048,576", 1048576),
+    ],
+)
+def test_a_comma_is_decimal_where_it_cannot_separate_thousands(text: str, value: float) -> None:
+    assert read(f"epoch 3 loss: {text}")[0].metrics == {"loss": value}
+
+
+def test_a_counter_may_have_thousands_separators() -> None:
+    assert [point.step for point in read("step 1,200 loss 2.0", "step 1,048,576 loss 2.0")] == [1200, 2**20]
+
+
+def test_evaluations_and_bars_of_epochs_do_not_count_steps() -> None:
+    lines = [
+        "epochs:   0%|          | 0/3 [00:00<?, ?it/s]",
+        "epoch 0:  45%|████▌     | 90/200 [00:10<00:12, 8.9it/s]",
+        "Validating:  50%|█████     | 10/20 [00:10<00:12, 8.9it/s]",
+        "Test: [48/48] Loss: 0.5",
+        "epoch 0: 100%|██████████| 200/200 [00:20<00:00, 8.9it/s]",
+        "epochs:  33%|███▎      | 1/3 [00:20<00:40, 20.0s/it]",
+        "epoch 1:  50%|█████     | 100/200 [00:10<00:12, 8.9it/s]",
+    ]
+    points = read(*lines)
+    assert [point.step for point in points] == [0, 90, 90, 90, 200, 200, 300]
+    assert points[-1].progress == pytest.approx(0.5)
+    known = [point.progress for point in points if point.progress is not None]
+    assert known == sorted(known)
