@@ -128,6 +128,22 @@ def test_models_of_several_dtypes_have_a_control_block_of_their_own() -> None:
     assert reducer.control.dtype == torch.float32
 
 
+@pytest.mark.parametrize(
+    ("name", "problem"), [("f1", "logged twice"), ("loss", "has 'loss' already"), ("epoch", "has 'epoch' already")]
+)
+def test_no_name_of_a_metric_stands_for_two_values(name: str, problem: str) -> None:
+    model = torch.nn.Linear(2, 1)
+    session = Session(model, torch.optim.SGD(model.parameters(), lr=0.1), effective_batch_size=2)
+    for _ in session.epochs(1):
+        for step in session.steps(torch.utils.data.TensorDataset(torch.ones(4, 2))):
+            for [inputs] in step:
+                step.backward(model(inputs).mean())
+                step.log(f1=0.25)
+                with pytest.raises(ValueError, match=problem):
+                    step.log(**{name: 0.5})
+    assert [record["f1"] for record in session.position.records] == [0.25, 0.25]
+
+
 def test_a_second_loss_for_the_same_samples_is_refused() -> None:
     model = torch.nn.Linear(2, 1)
     session = Session(model, torch.optim.SGD(model.parameters(), lr=0.1), effective_batch_size=2)

@@ -16,13 +16,13 @@ from typing import Any
 import torch
 from _wmla import export, schedules
 from _wmla.driver import Driver, Plan, Progress, takes
-from _wmla.hooks import Batches, HookedModel, accuracy, are_classes, as_number, named_metrics, pair_of
+from _wmla.hooks import Batches, HookedModel, accuracy, apart, are_classes, as_number, named_metrics, pair_of
 from _wmla.options import datasets_of, parts_of, warn_of_unknown
 from callbacks import Callback
 from tidepool.env import rank_context, result_folder
 from tidepool.torch import Session
 from tidepool.torch.data import collate, sample_count, to_device
-from tidepool.torch.rank.step import Step
+from tidepool.torch.rank.step import RECORDED, Step
 from tidepool.torch.state.checkpoint_files import WEIGHTS_FOLDER, write_weights
 from torch.utils.data import DataLoader, Dataset
 
@@ -194,10 +194,12 @@ class FabricModel:
         inputs, labels = batch
         outputs = self.model(inputs)
         step.backward(self._parts.loss_fn(outputs, labels))
+        recorded = RECORDED
         if are_classes(outputs, labels):
             step.log(accuracy=accuracy(outputs, labels))
+            recorded |= {"accuracy"}
         for name, metric in self._metrics.items():
-            step.log(**{name: metric(outputs.detach(), labels)})
+            step.log(**{apart(name, recorded): metric(outputs.detach(), labels)})
 
     def _step_by_hook(self, session: Session, step: Step, batch: Any, loader: DataLoader[Any]) -> None:
         hook = self._parts.fn_step_train

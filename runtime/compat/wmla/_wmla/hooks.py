@@ -1,14 +1,15 @@
 """Arguments of a script's step and test hooks, and the use of what they return."""
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
+from itertools import chain, count
 from typing import Any
 
 import torch
 from tidepool.torch.data import Collate, collate, sample_count, to_device
 from torch.utils.data import Dataset
 
-__all__ = ["Batches", "HookedModel", "accuracy", "are_classes", "as_number", "pair_of"]
+__all__ = ["Batches", "HookedModel", "accuracy", "apart", "are_classes", "as_number", "named_metrics", "pair_of"]
 
 
 class HookedModel:
@@ -81,10 +82,21 @@ def as_number(value: Any, what: str) -> float:
 
 
 def named_metrics(given: Any) -> dict[str, Callable[[Any, Any], Any]]:
-    """`metrics` of the constructor: functions of (outputs, labels), by name. The accuracy is there in any case."""
+    """Return `metrics` of the constructor, functions of (outputs, labels), by name. A second `f1` is named `f1_2`."""
     if given is None:
         return {}
     if isinstance(given, dict):
-        return dict(given)
-    listed = given if isinstance(given, list | tuple) else [given]
-    return {getattr(item, "__name__", type(item).__name__): item for item in listed if callable(item)}
+        items = list(given.items())
+    else:
+        listed = given if isinstance(given, list | tuple) else [given]
+        items = [(getattr(item, "__name__", type(item).__name__), item) for item in listed if callable(item)]
+    found: dict[str, Callable[[Any, Any], Any]] = {}
+    for name, function in items:
+        found[apart(name, found)] = function
+    return found
+
+
+def apart(name: str, others: Container[str]) -> str:
+    """Return the name, or with a number if it stands among the others: no name stands for two values."""
+    numbered = (f"{name}_{number}" for number in count(2))
+    return next(each for each in chain([name], numbered) if each not in others)

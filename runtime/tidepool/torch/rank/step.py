@@ -18,7 +18,7 @@ from tidepool.torch.state.randomness import seed_step
 from tidepool.torch.state.training_state import Position
 from tidepool.torch.state.update import Update, learning_rates
 
-__all__ = ["Step", "StepParts"]
+__all__ = ["RECORDED", "Step", "StepParts"]
 
 #: Places of the control block before the metrics: flag, flag x generation, ranks with a name that is new, loss.
 _FIXED = 4
@@ -28,6 +28,8 @@ _TIMES = slice(CONTROL_SIZE - TIMES, CONTROL_SIZE)
 #: With more metrics than that the times of steps have no place.
 _TIMED_METRICS = _METRICS - TIMES
 _NAME_BYTES = 64
+#: Names in each step's record, which no metric of a script can have.
+RECORDED = frozenset({*StepRecord.__struct_fields__, "loss", "samples_per_second"})
 
 
 @dataclass(frozen=True)
@@ -70,6 +72,8 @@ class Step:
         #: The same for metrics, which may be logged before or after.
         self._share = 0.0
         self._loss = torch.zeros(())
+        #: Metrics of the current micro-batch.
+        self._named: set[str] = set()
         #: Sums of this part's metrics that have a place in the control block.
         self._logged: dict[str, torch.Tensor | float] = {}
         #: ... and, over all of this rank's parts, of those that are logged for the first time.
@@ -82,6 +86,7 @@ class Step:
             seed_step(self._shared.seed, self.number, part.number)
             for first, last in part.pieces:
                 self._weight = self._share = (last - first) / self.samples
+                self._named.clear()
                 self.is_last = place + 1 == len(self._parts) and last == part.pieces[-1][1]
                 if self.is_last:
                     self._shared.reducer.expect_last_backward()
@@ -140,8 +145,17 @@ class Step:
         self._loss = torch.zeros(())
 
     def log(self, **means: torch.Tensor | float) -> None:
-        """Add metrics of the current micro-batch (means over its samples) to this step's record."""
+        """Add metrics of the current micro-batch (means over its samples) to this step's record.
+
+        Raises ValueError for a name that is too long, that the record has anyway, or that was logged for the same
+        micro-batch: no name stands for two values.
+        """
         for name, value in means.items():
+            if name in RECORDED:
+                raise ValueError(f"each step's record has {name!r} already: log the value under another name")
+            if name in self._named:
+                raise ValueError(f"{name!r} is logged twice for one micro-batch: give the two values different names")
+            self._named.add(name)
             if len(name.encode()) > _NAME_BYTES:
                 raise ValueError(f"the name of a metric takes at most {_NAME_BYTES} bytes; {name!r} is longer")
             number = value.detach() if isinstance(value, torch.Tensor) else value
