@@ -100,7 +100,9 @@ def not_found(request: HttpRequest, exception: Exception) -> HttpResponseBase:
 
 
 def server_error(request: HttpRequest) -> HttpResponseBase:
-    sentence = "The server made a mistake; trainings go on. Try again, or tell an administrator."
+    sentence = (
+        "Server error: it has been logged. Trainings continue. Try again; if the error persists, tell an administrator."
+    )
     return _refusal(request, 500, "server_error", sentence)
 
 

@@ -196,7 +196,7 @@ def test_chooses_by_keyboard_and_sets_the_priority(page: Page, scene: Scene) -> 
     page.get_by_role("button", name="Update Priority", exact=True).click()
     page.get_by_role("button", name="Set the priority of 2 trainings").click()
 
-    expect(page.get_by_text("2 trainings have the priority 6500 now.")).to_be_visible()
+    expect(page.get_by_text("2 trainings now have the priority 6500.")).to_be_visible()
     chosen = Job.objects.filter(priority=6500).values_list("name", flat=True)
     assert set(chosen) == {"digits-wide", "T1 digits-cnn"}
     page.locator("#jobs tr.is-current a").press("Enter")
@@ -210,7 +210,7 @@ def test_a_priority_that_many_were_given_is_taken_back(page: Page, scene: Scene)
     page.get_by_role("spinbutton", name="Priority").fill("6500")
     page.get_by_role("button", name="Update Priority", exact=True).click()
     page.get_by_role("button", name="Set the priority of 2 trainings").click()
-    expect(page.get_by_text("2 trainings have the priority 6500 now.")).to_be_visible()
+    expect(page.get_by_text("2 trainings now have the priority 6500.")).to_be_visible()
     change_job(scene.second.pk, JobChange(priority=100), "carol")
 
     page.get_by_role("button", name="Undo").click()

@@ -52,7 +52,7 @@ def test_a_group_is_made_as_in_the_tutorial(carols: Page) -> None:
     expect(ngpus).to_be_visible()
     expect(carols.locator("#members tr[data-host=gpu-host-1] td[data-column=ngpus]")).to_have_text("4")
     carols.get_by_role("button", name="Check for overlaps").click()
-    expect(carols.locator("[data-overlaps]")).to_contain_text("ComputeHostsGPU offers 8 GPUs of these, too")
+    expect(carols.locator("[data-overlaps]")).to_contain_text("ComputeHostsGPU also offers 8 GPUs of these")
 
     carols.get_by_role("button", name="Create", exact=True).click()
     row = carols.locator("#resource-groups tr", has_text="TutorialGPU")

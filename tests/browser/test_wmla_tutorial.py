@@ -268,7 +268,7 @@ def update_priority(tutorial: Tutorial, name: str, priority: int) -> None:
     page.get_by_role("spinbutton", name="Priority").fill(str(priority))
     page.get_by_role("button", name="Update Priority").click()
     page.get_by_role("button", name="Set the priority of 1 training").click()
-    expect(page.get_by_text(f"has the priority {priority} now").first).to_be_visible()
+    expect(page.get_by_text(f"now has the priority {priority}").first).to_be_visible()
 
 
 # --- usage chart ---

@@ -76,8 +76,9 @@ class JobInfo(JobProperties):
     queue_position: int | None = None
     #: When a waiting job starts if no other is submitted; null: unknown. Keys: earliest, latest.
     expected_start: Mapping[str, Any] | None = None
-    #: Longest time that it holds GPUs after each start. Then it stops with a checkpoint and is suspended until you
-    #: resume it; a script that saves nothing starts over. With a limit, it may start before larger ones that wait.
+    #: Longest time that the training may hold GPUs after each start. The training then stops with a checkpoint and
+    #: stays suspended until you resume it; a script without checkpoints starts over. With a limit, the training may
+    #: start before larger ones that wait.
     max_seconds: int | None = None
     #: Effect of a resize on the results. In both cases, each step uses the same samples, and none is lost. Values: sum,
     #: bitwise.
@@ -89,8 +90,7 @@ class JobInfo(JobProperties):
     #: For a script without a session, if the site has MLflow: scikit-learn, XGBoost, transformers and Lightning log to
     #: the training's run automatically. Values: on, off.
     autolog: str = ""
-    #: For a fixed-size script: whether its GPUs may be on several hosts. Elastic trainings move while they train.
-    #: Values: any, one_host.
+    #: Hosts of a fixed-size training. Elastic trainings move between hosts while they train. Values: any, one_host.
     placement: str = ""
     #: Samples per step over all GPUs, independent of their number.
     effective_batch_size: int | None = None
@@ -98,10 +98,10 @@ class JobInfo(JobProperties):
     seed: int = 0
     #: Longest training time that is lost if every GPU fails at once. 0: no checkpoints.
     checkpoint_seconds: int | None = None
-    #: Number of newest checkpoints that stay.
+    #: Older checkpoints are deleted.
     checkpoints_kept: int | None = None
-    #: For a script without a session: a regular expression (RE2) with named groups that parses its lines, such as step
-    #: (?P<step>\d+): loss (?P<loss>\S+). The groups step, total_steps, epoch, total_epochs and percent give the
+    #: For a script without a session: a regular expression (RE2) with named groups for the lines of the log, such as
+    #: step (?P<step>\d+): loss (?P<loss>\S+). The groups step, total_steps, epoch, total_epochs and percent give the
     #: progress, name and value together give a metric, and so does each other group.
     log_pattern: str = ""
     #: Packages in addition to the cluster's, one per line, such as timm>=1.0. torch, numpy and tidepool cannot be

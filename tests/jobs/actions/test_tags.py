@@ -120,7 +120,7 @@ def test_the_page_adds_removes_and_takes_back(scene: Scene, alices: Client) -> N
     page = html_of(alices.post(address, {"add": "baseline paper"}, follow=True))
     assert 'value="baseline" aria-label="Remove the tag baseline"' in page
     page = html_of(alices.post(address, {"remove": "paper"}, follow=True))
-    assert "The tag paper is removed." in page
+    assert "The tag paper has been removed." in page
     assert ">Undo<" in page
     assert "is not a valid tag" in html_of(alices.post(address, {"add": "<b>"}, follow=True))
     assert tags(scene.done) == ["baseline"]

@@ -51,7 +51,9 @@ def test_weights_that_there_are_not_are_refused_with_a_sentence(alice_api, submi
     answer = alice_api.post("/api/v1/jobs/", {**submission, "initial_weights": weights}, format="json")
     assert answer.status_code == 400
     [sentence] = answer.json()["fields"]["initial_weights"]
-    assert sentence.startswith(("Give the number", "There is no training 9 ", "There is no checkpoint 9"))
+    assert sentence.startswith(
+        ("Give the number", "There is no training 9 ", "None of your trainings has a checkpoint 9")
+    )
 
 
 def test_suspending_resuming_and_cancelling(alice_api, alices_job):

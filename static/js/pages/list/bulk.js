@@ -147,7 +147,7 @@ async function setPriority() {
     return;
   }
   if (await ask({ ...question, danger: false }))
-    await act(button, { action: "priority", jobs, priority }, `${jobs.length === 1 ? "has" : "have"} now the priority ${priority}.`, "kept the priority");
+    await act(button, { action: "priority", jobs, priority }, `now ${jobs.length === 1 ? "has" : "have"} the priority ${priority}.`, "kept the priority");
 }
 
 async function addTagToChosen() {
