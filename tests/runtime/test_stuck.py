@@ -38,8 +38,9 @@ def test_stopped_seized_and_hanging_ranks_are_killed_and_replaced(
     lab.wait_for_the_end()
 
     found = {member_id: record["silent"] for member_id, record in stuck(lab).items()}
-    # The seized rank makes no step and sends nothing: on a busy machine, either may be noticed first.
-    assert found == {"a.0.1": True, "a.1.2": found["a.1.2"], "a.2.3": False}
+    # The seized rank is silent, or has kept the others waiting: its last sign of life may be later than their waiting.
+    assert found.keys() == {"a.0.1", "a.1.2", "a.2.3"}
+    assert (found["a.0.1"], found["a.2.3"]) == (True, False)
     for member_id in stuck(lab):
         end = lab.exits()[member_id]
         assert (end["signal"], end["error"]["kind"]) == (signal.SIGKILL, "Stuck"), end
