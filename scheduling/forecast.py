@@ -1,7 +1,7 @@
-"""Forecast of starts and ends, if nobody else comes: the group's policy, played forward from one end to the next.
+"""Forecast of starts and ends if no job is submitted: the group's policy, simulated from one end to the next.
 
-Only numbers are played, not slots: who gets how many is all that decides who ends when. The work is bounded: after so
-many ends that a preview would keep its reader waiting, the answer is that nobody can say.
+The simulation counts slots and does not place them, because only the counts decide when a job ends. The number of
+simulated ends is bounded, to keep a preview fast; beyond it, the forecast is unknown.
 """
 
 from collections.abc import Mapping
@@ -16,13 +16,13 @@ from scheduling.snapshot import JobView, Snapshot
 
 __all__ = ["Forecast", "Span", "Work", "expected_starts", "forecast", "with_forecasts"]
 
-#: One earlier training says nothing of how far the next one may be from it.
+#: Safety factor: a single earlier training does not show how much durations vary.
 _MARGIN = 1.25
 
-#: Seconds that a training is taken to need at least: rates stay finite.
+#: Minimum assumed duration of a training in seconds; keeps rates finite.
 _NEARLY_DONE = 1e-3
 
-#: Demands that are decided about in one play.
+#: Maximum number of demands decided in one simulation.
 _MAX_DECIDED = 40_000
 
 
@@ -30,9 +30,9 @@ _MAX_DECIDED = 40_000
 class Work:
     """Remaining work of a training, by its own or earlier measures: at least and at most."""
 
-    #: If twice the GPUs made it twice as fast.
+    #: The remaining work if the training scales linearly with GPUs.
     gpu_seconds: tuple[float, float]
-    #: If more GPUs did not help.
+    #: The remaining work if additional GPUs do not help.
     seconds: tuple[float, float]
 
     def rate(self, slots: int, *, quick: bool) -> float:
@@ -111,9 +111,9 @@ def _span(quick: float | None, slow: float | None) -> Span | None:
 
 
 def _reserved(decision: Decision, job: int, start: Span | None) -> Span | None:
-    """No later than its reservation says, which the decision has made."""
+    """Bound a start by the job's reservation in the decision."""
     if decision.pool.views[job].one_host:
-        # The play counts slots, so the moment when enough of them are on one host is unknown.
+        # The simulation only counts slots, so it cannot tell when enough of them are on one host.
         return Span(start.earliest, None) if start is not None and start.latest else start
     for reservation in (decision.reservation, decision.shared_reservation):
         if reservation is not None and reservation.job == job and reservation.at is not None:
@@ -130,12 +130,12 @@ class _Played:
 
     starts: dict[int, float] = field(default_factory=dict)
     ends: dict[int, float] = field(default_factory=dict)
-    #: The line was longer than could be played.
+    #: Whether the queue was too long to be simulated to its end.
     is_cut: bool = False
 
 
 def _play(decision: Decision, works: Mapping[int, Work], *, quick: bool, until: int | None = None) -> _Played:
-    """Play from one end to the next; `until`: only as far as this job's end."""
+    """Simulate from one end to the next; stop at the end of the job `until`, if given."""
     line = _Line(decision)
     left = dict.fromkeys((demand.id for demand in decision.demands), 1.0)
     requested = {demand.id: demand for demand in decision.demands}
@@ -158,7 +158,7 @@ def _play(decision: Decision, works: Mapping[int, Work], *, quick: bool, until: 
                 ):
                     limits[job] = now + lasts
         for job in limits.keys() - {job for job, share in shares.items() if share}:
-            del limits[job]  # a stopped job's limit counts anew from its next start
+            del limits[job]  # a stopped job's limit restarts at its next start
         rates = {i: works[i].rate(share, quick=quick) for i, share in shares.items() if share and i in works}
         ends = {i: left[i] / rate for i, rate in rates.items()}
         for i, limit in limits.items():
@@ -209,7 +209,7 @@ class _Line:
                 self._level(demand)[demand.id] = demand
 
     def serve(self, shares: Mapping[int, int], ended: int, at: float) -> None:
-        """After an end each of the others has what it was given; who was stopped waits again, in its place.
+        """Apply the shares decided after an end; stopped jobs return to their place in the queue.
 
         `at`: seconds from the beginning, when the shares began to count.
         """
@@ -223,7 +223,8 @@ class _Line:
                 self._wait_again(self._running.pop(job))
 
     def next_demands(self) -> list[Demand]:
-        """Each job that starts takes a slot: more than there are slots cannot start at once."""
+        """Return the next demands to decide: each job needs at least one slot, so at most as many as there are
+        slots."""
         found = list(self._running.values())
         for level in self._waiting.values():
             found += islice(level.values(), self._capacity + 1)

@@ -39,12 +39,12 @@ __all__ = [
 
 @dataclass(frozen=True)
 class TargetChange:
-    """Fate of a job's target, where that is something else."""
+    """A target of another job that changes."""
 
     job: int
     before: int
     after: int
-    #: It runs, and is stopped to continue later.
+    #: Whether the job runs now and is stopped, to continue later.
     stops: bool
     #: The kinds of GPU that it has, where there are several.
     kind_before: str | None = None
@@ -55,7 +55,7 @@ class TargetChange:
 class Preview:
     #: The job's line of the next plan.
     line: JobPlan
-    #: Why it then has its target, once what it waits for has been given back. None: the line says so already.
+    #: The reason for its target once the slots that it waits for are released. None: the line already gives it.
     then: Explanation | None
     #: Its target without the change; 0 for a new job.
     before: int
@@ -81,7 +81,7 @@ def with_priority(snapshot: Snapshot, jobs: Set[int], priority: int) -> Snapshot
 
 
 def without_jobs(snapshot: Snapshot, jobs: Set[int]) -> Snapshot:
-    """Return the snapshot as if these jobs were over."""
+    """Return the snapshot without these jobs."""
     return replace(
         snapshot,
         jobs=tuple(view for view in snapshot.jobs if view.id not in jobs),
@@ -92,7 +92,8 @@ def without_jobs(snapshot: Snapshot, jobs: Set[int]) -> Snapshot:
 
 
 def preview(without: Snapshot, with_it: Snapshot, job: int) -> Preview:
-    """`with_it` is `without` plus the job or its change. Only this job's sentences are made."""
+    """Compare the next plans of two snapshots: `with_it` is `without` plus the job or its change. Only this job is
+    explained."""
     before, result = run_cycle(without).placed, run_cycle(with_it)
     line, after = result.line(job), result.placed
     then = None
@@ -111,7 +112,8 @@ def _target_changes(before: Mapping[int, JobSlots], after: Mapping[int, JobSlots
 
 
 def after_cycle(snapshot: Snapshot, placed: Mapping[int, JobSlots | JobPlan]) -> Snapshot:
-    """One cycle later: what was claimed and vacated is claimed and vacating, what was being given back is free."""
+    """Return the snapshot one cycle later: the plan's claims hold, its vacated slots are vacating, earlier vacating
+    slots are free."""
     known = {view.id for view in snapshot.jobs}
     claims = {ref: job for job, slots in placed.items() for ref in slots.claim}
     vacated = {ref for slots in placed.values() for ref in slots.vacate}
@@ -206,14 +208,14 @@ def _of_kind(shapes: Sequence[Shape], kind: str | None) -> Shape:
 
 @dataclass(frozen=True)
 class Move:
-    """Fate of a job that holds some of these slots."""
+    """The effect on a job that holds some of these slots."""
 
     job: int
-    #: How many of them it holds now, and keeps until it ends: fixed-size jobs finish where they are.
+    #: Number of them that it holds now, and that it keeps until it ends: fixed-size jobs finish where they are.
     held: int
     kept: int
     elastic: bool
-    #: How many slots it shall have then, of these and others; 0: it is stopped, and continues later.
+    #: Its new target, counting these and other slots; 0: it is stopped, and continues later.
     target: int
 
 
@@ -226,7 +228,7 @@ def without_host(snapshot: Snapshot, host: str) -> Snapshot:
 
 
 def lost_slots(before: Snapshot, after: Snapshot, resource_group: str) -> set[SlotRef]:
-    """Slots that the resource group offers before, and not any more after."""
+    """Return the slots that the resource group offers in the first snapshot but not in the second."""
     left = {slot.ref for slot in after.slots if resource_group in slot.resource_groups}
     return {slot.ref for slot in before.slots if resource_group in slot.resource_groups} - left
 

@@ -1,4 +1,4 @@
-"""Changes that would give a job more, each found by the scheduler itself on a changed snapshot: no guesses."""
+"""Changes that would give a job more slots. Each is verified by running the scheduler on a changed snapshot."""
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping
@@ -15,10 +15,10 @@ from scheduling.snapshot import JobView, Snapshot
 
 __all__ = ["Remedy", "remedies"]
 
-#: As the database allows.
+#: Highest priority that the database accepts.
 MAX_PRIORITY = 10_000
 _Setting = Literal["min_slots", "max_slots", "priority"]
-#: Of other jobs, how many ends are tried.
+#: Maximum number of other jobs whose end is tried.
 _MAX_OTHERS = 3
 
 
@@ -30,16 +30,17 @@ class Remedy:
     value: int
     #: The value now; for an end the id of the other job.
     former: int
-    #: Slots that it would be given by the next plan, of which `slots` at once.
+    #: Number of slots in its next target; it would get `slots` of them at once.
     target: int
     slots: int
     #: Its target now.
     before: int
-    #: A job that waits would start in the next cycle, on slots that are free.
+    #: Whether a waiting job would start in the next cycle, on free slots.
     starts_now: bool
     #: For an end: how the other job is called; see `scheduling.explain.reasons.label`.
     other: Mapping[str, str] | None = None
-    #: What it would change where it gives no slots yet: the place in line then, the place now, and how many wait.
+    #: Queue positions, for a change that gives no slots yet: the new one, the present one, and the number of waiting
+    #: jobs.
     places: tuple[int, int, int] | None = None
 
 
@@ -57,7 +58,7 @@ def remedies(snapshot: Snapshot, job: int) -> tuple[Remedy, ...]:
 
 
 def _lower_minimum(snapshot: Snapshot, me: JobView, line: JobPlan) -> Remedy | None:
-    """The largest minimum with which it would start now, or else with which others give back what it needs."""
+    """Find the largest minimum with which it would start now, or else with which other jobs give back what it needs."""
     if line.slots or not me.elastic:
         return None
     after = partial(_after, snapshot, me, "min_slots")
@@ -69,7 +70,7 @@ def _lower_minimum(snapshot: Snapshot, me: JobView, line: JobPlan) -> Remedy | N
 
 
 def _raise_priority(snapshot: Snapshot, me: JobView, line: JobPlan) -> Remedy | None:
-    """The least priority with which it gets more."""
+    """Find the lowest priority with which it gets more slots."""
     if line.target >= me.max_slots:
         return None
     after = partial(_after, snapshot, me, "priority")
@@ -119,7 +120,7 @@ def _remedy(kind: _Setting | Literal["end"], value: int, former: int, line: JobP
 
 
 def _ends(snapshot: Snapshot, me: JobView, line: JobPlan) -> Iterator[Remedy]:
-    """The end of the jobs of its group that hold most."""
+    """Try the end of those jobs of its group that hold most slots."""
     if line.target >= me.max_slots:
         return
     holders = [slot.held_by for slot in snapshot.slots]
@@ -142,7 +143,8 @@ def _line(snapshot: Snapshot, job: int) -> JobPlan:
 
 
 def _first(values: range, holds: Callable[[int], bool]) -> int | None:
-    """The first of the values that holds, if going on only helps; at any rate one that was seen to."""
+    """Find by bisection the first value that works, assuming that later ones do too; the returned value was
+    verified."""
     if not values or not holds(values[-1]):
         return None
     return values[bisect_left(values, True, hi=len(values) - 1, key=holds)]

@@ -1,4 +1,4 @@
-"""One cycle of the scheduler: from what there is to what shall be.
+"""One cycle of the scheduler: from a snapshot of the cluster to a plan.
 
 1. instance groups that use the same slots get parts of them by quota and weight (`sharing/`);
 2. in each group its policy says how many slots each job gets of the group's part (`policies/`);
@@ -37,7 +37,7 @@ GroupResult = tuple[Decision, Mapping[int, JobSlots]]
 
 @dataclass(frozen=True)
 class CycleResult:
-    """All that a plan decides, before it is put into words: enough for who asks about one job."""
+    """All decisions of a plan, without explanations: enough for a caller that needs one job's."""
 
     index: SlotIndex
     #: Groups that have jobs, in the order in which they were placed.
@@ -79,7 +79,7 @@ class CycleResult:
 
     def plan(self) -> Plan:
         """The decisions, with a reason for each job."""
-        # 4. What it says to each job.
+        # 4. Explanations.
         reasons = self.reasons()
         lines = [_line(decision, placed, job, reasons[job]) for decision, placed in self.groups for job in placed]
         return Plan(jobs=tuple(sorted(lines, key=_BY_JOB)), groups=tuple(sorted(_group_plans(self))))
@@ -110,7 +110,7 @@ def run_cycle(snapshot: Snapshot) -> CycleResult:
     index = index_slots(snapshot)
     # 1. and 2. How many slots each group gets, and each of its jobs.
     decisions = divide(index)
-    # 3. Which slots.
+    # 3. Choice of slots.
     groups = tuple(_place_in_turn(index, decisions))
     vacated = {
         decision.pool.group.name: handed_over(index.held.get(decision.pool.group.name, {}), placed)
@@ -155,7 +155,7 @@ def _line(decision: Decision, found: Mapping[int, JobSlots], job: int, reason: E
 
 
 def _counted_on(pool: Pool, placed: Mapping[int, JobSlots]) -> list[SlotRef]:
-    """Slots that later groups must leave alone: claimed now, or reserved for targets that are not reached yet.
+    """Return slots that later groups must not use: claimed now, or reserved for targets that are not reached yet.
 
     What the group's own jobs give back is reserved first, because nobody else could use it in this cycle.
     """

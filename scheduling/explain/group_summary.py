@@ -34,7 +34,7 @@ class Served(NamedTuple):
 
 @dataclass(frozen=True)
 class OtherGroups:
-    """Beyond the group itself."""
+    """Facts about the snapshot's other groups and jobs."""
 
     #: Every job of the snapshot.
     views: Mapping[int, JobView]
@@ -62,7 +62,8 @@ class GroupSummary:
 
     @cached_property
     def capacity(self) -> int:
-        """Slots that its jobs share: more than the policy may divide only while no job may be stopped."""
+        """Slots that the group's jobs share. They exceed what the policy may divide only while no job may be
+        stopped."""
         return max(self.decision.capacity, self.served.slots)
 
     @cached_property
@@ -94,7 +95,7 @@ class GroupSummary:
         return figures
 
     def ahead_of(self, demand: Demand) -> Demand | None:
-        """The first job that waits before this one and would fit: nobody behind it may overtake it."""
+        """Return the first waiting job ahead of this one that would fit: no job behind it may overtake it."""
         place, first = self.first_waiting.get(_line(self.decision, demand), (len(self.places), demand))
         return first if place < self.places[demand.id] else None
 
@@ -140,6 +141,6 @@ def _first_waiting(decision: Decision) -> dict[int, tuple[int, Demand]]:
 
 
 def _line(decision: Decision, demand: Demand) -> int:
-    """Return the line of the job: where a higher priority takes what it needs at any time, equals share one."""
+    """Return the queue that the job waits in: under preemptive priority, one for each priority."""
     group = decision.pool.group
     return demand.priority if group.policy == "priority" and group.preemption else 0

@@ -133,7 +133,7 @@ class _Case:
 
     @property
     def goodput_limit(self) -> str:
-        """Why it is offered no more than it has, or ""."""
+        """Return why the job is offered no more than it has, or ""."""
         scaling = self.demand.scaling
         if scaling is None or scaling.limit == "maximum" or self.placed.target != self.demand.max_slots:
             return ""
@@ -245,7 +245,7 @@ _Rule = tuple[str, Params]
 
 
 def _rule(case: _Case) -> _Rule:
-    """The first rule that holds, with its figures."""
+    """Return the first rule that applies, with its figures."""
     if case.summary.capacity > case.decision.capacity:
         return "protected", {"minimum_run_seconds": case.decision.pool.group.minimum_run_seconds}
     if case.goodput_limit:
@@ -263,7 +263,8 @@ def _rule(case: _Case) -> _Rule:
 
 
 def _limit_rule(case: _Case) -> _Rule:
-    """Explain a job that has all its group offers, less than its maximum. No figure here moves with each profile."""
+    """Explain a job that has all that its group offers, but less than its maximum. The figures do not change with each
+    profile."""
     scaling = case.demand.scaling
     assert scaling is not None
     if case.goodput_limit == "knee":
@@ -333,7 +334,7 @@ def _floor(case: _Case) -> _Rule:
 
 
 def _floor_of_others(case: _Case, first: Demand) -> _Rule:
-    """All the others have their least or their most."""
+    """Explain a job whose slots are limited because every other job is at its minimum or maximum."""
     figures, share = _counted(case), case.share(first)
     if case.others.jobs > 1:
         return "others_limits", figures
@@ -372,7 +373,8 @@ def _lost(pool: Pool, me: JobView, slots: int) -> Params:
 
 
 def _held_back(summary: GroupSummary, job: int) -> Explanation:
-    """No host could have enough for it; or who comes first, of any group, has a reservation of what they share."""
+    """Explain a job held back because no host can fit it, or because the first job of any group reserved the shared
+    slots."""
     reservation, me = summary.decision.shared_reservation, summary.views[job]
     if (most := summary.decision.pool.too_large_for_hosts.get(job)) is not None:
         return _because(PlanReason.WAITING_FOR_SLOTS, "one_host", min_slots=me.max_slots, most=most)
@@ -430,7 +432,7 @@ def _waiting(case: _Case) -> Explanation:
 
 
 def _waits_for_group(case: _Case) -> PlanReason | None:
-    """Explain a job that would fit, if its group did not hold all that it owns already."""
+    """Explain a job that would fit if its group did not already hold all the slots it owns."""
     entitlement = case.decision.entitlement
     owned = None if entitlement is None else entitlement.limit if entitlement.quota is None else entitlement.quota
     if entitlement is None or owned is None:
@@ -459,7 +461,7 @@ def _in_line(case: _Case) -> Explanation:
         )
     else:
         taken = case.summary.firm[case.me.priority] if by_priority else case.others.slots
-    # More than the capacity only while no job may be stopped.
+    # The sum exceeds the capacity only while no job may be stopped.
     capacity = max(case.decision.capacity, taken)
     message = "in_line_for_minimums" if division and case.preemption else "in_line"
     figures = {"missing": need - (capacity - taken), "min_slots": need, "taken": taken, "capacity": capacity}
@@ -482,7 +484,7 @@ def _reserved(case: _Case) -> Params:
 
 
 def _givers(case: _Case) -> Params:
-    """The jobs that give back slots; of many, only the first."""
+    """Return the jobs that give back slots; only the first few if there are many."""
     givers = case.summary.givers
     first = [{"job": job, **case.label(job), "slots": slots} for job, slots in islice(givers.items(), _MAX_GIVERS)]
     return {"givers": first, "givers_count": len(givers), "givers_slots": case.summary.givers_slots}

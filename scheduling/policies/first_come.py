@@ -1,4 +1,5 @@
-"""First come, first served: by submission or by priority, nobody is shrunk or stopped. And what every policy returns.
+"""First come, first served, by submission or priority, without shrinking or stopping; and `Shares`, the result of every
+policy.
 
 `serve_in_order` is also how equals are served under priority with preemption.
 """
@@ -17,7 +18,7 @@ __all__ = ["Shares", "serve_in_order"]
 
 @dataclass(frozen=True)
 class Shares:
-    """Slots that a policy gives, and those that the first that waits is to have."""
+    """Slots that a policy assigns, and the reservation of the first waiting job."""
 
     #: Slots of each job that gets any.
     slots: dict[int, int]

@@ -8,7 +8,7 @@ the best division, unless the last segment does not fit: then what may be missin
 A group has one of three aims. `soon`: trainings end early on average; who has little left weighs more. `even`: all are
 sped up alike (Pollux's fairness). `used`: who has used little GPU time weighs more, and nobody gains by saying so.
 
-Of a division that is not better than what the jobs have, nothing is made: on a still snapshot it comes to rest.
+A division that is no better than the present one is discarded, so an unchanged snapshot yields a stable result.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -36,11 +36,11 @@ __all__ = [
     "total_value",
 ]
 
-#: Value of staying beside the cost of a change: this part of a job's utility, whatever the aim.
+#: Bonus for keeping the present size, in addition to the cost of a change, as a fraction of a job's utility.
 BONUS = 0.05
-#: A change that takes so long costs everything.
+#: Duration of a change, in seconds, from which it costs the whole utility.
 _COST_SECONDS, _LEAST_WORTH = 300.0, 0.05
-#: Smallest gain by which a division counts as better.
+#: Relative gain from which a division counts as better.
 BETTER = 1e-9
 _YOUNG_SECONDS = 300.0
 _NORMAL_PRIORITY = 5000
@@ -94,7 +94,7 @@ class Bid:
         return round(self.weight * float(speed**self.power) / self.power, 12)
 
     def _kept(self, scaling: JobScaling, slots: int) -> float:
-        """k: what is left of the speed-up, with what the change costs."""
+        """Return k: the fraction of the speed-up that remains after the cost of the change."""
         if self.has is None or slots == self.has:
             return 1.0
         cost = scaling.pause_seconds + max(0, slots - self.has) * scaling.start_seconds / slots
@@ -190,7 +190,7 @@ def total_value(bids: Iterable[Bid], shares: Mapping[int, int]) -> float:
 
 
 def _what_they_have(bids: Iterable[Bid], capacity: int) -> dict[int, int] | None:
-    """Return what all have; None: somebody starts, or cannot keep what it has."""
+    """Return the present slots of all jobs; None if a job starts or cannot keep its slots."""
     has = {}
     for bid in bids:
         if bid.has is None or not bid.floor <= bid.has <= bid.most:
@@ -227,7 +227,7 @@ def greedy(bids: Sequence[Bid], spare: int, rooms: Mapping[str, int] | None = No
             heappush(heap, Segment(bid.slopes[place + 1], place + 1, segment.order))
     has_parts = False
     for bid in cut:
-        # One alone may have parts of several hosts: two would disturb each other where they meet.
+        # Only one job may have parts of several hosts: two would compete for the network of a shared host.
         more = _odd_size(bid, shares[bid.id], min(spare, left[bid.kind]), within_host=has_parts)
         has_parts = has_parts or (more > 0 and shares[bid.id] + more > _host(bid))
         gained += bid.utility(shares[bid.id] + more) - bid.utility(shares[bid.id])

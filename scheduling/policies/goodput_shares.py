@@ -43,7 +43,7 @@ def _bid(group: GroupView, demand: Demand, least: Mapping[int, int], most: Mappi
 
 
 def _offer(group: GroupView, demand: Demand, least: Mapping[int, int], most: Mapping[int, int]) -> Offer:
-    """Where nothing is taken from who runs, it stays on the kind that it has."""
+    """Return the job's offer. Without preemption, a running job stays on its kind of GPU."""
     bid, has = _bid(group, demand, least, most), {kind: count for kind, count in demand.held_on.items() if count}
     if not demand.scalings:
         return Offer({}, bid, has)
@@ -72,7 +72,7 @@ def _held_targets(
     now: float,
     rooms: Mapping[str, int] | None,
 ) -> GoodputDivision | None:
-    """The targets of the plan before, where nothing has happened since that they depend on. None: decide anew."""
+    """Return the previous plan's targets if nothing that they depend on has changed; None: decide again."""
     if group.shared_at is None or now >= group.shared_at + TARGET_HOLD_SECONDS:
         return None
     targets = {demand.id: demand.target or 0 for demand in part if demand.running}

@@ -42,17 +42,17 @@ __all__ = [
 
 #: Part of the best speed-up from which more GPUs are not worth while; who has more keeps them up to the second one.
 KNEE, KNEE_KEPT = 0.99, 0.995
-#: Sizes up to so many times the largest measured one are offered.
+#: Largest offered size, as a multiple of the largest measured one.
 BEYOND_MEASURED = 4
 #: A GPU of several never does more than this, in GPUs that work alone: a profile that says so is wrong.
 _MOST_PER_GPU = 1.1
 #: A kind of GPU is never worth more or less to a job, by its own profile, than so many times what it is to others.
 _MOST_APART = 4.0
-#: Number of GPUs of a host on which the speed of one GPU is looked up: some bounds allow none alone.
+#: Largest number of GPUs from which the speed of one GPU is derived, where the batch bounds do not allow a single GPU.
 _FEW = 8
 _REMEMBERED = 8192
 
-#: Why a job gets no more than `JobScaling.most`.
+#: Reasons why a job gets no more than `JobScaling.most`.
 Limit = Literal["maximum", "knee", "profile", "hosts"]
 
 

@@ -20,8 +20,8 @@ class TargetHold:
 
 
 def hold_targets(snapshot: Snapshot, before: TargetHold | None) -> tuple[Snapshot, TargetHold | None]:
-    """The snapshot, with the moment since which its groups under policy goodput keep their targets; and what to give
-    with the next one. Work and measures move all the time: they count after ten seconds, all else at once."""
+    """Return the snapshot with the time since which its goodput groups keep their targets, and the state for the next
+    call. Changes of remaining work and measurements count after ten seconds, all others at once."""
     if all(group.policy != "goodput" for group in snapshot.groups):
         return snapshot, None
     digest = _digest(snapshot)

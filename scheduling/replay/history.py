@@ -1,9 +1,8 @@
-"""Recorded past of a cluster, from its rows, for replays under the same rules and under others.
+"""Replay of a cluster's recorded history, under the same or other rules.
 
-A recorded training is played by what it got done: its sizes over time, times its speed on each, add up to its work. So
-on the sizes that it had it takes as long as it took, and on others as long as its speeds there say: those that were
-measured, else those that are fitted to them. Of one that was never measured nobody knows: it is played twice, as if
-twice the GPUs made it twice as fast, and as if more GPUs did not help.
+The work of a recorded training is the sum of its sizes over time, weighted by its speed at each. A replay with the
+recorded sizes therefore takes as long as recorded; with other sizes it uses measured speeds, or speeds fitted to them.
+A training without measurements is replayed twice: with linear scaling, and with no gain from additional GPUs.
 """
 
 from bisect import bisect_right
@@ -37,22 +36,22 @@ __all__ = [
     "play",
 ]
 
-#: How fast a training that was never measured is taken to be on more GPUs: so many times as fast, or no faster.
+#: Assumptions about the speed of a training without measurements: linear in the number of GPUs, or constant.
 Scaling = Literal["linear", "none"]
 Outcome = Literal["over", "withdrawn", "unfinished"]
 
-#: Progress that no training reaches.
+#: Upper bound of progress.
 _ENDLESS = 1e18
 _LEAST_WORK = 1e-6
-#: No batch is larger.
+#: Upper bound of batch sizes.
 _LARGEST = 2**40
-#: After the window's end a play goes on for so many times the window, and so many seconds.
+#: Limits of a replay beyond the window's end: in multiples of the window, plus seconds.
 _LONGER, _AT_LEAST = 4.0, 3600.0
 
 
 @dataclass(frozen=True)
 class Segment:
-    """So long it trained with so many ranks on each host; of that, `pause` it stood still."""
+    """A period of constant size: its length in seconds, ranks per host, and the seconds of it spent paused."""
 
     seconds: float
     placement: Placement
@@ -66,7 +65,7 @@ class KnownMeasures:
     """Measures of a training, or of an earlier one of its model."""
 
     bounds: Bounds
-    #: On the kind of GPU that it was measured on most. They hold on kinds on which it never was.
+    #: Measurements on the kind of GPU that has most of them; also used for kinds without any.
     parameters: ThroughputParameters
     points: tuple[Point, ...] = ()
     noise: NoiseScale | None = None
@@ -94,11 +93,11 @@ class RecordedJob:
     elastic: bool
     max_seconds: float | None
     outcome: Outcome
-    #: All in which it trained, those before the window too.
+    #: All segments of the training, including those before the window.
     segments: tuple[Segment, ...]
-    #: Number of these that were over when the window began.
+    #: Number of segments that had ended when the window began.
     before: int = 0
-    #: Slots that the job held then.
+    #: Slots that the job held when the window began.
     slots: tuple[SlotRef, ...] = ()
     is_held_back: bool = False
     started_at: float | None = None
@@ -107,7 +106,7 @@ class RecordedJob:
     progress: float | None = None
     known: KnownMeasures | None = None
     costs: Costs | None = None
-    #: From these moments on it held so many GPUs.
+    #: (Unix seconds, number of GPUs held from then on).
     held: tuple[tuple[float, int], ...] = ()
     #: For sentences only.
     name: str = ""
@@ -115,7 +114,7 @@ class RecordedJob:
 
     @property
     def is_counted(self) -> bool:
-        """True if it came to its own end within the window."""
+        """Return whether it ended by itself within the window."""
         return self.outcome == "over"
 
 
@@ -133,7 +132,7 @@ class History:
 
     @property
     def pools(self) -> list[tuple[SlotView, ...]]:
-        """All that there were, one after the other."""
+        """All pools of the window, in order of time."""
         return [self.slots, *(change.slots for _, change in self.changes if isinstance(change, Pool))]
 
     @property
@@ -142,19 +141,19 @@ class History:
 
     @property
     def gpus(self) -> int:
-        """The most that the pool had."""
+        """Return the largest number of GPUs that the pool had."""
         return len(self.largest_pool)
 
 
 @dataclass(frozen=True)
 class Alternative:
-    """Changes against the past; nothing: the same again."""
+    """Changes to the recorded past; without any, the replay uses the same rules."""
 
     #: Group -> fields of its `GroupView`, for the whole window.
     groups: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    #: GPUs of the pool, where it had its most.
+    #: Number of GPUs of the pool at its largest.
     gpus: int | None = None
-    #: Each change of a training's size stops all its GPUs for so long, as where trainings are restarted for it.
+    #: Seconds for which each resize stops all GPUs of a training, as in systems that restart trainings to resize them.
     restart_seconds: float | None = None
 
 
@@ -163,7 +162,7 @@ class PlayResult:
     jobs: tuple[Replayed, ...]
     held: tuple[Held, ...]
     cycles: int
-    #: Job -> seconds from its submission to its end, had it had all the GPUs that it asks for at once.
+    #: Job -> seconds from submission to end if it had received all requested GPUs immediately.
     alone: Mapping[int, float]
 
 
@@ -200,7 +199,7 @@ class Recording:
 
     @cached_property
     def epoch_ends(self) -> tuple[float, ...]:
-        """An epoch, here, is a phase: in it the noise is the same."""
+        """Return the ends of the phases, which serve as epochs: the noise is constant within one."""
         return (*(begins for begins, _ in self._phases[1:]), self.work)
 
     def epoch_at(self, progress: float) -> int:
@@ -244,7 +243,7 @@ class Recording:
 
 
 def _fitted(parameters: ThroughputParameters, size: Size, micro: int) -> tuple[float, float]:
-    """Seconds of a micro-batch's computation, and of a step with its sum."""
+    """Return the fitted seconds of a micro-batch's computation, and of a step with its gradient sum."""
     compute = float(parameters.compute_seconds(float(micro)))
     return compute, float(parameters.step_seconds(compute, parameters.sum_seconds(size)))
 
@@ -258,7 +257,7 @@ def play(
     tick: Callable[[float], None],
     on_plan: Callable[[float, CycleResult | None], None] = lambda at, result: None,
 ) -> PlayResult:
-    """Play the window and what of it was not over then. `clock`, `tick` and `on_plan` as of `World`."""
+    """Replay the window, and trainings beyond its end. `clock`, `tick` and `on_plan` are those of `World`."""
     pool_of = _pools(history, alternative.gpus)
     slots = pool_of(history.slots)
     there = {slot.ref for slot in slots}
@@ -321,7 +320,8 @@ def _rules(groups: Sequence[GroupView], alternative: Alternative) -> tuple[Group
 
 
 def _pools(history: History, gpus: int | None) -> Callable[[tuple[SlotView, ...]], tuple[SlotView, ...]]:
-    """Build a pool of the window with so many GPUs: fewer lack the last ones, more are on hosts like the largest."""
+    """Build a pool with this number of GPUs: a smaller one lacks the last slots, a larger one has more hosts like the
+    largest."""
     more = 0 if gpus is None else gpus - history.gpus
     if not more:
         return lambda pool: pool
@@ -333,7 +333,7 @@ def _pools(history: History, gpus: int | None) -> Callable[[tuple[SlotView, ...]
 
 def _like_the_largest(pool: Sequence[SlotView], more: int) -> tuple[SlotView, ...]:
     if not pool:
-        return ()  # like none
+        return ()
     by_host: dict[str, list[SlotView]] = {}
     for slot in pool:
         by_host.setdefault(slot.ref.host, []).append(slot)
@@ -341,7 +341,7 @@ def _like_the_largest(pool: Sequence[SlotView], more: int) -> tuple[SlotView, ..
     return tuple(
         replace(
             largest[number % len(largest)],
-            # After all others in order of name: they are the last ones that are used.
+            # These names sort after all others, so their slots are used last.
             ref=SlotRef(f"~{number // len(largest) + 1}", largest[number % len(largest)].ref.index),
         )
         for number in range(more)
@@ -375,14 +375,14 @@ def _replayed(
         costs=costs,
         comes_at=history.start if was_there else None,
         is_held_back=job.is_held_back,
-        # A training whose GPUs are absent in the alternative starts anew on others.
+        # A training whose GPUs do not exist in the alternative starts on other GPUs.
         slots=job.slots if there >= set(job.slots) else (),
         started_at=job.started_at if was_there else None,
     )
 
 
 def _begun(job: RecordedJob, recording: Recording) -> tuple[Physics, Measured]:
-    """Restore its progress before the window: what it had measured then, it knows."""
+    """Restore its progress and measurements from before the window."""
     known = job.known
     measured = Measured(
         known.bounds if known else Bounds(1), tells=known is not None, knows_its_end=job.progress is not None
@@ -401,7 +401,7 @@ def _tell(measured: Measured, known: KnownMeasures | None) -> None:
 
 
 def _work(job: RecordedJob, scaling: Scaling) -> tuple[float, float]:
-    """All its work, and what of it was done when the window began."""
+    """Return its total work, and the part done when the window began."""
     known = job.known
     physics, measured = _begun(job, Recording(str(job.id), known, scaling))
     _tell(measured, known)

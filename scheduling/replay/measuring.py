@@ -1,4 +1,4 @@
-"""Knowledge of a replayed training about itself: the steps that it has measured, and the model fitted to them.
+"""Measurements that a replayed training makes of itself, and the model fitted to them.
 
 The same as on a real cluster: seconds of a step at each shape that it has trained at, and the noise of its gradients in
 the present epoch. Both are as they were measured for the trace, unless the training has `Errors`: then each new look at
@@ -22,7 +22,7 @@ __all__ = ["Errors", "Measured", "bounds_of"]
 
 #: Number of steps of a point, as many as count in full.
 _STEPS = 50
-#: Micro-batches that differ by so little count as the same.
+#: Relative difference up to which micro-batches count as equal.
 NEAR = 0.1
 #: Numbers of looks at a shape, one a minute, and of shapes that count, where measures have errors.
 LOOKS, MOST_POINTS = 10, 64
@@ -56,7 +56,7 @@ class Measured:
     parameters: ThroughputParameters | None = None
     others: dict[str, tuple[tuple[Point, ...], ThroughputParameters | None]] = field(default_factory=dict)
     noise: NoiseScale | None = None
-    #: False: its script measures nothing.
+    #: Whether its script measures its steps.
     tells: bool = True
     #: True if the training reports its progress.
     knows_its_end: bool = True
@@ -138,7 +138,7 @@ class Measured:
 
 
 def _is_near(known: int, micro: int) -> bool:
-    """Tells a fit nothing new."""
+    """Return whether the sizes are so close that the point adds no information to a fit."""
     return abs(micro - known) <= NEAR * known
 
 

@@ -1,4 +1,4 @@
-"""Reasons over time: what the scheduler of a replay said to each training, wherever it said another thing."""
+"""Reasons over time: the scheduler's explanation for each training of a replay, noted whenever it changes."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -10,7 +10,7 @@ __all__ = ["Note", "Notes"]
 
 
 class Note(NamedTuple):
-    """From `at` on it shall have so many slots, by the params of an `Explanation`; None: it is over, or held back."""
+    """A training's target from `at` on, with the params of its `Explanation`; None: it has ended or is held."""
 
     at: float
     job: int
@@ -26,7 +26,7 @@ class Notes:
     most: int
     noted: list[Note] = field(default_factory=list)
     is_full: bool = False
-    #: Target and sentence of those that are there.
+    #: Newest target and explanation of each present training.
     _said: dict[int, tuple[int, Any]] = field(default_factory=dict)
 
     def tell(self, at: float, result: CycleResult | None) -> None:

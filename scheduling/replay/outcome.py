@@ -29,12 +29,12 @@ __all__ = [
     "summed",
 ]
 
-#: Errors up to these are good: average, GPUs in use, median per training.
+#: Errors up to these limits are good: of the average, of the GPUs in use, and the median per training.
 BARS = (0.05, 0.10, 0.10)
-#: Beyond this nothing is compared.
+#: Errors beyond this limit prevent any comparison.
 MOST = 0.15
 
-#: From these moments on so many GPUs are held.
+#: (time, number of GPUs held from then on).
 Steps = Sequence[tuple[float, int]]
 
 
@@ -68,7 +68,7 @@ class Errors(NamedTuple):
 
 
 class TrainingOutcome(NamedTuple):
-    """Fate of one training in one play."""
+    """Outcome of one training in one replay."""
 
     job: int
     #: Time of the start; None: the training did not start.
@@ -184,7 +184,7 @@ def _area(steps: Steps, start: float, end: float) -> float:
 
 
 def _area_between(one: Steps, other: Steps, start: float, end: float) -> float:
-    """GPU-seconds of the difference, whoever has more."""
+    """Return the GPU-seconds between both curves, as an absolute value."""
     moments = sorted({start, end, *(at for steps in (one, other) for at, _ in steps if start < at < end)})
     edges = np.array(moments)
     difference = np.abs(_heights(one, edges[:-1]) - _heights(other, edges[:-1]))
@@ -192,7 +192,7 @@ def _area_between(one: Steps, other: Steps, start: float, end: float) -> float:
 
 
 def _heights(steps: Steps, moments: np.ndarray) -> np.ndarray:
-    """At each of these moments; of several steps at once the last one counts."""
+    """Return the curve's value at each of these times; the last of simultaneous steps counts."""
     if not steps:
         return np.zeros(len(moments))
     places = np.searchsorted([at for at, _ in steps], moments, side="right")

@@ -1,4 +1,4 @@
-"""A training between two moments: what it gets done with the GPUs that it has."""
+"""Progress of a replayed training on the GPUs that it holds."""
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
@@ -9,7 +9,7 @@ from scheduling.replay.profiles import Batch, Placement, StepTime
 
 __all__ = ["Physics", "Trained", "fixed_batch"]
 
-#: Chooses the batch of a training for what it has.
+#: Function that chooses a training's batch for its present GPUs.
 Tuner = Callable[["Physics"], Batch]
 #: Part of its end's progress by which an epoch may end early: a sum of times is not exact.
 _SLACK = 1e-9
@@ -49,7 +49,7 @@ class Physics:
     #: Epochs that are over, and progress.
     epoch: int = 0
     progress: float = 0.0
-    #: Times of steps are so many times the measured ones, for now.
+    #: Current factor of step durations, relative to the measured ones.
     pace: float = 1.0
     #: Seconds that its GPUs still idle.
     pause: float = 0.0
@@ -57,7 +57,7 @@ class Physics:
     #: GPU-seconds of those that went by in pauses.
     lost: float = 0.0
     resizes: int = 0
-    #: Seconds of the last `advance` that were left when the training was over; None: it goes on.
+    #: Seconds of the last `advance` that remained after the training's end; None: it has not ended.
     over: float | None = None
 
     @property
@@ -75,7 +75,7 @@ class Physics:
         return self.application.times_on(kind)(self.placement, self.application.micro_bounds[0]).step
 
     def seconds_to_end(self) -> float:
-        """Train to the end with what it has; returns how long that took."""
+        """Train to the end on the present GPUs; return the seconds that took."""
         seconds = 0.0
         while self.over is None:
             needed = self.pause + max(0.0, self.application.epoch_ends[self.epoch] - self.progress) / self.rate()
@@ -84,8 +84,8 @@ class Physics:
         return seconds
 
     def place(self, placement: Placement, pause: float, kinds: Collection[str] = ("",)) -> None:
-        """Give it these GPUs from now on, after a pause in seconds and what is left of the last; none: it waits. On
-        several kinds each step takes as long as on the slowest."""
+        """Assign these GPUs, after a pause in seconds and the rest of the previous pause; without GPUs it waits. With
+        several kinds, each step takes as long as on the slowest."""
         self.resizes += bool(self.placement and placement)
         self.placement, self.pause = placement, max(self.pause, pause) if placement else 0.0
         if placement:

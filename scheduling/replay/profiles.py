@@ -18,7 +18,7 @@ __all__ = ["Application", "Batch", "Placement", "StepTime", "application"]
 
 #: Ranks per host, in the order of the hosts.
 Placement = tuple[int, ...]
-#: Nobody measured more hosts. On up to so many each placement was measured, on more only some numbers of ranks.
+#: Largest measured number of hosts, and the number up to which every placement was measured; above it, only some were.
 MAX_HOSTS, MAX_PLACED_HOSTS = 16, 4
 
 
@@ -95,7 +95,7 @@ class Application:
         return _StepTimes(self._shapes, self._placements)
 
     def times_on(self, kind: str) -> "_StepTimes":
-        """Return those that there are, whatever the kind."""
+        """Return the measured times, which are the same for every kind of GPU."""
         return self.step_times
 
     def noise(self, batch: float, epoch: int) -> tuple[float, float]:

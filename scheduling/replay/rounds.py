@@ -1,6 +1,6 @@
 """The clock of published simulators: all decisions fall on whole rounds, and every change costs the same.
 
-Kept so that their figures can be met to the hundredth of a second before any other figure is believed.
+It reproduces their published figures to a hundredth of a second, which validates the simulator.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -39,7 +39,7 @@ Decide = Callable[[float, Sequence[Entry]], Mapping[int, Hosts]]
 
 
 def play_rounds(entries: Sequence[Entry], decide: Decide, *, pause: float = 30.0, seconds: float = 60.0) -> None:
-    """Play until all are over. A training is seen at the first round after its submission."""
+    """Simulate until all trainings have ended. A training is considered from the first round after its submission."""
     now = 0.0
     while left := [entry for entry in entries if entry.ended_at is None]:
         for entry in left:

@@ -23,7 +23,7 @@ from scheduling.snapshot import GroupView, JobView, SlotRef, SlotView, Snapshot
 
 __all__ = ["Change", "Costs", "Held", "JobChange", "Pool", "Replayed", "Rules", "World"]
 
-#: Seconds of training at a new shape until it counts as measured.
+#: Seconds of training at a new shape after which it counts as measured.
 MEASURED_AFTER = 10.0
 #: Seconds until a training measures anew and the times of its steps change, where measures have errors.
 MEASURED_AGAIN = 60.0
@@ -47,7 +47,7 @@ class Costs:
 
 @dataclass(frozen=True)
 class JobChange:
-    """Change of a training that somebody asked for."""
+    """A user's change of a training."""
 
     job: int
     #: "change": other values of these columns of a `Replayed`.
@@ -64,12 +64,12 @@ class Rules:
 
 @dataclass(frozen=True)
 class Pool:
-    """Slots from now on."""
+    """A change of the available slots."""
 
     slots: tuple[SlotView, ...]
 
 
-#: When, and what.
+#: (time, change).
 Change = tuple[float, Rules | Pool | JobChange]
 
 
@@ -104,7 +104,7 @@ class Replayed:
     costs: Costs | None = None
     #: Time of a training that began before the world: it appears then, with `slots`. None: when it is submitted.
     comes_at: float | None = None
-    #: Somebody holds it back, or ended it.
+    #: Whether a user has held or ended it.
     is_held_back: bool = False
     #: Held and not given back, in order; of these `joining` are not trained on yet.
     slots: tuple[SlotRef, ...] = ()
@@ -115,7 +115,7 @@ class Replayed:
     over_quota: bool = False
     target: int | None = None
     target_kind: str | None = None
-    #: Until when it has been played.
+    #: Time up to which it has been simulated.
     played_to: float = 0.0
     #: Version of the present state: events of an earlier one are dropped, and so are epochs' ends no longer expected.
     version: int = 0
@@ -136,16 +136,16 @@ class World:
     groups: tuple[GroupView, ...]
     costs: Costs
     slots: tuple[SlotView, ...]
-    #: CPU seconds, to say what cycles cost.
+    #: Clock of CPU seconds, which measures the cost of cycles.
     clock: Callable[[], float]
     now: float = 0.0
     #: Changes in order of time.
     changes: Sequence[Change] = ()
-    #: Nothing is played beyond this moment.
+    #: End of the simulation.
     until: float = inf
     #: Called with the moment of each event: may raise to end the play.
     tick: Callable[[float], None] = lambda now: None
-    #: Called with what each cycle of the scheduler decided; None: nobody was there.
+    #: Called with the decision of each cycle; None: no training was present.
     on_plan: Callable[[float, CycleResult | None], None] = lambda at, result: None
     #: Wherever it changed, in order of time.
     held: list[Held] = field(default_factory=list)
@@ -156,12 +156,13 @@ class World:
     _devices: dict[SlotRef, str] = field(default_factory=dict)
     _events: list[tuple[float, int, Kind, int, int]] = field(default_factory=list)
     _count: int = 0
-    #: When the last division was made, and whether something has happened since on which the next one depends.
+    #: Time of the last division, and whether an event since then requires a new one.
     _shared_at: float | None = None
     _next_cycle: float | None = None
 
     def play(self, jobs: Sequence[Replayed]) -> None:
-        """Play until all are over. Raises RuntimeError if some never are, unless `until` says when it is enough."""
+        """Simulate until all trainings have ended. Raise RuntimeError if some never end, unless `until` limits the
+        time."""
         self._jobs = {job.id: job for job in jobs}
         self._devices = _devices(self.slots)
         for job in jobs:
@@ -189,13 +190,13 @@ class World:
         heappush(self._events, (when, self._count, kind, number, version))
 
     def _wake(self, when: float) -> None:
-        """A cycle is due then."""
+        """Schedule a cycle."""
         if self._next_cycle is None or when < self._next_cycle:
             self._next_cycle = when
             self._at(when, "cycle")
 
     def _divide_anew(self) -> None:
-        """Somebody came or ended."""
+        """Request a new division, because a training started or ended."""
         self._shared_at = None
         self._wake(self.now)
 
@@ -254,7 +255,7 @@ class World:
         self._divide_anew()
 
     def _ask(self, job: Replayed, change: JobChange) -> None:
-        """One that is over already, here, is left alone."""
+        """Apply a user's change; ignored if the training has already ended in this simulation."""
         if job.ended_at is not None:
             return
         match change.verb:
@@ -288,7 +289,7 @@ class World:
         return costs.pause if costs.release is None else costs.release
 
     def _leave_lost_slots(self) -> None:
-        """Ranks on slots that are gone are gone: who has too few left waits for others."""
+        """Drop ranks on removed slots; a training left with too few waits."""
         there = {slot.ref for slot in self.slots}
         self._leaving = {ref: holder for ref, holder in self._leaving.items() if ref in there}
         for job in list(self._active.values()):
@@ -326,7 +327,7 @@ class World:
             self._wake(max(self.now, (self._shared_at or 0.0) + TARGET_HOLD_SECONDS))
 
     def _catch_up(self, job: Replayed) -> None:
-        """Play it up to now."""
+        """Simulate the training up to the present time."""
         seconds, job.played_to = self.now - job.played_to, self.now
         if seconds <= 0 or not job.slots:
             return
@@ -358,7 +359,7 @@ class World:
         physics = job.physics
         end = physics.application.epoch_ends[physics.epoch]
         seconds = physics.pause + max(0.0, end - physics.progress) / physics.rate()
-        # In Unix seconds a moment later than now may be the same number: then nothing would ever go on.
+        # Adding a tiny delay to Unix seconds may yield the same float, and the simulation would never advance.
         job.epoch_ends_at = max(self.now + seconds, nextafter(self.now, inf))
         self._at(job.epoch_ends_at, "epoch", job)
 
