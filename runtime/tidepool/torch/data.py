@@ -3,9 +3,9 @@
 The division is a pure function of (seed, epoch, step, virtual rank), never of how many ranks there were before: an
 epoch is one permutation, a step the next `effective_batch_size` samples of it, a rank's share a contiguous span of it.
 
-Batches are read in the training process, or ahead of time by workers of torch's DataLoader. Those are asked for the
-micro-batches that this rank will compute if nobody comes or goes. When somebody has, what they have read in vain is
-dropped and they are asked anew. What a dataset draws while a micro-batch is read (augmentation) depends on the seed,
+Batches are read in the training process, or ahead of time by workers of torch's DataLoader. Workers read ahead the
+micro-batches that this rank will compute if no rank joins or leaves. When one does, their unused batches are dropped
+and they start over. What a dataset draws while a micro-batch is read (augmentation) depends on the seed,
 the step and the place in the step, so that it is the same with any number of workers, and with none.
 """
 
@@ -143,7 +143,7 @@ class Feed:
         self.ahead: Callable[[], Iterator[MicroBatch]] = lambda: iter(())
 
     def prepare(self) -> None:
-        """Have workers begin, so that the first step does not wait for their start."""
+        """Start the workers, so that the first step does not wait for them."""
         if self._workers and self._batches is None:
             self._open(self.ahead())
 
@@ -159,7 +159,7 @@ class Feed:
                     self._open(self._from(wanted))
                     requested = opened = True
                 piece, batch = next(self._batches)
-            except StopIteration:  # all that was planned has been read
+            except StopIteration:  # all planned batches have been read
                 self.close()
                 if opened:
                     raise RuntimeError("this step is over: iterate the one that session.steps() has yielded") from None
@@ -171,7 +171,7 @@ class Feed:
                 requested = True
 
     def close(self) -> None:
-        """End the workers. What they have read and nobody has taken is dropped."""
+        """End the workers, and drop their unused batches."""
         batches, self._batches = self._batches, None
         if batches is not None:
             batches._shutdown_workers()
@@ -190,7 +190,7 @@ class Feed:
             collate_fn=_as_it_is,
             worker_init_fn=partial(_begin_worker, os.getpid()),
             multiprocessing_context="fork",
-            generator=torch.Generator(),  # else it draws from the script's
+            generator=torch.Generator(),  # otherwise it would draw from the script's
         )
         self._batches = iter(loader)
 
@@ -208,7 +208,7 @@ class _Plan(Sampler[MicroBatch]):
 
 
 class _Reader(Dataset[tuple[MicroBatch, Any]]):
-    """Reads pieces as a dataset is read, in whatever process."""
+    """Reads pieces of a dataset, in the training process or a worker."""
 
     def __init__(self, dataset: Dataset[Any], collate_fn: Collate | None, seed: int) -> None:
         self._dataset, self._collate_fn, self._seed = dataset, collate_fn, seed

@@ -87,7 +87,7 @@ class Forkserver:
             self._selector.register(lifeline_fd, selectors.EVENT_READ)
 
     def run(self) -> None:
-        """Returns when the lifeline closes."""
+        """Serve requests until the lifeline closes."""
         while True:
             ready = {key.fd for key, _ in self._selector.select()}
             if self._lifeline_fd in ready:

@@ -1,6 +1,7 @@
-"""A batch that adapts: rank 0 chooses the samples of a step by goodput, and all ranks change with the same step.
+"""Adaptive batch size: rank 0 chooses the number of samples of a step by goodput, and all ranks change in the same
+step.
 
-Opted in by `Session(adaptive=Adaptive(...))`. The control block has 64 floats then, and its second half carries:
+`Session(adaptive=Adaptive(...))` enables it. The control block then has 64 floats, and its second half carries:
 
 | Places | Content |
 |---|---|
@@ -9,7 +10,7 @@ Opted in by `Session(adaptive=Adaptive(...))`. The control block has 64 floats t
 | 53 | from rank 0: the batch stays as it was submitted, for good |
 | 43, 44, 45-52 | of this step's parts: sum of 1 / samples, how many there are, sums of squared lengths by group |
 
-What is told in a step's sum holds for the next one, on every rank to the bit.
+Values in a step's sum apply to the next step, bit-identical on every rank.
 """
 
 import math
@@ -58,7 +59,7 @@ class Adaptive:
     warm_up_steps: of "legw", at the effective batch size that was asked for.
     every_seconds: least time between two changes, but for those after a change of size.
 
-    Raises ValueError with all that is wrong.
+    Raises ValueError, listing all problems.
     """
 
     max_batch_size: int
@@ -94,9 +95,9 @@ class Adaptive:
 
 
 class Chooser(Protocol):
-    """Interface of `batch.Chooser`, which loads scipy."""
+    """Interface of `BatchChooser`, whose module loads scipy."""
 
-    #: The loss rose after the batch had grown: it stays as it was submitted.
+    #: Whether the loss rose after the batch had grown, so that the submitted batch is kept.
     is_pinned: bool
 
     def saw(self, loss: float) -> None: ...
@@ -130,14 +131,14 @@ class Adaptation:
         self._warm_up_steps = wanted.warm_up_steps
         self._lengths = SquaredNorms(optimizers)
         self._scaler = scaler
-        #: Batch of the step under way.
+        #: Batch of the present step.
         self.choice = BatchChoice(bounds.batch_size, 0)
         self.gain = 1.0
         self.factors = [1.0] * self._lengths.count
-        #: Steps at the submitted batch that all steps so far were worth.
+        #: Progress so far, in steps at the submitted batch.
         self.progress = 0.0
         self.noise = NoiseAverages()
-        #: The same, as samples say: since the newest measurement.
+        #: Progress since the newest measurement, estimated from samples.
         self._since = 0.0
         #: Batch that rank 0 announces with this step's sum.
         self._next: BatchChoice | None = None
@@ -157,7 +158,7 @@ class Adaptation:
         return max(1, -(-share // count))
 
     def begin(self, number: int, samples: int, own: list[Part], reducer: Reducer, *, is_alone: bool) -> None:
-        """A step begins, of so many samples. own: this rank's parts of it. is_alone: no other rank computes."""
+        """Begin a step of this many samples. own: this rank's parts of it. is_alone: no other rank computes."""
         ready = self._lengths.is_ready(number)
         pieces = [last - first for part in own for first, last in part.pieces]
         note_micro_batch(self._kind, max(pieces, default=0))
@@ -166,18 +167,18 @@ class Adaptation:
         reducer.on_launch = partial(self._launch, reducer) if ready else None
 
     def choose(self, times: TimesOfSteps | None, where: tuple[int, Size] | None, now: float) -> None:
-        """Rank 0 chooses the next step's batch. times: as measured; None on other ranks. where: None: all stays."""
+        """Choose the next step's batch on rank 0. times: as measured; None on other ranks. where: None: no change."""
         self._next = None if times is None else self.choice
         if times is not None and where is not None:
             self._next = self._chooser.choose(self.choice, self.noise.total(), times.medians, where, now)
 
     def back_propagated(self, reducer: Reducer, weight: float) -> None:
-        """This rank has done a micro-batch, that part of the whole step."""
+        """Record a back-propagated micro-batch, which is this fraction of the whole step."""
         if self._meter is not None:
             self._meter.back_propagated(reducer.buckets, weight)
 
     def _launch(self, reducer: Reducer, bucket: Bucket) -> None:
-        """A bucket holds all of this rank's part, and its sum begins now; the last one has the control block."""
+        """Read a complete bucket before its sum begins; the last one carries the control block."""
         if self._meter is not None:
             self._meter.launch(bucket)
             if bucket is reducer.buckets[-1]:
@@ -191,7 +192,7 @@ class Adaptation:
             control[_PINNED] = float(self._chooser.is_pinned)
 
     def measure(self, control: list[float], reducer: Reducer, samples: int) -> None:
-        """The sums are there, and no hook has changed a gradient yet."""
+        """Measure the gradients after they are summed, before any hook changes them."""
         self._measured = None
         parts = control[_PARTS]
         if self._meter is None or parts < 1:
@@ -209,7 +210,7 @@ class Adaptation:
             self._measured = [one for one in found if one is not None]
 
     def advance(self, control: list[float], samples: int) -> int:
-        """The step is complete: what it was worth, what it has measured. Returns the samples of the next one."""
+        """Record a completed step's progress and measurements; return the number of samples of the next one."""
         self._made = self._figures()
         self._chooser.saw(control[_LOSS])
         self._chooser.is_pinned = self._chooser.is_pinned or control[_PINNED] > 0
@@ -235,7 +236,7 @@ class Adaptation:
         return self.progress >= samples * (epoch + 1) / self.bounds.batch_size * (1 - 1e-9)
 
     def done(self, samples: int) -> float:
-        """Epochs so far, with the part of the present one."""
+        """Return the number of completed epochs, including the fraction of the present one."""
         return self.progress * self.bounds.batch_size / samples
 
     def metrics(self) -> dict[str, float]:
@@ -243,7 +244,7 @@ class Adaptation:
         return self._made
 
     def reported_batch(self, ranks: int) -> AdaptedBatch:
-        """Return the report of rank 0 to the control plane. ranks: that share a step now."""
+        """Return rank 0's report to the control plane. ranks: number of ranks that share a step now."""
         bounds, choice, noise = self.bounds, self.choice, self.noise.total()
         least, most = bounds.min_micro_batch, bounds.max_micro_batch or bounds.batch_size
         variance, square = (float(f"{value:.4g}") for value in noise) if noise else (None, None)
@@ -294,12 +295,12 @@ class Adaptation:
 
 
 class _Meter:
-    """Reads, in one step, how long the gradients of this rank's part are."""
+    """Measures the gradient norms of this rank's part in one step."""
 
     def __init__(self, lengths: SquaredNorms, samples: int, own: int, is_alone: bool) -> None:
         self._lengths, self._is_alone = lengths, is_alone
         self._samples = samples
-        #: Samples of the part that is read; 0: none is.
+        #: Samples of the measured part; 0: none is measured.
         self._read = 0 if is_alone else own
         self._sums: list[torch.Tensor] = []
 

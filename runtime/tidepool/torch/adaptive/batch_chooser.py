@@ -1,7 +1,7 @@
-"""Rank 0's choice of the batch: the one with the most goodput on the ranks that there really are.
+"""Rank 0's choice of the batch: the one with the highest goodput on the present ranks.
 
-It is asked before each step and answers at once. Parameters are fitted and batches compared only when a choice is due:
-in the first step that all ranks of a new generation share, and every so many seconds otherwise.
+It is called before each step and returns at once. Parameters are fitted and batches compared only when a choice is due:
+in the first step that all ranks of a new generation share, and at a fixed interval otherwise.
 """
 
 import sys
@@ -15,15 +15,15 @@ from tidepool.torch.state.training_state import BatchChoice
 
 __all__ = ["BatchChooser", "LossWatch"]
 
-#: A batch is changed for so much more goodput.
+#: Relative gain in goodput from which the batch is changed.
 WORTH_A_CHANGE = 1.05
-#: A training is looked at for so many steps after its batch has grown, and its loss may be so much higher then.
+#: Number of steps for which the loss is watched after the batch has grown, and its highest tolerated factor.
 WATCHED_STEPS, _RISEN = 200, 1.1
 _SMOOTHING = 0.95
 
 
 class LossWatch:
-    """Says whether the loss has risen after the batch had grown."""
+    """Detects a loss that rises after the batch has grown."""
 
     def __init__(self) -> None:
         self._mean: float | None = None
@@ -35,7 +35,7 @@ class LossWatch:
             self._before, self._steps_left = self._mean, WATCHED_STEPS
 
     def add(self, loss: float) -> bool:
-        """The loss of another step. True: `WATCHED_STEPS` after a growth it is higher than before, or no number."""
+        """Add a step's loss. True: `WATCHED_STEPS` after a growth it is higher than before, or not finite."""
         self._mean = loss if self._mean is None else _SMOOTHING * self._mean + (1 - _SMOOTHING) * loss
         if not self._steps_left:
             return False
@@ -51,7 +51,7 @@ class BatchChooser:
         self._looked_at: float | None = None
         self._parameters: ThroughputParameters | None = None
         self._watch = LossWatch()
-        #: The loss rose: the batch stays as it was submitted.
+        #: Whether the loss rose, so that the submitted batch is kept.
         self.is_pinned = False
 
     def choose(
@@ -62,7 +62,8 @@ class BatchChooser:
         where: tuple[int, Size],
         now: float,
     ) -> BatchChoice:
-        """The batch of the next step. where: generation, and the ranks that share steps. now: monotonic seconds."""
+        """Return the batch of the next step. where: generation, and the ranks that share steps. now: monotonic
+        seconds."""
         generation, size = where
         if self.is_pinned:
             return self._split(self._bounds.batch_size, size)
@@ -76,7 +77,7 @@ class BatchChooser:
         return found
 
     def saw(self, loss: float) -> None:
-        """The loss of a completed step."""
+        """Add the loss of a completed step."""
         if self._watch.add(loss) and not self.is_pinned:
             self.is_pinned = True
             text = f"the loss has risen since the batch grew: it stays at {self._bounds.batch_size} from now on"

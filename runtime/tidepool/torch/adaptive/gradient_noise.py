@@ -29,10 +29,10 @@ __all__ = [
     "has_second_moments",
 ]
 
-#: Steps from one measurement to the next.
+#: Number of steps between measurements.
 MEASURED_EACH = 16
-#: A single rank has to cut a step in two for it, which costs more than to read lengths: from which step on it does so,
-#: and each how many steps. Averages fill, and what they tell changes slowly then.
+#: (first step, interval) of measurements on a single rank. It must split a step in two, which costs more than reading
+#: norms, so it measures less often once the averages have filled and change slowly.
 CUT_EACH = ((1024, 64), (256, 32), (0, MEASURED_EACH))
 #: Parameter groups with a noise scale of their own; further ones share the last.
 MOST_GROUPS = 8
@@ -41,12 +41,13 @@ _DECAY = 0.999
 _LEAST_VARIANCE = 1e-6
 #: Upper bound of both averages, for a training that diverges.
 _MOST = 1e29
-#: Adam's averages of squares say little before that.
+#: Number of steps before which Adam's averages of squares are too noisy to use.
 _FIRST_STEP_OF_ADAM = 5
 
 
 def estimate(mean_square: float, mean_inverse: float, square: float, samples: int) -> tuple[float, float] | None:
-    """S and Q from L, H, |G|^2 and N; Q may come out negative. None where the parts do not tell, or are not finite."""
+    """Return S and Q from L, H, |G|^2 and N; Q may be negative. None if the parts do not determine them, or are not
+    finite."""
     spread = mean_inverse - 1 / samples
     if not all(map(math.isfinite, (mean_square, mean_inverse, square))) or spread <= 1e-9 * mean_inverse:
         return None
@@ -64,7 +65,7 @@ class NoiseAverages:
     weight: float = 0.0
 
     def add(self, measured: Sequence[tuple[float, float]], steps: float) -> None:
-        """S and Q of each group. steps: since the measurement before, at the batch size of the job's submission."""
+        """Add S and Q of each group. steps: since the previous measurement, at the submitted batch size."""
         kept = _DECAY ** max(steps, 1e-3)
         if len(self.variances) != len(measured):
             self.variances, self.squares, self.weight = [0.0] * len(measured), [0.0] * len(measured), 0.0
@@ -74,7 +75,7 @@ class NoiseAverages:
         self.weight = kept * self.weight + (1 - kept)
 
     def groups(self) -> list[tuple[float, float]]:
-        """S and Q of each group; none before the first measurement."""
+        """Return S and Q of each group; empty before the first measurement."""
         if not self.weight:
             return []
         means = [(variance / self.weight, square / self.weight) for variance, square in self._pairs()]
@@ -84,7 +85,7 @@ class NoiseAverages:
         return zip(self.variances, self.squares, strict=True)
 
     def total(self) -> tuple[float, float] | None:
-        """S and Q of all parameters."""
+        """Return S and Q of all parameters together."""
         groups = self.groups()
         if not groups:
             return None
@@ -109,7 +110,7 @@ class SquaredNorms:
                 self._of[id(parameter)] = min(place, MOST_GROUPS - 1), optimizer, group
 
     def is_ready(self, step: int) -> bool:
-        """Return whether a step is measured: all ranks say the same."""
+        """Return whether a step is measured; the same on all ranks."""
         return step % MEASURED_EACH == 0 and (not self._adams or step >= _FIRST_STEP_OF_ADAM)
 
     def is_cut(self, step: int) -> bool:
@@ -118,7 +119,7 @@ class SquaredNorms:
 
     @torch.no_grad()
     def squares(self, parameters: Sequence[torch.nn.Parameter], gradients: Sequence[torch.Tensor]) -> torch.Tensor:
-        """float32 of shape (count,), on the parameters' device. Nobody waits for it."""
+        """Return the squared norms as float32 of shape (count,), on the parameters' device, without waiting for it."""
         known = [(one, gradient) for one, gradient in zip(parameters, gradients, strict=True) if id(one) in self._of]
         device = gradients[0].device if gradients else torch.device("cpu")
         sums = torch.zeros(self.count, device=device)

@@ -22,16 +22,16 @@ from tidepool.torch.state.training_state import Position
 
 __all__ = ["TIMES", "CompletedStep", "Profiler", "Shape", "Stopwatch", "TimesOfSteps", "device_kind"]
 
-#: Places of the control block that this takes.
+#: Number of places in the control block that the times use.
 TIMES = 2
-#: Steps after a switch that are not counted: the first is computed by some of the ranks only, others build caches.
+#: Number of steps ignored after a switch: only some ranks compute the first one, and the next ones build caches.
 UNSETTLED_STEPS = 3
-#: Steps of a shape that count, spread over so many seconds of steps or more: on a busy machine a minute says little of
-#: the next one.
+#: Number of steps kept of a shape, spread over at least this many seconds: on a busy machine, times vary from minute to
+#: minute.
 _NEWEST, _NEWEST_SECONDS = 200, 600.0
 #: Shapes that are kept, those that were used last. Each size of the job has one, and the short step of each epoch.
 _MOST_SHAPES = 64
-#: Steps of a shape before it is told at all, and until when more of them make it worth telling again.
+#: Number of steps of a shape before it is reported, and up to which additional steps are worth another report.
 _FEWEST_STEPS, _ENOUGH_STEPS = 5, 50
 _MOVED = 0.02
 
@@ -71,7 +71,7 @@ class _Newest:
 
 
 class TimesOfSteps:
-    """Seconds of the newest steps of each shape, and which of their medians are news."""
+    """Seconds of the newest steps of each shape, and which of their medians have changed since the last report."""
 
     def __init__(self, kind: str) -> None:
         self._kind = kind
@@ -94,7 +94,7 @@ class TimesOfSteps:
         return [self._median(shape) for shape, newest in self._newest.items() if newest.count >= _FEWEST_STEPS]
 
     def take_changes(self, now: float) -> list[StepTimes] | None:
-        """Return what has moved since the last report. None: too early to tell anything. now: monotonic seconds."""
+        """Return the changes since the last report. None: too early for any. now: monotonic seconds."""
         if self._looked_at is not None and now - self._looked_at < PROFILE_SECONDS:
             return None
         medians = self.medians()
@@ -165,12 +165,12 @@ class Stopwatch:
 
 @dataclass(frozen=True)
 class CompletedStep:
-    """A completed step, as one rank saw it."""
+    """A completed step, as measured by one rank."""
 
     shape: Shape
     #: Micro-batches of this rank.
     pieces: int
-    #: From its beginning to the end of its update.
+    #: Seconds from the beginning of the step to the end of its update.
     seconds: float
     generation: int
 
@@ -188,9 +188,9 @@ class Profiler:
         #: The step before, if it counts, and this rank's seconds for a micro-batch of it.
         self._before: CompletedStep | None = None
         self._own_seconds: float | None = None
-        #: Adapted batch as it was reported last.
+        #: The last reported adapted batch.
         self._adapted: AdaptedBatch | None = None
-        #: Why nothing is measured, until that is told.
+        #: The reason why nothing is measured, until it is reported.
         self._refusal = ""
         self._refused = False
 
@@ -199,12 +199,13 @@ class Profiler:
             self._refusal, self._refused = why, True
 
     def write(self, places: torch.Tensor) -> None:
-        """Into `TIMES` places of the control block: what this rank has to say of the step before."""
+        """Write this rank's times of the previous step into `TIMES` places of the control block."""
         if self._own_seconds is not None:
             places[:] = torch.tensor([self._own_seconds, 1.0])
 
     def made(self, step: CompletedStep, reported: tuple[float, float], *, counts: bool = True) -> None:
-        """A step is complete. told: what its sum says of the step before. counts: it was a step like others."""
+        """Record a completed step. reported: the times of the previous step from its sum. counts: whether the step was
+        regular."""
         seconds, ranks = reported
         if self._before is not None and ranks >= 1:
             compute = seconds / ranks
@@ -220,7 +221,7 @@ class Profiler:
     def message(
         self, position: Position, now: float, adapted: Callable[[], AdaptedBatch] | None = None
     ) -> MemberMessage | None:
-        """Build rank 0's message, if there is something new. now: monotonic seconds."""
+        """Build rank 0's message, or None without changes. now: monotonic seconds."""
         if self._refusal:
             why, self._refusal = self._refusal, ""
             return MemberMessage("profile", step=position.step, error=why)

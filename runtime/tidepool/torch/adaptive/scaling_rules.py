@@ -1,4 +1,4 @@
-"""Learning rates of another batch than the one that a job was submitted with: rules by name, each a factor.
+"""Scaling rules: factors of learning rates for a batch size other than the submitted one, by name.
 
 AdaScale multiplies by the gain, (S/M0 + Q) / (S/M + Q) (Johnson et al., ICML 2020, arXiv:2007.05105); Adam steps by
 normed gradients, and takes its root. Linear and sqrt know the batch alone (Goyal et al. 2017, arXiv:1706.02677;

@@ -38,7 +38,7 @@ from tidepool.torch.comm.nccl import Nccl, NcclError, backend_for, device_name, 
 
 __all__ = ["CommunicationError", "Group", "make_group"]
 
-#: The coordinator reports dead and stuck peers; this timeout is only a bound for what nobody foresaw.
+#: The coordinator reports dead and stuck peers; this timeout only bounds unforeseen hangs.
 COLLECTIVE_TIMEOUT = timedelta(minutes=30)
 #: Interval at which a waiting thread checks whether its group was broken off.
 LOOK = timedelta(seconds=0.5)
@@ -96,7 +96,7 @@ class Group:
 
     def all_reduce(self, tensor: torch.Tensor) -> Any:
         """Sum `tensor` over all ranks in place, in the background; returns a handle for `wait`."""
-        if self.size == 1:  # nobody whose death could break it: a recovery that was told waits for the next step
+        if self.size == 1:  # no peer's death could break it: an announced recovery waits for the next step
             return None
         options = AllreduceOptions()
         options.reduceOp = ReduceOp(ReduceOp.SUM)
@@ -142,7 +142,7 @@ class Group:
     def _wait(self, work: Any) -> None:
         broken_at: float | None = None
         while True:
-            over = work.is_completed()  # looked at first: it may succeed in the moment in which a wait times out
+            over = work.is_completed()  # checked first: it may succeed at the moment when a wait times out
             try:
                 work.wait(LOOK)
                 return
@@ -278,7 +278,7 @@ def _on_gpu(tensors: torch.Tensor | list[torch.Tensor]) -> bool:
 
 
 class _Place(NamedTuple):
-    """A member's addresses and secret, as it publishes them to the others."""
+    """A member's addresses and secret, published to the other members."""
 
     address: str
     #: The port where it takes state.
@@ -286,7 +286,7 @@ class _Place(NamedTuple):
     #: The port where gloo listens.
     gloo: int
     device: str
-    #: Known to the members alone: whoever hands state to this one sends it first.
+    #: Secret of the members: a peer that hands over state sends it first.
     token: str
 
 
@@ -302,7 +302,7 @@ def _sends_token(connection: socket.socket, token: bytes) -> bool:
         while len(received) < len(token) and (more := connection.recv(len(token) - len(received))):
             received += more
         connection.settimeout(None)
-    except OSError:  # the peer sends nothing, or has gone
+    except OSError:  # the peer sent nothing, or has closed
         return False
     return hmac.compare_digest(received, token)
 

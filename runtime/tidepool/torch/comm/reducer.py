@@ -90,7 +90,7 @@ class Reducer(ABC):
         self.open = True
         #: Gradients may come between steps, too.
         self.lets_be = True
-        #: The remedy, where one comes and may not.
+        #: Hint for the error when a gradient arrives at the wrong time.
         self.remedy = "call step.backward(loss) in a step, not loss.backward(): the session weighs each loss"
         self._under_way = False
         self._apart = False
@@ -102,7 +102,7 @@ class Reducer(ABC):
 
     @property
     def is_under_way(self) -> bool:
-        """A sum has been begun, and neither finished nor given up."""
+        """Return whether a sum was begun and neither finished nor given up."""
         return self._under_way
 
     def give_up(self) -> None:
@@ -110,7 +110,7 @@ class Reducer(ABC):
         self._under_way = False
 
     def empty(self) -> None:
-        """This rank adds nothing to the sum that has been begun; none of its buckets has been launched yet."""
+        """Add nothing from this rank to the present sum; none of its buckets may have been launched."""
         self._used.clear()
         for bucket in self._buckets:
             bucket.flat.zero_()
@@ -131,7 +131,7 @@ class Reducer(ABC):
                 parameter.grad = view
 
     def expect_last_backward(self) -> None:
-        """The next backward is this rank's last one of the step: its gradients may be sent as they come."""
+        """Mark the next backward as this rank's last one of the step: its gradients may be sent as they arrive."""
         self._last_backward = True
 
     @contextmanager
@@ -153,7 +153,7 @@ class Reducer(ABC):
 
     @abstractmethod
     def end_part(self) -> None:
-        """One of this rank's parts of the step is complete, and another one follows."""
+        """End one of this rank's parts of the step; another one follows."""
 
     def finish(self) -> None:
         """Launch what is left and wait until gradients, control block and buffers are summed.

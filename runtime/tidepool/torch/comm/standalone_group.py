@@ -1,4 +1,4 @@
-"""Processes off any cluster that form one group by an address: none joins it later, and none may die."""
+"""A group of processes outside a cluster that meet at an address: none joins later, and none may die."""
 
 import atexit
 import socket
@@ -11,7 +11,7 @@ from tidepool.torch.comm.process_group import Group, make_group
 
 __all__ = ["meet"]
 
-#: People start the processes by hand.
+#: Seconds to wait for the others, which are started by hand.
 PATIENCE_SECONDS = 300.0
 
 
@@ -40,7 +40,7 @@ def meet(address: str, port: int, rank: int, size: int, device: torch.device) ->
         device=device,
         timeout_seconds=PATIENCE_SECONDS,
     )
-    # The group's threads must end before the interpreter does: else it aborts, now and then.
+    # The group's threads must end before the interpreter, which otherwise sometimes aborts.
     atexit.register(group.drop, at_once=True)
     return group, store
 

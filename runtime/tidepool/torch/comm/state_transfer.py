@@ -1,7 +1,7 @@
-"""The training's state on its way from one process to another, over TCP sockets of our own.
+"""Transfer of the training's state between processes, over separate TCP sockets.
 
-A header (JSON: structure, and the tensors' types and shapes), the tensors' bytes in that order, and one byte that
-says that they are whole. A joiner is served by a thread, while the sender computes the next step: see `HandOver`.
+The format is a header (JSON: structure, and the tensors' types and shapes), the tensors' bytes in that order, and one
+byte that confirms completeness. A thread serves a joiner while the sender computes the next step: see `HandOver`.
 """
 
 import json
@@ -22,7 +22,7 @@ _WHOLE = b"\x01"
 
 
 class HandOver:
-    """A snapshot on its way to the rank `to`. Nobody needs to wait for it: the rank adds to no sum before it has all.
+    """The transfer of a snapshot to the rank `to`. Nothing has to wait for it: the rank joins no sum before it has all.
 
     An error here breaks the group off, so that the training thread recovers.
     """

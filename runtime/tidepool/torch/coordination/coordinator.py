@@ -61,11 +61,11 @@ __all__ = ["Coordinator"]
 logger = logging.getLogger(__name__)
 
 TICK_SECONDS = 0.1
-#: After the end: how long ranks may take to exit before the coordinator goes without seeing them go.
+#: Seconds that ranks may take to exit after the end before the coordinator exits without waiting for them.
 LINGER_SECONDS = 30.0
-#: Seconds that a predecessor may take to end before its successor begins without seeing it go.
+#: Seconds that a predecessor may take to end before its successor starts anyway.
 RETIRE_SECONDS = 5.0
-#: ... and how long its host to answer at all.
+#: Seconds that the predecessor's host may take to answer.
 _REACH_SECONDS = 2.0
 
 
@@ -118,7 +118,7 @@ class Coordinator:
         self._apply_desired(desired)
 
     def run(self) -> None:
-        """Returns when the attempt is over."""
+        """Run until the attempt is over."""
         for listener, from_executor in ((self._listener, False), (self._control, True)):
             self._selector.register(listener, selectors.EVENT_READ, partial(self._accept, listener, from_executor))
         if self._lifeline_fd is not None:
@@ -187,7 +187,7 @@ class Coordinator:
         return Membership(self._address, self._store_port, launch.min_slots, launch.stuck_seconds)
 
     def _begin_session(self, join: Join, now: float) -> None:
-        """A single process has made a session: from now on it is an elastic training of one rank."""
+        """Turn a single-process training that created a session into an elastic training of one rank."""
         gang = self._membership
         if join.gang or isinstance(gang, Membership):
             return
@@ -229,7 +229,7 @@ class Coordinator:
     def _send(self, peer: _Peer, line: bytes) -> None:
         try:
             peer.connection.sendall(line)
-        except OSError:  # the next turn reads the end of the connection
+        except OSError:  # the next iteration reads the end of the connection
             logger.info("job=%s rank=%s shim=%s does not listen", self._desired.job, peer.member_id, peer.shim_of)
 
     def _publish(self, checkpoint: Publish) -> None:
@@ -239,7 +239,7 @@ class Coordinator:
         fault("publish")
         try:
             path = publication.publish(folder, message.step, checkpoint.member_id)
-        except FileNotFoundError:  # we were slow: its writer gave it up for a newer one, of which it will say so
+        except FileNotFoundError:  # the writer has replaced it by a newer one, which it will report
             logger.info("job=%s step=%s: the checkpoint is no longer there", self._desired.job, message.step)
             self._act(self._membership.publications.refused(checkpoint.member_id, message))
             return
@@ -276,7 +276,7 @@ class Coordinator:
             self._publish_address(ended=end)
 
     def _publish_address(self, ended: str | None = None) -> None:
-        """`ended`: how the attempt did, for ranks that were started but come too late to ask."""
+        """Write the address file. `ended`: the result of the attempt, for ranks that start too late to connect."""
         host, port = self._listener.getsockname()
         pid = os.getpid()
         place = {"address": host, "port": port, "pid": pid, "started_at": started_at(pid), "ended": ended}
@@ -302,7 +302,7 @@ class Coordinator:
         return None
 
     def _restore(self) -> None:
-        """Continue from an earlier life's journal, if there is one."""
+        """Restore the state from the journal of an earlier coordinator, if there is one."""
         entries = read_journal(self._folder / "plans.jsonl")
         self._profiles.recall(entries)
         planned = {entry.generation: self._plan(entry) for entry in entries if isinstance(entry, GenerationPlanned)}
@@ -316,7 +316,7 @@ class Coordinator:
         if isinstance(self._membership, Membership):
             _recall(self._membership, entries)
         if self._launch.engine != "elastic" and max(planned) > GANG_GENERATION:
-            del planned[GANG_GENERATION]  # nobody had any state in it
+            del planned[GANG_GENERATION]  # no rank had any state in it
         self._membership.restore(planned, active, revision, time.time())
         self._membership.finished, self._membership.lost = Finished in kinds, Lost in kinds
 

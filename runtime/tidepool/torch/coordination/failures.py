@@ -1,8 +1,8 @@
-"""Errors of a script while other ranks train on: got past, or the same again at the same step. No I/O.
+"""Script errors of single ranks: overcome by the others, or repeated at the same step. No I/O.
 
-A rank that ends by an error is a death like any other: the survivors make the step again. If the same error then ends
-another one at the same step, the next attempt would be no better: the training has failed. Once the survivors have got
-past that step, the rank's slot may have another one.
+A rank that ends with an error is treated like any dead rank: the survivors repeat the step. If the same error then ends
+another rank at the same step, the training has failed, since another attempt would not help. Once the survivors have
+completed that step, the slot may get a new rank.
 """
 
 from dataclasses import dataclass, field
@@ -14,14 +14,14 @@ from tidepool.rank_exits import error_key
 
 __all__ = ["Failure", "Failures"]
 
-#: The step of a rank that ended before it took part.
+#: Step of a rank that ended before it took part.
 _BEFORE = -1
 
 
 @dataclass(frozen=True)
 class Failure:
     end: RankEnd
-    #: Completed when it ended; None: it had not taken part in the training yet.
+    #: Number of completed steps when it ended; None: it had not taken part in the training yet.
     step: int | None
     #: Generation in which the other ranks went on; 0 before the rank took part.
     generation: int
@@ -36,18 +36,18 @@ class Failure:
 
 @dataclass
 class Failures:
-    #: member_id -> generation and step in which the others went on without it; None: they have not yet.
+    #: member_id -> generation and step in which the others continued without it; None: they have not yet.
     _fallen: dict[str, tuple[int, int] | None] = field(default_factory=dict)
-    #: Ends by the script's error, with nothing decided about them.
+    #: Script errors that have not been acted on.
     _ends: dict[str, RankEnd] = field(default_factory=dict)
     _known: set[str] = field(default_factory=set)
-    #: (error, step) -> the first generation that went on without one that it had ended.
+    #: (error, step) -> the first generation that continued without a rank that this error had ended.
     _first_generation: dict[tuple[str, int], int] = field(default_factory=dict)
     #: member_id -> step after which its slot gets another rank.
     _waiting: dict[str, int] = field(default_factory=dict)
 
     def rank_failed(self, member_id: str, *, took_part: bool) -> None:
-        """Note that the connection of a rank is closed."""
+        """Record that the connection of a rank is closed."""
         self._fallen.setdefault(member_id, None if took_part else (0, _BEFORE))
 
     def went_on(self, generation: int, step: int) -> None:
@@ -57,7 +57,7 @@ class Failures:
                 self._fallen[member_id] = (generation, step)
 
     def ended(self, end: RankEnd, *, connected: bool) -> None:
-        """Note an end that a shim reports, once or repeatedly. `connected`: the rank may still take part."""
+        """Record an end that a shim reports, once or repeatedly. `connected`: the rank may still take part."""
         if end.member_id in self._known or not end.by_script:
             return
         self._known.add(end.member_id)
@@ -66,7 +66,7 @@ class Failures:
             self.rank_failed(end.member_id, took_part=False)
 
     def take_complete(self) -> list[Failure]:
-        """Failures of which everything is known now."""
+        """Return and remove the failures that are complete: the end and its consequence are both known."""
         found = []
         for member_id, end in list(self._ends.items()):
             place = self._fallen.get(member_id)
@@ -81,7 +81,7 @@ class Failures:
         self._note(end, generation, _BEFORE if step is None else step)
 
     def overcome(self, step: int) -> list[str]:
-        """Ranks that failed before `step` was completed: each is named once."""
+        """Return the ranks that failed before `step` was completed, each once."""
         passed = [member_id for member_id, failed_at in self._waiting.items() if step > failed_at]
         for member_id in passed:
             del self._waiting[member_id]

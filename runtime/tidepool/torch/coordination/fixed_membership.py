@@ -1,4 +1,4 @@
-"""The gang of a fixed-size or single-process script: all of its ranks begin together, once, and nobody joins later.
+"""The gang of a fixed-size or single-process script: all its ranks start together, once, and none joins later.
 
 The pure half of the coordinator for these engines, with the methods of `Membership`. It forms generation 1 when a rank
 is ready in every place of the target, and calls it active when all of them run the script. What a death means is not
@@ -31,7 +31,7 @@ GANG_GENERATION = 1
 @dataclass
 class _GangRank:
     join: Join
-    #: Address where the rank would let the others meet; None until it is ready.
+    #: Rendezvous address that the rank offers to the others; None until it is ready.
     meeting: tuple[str, int] | None = None
     informed: bool = False
 
@@ -46,7 +46,7 @@ class FixedMembership:
     plan: GenerationPlan | None = None
     #: Members that run the script.
     begun: set[str] = field(default_factory=set)
-    #: The beginning of the generation is in the journal.
+    #: Whether the start of the generation is in the journal.
     recorded: bool = False
     #: Never: the end of a gang is seen by its shims, and who is left of it is ended by a desired state.
     finished: bool = False
@@ -56,7 +56,7 @@ class FixedMembership:
     # --- events ----------
 
     def retarget(self, target: list[Member], target_revision: int, now: float, *, halt: bool = False) -> list[Action]:
-        """`halt` is asked of nobody here: such a script saves itself when it is told to end, or it does not."""
+        """Set the target. `halt` is ignored: such a script handles its own saving when it is terminated."""
         if target_revision < self.target_revision:
             return []
         self.target, self.target_revision = target, target_revision
@@ -86,14 +86,15 @@ class FixedMembership:
         return []
 
     def shim_joined(self, join: ShimJoin, now: float) -> list[Action]:
-        """Give nobody up: silence proves nothing about a script that knows nothing of us."""
+        """Give up no rank: these scripts send no heartbeats, so silence proves nothing."""
         return []
 
     def ticked(self, now: float) -> list[Action]:
         return []
 
     def restore(self, planned: dict[int, GenerationPlan], active: int, target_revision: int, now: float) -> None:
-        """Continue after a restart of the coordinator: where they meet is not in the journal, rank 0 says it again."""
+        """Continue after a restart of the coordinator. The rendezvous address is not in the journal; rank 0 sends it
+        again."""
         self.plan, self.recorded = planned[GANG_GENERATION], active == GANG_GENERATION
         self.target_revision = target_revision
 

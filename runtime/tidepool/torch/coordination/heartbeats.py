@@ -1,9 +1,9 @@
 """Detection of stuck ranks from their heartbeats, without any I/O.
 
-Each rank's control thread tells about once a second where its training thread is. Two things are suspicious: silence
-(the process is stopped, holds the interpreter's lock, or its host is gone), and a rank that others wait for in a
-collective that it has not entered. Being slow is neither: patience grows with the steps, is longer where a rank has not
-made its first step (it may compile), and longer each time when somebody had to be given up for being busy.
+Each rank's control thread reports about once a second where its training thread is. Two states count as stuck: a silent
+rank (its process is stopped, holds the interpreter's lock, or its host is gone), and a rank that others wait for in a
+collective that it has not entered. A slow rank is not stuck: the timeouts grow with the duration of steps, are longer
+before a rank's first step (which may compile), and grow each time a busy rank is given up.
 """
 
 import statistics
@@ -16,23 +16,23 @@ __all__ = ["HEARTBEAT_SECONDS", "Heartbeats", "Stuck"]
 
 #: Time between two heartbeats of a rank.
 HEARTBEAT_SECONDS = 1.0
-#: Patience in median steps, where that is more than the setting.
+#: Timeout in median steps, used where it exceeds the configured one.
 _STEPS = 10
-#: More patience, in multiples: with a silent rank that nobody waits for, and with one that has made no step yet.
+#: Factors of the timeout: for a silent rank that no other waits for, and for a rank before its first step.
 _ALONE = 3
 _FIRST_STEP = 10
-#: ... with busy ranks, for each time that one was given up: the script may be slow there, whoever runs it.
+#: Factor for busy ranks each time one is given up: the script may be slow at that place on any rank.
 _ONCE_MORE = 4
-#: Patience with a training in which nobody makes a step and nobody is to blame, before it is reported.
+#: Factor of the timeout after which a stall is reported: no step is completed, though no rank is stuck.
 _STALL = 5
-#: Time that passes between two looks without our looking is our own sleep, not the ranks'.
+#: A longer gap between two checks means that the coordinator itself was suspended, so no rank is blamed for it.
 _SLEEP_SECONDS = 2.0
 
 
 @dataclass(frozen=True)
 class Stuck:
     member_id: str
-    #: No line came for so long, or others have waited so long for it.
+    #: Seconds since its last message, or for which others have waited for it.
     silent: bool
     seconds: float
 
@@ -48,7 +48,7 @@ class _Heartbeat:
     seen_at: float
     generation: int = 0
     operation: int = 0
-    #: Since when it waits for other ranks; None: it does not.
+    #: Time since which it has waited for other ranks; None: it does not wait.
     waiting_since: float | None = None
     #: Median duration of a step; 0 before the first.
     step_seconds: float = 0.0
@@ -63,18 +63,18 @@ class Heartbeats:
         self._stuck_seconds = stuck_seconds
         self._heartbeats: dict[str, _Heartbeat] = {}
         self._looked_at: float | None = None
-        #: Times that a busy rank was given up.
+        #: Number of busy ranks that were given up.
         self._given_up = 0
         self._newest = 0
         self._moved_at: float | None = None
         self._stall_reported = False
 
     def note_alive(self, member_id: str, now: float) -> None:
-        """Note a sign of life."""
+        """Record that the rank sent a message."""
         self._heartbeats.setdefault(member_id, _Heartbeat(now)).seen_at = now
 
     def record(self, member_id: str, message: MemberMessage, now: float) -> None:
-        """Note a heartbeat."""
+        """Record a heartbeat."""
         waiting_since = None if message.waits_seconds is None else now - message.waits_seconds
         self._heartbeats[member_id] = _Heartbeat(
             now, message.generation, message.operation, waiting_since, message.step_seconds
@@ -86,7 +86,8 @@ class Heartbeats:
         self._heartbeats.pop(member_id, None)
 
     def look(self, now: float) -> None:
-        """Called often. A gap means that we ourselves stood still: nobody is blamed for that time."""
+        """Note that the coordinator is running. After a gap it was suspended itself, so no rank is blamed for that
+        time."""
         slept = 0.0 if self._looked_at is None else now - self._looked_at
         if slept > _SLEEP_SECONDS:
             for heartbeat in self._heartbeats.values():
@@ -106,7 +107,7 @@ class Heartbeats:
         return max(self._stuck_seconds, _STEPS * statistics.median(steps) if steps else 0.0)
 
     def stuck(self, members: list[str], now: float) -> list[Stuck]:
-        """The members that hold up those they train with, or seem dead."""
+        """Return the members that block the others of their generation, or seem dead."""
         patience = self.patience(members)
         waits = {
             member_id: now - heartbeat.waiting_since
@@ -129,7 +130,7 @@ class Heartbeats:
             return Stuck(member_id, True, silent)
         if silent > patience or heartbeat.waiting_since is not None:
             return None
-        # A rank that is already further has kept nobody waiting: the waiting rank's report is older.
+        # A rank that is already further does not block the waiting one, whose report is older.
         held_up = [
             seconds
             for other, seconds in waits.items()
@@ -140,7 +141,7 @@ class Heartbeats:
         return Stuck(member_id, False, longest) if longest > busy else None
 
     def stalled(self, members: list[str], now: float) -> str | None:
-        """Describe a stall, once: nobody makes a step, though nobody can be blamed for it."""
+        """Return the description of a stall, once: no rank completes a step, though none is stuck."""
         if self._moved_at is None or self._stall_reported:
             return None
         seconds = now - self._moved_at

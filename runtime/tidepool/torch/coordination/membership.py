@@ -53,7 +53,7 @@ from tidepool.torch.coordination.roster import (
 
 __all__ = ["Membership"]
 
-#: A plan that is not prepared by then is void; who has not answered is ended.
+#: Seconds after which an unprepared plan is void and the ranks that have not answered are ended.
 PREPARE_TIMEOUT_SECONDS = 30.0
 
 
@@ -72,19 +72,19 @@ class Membership:
     pending: Pending | None = None
     ranks: dict[str, Rank] = field(default_factory=dict)
     finished: bool = False
-    #: Every rank that held the state is gone: this attempt is over.
+    #: Whether the attempt is over because every rank that held the state is gone.
     lost: bool = False
     succession: PredecessorPlans = field(default_factory=PredecessorPlans)
     #: Newest generation whose beginning is in the journal.
     recorded: int = 0
     publications: Publications = field(default_factory=Publications)
-    #: All shall stop after the same step, once it is saved; and they did.
+    #: Whether all ranks are to stop after the same step, once it is saved; and whether they have.
     halting: bool = False
     halted: bool = False
-    #: Ranks that were given up, and why: they count as dead, whatever they still send.
+    #: Ranks that were given up, with the reason: they count as dead, and their messages are ignored.
     fenced: dict[str, str] = field(default_factory=dict)
     failures: Failures = field(default_factory=Failures)
-    #: After changes whose group could not be built.
+    #: Backoff after changes whose group could not be built.
     backoff: Backoff = field(default_factory=lambda: Backoff(first_seconds=0.25, longest_seconds=15.0))
 
     def __post_init__(self) -> None:
@@ -219,7 +219,7 @@ class Membership:
         return [*abandoned, *self._recover(now)]
 
     def _is_history(self, join: Join) -> bool:
-        """A rank that comes back after the others went on without it."""
+        """Return whether the rank came back after the others had continued without it."""
         known = member_ids(self.active) + member_ids(self.pending.plan if self.pending else None)
         return join.generation > 0 and not self.succession.under_way and join.member_id not in known
 
@@ -263,7 +263,8 @@ class Membership:
         return [active_record(self.active, message, now), *self._apply_failures(now), *self._replan(now)]
 
     def _let_leavers_go(self, plan: GenerationPlan) -> None:
-        """Members that switch out with `plan` may not have reported it yet: they are no candidates for their slots.
+        """Mark members that leave with `plan` as left: they may not have reported it yet, and must not get their slots
+        again.
 
         After a failure nobody leaves: who is no member then was still receiving the state, and waits for another turn.
         """
@@ -281,10 +282,11 @@ class Membership:
         return self._recover(now) if counted_on else []
 
     def _broken(self, rank: Rank, message: MemberMessage, now: float) -> list[Action]:
-        """A collective failed though nobody's connection to us closed (yet): form the survivors anew."""
+        """Form a generation of the survivors: a collective failed, though no connection to the coordinator has closed
+        yet."""
         if self.finished:
             return [Send(rank.member_id, CoordinatorMessage("finished"))]
-        if rank.left or self.halted:  # the others have gone on without it, as planned
+        if rank.left or self.halted:  # the others have continued without it, as planned
             return [Send(rank.member_id, CoordinatorMessage("stop"))]
         recovering = self.pending is not None and self.pending.plan.cause == "failure"
         latest = self.generation if recovering else generation_of(self.active)
@@ -329,7 +331,7 @@ class Membership:
     # --- decisions ---
 
     def _give_up_stuck(self, now: float) -> list[Action]:
-        """Go on without members that hold the others up. Where nobody is to blame, it is only recorded."""
+        """Continue without the members that block the others. A stall without a stuck rank is only recorded."""
         if self.finished or self.lost or self.succession.awaited or self.active is None:
             return []
         members = self._training()
@@ -346,7 +348,8 @@ class Membership:
         return actions + self._recover(now)
 
     def _apply_failures(self, now: float) -> list[Action]:
-        """The others train on without a rank that its script has ended, unless that is the second time at that step."""
+        """Let the others continue without a rank that ended with a script error, unless that repeats an error of this
+        step."""
         actions: list[Action] = []
         if self.active is None or self.finished:
             return actions
@@ -384,9 +387,9 @@ class Membership:
         return [*self._abandon(f"{rank.member_id} died while preparing", now), *self._replan(now)]
 
     def _recover(self, now: float) -> list[Action]:
-        """Plan a generation of those that hold the state, without the dead; joiners wait for another turn.
+        """Plan a generation of the live ranks that hold the state; joiners wait for the next plan.
 
-        After a restart of the coordinator only when all are back or given up: who is missing may be alive.
+        After a restart of the coordinator, wait until all members are back or given up: a missing one may be alive.
         """
         if self.succession.awaited:
             return []
@@ -424,7 +427,7 @@ class Membership:
         return self._dismiss_unwanted() + (self._resize(now) if self.active else self._start(now))
 
     def _halt(self, now: float) -> list[Action]:
-        """Plan that all leave after the same step; a change that is under way and not committed is void."""
+        """Plan that all ranks leave after the same step. A change in progress that is not committed is void."""
         if self.active is None or (self.pending and (self.pending.committed or self.pending.plan.cause == "halt")):
             return []
         actions = self._abandon("the training is to halt", now) if self.pending else []

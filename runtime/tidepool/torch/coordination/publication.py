@@ -1,7 +1,7 @@
 """Publication of checkpoints: a rename by the coordinator, so that a half-written one is never seen.
 
-A rank writes a checkpoint aside, through to the disk, and says so. Only the coordinator gives it its name, if its
-writer still takes part in the training. Whatever dies meanwhile leaves at most a folder aside, which is swept.
+A rank writes a checkpoint to a temporary folder, syncs it to disk, and reports it. Only the coordinator renames it, if
+the writer still takes part in the training. A crash leaves at most a temporary folder, which is removed later.
 """
 
 import os
@@ -40,7 +40,7 @@ class Publications:
     """The coordinator's record of its attempt's checkpoints. Pure: no file is touched."""
 
     steps: set[int] = field(default_factory=set)
-    #: When the newest one was published; before the first, when training began. 0: it has not begun.
+    #: Time when the newest one was published; before the first, when training started. 0: it has not started.
     newest_at: float = 0.0
     restoration_told: bool = False
 
@@ -64,7 +64,7 @@ class Publications:
         self, member_id: str, message: MemberMessage, now: float, *, takes_part: bool, over: bool
     ) -> list[Action]:
         """Publish the checkpoint of a rank that goes on training, once for each step; refuse others."""
-        if message.step in self.steps:  # the answer was lost with our predecessor
+        if message.step in self.steps:  # the answer was lost with the predecessor
             return [Send(member_id, CoordinatorMessage("checkpointed", step=message.step, age=now - self.newest_at))]
         superseded = any(message.step < step for step in self.steps)
         if over or not takes_part or superseded or message.written is None:
@@ -93,7 +93,7 @@ class Publications:
         return CheckpointFailed(message.step, message.epoch, message.error, at=now)
 
     def restored(self, message: MemberMessage, now: float) -> list[Action]:
-        """Record once what the attempt continues from; the rank reports it on each connection."""
+        """Record once the checkpoint that the attempt continues from; the rank reports it on each connection."""
         restoration = message.restoration
         if self.restoration_told or restoration is None:
             return []
@@ -141,12 +141,12 @@ def drop_unpublished(folder: Path, member_id: str) -> None:
 
 
 def drop(path: Path) -> None:
-    """Remove a checkpoint as a whole: under its own name nobody sees a part of it."""
+    """Remove a checkpoint atomically: no reader sees an incomplete one under its name."""
     scratch = path if path.name.startswith(_DROPPED) else path.with_name(f"{_DROPPED}{os.getpid()}{path.name}")
     try:
         path.rename(scratch)
         shutil.rmtree(scratch)
-    except FileNotFoundError:  # somebody else was faster
+    except FileNotFoundError:  # another process removed it first
         return
 
 

@@ -57,7 +57,7 @@ class Publish:
     message: MemberMessage
 
 
-#: A command for a shim is for the one of the rank's host, whether or not the rank itself still receives messages.
+#: A message. A shim command goes to the shim on the rank's host, even if the rank itself receives no messages any more.
 Action = Send | Entry | ShimCommand | Publish
 
 
@@ -134,7 +134,7 @@ def next_change(
 
     Returns who stays, who joins and who leaves; those that stay have the training's state.
 
-    None: nothing to do, nobody to hand the state to (train on where we are), or others are about to be ready too.
+    None: nothing to do, no rank to hand the state to (training continues unchanged), or other ranks are almost ready.
     """
     stay = [member_id for member_id in active if member_id in wanted]
     join = [member_id for member_id in wanted if member_id not in active and member_id in ready_at]
@@ -149,7 +149,7 @@ def next_change(
     ):
         return None
     if not stay:
-        return active, join, []  # they hand over first and leave with the next change
+        return active, join, []  # they hand over the state first, and leave with the next change
     return stay, join, leave
 
 
@@ -157,23 +157,23 @@ def next_change(
 class PredecessorPlans:
     """A restarted coordinator's view of its predecessor's plans, from the journal.
 
-    Ranks train on while there is no coordinator. Until all members of the active generation are back, or given up,
-    nothing is planned: who is missing may be alive, and may have switched to a generation that had been planned.
+    Ranks continue to train without a coordinator. Nothing is planned until all members of the active generation are
+    back or given up: a missing one may be alive, and may have switched to a planned generation.
     """
 
     under_way: bool = False
-    #: member_id -> when its absence counts as its death.
+    #: member_id -> time at which an absent member counts as dead.
     awaited: dict[str, float] = field(default_factory=dict)
     #: Generations that the predecessor planned and nobody trains in: ranks may still wait in their groups.
     void: list[int] = field(default_factory=list)
     #: Plans by generation; ranks may have switched to one after the predecessor had died.
     _planned: dict[int, GenerationPlan] = field(default_factory=dict)
-    #: The predecessor's, where it cannot be reached: its ranks are not awaited.
+    #: The predecessor's host, if it cannot be reached: its ranks are not awaited.
     _gone_host: str | None = None
 
     @classmethod
     def of(cls, planned: dict[int, GenerationPlan], active: GenerationPlan | None, now: float) -> Self:
-        latest = active or planned[max(planned)]  # nobody is known to have begun: somebody may have
+        latest = active or planned[max(planned)]  # no member is known to have switched, but one may have
         return cls(True, {member.member_id: now + REJOIN_SECONDS for member in latest.members}, [], planned)
 
     def returned(self, member_id: str) -> None:
@@ -208,6 +208,6 @@ class PredecessorPlans:
         return dead
 
     def end(self, active: int) -> None:
-        """Void what was planned and nobody trains in: nobody is awaited any more."""
+        """Void the plans in which no rank trains, once no member is awaited any more."""
         self.under_way = False
         self.void = [generation for generation in self._planned if generation > active]

@@ -29,7 +29,7 @@ from tidepool.torch.state.checkpoint_files import CheckpointError, load_weights,
 
 __all__ = ["CheckpointPolicy", "Checkpointer", "StateCopy"]
 
-#: At a halt: when to try again to write what could not be written.
+#: Seconds between attempts to write the checkpoint of a halt.
 HALT_RETRY_SECONDS = 2.0
 
 
@@ -80,13 +80,13 @@ class Checkpointer:
         self._launch = transitions.launch
         self._folder = Path(self._launch.folder) / "checkpoint" if self._launch else None
         self._copy = StateCopy()
-        #: One thread for good: starting one takes longer than copying a small state.
+        #: A single long-lived thread: starting one takes longer than copying a small state.
         self._thread: threading.Thread | None = None
         self._work: SimpleQueue[Callable[[], object]] = SimpleQueue()
         self._idle = threading.Event()
         self._idle.set()
         self._started_at = time.monotonic()
-        #: When this rank began its newest one, whatever became of it.
+        #: Time when this rank began its newest checkpoint, successful or not.
         self._tried_at = 0.0
         #: The error of the checkpoint before: each is reported once.
         self._trouble = ""
@@ -109,7 +109,7 @@ class Checkpointer:
     def halt(self, generation: int) -> None:
         """Write the checkpoint of a halt, once all ranks have stopped after the same step.
 
-        A disk without room is tried again until the coordinator ends this rank or a recovery is due.
+        On a full disk, retry until the coordinator ends this rank or a recovery is due.
         """
         self.finish()
         structure, tensors = self._transitions.state.pack()
@@ -138,7 +138,7 @@ class Checkpointer:
             used = launch.initial_checkpoint
         elif not used and launch.initial_weights:
             load_weights(Path(launch.initial_weights), state.model)
-        state.position.records = []  # they stand in the previous attempt's file
+        state.position.records = []  # the previous attempt's file has them
         if used or unusable:
             for each in unusable:
                 _warn(f"{each.why}; {f'training continues from {Path(used).name}' if used else 'from nothing'}")
@@ -160,14 +160,14 @@ class Checkpointer:
     # --- writing ---
 
     def _seconds_since_the_newest(self) -> float:
-        """Time since the newest checkpoint, whichever rank wrote it: the period goes on when rank 0 changes."""
+        """Return the time since the newest checkpoint of any rank: a change of rank 0 does not restart the period."""
         newest_at = self._transitions.checkpointed_at or self._started_at
         return time.monotonic() - max(self._tried_at, newest_at)
 
     def _begin(self, *, at_once: bool) -> None:
         """Copy the state and have the copy written.
 
-        Memory that is touched for the first time is slow: unless `at_once`, the copy waits for a later step then.
+        First writes to new memory are slow, so unless `at_once`, the first copy is left to a later step.
         """
         structure, tensors = self._transitions.state.pack()
         if not self._copy.fits(tensors):

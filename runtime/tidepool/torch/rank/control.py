@@ -1,7 +1,7 @@
 """A rank's connection to its coordinator: a thread that listens, and the messages it has received.
 
-The training loop only looks at flags; groups of planned generations are built here in the background. A coordinator
-that goes away is waited for as long as it takes: training goes on meanwhile, since nothing in a step needs it.
+The training loop only reads flags; groups of planned generations are built here in the background. A lost coordinator
+is waited for without limit: training continues meanwhile, since no step needs it.
 """
 
 import select
@@ -41,7 +41,7 @@ class PreparedGeneration:
 
 
 class Control(RankConnection):
-    """State by received messages. `changed` is notified with each message; the fields below are guarded by it."""
+    """State derived from received messages. `changed` is notified with each message, and guards the fields below."""
 
     REPEATED = frozenset({"switched", "finished", "restored", "checkpoint", "profile"})
 
@@ -54,7 +54,7 @@ class Control(RankConnection):
         self.recovery: GenerationPlan | None = None
         self.stopping = False
         self.finished = False
-        #: Monotonic time of the newest checkpoint, whoever wrote it.
+        #: Monotonic time of the newest checkpoint, written by any rank.
         self.checkpointed_at = 0.0
         self._active: Group | None = None
         #: Group of a recovery, while its members agree on their state.
@@ -62,7 +62,7 @@ class Control(RankConnection):
         #: A generation whose group the training thread is waiting for, and since when.
         self._building: tuple[int, float] | None = None
         self._step_seconds: deque[float] = deque(maxlen=_STEPS)
-        #: Generations that were voided, maybe while their group was being built.
+        #: Generations that were voided, possibly while their group was being built.
         self._abandoned: set[int] = set()
         self._ready = False
         self._start(self._listen, "control")
@@ -76,7 +76,7 @@ class Control(RankConnection):
 
     @property
     def connected(self) -> bool:
-        """A coordinator listens, as far as this rank knows."""
+        """Return whether the connection to a coordinator is open."""
         return self._connection is not None
 
     def step_made(self, seconds: float) -> None:
@@ -100,7 +100,7 @@ class Control(RankConnection):
                 if self.recovery.generation <= group.generation:
                     self.recovery = None
                 else:
-                    group.break_off()  # told to recover while the group was being built
+                    group.break_off()  # a recovery was announced while the group was being built
 
     def forget(self, prepared: PreparedGeneration) -> None:
         """Joining `prepared` has failed: only a later generation may still invite this rank."""
@@ -116,7 +116,7 @@ class Control(RankConnection):
     def build(self, plan: GenerationPlan) -> Group:
         """Meet the other members of `plan` now; until `activate`, a newer recovery breaks the group off.
 
-        Raises CommunicationError, also when a newer recovery or the training's end is told meanwhile.
+        Raise CommunicationError, also if a newer recovery or the training's end is announced meanwhile.
         """
         done: list[Group | CommunicationError] = []
 
@@ -146,7 +146,7 @@ class Control(RankConnection):
     # --- the threads ---
 
     def _beat(self) -> None:
-        """Tell where the training thread is, for as long as this process can run at all."""
+        """Send heartbeats with the training thread's position, as long as this process can run at all."""
         while True:
             time.sleep(HEARTBEAT_SECONDS)
             line = encode(self._heartbeat())
@@ -206,7 +206,7 @@ class Control(RankConnection):
             end_at_once("fenced by the coordinator")
 
     def _is_answered(self, step: int) -> None:
-        """The message about a checkpoint need not be sent again."""
+        """Stop repeating the message about the checkpoint of this step, which has been answered."""
         with self._send_lock:
             message = self._repeated.get("checkpoint")
             if message is not None and message.step == step:
@@ -273,11 +273,11 @@ class Control(RankConnection):
                 prepared.group.break_off()
 
     def _superseded(self, plan: GenerationPlan) -> bool:
-        """Building `plan` has become pointless."""
+        """Return whether a later message has made building `plan` pointless."""
         return self.finished or (self.recovery is not None and self.recovery.generation > plan.generation)
 
     def _is_over(self, generation: int) -> bool:
-        """A group that was being built for `generation` has come too late."""
+        """Return whether the group for `generation` was completed too late."""
         active = self._active.generation if self._active else 0
         newer = self.recovery.generation if self.recovery else active
         return self.stopping or generation in self._abandoned or generation <= max(active, newer)

@@ -1,4 +1,5 @@
-"""A script's own objects, whose calls ask the loop first: optimizers, schedules, scalers, and backward itself."""
+"""Patches of the script's objects that route their calls through the loop: optimizers, schedules, scalers, and
+backward."""
 
 from collections.abc import Callable, Mapping, Sequence
 from types import MethodType
@@ -20,7 +21,7 @@ def adopt(
     scalers: Sequence[torch.amp.GradScaler],
     registered: Sequence[Any],
 ) -> None:
-    """Have the script's calls ask the loop first."""
+    """Route the script's calls through the loop."""
     for name, optimizer in optimizers.items():
         adopt_optimizer(lambda real, name=name: script_loop.step(name, real), optimizer)  # type: ignore[misc]
     adopt_others(script_loop, optimizers, scalers, registered)
@@ -79,7 +80,7 @@ def watch_backward(script_loop: ScriptLoop) -> None:
 
 
 def refuse_validation(context: RankContext | None) -> None:
-    """Raises RuntimeError in a run that shall only validate."""
+    """Raise RuntimeError in a validation run."""
     if context is not None and context.launch.validate:
         raise RuntimeError(
             "This script has a loop of its own and does not say what to measure its model on: a validation needs a"

@@ -53,10 +53,10 @@ class PreparedTraining:
         #: Passes over the loader that this process has begun: of the epoch, if the script has `epochs`, else of all.
         self._passes = 0
         self._has_epochs = self._in_epoch = False
-        #: A pass is over, and what the script does after it belongs to it.
+        #: Whether a pass is over whose epilogue in the script is still running.
         self._after_pass = False
         self._has_trained = False
-        #: Undoes what the script does on its way to its first pass, where the state that it joined with has it already.
+        #: Undoes the script's changes before its first pass, which the received state already includes.
         self._put_back: Callable[[], None] | None = None
 
     # --- passes ---
@@ -113,7 +113,7 @@ class PreparedTraining:
         rank_process.at_success(self.finish)
 
     def _note_steps(self) -> None:
-        """Optimizers have stepped, in other processes: else a schedule that follows them complains."""
+        """Mark the optimizers as stepped (they have, in other processes); otherwise torch's schedules warn."""
         for optimizer in self.training_loop.optimizers.values():
             optimizer._opt_called = True  # type: ignore[attr-defined]
 
@@ -142,7 +142,7 @@ class PreparedTraining:
     # --- the end ---
 
     def finish(self) -> None:
-        """The script has ended without an error: leave together."""
+        """Finish with the other ranks, after the script ended without an error."""
         if self._after_pass and not self._has_epochs:
             self.training_loop.total_epochs = self.training_loop.position.epoch + 1
             self._end_pass()
@@ -150,7 +150,7 @@ class PreparedTraining:
 
 
 class Loader:
-    """Iterate it for this rank's share of each batch, on the model's device. In evaluation it is a plain DataLoader."""
+    """Iterates over this rank's share of each batch, on the model's device. In evaluation it is a plain DataLoader."""
 
     def __init__(self, prepared: PreparedTraining, loader: DataLoader[Any], model: torch.nn.Module) -> None:
         self._prepared, self._loader, self._model = prepared, loader, model
@@ -161,7 +161,8 @@ class Loader:
         return getattr(self._loader, name)
 
     def __len__(self) -> int:
-        """Batches of a pass. During one: of those that this process gets, with what is done again or was missed."""
+        """Return the batches of a pass; during one, those that this process gets, including repeated and missed
+        ones."""
         if self._pass is not None:
             return self._pass.length()
         return -(-self._samples() // self._prepared.training_loop.position.effective_batch_size)
@@ -303,7 +304,7 @@ def prepare(
 
 
 def epochs(numbers: Iterable[T]) -> Iterator[T]:
-    """Iterate over those of `numbers` (a range, say) whose epochs are left to do, from wherever the training is."""
+    """Iterate over the epochs in `numbers` (for example a range) that the training has not completed."""
     return current().epochs(numbers)
 
 
@@ -345,7 +346,7 @@ def _training_loader(objects: Sequence[Any]) -> DataLoader[Any]:
 
 
 def _epoch_of_others(training_loop: TrainingLoop) -> int:
-    """The epoch of the attempt's newest record, which may be older than where the others are; 0: there is none."""
+    """Return the epoch of the attempt's newest record, which may lag behind the other ranks; 0 without records."""
     context = training_loop.context
     if context is None:
         return 0

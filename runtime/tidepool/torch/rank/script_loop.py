@@ -5,9 +5,9 @@ boundaries is a group: one batch, or several if the script accumulates gradients
 Ranks come and go only at a boundary, when the next batch is asked for, so that what a body does after the optimizer's
 step belongs to the group.
 
-The body cannot be unwound when a rank dies. It goes on to its optimizer's step, which does nothing; then all that
-counts (position, buffers, schedules, and weights that a step of the group has changed already) is as it was at the
-boundary, and the group's batches are handed out again. So a script that counts batches to accumulate is in step again.
+The body cannot be unwound when a rank dies. It continues to its optimizer's step, which does nothing; then the state
+(position, buffers, schedules, and weights that a step of the group has changed already) is restored from the boundary,
+and the group's batches are handed out again. A script that counts batches to accumulate is thereby in step again.
 """
 
 import copy
@@ -35,7 +35,7 @@ _WHERE = CONTROL_SIZE - 4
 _LOSS = 3
 #: Upper bound of a rank's own numbers: sums over 4,096 ranks are exact.
 _WHERES = 4096
-#: A group that failed ends with the script's next optimizer step. It may have so many more batches until then.
+#: A failed group ends with the script's next optimizer step; this is the largest number of further batches until then.
 _MOST_IN_VAIN = 10_000
 
 
@@ -83,7 +83,7 @@ class ScriptLoop:
         training_loop.reducer.lets_be = False
         training_loop.reducer.remedy = self._words.outside
         self._boundary = _Boundary()
-        #: The batch that the script is at.
+        #: The batch that the script is processing.
         self._step: Step | None = None
         self._stand_in = False
         #: Sums of the batch so far, and the control block of the newest; the losses of all of them are in it.
@@ -115,12 +115,12 @@ class ScriptLoop:
 
     @property
     def stands_in(self) -> bool:
-        """The batch that the script is at is others' to compute: nothing of what is done with it counts."""
+        """Return whether other ranks compute the present batch, so that this rank's results are discarded."""
         return self._step is not None and self._stand_in
 
     @property
     def is_clean(self) -> bool:
-        """Nothing has happened since the newest boundary."""
+        """Return whether nothing has happened since the newest boundary."""
         return self.is_at_boundary and not self._sums and not self._stepped
 
     @property
@@ -130,17 +130,17 @@ class ScriptLoop:
 
     @property
     def samples_under_way(self) -> int:
-        """Samples of the batch that the script is at, over all ranks."""
+        """Return the number of samples of the present batch, over all ranks."""
         return self._step.samples if self._step is not None and not self._void else 0
 
     @property
     def is_whole(self) -> bool:
-        """The script is not at a part of a batch of which more parts follow."""
+        """Return whether no further part of the present batch follows."""
         return self._step is None or self._step.is_last or self._stand_in
 
     @property
     def has_summed(self) -> bool:
-        """Since the newest boundary."""
+        """Return whether gradients were summed since the newest boundary."""
         return bool(self._sums or self._complete)
 
     @property
@@ -217,7 +217,7 @@ class ScriptLoop:
         step, self._step = self._step, None
         if self._void or step is None:
             return
-        if not self._sums:  # the script has left it out, as on all ranks
+        if not self._sums:  # the script skipped it, as on all ranks
             self.training_loop.position.cursor += step.samples
             return
         self.training_loop.count(step, self._control, samples, self._complete)
@@ -235,7 +235,8 @@ class ScriptLoop:
         self._boundary = _Boundary(position, registered=states, rates=self._rates(), adaptation=adaptation)
 
     def close(self) -> None:
-        """The script asks for more: end the group, if an optimizer has stepped, or if it has to be done again."""
+        """End the group when the script requests the next batch, if an optimizer has stepped or the group must be
+        repeated."""
         if not self._void:
             if self._stepped:
                 self._commit()
@@ -252,7 +253,7 @@ class ScriptLoop:
             self._reset()
 
     def leave(self, samples: int) -> None:
-        """The script breaks out of a pass of so many samples."""
+        """End a pass of this many samples that the script leaves early."""
         if self._void and not self.training_loop.caught_up:
             text = "tidepool: the loop ended with a batch that a dead rank has spoiled: it is left out on all ranks"
             print(text, file=sys.stderr, flush=True)  # noqa: T201
@@ -262,7 +263,7 @@ class ScriptLoop:
         self.close_pass()
 
     def close_pass(self) -> None:
-        """The pass is over. Gradients that no step has used yet go on into the next one, as in plain PyTorch."""
+        """End the pass. Gradients that no step has used remain for the next one, as in plain PyTorch."""
         self.close()
         if self._complete and not self._void:
             parameters = self.training_loop.model.named_parameters()
@@ -376,7 +377,8 @@ class ScriptLoop:
         self._switch_to = self._switch_to or agreed_generation(control)
 
     def _where(self) -> int:
-        """A number that differs between ranks that are not at the same sum of the same batch, or step differently."""
+        """Return a number that differs between ranks at different sums or batches, or with different optimizer
+        steps."""
         position = self.training_loop.position
         rates = [value for group in self._rates() for value in group.values() if isinstance(value, int | float)]
         place = position.epoch, position.passes, position.cursor, self._sums, rates
@@ -385,7 +387,8 @@ class ScriptLoop:
     # --- failures ---
 
     def _fail(self, operation: int) -> None:
-        """A rank died in a sum, and the survivors have agreed. operation: the boundaries that this rank had passed."""
+        """Handle a rank's death in a sum, after the survivors have agreed. operation: the boundaries that this rank had
+        passed."""
         self._void = True
         self._step_called_in_vain = False
         self.training_loop.caught_up = self.training_loop.position.operation != operation
@@ -415,7 +418,7 @@ class ScriptLoop:
         }
 
     def _rates(self) -> list[dict[str, Any]]:
-        """Hyperparameters of all groups."""
+        """Return the hyperparameters of all parameter groups."""
         groups = [group for optimizer in self.training_loop.optimizers.values() for group in optimizer.param_groups]
         return [{key: value for key, value in group.items() if key != "params"} for group in groups]
 
@@ -427,7 +430,7 @@ class ScriptLoop:
             group.update(values)
 
     def volatile(self) -> Callable[[], None]:
-        """Note what a script's replay may change; call what this returns to put it back."""
+        """Save the state that the script's repetition may change; return a function that restores it."""
         carried = self.training_loop.transitions.state.registered
         states = {name: state for name, state in self._states(modules=True).items() if name in carried}
         rates = self._rates()
@@ -436,7 +439,7 @@ class ScriptLoop:
     # --- updates ---
 
     def step(self, name: str, real: Callable[[], Any]) -> Any:
-        """The script calls for the step of an optimizer, or of its scaler. `real` is called if it is due."""
+        """Handle the script's call of an optimizer's or scaler's step; call `real` if it is due."""
         self._step_called = True
         self._step_called_in_vain = self._void
         if not self.counts:

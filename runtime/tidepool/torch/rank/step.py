@@ -135,13 +135,13 @@ class Step:
         return self._share
 
     def add(self, losses: list[torch.Tensor], weight: float) -> None:
-        """Note losses that a script has back-propagated by itself, weighed so."""
+        """Add losses that the script has back-propagated itself, with this weight."""
         for loss in losses:
             self._loss = self._loss.to(loss.device) + loss.reshape(()) * weight
         self._back_propagated(weight)
 
     def begin_again(self) -> None:
-        """Another sum of the same step follows."""
+        """Prepare for another sum of the same step."""
         self._loss = torch.zeros(())
 
     def log(self, **means: torch.Tensor | float) -> None:
@@ -163,9 +163,9 @@ class Step:
             sums[name] = sums.get(name, 0.0) + number * self._share
 
     def complete(self, generation: int) -> None:
-        """The script has done what it wanted with the step: all that this rank adds to its sums is there.
+        """Complete this rank's part in the step's sums, once the script is done with it.
 
-        generation: the one that this rank has been told to switch to after this step, or 0.
+        generation: the generation that this rank has been instructed to switch to after this step, or 0.
         """
         while self._ended + 1 < len(self._parts):  # the script did not go through all of it
             self._end_part()
@@ -183,7 +183,7 @@ class Step:
         control[2] = 1.0 if self._new else 0.0
 
     def _end_part(self) -> None:
-        """Put away what this part has made, and begin the next one where this one began."""
+        """Store the results of this part, and restore the state for the next one."""
         self._write_part()
         self._shared.reducer.end_part()
         self._shared.buffers.restore()
@@ -230,7 +230,7 @@ class Step:
         return len(self._shared.position.metric_names) <= _TIMED_METRICS
 
     def _take_times(self, control: list[float]) -> None:
-        """Leave their places to metrics, which may get them in this very step."""
+        """Read the times, and free their places for metrics, which may use them in this step."""
         if self._is_timed:
             seconds, ranks = control[_TIMES]
             self.reported_times = seconds, ranks

@@ -27,7 +27,7 @@ class StepDivision:
         return epoch_order(self.seed, self.position.epoch, samples, self.position.passes)
 
     def next_order(self, samples: int) -> list[int]:
-        """Begin another pass, because the epoch goes on behind the last sample."""
+        """Begin another pass, because the epoch continues beyond the last sample."""
         self.position.passes, self.position.cursor = self.position.passes + 1, 0
         return self.order(samples)
 
@@ -44,7 +44,7 @@ class StepDivision:
         return self.next_order(samples)
 
     def goes_on(self, epoch: int, samples: int) -> bool:
-        """The epoch does: there are samples left in it, or, if the batch adapts, progress to be made."""
+        """Return whether the epoch continues: it has samples left, or, if the batch adapts, progress to be made."""
         if self.position.epoch != epoch:
             return False
         if self.adaptation is None:

@@ -1,4 +1,4 @@
-"""One rank's part in an elastic training, step by step: whoever owns the loop pushes it along.
+"""One rank's part in an elastic training, step by step, driven by its caller.
 
     step = loop.begin(feed, order)                     # None: ranks came or went, begin again
     for batch in step:
@@ -52,18 +52,18 @@ class TrainingLoop:
     Raises TypeError or ValueError, with the reason, for what cannot be trained elastically.
     """
 
-    #: Epochs in all; None: nobody has said.
+    #: Total number of epochs; None: unknown.
     total_epochs: int | None = 0
-    #: The generation in which nobody trains any more, once all have agreed on it; 0: none.
+    #: Generation of the halt that all ranks have agreed on; 0: none.
     _halt_generation = 0
     #: Number of writes to the parameters when the step began.
     _writes = 0
     _state_was_packed = False
-    #: The state was copied for a checkpoint when the step began.
+    #: Whether the state was copied for a checkpoint when the step began.
     _copied = False
-    #: The script asks for a checkpoint of the next boundary.
+    #: Whether the script requested a checkpoint at the next boundary.
     wants_checkpoint = False
-    #: The newest recovery has brought the result of the operation that was in flight.
+    #: Whether the newest recovery delivered the result of the operation in flight.
     caught_up = False
 
     def __init__(self, model: torch.nn.Module, optimizers: dict[str, torch.optim.Optimizer], options: Options) -> None:
@@ -151,7 +151,7 @@ class TrainingLoop:
         return step
 
     def is_due(self) -> bool:
-        """Do what belongs between two steps. False: the position may have moved, or must not: ask again."""
+        """Do the work between two steps. False: no step is due yet, and the position may have moved; call it again."""
         if self.transitions.recovery_is_due:
             self.recover()
             return False
@@ -183,9 +183,9 @@ class TrainingLoop:
         return Step(self._step_parts, feed, chunk, own, self.device)
 
     def reduce(self, step: Step) -> list[float] | None:
-        """Sum what all ranks have made of the step; returns the control block.
+        """Sum the gradients of all ranks; return the control block.
 
-        None: a rank died, and this one has recovered. Either nothing has come of the step, or it has its result.
+        None: a rank died, and this one has recovered: the step was either discarded, or its result was received.
         """
         if self._count_writes() != self._writes:
             self.transitions.exposed = True
@@ -211,7 +211,7 @@ class TrainingLoop:
         self.updated()
 
     def updated(self) -> None:
-        """The optimizers have stepped: find out once, now that they have state, whether it can be carried."""
+        """Note that the optimizers have stepped. After their first step, check that their state can be packed."""
         self._writes = self._count_writes()
         if self.transitions.on_cluster and not self._state_was_packed:
             self.transitions.state.pack()
@@ -223,7 +223,7 @@ class TrainingLoop:
         self.commit(agreed_generation(control))
 
     def commit(self, generation: int) -> None:
-        """Nothing of what was made so far is done again: a boundary. generation: to switch to; 0: none."""
+        """Mark a boundary: nothing before it is repeated. generation: to switch to; 0: none."""
         self.position.operation += 1
         if generation and not self.transitions.on_cluster:
             self.stop()
@@ -259,7 +259,8 @@ class TrainingLoop:
         self._reported.update({name: float(value) for name, value in values.items()})
 
     def write_records(self) -> None:
-        """Rank 0 writes what is due; the newest record waits until the next step begins, for `report` to add to it."""
+        """Write the due records on rank 0. The newest waits until the next step begins, so that `report` can add to
+        it."""
         if self._reported and self.position.records:
             self.position.records[-1].update(self._reported)
             self._reported = {}
@@ -303,9 +304,10 @@ class TrainingLoop:
         return True
 
     def recover(self, error: CommunicationError | None = None) -> bool:
-        """Go on with the survivors. True: another had completed the operation in flight, and this rank has it now.
+        """Continue with the survivors. True: another rank had completed the operation in flight, and this one has its
+        result.
 
-        error: what this rank noticed of it; the log of each rank is where to look when nobody died.
+        error: the failure as this rank saw it, written to its log in case no rank died.
         """
         if error is not None:
             where = f"generation {self.group.generation}: what follows step {self.position.step} is done again"
@@ -361,7 +363,7 @@ class TrainingLoop:
             self._checkpoints.offer(epoch_is_over=True)
 
     def finish(self, write: Callable[[Path], None]) -> None:
-        """Leave together: rank 0 writes what is left and the results, the others wait until it has."""
+        """Finish together: rank 0 writes the remaining records and the results, and the others wait for it."""
         while True:
             self.write_records()
             if self.rank == 0:

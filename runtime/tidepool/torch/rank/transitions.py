@@ -21,10 +21,10 @@ from tidepool.torch.state.training_state import TrainingState
 
 __all__ = ["Transitions"]
 
-#: After a failed collective: how long to wait for the coordinator's plan before asking for one.
+#: Seconds to wait for the coordinator's plan after a failed collective before requesting one.
 ASK_SECONDS = 3.0
-#: ... and how long for an answer, counted while there is a coordinator to answer: the next one may be long in coming,
-#: when its host was lost.
+#: Seconds to wait for the answer, counted only while a coordinator is connected: its successor may take long to start
+#: if the host was lost.
 GIVE_UP_SECONDS = 30.0
 
 
@@ -42,7 +42,7 @@ class Transitions:
         self._control = Control(context, state.position, device) if context else None
         self._group: Group | None = None
         self._fixed = fixed
-        #: On which the group's members are.
+        #: Number of hosts with members of the group.
         self.hosts = 1
         #: Ranks that had the state when the group began, and how many operations were complete then.
         self._holders: list[int] = []
@@ -50,7 +50,7 @@ class Transitions:
         self._hand_overs: list[HandOver] = []
         #: The script's steps change parameters themselves, not only the update: nothing may be sent meanwhile.
         self.exposed = False
-        #: Ranks that compute steps, if not all shall.
+        #: Number of ranks that compute steps; None: all.
         self.most_sharing: int | None = None
 
     @property
@@ -91,7 +91,7 @@ class Transitions:
 
     @property
     def checkpointed_at(self) -> float:
-        """Monotonic time of the attempt's newest checkpoint, before the first of its beginning, as far as told."""
+        """Monotonic time of the attempt's newest known checkpoint; before the first, of the attempt's start."""
         return self._control.checkpointed_at if self._control else 0.0
 
     def send(self, message: MemberMessage) -> None:
@@ -99,13 +99,14 @@ class Transitions:
             self._control.send(message)
 
     def step_made(self, seconds: float) -> None:
-        """Note the duration of a step, by which the coordinator measures its patience."""
+        """Record the duration of a step, from which the coordinator derives its timeouts."""
         note_step(self.state.position.step)
         if self._control is not None:
             self._control.step_made(seconds)
 
     def tell(self, message_of: Callable[[], MemberMessage | None]) -> None:
-        """Send the message that `message_of` returns, if there is a coordinator to hear it; else it stays news."""
+        """Send the message that `message_of` returns. Without a coordinator it is not called, so the change is reported
+        later."""
         if self._control is not None and self._control.connected and (message := message_of()) is not None:
             self._control.send(message)
 
@@ -116,7 +117,7 @@ class Transitions:
         return self._control is not None
 
     def join(self, load: Callable[[], None]) -> None:
-        """Become part of a generation; returns when this rank has the training's state.
+        """Join a generation; return when this rank has the training's state.
 
         `load` is called by the rank that begins the attempt: it makes the state, or reads a checkpoint.
         """
@@ -164,7 +165,7 @@ class Transitions:
         return None
 
     def _begins(self, plan: GenerationPlan) -> bool:
-        """This rank is the first of all: it has the state because it makes it."""
+        """Return whether this rank starts the training, and so creates its state."""
         return plan.cause == "start" and self._is_holder(plan)
 
     def _is_holder(self, plan: GenerationPlan) -> bool:
@@ -193,7 +194,7 @@ class Transitions:
         assert self._control is not None
         begun = time.monotonic()
         prepared = self._control.prepared.get(generation)
-        if prepared is None:  # voided after the others were told: its recovery is on its way
+        if prepared is None:  # voided after the others received it: the plan of a recovery follows
             self.recover()
             return
         fault("switch", self.member_id)
@@ -241,7 +242,7 @@ class Transitions:
         self.send(MemberMessage("switched", group.generation, position.step, position.epoch, pause_ms))
 
     def is_halt(self, generation: int) -> bool:
-        """The change that all have agreed on is that everybody stops."""
+        """Return whether the agreed change stops all ranks."""
         prepared = self._control.prepared.get(generation) if self._control else None
         return prepared is not None and prepared.plan.cause == "halt"
 
@@ -255,7 +256,7 @@ class Transitions:
     # --- failures ---
 
     def recover(self) -> bool:
-        """Go on with the survivors, at the newest state among them.
+        """Continue with the survivors, from the newest state among them.
 
         Returns True if this rank was one operation behind and has received its result with the state.
         """
@@ -271,7 +272,7 @@ class Transitions:
             try:
                 group = self._control.build(plan)
             except CommunicationError:
-                continue  # one more died: the next plan is on its way
+                continue  # another rank died: the next plan follows
             try:
                 behind = self._agree(group)
             except CommunicationError:
@@ -284,7 +285,7 @@ class Transitions:
             return behind
 
     def _wait_for_plan(self, control: Control, known: int) -> GenerationPlan:
-        """The coordinator's plan for a generation after `known`; ends this rank if it is not needed any more."""
+        """Return the coordinator's plan for a generation after `known`; end this rank if it is not needed any more."""
         deadline = time.monotonic() + GIVE_UP_SECONDS
 
         def newer_plan() -> GenerationPlan | None:

@@ -62,7 +62,7 @@ class Layout:
         self._parameters, self._optimized = self._now()
 
     def check(self) -> None:
-        """Raises RuntimeError if the script has changed it since."""
+        """Raise RuntimeError if the script has changed the layout."""
         parameters, optimized = self._now()
         changed = [name for name, place in parameters.items() if self._parameters.get(name) != place]
         changed += [name for name in self._parameters if name not in parameters]

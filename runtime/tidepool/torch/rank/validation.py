@@ -26,11 +26,11 @@ __all__ = [
 ]
 
 RESULT_FILE = "validation.json"
-#: The name of a split that is the script's only held-out one.
+#: Name of the split of a script that has only one held-out dataset.
 HELD_OUT = "held-out"
-#: Between two records of how far it is, the last one aside.
+#: Seconds between two progress records, except before the last one.
 RECORD_SECONDS = 0.5
-#: More classes make no confusion matrix: nobody reads so many rows.
+#: Largest number of classes with a confusion matrix; a larger one would be unreadable.
 MAX_CLASSES = 100
 
 Predict = Callable[[Any], tuple[Any, Any]]
@@ -48,14 +48,14 @@ class HeldOut:
     collate_fn: Collate | None = None
 
     def split(self, wanted: str) -> tuple[str, Dataset[Any]]:
-        """The data that are measured on, and what they are called."""
+        """Return the data to measure on, and the name of the split."""
         if hasattr(self.dataset, "__getitem__"):
             return HELD_OUT, cast(Dataset[Any], self.dataset)
         return wanted, self.dataset(wanted)
 
 
 class Measuring:
-    """Writes down how many samples are measured, where a training writes its steps."""
+    """Records the number of measured samples in the file where a training records its steps."""
 
     def __init__(self, metrics: MetricsFile, total: int, clock: Callable[[], float] = time.monotonic) -> None:
         self._metrics = metrics
@@ -73,7 +73,7 @@ class Measuring:
             "step": self._done,
             "epoch": 0,
             "at": time.time(),
-            # Not rounded: how many there are is told by this and `step`.
+            # Not rounded: the total is derived from this and `step`.
             "progress": self._done / self._total,
             "samples_per_second": round((self._done - self._recorded) / max(seconds, 1e-6), 3),
         }

@@ -1,10 +1,10 @@
-"""Buffers of a model (BatchNorm's statistics) in a step that many compute: those of the first part are everybody's.
+"""A model's buffers (such as BatchNorm's statistics) in a distributed step: all ranks take those of the first part.
 
-Each part of a step sees its own samples and would leave statistics of its own. What counts is what part 0 makes of the
-buffers that the step began with; it rides to all ranks in the same sum as the gradients, everybody else adding zeros.
+Each part of a step sees its own samples and would produce its own statistics. Only the buffers of part 0 count; they
+travel to all ranks in the same sum as the gradients, to which the other parts add zeros.
 A float32 carries each number of a narrow type exactly (but for the sign of a zero); wider ones travel as 16-bit pieces.
 
-Buffers that are not persistent do not ride: they are caches, which each rank fills for itself.
+Non-persistent buffers are not sent: they are caches, which each rank fills for itself.
 """
 
 from collections.abc import Iterator

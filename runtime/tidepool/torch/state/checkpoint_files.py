@@ -1,7 +1,7 @@
 """Files of a training's state: a checkpoint's two, and the weights that a training ends with.
 
-A checkpoint is safetensors plus JSON with a sha256, never a pickle. Who writes one, when, and who gives it its name:
-`rank/checkpointer.py` and `coordination/publication.py`.
+A checkpoint is safetensors plus JSON with a sha256, never a pickle. `rank/checkpointer.py` writes checkpoints, and
+`coordination/publication.py` publishes them.
 """
 
 import hashlib
@@ -34,7 +34,7 @@ __all__ = [
 WEIGHTS_FOLDER = Path("model", "train")
 
 _TENSORS, _HEADER = "state.safetensors", "state.json"
-#: Written and digested at once: other threads of the process get their turn in between.
+#: Bytes written and hashed at a time: other threads of the process run in between.
 _PIECE = 4 * 1024 * 1024
 _DTYPES = {
     torch.float64: "F64",
@@ -51,11 +51,11 @@ _DTYPES = {
 
 
 class CheckpointError(ValueError):
-    """A checkpoint that cannot be used; the text names it and says why."""
+    """A checkpoint that cannot be used; the message names it and the reason."""
 
 
 class WeightsError(ValueError):
-    """Weights that are another model's; the text names the parameter."""
+    """Weights of a different model; the message names the parameter."""
 
 
 def write_files(folder: Path, structure: Any, tensors: Sequence[torch.Tensor]) -> tuple[int, str]:

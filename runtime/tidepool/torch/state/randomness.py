@@ -1,7 +1,7 @@
 """The global random number generators that scripts draw from: Python's, NumPy's and torch's.
 
-What is drawn in a step must depend on the step alone, and what is drawn outside of steps must go on where it was,
-on a rank that joins too. So steps draw from generators set aside for them (`aside`), seeded by place; the others'
+Numbers drawn in a step must depend on the step alone; numbers drawn outside of steps must continue their sequence, also
+on a rank that joins. So steps draw from generators set aside for them (`aside`), seeded by place; the others'
 states belong to the training's state. Generators that a script makes itself are its own affair.
 """
 
@@ -82,7 +82,7 @@ class Generators:
 
     @contextmanager
     def aside(self) -> Iterator[None]:
-        """Draws in the block leave no trace outside of it."""
+        """Draw from separate generators in the block, leaving the global ones unchanged."""
         kept = self._torch_states(), random.getstate(), get_bit_generator()
         instead = self._spare.pop() if self._spare else numpy.random.MT19937(0)
         set_bit_generator(instead)  # exchanged, since NumPy takes 50 us to get and set a state

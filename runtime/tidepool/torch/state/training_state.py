@@ -1,4 +1,4 @@
-"""All of a training's state, in one explicit list: what a joiner receives and what a checkpoint holds.
+"""The complete state of a training, listed explicitly: a joiner receives it, and a checkpoint holds it.
 
 It travels as JSON plus tensors, so that no state is ever pickled.
 
@@ -61,11 +61,11 @@ class Position:
     cursor: int = 0
     #: Completed collective operations; tells ranks apart that a failure left one operation apart.
     operation: int = 0
-    #: Fixed at the first start but for an adaptive training; resizes never change it.
+    #: Fixed at the first start, except in adaptive training; resizes never change it.
     effective_batch_size: int = 0
     #: Over the data in this epoch, before the one under way; only an adaptive training makes several.
     passes: int = 0
-    #: The epoch's first pass has begun, with all that the script does before it. Kept for loops of a script's own.
+    #: Whether the epoch's first pass has begun, for loops of a script's own.
     has_begun: bool = False
     #: Names of the metrics, in the order of their places in the control block.
     metric_names: list[str] = field(default_factory=list)
@@ -155,7 +155,7 @@ class TrainingState:
         return [*self.model.parameters(), *tensors]
 
     def load(self, structure: Any, tensors: list[torch.Tensor]) -> None:
-        """Take the state over. Raises ValueError where the state is of another script than this one."""
+        """Load the state. Raise ValueError if it belongs to a different script."""
         values = unflatten(structure, tensors)
         _same("registered objects", values["registered"], self.registered)
         _same("optimizers", values["optimizers"], self.optimizers)
@@ -180,7 +180,7 @@ class TrainingState:
         adapted = values.get("adaptation")
         if self.adaptation is not None and adapted is not None:
             self.adaptation.load_state_dict(adapted)
-        elif adapted is not None:  # the script adapts no more: it goes on with the batch that it asks for
+        elif adapted is not None:  # the script no longer adapts: it continues with its requested batch size
             self.position.effective_batch_size = adapted["batch_size"]
 
     def catch_up(self, structure: Any, tensors: list[torch.Tensor]) -> None:

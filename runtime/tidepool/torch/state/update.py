@@ -15,8 +15,8 @@ __all__ = ["IN_BODY", "OneOrMore", "Update", "first_of", "learning_rates", "name
 #: Largest number of parameter groups whose rates a step's record holds; some scripts create hundreds.
 _MOST_RATES = 8
 
-#: Places beside those of a step's micro-batches, for random numbers that are the same on all ranks: of the step's
-#: body outside of its micro-batches, and of the hooks.
+#: Seeds beside those of a step's micro-batches, for random numbers that are equal on all ranks: in the step's body
+#: outside of its micro-batches, and in the hooks.
 IN_BODY, _BEFORE, _AFTER = -2, -3, -4
 
 T = TypeVar("T")
@@ -73,7 +73,7 @@ def first_of(named: Mapping[str, T]) -> T:
 
 @dataclass
 class Update:
-    """The update of a step, alike on all ranks: they have the same sums. Random numbers depend on seed and step."""
+    """The update of a step, equal on all ranks because their sums are. Random numbers depend on seed and step."""
 
     optimizers: dict[str, torch.optim.Optimizer]
     scaler: torch.amp.GradScaler | None
@@ -91,7 +91,8 @@ class Update:
         return loss if self.scaler is None else self.scaler.scale(loss)
 
     def apply(self, step: int, factors: Sequence[float] = ()) -> None:
-        """Hook, optimizers, hook. A step whose gradients are not finite is skipped where there is a scaler.
+        """Run the hook, the optimizers, and the second hook. With a scaler, a step with non-finite gradients is
+        skipped.
 
         factors: of learning rates while the optimizers step, by parameter group; the last one holds for all further.
         """
