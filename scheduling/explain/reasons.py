@@ -249,49 +249,50 @@ def _rule(case: _Case) -> _Rule:
     if case.summary.capacity > case.decision.capacity:
         return "protected", {"minimum_run_seconds": case.decision.pool.group.minimum_run_seconds}
     if case.goodput_limit:
-        return _limit_rule(case)
+        assert case.demand.scaling is not None
+        return _limit_rule(case.goodput_limit, case.demand.scaling)
     if case.placed.target == case.most:
         return "maximum" if case.me.elastic else "fixed", {}
     ahead = None if (case.is_fair_share or case.is_goodput) and case.preemption else case.summary.ahead_of(case.demand)
     if ahead is not None:
         return "ahead", {"others": [case.labelled(ahead)]}
     if case.demand.scaling is not None:
-        return "goodput", _goodput_figures(case)
+        return _goodput_rule(case, case.demand.scaling)
     if case.first_other is None:
         return "alone", {}
     return _fair_share_rule(case) if case.is_fair_share else _in_order_rule(case)
 
 
-def _limit_rule(case: _Case) -> _Rule:
-    """Explain a job that has all that its group offers, but less than its maximum. The figures do not change with each
-    profile."""
-    scaling = case.demand.scaling
-    assert scaling is not None
-    if case.goodput_limit == "knee":
-        return "knee", {"least_gain": round((1 / KNEE - 1) * 100)}
-    if case.goodput_limit == "hosts":
+def _limit_rule(limit: str, scaling: JobScaling) -> _Rule:
+    """Explain a job that no larger size would serve better. The figures do not change with each profile."""
+    if limit == "profile":
+        return ("measured_on", {"measured": scaling.measured}) if scaling.measured else ("unmeasured", {})
+    if limit == "hosts":
         return "whole_hosts", {"host": scaling.host}
-    return ("measured_on", {"measured": scaling.measured}) if scaling.measured else ("unmeasured", {})
+    return "knee", {"least_gain": round((1 / KNEE - 1) * 100)}
 
 
-def _goodput_figures(case: _Case) -> Params:
-    """Return the gain of its next step up, and of another job's with as little, in percent of speed."""
-    target, scaling, division = case.placed.target, case.demand.scaling, case.decision.goodput
-    assert scaling is not None
+def _goodput_rule(case: _Case, scaling: JobScaling) -> _Rule:
+    """Explain by the gain of its next step up, and of another job's last one, in percent of speed. Sizes that are no
+    faster than a smaller one are nobody's step."""
+    target, division = case.placed.target, case.decision.goodput
     assert division is not None
-    after = next((size for size in scaling.sizes if size > target), scaling.most)
-    figures: Params = {"next": after, "faster": _faster(scaling, target, after)}
+    gains = {size: _faster(scaling, target, size) for size in (*scaling.sizes, scaling.most) if size > target}
+    after = next((size for size, gain in gains.items() if gain > 0), None)
+    if after is None:
+        return _limit_rule("profile" if scaling.limit == "profile" else "knee", scaling)
+    figures: Params = {"next": after, "faster": gains[after]}
     on_kind = case.kind or ""
-    step = next((one for one in division.last if one.job != case.demand.id and one.kind == on_kind), None)
-    if step is not None:
+    for step in division.last:
         other = case.decision.demands[case.summary.places[step.job]]
         assert other.scaling is not None
-        figures |= {
-            "others": [case.labelled(other)],
-            "other_more": step.after - step.before,
-            "other_faster": _faster(other.scaling, step.before, step.after),
-        }
-    return figures
+        faster = _faster(other.scaling, step.before, step.after)
+        if step.job != case.demand.id and step.kind == on_kind and faster > 0:
+            others = [case.labelled(other)]
+            return "goodput", figures | {
+                "others": others, "other_more": step.after - step.before, "other_faster": faster
+            }  # fmt: skip
+    return "goodput", figures
 
 
 def _faster(scaling: JobScaling, before: int, after: int) -> int:
