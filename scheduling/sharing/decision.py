@@ -93,7 +93,7 @@ def _decide_without(
     pinned: set[int], evicted: set[int], pool: Pool, room: int, held_back: frozenset[int], *, beside_others: bool
 ) -> Decision:
     group = pool.group
-    capacity = max(0, room - sum(len(pool.held.get(job, ())) for job in pinned))
+    capacity = _beside_pinned(pool, room, pinned)
     held_back = held_back.union(pool.too_large_for_hosts)
     demands = [demand for demand in pool.demands if demand.id not in pinned and demand.id not in held_back]
     closed = frozenset(demand.id for demand in demands if not (group.started or demand.running))
@@ -124,6 +124,16 @@ def _decide_without(
         closed=closed,
         held_back=held_back,
     )
+
+
+def _beside_pinned(pool: Pool, room: int, pinned: Set[int]) -> int:
+    """Return the slots in service of `room` that other jobs may have. The group's limit counts every slot that a job
+    keeps, also on a host that is draining."""
+    in_service = sum(len(pool.held.get(job, ())) for job in pinned)
+    draining = sum(len(pool.away[job]) for job in pinned)
+    if (limit := pool.group.limit) is not None:
+        room = min(room, limit - draining)
+    return max(0, room - in_service)
 
 
 def _with_stopped(pool: Pool, line: Sequence[Demand], left: Sequence[Demand], stopped: Set[int]) -> Sequence[Demand]:

@@ -147,13 +147,23 @@ def _check_capacity(snapshot: Snapshot, plan: Plan) -> None:
 
 
 def _check_quotas(snapshot: Snapshot, plan: Plan) -> None:
-    """Check that a group on its quota alone has no more, but for jobs that can be neither stopped nor moved."""
+    """Check that a group on its quota alone has no more, also counted with what it keeps on hosts that are draining,
+    but for jobs that can be neither stopped nor moved."""
     staying = pinned(snapshot, plan)
     for group in snapshot.groups:
         members = [line for line in plan.jobs if job_of(snapshot, line).group == group.name]
-        unmoved = [line.job in staying or protected(snapshot, job_of(snapshot, line)) for line in members]
-        if is_limited(group) and not any(unmoved):
-            assert sum(line.target for line in members) <= (group.quota or 0)
+        kept = sum(_cannot_leave(snapshot, line, staying) for line in members)
+        if is_limited(group):
+            assert sum(line.target for line in members) <= max(group.quota or 0, kept)
+
+
+def _cannot_leave(snapshot: Snapshot, line: JobPlan, staying: set[int]) -> int:
+    """Return how many slots the job keeps whatever its group may have."""
+    view = job_of(snapshot, line)
+    mine = len(held(snapshot, view))
+    if line.job in staying:
+        return mine
+    return min(mine, view.min_slots) if protected(snapshot, view) else 0
 
 
 def _check_nothing_idle(snapshot: Snapshot, plan: Plan) -> None:

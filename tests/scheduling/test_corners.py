@@ -116,6 +116,37 @@ def test_a_fixed_job_above_its_groups_part_starts_once_that_stops_nobody() -> No
     assert len(cluster.held(1)) == 8
 
 
+def test_a_limit_counts_what_a_job_keeps_on_a_host_that_drains() -> None:
+    cluster = SimulatedCluster(load("T5"))
+    for _ in range(4):
+        before = cluster.snapshot
+        check_plan(before, cluster.cycle())
+        assert len(cluster.held(5)) + len(cluster.held(39)) == 4
+
+
+@pytest.mark.parametrize("terms", [{"borrows": False}, {"weight": 0}], ids=["does not borrow", "weight 0"])
+@pytest.mark.parametrize("elastic", [False, True])
+@pytest.mark.parametrize("beside", [False, True], ids=["alone", "beside another group"])
+def test_a_limited_group_grows_no_further_while_a_job_finishes_on_a_host_that_drains(
+    terms: dict[str, Any], elastic: bool, beside: bool
+) -> None:
+    """T1 needs 3 at once, and only 2 are in service beside its host; T2 may use all of them."""
+    offered = (*(replace(slot, claimable=False) for slot in slots(3)), *slots(0, 4))
+    first = running(job(1, group="a", least=3, most=3, elastic=elastic, priority=9000))
+    second = running(job(2, group="a", most=8))
+    groups = (group(name="a", quota=4, preemption=False, **terms), *([group(name="b")] if beside else []))
+    cluster = SimulatedCluster(Snapshot(0.0, groups, hold(offered, {"h1:0-2": 1, "h2:0": 2}), (first, second)))
+    cluster.submit(job(3, group="a", most=1))
+    for _ in range(6):
+        before = cluster.snapshot
+        check_plan(before, cluster.cycle())
+        assert sum(len(cluster.held(number)) for number in (1, 2, 3)) <= 4
+    assert (len(cluster.held(1)), len(cluster.held(2))) == (3, 1)
+    cluster.end(1)
+    cluster.settle()
+    assert sum(len(cluster.held(number)) for number in (2, 3)) == 4
+
+
 # --- sentences -------------------------------------------------------------------------------------------------------
 
 
