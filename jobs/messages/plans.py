@@ -45,7 +45,7 @@ def _share(rule: str | Callable[[Params], str]) -> Callable[[Params], str]:
         if "fills" in params:
             parts.append(_FILLS[params["fills"]].format(first=label(params["before_whom"])))
         if "over_quota" in params:
-            parts.append(f"its group is entitled to {params['over_quota']}, but it has waited long for its minimum")
+            parts.append(_OVER_QUOTA[params["before"] > 0].format_map(params))
         if "group_room" in params:
             parts.append(_group(params))
         if "kind" in params:
@@ -62,6 +62,12 @@ def _share(rule: str | Callable[[Params], str]) -> Callable[[Params], str]:
 
 #: Label of GPUs whose driver reports no model.
 _NO_KIND = "GPUs of an unknown model"
+
+#: Whether a job runs already that gets more than its group's part -> why it does.
+_OVER_QUOTA = {
+    False: "its group's share is {over_quota}, but it has waited long for its minimum",
+    True: "its group's share is {over_quota}, but it keeps its minimum, which would be reserved for it again",
+}
 
 #: Rule by which a job starts before the first in the queue -> its effect on both.
 _FILLS = {

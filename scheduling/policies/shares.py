@@ -19,7 +19,7 @@ from scheduling.policies.goodput_shares import by_goodput
 from scheduling.policies.priority import by_priority_with_preemption
 from scheduling.snapshot import GroupView
 
-__all__ = ["served", "shares_of", "to_stop"]
+__all__ = ["kept_beside", "served", "shares_of", "to_stop"]
 
 _PRIORITY = attrgetter("priority")
 
@@ -44,6 +44,18 @@ def to_stop(group: GroupView, demands: Sequence[Demand], excess: int) -> frozens
             chosen.remove(demand)
             excess += demand.least
     return frozenset(demand.id for demand in chosen)
+
+
+def kept_beside(group: GroupView, demand: Demand, first: Demand, *, is_ahead: bool) -> int:
+    """Return the slots that the group's policy leaves a job when `first`, a waiting one, starts with its minimum.
+
+    `is_ahead`: the job is served before it, and grows before it starts.
+    """
+    if group.preemption and group.policy in ("fairshare", "goodput"):
+        return demand.least
+    if group.preemption and group.policy == "priority" and demand.priority < first.priority:
+        return demand.least
+    return demand.max_slots if is_ahead else demand.kept
 
 
 def shares_of(group: GroupView, demands: Iterable[Demand], capacity: int, *, now: float = 0.0) -> dict[int, int]:

@@ -33,7 +33,7 @@ from scheduling.sharing.entitlement import (
     reachable_slots,
 )
 from scheduling.sharing.flow import Flow, flow
-from scheduling.sharing.kept_slots import committed_by, firm_slots, staying_slots, waiting_jobs
+from scheduling.sharing.kept_slots import committed_by, firm_slots, lasting_slots, staying_slots, waiting_jobs
 from scheduling.sharing.pool import Pool, SlotIndex, confined, sharing_groups
 from scheduling.sharing.slot_classes import kind_of_class
 from scheduling.snapshot import GroupView
@@ -112,7 +112,7 @@ class _Table:
         for name, pool in self._pools.items():
             if any(job.over_quota and job.id in pool.held for job in pool.jobs):
                 needed = sum(demand.least for demand in pool.demands if demand.running)
-                if needed <= self._claimants[name].most and self._fits_beside_quotas(name, needed):
+                if self._may_have(name, needed):
                     self._claimants[name] = replace(self._claimants[name], least=needed)
 
     @cached_property
@@ -133,23 +133,21 @@ class _Table:
             waited = decision.pool.at - first.submitted_at
             if waited < WAITED_SECONDS or not exact[name] < first.min_slots <= 2 * exact[name]:
                 continue
-            if decision.capacity < first.min_slots and self._may_have(name, first):
+            # Nor does the group have more than twice its part with it: its other jobs grow and stay by its policy.
+            needed = first.min_slots + lasting_slots(decision, first)
+            if decision.capacity < first.min_slots and needed <= 2 * exact[name] and self._may_have(name, needed):
                 found.append((first.submitted_at, first.id, name, first))
         return min(found, key=lambda one: one[:2])[2:] if found else None
 
-    def _may_have(self, name: str, first: Demand) -> bool:
-        needed = first.min_slots + firm_slots(self._decisions[name], first)
-        return needed <= self._claimants[name].most and self._fits_beside_quotas(name, needed)
-
-    def _fits_beside_quotas(self, name: str, needed: int) -> bool:
+    def _may_have(self, name: str, needed: int) -> bool:
         owned = {other: one.owned for other, one in self._claimants.items() if other != name}
-        return self._are_there({**owned, name: needed})
+        return needed <= self._claimants[name].most and self._are_there({**owned, name: needed})
 
     def _are_there(self, requested: Mapping[str, int]) -> bool:
         return Flow(self._reach(), self._sizes).ask(requested)
 
     def _compensate(self, name: str, first: Demand) -> None:
-        """Start it if that stops nobody; else keep for it what comes free."""
+        """Start it if that stops nobody; else keep for it what comes free, unless that would not start it either."""
         before = self._claimants, self._rooms, self._decisions
         firm = {
             other: max(firm_slots(decision, first), self._claimants[other].owned)
@@ -166,6 +164,7 @@ class _Table:
                 self._decisions[name] = replace(self._decisions[name], over_quota=frozenset({first.id}))
                 return
             self._claimants, self._rooms, self._decisions = before
+            return
         self._keep_for(name, first)
 
     def _stops_nobody_else(self, before: Mapping[str, Decision]) -> bool:

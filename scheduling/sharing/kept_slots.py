@@ -4,10 +4,11 @@ from collections.abc import Iterator
 
 from scheduling.policies.backfill import Commitment
 from scheduling.policies.demand import Demand
+from scheduling.policies.shares import kept_beside
 from scheduling.sharing.decision import Decision
 from scheduling.snapshot import SlotRef
 
-__all__ = ["committed_by", "firm_slots", "staying_slots", "waiting_jobs"]
+__all__ = ["committed_by", "firm_slots", "lasting_slots", "staying_slots", "waiting_jobs"]
 
 
 def waiting_jobs(decision: Decision, first: Demand, *, ahead: bool) -> list[Demand]:
@@ -31,18 +32,30 @@ def firm_slots(decision: Decision, first: Demand) -> int:
     return sum(slots for slots, _ in committed_by(decision, first))
 
 
+def lasting_slots(decision: Decision, first: Demand) -> int:
+    """Return how many of these nobody knows the end of."""
+    return sum(slots for slots, ends_at in committed_by(decision, first) if ends_at is None)
+
+
 def committed_by(decision: Decision, first: Demand) -> Iterator[Commitment]:
-    """Yield (slots, latest end) of each job that runs, and of each that starts and comes before `first`."""
-    pool = decision.pool
+    """Yield (slots, latest end) of each job that runs, and of each that starts and comes before `first`.
+
+    In the group of `first`, its policy says what they keep; jobs of other groups shrink to their minimum.
+    """
+    pool, group = decision.pool, decision.pool.group
     for job in decision.pinned:
         yield len(pool.held.get(job, ())), None
+    ahead = {demand.id for demand in waiting_jobs(decision, first, ahead=True)}
+    is_own, is_ahead = first.id in pool.views, True
     for demand in decision.demands:
-        if demand.running and demand.id in decision.shares:
-            # One that moves off holds nothing in service yet.
-            yield max(demand.least, min(demand.min_slots, decision.shares[demand.id])), demand.ends(pool.at)
-    for demand in waiting_jobs(decision, first, ahead=True):
-        if demand.id in decision.shares:
-            yield demand.min_slots, demand.ends(pool.at)
+        is_ahead = is_ahead and demand.id != first.id
+        if demand.id not in decision.shares or not (demand.running or demand.id in ahead):
+            continue
+        # One that moves off holds nothing in service yet.
+        slots = max(demand.least, min(demand.min_slots, decision.shares[demand.id]))
+        if is_own and demand.id != first.id:
+            slots = max(slots, kept_beside(group, demand, first, is_ahead=is_ahead))
+        yield slots, demand.ends(pool.at)
 
 
 def staying_slots(decision: Decision) -> list[SlotRef]:

@@ -97,6 +97,42 @@ def test_growth_takes_nothing_that_the_first_in_line_waits_for() -> None:
     assert (len(cluster.held(1)), len(cluster.held(4))) == (3, 5)
 
 
+@pytest.mark.parametrize("name", ["T1", "T4"])
+def test_no_reservation_keeps_a_group_from_its_part_for_a_job_that_its_own_group_does_not_start(name: str) -> None:
+    """T1 takes all that its group has, by its priority, so no reservation starts T4; T6 is due 7.7 or 6.9 GPUs."""
+    cluster = SimulatedCluster(load(name))
+    plan = cluster.cycle()
+    assert lines(plan)[6].claim
+    assert not [line for line in plan.jobs if line.reason.params["message"] == "held_back_for"]
+    cluster.settle()
+    assert len(cluster.held(6)) >= 6
+
+
+@pytest.mark.parametrize("policy", ["fifo", "priority", "fairshare", "goodput"])
+@pytest.mark.parametrize("preemption", [True, False])
+@pytest.mark.parametrize("priority", [7000, 5000, 3000])
+@pytest.mark.parametrize("holds", [True, False])
+def test_who_waits_beside_a_reservation_gets_what_the_reservation_cannot_use(
+    policy: Any, preemption: bool, priority: int, holds: bool
+) -> None:
+    """T1's group has 2.3 of 10 GPUs by weight, and T4, which needs 3, has waited: T6 waits for it only if it then
+    starts, and gets all that the other group leaves."""
+    at = 1000.0
+    there = hold(slots(4, 4, 2), {"h1:0-3": 1, "h2:0-2": 4} if holds else {"h1:0-3": 1})
+    first = running(job(1, priority, group="a", most=4, submitted_at=500.0))
+    gang = job(4, group="a", least=3, most=3, submitted_at=600.0)
+    jobs = (first, running(gang) if holds else gang, job(6, group="b", most=11, submitted_at=990.0))
+    groups = (group(policy, preemption=preemption, name="a", weight=3), group(name="b", weight=10))
+    cluster = SimulatedCluster(Snapshot(at, groups, there, jobs))
+    for _ in range(6):
+        before = cluster.snapshot
+        plan = cluster.cycle()
+        check_plan(before, plan)
+        check_reasons(before, plan)
+    assert len(cluster.held(6)) == 10 - len(cluster.held(1)) - len(cluster.held(4))
+    assert len(cluster.held(1)) + len(cluster.held(4)) <= 2 * 10 * 3 / 13
+
+
 def test_a_reserve_of_overcommitted_quotas_keeps_nobody_from_its_own() -> None:
     """Both ask for less than their quotas; of 7 GPUs they need 5, and who keeps a reserve asks for nothing."""
     assert targets(schedule(load("V3"))) == {1: 4, 3: 1}
