@@ -94,6 +94,11 @@ class Reducer(ABC):
         self.remedy = "call step.backward(loss) in a step, not loss.backward(): the session weighs each loss"
         self._under_way = False
         self._apart = False
+        #: Whether buckets may be launched during the last backward. They wait in the first step of a process, which
+        #: shows whether a parameter gets its gradient in several portions of a backward: a model that calls
+        #: `checkpoint(use_reentrant=True)` twice on one layer does that.
+        self._overlaps = False
+        self._has_portions = False
         self._hooks: list[Any] = [_hook(parameter, self._on_gradient) for parameter in trained]
 
     @property
@@ -161,6 +166,7 @@ class Reducer(ABC):
         Raises CommunicationError; nothing writes into the buckets any more when it does.
         """
         self._under_way = False
+        self._overlaps = not self._has_portions
         used = [1.0 if id(parameter) in self._used else 0.0 for parameter in self._parameters]
         self._users.copy_(torch.tensor(used))
         self._launch_ready(everything=True)
@@ -199,8 +205,9 @@ class Reducer(ABC):
             raise RuntimeError(self.remedy)
         if self._under_way and bucket.launched:
             raise RuntimeError(
-                "a parameter got its gradient twice in one backward, and the first part is on its way already: if the "
-                "model uses torch.utils.checkpoint, call it with use_reentrant=False"
+                "a parameter got its gradient twice in one backward, which it did not in the steps before, and the "
+                "first part is on its way already: if the model uses torch.utils.checkpoint, call it with "
+                "use_reentrant=False"
             )
         view = bucket.views[index]
         if parameter.grad is not None and parameter.grad.data_ptr() != view.data_ptr():
@@ -208,8 +215,10 @@ class Reducer(ABC):
             parameter.grad = view
         self._used.add(id(parameter))
         if self._last_backward:
+            self._has_portions = self._has_portions or index not in bucket.missing
             bucket.missing.discard(index)
-            self._launch_ready(everything=False)
+            if self._overlaps:
+                self._launch_ready(everything=False)
 
     def _launch_ready(self, *, everything: bool) -> None:
         for bucket in self._buckets if everything else self._buckets[:-1]:

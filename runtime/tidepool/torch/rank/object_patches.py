@@ -69,7 +69,8 @@ def watch_backward(script_loop: ScriptLoop) -> None:
     """Let the loop weigh and sum what is back-propagated where a batch is under way."""
 
     def backward(tensors: Any, grad_tensors: Any = None, *args: Any, **keywords: Any) -> None:
-        if not script_loop.in_batch:
+        # A backward inside of another one is a part of it: `checkpoint(use_reentrant=True)` computes gradients so.
+        if not script_loop.in_batch or script_loop.is_back_propagating:
             _backward(tensors, grad_tensors, *args, **keywords)
             return
         roots = [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)

@@ -93,6 +93,8 @@ class ScriptLoop:
         self._step_called = False
         #: Gradients of the parameters when the sum under way began.
         self._accumulated: list[tuple[torch.nn.Parameter, torch.Tensor]] = []
+        #: True while a backward of the script is computed.
+        self.is_back_propagating = False
         #: True if the batch is computed in several pieces.
         self._has_pieces = False
         #: State of the group: complete batches, whether an optimizer has stepped, the generation to switch to.
@@ -328,11 +330,11 @@ class ScriptLoop:
             self._set_aside()
 
     def _run(self, run: Callable[[list[Any]], None], gradients: Sequence[Any]) -> None:
-        self.training_loop.reducer.open = True
+        self.training_loop.reducer.open = self.is_back_propagating = True
         try:
             run(list(gradients))
         finally:
-            self.training_loop.reducer.open = False
+            self.training_loop.reducer.open = self.is_back_propagating = False
 
     def _unscaled(self, loss: torch.Tensor) -> torch.Tensor:
         scale = getattr(self.training_loop.update.scaler, "_scale", None)  # get_scale() would wait for the GPU

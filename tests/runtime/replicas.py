@@ -1,0 +1,62 @@
+"""Sessions and prepared loops on several ranks that form one group: each rank is a thread of the test's own process."""
+
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+from unittest import mock
+
+import torch
+from tidepool.torch import prepare
+from tidepool.torch.comm.process_group import Group
+from tidepool.torch.rank import prepared, session
+from tidepool.torch.rank.options import Options
+
+from tests.runtime.groups import groups, together
+
+__all__ = ["building", "on_ranks", "own_loop"]
+
+#: Held while a rank draws from torch's generator, which all ranks have in common here.
+building = threading.Lock()
+_rank = threading.local()
+#: `prepare` changes this process, which is many ranks here.
+_preparing = threading.Lock()
+_real_backward = torch.autograd.backward
+
+
+def on_ranks(count: int, work: Callable[[], Any]) -> list[Any]:
+    """Return what `work` returns on each rank. Its sessions and prepared loops use the group of all ranks."""
+
+    def on(group: Group) -> Any:
+        _rank.group, _rank.backward = group, _real_backward
+        return work()
+
+    with groups(count) as members, _group_in_options():
+        return together(*[lambda group=group: on(group) for group in members])
+
+
+@contextmanager
+def _group_in_options() -> Iterator[None]:
+    def options(**values: Any) -> Options:
+        return Options(group=_rank.group, **values)
+
+    with (
+        mock.patch.object(prepared, "Options", options),
+        mock.patch.object(session, "Options", options),
+        mock.patch.object(torch.autograd, "backward", lambda *given, **named: _rank.backward(*given, **named)),
+        mock.patch.object(prepared, "_prepared", None),
+    ):
+        yield
+
+
+def own_loop(*objects: Any, **options: Any) -> tuple[Any, Callable[[Iterable[int]], Iterator[int]], Any]:
+    """Prepare the objects on the rank of this thread.
+
+    Returns them, the rank's `epochs`, and the prepared training.
+    """
+    with _preparing:
+        prepared._prepared, dispatch = None, torch.autograd.backward
+        found = prepare(*objects, **options)
+        ours = prepared.current()
+        _rank.backward, torch.autograd.backward = torch.autograd.backward, dispatch
+    return found, ours.epochs, ours
