@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tidepool.torch import Session
 from tidepool.torch.comm.process_group import Group
 from tidepool.torch.comm.reducer import CONTROL_SIZE, SumReducer
-from tidepool.torch.data import epoch_order, micro_batches, sample_count, share
+from tidepool.torch.data import epoch_order, micro_batches, parts, sample_count, share
 from tidepool.torch.state.randomness import seed_step
 from tidepool.torch.state.training_state import flatten, unflatten
 
@@ -29,6 +29,29 @@ def test_micro_batches_cover_a_share_in_the_fewest_pieces(first: int, length: in
     assert [index for start, end in pieces for index in range(start, end)] == list(range(first, first + length))
     assert all(0 < end - start <= largest for start, end in pieces)
     assert len(pieces) == -(-length // largest)
+
+
+@given(
+    st.integers(2, 100), st.integers(1, 12), st.one_of(st.none(), st.integers(1, 12)), st.integers(3, 40) | st.none()
+)
+def test_no_part_has_fewer_samples_than_the_layers_need(
+    samples: int, ranks: int, virtual_ranks: int | None, largest: int | None
+) -> None:
+    found = [part for rank in range(ranks) for part in parts(samples, (rank, ranks), virtual_ranks, largest, least=2)]
+    pieces = [piece for part in found for piece in part.pieces]
+    assert [index for first, last in pieces for index in range(first, last)] == list(range(samples))
+    assert all(2 <= last - first <= (largest or samples) for first, last in pieces)
+    alone = parts(samples, (0, 1), virtual_ranks, largest, least=2)
+    assert virtual_ranks is None or [(part.number, part.pieces) for part in found] == [
+        (part.number, part.pieces) for part in alone
+    ]
+
+
+def test_pairs_stay_together_where_a_micro_batch_has_two_samples() -> None:
+    assert [part.pieces for rank in range(2) for part in parts(6, (rank, 2), None, 2, least=2)] == [
+        [(0, 2), (2, 4)],
+        [(4, 6)],
+    ]
 
 
 def test_the_order_of_an_epoch_is_a_permutation_that_depends_on_seed_and_epoch_only() -> None:

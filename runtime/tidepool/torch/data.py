@@ -72,17 +72,31 @@ def micro_batches(first: int, last: int, largest: int) -> list[tuple[int, int]]:
     return [share(first, last, piece, count) for piece in range(count)]
 
 
-def parts(samples: int, place: tuple[int, int], virtual_ranks: int | None, largest: int | None) -> list[Part]:
+def parts(
+    samples: int, place: tuple[int, int], virtual_ranks: int | None, largest: int | None, least: int = 1
+) -> list[Part]:
     """The parts that one of the ranks computes. There is at least one, but for more ranks than virtual ranks.
 
     samples: of the step, or of a whole dataset. place: (which one, of how many). largest: samples of a micro-batch.
+    least: samples of a part that is not empty, as far as the step has so many: the last parts stay empty otherwise.
     """
     if virtual_ranks is None:
         numbers, count = range(place[0], place[0] + 1), place[1]
     else:
         numbers, count = range(*share(0, virtual_ranks, *place)), virtual_ranks
-    spans = [(number, *share(0, samples, number, count)) for number in numbers]
+    # Micro-batches of exactly `least` samples need shares that are multiples of it.
+    unit = least if largest == least else 1
+    filled = min(count, max(1, samples // least))
+    spans = [(number, *_span(samples, number, filled, unit)) for number in numbers]
     return [Part(number, micro_batches(first, last, largest or max(1, last - first))) for number, first, last in spans]
+
+
+def _span(samples: int, number: int, filled: int, unit: int) -> tuple[int, int]:
+    """Return the span of a part, of which so many have samples; the last of them takes what is left of the units."""
+    if number >= filled:
+        return samples, samples
+    first, last = share(0, samples // unit, number, filled)
+    return first * unit, samples if number + 1 == filled else last * unit
 
 
 def sample_count(dataset: Dataset[Any]) -> int:

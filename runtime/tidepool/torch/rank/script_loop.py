@@ -21,7 +21,7 @@ import torch
 
 from tidepool.procfs import end_at_once
 from tidepool.torch.comm.reducer import CONTROL_SIZE
-from tidepool.torch.data import Feed, share
+from tidepool.torch.data import Feed
 from tidepool.torch.rank.step import Step
 from tidepool.torch.rank.training_loop import TrainingLoop, agreed_generation
 from tidepool.torch.state.training_state import Stateful, load_optimizer
@@ -209,11 +209,10 @@ class ScriptLoop:
 
     def _own_or_first(self, chunk: list[int]) -> list[int]:
         """Samples for a body whose gradients do not count: as many as a rank has of such a batch."""
-        first, last = share(0, len(chunk), 0, self.training_loop.world_size)
-        largest = self.training_loop.division.largest(
-            len(chunk), self.training_loop.position.step, self.training_loop.world_size
-        )
-        return chunk[first : min(last, first + largest) if largest else last]
+        training_loop = self.training_loop
+        place = training_loop.position.step, training_loop.transitions.sharing
+        first, last = training_loop.division.first_span(len(chunk), *place)
+        return chunk[first:last]
 
     def _end_batch(self, samples: int) -> None:
         step, self._step = self._step, None
@@ -314,7 +313,7 @@ class ScriptLoop:
         self._undoes = self._undoes or self._stepped
         if not reducer.is_under_way:
             self._begin_sum()
-        if step.is_last:
+        if step.ends_last_part:
             reducer.expect_last_backward()
         weight = 0.0 if self._stand_in else step.weight
         pairs = list(zip(roots, gradients, strict=True))

@@ -56,8 +56,12 @@ class Step:
         self._feed = feed
         self._indices = samples
         self._parts = parts
+        #: The last part that has samples; parts without any may follow it.
+        self._last_filled = max((place for place, part in enumerate(parts) if part.pieces), default=-1)
         #: The micro-batch under way is this rank's last one of the step.
         self.is_last = False
+        #: ... and no empty part follows it: its gradients may be sent as they come.
+        self.ends_last_part = False
         #: Number of parts that have ended: all but the last one when the step is complete.
         self._ended = 0
         #: Samples of the whole step, over all ranks.
@@ -87,12 +91,13 @@ class Step:
             for first, last in part.pieces:
                 self._weight = self._share = (last - first) / self.samples
                 self._named.clear()
-                self.is_last = place + 1 == len(self._parts) and last == part.pieces[-1][1]
-                if self.is_last:
+                self.is_last = place == self._last_filled and last == part.pieces[-1][1]
+                self.ends_last_part = self.is_last and place + 1 == len(self._parts)
+                if self.ends_last_part:
                     self._shared.reducer.expect_last_backward()
                 batch = self._feed.take(MicroBatch(self.number, first, self._indices[first:last]))
                 yield to_device(batch, self._device)
-            if place + 1 < len(self._parts):
+            if place == self._ended and place + 1 < len(self._parts):  # a script's own sum has ended all of them
                 self._end_part()
 
     def backward(self, loss: torch.Tensor) -> None:

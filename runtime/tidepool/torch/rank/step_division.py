@@ -21,6 +21,8 @@ class StepDivision:
     virtual_ranks: int | None
     rank_batch_size: int | None
     adaptation: Adaptation | None
+    #: Fewest samples of a part that has any: BatchNorm does not train on one.
+    least_samples: int = 1
 
     def order(self, samples: int) -> list[int]:
         """Return the order of the pass under way."""
@@ -66,7 +68,17 @@ class StepDivision:
 
     def of_step(self, samples: int, number: int, sharing: list[int]) -> list[Part]:
         """This rank's parts of a step of so many samples."""
-        return self.parts(samples, self.largest(samples, number, len(sharing)), sharing)
+        return self.parts(samples, self._largest_part(samples, number, sharing), sharing, self.least_samples)
+
+    def first_span(self, samples: int, number: int, sharing: list[int]) -> tuple[int, int]:
+        """The first micro-batch of a step of so many samples, whichever rank computes it."""
+        largest = self._largest_part(samples, number, sharing)
+        pieces = parts(samples, (0, len(sharing)), self.virtual_ranks, largest, self.least_samples)[0].pieces
+        return pieces[0] if pieces else (0, 0)
+
+    def _largest_part(self, samples: int, number: int, sharing: list[int]) -> int | None:
+        largest = self.largest(samples, number, len(sharing))
+        return largest if largest is None or largest == self.rank_batch_size else max(largest, self.least_samples)
 
     def largest(self, samples: int, number: int, ranks: int) -> int | None:
         """Samples of a micro-batch of step `number`, which so many ranks share."""
@@ -77,12 +89,13 @@ class StepDivision:
         """Samples of a rank's micro-batch at most, on any number of ranks; 0: all that it has of a step is one."""
         if self.virtual_ranks is None:
             return self.rank_batch_size or 0
-        all_parts = parts(self.position.effective_batch_size, (0, 1), self.virtual_ranks, self.rank_batch_size)
+        samples = self.position.effective_batch_size
+        all_parts = parts(samples, (0, 1), self.virtual_ranks, self.rank_batch_size, self.least_samples)
         return max(last - first for part in all_parts for first, last in part.pieces)
 
-    def parts(self, samples: int, largest: int | None, sharing: list[int]) -> list[Part]:
+    def parts(self, samples: int, largest: int | None, sharing: list[int], least: int = 1) -> list[Part]:
         """The parts of that many samples that this rank computes: none if it is not one of those that share."""
         rank = self.transitions.group.rank
         if rank not in sharing:
             return []
-        return parts(samples, (sharing.index(rank), len(sharing)), self.virtual_ranks, largest)
+        return parts(samples, (sharing.index(rank), len(sharing)), self.virtual_ranks, largest, least)

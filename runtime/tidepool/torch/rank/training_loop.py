@@ -37,7 +37,7 @@ from tidepool.torch.rank.step import Step, StepParts
 from tidepool.torch.rank.step_division import StepDivision
 from tidepool.torch.rank.transitions import Transitions
 from tidepool.torch.rank.unsupported import Layout, check_engine, check_trainable
-from tidepool.torch.state.buffers import Buffers
+from tidepool.torch.state.buffers import Buffers, normalizes_batches
 from tidepool.torch.state.checkpoint_files import write_weights
 from tidepool.torch.state.randomness import Generators
 from tidepool.torch.state.training_state import Position, TrainingState
@@ -83,7 +83,8 @@ class TrainingLoop:
         self.adaptation = self._adaptation(chosen, options)
         state = self._set_up_steps(options)
         self.transitions = Transitions(self.context, state, options.group)
-        how = self.virtual_ranks, options.rank_batch_size, self.adaptation
+        least = 2 if normalizes_batches(self.model) else 1
+        how = self.virtual_ranks, options.rank_batch_size, self.adaptation, least
         self.division = StepDivision(self.seed, self.position, self.transitions, *how)
         self._profiler.most_micro_batch = self.division.most_micro_batch
         self._checkpoints = Checkpointer(self.transitions, chosen.checkpoints)

@@ -12,10 +12,15 @@ from contextlib import contextmanager
 
 import torch
 
-__all__ = ["Buffers"]
+__all__ = ["Buffers", "normalizes_batches"]
 
 #: Module that holds a buffer, and the buffer's name there.
 _Place = tuple[torch.nn.Module, str]
+
+
+def normalizes_batches(model: torch.nn.Module) -> bool:
+    """Return whether a layer normalizes over its batch, which takes two samples at least."""
+    return any(isinstance(module, torch.nn.modules.batchnorm._BatchNorm) for module in model.modules())
 
 
 class Buffers:
