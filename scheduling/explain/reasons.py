@@ -135,7 +135,9 @@ class _Case:
     def goodput_limit(self) -> str:
         """Return why the job is offered no more than it has, or ""."""
         scaling = self.demand.scaling
-        if scaling is None or scaling.limit == "maximum" or self.placed.target != self.demand.max_slots:
+        if scaling is None or scaling.limit == "maximum":
+            return ""
+        if self.placed.target != self.demand.max_slots or self.placed.target == self.most:
             return ""
         return scaling.limit
 

@@ -33,9 +33,15 @@ from scheduling.sharing.entitlement import (
     reachable_slots,
 )
 from scheduling.sharing.flow import Flow, flow
-from scheduling.sharing.kept_slots import committed_by, firm_slots, lasting_slots, staying_slots, waiting_jobs
+from scheduling.sharing.kept_slots import (
+    committed_by,
+    firm_slots,
+    lasting_slots,
+    staying_slots,
+    used_classes,
+    waiting_jobs,
+)
 from scheduling.sharing.pool import Pool, SlotIndex, confined, sharing_groups
-from scheduling.sharing.slot_classes import kind_of_class
 from scheduling.snapshot import GroupView
 
 __all__ = ["WAITED_SECONDS", "divide"]
@@ -71,6 +77,8 @@ class _Table:
         self._slot_flow = reachable_slots(self._claimants.values(), self._sizes)
         self._decisions: dict[str, Decision] = {}
         self._rooms: dict[str, int] = {}
+        #: Slots that each group would use if all GPUs were of one kind.
+        self._counted: dict[str, int] = {}
         #: Group -> jobs that wait for another one's reservation, whatever their group has.
         self._held_back: dict[str, frozenset[int]] = {}
         #: Slots of one group may be those that a job of fixed size of another one stands on.
@@ -88,10 +96,35 @@ class _Table:
             self._compensate(*waiting)
         if len(self._sizes) > 1:
             self._confine()
+            while self._index.kinds is not None and (used := self._short_of_kinds()):
+                self._ask_for_less(used)
         return {
             name: replace(decision, entitlement=self._entitlement(name, exact[name]))
             for name, decision in self._decisions.items()
         }
+
+    def _short_of_kinds(self) -> dict[str, int]:
+        """Return what each group uses that cannot use all that it was given, because other groups keep the kinds of GPU
+        that it would need."""
+        used = {name: decision.used for name, decision in self._decisions.items()}
+        asked = {name: min(count, self._claimants[name].wants) for name, count in self._counted.items()}
+        return {name: count for name, count in used.items() if count < asked[name]}
+
+    def _ask_for_less(self, used: Mapping[str, int]) -> None:
+        """Let these groups ask for no more than they use, so that others use the rest: a slot that stayed free would be
+        taken from a job and given back to it again and again."""
+        before = self._decisions
+        for name, count in used.items():
+            self._claimants[name] = replace(self._claimants[name], wants=count)
+        self._rooms, self._decisions = {}, {}
+        self.__dict__.pop("_taken", None)
+        self._share_out()
+        self._confine()
+        for name, one in before.items():
+            starting = frozenset(job for job in one.over_quota if job in self._decisions[name].shares)
+            self._decisions[name] = replace(
+                self._decisions[name], over_quota=starting, shared_reservation=one.shared_reservation
+            )
 
     def _share_out(self) -> None:
         self._grant(self._parts(self._claimants))
@@ -204,7 +237,7 @@ class _Table:
         First with every job of fixed size where it is, because it would have to stop; only who lacks some then counts
         on slots of these. What is stopped in any case is held no more, or somebody else would have to leave for it.
         """
-        requested = {name: decision.used for name, decision in self._decisions.items()}
+        requested = self._counted = {name: decision.used for name, decision in self._decisions.items()}
         stopped = {
             name: frozenset(pool.held) - self._decisions[name].shares.keys() - self._decisions[name].pinned
             for name, pool in self._pools.items()
@@ -255,7 +288,7 @@ class _Table:
             before = self._decisions[name]
             room = min(before.used + unused, self._claimants[name].most)
             if room > before.room:
-                own = _of_classes(self._index, before, found.at(name), before.pool.allotted or {})
+                own = used_classes(self._index, before, found.at(name), before.pool.allotted or {})
                 self._take_kinds(name, own, nobodys, held[name], stopped[name], room)
                 unused -= max(0, self._decisions[name].used - before.used)
                 self._rooms[name] = max(self._rooms[name], self._decisions[name].used)
@@ -274,7 +307,7 @@ class _Table:
         allotted = {one: own[one] + nobodys[one] for one in self._index.open_to(pool.group)}
         self._decisions[name] = self._decide_again(confined(self._index, pool, allotted, stopped, held), room)
         nobodys.update(own)
-        nobodys.subtract(_of_classes(self._index, self._decisions[name], own, allotted))
+        nobodys.subtract(used_classes(self._index, self._decisions[name], own, allotted))
 
     def _decide_again(self, confined_pool: Pool, room: int) -> Decision:
         before, decision = self._decisions[confined_pool.group.name], self._decide(confined_pool, room)
@@ -328,16 +361,22 @@ class _Table:
                 self._lend(name, self._taken.most(name, needed))
 
     def _lend_to_who_wants_more(self) -> None:
-        """Everybody keeps what it makes use of; who cannot make use of its part asks for no more."""
-        if not any(map(self._could_have_more, self._decisions)):
-            return
-        used = {name: decision.used for name, decision in self._decisions.items()}
-        asking = {
-            name: replace(one, least=used[name], wants=one.wants if used[name] >= self._rooms[name] else used[name])
-            for name, one in self._claimants.items()
-        }
-        for name, part in self._parts(asking).items():
-            self._lend(name, part)
+        """Each group keeps what it uses. One that cannot use its part asks for no more, and what it leaves is
+        shared out again."""
+        full = {name for name, decision in self._decisions.items() if decision.used < self._rooms[name]}
+        while any(map(self._could_have_more, self._decisions)):
+            used = {name: decision.used for name, decision in self._decisions.items()}
+            asking = {
+                name: replace(one, least=used[name], wants=used[name] if name in full else one.wants)
+                for name, one in self._claimants.items()
+            }
+            parts = self._parts(asking)
+            for name, part in parts.items():
+                self._lend(name, part)
+            stuck = {name for name, part in parts.items() if self._decisions[name].used < part}
+            if stuck <= full:
+                return
+            full |= stuck
 
     def _could_have_more(self, name: str) -> bool:
         """Than it uses, if all others have no more than they use."""
@@ -427,31 +466,6 @@ class _Table:
             weight=group.weight,
             borrows=group.borrows,
         )
-
-
-def _of_classes(
-    index: SlotIndex, decision: Decision, own: Mapping[SlotClass, int], allotted: Mapping[SlotClass, int]
-) -> Counter[SlotClass]:
-    """Slots of each class that a group shall have: who is on no kind has what it holds, others of `own` first."""
-    kinds = decision.goodput.kinds if decision.goodput is not None else {}
-    wanted, of_any = Counter[str](), decision.used - sum(decision.shares[job] for job in kinds)
-    for job, kind in kinds.items():
-        wanted[kind] += decision.shares[job]
-    found = Counter[SlotClass]()
-    for job, refs in decision.pool.held.items():
-        if job not in kinds and (job in decision.shares or job in decision.pinned):
-            of_any -= len(refs)
-            found += index.classes_of(refs)
-    for room in (own, {one: allotted[one] - own.get(one, 0) for one in allotted}):
-        for one, count in room.items():
-            taken = max(0, min(count, allotted[one] - found[one], wanted[kind_of_class(one)]))
-            found[one] += taken
-            wanted[kind_of_class(one)] -= taken
-    for one, count in allotted.items():
-        taken = max(0, min(count - found[one], of_any))
-        found[one] += taken
-        of_any -= taken
-    return found
 
 
 def _claimant(pool: Pool, total: int) -> Claimant:

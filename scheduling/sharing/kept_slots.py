@@ -1,14 +1,18 @@
 """Slots that the jobs of an instance group keep, and jobs that wait beside them, while one job has a reservation."""
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping
 
 from scheduling.policies.backfill import Commitment
 from scheduling.policies.demand import Demand
 from scheduling.policies.shares import kept_beside
 from scheduling.sharing.decision import Decision
+from scheduling.sharing.entitlement import SlotClass
+from scheduling.sharing.pool import SlotIndex
+from scheduling.sharing.slot_classes import kind_of_class
 from scheduling.snapshot import SlotRef
 
-__all__ = ["committed_by", "firm_slots", "lasting_slots", "staying_slots", "waiting_jobs"]
+__all__ = ["committed_by", "firm_slots", "lasting_slots", "staying_slots", "used_classes", "waiting_jobs"]
 
 
 def waiting_jobs(decision: Decision, first: Demand, *, ahead: bool) -> list[Demand]:
@@ -63,3 +67,28 @@ def staying_slots(decision: Decision) -> list[SlotRef]:
     pool = decision.pool
     fixed = {job.id for job in pool.jobs if not job.elastic}
     return [ref for job in fixed & (decision.shares.keys() | decision.pinned) for ref in pool.held.get(job, ())]
+
+
+def used_classes(
+    index: SlotIndex, decision: Decision, own: Mapping[SlotClass, int], allotted: Mapping[SlotClass, int]
+) -> Counter[SlotClass]:
+    """Slots of each class that a group shall have: who is on no kind has what it holds, others of `own` first."""
+    kinds = decision.goodput.kinds if decision.goodput is not None else {}
+    wanted, of_any = Counter[str](), decision.used - sum(decision.shares[job] for job in kinds)
+    for job, kind in kinds.items():
+        wanted[kind] += decision.shares[job]
+    found = Counter[SlotClass]()
+    for job, refs in decision.pool.held.items():
+        if job not in kinds and (job in decision.shares or job in decision.pinned):
+            of_any -= len(refs)
+            found += index.classes_of(refs)
+    for room in (own, {one: allotted[one] - own.get(one, 0) for one in allotted}):
+        for one, count in room.items():
+            taken = max(0, min(count, allotted[one] - found[one], wanted[kind_of_class(one)]))
+            found[one] += taken
+            wanted[kind_of_class(one)] -= taken
+    for one, count in allotted.items():
+        taken = max(0, min(count - found[one], of_any))
+        found[one] += taken
+        of_any -= taken
+    return found

@@ -1,0 +1,119 @@
+"""What must hold in every turn of a cluster: each rule is reckoned anew, from the snapshot and the plan alone."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+from scheduling.plan import JobPlan, Plan
+from scheduling.snapshot import GroupView, JobView, Snapshot
+from tests.scheduling.checks import check_plan, group_of, held, is_limited, job_of, offered
+from tests.scheduling.cluster import lines, text_for
+from tests.scheduling.explain.test_reasons import check_reasons
+from tests.scheduling.oracle.clusters import PlayedCluster
+
+__all__ = ["CYCLES_TO_REST", "check_rest", "check_turn"]
+
+#: Cycles within which a still cluster comes to rest.
+CYCLES_TO_REST = 20
+
+
+def check_turn(seen: Snapshot, plan: Plan) -> None:
+    check_plan(seen, plan)
+    check_reasons(seen, plan)
+    for line in plan.jobs:
+        _check_words(seen, plan, line)
+
+
+def check_rest(cluster: PlayedCluster, seconds: float, check: Callable[[Snapshot, Plan], object] = check_turn) -> None:
+    """Check that the cluster comes to rest while nothing happens, and that nobody then waits for what is free."""
+    quiet = 0
+    for _ in range(CYCLES_TO_REST):
+        seen, plan = cluster.still_cycle(seconds)
+        check(seen, plan)
+        moves = [line.job for line in plan.jobs if line.claim or line.vacate]
+        quiet = 0 if moves or any(slot.vacating for slot in seen.slots) else quiet + 1
+        # Targets of policy goodput are kept for ten seconds: it rests if it decides the same afterwards.
+        if quiet * seconds >= 12 and quiet >= 2:
+            break
+    assert quiet, f"no rest within {CYCLES_TO_REST} cycles: {moves} move"
+    waiting = list(_waits_beside_free(seen, plan))
+    assert not waiting, f"beside free GPUs wait {waiting}"
+    _check_reservations(cluster, plan)
+
+
+def _waits_beside_free(seen: Snapshot, plan: Plan) -> Iterator[int]:
+    """Yield the first job of each queue that waits although its group may have as many free slots as it needs, and jobs
+    of groups without a queue that could grow into them."""
+    by_job = lines(plan)
+    if any(line.reason.params["message"] == "held_back_for" for line in plan.jobs):
+        return  # see `_check_reservations`
+    for group in seen.groups:
+        spare = _spare(seen, group)
+        members = [job for job in seen.jobs if job.group == group.name]
+        waiting = _queue(group, [job for job in members if not by_job[job.id].slots])
+        if not group.started or spare <= 0:
+            continue
+        if waiting:
+            first = waiting[0]
+            if first.min_slots <= spare and not first.one_host:
+                yield first.id
+        elif group.policy != "goodput":
+            yield from (
+                job.id
+                for job in members
+                if job.elastic
+                and len(by_job[job.id].slots) < job.max_slots
+                and by_job[job.id].reason.params["message"] != "pinned"
+            )
+
+
+def _spare(seen: Snapshot, group: GroupView) -> int:
+    """Return how many free slots the group may use without those that other groups keep, and within its own limit."""
+    free = sum(slot.held_by is None and offered(slot, group) for slot in seen.slots)
+    for other in seen.groups:
+        if other.name != group.name and other.quota and not other.lends and other.started:
+            free -= max(0, other.quota - _has(seen, other))
+    if is_limited(group):
+        free = min(free, (group.quota or 0) - _has(seen, group))
+    return free
+
+
+def _has(seen: Snapshot, group: GroupView) -> int:
+    return sum(len(held(seen, job)) for job in seen.jobs if job.group == group.name)
+
+
+def _queue(group: GroupView, jobs: list[JobView]) -> list[JobView]:
+    if group.policy == "fifo":
+        return sorted(jobs, key=lambda job: (job.submitted_at, job.id))
+    return sorted(jobs, key=lambda job: (-job.priority, job.submitted_at, job.id))
+
+
+def _check_reservations(cluster: PlayedCluster, plan: Plan) -> None:
+    """Check that no job is waited for in vain: each one starts once the fixed-size jobs have ended."""
+    firsts = {
+        line.reason.params["first"]["job"] for line in plan.jobs if line.reason.params["message"] == "held_back_for"
+    }
+    for first in firsts:
+        later = replace(cluster, leaving={}, snapshot=cluster.snapshot)
+        for job in cluster.snapshot.jobs:
+            if job.id != first and not job.elastic and held(cluster.snapshot, job):
+                later.end(job.id)
+        for _ in range(CYCLES_TO_REST):
+            _, then = later.still_cycle(0.0)
+            if lines(then)[first].slots:
+                break
+        else:
+            raise AssertionError(f"T{first} is waited for in vain")
+
+
+def _check_words(seen: Snapshot, plan: Plan, line: JobPlan) -> None:
+    params, text, job = line.reason.params, text_for(line), job_of(seen, line)
+    for figure in ("faster", "other_faster"):
+        assert params.get(figure, 1) > 0, text
+    if params["message"] == "held_back_for":
+        assert not lines(plan)[params["first"]["job"]].target, text
+    if params["message"] in ("in_line", "in_line_for_minimums"):
+        assert 0 < params["missing"] <= job.min_slots, text
+    if "group_quota" in params:
+        assert params["group_quota"] == group_of(seen, job).quota, text
+    if params["message"] == "protected":
+        assert held(seen, job), text

@@ -1,0 +1,77 @@
+"""Random clusters turn by turn: what must hold holds in each, and a still cluster comes to rest.
+
+python -m tests.scheduling.test_oracle [TURNS] [SEED]
+"""
+
+import random
+import sys
+from collections import Counter
+
+import pytest
+
+from tests.scheduling.oracle.clusters import PlayedCluster, random_cluster
+from tests.scheduling.oracle.rules import check_rest, check_turn
+from tests.scheduling.test_corners import load
+
+TURNS = 30
+
+
+def play(seed: int, turns: int = TURNS) -> None:
+    """Play a cluster for so many turns; every fifth one waits until it rests."""
+    cluster = random_cluster(seed)
+    for turn in range(turns):
+        for _ in range(cluster.dice.choice((1, 1, 2, 4))):
+            cluster.happens()
+        check_turn(*cluster.cycle(seconds=cluster.dice.choice((1.0, 1.0, 20.0))))
+        if turn % 5 == 4:
+            check_rest(cluster, seconds=cluster.dice.choice((0.0, 1.0, 4.0)))
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_what_must_hold_holds_in_every_turn(seed: int) -> None:
+    play(seed)
+
+
+@pytest.mark.parametrize("name", ["T1", "T2", "T4", "T5", "T6"])
+@pytest.mark.parametrize("seconds", [1.0, 4.0])
+def test_a_still_cluster_comes_to_rest(name: str, seconds: float) -> None:
+    """Where a group could not use slots of the wrong kind, a job lost one and got it back again and again. (A job of T6
+    runs on less than its minimum from the beginning.)"""
+    cluster = PlayedCluster(load(name), random.Random(0), ("",), ((),))
+    if name == "T6":
+        check_rest(cluster, seconds, check=lambda *turn: None)
+    else:
+        check_rest(cluster, seconds)
+
+
+@pytest.mark.long
+def test_what_must_hold_holds_in_a_hundred_thousand_turns() -> None:
+    for seed in range(100_000 // TURNS):
+        play(seed)
+
+
+def main() -> None:
+    turns = int(sys.argv[1]) if len(sys.argv) > 1 else 100_000
+    first = int(sys.argv[2]) if len(sys.argv) > 2 else 0
+    bad = Counter[str]()
+    for seed in range(first, first + turns // TURNS):
+        try:
+            play(seed)
+        except Exception as error:  # every one is counted, and named
+            import traceback
+
+            where = traceback.extract_tb(error.__traceback__)
+            frames = [f"{f.filename.rsplit('/', 1)[-1]}:{f.lineno}" for f in where if "scheduling" in f.filename]
+            bad[f"{' '.join(frames[-3:])} {type(error).__name__}"] += 1
+            print(seed, " ".join(frames[-3:]), type(error).__name__, str(error)[:200].replace("\n", " "), flush=True)
+    print(f"{turns} turns, {bad.total()} bad clusters: {dict(bad)}")
+
+
+if __name__ == "__main__":
+    import os
+
+    import django
+
+    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "tests.settings")
+    django.setup()
+    main()
