@@ -137,7 +137,11 @@ class CloneInput(serializers.Serializer[Any]):
     name = serializers.CharField(max_length=10_000, trim_whitespace=False)
 
 
+_PROCESSES = "Number of processes that a script of fixed size asks for itself; null: it does not say."
+
+
 class ModelVersionOutput(serializers.ModelSerializer[RegisteredModelVersion]):
+    processes = serializers.IntegerField(source="declared.processes", allow_null=True, help_text=_PROCESSES)
     parameters = ObjectField(help_text="Given ones, and the settings that the script asks for.")
     settings = ObjectField()
     compat = serializers.ListField(child=serializers.CharField())
@@ -147,8 +151,8 @@ class ModelVersionOutput(serializers.ModelSerializer[RegisteredModelVersion]):
     class Meta:
         model = RegisteredModelVersion
         fields = [
-            "number", "template", "framework", "engine", "path", "entry_point", "dataset", "settings", "parameters",
-            "compat", "digest", "created_at",
+            "number", "template", "framework", "engine", "processes", "path", "entry_point", "dataset", "settings",
+            "parameters", "compat", "digest", "created_at",
         ]  # fmt: skip
 
 
@@ -301,6 +305,7 @@ class ScriptOutput(serializers.Serializer[RegisteredModelVersion]):
     version = serializers.IntegerField(source="number")
     entry_point = serializers.CharField()
     engine = serializers.ChoiceField(RegisteredModelVersion.Engine.choices)
+    processes = serializers.IntegerField(source="declared.processes", allow_null=True, help_text=_PROCESSES)
     reads_data = serializers.BooleanField(source="declared.reads_data", help_text="Whether the script reads a dataset.")
     dataset = serializers.CharField(source="default_dataset")
     warning = serializers.SerializerMethodField(

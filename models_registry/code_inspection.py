@@ -41,6 +41,9 @@ FOLDER_ARGUMENTS = frozenset({"train_dir", "weights"})
 
 _FABRIC = frozenset({"fabric_model", "pyedt"})
 _MANAGER = "pth_parameter_mgr"
+#: Classes of distributed libraries that take the number of processes, and their arguments, which are multiplied.
+_LAUNCHERS = frozenset({"Trainer", "Fabric"})
+_COUNTS = ("devices", "num_nodes")
 #: Names, modules and words in scripts that train in several processes, directly or through a library.
 _DISTRIBUTED_NAMES = frozenset({"init_process_group", "DistributedDataParallel", "FullyShardedDataParallel"})
 _DISTRIBUTED_MODULES = frozenset({"accelerate", "deepspeed", "lightning", "pytorch_lightning"})
@@ -107,6 +110,8 @@ class _Found:
     #: String constants.
     words: set[str] = field(default_factory=set)
     arguments: dict[str, Argument] = field(default_factory=dict)
+    #: Numbers of processes that calls ask a library for.
+    processes: set[int] = field(default_factory=set)
 
 
 def checked_entry_point(folder: Path, entry_point: str) -> str:
@@ -165,6 +170,7 @@ def inspect_code(folder: Path, entry_point: str) -> CodeFacts:
             reads_data=fabric or _MANAGER in found.modules or bool(found.words & _DATA_WORDS) or not found.names,
             asks_manager=_MANAGER in found.modules,
             layers=_layers(found.names),
+            processes=max(found.processes, default=None),
         ),
         engine=_engine_of(found),
         can_validate=fabric or "validate_on" in found.names,
@@ -285,8 +291,29 @@ def _look(tree: ast.AST, found: _Found) -> None:
             found.names.add(node.id)
         elif isinstance(node, ast.Constant) and isinstance(node.value, str):
             found.words.add(node.value)
+        elif isinstance(node, ast.Call) and (processes := _processes(node)):
+            found.processes.add(processes)
         elif is_declaring(node) and (argument := _declared(node)):
             found.arguments.setdefault(argument.name, argument)
+
+
+def _processes(call: ast.Call) -> int | None:
+    """Return the number of processes that the call asks for, as `Trainer(devices=4, num_nodes=2)` does; None if it does
+    not say, or means all there are."""
+    name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
+    counts = {
+        keyword.arg: len(keyword.value.elts) if isinstance(keyword.value, ast.List) else _constant(keyword.value)
+        for keyword in call.keywords
+        if keyword.arg in _COUNTS
+    }
+    if name not in _LAUNCHERS or "devices" not in counts:
+        return None
+    whole = [int(count) for count in counts.values() if _is_whole(count)]
+    return math.prod(whole) if len(whole) == len(counts) else None
+
+
+def _is_whole(count: object) -> bool:
+    return not isinstance(count, bool) and re.fullmatch(r"[1-9]\d{0,3}", str(count)) is not None
 
 
 def _declared(call: ast.Call) -> Argument | None:

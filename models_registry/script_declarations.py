@@ -62,6 +62,8 @@ class Declared:
     #: Layers whose results depend on the division of a step, because they draw random numbers or look at their batch,
     #: such as Dropout and BatchNorm2d.
     layers: tuple[str, ...] = ()
+    #: Number of processes that the script asks its library for, such as `Trainer(devices=2)`; None: it does not say.
+    processes: int | None = None
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)

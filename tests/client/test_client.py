@@ -62,9 +62,31 @@ def test_trains_the_code_that_was_sent_whatever_is_newest(alices: Client, script
         alices.send(replace(planned, model_version=9))
 
 
-def test_submits_a_model_on_all_gpus_of_the_group_unless_told(alices: Client) -> None:
+def test_submits_an_elastic_model_on_all_gpus_of_the_group_unless_told(alices: Client) -> None:
     assert alices.submit(model="digits-cnn", dataset="digits").info.max_slots == 8
     assert alices.submit(model="digits-cnn", dataset="digits", max_slots=2, min_slots=2).info.max_slots == 2
+
+
+@pytest.mark.parametrize(
+    ("code", "slots"),
+    [
+        ("import lightning as L\nL.Trainer()", 1),
+        ("import lightning as L\nL.Trainer(devices=2, num_nodes=2)", 4),
+        ("from transformers import Trainer\nTrainer()", 1),
+        ("import os\nrank = int(os.environ.get('LOCAL_RANK', 0))", 1),
+        ("from tidepool.torch import Session\nSession()", 8),
+    ],
+)
+def test_a_size_that_nobody_asked_for_is_that_of_the_script(
+    alices: Client, script: Path, code: str, slots: int
+) -> None:
+    """A fixed-size training on all GPUs, only because its script could use several, would wait for all to be free."""
+    script.write_text(code)
+    row = Job.objects.get(pk=alices.submit(script, name="mine").id)
+    assert (row.min_slots, row.max_slots) == (1 if slots == 8 else slots, slots)
+    again = Job.objects.get(pk=alices.submit(model="hello", name="again").id)
+    assert again.max_slots == slots
+    assert Job.objects.get(pk=alices.submit(script, name="three", min_slots=3, max_slots=3).id).max_slots == 3
 
 
 def test_a_key_makes_one_job(alices: Client, script: Path) -> None:

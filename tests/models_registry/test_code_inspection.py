@@ -238,3 +238,27 @@ def test_booleans_are_flags_and_several_values_words(declared: Declared) -> None
     words = ["--hidden", "8", "--amp", "--no-shuffle", "--layers", "1", "2", "3", "--other", "true"]
     assert declared.words(given) == words
     assert declared.words({"amp": False, "shuffle": True}) == ["--shuffle"]
+
+
+@pytest.mark.parametrize(
+    ("code", "processes"),
+    [
+        ("import lightning as L\nL.Trainer(max_epochs=3)", None),
+        ("from lightning import Trainer\nTrainer(devices=4)", 4),
+        ("import lightning as L\nL.Fabric(accelerator='gpu', devices='2', num_nodes=3)", 6),
+        ("import lightning as L\nL.Trainer(devices=[0, 1])", 2),
+        ("import lightning as L\nL.Trainer(devices=-1)", None),
+        ("import lightning as L\nL.Trainer(devices='auto', num_nodes=2)", None),
+        ("import lightning as L\nL.Trainer(devices=args.devices, num_nodes=2)", None),
+        ("import lightning as L\nL.Trainer(num_nodes=2)", None),
+        ("from transformers import Trainer\nTrainer(model)", None),
+        ("build(devices=4)", None),
+    ],
+)
+def test_the_number_of_processes_is_read_where_the_script_says_it(
+    tmp_path: Path, code: str, processes: int | None
+) -> None:
+    declared = inspect_code(put(tmp_path, main=code), "main.py").declared
+    assert declared.processes == processes
+    assert Declared.from_json(declared.to_json()) == declared
+    assert Declared.from_json({}).processes is None

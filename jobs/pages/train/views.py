@@ -254,7 +254,8 @@ def _train_choices(opened: _Opened, stamp: str) -> dict[str, Any]:
 
 
 def _usual_values(choices: dict[str, Any], model: str, group: str = "") -> dict[str, Any]:
-    """Return the initial values: the requested or only model, its default dataset, and all GPUs of the group."""
+    """Return the initial values: the requested or only model, its default dataset, and its number of GPUs: all of the
+    group for an elastic one."""
     known = choices["models"]
     if model not in known:
         model = next(iter(known)) if len(known) == 1 else ""
@@ -264,7 +265,8 @@ def _usual_values(choices: dict[str, Any], model: str, group: str = "") -> dict[
     if choices["groups"]:
         chosen = group if group in choices["groups"] else next(iter(choices["groups"]))
         usual = choices["groups"][chosen]
-        values |= {"instance_group": chosen, "max_slots": max(1, usual["capacity"]), "priority": usual["priority"]}
+        most = (known[model]["processes"] if model else None) or max(1, usual["capacity"])
+        values |= {"instance_group": chosen, "max_slots": most, "priority": usual["priority"]}
     return values
 
 
@@ -293,6 +295,10 @@ def _model(version: RegisteredModelVersion, datasets: Mapping[str, int] | None) 
         "name": version.model.name,
         "description": version.model.description,
         "engine": version.engine,
+        # A size that the user did not ask for: all GPUs of the group for an elastic training only.
+        "processes": None
+        if version.engine == RegisteredModelVersion.Engine.ELASTIC
+        else version.declared.processes or 1,
         "reads_data": version.declared.reads_data,
         "layers": version.declared.layers,
         "dataset": (datasets or {}).get(version.default_dataset),

@@ -158,9 +158,9 @@ class Client:
         """Hand the code over, and fill in what was left out.
 
         what: a script or folder, packed as `tidepool.client.pack` says; or `model`, one that is registered. arguments:
-        words for the script, as they are. instance_group: the only one, unless given. max_slots: 1 for a script of one
-        process, else all of the group. engine: elastic, fixed or single, where the script does not say it. options:
-        others of the API, such as `seed`. Raises InvalidRequest.
+        words for the script, as they are. instance_group: the only one, unless given. max_slots: all of the group for
+        an elastic script, else the number of processes that the script asks for itself, or 1. engine: elastic, fixed or
+        single, where the script does not say it. options: others of the API, such as `seed`. Raises InvalidRequest.
         """
         if (what is None) == (model is None):
             raise InvalidRequest("Give a script or a folder, or the name of a registered model: one of them.")
@@ -215,9 +215,13 @@ class Client:
         raise InvalidRequest(f"There is no instance group {wanted!r}: there are {names}.")
 
     def _most_slots(self, taken: Script | None, model: str | int | None, group: str | int | None) -> int:
-        engine = taken.engine if taken else self.model(model or "").latest["engine"]
-        if engine == "single":
-            return 1
+        if taken:
+            engine, processes = taken.engine, taken.processes
+        else:
+            latest = self.model(model or "").latest
+            engine, processes = latest["engine"], latest.get("processes")
+        if engine != "elastic":
+            return (processes or 1) if engine == "fixed" else 1
         return self._capacity(self._group(group)) or 1
 
     def _capacity(self, group: Mapping[str, Any], of: str = "capacity") -> int:

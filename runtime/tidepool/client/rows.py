@@ -228,8 +228,8 @@ class Model:
     #: Values: everybody, group, owner.
     readers: str = ""
     created_at: datetime
-    #: The newest version: jobs submitted now use it. Keys: number, template, framework, engine, path, entry_point,
-    #: dataset, settings, parameters, compat, digest, created_at.
+    #: The newest version: jobs submitted now use it. Keys: number, template, framework, engine, processes, path,
+    #: entry_point, dataset, settings, parameters, compat, digest, created_at.
     latest: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -243,6 +243,8 @@ class Script:
     entry_point: str = ""
     #: Values: elastic, single, fixed.
     engine: str = ""
+    #: Number of processes that a script of fixed size asks for itself; null: it does not say.
+    processes: int | None = None
     #: Whether the script reads a dataset.
     reads_data: bool = False
     dataset: str = ""

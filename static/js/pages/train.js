@@ -17,7 +17,7 @@ const panel = document.getElementById("preview");
 const declared = document.getElementById("declared");
 const field = (name) => form.elements.namedItem(name);
 const growing = document.getElementById("id_max_slots_helptext").textContent;
-const proposed = { dataset: field("dataset").value, name: choices.proposed_name };
+const proposed = { dataset: field("dataset").value, name: choices.proposed_name, max_slots: field("max_slots").value };
 //: Number of parameter fields that are visible at once; the others are folded.
 const SHOWN = 8;
 
@@ -113,6 +113,7 @@ function followModel() {
   if (model) {
     if (model.dataset || !model.reads_data) propose("dataset", String(model.dataset ?? ""));
     propose("name", `${model.name}-${choices.stamp}`);
+    propose("max_slots", String(model.processes ?? Math.max(1, choices.groups[field("instance_group").value]?.capacity ?? 1)));
   }
   typed.values = typed.errors = {}; // they were the other model's
   showParameters();

@@ -54,6 +54,15 @@ def test_a_plain_script_is_dropped_and_started(alices: Client, plain: dict) -> N
         assert alices.get(address).status_code == 200, address
 
 
+def test_the_page_proposes_the_size_of_the_script(alices: Client) -> None:
+    """All GPUs of the group only for an elastic training."""
+    fixed = drop(alices, "fixed.py", b"import lightning as L\nL.Trainer()")
+    assert fixed["processes"] == 1
+    assert drop(alices, "two.py", b"import lightning as L\nL.Trainer(devices=2)")["processes"] == 2
+    assert drop(alices, "elastic.py", b"from tidepool.torch import Session\nSession()")["processes"] is None
+    assert alices.get(f"/jobs/new/?model={fixed['model']}").context["form"]["max_slots"].value() == 1
+
+
 def test_what_was_found_is_said(alices: Client) -> None:
     taken = drop(alices, "plain.py", SCRIPT)
     assert taken["sentence"] == (
