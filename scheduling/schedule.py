@@ -18,7 +18,7 @@ from operator import attrgetter
 from scheduling.explain.group_summary import OtherGroups
 from scheduling.explain.reasons import explain
 from scheduling.placement.reserved_slots import reserved_slots
-from scheduling.placement.slot_choice import JobSlots, choose_all_hosts, handed_over, place
+from scheduling.placement.slot_choice import JobSlots, choose_all_hosts, handed_over, place, without
 from scheduling.plan import Explanation, GroupPlan, JobPlan, Plan
 from scheduling.policies.speedups import batch_of
 from scheduling.sharing.decision import Decision
@@ -128,6 +128,9 @@ def _place_in_turn(index: SlotIndex, decisions: Mapping[str, Decision]) -> Itera
         if decision.entitlement is not None:
             left = left or RemainingSlots(index)
             decision = replace(decision, pool=left.pool(decision.pool))
+        if host_choices.kept_for:
+            free = without(decision.pool.free, host_choices.kept)
+            decision = replace(decision, pool=replace(decision.pool, free=free))
         placed = place(decision, host_choices)
         yield decision, placed
         if left is not None and (counted_on := _counted_on(decision.pool, placed)):

@@ -82,9 +82,10 @@ def _group(params: Params) -> str:
     limited = "" if "group_weight" in params else ", because it does not borrow"
     # Whole shares differ from the exact ones by less than one.
     less = ", minus GPUs that other groups still hold" if params["group_room"] + 1 <= params["group_deserved"] else ""
+    draining = f", minus {params['group_draining']} on draining hosts" if "group_draining" in params else ""
     return (
         f"its group has {params['group_room']} of {gpus(params['group_total'])}, "
-        f"by {' and '.join(terms)}{limited}{less}"
+        f"by {' and '.join(terms)}{limited}{less}{draining}"
     )
 
 

@@ -92,6 +92,8 @@ class GroupSummary:
             figures["group_quota"] = entitlement.quota
         if entitlement.limit is None or not entitlement.weight:
             figures["group_weight"] = entitlement.weight
+        if entitlement.limit is not None and entitlement.draining:
+            figures["group_draining"] = entitlement.draining
         return figures
 
     def ahead_of(self, demand: Demand) -> Demand | None:
@@ -116,7 +118,9 @@ def summarize(decision: Decision, placed: Mapping[int, JobSlots], others: OtherG
         first_served=tuple(demand for demand, _ in served[:2]),
         givers=givers,
         givers_slots=sum(givers.values()),
-        free_left=decision.pool.free_count - sum(len(slots.claim) + len(slots.kept_for) for slots in placed.values()),
+        # Jobs on one host claim slots that are kept for them apart.
+        free_left=decision.pool.free_count
+        - sum(len(slots.claim) for job, slots in placed.items() if not others.views[job].one_host),
         first_waiting=_first_waiting(decision),
         places={demand.id: place for place, demand in enumerate(demands)},
     )

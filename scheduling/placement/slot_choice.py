@@ -15,7 +15,7 @@ from scheduling.sharing.pool import Pool, SlotIndex
 from scheduling.sharing.slot_classes import ByJob
 from scheduling.snapshot import JobView, SlotRef
 
-__all__ = ["JobSlots", "choose_all_hosts", "choose_kept", "handed_over", "place"]
+__all__ = ["JobSlots", "choose_all_hosts", "choose_kept", "handed_over", "place", "without"]
 
 
 @dataclass(slots=True)
@@ -72,7 +72,7 @@ def place(decision: Decision, host_choices: HostChoices) -> dict[int, JobSlots]:
     if pool.kinds is not None or not pool.shapes:
         # Rather on another kind than not at all.
         left = [one for one in claiming if one.id not in kinds or not (one.running or claims.get(one.id))]
-        free = _less(pool.free, chain.from_iterable(claims.values()))
+        free = without(pool.free, chain.from_iterable(claims.values()))
         claims |= pack(_wanted(left, targets, kept, free), kept, SlotsByHost(free))
     yielded = _yielded(pool, served, kinds, targets, kept, claims)
     for demand in served:
@@ -113,7 +113,8 @@ def _of_kind(pool: Pool, kind: str) -> dict[str, tuple[SlotRef, ...]]:
     return {host: refs for host, refs in left.items() if refs}
 
 
-def _less(free: Mapping[str, tuple[SlotRef, ...]], claimed: Iterable[SlotRef]) -> Mapping[str, tuple[SlotRef, ...]]:
+def without(free: Mapping[str, tuple[SlotRef, ...]], claimed: Iterable[SlotRef]) -> Mapping[str, tuple[SlotRef, ...]]:
+    """Return the free slots by host, without those of `claimed`."""
     if not (taken := set(claimed)):
         return free
     left = {host: tuple(ref for ref in refs if ref not in taken) for host, refs in free.items()}
@@ -153,11 +154,9 @@ def _in_order_of_leaving(decisions: Sequence[Decision]) -> list[JobView]:
 
 
 def _beside(pool: Pool, host_choices: HostChoices) -> Pool:
-    """The same without the free slots that are kept for jobs that need one host; who leaves one is away there."""
-    if not host_choices.kept_for:
-        return pool
+    """The same, in which jobs are away on the slots that they leave for jobs that need one host."""
     moving = {job: host_choices.moving[job] for job in host_choices.moving.keys() & pool.held.keys()}
-    return _leaving(replace(pool, free=_less(pool.free, host_choices.kept)), moving)
+    return _leaving(pool, moving) if moving else pool
 
 
 def _on_kinds(pool: Pool, kinds: Mapping[int, str]) -> Pool:

@@ -74,6 +74,7 @@ class _Table:
         view = index if len(self._sizes) == 1 else index.beside_free()
         self._pools = {group.name: view.pool(group) for group in groups}
         self._claimants = {name: _claimant(pool, self._total(pool)) for name, pool in self._pools.items()}
+        self._wants = {name: one.wants for name, one in self._claimants.items()}
         self._slot_flow = reachable_slots(self._claimants.values(), self._sizes)
         self._decisions: dict[str, Decision] = {}
         self._rooms: dict[str, int] = {}
@@ -342,7 +343,13 @@ class _Table:
 
     def _decide(self, pool: Pool, room: int) -> Decision:
         held_back = self._held_back.get(pool.group.name, frozenset())
-        return decide(pool, room, beside_others=True, held_back=held_back)
+        found = decide(pool, room, beside_others=True, held_back=held_back)
+        if found.used < room and pool.group.shared_at is not None:
+            # Targets are kept only where they use the whole part: other groups would take the rest until they change.
+            anew = replace(pool, group=replace(pool.group, shared_at=None))
+            other = decide(anew, room, beside_others=True, held_back=held_back)
+            found = other if other.used > found.used else found
+        return found
 
     def _respect_what_is_kept(self) -> None:
         """Each pass of the loop finds at least one more group that keeps more than its part."""
@@ -457,7 +464,7 @@ class _Table:
         decision, group = self._decisions[name], self._pools[name].group
         return GroupEntitlement(
             total=self._total(self._pools[name]),
-            wants=self._claimants[name].wants,
+            wants=self._wants[name],
             deserved=exact,
             room=self._rooms[name],
             used=decision.used,
@@ -465,16 +472,19 @@ class _Table:
             quota=group.quota,
             weight=group.weight,
             borrows=group.borrows,
+            draining=self._pools[name].draining,
         )
 
 
 def _claimant(pool: Pool, total: int) -> Claimant:
-    group = pool.group
+    group, quota = pool.group, pool.group.quota
+    if quota is not None and group.limit is not None:
+        quota = max(0, quota - pool.draining)
     return Claimant(
         name=group.name,
         resource_group=group.resource_group,
         wants=min(total, sum(max(one.max_slots, one.least) for one in pool.demands if one.running or group.started)),
-        quota=group.quota,
+        quota=quota,
         weight=group.weight,
         borrows=group.borrows,
         lends=not group.keeps_quota,

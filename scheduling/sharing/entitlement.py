@@ -84,6 +84,8 @@ class GroupEntitlement:
     quota: int | None
     weight: int
     borrows: bool
+    #: Number of slots that its fixed-size jobs keep on hosts that are draining; they count for its limit.
+    draining: int = 0
 
     @property
     def limit(self) -> int | None:

@@ -87,6 +87,11 @@ class Pool:
         """Slots in service that its jobs hold."""
         return _count(self.held)
 
+    @property
+    def draining(self) -> int:
+        """Number of slots out of service that its fixed-size jobs keep."""
+        return sum(len(refs) for job, refs in self.away.items() if not self.views[job].elastic)
+
     @cached_property
     def views(self) -> dict[int, JobView]:
         return {job.id: job for job in self.jobs}

@@ -222,6 +222,8 @@ def _check_code(snapshot: Snapshot, line: JobPlan) -> None:
         assert code in starts
     elif line.preempt:
         assert code in {PlanReason.PREEMPTED_BY_PRIORITY, PlanReason.RECLAIMED_BY_OWNER, PlanReason.GAVE_WAY}
+    elif line.reason.params.get("moves_to_kind") and line.vacate:
+        assert code in {PlanReason.MOVED_FOR_GOODPUT, PlanReason.REBALANCED, PlanReason.LIMIT_CHANGED}
     elif line.target > before:
         assert code in {PlanReason.GREW_INTO_FREE_SLOTS, PlanReason.GREW_FOR_GOODPUT, PlanReason.REBALANCED}
     else:

@@ -71,14 +71,15 @@ def _spare(seen: Snapshot, group: GroupView) -> int:
     free = sum(slot.held_by is None and offered(slot, group) for slot in seen.slots)
     for other in seen.groups:
         if other.name != group.name and other.quota and not other.lends and other.started:
-            free -= max(0, other.quota - _has(seen, other))
+            # Draining slots count for a limit, and not for a quota.
+            free -= max(0, other.quota - _has(seen, other, in_service=None if is_limited(other) else True))
     if is_limited(group):
         free = min(free, (group.quota or 0) - _has(seen, group))
     return free
 
 
-def _has(seen: Snapshot, group: GroupView) -> int:
-    return sum(len(held(seen, job)) for job in seen.jobs if job.group == group.name)
+def _has(seen: Snapshot, group: GroupView, *, in_service: bool | None = None) -> int:
+    return sum(len(held(seen, job, in_service=in_service)) for job in seen.jobs if job.group == group.name)
 
 
 def _queue(group: GroupView, jobs: list[JobView]) -> list[JobView]:
@@ -88,14 +89,20 @@ def _queue(group: GroupView, jobs: list[JobView]) -> list[JobView]:
 
 
 def _check_reservations(cluster: PlayedCluster, plan: Plan) -> None:
-    """Check that no job is waited for in vain: each one starts once the fixed-size jobs have ended."""
+    """Check that no job is waited for in vain: each one starts once others have ended, but for elastic jobs of its own
+    group whose minimums leave it room."""
     firsts = {
         line.reason.params["first"]["job"] for line in plan.jobs if line.reason.params["message"] == "held_back_for"
     }
     for first in firsts:
-        later = replace(cluster, leaving={}, snapshot=cluster.snapshot)
-        for job in cluster.snapshot.jobs:
-            if job.id != first and not job.elastic and held(cluster.snapshot, job):
+        now, later = cluster.snapshot, replace(cluster, leaving={}, snapshot=cluster.snapshot)
+        me = next(job for job in now.jobs if job.id == first)
+        others = [job for job in now.jobs if job.id != first and held(now, job)]
+        kept = [job for job in others if job.elastic and job.group == me.group]
+        room = sum(offered(slot, group_of(now, me)) for slot in now.slots) - me.min_slots
+        kept = kept if sum(job.min_slots for job in kept) <= room else []
+        for job in others:
+            if job not in kept:
                 later.end(job.id)
         for _ in range(CYCLES_TO_REST):
             _, then = later.still_cycle(0.0)
