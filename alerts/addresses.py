@@ -31,7 +31,7 @@ def is_allowed(address: NetworkAddress, networks: Sequence[str], *, plain: bool)
 
 
 def embedded_address(address: NetworkAddress) -> NetworkAddress:
-    """The IPv4 address that an IPv6 one stands for; other addresses as they are."""
+    """Return the IPv4 address embedded in an IPv6 one; other addresses unchanged."""
     if isinstance(address, ipaddress.IPv4Address):
         return address
     if address in _NAT64:
@@ -103,7 +103,7 @@ def _check_webhook(address: str, networks: Sequence[str]) -> None:
 
 
 def _refuse_private(host: str, networks: Sequence[str], *, plain: bool) -> None:
-    """Early, what can be told by the address alone. Names are looked at when a message is sent."""
+    """Refuse private literal addresses early. Host names are checked when a message is sent."""
     try:
         number = ipaddress.ip_address(host)
     except ValueError:

@@ -21,5 +21,5 @@ class ChannelKind(TextChoices):
     WEBHOOK = "webhook", "Webhook"
 
 
-#: Minutes that a condition has to last before its owner is told, unless the rule says otherwise.
+#: Default minutes for which a condition must last before an alert; a rule may set another value.
 DEFAULT_MINUTES: dict[str, int] = {Kind.WAITS: 30, Kind.IDLE: 15}

@@ -1,4 +1,4 @@
-"""The background worker's task of alerts: decides what users are told, and sends it. Its state is in the database."""
+"""The background worker's task of alerts: creates alerts and sends them. Its state is in the database."""
 
 import os
 import threading
@@ -26,7 +26,8 @@ class Alerts:
         self._pruning = Interval(_PRUNE_SECONDS)
 
     def has_work(self) -> bool:
-        """Return whether the loop is to run. Without rules, events are skipped: a rule is told of later ones only."""
+        """Return whether the loop has work. Without rules, events are skipped: a new rule only applies to later
+        ones."""
         now = time.monotonic()
         if not self._looking.is_due(now):
             return False

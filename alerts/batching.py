@@ -9,7 +9,7 @@ from tidepool.backoff import Backoff
 
 __all__ = ["MAX_TRIES", "Quiet", "is_quiet", "messages_of", "next_try"]
 
-#: At most so many messages in so long a time to a channel; what is more comes together in one.
+#: Rate limit of messages to a channel; alerts beyond it are combined into one message.
 _MOST_MESSAGES = 5
 _WINDOW = timedelta(minutes=10)
 MAX_TRIES = 5
@@ -48,7 +48,7 @@ def messages_of(waiting: Sequence[int], sent: Sequence[datetime], now: datetime)
 
 
 def next_try(tries: int, now: datetime) -> datetime:
-    """When to try again after so many tries that failed."""
+    """Return the time of the next attempt after this many failed ones."""
     backoff = Backoff(first_seconds=_FIRST_SECONDS, longest_seconds=_LONGEST_SECONDS)
     for _ in range(tries):
         backoff.add(0.0)

@@ -23,7 +23,7 @@ _threads = threading.local()
 
 
 class AddressRefused(OSError):
-    """The message would have gone where none may go. An OSError, so that libraries close their sockets."""
+    """The message's destination is not permitted. An OSError, so that libraries close their sockets."""
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""Forms of the page of alerts. Actions check what is given; forms only carry it."""
+"""Forms of the page of alerts. Actions validate the input; forms only pass it on."""
 
 from typing import Any
 

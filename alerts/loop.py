@@ -74,7 +74,7 @@ class AlertLoop:
             AlertMark.objects.update(event=event, full_groups=full)
 
     def _lasting(self, rules: list[Rule], now: datetime) -> list[Happening]:
-        """Only kinds that somebody wants to hear of are looked for."""
+        """Return the lasting conditions, checking only kinds that have rules."""
         by_kind: dict[str, list[Rule]] = defaultdict(list)
         for rule in rules:
             by_kind[rule.kind].append(rule)

@@ -1,4 +1,4 @@
-"""Channels and rules of users, and the outbox of what they are told."""
+"""Users' channels and rules, and the outbox of alerts."""
 
 from django.conf import settings
 from django.db import models
@@ -12,7 +12,7 @@ __all__ = ["Alert", "AlertMark", "AlertRule", "Channel", "Delivery", "QuietHours
 
 
 class Channel(models.Model):
-    """A place where a user is told. Address and secret are encrypted: see `alerts.encryption`."""
+    """A destination of a user's alerts. Address and secret are encrypted: see `alerts.encryption`."""
 
     owner = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="alert_channels")
     name = models.CharField(max_length=64)
@@ -42,7 +42,7 @@ class AlertRule(models.Model):
     kind = models.CharField(max_length=16, choices=Kind)
     #: Group whose trainings the rule watches, as far as the owner may see them; None: the owner's own, in all groups.
     group = models.ForeignKey(InstanceGroup, null=True, blank=True, on_delete=models.CASCADE, related_name="+")
-    #: Minutes that a condition lasts before the owner is told; None for what happens at a moment.
+    #: Minutes for which a condition must last before an alert; None for instantaneous events.
     minutes = models.PositiveIntegerField(null=True, blank=True)
     created_at = models.DateTimeField(auto_now_add=True)
 
@@ -64,7 +64,7 @@ class AlertRule(models.Model):
 
 
 class QuietHours(models.Model):
-    """Between these times of the day a user is told nothing. What happens meanwhile is told afterwards."""
+    """Times of the day between which a user gets no messages. Alerts of that period are sent afterwards."""
 
     owner = models.OneToOneField(
         settings.AUTH_USER_MODEL, on_delete=models.CASCADE, primary_key=True, related_name="quiet_hours"
@@ -115,11 +115,11 @@ class Delivery(Claimable):
 
 
 class Alert(models.Model):
-    """One happening that one channel is told of, once."""
+    """One event to report to one channel, once."""
 
     channel = models.ForeignKey(Channel, on_delete=models.CASCADE, related_name="alerts")
     kind = models.CharField(max_length=16, choices=Kind)
-    #: Key that tells this happening from all others.
+    #: Unique key of the event.
     key = models.CharField(max_length=120)
     job = models.ForeignKey(Job, null=True, on_delete=models.CASCADE, related_name="+")
     group = models.ForeignKey(InstanceGroup, null=True, on_delete=models.CASCADE, related_name="+")

@@ -44,7 +44,7 @@ _CLAIMS = Claims(
 
 
 def skip_events(newest: int) -> None:
-    """Move the mark to the newest event: the first rule is told of events that come after it."""
+    """Move the mark to the newest event, so that the first rule only applies to later ones."""
     mark, _ = AlertMark.objects.get_or_create(defaults={"event": newest})
     if newest != mark.event or mark.full_groups:
         AlertMark.objects.update(event=newest, full_groups=[])
@@ -139,7 +139,7 @@ def note_failed(claim: Claim[Delivery], problem: str, *, is_final: bool) -> None
 
 
 def prune(now: datetime) -> None:
-    """Forget what is old, with its alerts."""
+    """Delete old deliveries with their alerts."""
     Delivery.objects.filter(created_at__lt=now - _KEPT).delete()
     Alert.objects.filter(delivery=None, at__lt=now - _KEPT).delete()
 

@@ -1,4 +1,4 @@
-"""Decides which channels are told of what happened. Pure: happenings and rules in, alerts out."""
+"""Decides which channels receive which events. Pure: events and rules in, alerts out."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -40,7 +40,7 @@ class Rule:
 @dataclass(frozen=True)
 class Happening:
     kind: str
-    #: Key that tells this happening from all others.
+    #: Unique key of the event.
     key: str
     #: When it happened, or began.
     at: datetime

@@ -1,4 +1,4 @@
-"""Violated constraints of the database: conflicts of two requests, and mistakes of ours."""
+"""Violated database constraints: conflicts between two requests, or bugs."""
 
 from django.db import IntegrityError
 from django.db.models import ProtectedError, RestrictedError
@@ -14,7 +14,7 @@ _CONFLICTS = frozenset({"23505", "23503", "23P01"}) | {
 
 
 def conflict_behind(error: IntegrityError) -> Conflict | None:
-    """Return the conflict to report where another request caused the violation, or None for a mistake of ours.
+    """Return the conflict to report if another request caused the violation, or None for a bug.
 
     Actions check names and references before they write. So a name that is taken, or a row that is gone or in use
     after all, was changed by another request in between. Nothing like it leads to a NULL or a value out of bounds.

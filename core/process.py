@@ -21,7 +21,7 @@ logger = logging.getLogger(__name__)
 
 
 def stop_at_signals() -> threading.Event:
-    """Return an event that SIGTERM and SIGINT set; they do nothing else from now on. Main thread only."""
+    """Return an event that SIGTERM and SIGINT set instead of their default action. Main thread only."""
     stop = threading.Event()
 
     def leave(number: int, frame: FrameType | None) -> None:

@@ -106,6 +106,6 @@ def refuse_what_viewers_send(user: Asking, request: HttpRequest) -> None:
 
 
 def require_cluster_admin(user: Asking) -> None:
-    """Raise NotAllowed for everybody else, which becomes a page or the API's error."""
+    """Raise NotAllowed unless the user is an administrator; it becomes a page or the API's error."""
     if not is_cluster_admin(user):
         raise NotAllowed("Only an administrator of the cluster may do this: ask an administrator.")

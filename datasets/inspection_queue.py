@@ -1,6 +1,6 @@
 """The life of a check: a worker claims a version, unpacks its archive, inspects its files and stores the findings.
 
-Claims are those of `core.claims`: a check whose claim expired begins anew in another worker.
+Claims are those of `core.claims`: a check whose claim expired is restarted by another worker.
 """
 
 import io
@@ -91,7 +91,7 @@ def check_at_once_if_small(version: DatasetVersion) -> DatasetVersion:
     try:
         return check(claim) if claim else version
     except ClaimLost:
-        # The check took longer than its claim, and the background worker has begun it anew.
+        # The check took longer than its claim, and another background worker has restarted it.
         version.refresh_from_db()
         return version
 

@@ -200,9 +200,9 @@ def _engine_of(found: _Found) -> str:
 
 
 def imported_modules(folder: Path, entry_point: str) -> set[str]:
-    """The modules, by their first names, that the entry point and what it imports of the folder cannot do without.
+    """Return the top-level modules that the entry point, and its imports from the folder, require.
 
-    Those that are imported where the script can go on without them (in a function, an `if` or a `try`) do not count.
+    Optional imports (in a function, an `if` or a `try`) do not count.
     """
     trees = _trees(folder)
     reached = _reached(entry_point, trees)

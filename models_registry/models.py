@@ -30,7 +30,7 @@ class KeptCode(models.Model):
     framework = models.CharField(max_length=32, choices=Framework, default=Framework.PYTORCH)
     #: Absolute path of the folder, below an allowed model root, from which the files were copied.
     path = models.CharField(max_length=4096)
-    #: Path of our copy, which nobody edits; several rows may share it. Empty: `path` itself.
+    #: Path of the immutable copy of the files; several rows may share it. Empty: `path` itself.
     copy = models.CharField(max_length=4096, blank=True, default="")
     #: Path of the script, relative to the folder.
     entry_point = models.CharField(max_length=255)

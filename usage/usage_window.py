@@ -193,7 +193,8 @@ class Window:
     def sums(
         self, borders: Sequence[int], readable: Collection[int] | None, most: int | None = None
     ) -> tuple[Sums, int]:
-        """The sums of each holder, and their number. most: of whole days only those who may be among so many largest.
+        """Return the sums of each holder, and the number of holders. most: for whole days, only read possible members
+        of the largest `most`.
 
         Who holds something outside of whole days is read in any case; of all others, the days are the whole.
         """

@@ -27,7 +27,7 @@ class SearchOutput(serializers.Serializer[Any]):
 
 
 class Search(GenericAPIView[Any]):
-    """Jobs, datasets, models and reports by a part of their name, the newest first, a few of each kind."""
+    """Jobs, datasets, models and reports by a part of their name, newest first, a few of each kind."""
 
     serializer_class = SearchOutput
     pagination_class = None
@@ -47,7 +47,7 @@ class Schema(SpectacularAPIView):
 
 @extend_schema(exclude=True)
 class Nothing(APIView):
-    """An unknown address answers in the same shape as everything else."""
+    """View of unknown URLs, which returns errors in the API's format."""
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
         super().initial(request, *args, **kwargs)

@@ -38,8 +38,8 @@ application = TrustedProxies(
     settings.TIDEPOOL_TRUSTED_PROXIES,
 )
 
-# A full collection stops every websocket for as long as it takes, with 2,000 of them 0.2 s. So what is loaded by now is
-# left out of it for good, and it comes seldom: most of what is garbage in cycles is found while it is young.
+# A full garbage collection blocks every websocket, for 0.2 s with 2,000 of them. Loaded modules are therefore frozen,
+# and full collections made rare: most cyclic garbage is collected while young.
 gc.collect()
 gc.freeze()
 gc.set_threshold(5_000, 20, 50)

@@ -13,7 +13,7 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "webapp.settings")
 
 
 class AliveStep(bootsteps.StartStopStep):  # type: ignore[misc]  # Celery has no types
-    """Says that the control worker takes reports: its timer runs between two of them."""
+    """Signals that the control worker processes reports, by a timer that runs between them."""
 
     requires = {"celery.worker.components:Timer"}
 
@@ -24,9 +24,10 @@ class AliveStep(bootsteps.StartStopStep):  # type: ignore[misc]  # Celery has no
 
 
 class KeptConnectionStep(bootsteps.StartStopStep):  # type: ignore[misc]  # Celery has no types
-    """Reports come several a second, and to open a connection costs half as much as to store one.
+    """Keeps the database connection open: opening one takes half as long as storing a report, and several arrive each
+    second.
 
-    Not a setting: threads of the web server would each keep a connection, too.
+    Not done by a setting, with which each thread of the web server would also keep a connection.
     """
 
     def start(self, parent: Any) -> None:

@@ -1,4 +1,4 @@
-"""Client addresses behind web servers: `X-Forwarded-For` and `-Proto` are believed from named ones alone."""
+"""Client addresses behind reverse proxies: `X-Forwarded-For` and `-Proto` are only trusted from configured ones."""
 
 import ipaddress
 from collections.abc import Awaitable, Callable, Sequence
@@ -18,7 +18,7 @@ Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 
 class TrustedProxies:
-    """Gives the application the address of whoever asks, and none of the headers by which anybody could say another.
+    """Passes the client's address to the application, and removes the headers by which a client could forge it.
 
     proxies: addresses and networks, as in TIDEPOOL_TRUSTED_PROXIES.
     """
@@ -28,7 +28,7 @@ class TrustedProxies:
         self._read_headers: Any = ProxyHeadersMiddleware(self._tell, trusted_hosts=list(proxies))  # type: ignore[arg-type]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        # A copy: what is read from the headers goes into it.
+        # A copy, because the middleware writes the parsed headers into it.
         await self._read_headers({**scope, "peer": scope.get("client")}, receive, send)
 
     async def _tell(self, scope: Scope, receive: Receive, send: Send) -> None:

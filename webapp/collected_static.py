@@ -1,7 +1,7 @@
 """Check that static files were collected from the present content of the folder `static/`.
 
-Collected files have their hash in their names, so that browsers keep them for good, and are compressed already. Until
-they are collected, or after the folder has changed, they are served from the folder as they lie.
+Collected files are compressed and have a hash in their names, so that browsers cache them permanently. Before the
+collection, or after a change of the folder, files are served from the folder.
 """
 
 import hashlib
@@ -21,12 +21,13 @@ def is_collected(root: Path, source: Path) -> bool:
 
 
 def note_collected(root: Path, source: Path) -> None:
-    """Call it after the last file has been written."""
+    """Record the fingerprint; call after the last file has been written."""
     (root / _NOTE).write_text(_fingerprint(source))
 
 
 def _fingerprint(folder: Path) -> str:
-    """Fingerprint of names, sizes and times of change, also of the bundler: computed at the start of each process."""
+    """Return a fingerprint of names, sizes and modification times, including the bundler's. Computed when a process
+    starts."""
     seen = hashlib.sha256()
     for path in [*sorted(folder.rglob("*")), Path(bundles.__file__)]:
         if path.is_file():

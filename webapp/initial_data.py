@@ -1,6 +1,6 @@
 """Fills a new home: an administrator, the digits, a model that learns them, and the groups to train it in.
 
-Without the examples it is as WMLA's cluster is after its installation: an administrator and ComputeHosts.
+Without the examples, it matches a new WMLA cluster: an administrator and ComputeHosts.
 """
 
 import shutil
@@ -29,7 +29,7 @@ _SERVICE = ResourceGroup.Kind.SERVICE
 
 
 def fill_home(admin_password: str, *, examples: bool = True) -> None:
-    """Add what is missing; what is there already stays as it is."""
+    """Add missing objects; existing ones are not changed."""
     admin = User.objects.filter(username=ADMIN).first()
     if admin is None:
         admin = User.objects.create_superuser(ADMIN, password=admin_password)

@@ -54,7 +54,7 @@ def ask(
 ) -> SafeString:
     """A dialog that asks before something is lost, opened by `<button type="button" data-opens="id">`.
 
-    What stands between the tags says what is lost. `yes` posts to `action`; `keep` is the other button.
+    The content between the tags says what is lost. `yes` posts to `action`; `keep` is the other button.
     """
     with context.push(id=id, title=title, lost=content, action=action, yes=yes, keep=keep, kind=kind):
         return Engine.get_default().get_template("_ask.html").render(context)

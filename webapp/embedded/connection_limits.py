@@ -1,9 +1,9 @@
 """Limits on the waiting time and memory of a connection: uvicorn limits neither.
 
-A request's head has `HEAD_SECONDS`, `HEAD_BYTES` and `HEAD_FIELDS`, its body a slowest pace. Connections that owe a
-head are few: beyond `OWING_OF_ADDRESS` or `OWING` the one that has owed longest goes. Who sends a whole request at once
-is let in, however many are slow. A websocket's questions and pings that nobody has read yet are few, too, and one that
-does not read what it was sent is cut off.
+`HEAD_SECONDS`, `HEAD_BYTES` and `HEAD_FIELDS` limit the head of a request, and a minimum rate limits its body. The
+number of connections that have not completed a head is limited: beyond `OWING_OF_ADDRESS` or `OWING`, the oldest is
+closed, so complete requests are served however many connections are slow. A websocket's unread messages and pings are
+limited, too, and a client that does not read is disconnected.
 """
 
 import asyncio
@@ -22,15 +22,15 @@ HEAD_SECONDS = 10.0
 HEAD_BYTES = 32 * 1024
 HEAD_FIELDS = 100
 OWING_OF_ADDRESS = 100
-#: Seconds for which a new connection counts for `OWING` alone: many that come at once are accepted before any is read.
+#: Seconds for which a new connection only counts for `OWING`: a burst of connections is accepted before any is read.
 OWING_SECONDS = 1.0
 OWING = 2000
-#: Seconds between looks at a body's pace, and the bytes that have to arrive in between.
+#: Seconds between checks of a body's rate, and the bytes that must arrive in between.
 BODY_SECONDS = 20.0
 BODY_BYTES = 10_000
 #: Messages of a websocket that wait for the consumer; see `jobs` and `live.js`: a page has a few topics.
 WEBSOCKET_QUESTIONS = 256
-#: From the last that a lost or slow browser was sent, until it is cut off.
+#: Seconds after the last sent data until a lost or slow browser is disconnected.
 WEBSOCKET_CLOSE_SECONDS = 10.0
 
 
@@ -38,7 +38,7 @@ class _Owing:
     """Connections that owe a head, in the order in which they began to."""
 
     def __init__(self) -> None:
-        #: Since when, by the loop's clock.
+        #: Time since which each has owed a head, by the loop's clock.
         self._all: dict[LimitedHttp, float] = {}
         self._by_address: defaultdict[str, dict[LimitedHttp, float]] = defaultdict(dict)
 
@@ -111,7 +111,8 @@ class LimitedHttp(HttpToolsProtocol):
         super().on_message_complete()
 
     def give_up(self, status: HTTPStatus, sentence: str) -> None:
-        """Close it; who has begun to send is told why. (Browsers open connections ahead, and forget them.)"""
+        """Close the connection, with an error response if the client has started to send. (Browsers preconnect without
+        sending.)"""
         self._settle()
         if self._head_bytes and not self.transport.is_closing():
             head = f"HTTP/1.1 {status.value} {status.phrase}\r\ncontent-type: text/plain; charset=utf-8\r\n"
@@ -168,7 +169,7 @@ class LimitedWebsocket(WebSocketsSansIOProtocol):
             self._cut_off()
 
     def handle_bytes(self, event: Frame) -> None:
-        self.handle_text(event)  # nothing here is told in bytes: it is no JSON either way
+        self.handle_text(event)  # binary messages are not supported: rejected as invalid JSON, like other text
 
     def keepalive_timeout(self) -> None:
         super().keepalive_timeout()
@@ -180,5 +181,5 @@ class LimitedWebsocket(WebSocketsSansIOProtocol):
             self.loop.call_later(WEBSOCKET_CLOSE_SECONDS, self._cut_off)
 
     def _cut_off(self) -> None:
-        """Closing in order waits until all is read."""
+        """Abort the connection: an orderly close would wait until all data is read."""
         self.transport.abort()

@@ -25,7 +25,7 @@ _LOOPBACK_HOSTS = frozenset({"127.0.0.1", "localhost", "[::1]"})
 
 
 def check_address(address: str, allowed_hosts: list[str]) -> None:
-    """Raises CommandError for other machines' access before somebody has said under which names."""
+    """Raise CommandError if other machines could connect before the allowed host names are configured."""
     try:
         loopback = ipaddress.ip_address(address).is_loopback
     except ValueError:
@@ -80,7 +80,7 @@ def check_ports(address: str, listeners: tuple[Listener, ...]) -> None:
 
 
 def check_port(address: str, port: int, choice: str = "") -> None:
-    """`choice` is the option that names another port."""
+    """Raise CommandError if the port is taken. `choice` is the option that sets another port."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as probe:
         # The option is the web server's own: with it a port in TIME_WAIT is free.

@@ -17,11 +17,11 @@ from workers.executor.join import celery_command, executor_command
 
 __all__ = ["StackOptions", "StackSpecs", "mlflow_variables"]
 
-#: Not for children: they have no use for it.
+#: Variables that child processes do not need.
 _KEPT_BACK = frozenset(
     {"TIDEPOOL_ADMIN_PASSWORD", "TIDEPOOL_ADMIN_PASSWORD_FILE", "TIDEPOOL_RUN", "TIDEPOOL_INTERFACE"}
 )
-#: Not for executors either.
+#: Variables that executors must not have, in addition.
 _OF_CONTROL_PLANE = frozenset(
     {"TIDEPOOL_DATABASE_URL", "TIDEPOOL_DATABASE_URL_FILE", "TIDEPOOL_MAIL_URL", "TIDEPOOL_MAIL_URL_FILE"}
 )
@@ -36,32 +36,33 @@ class StackOptions:
     #: "auto", "system" or "wheel"
     broker: str
     demo: bool
-    #: A new home gets no dataset, no model and no groups for GPUs.
+    #: Whether a new home gets no dataset, no model and no GPU groups.
     no_examples: bool = False
-    #: Further ones, with TLS or without.
+    #: Additional ports, with or without TLS.
     wmla_ports: tuple[Listener, ...] = ()
 
 
 @dataclass(frozen=True)
 class StackSpecs:
-    """Builds the children's specs. All run in the checkout, with this process's environment and what is said here."""
+    """Builds the children's specs. All run in the checkout, with this process's environment and the variables given
+    here."""
 
     checkout: Path
     home: Path
     #: Address of the site, for links in alerts; the environment may name another.
     site: str
-    #: Holds the embedded broker's address and password; None: the environment names another one.
+    #: File with the embedded broker's address and password; None: the environment names another broker.
     broker_file: Path | None
     #: Addresses of MLflow for the parts of the control plane, by variable; {}: MLflow is not installed.
     mlflow: Mapping[str, str] = field(default_factory=dict)
 
     def broker(self, program: BrokerProgram, socket: Path, password: str) -> ChildSpec:
         command = broker_command(program, socket, self.home / "broker", password)
-        # SIGTERM lets it remove its socket.
+        # On SIGTERM, it removes its socket.
         return self._spec("broker", command, death_signal=signal.SIGTERM)
 
     def web(self, options: StackOptions, certificate: Path | None) -> ChildSpec:
-        """`certificate` holds key and certificate of the ports with TLS, if there are any."""
+        """Return the web server's spec. `certificate`: file with key and certificate of the TLS ports, if any."""
         ports = [str(port) for port in (Listener(is_tls=False, port=options.port), *options.wmla_ports)]
         tls = [] if certificate is None else ["--certificate", str(certificate)]
         return self._spec("web", [sys.executable, "-m", "webapp.embedded.serve", options.address, *ports, *tls])
@@ -69,15 +70,16 @@ class StackSpecs:
     def control(self) -> ChildSpec:
         queue = ["-Q", "control", "-P", "solo", "-n", "control@tidepool"]
         spec = self._spec("control", celery_command("webapp.celery", *queue))
-        # `up` has made Django's checks, as `command` says; Celery would throw away what it finds.
+        # `up` has already run Django's checks, see `command`; Celery would discard their results.
         return replace(spec, environment={**spec.environment, "CELERY_SKIP_CHECKS": "1"})
 
     def command(self, name: str, *arguments: str) -> ChildSpec:
-        """A command of manage.py. `up` is one, too, and has made Django's checks already: each loads all pages."""
+        """Return the spec of a manage.py command, without Django's checks, which load all pages: `up` has already run
+        them."""
         return self._spec(name, [sys.executable, "manage.py", *arguments, "--skip-checks"])
 
     def executor(self, host: str, slots: int, lifeline: int) -> ChildSpec:
-        """Has no database: whoever runs a rank on it finds none either."""
+        """Return an executor's spec, without access to the database, so that ranks have none either."""
         spec = self._spec(host, executor_command(host), descriptors=(lifeline,))
         kept_back = {*_OF_CONTROL_PLANE, *self.mlflow}
         environment = {
@@ -104,7 +106,7 @@ class StackSpecs:
 
 
 def mlflow_variables(home: Path, site: str) -> dict[str, str]:
-    """Variables that say where MLflow's server listens; {}: it is not installed, or runs elsewhere."""
+    """Return the variables with MLflow's socket; {}: it is not installed, or runs elsewhere."""
     if settings.TIDEPOOL_MLFLOW_SOCKET or not (settings.TIDEPOOL_MLFLOW_PYTHON.parents[1] / "installed").exists():
         return {}
     return {

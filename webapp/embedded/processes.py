@@ -1,4 +1,4 @@
-"""Child processes of the embedded stack: started, started again when they die, stopped, and their logs kept small."""
+"""Child processes of the embedded stack: starting, restarting, stopping, and log rotation."""
 
 import os
 import shutil
@@ -20,7 +20,7 @@ from webapp.embedded import parent_watch
 __all__ = ["ChildSpec", "Children", "end_descendants", "open_log", "rotate"]
 
 LOG_LIMIT_BYTES = 10 * 1024 * 1024
-#: A part that lived so long had come up: whatever ends it then, it starts again soon.
+#: Seconds after which a process counts as started successfully, so that its next restart is not delayed.
 _SETTLED_SECONDS = 10.0
 _Backoff = partial(Backoff, first_seconds=0.5, longest_seconds=30.0, settled_seconds=_SETTLED_SECONDS)
 _ROTATION_INTERVAL_SECONDS = 10.0
@@ -64,7 +64,7 @@ class Children:
         return self.logs / f"{name}.log"
 
     def watch(self) -> None:
-        """Reap whoever has ended, restart our own, and keep the logs small."""
+        """Reap ended processes, restart the stack's own, and rotate logs."""
         self._reap()
         now = self.clock()
         for child in self.by_name.values():
@@ -78,7 +78,7 @@ class Children:
                 rotate(self.log(name))
 
     def stop(self, names: list[str], grace_seconds: float) -> None:
-        """SIGTERM to all of them, then SIGKILL to those that are left. They are not restarted."""
+        """Send SIGTERM to all children, then SIGKILL to remaining ones. They are not restarted."""
         stopping = [self.by_name.pop(name) for name in names if name in self.by_name]
         for child in stopping:
             child.process.terminate()
@@ -114,7 +114,7 @@ class Children:
         self.say(f"{name} {how}; it starts again in {wait:g} s (its log: {self.log(name)}).")
 
     def _reap(self) -> None:
-        """Collect orphans that became our children; our own are left to their Popen objects."""
+        """Reap adopted orphans; direct children are left to their Popen objects."""
         own = {child.process.pid: child.process for child in self.by_name.values()}
         while (ended := _ended_child()) is not None:
             if ended in own:
@@ -124,7 +124,7 @@ class Children:
 
 
 def _ended_child() -> int | None:
-    """A child that has ended and is not collected yet."""
+    """Return a child that has ended and was not reaped yet."""
     try:
         found = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
     except ChildProcessError:
@@ -133,7 +133,7 @@ def _ended_child() -> int | None:
 
 
 def end_descendants(grace_seconds: float) -> list[int]:
-    """Wait until every descendant has ended by itself, then kill those that have not. Returns whom it killed.
+    """Wait until the descendants have ended, then kill remaining ones; return those killed.
 
     This process must be a subreaper, or it does not see the children of the dead.
     """
@@ -141,7 +141,7 @@ def end_descendants(grace_seconds: float) -> list[int]:
     while (left := procfs.descendants(os.getpid())) and time.monotonic() < deadline:
         time.sleep(0.02)
     killed: set[int] = set()
-    # A killed process's children become ours: look again until there is nobody.
+    # Children of a killed process are adopted by this one: repeat until none is left.
     while left:
         for process in left:
             procfs.kill(process)

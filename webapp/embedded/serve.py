@@ -1,4 +1,4 @@
-"""The site, for `up` and docker-compose.yml: one process that answers on any number of ports, in the clear and by TLS.
+"""The web server of `up` and docker-compose.yml: one process that serves any number of ports, with or without TLS.
 
 `python -m webapp.embedded.serve 127.0.0.1 http:8000 https:8643 --certificate FILE`
 """
@@ -19,14 +19,14 @@ from webapp.embedded.ports import Listener, parse_listener
 __all__ = ["main", "raise_open_files"]
 
 
-#: Connections and files, where the system allows so many: usual limits of 1024 are for programs that serve nobody.
+#: Limit of open files and connections, if the system permits it; the usual 1024 are too few for a server.
 OPEN_FILES = 65_536
 #: Largest websocket message from a browser.
 WEBSOCKET_BYTES = 16 * 1024
 
 
 class _Server(uvicorn.Server):
-    """Leaves the signals to `_serve`: uvicorn's own handlers reach only the server that was started last."""
+    """Leaves signals to `_serve`: uvicorn's own handlers only reach the server that was started last."""
 
     @contextmanager
     def capture_signals(self) -> Generator[None, None, None]:
@@ -41,7 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     chosen = parser.parse_args(arguments)
     listeners: list[Listener] = chosen.listeners
     raise_open_files()
-    # All at once, before the first one answers: whoever sees one port can use the others.
+    # Bind all ports before the first one answers, so that a client that reaches one can use all.
     plain = [_socket(chosen.address, listener.port) for listener in listeners if not listener.is_tls]
     by_tls = [_socket(chosen.address, listener.port) for listener in listeners if listener.is_tls]
     servers = [(_Server(_config(None)), plain)] if plain else []
@@ -59,7 +59,7 @@ def raise_open_files() -> None:
 
 
 async def _serve(servers: list[tuple[_Server, list[socket.socket]]]) -> None:
-    """Serve until a signal; then all stop at the same time, within the same grace."""
+    """Serve until a signal; then stop all servers at the same time, within the same grace period."""
 
     def stop() -> None:
         for server, _ in servers:

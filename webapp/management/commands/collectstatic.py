@@ -18,7 +18,7 @@ class Command(collectstatic.Command):
             return None
         try:
             root.mkdir(parents=True, exist_ok=True)
-            # Two homes of one checkout may start at once.
+            # Two homes that share a checkout may start at the same time.
             with (root.parent / f"{root.name}.lock").open("w") as lock:
                 fcntl.flock(lock, fcntl.LOCK_EX)
                 if is_collected(root, source):

@@ -29,7 +29,7 @@ def _tasks() -> list[BackgroundTask]:
         BackgroundTask("alerts", alerts.run, alerts.has_work),
     ]
     if settings.TIDEPOOL_MLFLOW_SOCKET:
-        # A site without MLflow does without the memory of its client.
+        # A site without MLflow saves the memory of its client.
         from tracking.background import run_mirror
 
         tasks.append(BackgroundTask("mirror", run_mirror))

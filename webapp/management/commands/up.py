@@ -56,7 +56,7 @@ class Command(BaseCommand):
         begun = time.monotonic()
         check_address(chosen.address, settings.ALLOWED_HOSTS)
         stack = Stack(chosen, _CHECKOUT, self._say)
-        # A shell that starts us in the background lets us ignore SIGINT: ask for it explicitly.
+        # A shell that starts a process in the background makes it ignore SIGINT: install the handler explicitly.
         for number in _STOP_SIGNALS:
             signal.signal(number, lambda *_: stack.ask_to_stop())
         self._say(f"Tidepool starts in {settings.TIDEPOOL_HOME}")
@@ -92,7 +92,7 @@ class Command(BaseCommand):
             self.stdout.write(sentence)
             self.stdout.flush()
         except OSError:
-            # The terminal is gone; that must not keep us from stopping the children.
+            # The terminal was closed; the children must be stopped nevertheless.
             return
 
 
