@@ -46,7 +46,7 @@ class Schema(SpectacularAPIView):
 
 
 @extend_schema(exclude=True)
-class Nothing(APIView):
+class UnknownAddress(APIView):
     """View of unknown URLs, which returns errors in the API's format."""
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
@@ -76,5 +76,5 @@ _v1: list[URLPattern | URLResolver] = [
 
 urlpatterns = [
     path("v1/", include((_v1, "api"))),
-    re_path("", Nothing.as_view()),
+    re_path("", UnknownAddress.as_view()),
 ]

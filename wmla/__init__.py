@@ -1,1 +1,1 @@
-"""WMLA's REST in both of its dialects, over the same jobs, groups and logs as the rest of Tidepool."""
+"""WMLA's REST API in both of its dialects, backed by the same jobs, groups and logs as the rest of Tidepool."""

@@ -1,7 +1,7 @@
 """Trainings as the applications of WMLA's schedulers, Conductor's and Cloud Pak's, with driver and executors.
 
-The driver is the training's coordinator, its output is that of rank 0; each rank is an executor. What is not measured
-here (memory and processors of a training's processes) is null, and never a guess.
+The driver is the training's coordinator, and its output is that of rank 0; each rank is an executor. Unmeasured values
+(memory and CPU use of a training's processes) are null.
 """
 
 from collections import defaultdict
@@ -42,11 +42,11 @@ __all__ = [
 ]
 
 _MEBIBYTE = 1024**2
-_NOT_MEASURED = "Not measured here: null."
+_NOT_MEASURED = "Always null: not measured by Tidepool."
 _CONDUCTOR = "/platform/rest/conductor/v1"
 _EXECUTOR_WORDS = {RankState.RUNNING: "RUNNING", RankState.STOPPING: "RUNNING", RankState.LOST: "LOST"}
-_USUAL_LENGTH = 200
-_MOST_LENGTH = 1000
+_DEFAULT_LENGTH = 200
+_MAX_LENGTH = 1000
 #: Sort key in either dialect -> column. Ties are sorted by id.
 _SORTED_BY = {
     "submittedtime": "submitted_at",
@@ -73,7 +73,8 @@ class Executor:
 
     @property
     def id(self) -> str:
-        """Identifier that begins with the rank's number, or else with that of its slot, which no neighbour has."""
+        """Return an identifier that begins with the rank's number or, without one, its slot's, which is unique on the
+        host."""
         rank = self.rank
         number = rank.slot if self.number is None else self.number
         return identities().executor_id(rank.job_id, rank.attempt, rank.member_id, number)
@@ -108,7 +109,7 @@ class Application:
 
     @property
     def minutes(self) -> float:
-        """Since the first start."""
+        """Return the minutes since the first start; 0 before it."""
         if self.job.started_at is None:
             return 0.0
         end = self.job.finished_at or timezone.now()
@@ -118,7 +119,7 @@ class Application:
 def applications(jobs: Sequence[Job], dialect: str | None = None) -> list[Application]:
     """Return the trainings as applications, in a fixed number of queries.
 
-    dialect: whose ids and words are used; None: that in which each was submitted.
+    dialect: dialect of ids and state names; None: the one in which each training was submitted.
     """
     executors = executors_of(jobs)
     found = {}
@@ -134,9 +135,9 @@ def applications(jobs: Sequence[Job], dialect: str | None = None) -> list[Applic
 
 
 def executors_of(jobs: Iterable[Job]) -> dict[int, list[Executor]]:
-    """Return job -> its executors by their numbers: those there are, and once it is over all that there were.
+    """Return job -> its executors in order of their numbers: the live ones, or all of a job that has ended.
 
-    Monitors count them: of a training that lives, what ended at a resize is none any more.
+    Monitoring scripts count executors, so ranks of a live training that ended in a resize are left out.
     """
     numbers = _numbers_in_newest_generation(jobs)
     found: dict[int, list[Executor]] = defaultdict(list)
@@ -150,7 +151,7 @@ def executors_of(jobs: Iterable[Job]) -> dict[int, list[Executor]]:
 
 
 def _numbers_in_newest_generation(jobs: Iterable[Job]) -> dict[tuple[int, str], int]:
-    """Return (job, member_id) -> number; ranks that have ended have none any more."""
+    """Return (job, member_id) -> rank number in the newest generation. The rows of ended ranks have no number."""
     newest = Generation.objects.filter(
         job__in=jobs, attempt=F("job__run__attempt"), number=F("job__run__generation")
     ).order_by()
@@ -162,7 +163,7 @@ def _numbers_in_newest_generation(jobs: Iterable[Job]) -> dict[tuple[int, str], 
 
 
 def consumer_of(group: InstanceGroup) -> str:
-    """Return its path in the tree of consumers, which has one level here."""
+    """Return the group's path in the tree of consumers, which has one level here."""
     return f"/{group.name}"
 
 
@@ -179,18 +180,18 @@ class ExecutorOutput(serializers.Serializer[Any]):
     id = Text()
     state = Text(_executor_word, help_text="LAUNCHING, RUNNING, FINISHED, ERROR, KILLED or LOST.")
     host = Text(source="rank.host")
-    slot = Whole(source="rank.slot", help_text="Index of its GPU on that host.")
-    rank = Whole(source="rank.rank", allow_null=True, help_text="Its number in the training while it trains.")
+    slot = Whole(source="rank.slot", help_text="Index of its GPU on the host.")
+    rank = Whole(source="rank.rank", allow_null=True, help_text="Rank number while it trains.")
 
 
 class DriverOutput(serializers.Serializer[Any]):
     id = Text(lambda app: identities().submission_id(app.submitted))
-    containerid = Text(allow_null=True, help_text="There are no containers: null.")
+    containerid = Text(allow_null=True, help_text="Always null: Tidepool uses no containers.")
     state = Text()
     host = Text(lambda app: app.job.run.lead_host or None, allow_null=True)
     coresused = Real(allow_null=True, help_text=_NOT_MEASURED)
     memused = Real(allow_null=True, help_text=_NOT_MEASURED)
-    timestamp = Text(lambda app: iso(app.job.started_at), allow_null=True, help_text="When it started first.")
+    timestamp = Text(lambda app: iso(app.job.started_at), allow_null=True, help_text="Time of its first start.")
 
 
 def _log_address(app: Application, stream: str) -> str:
@@ -200,16 +201,16 @@ def _log_address(app: Application, stream: str) -> str:
 
 
 class ListedDriverOutput(DriverOutput):
-    driverstdout = Text(lambda app: _log_address(app, "stdout"), help_text="Address of its output.")
+    driverstdout = Text(lambda app: _log_address(app, "stdout"), help_text="URL of its standard output.")
     driverstderr = Text(lambda app: _log_address(app, "stderr"))
 
 
 class TotalMemory(Shape):
-    total = Whole(allow_null=True, help_text="MiB over its GPUs; null where none tells.")
+    total = Whole(allow_null=True, help_text="Sum over its GPUs in MiB; null if no GPU reports it.")
 
 
 class TotalUtilisation(Shape):
-    total = Real(allow_null=True, help_text="Sum of percents over its GPUs; null where none tells.")
+    total = Real(allow_null=True, help_text="Sum over its GPUs in percent; null if no GPU reports it.")
 
 
 class ApplicationOutput(serializers.Serializer[Any]):
@@ -217,18 +218,20 @@ class ApplicationOutput(serializers.Serializer[Any]):
     sigName = Text(source="job.instance_group.name")
     applicationid = Text(lambda app: identities().app_id(app.submitted))
     applicationname = Text(source="job.name")
-    type = Text(lambda app: "BATCH", help_text="BATCH.")
+    type = Text(lambda app: "BATCH", help_text="Always BATCH.")
     state = Text()
-    uiport = Whole(allow_null=True, help_text="There is no Spark page: null.")
+    uiport = Whole(allow_null=True, help_text="Always null: there is no Spark page.")
     driver = ListedDriverOutput(source="*")
-    executors = ExecutorOutput(many=True, help_text="Its ranks, also after the end.")
+    executors = ExecutorOutput(many=True, help_text="Its ranks, also after its end.")
     slots = Whole(lambda app: len(app.gpus))
     gpuslots = Whole(lambda app: len(app.gpus))
     demandslots = Whole(
         lambda app: 0 if app.job.state in TERMINAL else app.job.max_slots,
-        help_text="The most that it wants; 0 at the end.",
+        help_text="Maximum number of GPUs that it requests; 0 after its end.",
     )
-    hosts = Whole(lambda app: len({host for host, _, _ in app.gpus}), help_text="How many it is on.")
+    hosts = Whole(
+        lambda app: len({host for host, _, _ in app.gpus}), help_text="Number of hosts on which it holds GPUs."
+    )
     coresused = Real(allow_null=True, help_text=_NOT_MEASURED)
     memused = Real(allow_null=True, help_text=_NOT_MEASURED)
     gpumemused = TotalMemory(lambda app: {"total": app.memory_mebibytes})
@@ -237,7 +240,7 @@ class ApplicationOutput(serializers.Serializer[Any]):
     priority = Whole(source="job.priority")
     submittedtime = Text(lambda app: iso(app.job.submitted_at))
     endtime = Text(lambda app: iso(app.job.finished_at), allow_null=True)
-    apprunduration = Real(source="minutes", help_text="Minutes since its first start.")
+    apprunduration = Real(source="minutes", help_text="Minutes from its first start to now, or to its end.")
     model = Text(source="job.model.model.name")
     dataset = Text(source="job.dataset_name")
     dltype = Text(source="job.model.framework")
@@ -265,7 +268,9 @@ class EngineApplicationOutput(serializers.Serializer[Any]):
     used_gpu = Whole(lambda app: len(app.gpus))
     used_mem = Real(allow_null=True, help_text=_NOT_MEASURED)
     used_cpu = Real(allow_null=True, help_text=_NOT_MEASURED)
-    submit_time = Whole(lambda app: _unix(app.job.submitted_at), help_text="Unix seconds, as the next two.")
+    submit_time = Whole(
+        lambda app: _unix(app.job.submitted_at), help_text="Unix seconds, like start_time and end_time."
+    )
     start_time = Whole(lambda app: _unix(app.job.started_at), allow_null=True)
     end_time = Whole(lambda app: _unix(app.job.finished_at), allow_null=True)
     is_packing = Flag(lambda app: False)
@@ -276,7 +281,7 @@ class EngineApplicationOutput(serializers.Serializer[Any]):
 
 
 def _unix(moment: datetime | None) -> int | None:
-    """Return whole Unix seconds: WMLA's own command line computes with nothing but an int."""
+    """Return whole Unix seconds: WMLA's own command line only accepts an int."""
     return None if moment is None else int(moment.timestamp())
 
 
@@ -292,38 +297,53 @@ class OutsideList(UserError):
 
 class StateQuery(serializers.Serializer[Any]):
     state = serializers.CharField(
-        default="", allow_blank=True, max_length=500, help_text=f"Several with commas: {', '.join(KNOWN_WORDS)}."
+        default="",
+        allow_blank=True,
+        max_length=500,
+        help_text=f"One or more states, separated by commas: {', '.join(KNOWN_WORDS)}.",
     )
 
 
 class EngineQuery(StateQuery):
-    start = serializers.IntegerField(default=0, min_value=0, max_value=2**31 - 1, help_text="The first is 0.")
+    start = serializers.IntegerField(
+        default=0, min_value=0, max_value=2**31 - 1, help_text="Number of applications to skip."
+    )
     length = serializers.IntegerField(
-        default=_USUAL_LENGTH, min_value=0, max_value=2**31 - 1, help_text=f"At most {_MOST_LENGTH} are answered."
+        default=_DEFAULT_LENGTH,
+        min_value=0,
+        max_value=2**31 - 1,
+        help_text=f"Maximum number of applications to return; larger values count as {_MAX_LENGTH}.",
     )
     sort = serializers.CharField(
-        default="", allow_blank=True, max_length=100, help_text=f"{', '.join(_SORTED_BY)}; with - the last ones first."
+        default="",
+        allow_blank=True,
+        max_length=100,
+        help_text=f"Sort key; a leading - sorts in descending order: {', '.join(_SORTED_BY)}.",
     )
 
 
 class ApplicationQuery(EngineQuery):
-    order = serializers.CharField(default="", allow_blank=True, max_length=4, help_text="asc or desc.")
+    order = serializers.CharField(
+        default="", allow_blank=True, max_length=4, help_text="asc or desc; overrides the sign of sort."
+    )
     applicationid = serializers.CharField(default="", allow_blank=True, max_length=300)
     driverid = serializers.CharField(default="", allow_blank=True, max_length=300)
-    applicationname = serializers.CharField(default="", allow_blank=True, max_length=255, help_text="The whole name.")
+    applicationname = serializers.CharField(
+        default="", allow_blank=True, max_length=255, help_text="The complete name."
+    )
     search = serializers.CharField(
-        default="", allow_blank=True, max_length=255, help_text="Part of its name, or its number."
+        default="", allow_blank=True, max_length=255, help_text="Part of the name, or the number, of a training."
     )
     sigId = serializers.CharField(default="", allow_blank=True, max_length=300, help_text="Id or name of a group.")
 
 
 def jobs_in_list(user: User, wanted: Mapping[str, Any], group: InstanceGroup | None = None) -> list[Job]:
-    """Return the trainings of this part of the list that the user may see. Raises OutsideList behind its end."""
+    """Return the trainings in this part of the list that the user may see. Raise OutsideList beyond its end."""
     if not all(is_storable(text) for text in wanted.values() if isinstance(text, str)):
-        raise UserError("The address has characters that no name has: leave them out.")
-    start, length = wanted.get("start", 0), min(wanted.get("length", _USUAL_LENGTH), _MOST_LENGTH)
+        raise UserError("The query has characters that no name can contain: remove them.")
+    start, length = wanted.get("start", 0), min(wanted.get("length", _DEFAULT_LENGTH), _MAX_LENGTH)
     order = _order(wanted)
-    # Without those that one of WMLA's clients deleted, as everywhere in its interface.
+    # Trainings that a WMLA client deleted are hidden everywhere in this interface.
     keys = list_keys(user, JobFilter({"search": wanted.get("search", "")})).filter(hidden_at=None)
     keys = keys.filter(**_states(wanted["state"]))
     if group is None and wanted.get("sigId"):
@@ -336,13 +356,13 @@ def jobs_in_list(user: User, wanted: Mapping[str, Any], group: InstanceGroup | N
         keys = keys.filter(pk__in=_numbers_of(user, identifier))
     page = list(keys.order_by(*order).values_list("pk", flat=True)[start : start + length])
     if not page and start and length:
-        raise OutsideList(f"The list has no application {start}: begin with a lower start.")
+        raise OutsideList(f"start is {start}, beyond the end of the list: send a lower start.")
     rows = visible_jobs(user).in_bulk(page)
     return [rows[key] for key in page if key in rows]
 
 
 def _numbers_of(user: User, identifier: str) -> list[int]:
-    """Return the numbers of the jobs asked for: clients look for one, and expect an empty list without it."""
+    """Return the number of the job with this identifier in a list; clients expect an empty list if there is none."""
     try:
         return [job_of(user, identifier).pk]
     except NotFound:
@@ -350,16 +370,16 @@ def _numbers_of(user: User, identifier: str) -> list[int]:
 
 
 def _states(text: str) -> dict[str, Any]:
-    """Return the filter of the jobs that these words ask for."""
+    """Return the filter for jobs in these states."""
     words = [word.strip().upper() for word in text.split(",") if word.strip()]
     for word in words:
         if word not in KNOWN_WORDS:
-            raise field_error("state", f"There is no state {word[:40]!a}: take of {', '.join(KNOWN_WORDS)}.")
+            raise field_error("state", f"State {word[:40]!a} is not known: use {', '.join(KNOWN_WORDS)}.")
     if not words:
         return {}
     states: set[JobState] = set().union(*(states_behind(word) for word in words))
     wanted = {"state__in": sorted(states)}
-    # A database that does not know what states mean takes the small index of what is not over by this.
+    # The extra condition lets the database use the small partial index of unfinished jobs.
     return wanted if states & TERMINAL else {**wanted, "finished_at__isnull": True}
 
 
@@ -367,8 +387,8 @@ def _order(wanted: Mapping[str, Any]) -> tuple[str, str]:
     sort, direction = wanted.get("sort", "").strip() or "-submittedtime", wanted.get("order", "").strip().lower()
     column = _SORTED_BY.get(sort.removeprefix("-").lower())
     if column is None:
-        raise field_error("sort", f"The list cannot be sorted by {sort[:40]!a}: take one of {', '.join(_SORTED_BY)}.")
+        raise field_error("sort", f"The list cannot be sorted by {sort[:40]!a}: use one of {', '.join(_SORTED_BY)}.")
     if direction not in ("", "asc", "desc"):
-        raise field_error("order", "The order is asc or desc.")
+        raise field_error("order", "order must be asc or desc.")
     sign = "-" if (direction == "desc" if direction else sort.startswith("-")) else ""
     return f"{sign}{column}", f"{sign}pk"

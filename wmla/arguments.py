@@ -1,6 +1,6 @@
-"""Parser of the `args` of a submission: one text, split as a shell would split it and never given to one.
+"""Parser of the `args` of a submission: one string, split like a shell would, but never passed to one.
 
-Options of the launcher are taken out; everything else, and everything behind `--`, is the script's, in its order.
+Options of the launcher are removed; all other arguments, and all that follow `--`, go to the script in their order.
 Options of the launcher that have no effect here are removed as well, and reported.
 """
 
@@ -28,15 +28,15 @@ __all__ = [
 
 MAX_ARGS = 32 * 1024
 _MAX_WORKERS = 1_000_000
-#: Options whose value is kept as it is -> its attribute of Arguments.
+#: Options whose value is stored unchanged -> the attribute of Arguments.
 _TEXTS = {"--exec-start": "framework", "--ig": "instance_group", "--appName": "app_name"}
 _CONTINUED = re.compile(r"\\\r?\n")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-#: Variables with such names are the cluster's own.
+#: Prefix of variables that the cluster sets.
 _OWN_VARIABLES = "TIDEPOOL_"
-#: Stands for a quotation mark where a shell on the way would have eaten one.
+#: Placeholder for a quotation mark that a shell would have removed.
 _QUOTE = "_QUOTE_"
-#: Families of options with a value that steer IBM's containers, hosts and environments, not the training.
+#: Options with a value that configure IBM's containers, hosts and environments instead of the training.
 _OTHER_OPTIONS = re.compile(
     r"--(?:(?:cs|conda|msd|sc)-[\w-]+|(?:worker|driver)[A-Z]\w*|num(?:Ps|Driver)|submit-user|consumer|python-version"
     r"|accelerators|lsf-gpu-syntax|debug-level)"
@@ -66,7 +66,7 @@ class Arguments:
     data_source: str = ""
     #: Maximum number of workers; None: no maximum was given.
     max_workers: int | None = None
-    #: Whether `--edt-options` was given; scripts of that time expect its number as `--numWorker`.
+    #: Whether `--edt-options` was given; scripts of that era expect its number as `--numWorker`.
     has_edt_options: bool = False
     gpus_per_worker: int | None = None
     instance_group: str = ""
@@ -74,7 +74,7 @@ class Arguments:
     priority: int | None = None
     #: Environment variables for the script, except those that the cluster sets.
     environment: dict[str, str] = field(default_factory=dict)
-    #: Names of files that clients send with the model, but that are not used.
+    #: Names of files that clients send with the model, but that Tidepool ignores.
     unread_files: set[str] = field(default_factory=set)
     #: Whether the arguments after `--` are a command instead of arguments of the script.
     is_command: bool = False
@@ -85,7 +85,7 @@ class Arguments:
 
 
 def parse_arguments(text: str) -> Arguments:
-    """Parse the arguments. Raises UserError with what is wrong with them."""
+    """Parse the arguments. Raise UserError that describes the problem."""
     words = _split(text)
     found = Arguments()
     position = 0
@@ -123,7 +123,7 @@ def parse_arguments(text: str) -> Arguments:
 
 @lru_cache(maxsize=1024)
 def accepted_arguments(text: str) -> Arguments:
-    """Return the arguments of a submission that was accepted, to be read only.
+    """Return the arguments of an accepted submission. Callers must not change them.
 
     Arguments that only an earlier version accepted are ignored, so that its trainings continue.
     """
@@ -134,7 +134,7 @@ def accepted_arguments(text: str) -> Arguments:
 
 
 def add_hardware(given: Arguments, specification: Any) -> None:
-    """Add what Cloud Pak's `hardwareSpec` asks for: `num_nodes` counts as `--numWorker`."""
+    """Add the requirements of Cloud Pak's `hardwareSpec`: `num_nodes` counts as `--numWorker`."""
     name = "hardwareSpec in data"
     nodes = _object(name, specification).get("nodes", {})
     counts = _object(f"{name}: nodes", nodes)
@@ -152,20 +152,20 @@ def folder_of(name: str, sources: Any) -> str:
     try:
         paths = [source["location"]["paths"] for source in sources if source.get("type", "fs") == "fs"]
     except (LookupError, TypeError, AttributeError):
-        raise UserError(f'{name} is no list like [{{"type": "fs", "location": {{"paths": "mnist"}}}}].') from None
+        raise UserError(f'{name} must be a list like [{{"type": "fs", "location": {{"paths": "mnist"}}}}].') from None
     if len(paths) != len(sources) or len(paths) > 1 or not all(isinstance(path, str) for path in paths):
-        raise UserError(f"{name} has another source than one folder of type fs: put all data into one.")
+        raise UserError(f"{name} must name a single folder of type fs: put all data into one folder.")
     return paths[0] if paths else ""
 
 
 def script_words(
     given: Arguments, max_workers: int, *, declared: frozenset[str], refuses_unknown: bool, is_on_prem: bool
 ) -> list[str]:
-    """Return the script's arguments: its own words, behind the launcher's numbers if it can take them.
+    """Return the script's arguments: its own, preceded by the launcher's numbers if the script accepts them.
 
-    declared: long options that the script declares, without dashes. refuses_unknown: it ends at any other one. In the
-    time of `--edt-options` the number came as `--numWorker` in any case; scripts of Cloud Pak get what they declare.
-    A command is left as it is.
+    declared: long options that the script declares, without dashes. refuses_unknown: it fails on any other option. With
+    `--edt-options`, WMLA always passed the number as `--numWorker`; scripts of Cloud Pak only get options that they
+    declare. A command is returned unchanged.
     """
     if given.is_command:
         return given.script
@@ -184,11 +184,13 @@ def _split(text: str) -> list[str]:
     if len(text) > MAX_ARGS:
         raise UserError(f"args has {len(text)} characters: send at most {MAX_ARGS}.")
     if not is_storable(text):
-        raise UserError("args has a NUL or half a character: no script can be given that.")
+        raise UserError(
+            "args contains a NUL or an incomplete character, which cannot be passed to a script: remove it."
+        )
     try:
         return shlex.split(_CONTINUED.sub("", text).replace(_QUOTE, '"'))
     except ValueError as error:
-        raise UserError(f"args cannot be split into words ({str(error).lower()}): check its quotes.") from None
+        raise UserError(f"args cannot be split into words ({str(error).lower()}): check the quotation marks.") from None
 
 
 def _value(name: str, words: list[str], position: int) -> str:
@@ -201,11 +203,9 @@ def _check_command(found: Arguments, command: list[str]) -> None:
     if not found.is_command:
         return
     if not command or not command[0]:
-        raise UserError(f"{_COMMAND} has no command: write it behind --, as the last of args.")
+        raise UserError(f"{_COMMAND} has no command: write it after --, at the end of args.")
     if found.script:
-        raise UserError(
-            f"{found.script[0][:100]!a} is no option, and stands before the -- of {_COMMAND}: leave it out."
-        )
+        raise UserError(f"{found.script[0][:100]!a} is not an option, and precedes the -- of {_COMMAND}: remove it.")
 
 
 def _inside(name: str, value: str) -> str:
@@ -213,12 +213,12 @@ def _inside(name: str, value: str) -> str:
     parts = value.removesuffix("/").split("/")
     is_plain = value.isprintable() and "\\" not in value and len(value) <= 255
     if not is_plain or any(part in ("", ".", "..") or part.startswith(".") for part in parts):
-        raise UserError(f"{name} is {value[:100]!a}: give a plain name inside of what is uploaded, such as main.py.")
+        raise UserError(f"{name} is {value[:100]!a}: give a path inside the upload, such as main.py.")
     return "/".join(parts)
 
 
 def _read_model_main(found: Arguments, name: str, value: str) -> None:
-    # An absolute path is one of the sender's machine, or of WMLA's shared folder: what is sent has the file's name.
+    # An absolute path belongs to the sender's machine or WMLA's shared folder; the upload has only the file's name.
     file = value.rpartition("/")[2] if value.startswith("/") else value
     found.model_main = _inside(name, file.removeprefix("./"))
 
@@ -226,7 +226,7 @@ def _read_model_main(found: Arguments, name: str, value: str) -> None:
 def _read_model_dir(found: Arguments, name: str, value: str) -> None:
     folder = _inside(name, value.removeprefix("./"))
     if "/" in folder:
-        raise UserError(f"{name} is {value[:100]!a}: give the name of the folder that is uploaded, without a slash.")
+        raise UserError(f"{name} is {value[:100]!a}: give the name of the uploaded folder, without a slash.")
     found.model_dir = folder
 
 
@@ -260,7 +260,7 @@ def _limit_workers(found: Arguments, name: str, value: str) -> None:
 
 
 def _read_gpus_per_worker(found: Arguments, name: str, value: str) -> None:
-    # Cloud Pak's trainings on processors alone ask for 0.
+    # Cloud Pak's trainings without GPUs send 0.
     number = 0 if value == "0" else _whole(name, value)
     found.gpus_per_worker = number or None
     if number != 1:
@@ -276,7 +276,7 @@ def _read_variable(found: Arguments, name: str, value: str) -> None:
     if not (equals and _VARIABLE.fullmatch(variable)):
         raise UserError(f"{name} is {value[:100]!a}: write it as NAME=value.")
     if variable.startswith(_OWN_VARIABLES):
-        raise UserError(f"{name} {variable[:100]} is one of the cluster's own variables: choose another name.")
+        raise UserError(f"{name} {variable[:100]} is a variable that the cluster sets: choose another name.")
     if is_own_variable(variable):
         found.without_effect.append(f"{name} {variable}")
     else:
@@ -310,14 +310,14 @@ def _pairs(name: str, value: str) -> dict[str, str]:
     for pair in filter(None, value.split(",")):
         key, equals, text = pair.partition("=")
         if not equals:
-            raise UserError(f"{name} has {pair[:100]!a}: write it as key=value, with commas between.")
+            raise UserError(f"{name} has {pair[:100]!a}: write key=value pairs, separated by commas.")
         pairs[key] = text
     return pairs
 
 
 def _object(name: str, value: Any) -> dict[str, Any]:
     if not isinstance(value, dict):
-        raise UserError(f'{name} is no object: write it like {{"nodes": {{"num_nodes": 4, "gpu": {{"num_gpu": 1}}}}}}.')
+        raise UserError(f'{name} must be an object like {{"nodes": {{"num_nodes": 4, "gpu": {{"num_gpu": 1}}}}}}.')
     return value
 
 

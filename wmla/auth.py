@@ -1,4 +1,4 @@
-"""Log-on of WMLA's clients: Conductor's for a session, Cloud Pak's for a token."""
+"""Log-on of WMLA's clients: Conductor's starts a session, Cloud Pak's returns a token."""
 
 from typing import Any
 
@@ -28,7 +28,7 @@ SESSION_SECONDS = 8 * 3600
 
 
 class ConductorLogonOutput(serializers.Serializer[Any]):
-    csrftoken = serializers.CharField(help_text="To be sent with what the cookie alone shall change.")
+    csrftoken = serializers.CharField(help_text="Send it with each change that only the session cookie authenticates.")
     username = serializers.CharField()
 
 
@@ -60,7 +60,7 @@ class ConductorLogon(ConductorView):
 
     @extend_schema(responses=ConductorLogonOutput)
     def get(self, request: Request) -> Response:
-        """Begin a session of 8 hours; its cookie is good for every port of this host."""
+        """Start a session of 8 hours; its cookie is valid for every port of this host."""
         user, plain = signed_in(request), request._request
         login(plain, user, backend=BACKEND)
         plain.session.set_expiry(SESSION_SECONDS)
@@ -70,7 +70,7 @@ class ConductorLogon(ConductorView):
 
 
 class Logon(WmlaView):
-    # With neither in the body nor as Basic what it needs, whoever asks is refused: a cookie or token makes no token.
+    # Only a password, in the body or by Basic, yields a token: a cookie or token does not.
     authentication_classes: list[type[BaseAuthentication]] = [BasicLogin, CredentialsInBody]
 
     @extend_schema(responses=WebTokenOutput)
@@ -85,20 +85,20 @@ class Logon(WmlaView):
 
 
 class ValidateAuth(WmlaView):
-    """Log-on address of clients for Cloud Pak's own services, with the same token."""
+    """Log-on URL of clients of Cloud Pak's own services; returns the same kind of token."""
 
     authentication_classes: list[type[BaseAuthentication]] = [BasicLogin]
 
     @extend_schema(responses=WebTokenOutput)
     def get(self, request: Request) -> Response:
-        """Return the token of a log-on by Basic."""
+        """Return a token for Basic credentials."""
         return Response({"accessToken": log_on(signed_in(request)).text})
 
 
 class Logoff(WmlaView):
     @extend_schema(request=None, responses={204: None})
     def post(self, request: Request) -> HttpResponse:
-        """End the token of this request."""
+        """Revoke the token of this request."""
         if isinstance(request.auth, ApiToken):
             log_off(request.auth)
         return HttpResponse(status=204)
@@ -110,7 +110,7 @@ preauth_urls: list[URLPattern] = [route("validateAuth", ValidateAuth, "validate-
 
 
 class _BodyScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]
-    """Scheme of OpenAPI for credentials in a body: it has none, and the nearest is Basic."""
+    """OpenAPI scheme for credentials in a body: OpenAPI has none, and Basic is the closest."""
 
     target_class = CredentialsInBody
     name = "credentialsInBody"

@@ -1,8 +1,8 @@
-"""Base of all of WMLA's addresses: every way of authentication that its clients know, and refusals as plain text.
+"""Base class of all WMLA views: the authentication methods of its clients, and errors as plain text.
 
-Its clients ask without a trailing slash or with one, send Basic with every call, a token in either of two headers, or
-only the cookie of an earlier log-on. Some send a body with GET, or JSON without saying so. They print what is refused
-as it came, so it is one line of text: `Error 400: <sentence>`.
+Clients request URLs with or without a trailing slash, and send Basic credentials with every call, a token in either of
+two headers, or only the cookie of an earlier log-on. Some send a body with GET, or JSON without its content type. They
+print an error's body unchanged, so it is one line of text: `Error 400: <sentence>`.
 """
 
 import json
@@ -33,12 +33,12 @@ from jobs.permissions import Refusal, Verb, refusal
 __all__ = [
     "LIST_PARAMETERS",
     "ConductorView",
-    "Nothing",
+    "UnknownAddress",
     "WmlaView",
     "csrf_token_of",
     "json_body",
-    "part_asked_for",
     "refuse_fields",
+    "requested_rows",
     "route",
     "stop",
 ]
@@ -49,20 +49,20 @@ _SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 _MAX_TOKEN = 200
 _MAX_ROWS = 1000
 
-#: WMLA's lists have no pages, so long ones take the same as its list of applications does.
+#: WMLA's lists are not paginated, so long ones take the parameters of its list of applications.
 LIST_PARAMETERS = [
-    OpenApiParameter("start", int, description="Rows to leave out; 0 unless given."),
-    OpenApiParameter("length", int, description=f"Rows at most, 1 to {_MAX_ROWS}; {_MAX_ROWS} unless given."),
+    OpenApiParameter("start", int, description="Number of rows to skip; default 0."),
+    OpenApiParameter("length", int, description=f"Maximum number of rows, from 1 to {_MAX_ROWS}; default {_MAX_ROWS}."),
 ]
 
 
 class SessionCookie(SessionAuthentication):
     """Authentication by the cookie of a log-on, also of one in the browser.
 
-    It is `SameSite=Lax`, so a browser sends it with nothing that another host's page sends, and what a page at another
-    port sends is refused by its `Origin` (`webapp.middleware.OwnOrigin`). WMLA's own clients (`submit_job.py`) post to
-    the deep learning addresses with the cookie alone, so these ask for no more. Conductor's clients do send its token,
-    and `ConductorView` asks for it.
+    The cookie is `SameSite=Lax`, so a browser does not send it with requests of another host's pages, and requests of
+    pages at another port are refused by their `Origin` (`webapp.middleware.OwnOrigin`). WMLA's own clients
+    (`submit_job.py`) post to the deep learning URLs with only the cookie, so these require no CSRF token. Conductor's
+    clients send one, and `ConductorView` requires it.
     """
 
     def enforce_csrf(self, request: Any) -> None:
@@ -70,7 +70,8 @@ class SessionCookie(SessionAuthentication):
 
 
 class _AnyAnswer(BaseContentNegotiation):
-    """Content negotiation that ignores the request: clients ask for the wrong type, or for octets and mean JSON."""
+    """Content negotiation that ignores the Accept header: clients request the wrong type, or octets when they mean
+    JSON."""
 
     _parsers = DefaultContentNegotiation()
 
@@ -84,7 +85,7 @@ class _AnyAnswer(BaseContentNegotiation):
 
 
 class WmlaView(APIView):
-    """Base of the deep learning addresses."""
+    """Base class of the deep learning views."""
 
     authentication_classes = [BearerToken, XAuthToken, BasicLogin, SessionCookie]
     parser_classes = PARSERS_WITH_FILES
@@ -98,7 +99,8 @@ class WmlaView(APIView):
 
 
 class ConductorView(WmlaView):
-    """Base of Conductor's addresses: a change by the cookie alone needs the `csrftoken` that the log-on answered."""
+    """Base class of Conductor's views: a change authenticated only by the cookie needs the `csrftoken` of the
+    log-on."""
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
         super().initial(request, *args, **kwargs)
@@ -107,13 +109,13 @@ class ConductorView(WmlaView):
         given = request.query_params.get("csrftoken") or request.headers.get("X-CSRFToken") or ""
         if not constant_time_compare(given[:_MAX_TOKEN], csrf_token_of(request.session.session_key or "")):
             raise PermissionDenied(
-                "The csrftoken is missing or of another session: log on again, and send the new one."
+                "The csrftoken is missing or belongs to another session: log on again and send the new one."
             )
 
 
 @extend_schema(exclude=True)
-class Nothing(WmlaView):
-    """View of unknown addresses, which answer in the same shape as everything else."""
+class UnknownAddress(WmlaView):
+    """View of unknown URLs, which returns errors in the same format as the other views."""
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
         super().initial(request, *args, **kwargs)
@@ -121,14 +123,14 @@ class Nothing(WmlaView):
 
 
 def csrf_token_of(session_key: str) -> str:
-    """Return a token that the user knows and no other site does; it ends with the session."""
+    """Return the CSRF token of a session, which other sites cannot know."""
     return salted_hmac("wmla.view.csrf", session_key, algorithm="sha256").hexdigest()
 
 
 def route(pattern: str, view: type[APIView], name: str, **options: Any) -> URLPattern:
-    """Return an address with and without a slash at its end. options: of the view.
+    """Return a route that matches with and without a trailing slash. options: of the view.
 
-    `<exec_id>` stands for one part of the address, as text, and `<path:file>` at its end for all that follows.
+    `<exec_id>` matches one segment of the path, and `<path:file>` at the end matches the rest.
     """
     regex = re.sub(r"(?<!P)<(\w+)>", r"(?P<\1>[^/]+)", pattern + "/?$")
     regex = re.sub(r"<path:(\w+)>/\?", r"(?P<\1>.+)", regex)
@@ -163,7 +165,7 @@ def stop(request: Request, job: Job, name: str) -> None:
     actions.cancel(job.pk, signed_in(request).get_username())
 
 
-def part_asked_for(request: Request, rows: QuerySet[Row, Any]) -> QuerySet[Row, Any]:
+def requested_rows(request: Request, rows: QuerySet[Row, Any]) -> QuerySet[Row, Any]:
     """Return the rows requested by `start` and `length`."""
     start = _number(request, "start", least=0, most=2**31 - 1, default=0)
     length = _number(request, "length", least=1, most=_MAX_ROWS, default=_MAX_ROWS)
@@ -173,7 +175,7 @@ def part_asked_for(request: Request, rows: QuerySet[Row, Any]) -> QuerySet[Row, 
 def _number(request: Request, name: str, *, least: int, most: int, default: int) -> int:
     text = request.query_params.get(name, str(default))
     if not (text.isascii() and text.isdecimal() and len(text) < 11 and least <= int(text) <= most):
-        raise field_error(name, f"Give {name} as a number from {least} to {most}.")
+        raise field_error(name, f"Send {name} as a number from {least} to {most}.")
     return int(text)
 
 

@@ -1,10 +1,10 @@
-"""Conductor's instances, which are our instance groups, and their applications.
+"""Conductor's instances, which are Tidepool's instance groups, and their applications.
 
-Conductor's states are read off ours, so that none is stored twice: a group that is made is REGISTERED; one that is
-deployed and not started is READY where any of its hosts is, else DEPLOY_ERROR; then it is STARTED.
+Conductor's states are derived from the group's, so none is stored twice: a new group is REGISTERED; a deployed group
+that is not started is READY if any of its hosts is ready, otherwise DEPLOY_ERROR; a started group is STARTED.
 
-Ours beside WMLA's addresses: the priority of an application, which is changed by
-`PUT .../applications/{driver or application id}/priority` with `{"priority": n}`.
+One URL is an addition to WMLA's: `PUT .../applications/{driver or application id}/priority` with `{"priority": n}`
+changes the priority of an application.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -39,18 +39,20 @@ from workers.models import ResourceGroup
 
 __all__ = ["InstanceOutput", "instances", "urls"]
 
-#: Parameters that name the resource group of trainings. The first name is ours: WMLA's name for GPU slots is unknown.
+#: Parameters that name the resource group of trainings. The first is Tidepool's: WMLA's name for GPU slots is unknown.
 _RESOURCE_GROUP_PARAMETERS = ("gpu_executor_rg_param", "executor_rg_param")
 _TERMS_OF_PARAMETERS = {"execution_user": "execution_user", "deploy_home": "deployment_directory"}
 _MEBIBYTE = 1024**2
 #: Similarity to a known parameter from which an unknown name is reported as a misspelling.
-_ALIKE = 0.9
+_SIMILARITY = 0.9
 _TEXT = {(200, "text/plain"): OpenApiTypes.STR}
 _FILTERS = [
     OpenApiParameter("id", str, description="Id of a single instance group."),
-    OpenApiParameter("name", str, description="Of one."),
+    OpenApiParameter("name", str, description="Name of a single instance group."),
     OpenApiParameter("consumerpath", str),
-    OpenApiParameter("fields", str, description="With commas, such as name,state; absent: all."),
+    OpenApiParameter(
+        "fields", str, description="Fields to return, separated by commas, such as name,state; default: all."
+    ),
 ]
 
 
@@ -65,11 +67,11 @@ def _memory(now: GroupNow) -> dict[str, int | None]:
 
 
 class MeanUtilisation(Shape):
-    mean = Real(allow_null=True, help_text="Percent over its held GPUs.")
+    mean = Real(allow_null=True, help_text="Mean over its held GPUs, in percent.")
 
 
 class InstanceOutput(serializers.Serializer[Any]):
-    id = Text(lambda now: identities().group_id(now.group.pk), help_text="The sigId.")
+    id = Text(lambda now: identities().group_id(now.group.pk), help_text="Id of the instance group (sigId).")
     name = Text(source="group.name")
     state = Text(_state, help_text="REGISTERED, READY, DEPLOY_ERROR or STARTED.")
     description = Text(source="group.description")
@@ -77,8 +79,8 @@ class InstanceOutput(serializers.Serializer[Any]):
     createtime = Text(lambda now: iso(now.group.created_at))
     runningapplications = Whole(source="running")
     waitingapplications = Whole(source="waiting")
-    gpuslots = Whole(source="held", help_text="GPUs that its applications hold.")
-    totalgpuslots = Whole(source="deployment.slots", help_text="GPUs of its hosts that are ready.")
+    gpuslots = Whole(source="held", help_text="Number of GPUs that its applications hold.")
+    totalgpuslots = Whole(source="deployment.slots", help_text="Number of GPUs on its ready hosts.")
     gpumemused = TotalMemory(_memory)
     gpudevutil = MeanUtilisation(lambda now: {"mean": now.utilisation_percent})
     hosts = Whole(lambda now: len(now.deployment.hosts))
@@ -94,7 +96,7 @@ class InstanceOutput(serializers.Serializer[Any]):
         lambda now: {
             parameter.name: _as_text(getattr(now.group, parameter.field)) for parameter in PARAMETERS if parameter.field
         },
-        help_text="Those that have an effect here.",
+        help_text="The parameters that have an effect here.",
     )
 
 
@@ -111,13 +113,13 @@ def instance_of(group: InstanceGroup) -> dict[str, Any]:
 
 class ConfigurationInput(serializers.Serializer[Any]):
     parameters = ObjectField(required=False, help_text="execution_user, deploy_home, executor_rg_param and others.")
-    sparkparameters = ObjectField(required=False, help_text="Such as SPARK_EGO_APP_SCHEDULE_POLICY.")
+    sparkparameters = ObjectField(required=False, help_text="Parameters such as SPARK_EGO_APP_SCHEDULE_POLICY.")
 
 
 class InstanceInput(ConfigurationInput):
     conductorinstancename = serializers.CharField()
-    consumerpath = serializers.CharField(required=False, help_text="There is no tree of consumers: without effect.")
-    template = serializers.CharField(required=False, help_text="Ours: a template here or of WMLA.")
+    consumerpath = serializers.CharField(required=False, help_text="Ignored: there is no tree of consumers.")
+    template = serializers.CharField(required=False, help_text="Name of a template of Tidepool or WMLA; not in WMLA.")
 
 
 class PriorityInput(serializers.Serializer[Any]):
@@ -138,14 +140,14 @@ class Instances(ConductorView):
             if wanted := request.query_params.get(name):
                 rows = [row for row in rows if row[name] == wanted]
         if fields := request.query_params.get("fields", "").strip():
-            # Unknown ones are left out, because clients ask for many.
+            # Unknown fields are ignored, because clients request many.
             shown = {"id", *(name.strip() for name in fields.split(","))}
             rows = [{name: value for name, value in row.items() if name in shown} for row in rows]
         return Response(rows)
 
     @extend_schema(request=InstanceInput, responses={201: OpenApiTypes.STR})
     def post(self, request: Request) -> Response:
-        """Register an instance group; the answer is its id, in quotes."""
+        """Register an instance group; the response is its id as a JSON string."""
         require_cluster_admin(request.user)
         group = group_actions.create_instance_group(parsed_instance(json_body(request)), signed_in(request))
         return Response(identities().group_id(group.pk), status=201)
@@ -159,7 +161,7 @@ class _InstanceView(ConductorView):
 class InstanceConfiguration(_InstanceView):
     @extend_schema(request=ConfigurationInput, responses=InstanceOutput)
     def put(self, request: Request, sig_id: str) -> Response:
-        """Change all that is given, or nothing."""
+        """Change all given fields, or none if one is invalid."""
         group = self.group()
         change = group_actions.change_instance_group(
             group.pk, parsed_configuration(json_body(request)), signed_in(request)
@@ -170,21 +172,22 @@ class InstanceConfiguration(_InstanceView):
 class InstanceDeploy(_InstanceView):
     @extend_schema(request=None, responses=InstanceOutput)
     def put(self, request: Request, sig_id: str) -> Response:
-        """Deploy the group, without installing anything: it is READY, or DEPLOY_ERROR while none of its hosts is."""
+        """Deploy the group; nothing is installed. Its state is READY, or DEPLOY_ERROR while none of its hosts is
+        ready."""
         return Response(instance_of(group_actions.deploy_instance_group(self.group().pk, signed_in(request))))
 
 
 class InstanceStart(_InstanceView):
     @extend_schema(request=None, responses=InstanceOutput)
     def put(self, request: Request, sig_id: str) -> Response:
-        """Let its applications begin. Refused if none of its hosts is ready."""
+        """Start the group, so that its applications can start. Refused if none of its hosts is ready."""
         return Response(instance_of(group_actions.start_instance_group(self.group().pk, signed_in(request))))
 
 
 class InstanceStop(_InstanceView):
     @extend_schema(request=None, responses=InstanceOutput)
     def put(self, request: Request, sig_id: str) -> Response:
-        """Take no more applications and start none that waits; those that run go on."""
+        """Stop the group: it accepts no applications and starts no waiting ones; running ones continue."""
         return Response(instance_of(group_actions.stop_instance_group(self.group().pk, signed_in(request))))
 
 
@@ -208,7 +211,7 @@ class _ApplicationView(_InstanceView):
 class ApplicationPriority(_ApplicationView):
     @extend_schema(request=PriorityInput, responses=PriorityOutput)
     def put(self, request: Request, sig_id: str, application_id: str) -> Response:
-        """Change the priority, by an address of our own. The scheduler moves GPUs by it at once."""
+        """Change the priority. The scheduler applies it at once. This URL does not exist in WMLA."""
         job, priority = self.job(), json_body(request).get("priority")
         if not isinstance(priority, int) or isinstance(priority, bool):
             raise field_error("priority", "Send the priority as a whole number from 1 to 10000.")
@@ -219,7 +222,7 @@ class ApplicationPriority(_ApplicationView):
 class DriverLog(_ApplicationView):
     @extend_schema(operation_id="driver_log", responses=_TEXT)
     def get(self, request: Request, sig_id: str, application_id: str, stream: str) -> StreamingHttpResponse:
-        """Return what rank 0 wrote: stdout or stderr."""
+        """Return stdout or stderr of rank 0."""
         return log_answer(request, driver_log(self.job(), stream))
 
 
@@ -228,17 +231,17 @@ class ExecutorLog(_ApplicationView):
     def get(
         self, request: Request, sig_id: str, application_id: str, executor_id: str, stream: str
     ) -> StreamingHttpResponse:
-        """Return what one rank wrote: stdout or stderr."""
+        """Return stdout or stderr of one rank."""
         return log_answer(request, executor_log(self.job(), executor_id, stream))
 
 
 def parsed_instance(body: Mapping[str, Any]) -> group_actions.InstanceGroupSpec:
-    """Parse a request to make an instance. Fields without meaning here (Spark's version, packages) are ignored."""
+    """Parse a request to create an instance. Fields that do not apply here (Spark's version, packages) are ignored."""
     name, template = body.get("conductorinstancename"), body.get("template", "")
     if not isinstance(name, str) or not name:
-        raise field_error("conductorinstancename", "Give the instance group's name as conductorinstancename.")
+        raise field_error("conductorinstancename", "Send the instance group's name as conductorinstancename.")
     if not isinstance(template, str):
-        raise field_error("template", "Give the name of a template.")
+        raise field_error("template", "template must be the name of a template.")
     parameters = _object(body, "parameters")
     terms = {column: _text(parameters, key) for key, column in _TERMS_OF_PARAMETERS.items() if key in parameters}
     terms |= _spark_terms(body)
@@ -257,52 +260,52 @@ def parsed_configuration(body: Mapping[str, Any]) -> dict[str, Any]:
 def _spark_terms(body: Mapping[str, Any]) -> dict[str, Any]:
     """Return the terms that Spark parameters set here; all other parameters concern only Spark.
 
-    Clients send dozens. A name that is almost that of one with an effect is refused: it would change nothing.
+    Clients send dozens of parameters. A near miss of an effective name is refused, because it would have no effect.
     """
     given = {name: _as_text(value) for name, value in _object(body, "sparkparameters").items()}
     known, unknown = known_values(given)
     for name in unknown:
-        if near := _meant(name):
-            raise field_error("sparkparameters", f"There is no parameter {name[:80]!a}: did you mean {near}?")
+        if near := _similar_parameter(name):
+            raise field_error("sparkparameters", f"Parameter {name[:80]!a} is not known: did you mean {near}?")
     try:
         return read_values(known).terms
     except ParameterError as error:
         raise field_error("sparkparameters", str(error)) from error
 
 
-def _meant(name: str) -> str | None:
+def _similar_parameter(name: str) -> str | None:
     effective = [parameter.name for parameter in PARAMETERS if parameter.has_effect]
-    near = get_close_matches(name.upper().replace(".", "_"), effective, n=1, cutoff=_ALIKE)
+    near = get_close_matches(name.upper().replace(".", "_"), effective, n=1, cutoff=_SIMILARITY)
     if not near:
         return None
     return near[0] if "_" in name else twin(near[0])
 
 
 def _resource_group(parameters: Mapping[str, Any]) -> str:
-    """Return the name of the group of GPUs that these fields mean.
+    """Return the name of the resource group with GPUs that these fields select.
 
-    Scripts of WMLA name one group for everything, such as ComputeHosts, whose slots are processors: where there is a
-    single group of GPUs, that one is meant.
+    WMLA's scripts name one group for everything, such as ComputeHosts, whose slots are CPUs: if there is only one group
+    with GPUs, it is used instead.
     """
     key = next((name for name in _RESOURCE_GROUP_PARAMETERS if name in parameters), _RESOURCE_GROUP_PARAMETERS[1])
     name = _text(parameters, key)
     kinds = dict(ResourceGroup.objects.order_by("name").values_list("name", "kind"))
     of_gpus = [group for group, kind in kinds.items() if kind == ResourceGroup.Kind.GPU]
     if not name:
-        raise field_error(key, f"Give the resource group whose GPUs it uses as {key}. {_there_are(of_gpus)}")
+        raise field_error(key, f"Send the resource group whose GPUs it uses as {key}. {_gpu_groups(of_gpus)}")
     if name not in kinds:
-        raise field_error(key, f"Resource group {name[:80]!a} not found. {_there_are(of_gpus)}")
+        raise field_error(key, f"Resource group {name[:80]!a} not found. {_gpu_groups(of_gpus)}")
     if name in of_gpus:
         return name
     if len(of_gpus) != 1:
         raise field_error(
-            key, f"{key} is {name[:80]!a}, whose slots are processors: name one with GPUs. {_there_are(of_gpus)}"
+            key, f"{key} is {name[:80]!a}, whose slots are CPUs: name one with GPUs. {_gpu_groups(of_gpus)}"
         )
     return of_gpus[0]
 
 
-def _there_are(names: Collection[str]) -> str:
-    return f"With GPUs there are {', '.join(names)}." if names else "There is none with GPUs yet: make one first."
+def _gpu_groups(names: Collection[str]) -> str:
+    return f"Resource groups with GPUs: {', '.join(names)}." if names else "Create a resource group with GPUs first."
 
 
 def _object(body: Mapping[str, Any], name: str) -> Mapping[str, Any]:
@@ -310,24 +313,24 @@ def _object(body: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     if value is None:
         return {}
     if not isinstance(value, Mapping):
-        raise field_error(name, f"{name} is an object of names and values.")
+        raise field_error(name, f"{name} must be an object of names and values.")
     return value
 
 
 def _text(parameters: Mapping[str, Any], name: str) -> str:
     value = parameters.get(name, "")
     if not isinstance(value, str):
-        raise field_error(name, f"{name} is a text.")
+        raise field_error(name, f"{name} must be a string.")
     return value
 
 
 def _as_text(value: Any) -> str:
-    """Return the value as a file of parameters has it."""
+    """Return the value in the format of a parameter file."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, str | int | float):
         return str(value)
-    raise UserError("The values of sparkparameters are texts and numbers.")
+    raise UserError("The values of sparkparameters must be strings, numbers or booleans.")
 
 
 _SIG = "instances/<sig_id>"
@@ -341,7 +344,7 @@ urls: list[URLPattern] = [
     route(f"{_SIG}/stop", InstanceStop, "instance-stop"),
     route(f"{_SIG}/applications", Applications, "applications"),
     route(f"{_APPLICATION}/priority", ApplicationPriority, "application-priority"),
-    # Before those of executors: no executor is called "logs".
+    # These precede the routes of executors, whose pattern would match "logs" as an executor.
     route(f"{_APPLICATION}/logs/<stream>/download", DriverLog, "driver-log"),
     route(f"{_APPLICATION}/<executor_id>/logs/<stream>/download", ExecutorLog, "executor-log"),
 ]

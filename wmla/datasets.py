@@ -16,8 +16,8 @@ from core.time import iso
 from datasets import actions, queries
 from datasets.models import Dataset, DatasetVersion
 from wmla.answer_fields import Flag, Json, Real, Text, Texts, Whole
-from wmla.base_view import LIST_PARAMETERS, WmlaView, json_body, part_asked_for, route
-from wmla.identifiers import group_meant, listed
+from wmla.base_view import LIST_PARAMETERS, WmlaView, json_body, requested_rows, route
+from wmla.identifiers import existing, group_meant
 
 __all__ = ["urls"]
 
@@ -27,10 +27,10 @@ _KINDS = {
     "CSV": Dataset.Kind.CSV,
 }
 _TYPES = {kind.value: name for name, kind in _KINDS.items()}
-_NOT_HERE = {
-    "LMDB": "files of LMDB",
-    "TFRECORDS": "TensorFlow's records",
-    "IMAGEFOROBJECTDETECTION": "images with boxes",
+_UNSUPPORTED = {
+    "LMDB": "LMDB files",
+    "TFRECORDS": "TFRecord files",
+    "IMAGEFOROBJECTDETECTION": "images with bounding boxes",
     "IMGTOVECTOR": "images with vectors",
 }
 #: Fields of WMLA's data conversion, which does not exist here.
@@ -47,9 +47,14 @@ _WORDS: dict[str, str] = {
 class WmlaDatasetInput(serializers.Serializer[Any]):
     name = serializers.CharField(max_length=10_000, trim_whitespace=False)
     datasourcetype = serializers.CharField(max_length=64, help_text="OTHER, IMAGEFORCLASSIFICATION or CSV.")
-    dbbackend = serializers.CharField(max_length=64, help_text="Other: files are read as they are.")
-    sigid = serializers.CharField(max_length=300, help_text="Has to exist; a dataset belongs to no group here.")
-    trainpath = serializers.CharField(max_length=4096, help_text="Below an allowed data root.")
+    dbbackend = serializers.CharField(
+        max_length=64, help_text="Always Other: files are read in place, without conversion."
+    )
+    sigid = serializers.CharField(
+        max_length=300,
+        help_text="Id of an existing instance group; otherwise ignored, because datasets belong to no group.",
+    )
+    trainpath = serializers.CharField(max_length=4096, help_text="Path below a permitted data root.")
     valpath = serializers.CharField(max_length=4096, default="", allow_blank=True, allow_null=True)
     testpath = serializers.CharField(max_length=4096, default="", allow_blank=True, allow_null=True)
 
@@ -62,7 +67,7 @@ class Labels(Texts):
     """Classes that the newest check found in a part. Lists omit them, because each would need a query."""
 
     def __init__(self, role: str) -> None:
-        super().__init__(help_text="Of the detail.")
+        super().__init__(help_text="Only in the response for a single dataset.")
         self._role = role
 
     def get_attribute(self, instance: Dataset) -> list[str]:
@@ -82,9 +87,10 @@ class WmlaDatasetOutput(serializers.Serializer[Any]):
     valpath = Text(lambda dataset: _newest(dataset).validation)
     testpath = Text(lambda dataset: _newest(dataset).testing)
     status = Text(
-        lambda dataset: _WORDS[_newest(dataset).state], help_text="Of its check: SUBMITTED, RUNNING, FINISHED or ERROR."
+        lambda dataset: _WORDS[_newest(dataset).state],
+        help_text="State of its check: SUBMITTED, RUNNING, FINISHED or ERROR.",
     )
-    message = Text(lambda dataset: _newest(dataset).problem, help_text="Why it cannot be used; ours.")
+    message = Text(lambda dataset: _newest(dataset).problem, help_text="Reason why it cannot be used; not in WMLA.")
     size = Whole(lambda dataset: _newest(dataset).size_bytes, allow_null=True, help_text="Bytes.")
     submittedtime = Text(lambda dataset: iso(_newest(dataset).created_at))
     createUser = Text(source="owner.username")
@@ -93,11 +99,11 @@ class WmlaDatasetOutput(serializers.Serializer[Any]):
     testlabels = Labels("testing")
     runduration = Real(allow_null=True)
     sigid = Text(allow_null=True)
-    signame = Text(allow_null=True, help_text="A dataset belongs to no group here.")
+    signame = Text(allow_null=True, help_text="Always null: a dataset belongs to no group.")
     masterUrl = Text(allow_null=True)
-    driverid = Text(allow_null=True, help_text="No application imports it.")
+    driverid = Text(allow_null=True, help_text="Always null: no application imports it.")
     sparkappid = Text(allow_null=True)
-    meanfilepath = Text(allow_null=True, help_text="Files are not converted.")
+    meanfilepath = Text(allow_null=True, help_text="Always null: files are not converted.")
     plugin = Text(allow_null=True)
     imagedetail = Json(allow_null=True)
     shards = Whole(allow_null=True)
@@ -108,7 +114,7 @@ class Datasets(WmlaView):
     @extend_schema(parameters=LIST_PARAMETERS, responses=WmlaDatasetOutput(many=True))
     def get(self, request: Request) -> Response:
         """List all datasets, by name."""
-        rows = part_asked_for(request, queries.datasets().order_by("name"))
+        rows = requested_rows(request, queries.datasets().order_by("name"))
         return Response(WmlaDatasetOutput(rows, many=True).data)
 
     @extend_schema(request=WmlaDatasetInput, responses={201: WmlaDatasetOutput})
@@ -119,7 +125,7 @@ class Datasets(WmlaView):
         kind = _kind(values, body)
         group_meant(user, values["sigid"])
         if Dataset.objects.filter(name=values["name"]).exists():
-            raise Conflict(f"There is a dataset {shown_text(values['name'])} already: choose another name.")
+            raise Conflict(f"Dataset {shown_text(values['name'])} already exists: choose another name.")
         registration = actions.DatasetRegistration(
             name=values["name"],
             kind=kind,
@@ -138,7 +144,7 @@ class DatasetDetail(WmlaView):
 
     @extend_schema(responses={204: None})
     def delete(self, request: Request, dataset: str) -> HttpResponse:
-        """Delete the dataset. Refused (409) if a training has used it. Folders on the server stay."""
+        """Delete the dataset, but not its folders on the server. Refused (409) if a training has used it."""
         actions.delete_dataset(signed_in(request), _found(dataset))
         return HttpResponse(status=204)
 
@@ -146,31 +152,29 @@ class DatasetDetail(WmlaView):
 class DatasetStop(WmlaView):
     @extend_schema(request=None, responses={400: str})
     def put(self, request: Request, dataset: str) -> HttpResponse:
-        """Always refuse: there is no import that could be stopped."""
+        """Always refuse, because datasets are not imported."""
         row = _found(dataset)
         actions.require_owner(signed_in(request), row)
-        raise UserError(f"Dataset {row.name} has no import that could be stopped: its files are read in place.")
+        raise UserError(f"Dataset {row.name} has no import to stop: its files are read in place.")
 
 
 def _found(name: str) -> Dataset:
-    return listed(queries.find_dataset(name), "Dataset", name, "/datasets")
+    return existing(queries.find_dataset(name), "Dataset", name, "/datasets")
 
 
 def _kind(values: dict[str, Any], body: dict[str, Any]) -> str:
     asked, backend = values["datasourcetype"].upper(), values["dbbackend"]
     if asked not in _KINDS:
-        what = f" ({_NOT_HERE[asked]})" if asked in _NOT_HERE else ""
+        what = f" ({_UNSUPPORTED[asked]})" if asked in _UNSUPPORTED else ""
         raise field_error(
             "datasourcetype",
-            f"Datasets of the type {shown_text(asked)}{what} are not supported: use {', '.join(_KINDS)}.",
+            f"Datasets of type {shown_text(asked)}{what} are not supported: use {', '.join(_KINDS)}.",
         )
     if backend.lower() not in ("other", "none"):
-        raise field_error(
-            "dbbackend", f"Files are read as they are, never converted to {shown_text(backend)}: use Other."
-        )
+        raise field_error("dbbackend", f"Files are read in place, not converted to {shown_text(backend)}: use Other.")
     for name in _WITHOUT_CONVERSION:
         if body.get(name):
-            raise field_error(name, f"{name} belongs to a conversion, and files are read as they are: leave it out.")
+            raise field_error(name, f"{name} configures a conversion, but files are read in place: remove it.")
     return _KINDS[asked]
 
 

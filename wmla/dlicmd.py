@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Command line for trainings, with the options of WMLA's dlicmd.py.
 
-One file, Python 3.8 or later, nothing to install. A server hands it out at /ui/tools/dlicmd.py.
+A single file for Python 3.8 or later without dependencies. A server offers it at /ui/tools/dlicmd.py.
 """
 
 from __future__ import annotations
@@ -29,43 +29,43 @@ from pathlib import Path
 from typing import IO, Any, Callable, Iterator, Mapping, NoReturn, Sequence
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
-#: Certificate (PEM) of the server that this file was downloaded from, trusted in addition to those of this machine. The
-#: server fills it in.
+#: Certificate (PEM) of the server that this file was downloaded from, filled in by the server, and trusted in addition
+#: to those of this machine.
 SITE_CERTIFICATE = ""
 BASE = "/platform/rest/deeplearning/v1"
 TIMEOUT_SECONDS = 60.0
-#: Pauses between the polls of `--app-wait`: the first one, doubled each time up to the longest one.
+#: Pauses between the polls of `--app-wait`: each is twice the previous one, up to the longest.
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.25, 5.0
-ALIVE = ("SUBMITTED", "PENDING_CRD_SCHEDULER", "RUNNING")
-ENDED_WELL = "FINISHED"
-ENDED = (ENDED_WELL, "KILLED", "ERROR", "FAILED")
+UNFINISHED = ("SUBMITTED", "PENDING_CRD_SCHEDULER", "RUNNING")
+SUCCEEDED = "FINISHED"
+ENDED = (SUCCEEDED, "KILLED", "ERROR", "FAILED")
 NOT_PACKED = ("__pycache__", ".git", ".ipynb_checkpoints")
 CHUNK = 256 * 1024
 QUOTE = "_QUOTE_"
-#: Applications that are asked for at once; and the answer where there are no more.
-PAGE, BEHIND_THE_END = 1000, 416
+#: Applications requested at once, and the HTTP status of a page beyond the last one.
+PAGE, PAST_THE_END = 1000, 416
 
 USAGE = "dlicmd.py --<command> [connection options] [options of the training] [-- arguments of the script]"
 EXAMPLES = """
 examples:
-  Log on once; the logon is kept in ~/.dlicmd, readable by you alone, and the host need not be named again:
+  Log on once; the logon is kept in ~/.dlicmd, which only you can read, and you can omit the host afterwards:
     dlicmd.py --logon --rest-host tidepool.example.org --rest-port 8000 --username alice
-  Which frameworks are there, and how is each started?
+  List the frameworks, and how to start each:
     dlicmd.py --dl-frameworks -o custom-columns=NAME:.name,WHAT:.description
   Train the folder mnist/ on up to 4 GPUs; --epochs is an argument of the script:
     dlicmd.py --exec-start edtPyTorch --model-dir mnist --model-main train.py \\
       --cs-datastore-meta type=fs,data_path=mnist --numWorker 4 -- --epochs 10
-  Follow it, read what it says, fetch what it made:
+  Follow the training, read its log, download its result:
     dlicmd.py --exec-get-all -o custom-columns=ID:.id,STATE:.state
     dlicmd.py --app-wait wmla-12
     dlicmd.py --exec-trainlogs wmla-12
     dlicmd.py --exec-trainresult wmla-12
 
 exit codes:
-  0  it is done          1  the server refused, cannot be reached, or the run did not end well
-  2  the command line does not fit          130  interrupted by Ctrl-C
+  0  success          1  the server refused or cannot be reached, or the training failed
+  2  the command line is invalid          130  interrupted by Ctrl-C
 
-JSON goes to standard output, what went wrong to standard error.
+JSON is written to standard output, errors to standard error.
 """
 
 
@@ -73,8 +73,8 @@ class Problem(Exception):
     """An error with a sentence for standard error.
 
     Problem (exit code 1)
-    ├── Refused: the server answered so
-    └── Misuse (2): the command line does not fit
+    ├── Refused: the server refused the request
+    └── Misuse (2): the command line is invalid
     """
 
     exit_code = 1
@@ -95,14 +95,14 @@ class Misuse(Problem):
 
 @dataclass(frozen=True)
 class Server:
-    """A host that has answered, with the credentials for it."""
+    """A server that has answered, with the credentials for it."""
 
     address: str
     tls: ssl.SSLContext
     headers: Mapping[str, str]
     #: Parameters of `--query-args`, added to the address of each request.
     query: tuple[tuple[str, str], ...] = ()
-    says_requests: bool = False
+    prints_requests: bool = False
 
     def ask(
         self,
@@ -112,18 +112,20 @@ class Server:
         body: Body | None = None,
         accept: str = "application/json",
     ) -> http.client.HTTPResponse:
-        """Send a request and return the answer, with its content unread. Raises Problem for all but 2xx."""
+        """Send a request and return the response, with its content unread. Raise Problem unless its status is 2xx."""
         pairs = [*(query or {}).items(), *self.query]
         target = path + ("?" + urlencode(pairs, quote_via=quote) if pairs else "")
         headers = {"Accept": accept, "Connection": "close", **self.headers}
         if body is not None:
             headers.update({"Content-Type": body.content_type, "Content-Length": str(body.size)})
-        if self.says_requests:
+        if self.prints_requests:
             note(f"{method} {self.address}{target}")
         try:
             answer = _exchange(_connection(self.address, self.tls), method, target, headers, body)
         except (OSError, http.client.HTTPException) as error:
-            raise Problem(f"{self.address} stopped answering ({error}): is the server up?") from error
+            raise Problem(
+                f"{self.address} does not answer any more ({error}): check that the server is running."
+            ) from error
         if not 200 <= answer.status < 300:
             with answer:
                 raise Refused(_refusal(answer, self.address), answer.status)
@@ -144,7 +146,7 @@ class Body:
 def _exchange(
     connection: http.client.HTTPConnection, method: str, target: str, headers: Mapping[str, str], body: Body | None
 ) -> http.client.HTTPResponse:
-    # A server may refuse before it has read everything, and close: its answer is there all the same.
+    # A server may refuse and close before it has read everything; its response can still be read.
     with suppress(BrokenPipeError, ConnectionResetError):
         connection.request(method, target, body=None if body is None else body.parts, headers=dict(headers))
     return connection.getresponse()
@@ -162,7 +164,7 @@ def _parsed(content: bytes, address: str) -> Any:
     try:
         return json.loads(content) if content else None
     except ValueError as error:
-        raise Problem(f"{address} answered with something that is no JSON: is Tidepool there?") from error
+        raise Problem(f"{address} sent a response that is not JSON: check that Tidepool runs there.") from error
 
 
 def _refusal(answer: http.client.HTTPResponse, address: str) -> str:
@@ -170,20 +172,20 @@ def _refusal(answer: http.client.HTTPResponse, address: str) -> str:
     with suppress(ValueError, TypeError, KeyError):
         text = str(json.loads(text)["error"])
     if answer.status in (301, 302, 307, 308):
-        return f"{address} sends on to {answer.getheader('Location')}: name that by --rest-host."
+        return f"{address} redirects to {answer.getheader('Location')}: use that as --rest-host."
     if answer.status == 401:
-        advice = f"You are not logged on at {address}: dlicmd.py --logon --rest-host HOST --username NAME"
+        advice = f"You are not logged on at {address}: run dlicmd.py --logon --rest-host HOST --username NAME"
         return f"{advice}\n{_printable(text)}".strip()
     return _printable(text) or f"{address} answered {answer.status} {answer.reason}."
 
 
 def _printable(text: str) -> str:
-    """Return a server's text without what a terminal would obey."""
+    """Return a server's text without control characters, which a terminal would interpret."""
     return "".join(letter if letter.isprintable() or letter == "\n" else "?" for letter in text[:4000])
 
 
 def found_server(options: argparse.Namespace, logons: Logons) -> Server:
-    """Return the first of https and http that answers. Neither password nor token is sent before."""
+    """Return the server at the first scheme, https or http, that answers. No password or token is sent before that."""
     tried = []
     for address in _addresses(options, logons):
         tls = _tls(options, logons.of(address))
@@ -201,9 +203,9 @@ def found_server(options: argparse.Namespace, logons: Logons) -> Server:
             tls=tls,
             headers=_credentials(options, logons.of(address)),
             query=tuple(parse_qsl(options.query_args, keep_blank_values=True)),
-            says_requests=options.debug_level == "debug",
+            prints_requests=options.debug_level == "debug",
         )
-    raise Problem(f"Nothing answers at {' or '.join(tried)}: check --rest-host and --rest-port.")
+    raise Problem(f"No server answers at {' or '.join(tried)}: check --rest-host and --rest-port.")
 
 
 def _tls(options: argparse.Namespace, logon: dict[str, str] | None) -> ssl.SSLContext:
@@ -213,7 +215,7 @@ def _tls(options: argparse.Namespace, logon: dict[str, str] | None) -> ssl.SSLCo
         if SITE_CERTIFICATE and not cacert:
             context.load_verify_locations(cadata=SITE_CERTIFICATE)
     except (OSError, ssl.SSLError) as error:
-        raise Misuse(f"--cacert {cacert} cannot be used ({error}): name a file of PEM certificates.") from error
+        raise Misuse(f"--cacert {cacert} cannot be used ({error}): give a file of PEM certificates.") from error
     if options.insecure:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
@@ -222,16 +224,16 @@ def _tls(options: argparse.Namespace, logon: dict[str, str] | None) -> ssl.SSLCo
 
 def _untrusted(address: str, error: ssl.SSLCertVerificationError) -> str:
     return (
-        f"The certificate of {address} is not trusted ({error.verify_message}). If your administrator made it, get it "
-        "from them and add --cacert FILE, or have them send you this program anew: it trusts the server that it comes "
-        "from. With --insecure nothing is checked: whoever answers gets your password."
+        f"The certificate of {address} is not trusted ({error.verify_message}). If it is self-signed, get it from your "
+        "administrator and add --cacert FILE, or download this program again: it trusts the server that it was "
+        "downloaded from. With --insecure no certificate is checked, so an impostor could receive your password."
     )
 
 
 def _addresses(options: argparse.Namespace, logons: Logons) -> list[str]:
     if not options.rest_host:
         if not logons.last:
-            raise Misuse("Name the server by --rest-host, and its port by --rest-port.")
+            raise Misuse("Give the server with --rest-host, and its port with --rest-port.")
         return [logons.last]
     host = options.rest_host if "://" in options.rest_host else f"//{options.rest_host}"
     if host.count(":") > 2 and "[" not in host:
@@ -240,12 +242,12 @@ def _addresses(options: argparse.Namespace, logons: Logons) -> list[str]:
         parts = urlsplit(host)
         port = options.rest_port or parts.port
     except ValueError as error:
-        raise Misuse(f"--rest-host {options.rest_host} is no host: {error}.") from error
+        raise Misuse(f"--rest-host {options.rest_host} is not a valid host: {error}.") from error
     if not parts.hostname or parts.scheme not in ("", "http", "https"):
-        raise Misuse(f"--rest-host {options.rest_host} is no host: give a name such as tidepool.example.org.")
+        raise Misuse(f"--rest-host {options.rest_host} is not a valid host: give a name such as tidepool.example.org.")
     name = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
     found = [f"{scheme}://{name}" + (f":{port}" if port else "") for scheme in ("https", "http")]
-    # After a log-on by https, an unencrypted connection could only be an attack.
+    # After a log-on by https, a fallback to http could only serve an attacker.
     is_pinned = parts.scheme == "https" or logons.of(found[0]) is not None
     return found[1:] if parts.scheme == "http" else found[:1] if is_pinned else found
 
@@ -253,7 +255,7 @@ def _addresses(options: argparse.Namespace, logons: Logons) -> list[str]:
 def _credentials(options: argparse.Namespace, logon: dict[str, str] | None) -> dict[str, str]:
     if options.jwt_token:
         if not (options.jwt_token.isascii() and options.jwt_token.isprintable()):
-            raise Misuse("--jwt-token has characters that no token has: copy it again.")
+            raise Misuse("--jwt-token has invalid characters: copy the token again.")
         return {"X-Auth-Token": options.jwt_token}
     if options.username:
         pair = f"{options.username}:{_password(options)}".encode()
@@ -265,7 +267,7 @@ def _password(options: argparse.Namespace) -> str:
     if options.password == "-":  # noqa: S105 - no password, but a request for one
         return sys.stdin.readline().rstrip("\r\n")
     if options.password is None and not sys.stdin.isatty():
-        raise Misuse("Give --password, or --password - to have it read from standard input.")
+        raise Misuse("Give --password, or --password - to read it from standard input.")
     if options.password is None:
         options.password = getpass.getpass(f"Password of {options.username}: ")
     return str(options.password)
@@ -275,7 +277,7 @@ def _password(options: argparse.Namespace) -> str:
 
 
 class Logons:
-    """The file ~/.dlicmd: for each server the token and the file of `--cacert`, and the last server logged on to."""
+    """The file ~/.dlicmd: the token and `--cacert` file for each server, and the server of the last log-on."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -303,14 +305,16 @@ class Logons:
     def _write(self) -> None:
         scratch = self._path.with_name(f"{self._path.name}.{os.getpid()}")
         try:
-            # Never readable by others, not even for a moment.
+            # The file is created with its final permissions, so others can never read it.
             with open(os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
                 json.dump({"logons": self._kept, "last": self.last}, file)
             scratch.replace(self._path)
         except OSError as error:
             with suppress(OSError):
                 scratch.unlink()
-            raise Problem(f"The logon cannot be kept in {self._path} ({error.strerror}): make room for it.") from error
+            raise Problem(
+                f"The logon cannot be saved in {self._path} ({error.strerror}): check the disk and the permissions."
+            ) from error
 
 
 def claims_of(token: str) -> dict[str, Any]:
@@ -336,7 +340,7 @@ def _validity(token: str) -> str:
 
 @dataclass(frozen=True)
 class Call:
-    """A command as it was given."""
+    """A command with its options and the server."""
 
     server: Server
     options: argparse.Namespace
@@ -344,7 +348,7 @@ class Call:
 
     @property
     def value(self) -> Any:
-        """The command's own value: an id, a framework, ids."""
+        """Value of the command: an id, a list of ids, or a framework."""
         return getattr(self.options, self.options.command.replace("-", "_"))
 
     @property
@@ -355,20 +359,20 @@ class Call:
 def logon(call: Call) -> int:
     token = call.options.jwt_token
     if not token and not call.options.username:
-        raise Misuse("Say who logs on: --username NAME (the password is asked for), or --jwt-token TOKEN.")
+        raise Misuse("Give --username NAME (you are prompted for the password), or --jwt-token TOKEN.")
     if token:
-        call.server.json("GET", f"{BASE}/status")  # refused unless the token is good
+        call.server.json("GET", f"{BASE}/status")  # refused unless the token is valid
     else:
         answer = call.server.json("GET", "/auth/v1/logon")
         token = answer.get("accessToken") if isinstance(answer, dict) else None
     if not isinstance(token, str):
-        raise Problem(f"{call.server.address} gave no token: is Tidepool there?")
+        raise Problem(f"{call.server.address} returned no token: check that Tidepool runs there.")
     claims = claims_of(token)
     name = claims.get("username") or claims.get("sub") or call.options.username or "the token's owner"
     call.logons.keep(call.server.address, token, call.options.cacert)
     parts = urlsplit(call.server.address)
     if parts.scheme == "http" and parts.hostname not in ("localhost", "127.0.0.1", "::1"):
-        note("The connection is not encrypted: who can listen on the way can read your password.")
+        note("The connection is not encrypted: anybody on the network path can read your password.")
     print(_printable(f"Logged on at {call.server.address} as {name} {_validity(token)}".strip()))
     return 0
 
@@ -384,14 +388,14 @@ def status(call: Call) -> int:
     kept = call.logons.of(call.server.address)
     if kept and _validity(kept["token"]):
         note(f"Logged on {_validity(kept['token'])}")
-    return shown(call, call.server.json("GET", f"{BASE}/status"))
+    return print_value(call, call.server.json("GET", f"{BASE}/status"))
 
 
 def get(path: str, call: Call, **query: str) -> int:
-    return shown(call, call.server.json("GET", BASE + path.format(call.path), query))
+    return print_value(call, call.server.json("GET", BASE + path.format(call.path), query))
 
 
-def tell(method: str, path: str, done: str, call: Call) -> int:
+def send_each(method: str, path: str, done: str, call: Call) -> int:
     for value in call.value if isinstance(call.value, list) else [call.value]:
         call.server.json(method, BASE + path.format(quote(str(value), safe="")))
         print(done.format(value))
@@ -400,7 +404,7 @@ def tell(method: str, path: str, done: str, call: Call) -> int:
 
 def exec_start(call: Call) -> int:
     options = call.options
-    # With -o, standard output is for a program: what people like to see goes elsewhere.
+    # With -o, a program reads standard output, so progress messages go to standard error.
     say = note if options.output else print
     folder, main = options.model_dir, options.model_main
     arguments = ["--exec-start", str(call.value)]
@@ -422,12 +426,12 @@ def exec_start(call: Call) -> int:
         with call.server.ask("POST", f"{BASE}/execs/", query, body) as answer:
             started = _parsed(answer.read(), call.server.address)
     if not isinstance(started, dict) or "id" not in started:
-        raise Problem(f"{call.server.address} did not say which training it has started: see --exec-get-all.")
-    return shown(call, {"execId": started["id"], "appId": started.get("appId", started["id"])})
+        raise Problem(f"{call.server.address} did not return the id of the training: find it with --exec-get-all.")
+    return print_value(call, {"execId": started["id"], "appId": started.get("appId", started["id"])})
 
 
 def unmarked(words: Sequence[str]) -> list[str]:
-    """Join the words between two marks into one, as WMLA's users had to write blanks; quotes do it here."""
+    """Join the words between two marks, by which WMLA's users had to quote blanks. Shell quotes work here, too."""
     found: list[str] = []
     is_open = False
     for word in words:
@@ -437,31 +441,33 @@ def unmarked(words: Sequence[str]) -> list[str]:
             found.append(word)
         is_open ^= word.count(QUOTE) % 2 == 1
     if is_open:
-        raise Misuse(f"A {QUOTE} has no second one behind it: see the end of {found[-1]}.")
+        raise Misuse(f"A {QUOTE} has no closing one: see the end of {found[-1]}.")
     return [word.replace(QUOTE, "") for word in found]
 
 
 def packed(folder: str | None, main: str | None, into: IO[bytes], *, is_command: bool) -> str:
-    """Write the upload, the folder as compressed <name>.modelDir.tar or the one script, and return its file name.
+    """Write the upload and return its file name: <name>.modelDir.tar for a folder (gzipped), or a single script.
 
-    A command may need no file at all: "".
+    Return "" for a command that needs no file.
     """
     if not folder:
         if is_command and not main:
             return ""
         if not main or not Path(main).is_file():
-            raise Misuse("Say what shall train: --model-dir FOLDER --model-main SCRIPT, or --model-main FILE.py alone.")
+            raise Misuse(
+                "Give the code to train: --model-dir FOLDER --model-main SCRIPT, or only --model-main FILE.py."
+            )
         with open(main, "rb") as script:
             shutil.copyfileobj(script, into)
         return Path(main).name
     top = Path(folder).resolve()
     if not top.is_dir():
-        raise Misuse(f"--model-dir {folder} is no folder.")
+        raise Misuse(f"--model-dir {folder} is not a folder.")
     if not main and not is_command:
-        raise Misuse(f"Say which script of {folder} is run: --model-main SCRIPT.")
+        raise Misuse(f"Give the script of {folder} to run: --model-main SCRIPT.")
     if main and not (top / main).is_file():
-        raise Misuse(f"--model-main {main} is not in {folder}: name it relative to that folder.")
-    # Links are followed to files, so that what arrives is plain.
+        raise Misuse(f"--model-main {main} is not in {folder}: give its path relative to that folder.")
+    # Links to files are replaced by the files, so that the archive has no links.
     with tarfile.open(fileobj=into, mode="w:gz", dereference=True) as archive:
         for parent, folders, files in os.walk(str(top)):
             folders[:] = sorted(name for name in folders if name not in NOT_PACKED)
@@ -469,12 +475,12 @@ def packed(folder: str | None, main: str | None, into: IO[bytes], *, is_command:
                 if file.is_file():
                     archive.add(str(file), Path(top.name, file.relative_to(top)).as_posix(), recursive=False)
                 else:
-                    note(f"Left out, because it is no file: {file}")
+                    note(f"Skipped, because it is not a regular file: {file}")
     return f"{top.name}.modelDir.tar"
 
 
 def form_with_file(name: str, content: IO[bytes]) -> Body:
-    """Return a form with the one part `file`, read while it is sent."""
+    """Return a form with the single part `file`, which is read while it is sent."""
     boundary = base64.urlsafe_b64encode(os.urandom(24)).decode()
     shown_name = name.replace("\\", "\\\\").replace('"', '\\"').replace("\r", "").replace("\n", "")
     head = (
@@ -494,14 +500,14 @@ def train_log(kind: str, call: Call) -> int:
 
 
 def run_log(stream: str, call: Call, *, of_exec: bool) -> int:
-    """Print what the driver and each executor wrote to a stream. Only the driver has a `launcherlog`."""
+    """Print a stream of the driver and of each executor. Only the driver has a `launcherlog`."""
     app = call.value
     if of_exec:
         started = call.server.json("GET", f"{BASE}/execs/{call.path}")
         app = started.get("appId", app) if isinstance(started, dict) else app
     rows = call.server.json("GET", f"{BASE}/scheduler/applications", {"applicationid": app})
     if not isinstance(rows, list) or not rows:
-        raise Problem(f"There is no application {app}: see --app-get-all and --app-history-get-all.")
+        raise Problem(f"Application {app} not found: list them with --app-get-all and --app-history-get-all.")
     count = 0 if stream == "launcherlog" else len(rows[0].get("executors") or [])
     logs = ["driver", *(f"executor/{number}" for number in range(1, count + 1))]
     code = 0
@@ -510,7 +516,7 @@ def run_log(stream: str, call: Call, *, of_exec: bool) -> int:
         address = f"{BASE}/scheduler/applications/{quote(str(app), safe='')}/{log}/logs/{stream}"
         try:
             copied(call.server.ask("GET", address, accept="text/plain"))
-        except Problem as problem:  # the others may be there
+        except Problem as problem:  # other logs may exist
             note(f"dlicmd.py: {problem}")
             code = problem.exit_code
     return code
@@ -526,7 +532,7 @@ def train_result(call: Call) -> int:
     with call.server.ask("GET", f"{BASE}/execs/{call.path}/result", accept="application/octet-stream") as answer:
         told = answer.getheader("Content-Disposition", "")
         fields = dict(part.strip().partition("=")[::2] for part in told.split(";"))
-        # The server proposes a name, and no place.
+        # Only the proposed file name is used, not a path.
         proposed = Path(fields.get("filename", "").strip('"')).name.lstrip(".")
         target = Path(proposed or "result.zip")
         scratch = target.with_name(f".{target.name}.{os.getpid()}")
@@ -535,10 +541,10 @@ def train_result(call: Call) -> int:
                 shutil.copyfileobj(answer, file, CHUNK)
                 received = file.tell()
             if fields.get("size", "").isdigit() and int(fields["size"]) != received:
-                raise Problem(f"Only {received} of {fields['size']} bytes came: fetch the result again.")
+                raise Problem(f"Only {received} of {fields['size']} bytes were received: download the result again.")
             scratch.replace(target)
         except (OSError, http.client.HTTPException) as error:
-            raise Problem(f"{target} cannot be saved ({error}): fetch the result again.") from error
+            raise Problem(f"{target} cannot be saved ({error}): download the result again.") from error
         finally:
             with suppress(OSError):
                 scratch.unlink()
@@ -547,11 +553,11 @@ def train_result(call: Call) -> int:
 
 
 def app_get_all(states: Sequence[str], call: Call) -> int:
-    return shown(call, _applications(call, states))
+    return print_value(call, _applications(call, states))
 
 
 def _applications(call: Call, states: Sequence[str]) -> list[dict[str, Any]]:
-    """Return the applications, newest first. A server answers no more than a page of them at once."""
+    """Return the applications, newest first. A server returns at most one page of them at once."""
     start, wanted = call.options.app_search_start, call.options.app_search_length
     found: list[dict[str, Any]] = []
     while len(found) < wanted:
@@ -562,7 +568,7 @@ def _applications(call: Call, states: Sequence[str]) -> list[dict[str, Any]]:
                 call.server.json("GET", f"{BASE}/scheduler/engine/applications", {**query, "state": ",".join(states)})
             )
         except Refused as refused:
-            if refused.status == BEHIND_THE_END and found:
+            if refused.status == PAST_THE_END and found:
                 break
             raise
         found += rows
@@ -577,13 +583,13 @@ def _rows(answer: Any) -> list[dict[str, Any]]:
 
 
 def app_get(call: Call) -> int:
-    return shown(call, _application(call))
+    return print_value(call, _application(call))
 
 
 def _application(call: Call) -> dict[str, Any]:
     rows = _rows(call.server.json("GET", f"{BASE}/scheduler/engine/applications/{call.path}"))
     if not rows:
-        raise Problem(f"There is no application {call.value}: see --app-get-all and --app-history-get-all.")
+        raise Problem(f"Application {call.value} not found: list them with --app-get-all and --app-history-get-all.")
     return rows[0]
 
 
@@ -596,24 +602,24 @@ def app_wait(call: Call) -> int:
             note(f"{call.value}: {_printable(state)}")
             pause, known = FIRST_PAUSE_SECONDS, state
         if state in ENDED:
-            shown(call, row)
-            return 0 if state == ENDED_WELL else 1
+            print_value(call, row)
+            return 0 if state == SUCCEEDED else 1
         time.sleep(pause)
         pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
 
 
 def app_stop_all(call: Call) -> int:
-    for row in _applications(call, ALIVE):
+    for row in _applications(call, UNFINISHED):
         call.server.json("PUT", f"{BASE}/scheduler/applications/{quote(str(row.get('id')), safe='')}/stop")
         print(_printable(f"Stopping {row.get('id')}"))
     return 0
 
 
 def app_analyze(call: Call) -> int:
-    """Print how long the applications of the last hours waited and ran."""
+    """Print the mean waiting and running times of the applications of the last hours."""
     hours = float(call.value)
     now = time.time()
-    rows = _applications(call, (*ALIVE, *ENDED))
+    rows = _applications(call, (*UNFINISHED, *ENDED))
     rows = [row for row in rows if float(row.get("submit_time") or 0) >= now - 3600 * hours]
     waits = [row["start_time"] - row["submit_time"] for row in rows if row.get("start_time")]
     runs = [(row.get("end_time") or now) - row["start_time"] for row in rows if row.get("start_time")]
@@ -625,7 +631,7 @@ def app_analyze(call: Call) -> int:
         "mean_wait_seconds": round(sum(waits) / len(waits), 1) if waits else None,
         "mean_run_seconds": round(sum(runs) / len(runs), 1) if runs else None,
     }
-    return shown(call, found)
+    return print_value(call, found)
 
 
 # --- Output -----------------------------------------------------------------------------------------------------------
@@ -635,8 +641,8 @@ def note(sentence: str) -> None:
     print(sentence, file=sys.stderr)
 
 
-def shown(call: Call, value: Any) -> int:
-    """Return the rows in the form that `-o` asks for."""
+def print_value(call: Call, value: Any) -> int:
+    """Print the value in the format of `-o`."""
     _, _, columns = (call.options.output or "json").partition("=")
     if not columns:
         print(json.dumps(value, indent=2))
@@ -673,60 +679,60 @@ def _size(count: float) -> str:
 class Command:
     help: str
     run: Callable[[Call], int]
-    #: Name of its value in the help; "": it takes none.
+    #: Name of the command's value in the help; "": it takes none.
     value: str = ""
     #: `nargs` of argparse: "+" for several values, "?" for an optional one.
     count: str | None = None
 
 
 _NO_SEARCH = (
-    "There is no hyperparameter search on this server: start a training for each choice with --exec-start, and "
+    "This server has no hyperparameter search: start a training for each choice with --exec-start, and "
     "compare them on the page Trainings."
 )
-_NO_SERVING = "Trained models are not served here: fetch the model by --exec-trainresult."
-_NO_KUBERNETES = "Trainings do not run on Kubernetes here, so it has no objects of theirs: see --app-get-all."
+_NO_SERVING = "This server does not serve trained models: download the model with --exec-trainresult."
+_NO_KUBERNETES = "Trainings do not run on Kubernetes here, so there are no Kubernetes objects: see --app-get-all."
 _STOPPING, _DELETED = "Stopping {}", "Deleted {}"
 
 COMMANDS: dict[str, Command] = {
     "logon": Command("log on by --username or --jwt-token, and keep the logon in ~/.dlicmd", logon),
-    "logoff": Command("end the logon and forget it", logoff),
-    "status": Command("what the server says of itself, and until when you are logged on", status),
-    "dl-frameworks": Command(
-        "the frameworks that --exec-start knows, and how each is used", partial(get, "/execs/frameworks")
-    ),
+    "logoff": Command("log off, and delete the kept logon", logoff),
+    "status": Command("state of the server, and expiry of your logon", status),
+    "dl-frameworks": Command("frameworks of --exec-start, with an example of each", partial(get, "/execs/frameworks")),
     "exec-start": Command("start a training", exec_start, "FRAMEWORK"),
-    "exec-get-all": Command("your trainings, the newest first", partial(get, "/execs", sort_by="id:desc")),
+    "exec-get-all": Command("your trainings, newest first", partial(get, "/execs", sort_by="id:desc")),
     "exec-get": Command("one training", partial(get, "/execs/{}"), "ID"),
-    "exec-stop": Command("stop a training", partial(tell, "POST", "/execs/{}/stop", _STOPPING), "ID"),
-    "exec-delete": Command(
-        "stop a training, and list it no more", partial(tell, "DELETE", "/execs/{}", _DELETED), "ID"
+    "exec-stop": Command("stop a training", partial(send_each, "POST", "/execs/{}/stop", _STOPPING), "ID"),
+    "exec-delete": Command("stop a training and unlist it", partial(send_each, "DELETE", "/execs/{}", _DELETED), "ID"),
+    "exec-delete-all": Command(
+        "stop and unlist all your trainings", partial(send_each, "DELETE", "/execs", "Deleted all yours")
     ),
-    "exec-delete-all": Command("the same of all of yours", partial(tell, "DELETE", "/execs", "Deleted all of yours")),
-    "exec-launcherlogs": Command("how it was started", partial(run_log, "launcherlog", of_exec=True), "ID"),
+    "exec-launcherlogs": Command("events of the training", partial(run_log, "launcherlog", of_exec=True), "ID"),
     "exec-outlogs": Command("standard output of driver and executors", partial(run_log, "stdout", of_exec=True), "ID"),
     "exec-errlogs": Command("standard error of driver and executors", partial(run_log, "stderr", of_exec=True), "ID"),
-    "exec-trainlogs": Command("what the training wrote", partial(train_log, "outerrlog"), "ID"),
-    "exec-trainoutlogs": Command("of that, standard output", partial(train_log, "outlog"), "ID"),
-    "exec-trainerrlogs": Command("of that, standard error", partial(train_log, "errlog"), "ID"),
-    "exec-trainresult": Command("save the result as a zip file in this folder", train_result, "ID"),
-    "app-get-all": Command("applications that wait or run", partial(app_get_all, ALIVE)),
-    "app-history-get-all": Command("applications that are over", partial(app_get_all, ENDED)),
+    "exec-trainlogs": Command("output and errors of the training", partial(train_log, "outerrlog"), "ID"),
+    "exec-trainoutlogs": Command("standard output of the training", partial(train_log, "outlog"), "ID"),
+    "exec-trainerrlogs": Command("standard error of the training", partial(train_log, "errlog"), "ID"),
+    "exec-trainresult": Command("save the result as a zip file in the current folder", train_result, "ID"),
+    "app-get-all": Command("waiting and running applications", partial(app_get_all, UNFINISHED)),
+    "app-history-get-all": Command("applications that have ended", partial(app_get_all, ENDED)),
     "app-get": Command("one application", app_get, "ID"),
     "app-wait": Command("wait until it ends; exit code 0 only if it succeeded", app_wait, "ID"),
-    "app-stop": Command("stop these", partial(tell, "PUT", "/scheduler/applications/{}/stop", _STOPPING), "ID", "+"),
-    "app-stop-all": Command("stop all of yours that wait or run", app_stop_all),
-    "app-analyze": Command("waiting and running times of the last hours (2)", app_analyze, "HOURS", "?"),
-    "app-launcherlogs": Command("as exec-launcherlogs", partial(run_log, "launcherlog", of_exec=False), "ID"),
-    "app-outlogs": Command("as exec-outlogs", partial(run_log, "stdout", of_exec=False), "ID"),
-    "app-errlogs": Command("as exec-errlogs", partial(run_log, "stderr", of_exec=False), "ID"),
-    "rp-get-all": Command(
-        "the resource plans: instance groups and their shares", partial(get, "/resplans/resplantree")
+    "app-stop": Command(
+        "stop applications", partial(send_each, "PUT", "/scheduler/applications/{}/stop", _STOPPING), "ID", "+"
     ),
-    "rp-get": Command("one of them", partial(get, "/resplans/resplan/{}"), "NAME"),
-    "rp-delete": Command("delete one", partial(tell, "DELETE", "/resplans/resplan/{}", _DELETED), "NAME"),
+    "app-stop-all": Command("stop all your waiting and running applications", app_stop_all),
+    "app-analyze": Command("mean waiting and running times in the last HOURS (default: 2)", app_analyze, "HOURS", "?"),
+    "app-launcherlogs": Command("like --exec-launcherlogs", partial(run_log, "launcherlog", of_exec=False), "ID"),
+    "app-outlogs": Command("like --exec-outlogs", partial(run_log, "stdout", of_exec=False), "ID"),
+    "app-errlogs": Command("like --exec-errlogs", partial(run_log, "stderr", of_exec=False), "ID"),
+    "rp-get-all": Command("resource plans: instance groups and their shares", partial(get, "/resplans/resplantree")),
+    "rp-get": Command("one resource plan", partial(get, "/resplans/resplan/{}"), "NAME"),
+    "rp-delete": Command(
+        "delete a resource plan", partial(send_each, "DELETE", "/resplans/resplan/{}", _DELETED), "NAME"
+    ),
 }
 #: WMLA's commands that are not supported -> error.
-ABSENT = {
+UNSUPPORTED = {
     **{f"hpo-{verb}": _NO_SEARCH for verb in ("start", "get", "stop", "restart", "delete")},
     **{f"hpo-{verb}": _NO_SEARCH for verb in ("get-all", "delete-all")},
     **{f"hpo-algorithm-{verb}": _NO_SEARCH for verb in ("get-all", "get", "delete")},
@@ -734,7 +740,7 @@ ABSENT = {
     "exec-deploy": _NO_SERVING,
 }
 #: Unsupported options of WMLA that name a model.
-ABSENT_OPTIONS = ("--pbmodel-name", "--pbmodel-cmd")
+UNSUPPORTED_OPTIONS = ("--pbmodel-name", "--pbmodel-cmd")
 
 
 class _Parser(argparse.ArgumentParser):
@@ -748,7 +754,7 @@ def parser() -> argparse.ArgumentParser:
     made = _Parser(
         prog="dlicmd.py",
         usage=USAGE,
-        description="Start trainings, follow them, and fetch what they made.",
+        description="Start trainings, follow them, and download their results.",
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
@@ -761,51 +767,55 @@ def parser() -> argparse.ArgumentParser:
         else:
             more = {"action": "store_true"}
         commands.add_argument(f"--{name}", help=command.help, **more)
-    for name in ABSENT:
+    for name in UNSUPPORTED:
         commands.add_argument(f"--{name}", help=argparse.SUPPRESS, nargs="*", metavar="ID")
     _add_connection(made.add_argument_group("connection options"))
     training = made.add_argument_group(
         "options of the training",
-        "Of --exec-start. What is not named here goes to the server as it stands: --dl-frameworks says what there is, "
+        "Options of --exec-start. Options that are not listed here are passed to the server (see --dl-frameworks), "
         "such as --numWorker N and --cs-datastore-meta type=fs,data_path=PATH.",
     )
-    training.add_argument("--model-dir", metavar="FOLDER", help="packed and sent, without links to folders")
-    training.add_argument("--model-main", metavar="SCRIPT", help="what is run, relative to that folder")
+    training.add_argument("--model-dir", metavar="FOLDER", help="folder to upload; links to folders are skipped")
+    training.add_argument("--model-main", metavar="SCRIPT", help="script to run, relative to that folder")
     training.add_argument(
-        "--user-cmd", action="store_true", help="run what stands behind -- as a command, once on each GPU"
+        "--user-cmd", action="store_true", help="run the words after -- as a command, once on each GPU"
     )
-    training.add_argument("--ig", metavar="GROUP", help="the instance group; without it, the server chooses")
+    training.add_argument("--ig", metavar="GROUP", help="instance group (default: chosen by the server)")
     applications = made.add_argument_group("options of --app-get-all and --app-history-get-all")
-    applications.add_argument("--app-search-start", metavar="N", type=int, default=0, help="leave out so many (0)")
     applications.add_argument(
-        "--app-search-length", metavar="N", type=int, default=10000, help="show at most so many (10000)"
+        "--app-search-start", metavar="N", type=int, default=0, help="applications to skip (default: 0)"
+    )
+    applications.add_argument(
+        "--app-search-length", metavar="N", type=int, default=10000, help="most applications to show (default: 10000)"
     )
     return made
 
 
 def _add_connection(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
-        "--rest-host", "--master-host", metavar="HOST", help="default: where you logged on last; or https://HOST:PORT"
+        "--rest-host", "--master-host", metavar="HOST", help="host, or https://HOST:PORT (default: of your last logon)"
     )
     group.add_argument(
-        "--rest-port", "--dli-rest-port", metavar="PORT", type=_port, help="default: 443, then 80 where that is closed"
+        "--rest-port", "--dli-rest-port", metavar="PORT", type=_port, help="default: 443, or 80 if that is closed"
     )
-    group.add_argument("--username", metavar="NAME", help="instead of a kept logon")
-    group.add_argument("--password", metavar="WORD", help="asked for if absent; -: read from standard input")
-    group.add_argument("--jwt-token", metavar="TOKEN", help="instead of a user name: a token of the server")
+    group.add_argument("--username", metavar="NAME", help="user name, instead of a kept logon")
     group.add_argument(
-        "--cacert", metavar="FILE", help="trust these certificates, for a server with one of its own; kept by --logon"
+        "--password", metavar="WORD", help="password (default: prompt for it); -: read it from standard input"
     )
-    group.add_argument("--insecure", action="store_true", help="check no certificate: for trying things out only")
-    group.add_argument("--query-args", metavar="A=B&C=D", default="", help="added to the address of each request")
+    group.add_argument("--jwt-token", metavar="TOKEN", help="token of the server, instead of a user name")
+    group.add_argument(
+        "--cacert", metavar="FILE", help="file of certificates to trust, for a self-signed server; kept by --logon"
+    )
+    group.add_argument("--insecure", action="store_true", help="do not check certificates: for tests only")
+    group.add_argument("--query-args", metavar="A=B&C=D", default="", help="parameters added to each URL")
     group.add_argument("-o", "--output", metavar="FORMAT", type=_format, help="json, or custom-columns=HEAD:.field,...")
     group.add_argument(
-        "--debug-level", choices=["debug", "info", "warn", "error"], default="info", help="debug: tell each request"
+        "--debug-level", choices=["debug", "info", "warn", "error"], default="info", help="debug: print each request"
     )
 
 
 def _port(text: str) -> int:
-    """Parse the port. Scripts for Cloud Pak write -1 for its route, which has no port."""
+    """Parse the port. Scripts for Cloud Pak use -1 for its route, which has no port."""
     if not (0 < int(text) < 65536 or int(text) == -1):
         raise ValueError
     return max(int(text), 0)
@@ -824,33 +834,33 @@ def _format(text: str) -> str:
 
 
 def _refuse_misspelt(others: Sequence[str]) -> None:
-    """Refuse what looks like one of our own options misspelt, which would otherwise reach the script."""
+    """Refuse a misspelled option of this program, which would otherwise reach the script."""
     ours = [option for action in parser()._actions for option in action.option_strings if option.startswith("--")]
     for other in others:
         name = other.partition("=")[0]
-        if name in ABSENT_OPTIONS:
-            raise Misuse(f"{name} is not supported here: send a script by --model-dir FOLDER --model-main SCRIPT.")
+        if name in UNSUPPORTED_OPTIONS:
+            raise Misuse(f"{name} is not supported here: send a script with --model-dir FOLDER --model-main SCRIPT.")
         near = difflib.get_close_matches(name, ours, n=1, cutoff=0.9)
         if other.startswith("--") and near:
-            raise Misuse(f"Did you mean {near[0]} by {other}? Arguments of the script stand behind a --.")
+            raise Misuse(f"Did you mean {near[0]} instead of {other}? Write arguments of the script after --.")
 
 
 def parsed(arguments: Sequence[str]) -> argparse.Namespace:
-    """Return the options, with `command`, `others`, which are not ours, and `script`, what follows `--`."""
+    """Return the options, with `command`, `others` (options not defined here) and `script` (the words after `--`)."""
     end = arguments.index("--") if "--" in arguments else len(arguments)
     options, others = parser().parse_known_args(arguments[:end])
     options.others, options.script = others, list(arguments[end + 1 :])
-    names = (*COMMANDS, *ABSENT)
+    names = (*COMMANDS, *UNSUPPORTED)
     # An option that was not given is None, or False where it takes no value.
     given = [name for name in names if getattr(options, name.replace("-", "_")) not in (None, False)]
     options.command = given[0]
-    if options.command in ABSENT:
-        raise Misuse(ABSENT[options.command])
+    if options.command in UNSUPPORTED:
+        raise Misuse(UNSUPPORTED[options.command])
     _refuse_misspelt(others)
     if others and options.command != "exec-start":
-        raise Misuse(f"There is no option {others[0]}: see dlicmd.py -h.")
+        raise Misuse(f"Option {others[0]} is not known: see dlicmd.py -h.")
     if options.user_cmd and not options.script:
-        raise Misuse("--user-cmd runs the command behind --, and there is none: ... --user-cmd -- torchrun train.py")
+        raise Misuse("--user-cmd needs a command after --, such as --user-cmd -- torchrun train.py")
     return options
 
 
@@ -866,7 +876,7 @@ def main(arguments: Sequence[str]) -> int:
         note(f"dlicmd.py: {problem}")
         return problem.exit_code
     except BrokenPipeError:
-        # The reader of standard output has closed it; without this, Python reports that again at exit.
+        # The reader has closed standard output; without this, Python would report that again at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except KeyboardInterrupt:

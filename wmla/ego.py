@@ -1,6 +1,7 @@
-"""Resource groups, consumers and hosts under EGO's base. IBM does not publish these addresses: they are our own.
+"""Resource groups, consumers and hosts under EGO's base URL. IBM does not publish these URLs, so they are Tidepool's
+own.
 
-They are for reading; `/api/v1/` changes what they show.
+They are read-only; use `/api/v1/` for changes.
 """
 
 from typing import Any
@@ -33,7 +34,7 @@ class EgoMemberOutput(serializers.Serializer[Any]):
     state = Text(source="host.state")
     type = Text(
         lambda row: "virtual" if row["host"].virtual else "physical",
-        help_text="virtual: its GPUs are processes of its CPUs.",
+        help_text="physical, or virtual: its GPUs are simulated on CPUs.",
     )
     ncpus = Whole(source="host.ncpus")
     ngpus = Whole(source="host.ngpus")
@@ -41,19 +42,21 @@ class EgoMemberOutput(serializers.Serializer[Any]):
     maxswp = Whole(
         lambda row: None if (swap := row["host"].swap_bytes) is None else swap // _MEBIBYTE,
         allow_null=True,
-        help_text="MiB; null here and below: it does not tell.",
+        help_text="MiB; null here and in the following fields: not reported.",
     )
     nprocs = Whole(source="host.nprocs", allow_null=True)
     ncores = Whole(source="host.ncores", allow_null=True)
     nthreads = Whole(source="host.nthreads", allow_null=True)
     lastreport = Text(lambda row: iso(row["host"].last_report_at), allow_null=True)
-    totalslots = Whole(source="total", help_text="Of a resource group: what it offers to that one. Else its GPUs.")
-    freeslots = Whole(source="free", allow_null=True, help_text="Null for slots that nothing here hands out.")
+    totalslots = Whole(
+        source="total", help_text="Slots that it offers to the resource group; in the list of hosts, its GPUs."
+    )
+    freeslots = Whole(source="free", allow_null=True, help_text="Null for CPU slots, which are not allocated.")
 
 
 class EgoHostOutput(EgoMemberOutput):
     gpus = Many(
-        lambda row: [_gpu(slot) for slot in row["slots"]], child=Json(), help_text="The newest reading of each GPU."
+        lambda row: [_gpu(slot) for slot in row["slots"]], child=Json(), help_text="Newest reading of each GPU."
     )
 
 
@@ -64,14 +67,12 @@ class EgoGroupOutput(serializers.Serializer[Any]):
         lambda row: "Static (List of Names)" if row["group"].selection == _Selection.STATIC else "Dynamic",
         help_text="Dynamic or Static (List of Names).",
     )
-    slots = Text(source="group.slot_rule", help_text="The expression for the slots of each host.")
-    requirement = Text(source="group.requirement", help_text="Of a dynamic one; empty: every host.")
-    kind = Text(
-        source="group.kind", help_text="gpu, or service: slots of processors, which are shown and not handed out."
-    )
+    slots = Text(source="group.slot_rule", help_text="Expression for the number of slots of each host.")
+    requirement = Text(source="group.requirement", help_text="Condition of a dynamic group; empty: every host.")
+    kind = Text(source="group.kind", help_text="gpu, or service: CPU slots, which are shown but not allocated.")
     hosts = Whole(lambda row: len(row["offered"]))
     totalslots = Whole(lambda row: sum(row["offered"].values()))
-    instancegroups = Texts(help_text="Those that one may use.")
+    instancegroups = Texts(help_text="Instance groups on it that you may use.")
 
 
 class EgoGroupDetailOutput(EgoGroupOutput):
@@ -81,7 +82,7 @@ class EgoGroupDetailOutput(EgoGroupOutput):
 class ResourceGroups(ConductorView):
     @extend_schema(responses=EgoGroupOutput(many=True))
     def get(self, request: Request) -> Response:
-        """List all resource groups, with what their hosts offer now."""
+        """List all resource groups, with the slots that their hosts offer now."""
         every_host, used_by = list(Host.objects.filter(removed_at=None)), _used_by(signed_in(request))
         rows = [
             {
@@ -113,7 +114,7 @@ class ResourceGroupDetail(ConductorView):
 class Consumers(ConductorView):
     @extend_schema(responses=PlanOutput(many=True))
     def get(self, request: Request) -> Response:
-        """List the instance groups that the user may use, with their part of the GPUs."""
+        """List the instance groups that the user may use, with their shares of the GPUs."""
         return Response(plans(list(visible_groups(signed_in(request)))))
 
 
@@ -139,7 +140,7 @@ def _used_by(user: User) -> dict[int, list[str]]:
 
 
 def _member(host: Host, slots: int, group: ResourceGroup, held: dict[int, set[int]]) -> dict[str, Any]:
-    """Return a member host. Its GPUs with the lowest indexes are offered; nobody hands out slots of processors."""
+    """Return a member host. It offers its GPUs with the lowest indexes; CPU slots are not allocated."""
     is_gpu = group.kind == ResourceGroup.Kind.GPU
     free = slots - sum(index < slots for index in held.get(host.pk, ())) if is_gpu else None
     return {"host": host, "total": slots, "free": free}

@@ -1,4 +1,4 @@
-"""`/execs`: trainings submitted by `args` and a model's files, in the words of both generations of WMLA."""
+"""`/execs`: trainings submitted with `args` and a model's files, in the dialects of both generations of WMLA."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -35,17 +35,17 @@ from wmla.submission import parse_form, prepare, submit
 
 __all__ = ["PREFLIGHT", "urls"]
 
-#: Set in an ASGI scope by wmla/preflight.py, to the bytes that will come: judge a submission by its address, and
-#: read nothing.
+#: Key that wmla/preflight.py sets in an ASGI scope to the announced size in bytes: check a submission by its URL alone,
+#: without reading the body.
 PREFLIGHT = "tidepool.preflight"
-_MOST_LISTED = 1000
+_MAX_LISTED = 1000
 _MAX_DATA = 64 * 1024
 _ORDERS = {"id": "id", "createTime": "submitted_at"}
 _DELETED = {204: None}
 
 
 class ExecOutput(serializers.Serializer[Any]):
-    """A training as a flat object, which notebooks put in a table. Cloud Pak lacks some of on-prem's fields."""
+    """A training as a flat object, which notebooks put in a table. Cloud Pak omits some of the on-prem fields."""
 
     id = Text(lambda job: identities().exec_id(submitted(job)))
     args = Text(source="submitted_args")
@@ -78,7 +78,7 @@ class ExecDetailOutput(ExecOutput):
     events = Text(
         lambda job: b"".join(launcher_log(job)).decode() if job.state == JobState.FAILED else None,
         allow_null=True,
-        help_text="A line for each thing that happened; absent unless it failed.",
+        help_text="One line for each event; only of a failed training.",
     )
 
     def to_representation(self, instance: Job) -> dict[str, Any]:
@@ -87,60 +87,62 @@ class ExecDetailOutput(ExecOutput):
 
 
 class SubmitInput(serializers.Serializer[Any]):
-    file = serializers.FileField(help_text="A gzipped tar of the model's folder, or one .py. May be repeated.")
+    file = serializers.FileField(help_text="Gzipped tar of the model's folder, or a single .py file. May be repeated.")
     data = serializers.CharField(  # type: ignore[assignment]
         required=False,
-        help_text='JSON: {"args": "...", "hardwareSpec": {...}, "dataSource": [...]}; each may be absent.',
+        help_text='JSON: {"args": "...", "hardwareSpec": {...}, "dataSource": [...]}; all fields are optional.',
     )
 
 
 class ListQuery(serializers.Serializer[Any]):
-    limit = serializers.IntegerField(default=_MOST_LISTED, min_value=1, max_value=2**31 - 1)
-    state = serializers.CharField(required=False, max_length=200, help_text="Words, with commas between.")
+    limit = serializers.IntegerField(default=_MAX_LISTED, min_value=1, max_value=2**31 - 1)
+    state = serializers.CharField(required=False, max_length=200, help_text="One or more states, separated by commas.")
     sort_by = serializers.CharField(
-        default="id:desc", max_length=50, help_text="`id` or `createTime`, `:asc` or `:desc`."
+        default="id:desc", max_length=50, help_text="`id` or `createTime`, followed by `:asc` or `:desc`."
     )
 
 
 class LogQuery(serializers.Serializer[Any]):
     logType = serializers.ChoiceField(
-        list(LOG_TYPES), required=False, help_text="What rank 0 printed; absent: the steps."
+        list(LOG_TYPES), required=False, help_text="Output of rank 0; default: the steps."
     )
 
 
 class Execs(WmlaView):
     @extend_schema(operation_id="execs_list", parameters=[ListQuery], responses=ExecOutput(many=True))
     def get(self, request: Request) -> Response:
-        """List the user's trainings, however they were submitted (for an administrator, everybody's)."""
+        """List the user's trainings from any interface; for an administrator, those of all users."""
         asked = validated(ListQuery, request.query_params)
         jobs = wmla_jobs(signed_in(request)).order_by(*_order(asked["sort_by"]))
         if words := asked.get("state"):
             jobs = jobs.filter(state__in=_states(words))
-        return _answer(request, jobs[: min(asked["limit"], _MOST_LISTED)])
+        return _answer(request, jobs[: min(asked["limit"], _MAX_LISTED)])
 
     @extend_schema(
         parameters=[
-            OpenApiParameter("args", str, description="Options of the launcher, then the script's; else in `data`."),
-            OpenApiParameter("sigName", str, description="Name of the instance group; absent in Cloud Pak."),
+            OpenApiParameter(
+                "args", str, description="Options of the launcher, then of the script; may be sent in `data` instead."
+            ),
+            OpenApiParameter("sigName", str, description="Name of the instance group; not in Cloud Pak."),
         ],
         request={"multipart/form-data": SubmitInput},
         responses=ExecOutput,
     )
     def post(self, request: Request) -> Response:
-        """Submit a training. What does not fit of the address is refused before the files are read."""
+        """Submit a training. Errors in the URL are reported before the files are read."""
         user, sig_name = signed_in(request), request.query_params.get("sigName", "")
-        # Without args in the address they are in the form.
+        # args may be in the form instead of the URL.
         args = request.query_params.get("args")
         if args is not None:
             prepare(user, sig_name, args)
         announced = getattr(request._request, "scope", {}).get(PREFLIGHT)
         if announced is not None:
             if announced > largest_body():
-                raise UserError(f"The upload has {announced:,} bytes: send at most {largest_body():,}.")
+                raise UserError(f"The upload has {announced:,} bytes: send at most {largest_body():,} bytes.")
             return Response(status=204)
         form = parse_form(_data_field(request))
         if args is not None and form.args not in ("", args):
-            raise UserError("args is in the address and in data, and they differ: send it in one of them.")
+            raise UserError("args differs between the URL and data: send it in only one of them.")
         prepared = prepare(user, sig_name, form.args if args is None else args, form)
         sent = [file for part, files in request.FILES.lists() if part != "data" for file in files]
         files = [Upload(file.name or "", file.file) for file in sent]
@@ -155,7 +157,7 @@ class Execs(WmlaView):
 
 
 class ExecView(WmlaView):
-    """Base of the views of one training, by any of its identifiers."""
+    """Base class of the views of one training, found by any of its identifiers."""
 
     def job(self) -> Job:
         return job_of(signed_in(self.request), self.kwargs["exec_id"])
@@ -164,12 +166,12 @@ class ExecView(WmlaView):
 class Exec(ExecView):
     @extend_schema(operation_id="execs_get", responses=ExecDetailOutput)
     def get(self, request: Request, exec_id: str) -> Response:
-        """Return the training; of one that failed, also what happened."""
+        """Return the training, with its events if it failed."""
         return Response(ExecDetailOutput(self.job(), context={"request": request}).data)
 
     @extend_schema(operation_id="execs_delete", responses=_DELETED)
     def delete(self, request: Request, exec_id: str) -> HttpResponse:
-        """Stop the training and list it here no more; what it used stays on record."""
+        """Stop the training and remove it from WMLA's lists; its usage records remain."""
         hide([self.job().pk], signed_in(request).get_username())
         return HttpResponse(status=204)
 
@@ -184,7 +186,7 @@ class ExecStop(ExecView):
 class ExecDeploy(ExecView):
     @extend_schema(request=OpenApiTypes.OBJECT, responses={400: OpenApiTypes.STR})
     def post(self, request: Request, exec_id: str) -> Response:
-        """Always refuse: elastic inference is not part of this cluster."""
+        """Always refuse: elastic inference is not supported."""
         self.job()
         raise UserError(
             "Deploying a trained model for inference is not supported here: download it with GET "
@@ -195,7 +197,7 @@ class ExecDeploy(ExecView):
 class ExecLog(ExecView):
     @extend_schema(parameters=[LogQuery], responses={(200, "application/json"): OpenApiTypes.STR})
     def get(self, request: Request, exec_id: str) -> StreamingHttpResponse:
-        """Return the steps so far, one per line, as one JSON string, or with `Accept: text/plain` as they are."""
+        """Return the steps so far, one per line, as a JSON string, or as plain text with `Accept: text/plain`."""
         asked = validated(LogQuery, request.query_params)
         job, kind = self.job(), asked.get("logType")
         chunks = rank_log(job, kind) if kind else train_log(job)
@@ -207,26 +209,27 @@ class ExecLog(ExecView):
 class ExecResult(ExecView):
     @extend_schema(responses={(200, "application/zip"): OpenApiTypes.BINARY})
     def get(self, request: Request, exec_id: str) -> StreamingHttpResponse:
-        """Download model, checkpoints, logs and code as a zip file. The header says how many bytes will come."""
+        """Download model, checkpoints, logs and code as a zip file. The Content-Disposition header has its size in
+        bytes."""
         job = self.job()
         zipped = sized_zip(job)
         exec_name = identities().exec_id(submitted(job))
         name = exec_name if job.dialect == Dialect.ON_PREM else f"dlpd-model-{exec_name}"
         response = _streamed(request, zipped.chunks(), "application/zip", closes=zipped.close)
         safe = re.sub(r"[^\w.@+-]", "_", name, flags=re.ASCII)
-        # Word for word: clients split it at "size=" and at ";".
+        # Keep this exact format: clients split it at "size=" and ";".
         response["Content-Disposition"] = f"attachment;filename={safe}.zip;size={zipped.size_bytes}"
         return response
 
 
 def _app_name(job: Job) -> str:
-    """Return the job's name; of a submission that gave none, its framework's, as WMLA does."""
+    """Return the job's name, or its framework's app name if the submission gave none, as WMLA does."""
     named = not job.submitted_args or accepted_arguments(job.submitted_args).app_name
     return job.name if named else framework_of(job).app_name
 
 
 def _answer(request: Request, jobs: Job | Iterable[Job]) -> Response:
-    """Answer with trainings. Needs their owners, models and instance groups."""
+    """Return a response with trainings. Needs their owners, models and instance groups."""
     return Response(ExecOutput(jobs, many=not isinstance(jobs, Job), context={"request": request}).data)
 
 
@@ -234,7 +237,7 @@ def _streamed(request: Request, chunks: Iterator[bytes], kind: str, closes: Any 
     response = file_response(request, chunks, "log", kind)
     del response["Content-Disposition"]
     if closes is not None:
-        # A client may leave before the first byte, and a generator that has not begun closes nothing.
+        # A client may disconnect before the first byte, and a generator that was never started closes nothing.
         response._resource_closers.append(closes)  # type: ignore[attr-defined]
     return response
 
@@ -255,7 +258,7 @@ def _data_field(request: Request) -> str:
 def _order(text: str) -> tuple[str, str]:
     name, _, way = text.partition(":")
     if name not in _ORDERS or way not in ("", "asc", "desc"):
-        raise UserError(f"sort_by is {text!a}: write one of {', '.join(_ORDERS)}, and :asc or :desc behind it.")
+        raise UserError(f"sort_by is {text!a}: write one of {', '.join(_ORDERS)}, followed by :asc or :desc.")
     sign = "-" if way == "desc" else ""
     return f"{sign}{_ORDERS[name]}", f"{sign}id"
 
@@ -263,7 +266,7 @@ def _order(text: str) -> tuple[str, str]:
 def _states(words: str) -> set[str]:
     wanted = [word.strip().upper() for word in words.split(",")]
     if unknown := [word for word in wanted if word not in KNOWN_WORDS]:
-        raise UserError(f"There is no state {unknown[0][:50]!a}: take one of {', '.join(KNOWN_WORDS)}.")
+        raise UserError(f"State {unknown[0][:50]!a} is not known: use {', '.join(KNOWN_WORDS)}.")
     return {str(state) for word in wanted for state in states_behind(word)}
 
 

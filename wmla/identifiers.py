@@ -1,4 +1,4 @@
-"""Look-ups from WMLA's identifiers to rows that the user may see, and from rows to identifiers."""
+"""Look-ups of rows that the user may see by WMLA's identifiers, and identifiers of rows."""
 
 from difflib import get_close_matches
 from functools import lru_cache
@@ -19,12 +19,12 @@ from wmla.job_names import Identities, Submitted, job_numbers_in
 
 __all__ = [
     "executor_of",
+    "existing",
     "group_meant",
     "group_named",
     "group_of",
     "identities",
     "job_of",
-    "listed",
     "submitted",
     "wmla_jobs",
 ]
@@ -34,7 +34,7 @@ _GROUPS_NAMED = 5
 
 
 def identities() -> Identities:
-    """Return this installation's identities, which depend on its secret key and so outlive restarts and restores."""
+    """Return this installation's identities. They depend on its secret key, so they survive restarts and restores."""
     return _identities(settings.SECRET_KEY)
 
 
@@ -50,12 +50,13 @@ def submitted(job: Job) -> Submitted:
 
 
 def wmla_jobs(user: User) -> QuerySet[Job]:
-    """Return the jobs that WMLA's clients see: those that the user sees, unless such a client has deleted them."""
+    """Return the jobs that the user may see, without those deleted by a WMLA client."""
     return visible_jobs(user).filter(hidden_at=None)
 
 
 def job_of(user: User, identifier: str) -> Job:
-    """Find a job by its id as an exec, driver or application, in either dialect; NotFound for others' jobs."""
+    """Find a job by its id as an exec, driver or application, in either dialect. Raise NotFound for other users'
+    jobs."""
     ids = identities()
     for number in job_numbers_in(identifier):
         job = wmla_jobs(user).filter(pk=number).first()
@@ -65,13 +66,13 @@ def job_of(user: User, identifier: str) -> Job:
 
 
 def executor_of(job: Job, identifier: str) -> Rank:
-    """Find the rank of an executor's id; the number before its uuid may be an old one."""
+    """Find the rank of an executor's id; the number before its uuid may be outdated."""
     _, _, wanted = identifier.partition("-")
     ids = identities()
     for rank in Rank.objects.filter(job=job).order_by("-attempt", "-id"):
         if str(ids.executor_uuid(job.pk, rank.attempt, rank.member_id)) == wanted:
             return rank
-    raise NotFound(f"Executor {shown_text(identifier)} not found: the list of applications names those of each.")
+    raise NotFound(f"Executor {shown_text(identifier)} not found: the list of applications has the executors of each.")
 
 
 def group_of(user: User, identifier: str) -> InstanceGroup:
@@ -84,7 +85,7 @@ def group_of(user: User, identifier: str) -> InstanceGroup:
 
 
 def group_meant(user: User, identifier: str) -> InstanceGroup:
-    """Find an instance group that a body names by sigId or name; WMLA answers 400 if there is none."""
+    """Find the instance group in a body by sigId or name; WMLA returns 400, not 404, if there is none."""
     try:
         return group_of(user, identifier)
     except NotFound as error:
@@ -92,15 +93,15 @@ def group_meant(user: User, identifier: str) -> InstanceGroup:
 
 
 def group_named(user: User, name: str) -> InstanceGroup:
-    """Find the group that a submission names; WMLA answers 400 if there is none."""
+    """Find the instance group of a submission by name; WMLA returns 400, not 404, if there is none."""
     group = visible_groups(user).filter(name=name).first() if is_storable(name) else None
     if group is None:
         raise UserError(f"Instance group name {shown_text(name)} not found. {_others(user, name)}")
     return group
 
 
-def listed(row: Row | None, what: str, name: str, address: str) -> Row:
-    """Return the row; without one, refuse with the address that lists those there are."""
+def existing(row: Row | None, what: str, name: str, address: str) -> Row:
+    """Return the row. If it is None, raise NotFound with the URL that lists the existing rows."""
     if row is None:
         raise NotFound(f"{what} {shown_text(name)} not found: list them with GET {address}.")
     return row
@@ -110,8 +111,8 @@ def _others(user: User, name: str) -> str:
     """Return a sentence that names the existing groups."""
     names = sorted(visible_groups(user).values_list("name", flat=True))
     if not names:
-        return "There is none that you may use: ask an administrator."
+        return "You may use no instance group: ask an administrator."
     near = get_close_matches(name[:64], names, n=1)
     more = f" and {len(names) - _GROUPS_NAMED} more" if len(names) > _GROUPS_NAMED else ""
     meant = f"Did you mean {near[0]}? " if near else ""
-    return f"{meant}There {'is' if len(names) == 1 else 'are'} {', '.join(names[:_GROUPS_NAMED])}{more}."
+    return f"{meant}You may use {', '.join(names[:_GROUPS_NAMED])}{more}."

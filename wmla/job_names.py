@@ -8,7 +8,7 @@ Identifiers are computed from rows, and parsed back, so no second table can disa
     executor   `<number>-<uuid>`: one rank
     sigId      `<uuid>`: an instance group
 
-The UUIDs are of version 5, in a namespace of the installation, so that they reveal nothing and never change.
+The UUIDs have version 5, in a namespace of the installation, so they reveal nothing and never change.
 
 Notebooks stop polling at the first unknown state. So an unfinished job only has states that all notebooks know:
 SUBMITTED (in Cloud Pak PENDING_CRD_SCHEDULER) while it waits for GPUs, SUBMITTED while it starts, then RUNNING as long
@@ -116,7 +116,8 @@ class Identities:
         return f"app-{_stamp(of)}-{uuid5(self.namespace, f'app/{of.job}')}"
 
     def executor_id(self, job: int, attempt: int, member_id: str, number: int) -> str:
-        """Identifier of an executor by its uuid. number: the rank's, or another that tells ranks apart for people."""
+        """Return the identifier of an executor. number: the rank's, or another that helps people to tell ranks
+        apart."""
         return f"{number}-{self.executor_uuid(job, attempt, member_id)}"
 
     def executor_uuid(self, job: int, attempt: int, member_id: str) -> UUID:
@@ -127,7 +128,7 @@ class Identities:
         return str(uuid5(self.namespace, f"instance-group/{group}"))
 
     def names_of(self, of: Submitted) -> frozenset[str]:
-        """Return every identifier by which this job may be asked for: those of either dialect, and its plain number."""
+        """Return every identifier of this job: those of both dialects, and its number."""
         on_prem = Submitted(of.job, of.user, of.at, Dialect.ON_PREM)
         cloud_pak = Submitted(of.job, of.user, of.at, Dialect.CLOUD_PAK)
         ids = {self.exec_id(on_prem), self.exec_id(cloud_pak), self.driver_id(of), self.full_app_id(of)}
@@ -135,7 +136,7 @@ class Identities:
 
 
 def job_numbers_in(identifier: str) -> Iterator[int]:
-    """Return the jobs that an identifier may name by its form alone; `Identities.names_of` tells whether it does."""
+    """Yield the jobs that an identifier may name, judging by its format; `Identities.names_of` confirms them."""
     if len(identifier) > MAX_LENGTH:
         return
     for form in _FORMS:
@@ -149,7 +150,7 @@ def _stamp(of: Submitted) -> str:
 
 
 def state_word(state: JobState | str, dialect: str) -> str:
-    """Return the state's word in this dialect. Scripts for Cloud Pak wait for ERROR, those for on-prem for FAILED."""
+    """Return the state's name in this dialect. Scripts for Cloud Pak wait for ERROR, on-prem scripts for FAILED."""
     state = JobState(state)
     is_on_prem = dialect == Dialect.ON_PREM
     if state in WAITING:
@@ -160,6 +161,6 @@ def state_word(state: JobState | str, dialect: str) -> str:
 
 
 def states_behind(word: str) -> frozenset[JobState]:
-    """Return the states that a word of any dialect means; none for an unknown word."""
+    """Return the states with this name in any dialect; empty for an unknown name."""
     dialects = (Dialect.ON_PREM, Dialect.CLOUD_PAK)
     return frozenset(state for state in JobState for dialect in dialects if state_word(state, dialect) == word)

@@ -13,7 +13,7 @@ __all__ = ["launch_environment"]
 
 
 def launch_environment(job: Job) -> dict[str, str]:
-    """Return the variables; none for other scripts. Needs the job's owner, model, dataset."""
+    """Return the variables; empty for other scripts. Needs the job's owner, model and dataset."""
     if COMPAT not in job.model.compat:
         return {}
     ids, names, path = (
@@ -21,7 +21,7 @@ def launch_environment(job: Job) -> dict[str, str]:
         submitted(job),
         job.dataset.path if job.dataset else str(settings.TIDEPOOL_DATA_ROOTS[0]),
     )
-    # The data root that holds this dataset, or else the dataset's own folder.
+    # The data root that contains this dataset, or otherwise the dataset's own folder.
     data = next((str(root) for root in settings.TIDEPOOL_DATA_ROOTS if Path(path).is_relative_to(root)), path)
     below = os.path.relpath(path, data)
     return {

@@ -1,12 +1,12 @@
-r"""Logs as WMLA's clients ask for them: of a training, of the driver (rank 0), of executors, and of the launcher.
+r"""Logs in the formats of WMLA's clients: of a training, its driver (rank 0), its executors and its launcher.
 
-Notebooks put a comma for each colon of a training's log, and read columns 4, 6, 8, 10 and 12 of lines such as
+Notebooks replace each colon of a training's log by a comma, and read columns 4, 6, 8, 10 and 12 of lines such as
 
     [2026-01-01 12:00:00] Train,\tTimestamp: 1767268800000,\tGlobal steps: 7,\tIteration: 7,\tLoss: 0.69315,\t...
 
-A line of another kind before the first of these spoils the whole table. So what is sent is the log that the driver of
-a FabricModel wrote and nothing else; for any other elastic script, the same lines made of its steps. A script that is
-not elastic has no driver: its log is what it printed.
+A line of another kind before the first of these breaks the whole table. The response is therefore only the driver's log
+of a FabricModel; for other elastic scripts, the same lines are generated from the steps. Other scripts have no driver:
+their log is their standard output.
 """
 
 import codecs
@@ -45,7 +45,7 @@ __all__ = [
     "train_log",
 ]
 
-#: The parameter logType -> the streams of rank 0 that it asks for.
+#: Parameter logType -> the streams of rank 0.
 LOG_TYPES = {"outlog": STREAMS[:1], "errlog": STREAMS[1:], "outerrlog": STREAMS}
 _CHUNK = 256 * 1024
 _METRICS = "metrics.jsonl"
@@ -54,12 +54,12 @@ _NUMBER_LENGTH = 9
 
 class LogQuery(serializers.Serializer[Any]):
     lastlines = serializers.IntegerField(
-        required=False, min_value=1, max_value=2**31 - 1, help_text="Only the last ones; absent: all."
+        required=False, min_value=1, max_value=2**31 - 1, help_text="Number of last lines to return; default: all."
     )
 
 
 def driver_log(job: Job, stream: str) -> list[Log]:
-    """Find the logs of all that were rank 0, which resizes and restarts make others of."""
+    """Find the logs of every process that was rank 0; resizes and restarts replace it."""
     wanted = _stream(stream)
     return first_rank_logs(job, wanted) or [find_log(job, attempt=None, rank="", stream=wanted)]
 
@@ -72,7 +72,7 @@ def executor_log(job: Job, executor: str, stream: str) -> list[Log]:
 def _executor_log(job: Job, executor: str, wanted: Stream) -> Log:
     if executor.isascii() and executor.isdecimal() and len(executor) <= _NUMBER_LENGTH:
         if executor.strip("0") == "":
-            raise NotFound("Executors are numbered from 1: the driver has logs of its own.")
+            raise NotFound("Executors are numbered from 1; for the driver, use its own logs.")
         return _numbered_log(job, int(executor) - 1, wanted)
     return log_of(job, executor_of(job, executor), wanted)
 
@@ -81,7 +81,7 @@ def _numbered_log(job: Job, number: int, stream: Stream) -> Log:
     try:
         return find_log(job, attempt=None, rank=str(number), stream=stream)
     except NotFound:
-        # Ranks that ended before they trained have no number: they are counted in the order of the list.
+        # Ranks that ended before training have no number, so count them in the order of the list.
         executors = executors_of([job]).get(job.pk, [])
         if number >= len(executors):
             raise
@@ -89,22 +89,22 @@ def _numbered_log(job: Job, number: int, stream: Stream) -> Log:
 
 
 def launcher_log(job: Job) -> Iterator[bytes]:
-    """Return a line for each of the job's events, which is what WMLA's launcher logs too."""
+    """Yield a line for each of the job's events, like WMLA's launcher log."""
     for event in JobEvent.objects.filter(job=job).order_by("seq").iterator():
         sentence = " ".join(event.text.split())
         yield f"[{event.at:%Y-%m-%d %H:%M:%S}] {event.new} {sentence}\n".encode()
 
 
 def log_answer(request: Request, logs: Sequence[Log]) -> StreamingHttpResponse:
-    """Answer with the logs' text, sent while it is read, or with its last lines if the address asks for that."""
+    """Return a response that streams the logs, or their last lines if the query requests that."""
     asked = validated(LogQuery, request.query_params)
-    written = [log for log in logs if _is_there(log)]
+    written = [log for log in logs if _exists(log)]
     if not written:
-        raise NotFound(f"There is no {logs[-1].stream} of {logs[-1].member_id} yet: its process has written nothing.")
+        raise NotFound(f"{logs[-1].member_id} has not written to {logs[-1].stream} yet.")
     return text_stream(request, _joined(written, asked.get("lastlines")), logs[-1].stream)
 
 
-def _is_there(log: Log) -> bool:
+def _exists(log: Log) -> bool:
     with log.opened() as descriptor:
         return descriptor is not None
 
@@ -121,7 +121,7 @@ def _joined(logs: Sequence[Log], last_lines: int | None = None) -> Iterator[byte
             wanted -= sum(chunk.count(b"\n") for chunk in log_content(log, wanted))
     end = b"\n"
     for log, lines in parts:
-        if end != b"\n":  # a process that was killed within a line
+        if end != b"\n":  # the process was killed while writing a line
             yield b"\n"
         for chunk in log_content(log, lines):
             yield chunk
@@ -136,11 +136,12 @@ def _stream(name: str) -> Stream:
     for stream in STREAMS:
         if stream == name:
             return stream
-    raise NotFound(f"There is no log {name[:40]!a}: ask for stdout or stderr.")
+    raise NotFound(f"Log {name[:40]!a} is not known: request stdout or stderr.")
 
 
 def train_log(job: Job) -> Iterator[bytes]:
-    """Yield the driver's log; without one, the steps of an elastic training, and what any other script printed."""
+    """Return the driver's log; without one, the steps of an elastic training or the standard output of another
+    script."""
     lives = range(job.run.attempt, 0, -1)
     for attempt in lives:
         for path in driver_logs(job, attempt):
@@ -153,7 +154,7 @@ def train_log(job: Job) -> Iterator[bytes]:
 
 
 def rank_log(job: Job, log_type: str) -> Iterator[bytes]:
-    """Yield what rank 0 printed, and the steps of an elastic training, which WMLA's driver prints as well."""
+    """Yield the output of rank 0, and the steps of an elastic training, which WMLA's driver also prints."""
     for stream in LOG_TYPES[log_type]:
         yield from _joined(first_rank_logs(job, stream))
         if stream == STREAMS[0] and framework_of(job).is_elastic:
@@ -161,7 +162,7 @@ def rank_log(job: Job, log_type: str) -> Iterator[bytes]:
 
 
 def as_json_string(chunks: Iterable[bytes]) -> Iterator[bytes]:
-    """Yield the text as one JSON string, made while it is read."""
+    """Yield the text as one JSON string, encoded while it is read."""
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
     yield b'"'
     for chunk in chunks:
@@ -170,7 +171,7 @@ def as_json_string(chunks: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def train_line(record: dict[str, Any]) -> str:
-    """Return the line for a step in `metrics.jsonl`. Accuracies are percent there, and parts of 1 in WMLA's logs."""
+    """Return the line for a step in `metrics.jsonl`, whose accuracy is in percent; WMLA's logs have fractions of 1."""
     at = datetime.fromtimestamp(float(record["at"]), UTC)
     step = int(record["step"])
     loss, accuracy = record.get("loss"), record.get("accuracy")
@@ -204,12 +205,12 @@ def _lines_before(job: Job, attempt: int, end: int) -> Iterator[bytes]:
 
 
 def _first_step(job: Job, attempt: int) -> int:
-    """Return the attempt's first step; 0 if it made none."""
+    """Return the attempt's first step; 0 if it has none."""
     return next((int(record["step"]) for record in _records(job, attempt)), 0)
 
 
 def _records(job: Job, attempt: int) -> Iterator[dict[str, Any]]:
-    """Yield the records of whole lines, as the last one may still be written. Damaged lines are left out."""
+    """Yield the records of complete lines, as the last one may be incomplete. Damaged lines are skipped."""
     descriptor = log_file(job, attempt, _METRICS)
     if descriptor is None:
         return

@@ -1,8 +1,8 @@
 """Refusal of a submission before its upload is read.
 
 Django gets a request only after its whole body has arrived. A wrong address or login is known earlier, so the request
-is first passed to the view without a body, and a refusal is returned at once. The same applies to addresses to which
-WMLA accepts uploads, but Tidepool does not.
+is first passed to the view without a body, and a refusal is returned at once. The same applies to URLs to which WMLA
+accepts uploads, but Tidepool does not.
 """
 
 import asyncio
@@ -11,7 +11,7 @@ from typing import Any
 
 from accounts.body_limits import announced_bytes
 from wmla.execs import PREFLIGHT
-from wmla.unsupported import takes_nothing
+from wmla.unsupported import refuses_uploads
 
 __all__ = ["Preflight"]
 
@@ -59,6 +59,6 @@ class Preflight:
 
 
 def _may_be_refused(path: str) -> bool:
-    """Return whether the address alone may refuse the request: an upload, or one to where nothing is taken."""
+    """Return whether the request may be refused by its URL alone: a submission, or an unsupported upload."""
     address = path.removeprefix(_BASE)
-    return address != path and (address.rstrip("/") == "execs" or takes_nothing(address))
+    return address != path and (address.rstrip("/") == "execs" or refuses_uploads(address))

@@ -1,4 +1,4 @@
-"""`/models`: a template's code with the settings of its trainings, which WMLA calls hyperparameters."""
+"""`/models`: a template's code with the settings of its trainings, called hyperparameters in WMLA."""
 
 from collections.abc import Mapping
 from functools import cached_property
@@ -25,8 +25,8 @@ from models_registry.code_inspection import inspect_code
 from models_registry.model_settings import own_parameters
 from models_registry.models import ModelTemplate, RegisteredModel, RegisteredModelVersion
 from wmla.answer_fields import Json, Text, Whole
-from wmla.base_view import LIST_PARAMETERS, WmlaView, json_body, part_asked_for, refuse_fields, route
-from wmla.identifiers import group_meant, listed, wmla_jobs
+from wmla.base_view import LIST_PARAMETERS, WmlaView, json_body, refuse_fields, requested_rows, route
+from wmla.identifiers import existing, group_meant, wmla_jobs
 from wmla.templates import WmlaFileOutput, code_file, template_named
 
 __all__ = ["ModelView", "WeightUpload", "urls"]
@@ -35,9 +35,9 @@ _Engine = RegisteredModelVersion.Engine
 _ENGINES = {"Single": _Engine.SINGLE, "Native": _Engine.FIXED, "Elastic": _Engine.ELASTIC}
 _ACCELERATORS = {engine.value: name for name, engine in _ENGINES.items()}
 _TRAINING = "Training"
-#: Fields of WMLA's for what is not here -> what to do instead.
-_NOT_HERE = {
-    "wtfolder": "begin a training with the weights of another one by its wfinit",
+#: Fields of unsupported features -> advice.
+_UNSUPPORTED = {
+    "wtfolder": "start a training with the weights of an earlier one by its wfinit",
     "tfmainContent": "it belongs to TensorFlow, and models are PyTorch's here",
     "distributeStrategy": "it belongs to TensorFlow, and models are PyTorch's here",
 }
@@ -54,10 +54,9 @@ _NAMES = {
     "stepvalues": "step_values",
     "t_max": "t_max",
 }
-#: The only policy that names the factor of the learning rate `factor`; the others call it `gamma`.
+#: The only policy whose factor of the learning rate is called `factor`; the others call it `gamma`.
 _PLATEAU = "reducelronplateau"
-#: Hyperparameters that cannot be chosen -> the values that PyTorch has by itself, with which a client's form may be
-#: filled.
+#: Hyperparameters that cannot be changed -> PyTorch's default values, which a client's form may send.
 _FIXED: dict[str, tuple[Any, ...]] = {
     **dict.fromkeys(("decayrate", "decaysteps", "staircase", "maxiteration", "power", "lr_decay", "amsgrad"), ()),
     **dict.fromkeys(("centered", "dampening", "nesterov", "eta_min", "cooldown"), ()),
@@ -74,7 +73,9 @@ _FIXED: dict[str, tuple[Any, ...]] = {
 
 class WmlaModelInput(serializers.Serializer[Any]):
     name = serializers.CharField(max_length=10_000, trim_whitespace=False)
-    templatename = serializers.CharField(max_length=255, help_text="Of a PUT absent: the files stay as they are.")
+    templatename = serializers.CharField(
+        max_length=255, help_text="Template of the code; with PUT, optional: the files do not change without it."
+    )
     accelerator = serializers.CharField(max_length=64, default="Elastic", help_text="Single, Native or Elastic.")
     type = serializers.CharField(max_length=64, default=_TRAINING, help_text="Training.")
     dataset = serializers.CharField(max_length=255, default="", allow_blank=True, allow_null=True)
@@ -84,7 +85,7 @@ class WmlaModelInput(serializers.Serializer[Any]):
         default="",
         allow_blank=True,
         allow_null=True,
-        help_text="Has to exist; a training names its own.",
+        help_text="Existing instance group; otherwise ignored, because each training names its own.",
     )
     description = serializers.CharField(max_length=10_000, default="", allow_blank=True, allow_null=True)
     hyperparameter = serializers.JSONField(
@@ -110,27 +111,28 @@ class WmlaModelOutput(serializers.Serializer[Any]):
     templatename = Text(
         lambda model: template.name if (template := _newest(model).template) else None,
         allow_null=True,
-        help_text="null: it was registered with files of its own.",
+        help_text="Null for a model that was registered with its own files.",
     )
     accelerator = Text(lambda model: _ACCELERATORS[_newest(model).engine])
     type = Text(lambda model: _TRAINING)
     framework = Text(lambda model: _newest(model).framework)
-    frameworkVersion = Text(allow_null=True, help_text="That of the hosts.")
+    frameworkVersion = Text(allow_null=True, help_text="Always null: the hosts' version is used.")
     path = Text(lambda model: _newest(model).path)
     description = Text()
     dataset = Text(lambda model: _newest(model).default_dataset)
     batchsize = Whole(lambda model: _newest(model).settings.get("batch_size"), allow_null=True)
     hyperparameter = Json(lambda model: _hyperparameters_of(_newest(model).settings))
     sig = Text(allow_null=True)
-    signame = Text(allow_null=True, help_text="A training names its group, a model none.")
+    signame = Text(allow_null=True, help_text="Always null: a training names its group, a model does not.")
     wtfolder = Text(allow_null=True)
     tfmainContent = Text(allow_null=True)
     distributeStrategy = Text(allow_null=True)
     user = Text(source="owner.username")
     createTime = Text(lambda model: iso(_newest(model).created_at))
-    wfinit = Text(allow_null=True, help_text="A training begins with weights, a model has none.")
+    wfinit = Text(allow_null=True, help_text="Always null: a training has initial weights, a model does not.")
     version = Whole(
-        lambda model: _newest(model).number, help_text="Ours: each PUT makes the next one, and trainings keep theirs."
+        lambda model: _newest(model).number,
+        help_text="Version of the model, not in WMLA: each PUT creates a version, and trainings keep theirs.",
     )
 
 
@@ -142,7 +144,7 @@ class Models(WmlaView):
     @extend_schema(parameters=LIST_PARAMETERS, responses=WmlaModelOutput(many=True))
     def get(self, request: Request) -> Response:
         """List the models that the user may read, by name."""
-        rows = part_asked_for(request, queries.models(signed_in(request)).order_by("name"))
+        rows = requested_rows(request, queries.models(signed_in(request)).order_by("name"))
         return Response(WmlaModelOutput(rows, many=True).data)
 
     @extend_schema(request=WmlaModelInput, responses={201: WmlaModelOutput})
@@ -152,7 +154,7 @@ class Models(WmlaView):
         _check(request, values, body)
         user = signed_in(request)
         if queries.models(user).filter(name=values["name"]).exists():
-            raise Conflict(f"There is a model {shown_text(values['name'])} already: PUT changes it.")
+            raise Conflict(f"Model {shown_text(values['name'])} already exists: use PUT to change it.")
         template = _template(user, values["templatename"])
         registration = actions.ModelRegistration(
             name=values["name"],
@@ -168,7 +170,7 @@ class Models(WmlaView):
 
 
 class ModelView(WmlaView):
-    """Base of the views of one model, and of its trainings that the user sees."""
+    """Base class of the views of one model and of its trainings that the user may see."""
 
     def trainings(self) -> QuerySet[Job]:
         return wmla_jobs(signed_in(self.request)).filter(model__model=self.model, validation=None)
@@ -176,7 +178,7 @@ class ModelView(WmlaView):
     def named(self, name: str) -> Job:
         """Find the newest training by its name."""
         job = self.trainings().filter(name=name).order_by("-id").first() if is_storable(name) else None
-        return listed(job, "Training", name, f"/models/{self.kwargs['model']}/trainings")
+        return existing(job, "Training", name, f"/models/{self.kwargs['model']}/trainings")
 
     @cached_property
     def model(self) -> RegisteredModel:
@@ -194,13 +196,13 @@ class Model(ModelView):
 
     @extend_schema(request=WmlaModelChange, responses=WmlaModelOutput)
     def put(self, request: Request, model: str) -> Response:
-        """Make the next version; started trainings keep theirs. Absent fields stay as they are."""
+        """Create the next version; started trainings keep theirs. Absent fields do not change."""
         user, row, newest = signed_in(request), self.model, self.newest
         body = json_body(request)
         values = validated(WmlaModelChange, body)
         _check(request, values, body)
         if values.get("name", row.name) != row.name:
-            raise field_error("name", "A model keeps its name: make another one with POST /models.")
+            raise field_error("name", "A model cannot be renamed: create another one with POST /models.")
         arguments = inspect_code(newest.folder, newest.entry_point).arguments
         settings = dict(newest.settings)
         if body.get("hyperparameter") is not None:
@@ -227,12 +229,12 @@ class Model(ModelView):
 
 @extend_schema(exclude=True)
 class WeightUpload(Model):
-    """Upload address of weights in WMLA, which is unsupported; GET finds a model that happens to have this name."""
+    """URL of weight uploads in WMLA, which are not supported; GET finds a model that happens to have this name."""
 
     def post(self, request: Request, model: str) -> NoReturn:
         raise NotFound(
-            "A model has no weights of its own, a training does: upload them on the page Train or with POST "
-            "/api/v1/uploads/ and start from them there, or name an earlier training as wfinit."
+            "Weights belong to trainings, not to models: upload them on the page Train or with POST "
+            "/api/v1/uploads/ and start a training from them, or name an earlier training as wfinit."
         )
 
 
@@ -245,8 +247,8 @@ class ModelFiles(ModelView):
     def put(self, request: Request, model: str) -> NoReturn:
         """Always refuse: the files of a version never change."""
         raise UserError(
-            f"Files of model {self.model.name} are not changed one by one: change them in the template's folder, "
-            "take them with PUT /modeltemplates/<template>, and PUT its templatename to the model."
+            f"Single files of model {self.model.name} cannot be changed: change them in the template's folder, "
+            "read them with PUT /modeltemplates/<template>, and PUT its templatename to the model."
         )
 
 
@@ -265,7 +267,7 @@ class ModelWeights(ModelView):
 
 
 def _found(user: User, name: str) -> RegisteredModel:
-    return listed(queries.find_model(user, name), "Model", name, "/models")
+    return existing(queries.find_model(user, name), "Model", name, "/models")
 
 
 def _template(user: User, name: str) -> ModelTemplate:
@@ -277,8 +279,8 @@ def _template(user: User, name: str) -> ModelTemplate:
 
 def _check(request: Request, values: dict[str, Any], body: dict[str, Any]) -> None:
     if values["type"].lower() != _TRAINING.lower():
-        raise field_error("type", f"Models are for training here, none is served: use {_TRAINING}.")
-    refuse_fields(body, _NOT_HERE)
+        raise field_error("type", f"Models are not served here, only trained: use {_TRAINING}.")
+    refuse_fields(body, _UNSUPPORTED)
     if values["sig"]:
         group_meant(signed_in(request), values["sig"])
 
@@ -287,13 +289,13 @@ def _engine(name: str) -> str:
     for known, engine in _ENGINES.items():
         if known.lower() == name.lower():
             return engine
-    raise field_error("accelerator", f"There is no accelerator {shown_text(name)}: use {', '.join(_ENGINES)}.")
+    raise field_error("accelerator", f"Accelerator {shown_text(name)} is not known: use {', '.join(_ENGINES)}.")
 
 
 def _settings_of(given: Any, batch_size: Any = None) -> dict[str, Any]:
-    """Return our settings, unchecked. Refuses what is unknown here unless empty, 0, false or PyTorch's default."""
+    """Return the settings, not validated. Refuse an unknown one unless it is empty, 0, false or PyTorch's default."""
     if not isinstance(given, Mapping | None):
-        raise _refused('Give hyperparameter as an object, such as {"learningrate": 0.1}.')
+        raise _refused('Send hyperparameter as an object, such as {"learningrate": 0.1}.')
     values = {str(name): value for name, value in (given or {}).items()}
     settings: dict[str, Any] = {} if batch_size in (None, "") else {"batch_size": batch_size}
     policy = values.get("lrpolicy")
@@ -303,11 +305,11 @@ def _settings_of(given: Any, batch_size: Any = None) -> dict[str, Any]:
         if name in _NAMES:
             settings[_NAMES[name]] = _joined(value)
         elif name == "factor" and value not in (None, "", 0, 0.1):
-            raise _refused(f"factor belongs to the policy {_PLATEAU}: leave it out, or choose that as lrpolicy.")
+            raise _refused(f"factor belongs to the policy {_PLATEAU}: remove it, or choose that policy as lrpolicy.")
         elif name != "factor" and (name not in _FIXED or not _changes_nothing(name, value)):
             raise _refused(
-                f"hyperparameter.{name[:50]} cannot be chosen here: there are {', '.join(_NAMES)} and factor. What a "
-                "script takes besides is set in the script."
+                f"hyperparameter.{name[:50]} is not supported: use {', '.join(_NAMES)} or factor. Set other options in "
+                "the script."
             )
     return settings
 

@@ -1,6 +1,6 @@
 """The deep learning service's view of applications, instance groups and resource plans.
 
-Resource plans are a tree of consumers with one level, in which each instance group has its part.
+Resource plans form a tree of consumers with one level, in which each instance group has its share.
 """
 
 from collections.abc import Sequence
@@ -42,13 +42,13 @@ __all__ = ["PlanOutput", "plans", "urls"]
 _TEXT = {(200, "text/plain"): OpenApiTypes.STR}
 _DONE = {204: OpenApiResponse(description="Done.")}
 _LAUNCHER = "launcherlog"
-#: Id of the tree's root: paths of consumers begin with it.
+#: Id of the tree's root, and prefix of consumers' paths.
 _ROOT = "/"
 
 
 class PlanOutput(serializers.Serializer[Any]):
     id = Text(source="group.name")
-    pid = Text(lambda plan: _ROOT, allow_null=True, help_text="Of its parent; null: it is the root.")
+    pid = Text(lambda plan: _ROOT, allow_null=True, help_text="Id of its parent; null: it is the root.")
     name = Text(source="group.name")
     consumer = Text(lambda plan: consumer_of(plan["group"]))
     sigId = Text(lambda plan: identities().group_id(plan["group"].pk))
@@ -60,8 +60,8 @@ class PlanOutput(serializers.Serializer[Any]):
     ratio = Whole(source="group.weight", help_text="Weight of its share of the GPUs beyond all quotas.")
     borrow = Flag(source="group.borrows")
     lend = Flag(source="group.lends")
-    demand = Whole(help_text="The most GPUs that its applications want.")
-    assigned = Whole(source="held", help_text="GPUs that they hold.")
+    demand = Whole(help_text="Maximum number of GPUs that its applications request.")
+    assigned = Whole(source="held", help_text="Number of GPUs that its applications hold.")
     childTreeDto = Many(lambda plan: [], child=Json())
 
 
@@ -92,7 +92,7 @@ class _ApplicationView(WmlaView):
 class SchedulerApplications(WmlaView):
     @extend_schema(parameters=[ApplicationQuery], responses=ScheduledApplicationOutput(many=True))
     def get(self, request: Request) -> Response:
-        """List the user's applications (for an administrator, everybody's), newest first. 416 behind the end."""
+        """List the user's applications (for an administrator, those of all users), newest first. 416 beyond the end."""
         jobs = jobs_in_list(signed_in(request), validated(ApplicationQuery, request.query_params))
         return Response(ScheduledApplicationOutput(applications(jobs), many=True).data)
 
@@ -100,7 +100,7 @@ class SchedulerApplications(WmlaView):
 class ApplicationStop(_ApplicationView):
     @extend_schema(request=None, responses=_DONE)
     def put(self, request: Request, application_id: str) -> Response:
-        """Stop the application for good."""
+        """Stop the application permanently."""
         stop(request, self.job(), f"Application {application_id[:100]}")
         return Response(status=204)
 
@@ -108,7 +108,7 @@ class ApplicationStop(_ApplicationView):
 class ApplicationDriverLog(_ApplicationView):
     @extend_schema(parameters=[LogQuery], responses=_TEXT)
     def get(self, request: Request, application_id: str, stream: str) -> StreamingHttpResponse:
-        """Return stdout or stderr of rank 0, or launcherlog: a line for each event of the application."""
+        """Return stdout or stderr of rank 0, or the launcherlog: a line for each event of the application."""
         job = self.job()
         if stream == _LAUNCHER:
             return text_stream(request, launcher_log(job), _LAUNCHER)
@@ -161,7 +161,7 @@ class ResourcePlan(WmlaView):
 
     @extend_schema(responses=_DONE)
     def delete(self, request: Request, plan: str) -> Response:
-        """Delete the instance group. Refused if it has trainings, over or not, whose record it is."""
+        """Delete the instance group. Refused if it has trainings, even ended ones, whose records refer to it."""
         require_cluster_admin(request.user)
         group_actions.delete_instance_group(group_of(signed_in(request), plan).pk, signed_in(request))
         return Response(status=204)

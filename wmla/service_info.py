@@ -1,4 +1,4 @@
-"""Offers of the service: frameworks, which are ways to run a script, `/conf`, `/status`, and the command line."""
+"""Information about the service: frameworks (ways to run a script), `/conf`, `/status`, and the command line."""
 
 import hashlib
 import json
@@ -55,8 +55,8 @@ FRAMEWORKS = (
     Framework(
         "edtPyTorch",
         _Engine.ELASTIC,
-        "PyTorch, elastic: GPUs come and go while it trains",
-        "Runs a script that uses FabricModel, or a session of this cluster's own, on as many GPUs as it is given.",
+        "PyTorch, elastic: GPUs are added and removed during training",
+        "Runs a script that uses FabricModel or a Tidepool session on a varying number of GPUs.",
         "ElasticPyTorchTrain",
         "--exec-start edtPyTorch --ig <group> --cs-datastore-meta type=fs,data_path=mnist "
         "--model-dir pytorch_edt --edt-options maxWorkers=4 --model-main mnist.py --epochs 10",
@@ -65,7 +65,7 @@ FRAMEWORKS = (
         "PyTorch",
         _Engine.SINGLE,
         "PyTorch, one process on one GPU",
-        "Runs any script as it is.",
+        "Runs any script unchanged.",
         "SingleNodePyTorchTrain",
         "--exec-start PyTorch --ig <group> --cs-datastore-meta type=fs,data_path=mnist "
         "--model-dir pytorch --model-main main.py --epochs 10",
@@ -83,34 +83,34 @@ FRAMEWORKS = (
         "tensorflow",
         _Engine.SINGLE,
         "Any library, one process on one GPU",
-        "Runs any script as it is, with the libraries that the hosts have: scikit-learn, XGBoost, TensorFlow.",
+        "Runs any script unchanged, with the hosts' libraries, such as scikit-learn, XGBoost or TensorFlow.",
         "SingleNodeTensorflowTrain",
         "--exec-start tensorflow --ig <group> --cs-datastore-meta type=fs,data_path=mnist "
         "--model-dir convnet --model-main main.py --epochs 10",
         "tensorflow",
     ),
 )
-#: The line of `dlicmd.py` that the site's certificate takes the place of.
+#: Line of `dlicmd.py` that is replaced by the site's certificate.
 _NO_CERTIFICATE = 'SITE_CERTIFICATE = ""\n'
-#: WMLA has these, too.
-_NOT_HERE = ("tensorflow", "keras", "xgboost", "caffe")
+#: Unsupported frameworks of WMLA.
+_UNSUPPORTED = ("tensorflow", "keras", "xgboost", "caffe")
 
 
 def framework_named(name: str) -> Framework:
-    """Find the framework. Raises UserError that names the existing ones."""
+    """Find the framework. Raise UserError that lists the existing ones."""
     there = ", ".join(framework.name for framework in FRAMEWORKS)
     if not name:
-        raise UserError(f"args does not name a framework: write --exec-start and one of {there}.")
+        raise UserError(f"args names no framework: write --exec-start and one of {there}.")
     for framework in FRAMEWORKS:
         if framework.name.lower() == name.lower():
             return framework
-    if any(word in name.lower() for word in _NOT_HERE):
-        raise UserError(f"Framework {name[:50]!a} is not supported on this cluster: there are {there}.")
-    raise UserError(f"Framework {name[:50]!a} is not known: there are {there}.")
+    if any(word in name.lower() for word in _UNSUPPORTED):
+        raise UserError(f"Framework {name[:50]!a} is not supported on this cluster: use one of {there}.")
+    raise UserError(f"Framework {name[:50]!a} is not known: use one of {there}.")
 
 
 def framework_of(job: Job) -> Framework:
-    """Return the framework that the job was submitted with, or else the one that runs models of its engine."""
+    """Return the framework that the job was submitted with, or otherwise the one for its model's engine."""
     possible = [framework for framework in FRAMEWORKS if framework.engine == job.model.engine]
     named = accepted_arguments(job.submitted_args).framework.lower()
     return next((framework for framework in possible if framework.name.lower() == named), possible[0])
@@ -129,22 +129,23 @@ class FrameworkOutput(serializers.Serializer[Any]):
     backend = Text()
     numWorkers = Whole(lambda framework: 1)
     maxWorkers = Whole(
-        lambda framework: 1 if framework.is_single else -1, help_text="-1: as many as the instance group has GPUs."
+        lambda framework: 1 if framework.is_single else -1,
+        help_text="-1: up to the number of GPUs of the instance group.",
     )
-    hasTask0 = Flag(source="is_elastic", help_text="It has a driver beside its workers.")
-    exports = Text(allow_null=True, help_text="Belongs to WMLA's plug-ins, as the next ones: null.")
+    hasTask0 = Flag(source="is_elastic", help_text="Whether it has a driver besides its workers.")
+    exports = Text(allow_null=True, help_text="Null, like the following fields: they belong to WMLA's plug-ins.")
     frameworkCmdGenerator = Text(allow_null=True)
     prebuiltModelMain = Text(allow_null=True)
     prebuiltModelDir = Text(allow_null=True)
-    workerMemory = Text(allow_null=True, help_text="A worker has no limit of its own: null.")
-    distributeStrategy = Text(allow_null=True, help_text="Of TensorFlow, as the next one: null.")
+    workerMemory = Text(allow_null=True, help_text="Always null: workers have no memory limit of their own.")
+    distributeStrategy = Text(allow_null=True, help_text="Always null, like numPs: it belongs to TensorFlow.")
     numPs = Whole(allow_null=True)
 
 
 class Frameworks(WmlaView):
     @extend_schema(responses=FrameworkOutput(many=True))
     def get(self, request: Request) -> Response:
-        """List the frameworks that a submission may name, with an example of each."""
+        """List the frameworks for submissions, with an example of each."""
         return Response(FrameworkOutput(FRAMEWORKS, many=True).data)
 
 
@@ -160,16 +161,18 @@ class UiFrameworks(WmlaView):
 
 
 class ConfOutput(serializers.Serializer[Any]):
-    MSD_ENABLED = Flag(lambda settings: True, help_text="Cloud Pak's scheduler and its addresses are there.")
-    DLI_DATA_FS = Text(lambda settings: settings.TIDEPOOL_DATA_ROOTS[0], help_text="What `data_path` is relative to.")
+    MSD_ENABLED = Flag(lambda settings: True, help_text="Whether Cloud Pak's scheduler API is available.")
+    DLI_DATA_FS = Text(
+        lambda settings: settings.TIDEPOOL_DATA_ROOTS[0], help_text="Folder to which `data_path` is relative."
+    )
     DLI_RESULT_FS = Text(source="TIDEPOOL_RESULTS_ROOT")
     FRAMEWORKS = Texts(lambda settings: [framework.name for framework in FRAMEWORKS])
 
 
 class StatusOutput(serializers.Serializer[Any]):
     status = Choice(lambda online: "RUNNING", choices=["RUNNING"])
-    hosts = Whole(lambda online: online.count(), help_text="Those that are online.")
-    gpus = Whole(lambda online: slots().filter(host__in=online).count(), help_text="Of these hosts.")
+    hosts = Whole(lambda online: online.count(), help_text="Number of online hosts.")
+    gpus = Whole(lambda online: slots().filter(host__in=online).count(), help_text="Number of GPUs on these hosts.")
     gpusInUse = Whole(lambda online: SlotClaim.objects.open().count())
 
 
@@ -183,7 +186,7 @@ class Conf(WmlaView):
 class Status(WmlaView):
     @extend_schema(responses=StatusOutput)
     def get(self, request: Request) -> Response:
-        """Return the state of the service and what it offers now."""
+        """Return the state of the service and its present resources."""
         return Response(StatusOutput(Host.objects.filter(state=Host.State.ONLINE)).data)
 
 
@@ -198,14 +201,14 @@ def _program() -> bytes:
         certificate = settings.TIDEPOOL_CERTIFICATE_FILE.read_text("ascii")
     except FileNotFoundError:
         certificate = ""
-    # A text in JSON is one in Python, too.
+    # A JSON string is also a valid Python string literal.
     return _source().replace(_NO_CERTIFICATE, f"SITE_CERTIFICATE = {json.dumps(certificate)}\n", 1).encode()
 
 
 @require_safe
 @condition(etag_func=lambda request: f'"{hashlib.sha256(_program()).hexdigest()}"')
 def dlicmd(request: HttpRequest) -> HttpResponse:
-    """Download the command line. It holds no secret and needs no log-on."""
+    """Download the command line. It contains no secret, so no log-on is needed."""
     headers = {"Content-Disposition": 'attachment; filename="dlicmd.py"'}
     return HttpResponse(_program(), content_type="text/x-python; charset=utf-8", headers=headers)
 

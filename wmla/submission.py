@@ -1,6 +1,6 @@
-"""Submission by WMLA's `args` and files, as an ordinary model, dataset and job.
+"""Submission with WMLA's `args` and files, as an ordinary model, dataset and job.
 
-`prepare` needs no file: what it refuses is refused before an upload is read. `submit` does the rest, by the same
+`prepare` needs no file, so its errors are reported before an upload is read. `submit` does the rest, with the same
 actions as the pages and `/api/v1/`.
 """
 
@@ -35,7 +35,7 @@ from wmla.job_names import Dialect
 from wmla.service_info import Framework, framework_named
 from workers.queries import capacity
 
-__all__ = ["Form", "Prepared", "parse_form", "prepare", "submit", "usual_group"]
+__all__ = ["Form", "Prepared", "default_group", "parse_form", "prepare", "submit"]
 
 _Engine = RegisteredModelVersion.Engine
 #: Suffixes that clients append to the name of a model's folder.
@@ -75,7 +75,7 @@ class Form:
 
 
 def parse_form(data: str) -> Form:
-    """Parse the text of the part. Raises UserError with what does not fit."""
+    """Parse the text of the part. Raise UserError that describes the problem."""
     if not data.strip():
         return Form()
     try:
@@ -84,12 +84,12 @@ def parse_form(data: str) -> Form:
         fields = None
     if not isinstance(fields, dict):
         raise UserError(
-            'data is no JSON object like {"args": "--exec-start PyTorch --model-main main.py", "hardwareSpec": {...}, '
-            '"dataSource": [{"type": "fs", "location": {"paths": "mnist"}}]}.'
+            'data must be a JSON object like {"args": "--exec-start PyTorch --model-main main.py", '
+            '"hardwareSpec": {...}, "dataSource": [{"type": "fs", "location": {"paths": "mnist"}}]}.'
         )
     args = fields.get("args") or ""
     if not isinstance(args, str):
-        raise UserError("data has args that are no text: write them as one string.")
+        raise UserError("args in data must be a single string.")
     return Form(
         args=args,
         hardware=fields.get("hardwareSpec"),
@@ -99,7 +99,7 @@ def parse_form(data: str) -> Form:
 
 
 def prepare(user: User, sig_name: str, args: str, form: Form = Form()) -> Prepared:
-    """Check a submission without its files. Raises UserError with what does not fit. sig_name: "" in Cloud Pak."""
+    """Check a submission without its files. Raise UserError that describes the problems. sig_name: "" in Cloud Pak."""
     given = parse_arguments(args)
     given.data_path = form.data_path or given.data_path
     given.without_effect += form.without_effect
@@ -108,13 +108,13 @@ def prepare(user: User, sig_name: str, args: str, form: Form = Form()) -> Prepar
     framework = framework_named(given.framework)
     if given.is_command and framework.is_elastic:
         raise UserError(
-            f"--user-cmd cannot be resized while it trains, as {framework.name} would: write --exec-start distPyTorch, "
-            "or PyTorch for one GPU, or name an elastic script by --model-main."
+            f"{framework.name} resizes a training while it runs, which --user-cmd does not support: use distPyTorch, "
+            "or PyTorch for one GPU, or name an elastic script with --model-main."
         )
     if sig_name and given.instance_group and sig_name != given.instance_group:
         raise UserError(f"sigName is {sig_name[:100]!a}, but --ig names another instance group: keep one of them.")
     name = sig_name or given.instance_group
-    group = group_named(user, name) if name else usual_group(user)
+    group = group_named(user, name) if name else default_group(user)
     problems = Problems()
     find_group(problems, group.name, user)
     check_priority(problems, given.priority, group)
@@ -137,12 +137,14 @@ def prepare(user: User, sig_name: str, args: str, form: Form = Form()) -> Prepar
 
 
 def submit(user: User, prepared: Prepared, files: Sequence[Upload]) -> Job:
-    """Queue the job. Raises UserError with what does not fit of the files or the data."""
+    """Queue the job. Raise UserError that describes problems of the files or the data."""
     files = [file for file in files if PurePosixPath(file.name).name not in prepared.given.unread_files]
     if prepared.given.is_command:
         files.append(Upload(COMMAND_FILE, io.BytesIO(COMMAND_SOURCE.encode())))
     if not files:
-        raise UserError("No model was sent: send it as a multipart part named file, a .modelDir.tar or one .py.")
+        raise UserError(
+            "The request has no model: send a .modelDir.tar or a .py file as the multipart part named file."
+        )
     dataset = _dataset(user, prepared.given)
     model = _model(user, prepared, files)
     facts = inspect_code(model.folder, model.entry_point)
@@ -168,12 +170,12 @@ def submit(user: User, prepared: Prepared, files: Sequence[Upload]) -> Job:
     return actions.submit(submission, user, then=lambda job: _record_differences(job, prepared))
 
 
-def usual_group(user: User) -> InstanceGroup:
-    """Return the group of a submission that names none: the user's own before everybody's, most GPUs first."""
+def default_group(user: User) -> InstanceGroup:
+    """Return the default group of a submission: the largest of the user's own groups, or of those open to all users."""
     started = InstanceGroup.objects.filter(state=InstanceGroup.State.STARTED).select_related("resource_group")
     mine = list(started.filter(members=user.pk)) or list(started.filter(Q(members=None)))
     if not mine:
-        raise UserError("There is no instance group that you may use: ask an administrator for one.")
+        raise UserError("You may use no started instance group: ask an administrator for one.")
     return min(mine, key=lambda group: (-capacity(group.resource_group), group.name))
 
 
@@ -188,7 +190,7 @@ def _model(user: User, prepared: Prepared, files: Sequence[Upload]) -> Registere
     given = prepared.given
     first, *more = (Upload(PurePosixPath(file.name).name, _from_start(file.content)) for file in files)
     single = first.name if first.name.endswith(".py") and not more else ""
-    # For a single script, WMLA's command line sends the file, but names it with its folders on the client.
+    # For a single script, WMLA's command line sends only the file, but names it with its folders on the client.
     script = single if PurePosixPath(given.model_main).name in ("", single) else given.model_main
     script = COMMAND_FILE if given.is_command else script or _DEFAULT_SCRIPT
     name = _model_name(user, given.model_dir or _stem(first.name))
@@ -199,7 +201,7 @@ def _model(user: User, prepared: Prepared, files: Sequence[Upload]) -> Registere
         engine=prepared.framework.engine,
         compat=_COMPAT,
         readers=readers_of_training(name),
-        description="Submitted by a client of WMLA's.",
+        description="Submitted by a WMLA client.",
     )
     return register(user, registration, reuse=True)
 
@@ -210,7 +212,7 @@ def _from_start(content: Any) -> Any:
 
 
 def _named_as_archive(upload: Upload) -> Upload:
-    """Name the upload as an archive unless it is known by its suffix: clients give the tar any name."""
+    """Append .tar to the name unless its suffix is known: clients may give the archive any name."""
     known = upload.name.lower().endswith(_SUFFIXES)
     return upload if known else Upload(f"{upload.name}.tar", upload.content)
 
@@ -221,7 +223,8 @@ def _stem(name: str) -> str:
 
 
 def _model_name(user: User, wanted: str) -> str:
-    """Name the model like its folder, or with the user's name if somebody else has a model of that name."""
+    """Return the folder's name for the model, with the user's name appended if another user has a model of that
+    name."""
     name = checked_name(wanted.strip(" .") or "model", field="model")
     owners = dict(
         RegisteredModel.objects.filter(name__in=(name, own := f"{name}-{user.get_username()}")).values_list(
@@ -232,7 +235,7 @@ def _model_name(user: User, wanted: str) -> str:
 
 
 def _record_differences(job: Job, prepared: Prepared) -> None:
-    """Record what was asked for and is not so, as events of the job."""
+    """Record differences between the request and the job as events of the job."""
     actor, given = job.owner.get_username(), prepared.given
     found = []
     if given.max_workers is not None and given.max_workers > job.max_slots:

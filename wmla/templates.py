@@ -1,4 +1,4 @@
-"""`/modeltemplates`: our templates, which WMLA registers by "Add Location"."""
+"""`/modeltemplates`: model templates, which WMLA registers by "Add Location"."""
 
 import re
 from collections.abc import Iterator
@@ -24,23 +24,26 @@ from core.time import iso
 from models_registry import actions, queries
 from models_registry.models import ModelTemplate
 from wmla.answer_fields import Text, Whole
-from wmla.base_view import LIST_PARAMETERS, WmlaView, json_body, part_asked_for, route
-from wmla.identifiers import listed
+from wmla.base_view import LIST_PARAMETERS, WmlaView, json_body, requested_rows, route
+from wmla.identifiers import existing
 
 __all__ = ["WmlaFileOutput", "code_file", "template_named", "urls"]
 
-#: Script of a folder that WMLA runs: the first for elastic training, the second for everything else.
+#: Entry points that WMLA expects in a folder: the first for elastic training, the second for all other.
 _ENTRY_POINTS = ("elastic-main.py", "main.py")
 _CHUNK = 256 * 1024
 
 
 class WmlaTemplateInput(serializers.Serializer[Any]):
     name = serializers.CharField(max_length=10_000, trim_whitespace=False)
-    path = serializers.CharField(max_length=4096, help_text="Below an allowed model root.")
-    framework = serializers.CharField(max_length=64, help_text="PyTorch.")
+    path = serializers.CharField(max_length=4096, help_text="Path below a permitted model root.")
+    framework = serializers.CharField(max_length=64, help_text="Always PyTorch.")
     description = serializers.CharField(max_length=10_000, default="", allow_blank=True, allow_null=True)
     entryPoint = serializers.CharField(
-        max_length=4096, default="", allow_blank=True, help_text="Ours. Absent: elastic-main.py, else main.py."
+        max_length=4096,
+        default="",
+        allow_blank=True,
+        help_text="Script to run, not in WMLA; default: elastic-main.py, or main.py.",
     )
 
 
@@ -54,15 +57,15 @@ class WmlaTemplateOutput(serializers.Serializer[Any]):
     name = Text()
     path = Text()
     framework = Text()
-    frameworkVersion = Text(allow_null=True, help_text="That of the hosts.")
+    frameworkVersion = Text(allow_null=True, help_text="Always null: the hosts' version is used.")
     description = Text()
-    entryPoint = Text(source="entry_point", help_text="Ours: the script that is run.")
+    entryPoint = Text(source="entry_point", help_text="Script to run; not in WMLA.")
     user = Text(source="owner.username")
     createTime = Text(lambda template: iso(template.created_at))
 
 
 class WmlaFileOutput(serializers.Serializer[Any]):
-    name = Text(help_text="Relative to the folder.")
+    name = Text(help_text="Path relative to the folder.")
     size = Whole(source="size_bytes", help_text="Bytes.")
 
 
@@ -71,15 +74,15 @@ class Templates(WmlaView):
         parameters=[OpenApiParameter("framework", str), *LIST_PARAMETERS], responses=WmlaTemplateOutput(many=True)
     )
     def get(self, request: Request) -> Response:
-        """List the templates that the user may read by name, or those of one framework."""
+        """List the templates that the user may read, or those of one framework, by name."""
         rows = queries.templates(signed_in(request)).order_by("name")
         if framework := request.query_params.get("framework", ""):
             rows = rows.filter(framework__iexact=framework.replace("\0", ""))
-        return Response(WmlaTemplateOutput(part_asked_for(request, rows), many=True).data)
+        return Response(WmlaTemplateOutput(requested_rows(request, rows), many=True).data)
 
     @extend_schema(request=WmlaTemplateInput, responses={201: WmlaTemplateOutput})
     def post(self, request: Request) -> Response:
-        """Take over the code of a folder that holds elastic-main.py or main.py."""
+        """Add a template with the code of a folder that contains elastic-main.py or main.py."""
         values = validated(WmlaTemplateInput, json_body(request))
         asked = (values["entryPoint"],) if values["entryPoint"] else _ENTRY_POINTS
         return Response(WmlaTemplateOutput(_added(request, values, *asked)).data, status=201)
@@ -92,12 +95,12 @@ class Template(WmlaView):
 
     @extend_schema(request=WmlaTemplateChange, responses=WmlaTemplateOutput)
     def put(self, request: Request, template: str) -> Response:
-        """Take the files again, as they are at its path now. Models made from it keep theirs."""
+        """Read the files at its path again. Models made from the template keep their files."""
         row = template_named(signed_in(request), template)
         given = validated(WmlaTemplateChange, json_body(request))
         for name, value in given.items():
             if value not in (None, "", getattr(row, name)):
-                raise field_error(name, f"The {name} of a template stays as it is: add another template.")
+                raise field_error(name, f"The {name} of a template cannot be changed: add another template.")
         return Response(WmlaTemplateOutput(actions.take_again(row, signed_in(request))).data)
 
     @extend_schema(responses={204: None})
@@ -122,14 +125,14 @@ class TemplateFile(WmlaView):
 
 
 def template_named(user: User, name: str) -> ModelTemplate:
-    return listed(queries.find_template(user, name), "Model template", name, "/modeltemplates")
+    return existing(queries.find_template(user, name), "Model template", name, "/modeltemplates")
 
 
 def code_file(request: Request, folder: Path, name: str) -> StreamingHttpResponse:
-    """Find one of the regular files below the folder; any other name is refused."""
+    """Return a regular file below the folder; raise NotFound for any other name."""
     file = next((path for found, path in regular_files(folder) if found == name), None)
     if file is None:
-        raise NotFound(f"File {shown_text(name)} not found: the list beside it names those there are.")
+        raise NotFound(f"File {shown_text(name)} not found: list the files with GET .../files.")
     safe = re.sub(r"[^\w.-]", "-", name, flags=re.ASCII)
     return file_response(request, _chunks(file), safe, "text/plain; charset=utf-8")
 
@@ -140,7 +143,7 @@ def _chunks(file: Path) -> Iterator[bytes]:
 
 
 def _added(request: Request, values: dict[str, Any], *entry_points: str) -> ModelTemplate:
-    """Add a template by the first of these scripts that the folder holds."""
+    """Add a template whose entry point is the first of these scripts in the folder."""
     first, *others = entry_points
     addition = actions.TemplateAddition(
         name=values["name"],
@@ -158,7 +161,7 @@ def _added(request: Request, values: dict[str, Any], *entry_points: str) -> Mode
 
 
 def _framework(name: str) -> str:
-    """Return the framework in our spelling, if there is such."""
+    """Return the framework in its standard spelling, if it is known."""
     return next((known for known in ModelTemplate.Framework.values if known.lower() == name.lower()), name)
 
 

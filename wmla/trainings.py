@@ -1,4 +1,4 @@
-"""`/models/{m}/trainings` and `/validations`: the jobs of a model, by the names that they were given."""
+"""`/models/{m}/trainings` and `/validations`: the jobs of a model, identified by their names."""
 
 import shlex
 from typing import Any
@@ -25,43 +25,47 @@ from jobs.models import Job, Validation
 from jobs.queries.jobs import validation_problem, validations_of_model
 from models_registry.models import RegisteredModelVersion
 from wmla.answer_fields import Address, Many, Text, Texts, Whole
-from wmla.base_view import LIST_PARAMETERS, json_body, part_asked_for, refuse_fields, route, stop
-from wmla.identifiers import group_meant, identities, listed, submitted
+from wmla.base_view import LIST_PARAMETERS, json_body, refuse_fields, requested_rows, route, stop
+from wmla.identifiers import existing, group_meant, identities, submitted
 from wmla.job_names import Dialect, state_word
 from wmla.registered_models import ModelView
-from wmla.submission import usual_group
+from wmla.submission import default_group
 
 __all__ = ["urls"]
 
 _WEIGHTS = "model/train/model_epoch_final.pth"
 #: Unsupported field -> advice. Empty values are accepted.
-_NOT_HERE = {
-    "wtURL": "weights come from an earlier training of yours: give its name as wfinit",
-    "wtfolder": "weights come from an earlier training of yours: give its name as wfinit",
-    "cmd": "what a script takes is set in its model",
+_UNSUPPORTED = {
+    "wtURL": "to start from weights, name an earlier training of yours as wfinit",
+    "wtfolder": "to start from weights, name an earlier training of yours as wfinit",
+    "cmd": "set the script's options in its model",
 }
-#: WMLA's name of a metric -> where our result has it.
+#: WMLA's name of a metric -> the field of the result.
 _METRICS = {"Top1": "accuracy", "ConfusionMatrix": "confusion"}
-#: Ours beside them.
+#: Additional metrics that WMLA does not have.
 _MORE_METRICS = {"Loss": "loss", "Samples": "samples"}
 
 
 class WmlaTrainingInput(serializers.Serializer[Any]):
     trainName = serializers.CharField(max_length=10_000, trim_whitespace=False)
-    clusterSize = serializers.IntegerField(help_text="GPUs at most.")
-    dlFramework = serializers.CharField(max_length=64, help_text="PyTorch.")
-    gpuRatio = serializers.IntegerField(default=1, allow_null=True, help_text="GPUs of each worker: 1.")
-    syncMode = serializers.CharField(max_length=64, default="SYNC", allow_null=True, help_text="SYNC.")
+    clusterSize = serializers.IntegerField(help_text="Maximum number of GPUs.")
+    dlFramework = serializers.CharField(max_length=64, help_text="Always PyTorch.")
+    gpuRatio = serializers.IntegerField(default=1, allow_null=True, help_text="Number of GPUs of each worker: 1.")
+    syncMode = serializers.CharField(max_length=64, default="SYNC", allow_null=True, help_text="Always SYNC.")
     wfinit = serializers.CharField(
         max_length=255, default="", allow_blank=True, allow_null=True,
-        help_text="Name of a training of this model with whose weights it begins.",
+        help_text="Name of a training of this model whose weights it starts from.",
     )  # fmt: skip
     dataset = serializers.CharField(
-        max_length=255, default="", allow_blank=True, allow_null=True, help_text="Ours. Absent: the model's."
+        max_length=255,
+        default="",
+        allow_blank=True,
+        allow_null=True,
+        help_text="Dataset, not in WMLA; default: the model's.",
     )
     sigId = serializers.CharField(
         max_length=300, default="", allow_blank=True, allow_null=True,
-        help_text="Ours: the instance group, by id or name. Absent: one of yours, else the largest of everybody's.",
+        help_text="Id or name of the instance group, not in WMLA; default: your largest, or the largest open to all.",
     )  # fmt: skip
 
 
@@ -81,7 +85,7 @@ class _ParametersOutput(serializers.Serializer[Any]):
     progress = Whole(
         lambda job: None if job.run.progress is None else round(100 * job.run.progress),
         allow_null=True,
-        help_text="Percent; null while unknown.",
+        help_text="Percent; null if unknown.",
     )
     historyServerUrl = Text(allow_null=True, help_text="There is no Spark here.")
     clusterSize = Whole(source="max_slots")
@@ -101,24 +105,24 @@ def _command(job: Job) -> str:
 class Trainings(ModelView):
     @extend_schema(parameters=LIST_PARAMETERS, responses=WmlaTrainingOutput(many=True))
     def get(self, request: Request, model: str) -> Response:
-        """List the user's trainings of this model, newest first (an administrator sees everybody's)."""
-        rows = part_asked_for(request, self.trainings().order_by("-id"))
+        """List the user's trainings of this model (for an administrator, those of all users), newest first."""
+        rows = requested_rows(request, self.trainings().order_by("-id"))
         return Response(WmlaTrainingOutput(rows, many=True, context={"request": request}).data)
 
     @extend_schema(request=WmlaTrainingInput, responses={201: WmlaTrainingOutput})
     def post(self, request: Request, model: str) -> Response:
-        """Queue a training. The instance group may also stand in the address, as `sigName`."""
+        """Queue a training. The instance group may also be given in the URL, as `sigName`."""
         user, newest, body = signed_in(request), self.newest, json_body(request)
         values = validated(WmlaTrainingInput, body)
         _check(values, body, newest)
         name, group = values["trainName"], values["sigId"] or request.query_params.get("sigName", "")
         if self.trainings().filter(name=name, owner=user).exists():
-            raise Conflict(f"There is a training {shown_text(name)} already: choose another name.")
+            raise Conflict(f"Training {shown_text(name)} already exists: choose another name.")
         submission = actions.Submission(
             name=name,
             model=newest.model.name,
             dataset=values["dataset"] or newest.default_dataset,
-            instance_group=(group_meant(user, group) if group else usual_group(user)).name,
+            instance_group=(group_meant(user, group) if group else default_group(user)).name,
             max_slots=values["clusterSize"],
             initial_weights=self.named(values["wfinit"]).pk if values["wfinit"] else None,
             dialect=Dialect.ON_PREM,
@@ -130,7 +134,7 @@ class Trainings(ModelView):
 class TrainingNames(ModelView):
     @extend_schema(parameters=LIST_PARAMETERS, responses=serializers.ListSerializer(child=serializers.CharField()))
     def get(self, request: Request, model: str) -> Response:
-        rows = part_asked_for(request, self.trainings().order_by("-id"))
+        rows = requested_rows(request, self.trainings().order_by("-id"))
         return Response([row.name for row in rows])
 
 
@@ -157,10 +161,10 @@ class TrainingStop(ModelView):
 class TrainingWeights(ModelView):
     @extend_schema(responses={(200, "application/octet-stream"): OpenApiTypes.BINARY})
     def get(self, request: Request, model: str, training: str) -> StreamingHttpResponse:
-        """Download the weights that it ended with, as `torch.save` wrote them."""
+        """Download the final weights, in the format of `torch.save`."""
         job = self.named(training)
         if final_weights(job) is None:
-            raise NotFound(f"Training {job.name} has left no weights yet: wait until it is FINISHED.")
+            raise NotFound(f"Training {job.name} has no final weights yet: wait until it is FINISHED.")
         return file_response(request, file_chunks(job, _WEIGHTS), "model_epoch_final.pth", "application/octet-stream")
 
 
@@ -169,15 +173,17 @@ class WmlaValidationInput(serializers.Serializer[Any]):
     trainName = serializers.CharField(max_length=255)
     metrics = serializers.ListField(
         child=serializers.CharField(max_length=64), default=list, allow_null=True, max_length=20,
-        help_text="Top1, ConfusionMatrix; all are measured in any case.",
+        help_text="Top1 or ConfusionMatrix; all are always measured.",
     )  # fmt: skip
     threshold = serializers.FloatField(
-        default=None, allow_null=True, help_text="Belongs to metrics that are not measured here; without effect."
+        default=None, allow_null=True, help_text="Ignored: it belongs to metrics that are not measured here."
     )
 
 
 class _PairOutput(serializers.Serializer[Any]):
-    name = Text(help_text="Top1 in percent, ConfusionMatrix [class][answer]; ours: Loss, Samples.")
+    name = Text(
+        help_text="Top1 (percent) or ConfusionMatrix ([class][answer]); also Loss and Samples, which WMLA lacks."
+    )
     value = serializers.JSONField()
 
 
@@ -201,34 +207,33 @@ def _pairs(result: dict[str, Any]) -> list[dict[str, Any]]:
 
 class ValidationView(ModelView):
     def validations(self) -> QuerySet[Validation]:
-        """Return the validations that the user sees of this model's trainings."""
+        """Return the validations of this model's trainings that the user may see."""
         return validations_of_model(signed_in(self.request), self.model).filter(job__hidden_at=None)
 
     def validation(self) -> Validation:
         name = self.kwargs["validation"]
         row = self.validations().filter(job__name=name).first() if is_storable(name) else None
-        return listed(row, "Validation", name, f"/models/{self.kwargs['model']}/validations")
+        return existing(row, "Validation", name, f"/models/{self.kwargs['model']}/validations")
 
 
 class ModelValidations(ValidationView):
     @extend_schema(parameters=LIST_PARAMETERS, responses=WmlaValidationOutput(many=True))
     def get(self, request: Request, model: str) -> Response:
-        """List the validations of the user's trainings of this model (an administrator's: all), newest first."""
-        rows = part_asked_for(request, self.validations())
+        """List the validations of the user's trainings of this model (for an administrator, of all users), newest
+        first."""
+        rows = requested_rows(request, self.validations())
         return Response(WmlaValidationOutput(rows, many=True).data)
 
     @extend_schema(request=WmlaValidationInput, responses={201: WmlaValidationOutput})
     def post(self, request: Request, model: str) -> Response:
-        """Queue a run on one GPU that measures the weights a training left."""
+        """Queue a run on one GPU that measures the final weights of a training."""
         there, values = self.validations(), validated(WmlaValidationInput, json_body(request))
         for metric in values["metrics"] or []:
             if metric not in _METRICS:
-                raise field_error(
-                    "metrics", f"{shown_text(metric)} is not measured here: there are {', '.join(_METRICS)}."
-                )
+                raise field_error("metrics", f"{shown_text(metric)} is not measured here: use {', '.join(_METRICS)}.")
         name = checked_name(values["valName"], field="valName")
         if there.filter(job__name=name).exists():
-            raise Conflict(f"There is a validation {name} already: choose another name.")
+            raise Conflict(f"Validation {name} already exists: choose another name.")
         asked = actions.ValidationRequest(name=name)
         validation = actions.validate(self.named(values["trainName"]), asked, signed_in(request))
         return Response(WmlaValidationOutput(validation).data, status=201)
@@ -257,14 +262,17 @@ class ValidationStop(ValidationView):
 def _check(values: dict[str, Any], body: dict[str, Any], newest: RegisteredModelVersion) -> None:
     framework = newest.framework
     if values["dlFramework"].lower() != framework.lower():
-        raise field_error("dlFramework", f"Models are trained by {framework} here: give that as dlFramework.")
+        raise field_error("dlFramework", f"Models are trained with {framework} here: send that as dlFramework.")
     if (values["syncMode"] or "SYNC").upper() != "SYNC":
-        raise field_error("syncMode", "Workers are always in step here: use SYNC.")
+        raise field_error("syncMode", "Workers are always synchronous here: use SYNC.")
     if values["gpuRatio"] not in (None, 1):
-        raise field_error("gpuRatio", "Each worker has exactly one GPU: give 1 as gpuRatio.")
+        raise field_error("gpuRatio", "Each worker has exactly one GPU: send 1 as gpuRatio.")
     if not values["dataset"] and not newest.default_dataset:
-        raise field_error("dataset", f"Model {newest.model.name} has no dataset: PUT one to it, or send its name.")
-    refuse_fields(body, _NOT_HERE)
+        raise field_error(
+            "dataset",
+            f"Model {newest.model.name} has no default dataset: send dataset, or set it with PUT /models/<model>.",
+        )
+    refuse_fields(body, _UNSUPPORTED)
 
 
 urls: list[URLPattern] = [

@@ -1,4 +1,4 @@
-"""Addresses of WMLA's features that Tidepool does not have. Each response names the alternative."""
+"""URLs of WMLA's features that Tidepool does not have. Each response names the alternative."""
 
 from typing import Any, NoReturn
 
@@ -10,7 +10,7 @@ from core.errors import NotFound
 from wmla.base_view import WmlaView, route
 from wmla.registered_models import WeightUpload
 
-__all__ = ["certificates", "others", "takes_nothing", "uploads"]
+__all__ = ["certificates", "others", "refuses_uploads", "uploads"]
 
 _SERVING = (
     "Trained models are not served here: download one with GET /models/<model>/trainings/<training>/weightfile, or "
@@ -21,16 +21,16 @@ _SEARCH = (
     "/models/<model>/trainings, and compare them on the page Trainings."
 )
 _CONTENTS = (
-    "Rows and pictures of a dataset are not listed here: its page shows examples, and GET "
+    "Rows and images of a dataset are not listed here: its page shows examples, and GET "
     "/api/v1/datasets/<name>/versions/<number>/ describes its files."
 )
 _FILES = (
-    "A file is found by the model or template that it belongs to: ask for GET /models/<model>/files/<file> or GET "
+    "Files belong to a model or template: use GET /models/<model>/files/<file> or GET "
     "/modeltemplates/<template>/files/<file>."
 )
 _CERTIFICATES = (
-    "Instance groups have no certificates, because their traffic is not encrypted: keep the hosts in a network of "
-    "their own, and give users access through the site's TLS."
+    "Instance groups have no certificates, because their traffic is not encrypted: keep the hosts in a separate "
+    "network, and give users access through the site's TLS."
 )
 
 
@@ -44,7 +44,7 @@ class Unsupported(WmlaView):
     post = put = delete = get
 
 
-#: Addresses to which WMLA accepts uploads with POST.
+#: URLs to which WMLA accepts uploads with POST.
 uploads: list[URLPattern] = [
     route("inferences(?:/.*)?", Unsupported, "inferences", sentence=_SERVING),
     route("edimodels(?:/.*)?", Unsupported, "edimodels", sentence=_SERVING),
@@ -64,6 +64,6 @@ certificates: list[URLPattern] = [
 ]
 
 
-def takes_nothing(address: str) -> bool:
-    """Return whether every POST to this address, relative to the base of deep learning, is refused."""
+def refuses_uploads(address: str) -> bool:
+    """Return whether every POST to this path, relative to the deep learning base URL, is refused."""
     return any(upload.pattern.match(address) for upload in uploads)

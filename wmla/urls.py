@@ -1,4 +1,4 @@
-"""WMLA's addresses, by the bases that its clients know. Each noun has its own list."""
+"""WMLA's URLs, under the base paths of its clients. Each noun has its own list."""
 
 from django.urls import URLPattern, URLResolver, include, path, re_path
 
@@ -15,7 +15,7 @@ from wmla import (
     trainings,
     unsupported,
 )
-from wmla.base_view import Nothing
+from wmla.base_view import UnknownAddress
 
 __all__ = ["urlpatterns"]
 
@@ -33,7 +33,7 @@ deeplearning: list[URLPattern] = [
 
 
 def _base(prefix: str, routes: list[URLPattern]) -> URLResolver:
-    return path(prefix, include([*routes, re_path("", Nothing.as_view())]))
+    return path(prefix, include([*routes, re_path("", UnknownAddress.as_view())]))
 
 
 urlpatterns = [

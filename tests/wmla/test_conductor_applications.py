@@ -154,7 +154,7 @@ def test_words_that_nothing_is_ever_called_find_nothing_and_others_are_refused(
     assert listed(alice_client, group, "?state=WAITING,LAUNCHING,UNKNOWN") == []
     answer = alice_client.get(f"{BASE}/{sig_id(group)}/applications?state=RUNING")
     assert answer.status_code == 400
-    assert answer.content.decode().startswith("Error 400: There is no state 'RUNING': take of NEW, ")
+    assert answer.content.decode().startswith("Error 400: State 'RUNING' is not known: use NEW, ")
 
 
 def test_others_trainings_are_not_there(
@@ -268,8 +268,8 @@ def test_executors_logs_are_found_by_the_ids_of_the_list(alice_client: Client, g
 @pytest.mark.parametrize(
     ("path", "sentence"),
     [
-        ("logs/stdout/download", "There is no stdout of node1.1.0 yet"),
-        ("logs/nonsense/download", "There is no log 'nonsense'"),
+        ("logs/stdout/download", "node1.1.0 has not written to stdout yet"),
+        ("logs/nonsense/download", "Log 'nonsense' is not known"),
         ("9-00000000-0000-0000-0000-000000000000/logs/stdout/download", "Executor 9-00000000"),
     ],
 )

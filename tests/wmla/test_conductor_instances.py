@@ -133,8 +133,8 @@ def test_with_several_groups_of_gpus_one_is_named(carol_client: Client, gpus: Re
     answer = send(carol_client, "post", "", BODY)
     assert answer.status_code == 400
     assert answer.content.decode() == (
-        "Error 400: executor_rg_param is 'ComputeHosts', whose slots are processors: name one with GPUs. "
-        "With GPUs there are BigGPUs, ComputeHostsGPU.\n"
+        "Error 400: executor_rg_param is 'ComputeHosts', whose slots are CPUs: name one with GPUs. "
+        "Resource groups with GPUs: BigGPUs, ComputeHostsGPU.\n"
     )
     for parameters in (
         {"executor_rg_param": "BigGPUs"},
@@ -149,27 +149,27 @@ def test_with_several_groups_of_gpus_one_is_named(carol_client: Client, gpus: Re
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        ({"conductorinstancename": None}, "Give the instance group's name"),
-        ({"conductorinstancename": 7}, "Give the instance group's name"),
+        ({"conductorinstancename": None}, "Send the instance group's name"),
+        ({"conductorinstancename": 7}, "Send the instance group's name"),
         ({"conductorinstancename": "../etc"}, "The name"),
-        ({"template": "no-such"}, "There is no template 'no-such'"),
-        ({"parameters": {}}, "Give the resource group whose GPUs it uses as executor_rg_param."),
+        ({"template": "no-such"}, "Template 'no-such' not found"),
+        ({"parameters": {}}, "Send the resource group whose GPUs it uses as executor_rg_param."),
         ({"parameters": {"executor_rg_param": "NoSuch"}}, "Resource group 'NoSuch' not found."),
-        ({"parameters": {"executor_rg_param": 3}}, "executor_rg_param is a text."),
-        ({"parameters": []}, "parameters is an object"),
-        ({"parameters": {**BODY["parameters"], "deploy_home": "relative"}}, "Give the whole path"),
-        ({"sparkparameters": "x=1"}, "sparkparameters is an object"),
-        ({"sparkparameters": {"JAVA_HOME": []}}, "The values of sparkparameters are texts and numbers."),
-        ({"sparkparameters": {"SPARK_EGO_PRIORITY": "high"}}, "SPARK_EGO_PRIORITY is a whole number"),
+        ({"parameters": {"executor_rg_param": 3}}, "executor_rg_param must be a string."),
+        ({"parameters": []}, "parameters must be an object"),
+        ({"parameters": {**BODY["parameters"], "deploy_home": "relative"}}, "Enter an absolute path"),
+        ({"sparkparameters": "x=1"}, "sparkparameters must be an object"),
+        ({"sparkparameters": {"JAVA_HOME": []}}, "The values of sparkparameters must be strings, numbers or booleans."),
+        ({"sparkparameters": {"SPARK_EGO_PRIORITY": "high"}}, "SPARK_EGO_PRIORITY must be a whole number"),
         ({"sparkparameters": {"SPARK_EGO_PRIORITY": 20000}}, "The default priority must be"),
         ({"sparkparameters": {"SPARK_EGO_APP_SCHEDULE_POLICY": "hierarchy"}}, "SPARK_EGO_APP_SCHEDULE_POLICY: hier"),
         (
             {"sparkparameters": {"SPARK_EGO_ENABLE_PREEMTION": "true"}},
-            "There is no parameter 'SPARK_EGO_ENABLE_PREEMTION': did you mean SPARK_EGO_ENABLE_PREEMPTION?",
+            "Parameter 'SPARK_EGO_ENABLE_PREEMTION' is not known: did you mean SPARK_EGO_ENABLE_PREEMPTION?",
         ),
         (
             {"sparkparameters": {"spark.ego.enable.preemtion": "true"}},
-            "There is no parameter 'spark.ego.enable.preemtion': did you mean spark.ego.enable.preemption?",
+            "Parameter 'spark.ego.enable.preemtion' is not known: did you mean spark.ego.enable.preemption?",
         ),
     ],
 )  # fmt: skip

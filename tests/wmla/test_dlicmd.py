@@ -51,7 +51,7 @@ def test_logging_off_forgets(logged_on: Command, server: RecordedServer) -> None
     assert logged_on("--logoff").stdout == f"Logged off at {server.address}\n"
     assert server.calls() == [("POST", "/auth/v1/logoff")]
     assert server.asked[-1].headers["X-Auth-Token"] == TOKEN
-    assert "Name the server" in logged_on("--status", code=2).stderr
+    assert "Give the server with" in logged_on("--status", code=2).stderr
 
 
 def test_a_refused_logon_says_what_to_do(command: Command, server: RecordedServer) -> None:
@@ -73,7 +73,10 @@ def test_a_token_may_be_given_or_of_another_kind(command: Command, server: Recor
     assert server.asked[-1].headers["X-Auth-Token"] == "opaque"
     said = command("--logon", "--rest-host", server.address, "--jwt-token", "opaque").stdout
     assert said == f"Logged on at {server.address} as the token's owner\n"
-    assert "copy it again" in command("--status", "--rest-host", server.address, "--jwt-token", "a\nb", code=2).stderr
+    assert (
+        "copy the token again"
+        in command("--status", "--rest-host", server.address, "--jwt-token", "a\nb", code=2).stderr
+    )
 
 
 @pytest.mark.parametrize("content", ["", "{", "[1]", '{"logons": {"x": 1}, "last": 3}', "\udcff"])
@@ -140,7 +143,7 @@ def test_after_a_logon_by_https_plain_http_is_not_taken(command: Command, server
     secure = server.address.replace("http:", "https:")
     command.kept.write_text(json.dumps({"logons": {secure: {"token": TOKEN}}, "last": ""}))
     said = command("--status", "--rest-host", "127.0.0.1", "--rest-port", str(server.server_port), code=1).stderr
-    assert f"Nothing answers at {secure} (" in said
+    assert f"No server answers at {secure} (" in said
     assert server.asked == []
 
 
@@ -168,7 +171,7 @@ def test_a_folder_is_packed_and_named_by_its_last_part(logged_on: Command, serve
     assert lines[0] == "Copying files and directories ..."
     assert lines[1].startswith("Content size: ")
     assert json.loads(ended.stdout[ended.stdout.index("{") :]) == {"execId": "wmla-12", "appId": "wmla-12"}
-    assert f"Left out, because it is no file: {model / 'gone.py'}" in ended.stderr
+    assert f"Skipped, because it is not a regular file: {model / 'gone.py'}" in ended.stderr
 
     asked = server.asked[-1]
     assert asked.query["sigName"] == ["sig-elastic"]
@@ -198,9 +201,9 @@ def test_one_script_is_sent_as_it_is_and_json_stands_alone(
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        ([], "Say what shall train"),
-        (["--model-dir", "nowhere", "--model-main", "a.py"], "is no folder"),
-        (["--model-dir", "mnist"], "Say which script"),
+        ([], "Give the code to train"),
+        (["--model-dir", "nowhere", "--model-main", "a.py"], "is not a folder"),
+        (["--model-dir", "mnist"], "Give the script"),
         (["--model-dir", "mnist", "--model-main", "other.py"], "is not in mnist"),
     ],
 )
@@ -306,7 +309,7 @@ def test_logs_of_driver_and_executors(logged_on: Command, server: RecordedServer
     assert ended.stdout == expected.replace("first\n", "")
     assert ended.stderr == "dlicmd.py: Error 404: no such thing.\n"
     server.answers["GET", f"{BASE}/scheduler/applications"] = Answer([])
-    assert "There is no application wmla-12" in logged_on("--app-errlogs", "wmla-12", code=1).stderr
+    assert "Application wmla-12 not found" in logged_on("--app-errlogs", "wmla-12", code=1).stderr
 
 
 @pytest.mark.parametrize("name", ["wmla-12.zip", "../../up.zip", ".profile", "/etc/x.zip"])
@@ -359,10 +362,14 @@ def test_all_that_wait_or_run_are_stopped(logged_on: Command, server: RecordedSe
 def test_long_lists_are_read_page_by_page(logged_on: Command, server: RecordedServer) -> None:
     page = Answer([{"id": f"wmla-{number}"} for number in range(1000)])
     path = f"{BASE}/scheduler/engine/applications"
-    server.answers["GET", path] = [page, page, Answer("Error 416: The list has no application 2000.\n", 416)]
+    server.answers["GET", path] = [
+        page,
+        page,
+        Answer("Error 416: start is 2000, beyond the end of the list: send a lower start.\n", 416),
+    ]
     assert len(json.loads(logged_on("--app-history-get-all").stdout)) == 2000
     assert [asked.query["start"] for asked in server.asked if asked.path == path] == [["0"], ["1000"], ["2000"]]
-    assert "no application 2000" in logged_on("--app-get-all", "--app-search-start", "2000", code=1).stderr
+    assert "beyond the end of the list" in logged_on("--app-get-all", "--app-search-start", "2000", code=1).stderr
     server.answers["GET", path] = Answer([{"id": "wmla-8"}, {"id": "wmla-7"}])
     span = ["--app-search-start", "7", "--app-search-length", "2"]
     assert len(json.loads(logged_on("--app-history-get-all", *span).stdout)) == 2
@@ -374,7 +381,7 @@ def test_one_application_is_shown_or_missed(logged_on: Command, server: Recorded
     path = f"{BASE}/scheduler/engine/applications/wmla-12"
     server.answers["GET", path] = [Answer([{"id": "wmla-12"}]), Answer([])]
     assert json.loads(logged_on("--app-get", "wmla-12").stdout) == {"id": "wmla-12"}
-    assert "There is no application wmla-12" in logged_on("--app-get", "wmla-12", code=1).stderr
+    assert "Application wmla-12 not found" in logged_on("--app-get", "wmla-12", code=1).stderr
 
 
 def test_waits_and_runs_are_summed_up(logged_on: Command, server: RecordedServer) -> None:

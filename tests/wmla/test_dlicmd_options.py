@@ -23,18 +23,18 @@ def test_help_teaches_with_examples(command: Command) -> None:
         ([], "Give a command"),
         (["--exec-get"], "expected one argument"),
         (["--status", "--exec-get-all"], "not allowed with"),
-        (["--exec-get", "1", "--colour", "red"], "There is no option --colour"),
-        (["--exec-start", "edtPyTorch", "--rest-prot", "9243"], "Did you mean --rest-port by --rest-prot?"),
-        (["--status"], "Name the server by --rest-host"),
-        (["--status", "--rest-host", "ftp://h"], "is no host"),
+        (["--exec-get", "1", "--colour", "red"], "Option --colour is not known"),
+        (["--exec-start", "edtPyTorch", "--rest-prot", "9243"], "Did you mean --rest-port instead of --rest-prot?"),
+        (["--status"], "Give the server with --rest-host"),
+        (["--status", "--rest-host", "ftp://h"], "is not a valid host"),
         (["--status", "--rest-host", "h", "--rest-port", "99999"], "invalid _port value"),
         (["--status", "--rest-host", "h", "-o", "yaml"], "give json, or custom-columns="),
-        (["--status", "--rest-host", "h", "--cacert", "nowhere.pem"], "name a file of PEM certificates"),
+        (["--status", "--rest-host", "h", "--cacert", "nowhere.pem"], "give a file of PEM certificates"),
         (["--status", "--rest-host", "h", "--rest-port", "-2"], "invalid _port value"),
         (["--status", "--rest-host", "h", "--debug-level", "loud"], "invalid choice"),
         (["--app-analyze", "-1"], "--app-analyze"),
-        (["--exec-start", "PyTorch", "--user-cmd"], "--user-cmd runs the command behind --"),
-        (["--exec-start", "PyTorch", "--user-cmd", "--"], "--user-cmd runs the command behind --"),
+        (["--exec-start", "PyTorch", "--user-cmd"], "--user-cmd needs a command after --"),
+        (["--exec-start", "PyTorch", "--user-cmd", "--"], "--user-cmd needs a command after --"),
         (["--exec-start", "PyTorch", "--pbmodel-name", "AlexNet"], "--pbmodel-name is not supported here"),
         (["--exec-start", "PyTorch", "--pbmodel-cmd=x"], "--pbmodel-cmd is not supported here"),
     ],
@@ -74,7 +74,7 @@ def test_hosts_and_ports_have_their_older_names_too(command: Command, server: Re
 
 def test_port_minus_1_is_that_of_a_route(command: Command) -> None:
     said = command("--status", "--rest-host", "nowhere.invalid", "--rest-port", "-1", code=1).stderr
-    assert re.search(r"Nothing answers at https://nowhere\.invalid \(.+\) or http://nowhere\.invalid \(", said)
+    assert re.search(r"No server answers at https://nowhere\.invalid \(.+\) or http://nowhere\.invalid \(", said)
 
 
 OTHERS = [
@@ -119,4 +119,4 @@ def test_words_between_marks_are_one(logged_on: Command, server: RecordedServer,
     run = ["--exec-start", "PyTorch", "--model-main", "mnist/train.py", "--"]
     logged_on(*run, *script)
     assert server.asked[-1].query["args"][0].endswith(" -- --note 'two words' '--x=a b' c")
-    assert "_QUOTE_ has no second one behind it" in logged_on(*run, "--note", "_QUOTE_two", "words", code=2).stderr
+    assert "_QUOTE_ has no closing one" in logged_on(*run, "--note", "_QUOTE_two", "words", code=2).stderr

@@ -219,9 +219,9 @@ class TestRefusals:
             ({"sigName": "dli-edt", "args": ARGS}, "Error 400: Instance group name dli-edt not found."),
             ({"sigName": "sig-elastc", "args": ARGS}, "Did you mean sig-elastic?"),
             ({"sigName": "sig-elastic", "args": ARGS.replace("edtPyTorch", "edtKeras")}, "is not supported"),
-            ({"sigName": "sig-elastic", "args": ""}, "does not name a framework"),
-            ({"args": "--exec-start PyTorch --model-main ../../x"}, "plain name"),
-            ({"sigName": "sig-elastic", "args": "--exec-start 'PyTorch"}, "check its quotes"),
+            ({"sigName": "sig-elastic", "args": ""}, "names no framework"),
+            ({"args": "--exec-start PyTorch --model-main ../../x"}, "a path inside the upload"),
+            ({"sigName": "sig-elastic", "args": "--exec-start 'PyTorch"}, "check the quotation marks"),
         ],
     )
     def test_what_the_address_says_is_refused_before_the_upload_is_read(

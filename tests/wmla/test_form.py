@@ -97,16 +97,16 @@ class TestForm:
     def test_the_same_args_may_stand_in_both(self, post: Submit) -> None:
         query = f"?{urlencode({'args': CLOUD_PAK_4_7['args']})}"
         assert post(CLOUD_PAK_4_7, query).status_code == 200
-        assert "they differ" in text_of(post({"args": "--exec-start PyTorch"}, query))
+        assert "args differs between the URL and data" in text_of(post({"args": "--exec-start PyTorch"}, query))
 
     @pytest.mark.parametrize(
         ("fields", "said"),
         [
-            ({}, "args does not name a framework"),
-            ({"args": 5}, "args that are no text"),
+            ({}, "args names no framework"),
+            ({"args": 5}, "args in data must be a single string"),
             ({"args": "--exec-start edtKeras"}, "is not supported"),
-            ({**CLOUD_PAK_4_7, "hardwareSpec": {"nodes": 4}}, "hardwareSpec in data: nodes is no object"),
-            (5, "data is no JSON object"),
+            ({**CLOUD_PAK_4_7, "hardwareSpec": {"nodes": 4}}, "hardwareSpec in data: nodes must be an object"),
+            (5, "data must be a JSON object"),
         ],
     )
     def test_what_does_not_fit_is_refused(self, post: Submit, fields: object, said: str) -> None:

@@ -64,7 +64,7 @@ def test_those_that_clients_need_are_there(alice_client: Client, name: str) -> N
 def test_what_needs_another_library_is_refused_with_those_there_are(submit: Submit, name: str) -> None:
     answer = submit(f"--exec-start {name} --model-main main.py")
     there = ", ".join(framework.name for framework in FRAMEWORKS)
-    sentence = f"Error 400: Framework '{name}' is not supported on this cluster: there are {there}.\n"
+    sentence = f"Error 400: Framework '{name}' is not supported on this cluster: use one of {there}.\n"
     assert (answer.status_code, answer.content.decode()) == (400, sentence)
     assert not Job.objects.exists()
 
@@ -96,4 +96,4 @@ def test_frameworks_are_listed_by_their_backend(alice_client: Client) -> None:
 def test_a_plug_in_of_ones_own_is_not_known(submit: Submit) -> None:
     answer = submit("--exec-start myframework --model-main main.py")
     assert answer.status_code == 400
-    assert answer.content.startswith(b"Error 400: Framework 'myframework' is not known: there are edtPyTorch, ")
+    assert answer.content.startswith(b"Error 400: Framework 'myframework' is not known: use one of edtPyTorch, ")

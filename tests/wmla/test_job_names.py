@@ -100,7 +100,7 @@ def test_a_group_that_is_not_there_is_refused_with_those_that_are(alice: User) -
     with pytest.raises(UserError) as caught:
         group_named(alice, "sig-elastc")
     assert caught.value.message == (
-        "Instance group name sig-elastc not found. Did you mean sig-elastic? There are dli-notebooks, sig-elastic."
+        "Instance group name sig-elastc not found. Did you mean sig-elastic? You may use dli-notebooks, sig-elastic."
     )
 
 

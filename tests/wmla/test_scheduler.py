@@ -170,7 +170,7 @@ def test_the_group_may_be_named_by_its_id(alice_client: Client, three: list[Job]
 def test_behind_the_end_of_the_list_is_416(alice_client: Client, three: list[Job], address: str) -> None:
     answer = alice_client.get(f"{address}?start=3")
     assert answer.status_code == 416
-    assert answer.content == b"Error 416: The list has no application 3: begin with a lower start.\n"
+    assert answer.content == b"Error 416: start is 3, beyond the end of the list: send a lower start.\n"
     assert alice_client.get(f"{address}?start=0&state=KILLED").json() == []
 
 

@@ -64,7 +64,7 @@ SERVICES = {
 SINGLE = {
     "datasets/cifar10/csvs?type=training&start=0&length=10": ("GET", "not listed here: its page shows examples"),
     "datasets/cifar10/objectimages?type=test": ("GET", "not listed here: its page shows examples"),
-    "models/files/main.py": ("GET", "ask for GET /models/<model>/files/<file>"),
+    "models/files/main.py": ("GET", "use GET /models/<model>/files/<file>"),
     "modeltemplates/files/net%2Flayers.py": ("GET", "GET /modeltemplates/<template>/files/<file>"),
     "models/weightfile": ("POST", "upload them on the page Train"),
 }
@@ -140,15 +140,21 @@ class Unread:
     readline = read
 
 
+def post_unread(client: Client, address: str) -> Any:
+    # The client sets these only for a body of its own.
+    headers = {"CONTENT_TYPE": "multipart/form-data; boundary=x", "CONTENT_LENGTH": "1000000"}
+    return client.generic("POST", BASE + address, **headers, **{"wsgi.input": Unread()})  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize("address", UPLOADS)
 def test_an_upload_that_is_refused_is_not_read(alice_client: Client, address: str) -> None:
-    answer: Any = alice_client.generic(
-        "POST",
-        BASE + address,
-        content_type="multipart/form-data; boundary=x",
-        **{"wsgi.input": Unread(), "CONTENT_LENGTH": "1000000"},
-    )
-    refusal(answer, 404)
+    refusal(post_unread(alice_client, address), 404)
+
+
+def test_an_upload_that_is_accepted_is_read(alice_client: Client) -> None:
+    """Prove that the test above would notice a read."""
+    with pytest.raises(AssertionError, match="the upload was read"):
+        post_unread(alice_client, "execs")
 
 
 @pytest.mark.parametrize("name", ["weightfile", "files"])
@@ -161,7 +167,7 @@ def test_a_model_of_such_a_name_is_there_all_the_same(alice_api: APIClient, alic
 
 def test_files_of_a_model_are_not_written_one_by_one(alice_api: APIClient, model: Any) -> None:
     sentence = refusal(ask(alice_api, "PUT", "models/resnet/files", {"name": "main.py", "content": "x = 2\n"}), 400)
-    assert "change them in the template's folder, take them with PUT /modeltemplates/<template>" in sentence
+    assert "change them in the template's folder, read them with PUT /modeltemplates/<template>" in sentence
     refusal(ask(alice_api, "PUT", "models/none/files"), 404)
 
 

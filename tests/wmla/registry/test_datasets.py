@@ -84,13 +84,13 @@ def test_the_group_may_be_given_by_name_and_types_in_any_case(alice_api: APIClie
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        ({"datasourcetype": "LMDB"}, "files of LMDB) are not supported: use OTHER, IMAGEFORCLASSIFICATION, CSV."),
+        ({"datasourcetype": "LMDB"}, "LMDB files) are not supported: use OTHER, IMAGEFORCLASSIFICATION, CSV."),
         ({"datasourcetype": "TFRECORDS"}, "are not supported"),
         ({"datasourcetype": "IMGTOVECTOR"}, "are not supported"),
         ({"datasourcetype": "x\n"}, "are not supported"),
-        ({"dbbackend": "LMDB"}, "never converted to LMDB: use Other."),
-        ({"meanfilepath": "/mean"}, "meanfilepath belongs to a conversion"),
-        ({"imagedetail": {"height": 32}}, "imagedetail belongs to a conversion"),
+        ({"dbbackend": "LMDB"}, "not converted to LMDB: use Other."),
+        ({"meanfilepath": "/mean"}, "meanfilepath configures a conversion"),
+        ({"imagedetail": {"height": 32}}, "imagedetail configures a conversion"),
         ({"sigid": "nothing"}, "Instance group nothing not found."),
         ({"sigid": None}, "sigid"),
         ({"name": ""}, "name"),
@@ -137,7 +137,7 @@ def test_nothing_is_imported_that_could_be_stopped(
     alice_api: APIClient, bob_api: APIClient, alice: User, home: Path
 ) -> None:
     DatasetVersionFactory(dataset__name="digits", dataset__owner=alice)
-    assert "no import that could be stopped" in refusal(ask(alice_api, "PUT", "datasets/digits/stop"), 400)
+    assert "has no import to stop" in refusal(ask(alice_api, "PUT", "datasets/digits/stop"), 400)
     refusal(ask(bob_api, "PUT", "datasets/digits/stop"), 403)
     refusal(ask(bob_api, "PUT", "datasets/none/stop"), 404)
 

@@ -120,7 +120,7 @@ def test_the_group_is_the_one_that_is_named(alice_api: APIClient, group: Instanc
         ({"clusterSize": None}, "clusterSize"),
         ({"clusterSize": 10**30}, "Error 400"),
         ({"dlFramework": "Caffe"}, "PyTorch"),
-        ({"syncMode": "ASYNC"}, "always in step"),
+        ({"syncMode": "ASYNC"}, "always synchronous"),
         ({"gpuRatio": 2}, "exactly one GPU"),
         ({"trainName": ""}, "trainName"),
         ({"trainName": "a\x07"}, "control"),
@@ -237,7 +237,7 @@ def test_a_validation_measures_what_a_training_left(alice_api: APIClient, valida
 @pytest.mark.parametrize(
     ("change", "status", "sentence"),
     [
-        ({"metrics": ["IoU"]}, 400, "IoU is not measured here: there are Top1, ConfusionMatrix."),
+        ({"metrics": ["IoU"]}, 400, "IoU is not measured here: use Top1, ConfusionMatrix."),
         ({"metrics": ["mAP"]}, 400, "mAP is not measured here"),
         ({"metrics": "Top1"}, 400, "metrics"),
         ({"metrics": ["Top1"] * 30}, 400, "metrics"),
