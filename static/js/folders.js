@@ -145,7 +145,7 @@ async function browse(opener) {
   target = document.getElementById(opener.dataset.browse);
   address = opener.form.getAttribute("data-folders"); // a field named "dataset" hides the form's own
   suffix = opener.dataset.files ?? "";
-  dialog.querySelector("h2").textContent = `Pick the ${opener.dataset.what}`;
+  dialog.querySelector("h2").textContent = `Choose the ${opener.dataset.what}`;
   dialog.showModal();
   if (!target.value || !(await open(target.value))) await open("");
 }

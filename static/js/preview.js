@@ -11,9 +11,9 @@ function gpus(count) {
 
 function gpusWords(seen) {
   if (!seen.target_slots) return seen.before_slots ? "for now" : "now";
-  if (seen.before_slots === seen.target_slots) return "as without this";
+  if (seen.before_slots === seen.target_slots) return "unchanged";
   const from = seen.before_slots ? `instead of ${seen.before_slots}` : "";
-  return seen.slots >= seen.target_slots ? from || "at once" : `${from}${from && ", "}once others have given ${seen.target_slots === 1 ? "it" : "them"} back`;
+  return seen.slots >= seen.target_slots ? from || "at once" : `${from}${from && ", "}when others release ${seen.target_slots === 1 ? "it" : "them"}`;
 }
 
 function labelOf(form, name) {
@@ -64,7 +64,7 @@ function showPreview(panel, seen) {
 }
 
 function whenItIsTold(missing) {
-  return missing.length ? `once you have filled in ${missing.join(" and ")}` : "once everything fits";
+  return missing.length ? `shown once you have filled in ${missing.join(" and ")}` : "shown once all entries are valid";
 }
 
 function showNothing(panel, words) {
@@ -99,7 +99,7 @@ export function watchPreview(form, panel, looks = { show: showPreview, showNothi
     } catch {
       if (mine.signal.aborted) return;
       showErrors(form, panel, {}, touched);
-      looks.showNothing(panel, "is unknown: the server did not answer. Nothing was lost; type on to ask again.");
+      looks.showNothing(panel, "not available: the server did not answer. Your entries are kept; continue typing to retry.");
     }
     place.setAttribute("aria-busy", "false");
   }

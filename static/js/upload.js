@@ -73,7 +73,7 @@ class Sender {
     this.times = [...this.times, { at: performance.now(), offset: this.upload.offset }].slice(-REMEMBERED);
   }
 
-  //: 409: somebody knows better where to go on; 404: the upload is gone; both are asked for after the wait.
+  //: 409: the server has another offset; 404: the upload is gone. Both are queried after the wait.
   async ask(address, options) {
     const response = await fetch(address, { ...options, headers: { "X-CSRFToken": this.token, ...options.headers } });
     if (response.ok) return response.json();
@@ -118,7 +118,7 @@ class Sender {
 //: Shows an upload while it runs: how far it is and how fast, a pause, and what is wrong with the file.
 export class UploadBox {
   //: `source` says where uploads go and what is taken: data-uploads, data-suffixes, data-max-bytes. `resume` is called when
-  //: somebody presses "Go on" after the server refused the file.
+  //: the user presses "Continue" after the server refused the file.
   constructor(box, source, resume) {
     const { uploads, suffixes, maxBytes } = source.dataset;
     const token = document.querySelector("[name=csrfmiddlewaretoken]").value;
@@ -179,6 +179,6 @@ export class UploadBox {
     if (!this.sender) this.resume();
     else if (this.sender.isPaused) this.sender.resume();
     else this.sender.pause();
-    this.pauseButton.textContent = this.sender?.isPaused ? "Go on" : "Pause";
+    this.pauseButton.textContent = this.sender?.isPaused ? "Continue" : "Pause";
   }
 }

@@ -54,7 +54,7 @@ def pick_by_keyboard(page: Page, field: str, letters: str) -> None:
     """Opens the folders that begin with these letters, one inside the other, and picks the last."""
     page.wait_for_load_state()
     page.get_by_role("button", name=f"Browse for the {field}").press("Enter")
-    dialog = page.get_by_role("dialog", name=f"Pick the {field}")
+    dialog = page.get_by_role("dialog", name=f"Choose the {field}")
     for letter in letters:
         expect(dialog.locator(".folders-list button").first).to_be_focused()
         page.keyboard.press(letter)
@@ -160,7 +160,7 @@ def test_an_upload_goes_on_after_the_page_was_loaded_again(page: Page, scene: Sc
     )
     page.get_by_label("On my computer").check()
     expect(page.locator("#unfinished")).to_contain_text(
-        "plants.tar: 44 % is here. Choose the same file again to go on."
+        "plants.tar: 44 % is uploaded. Choose the same file again to continue."
     )
     page.get_by_label("Dataset name").fill("plants")
     page.get_by_label("File", exact=False).set_input_files(archive)

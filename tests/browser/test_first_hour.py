@@ -136,7 +136,7 @@ def test_the_tutorial_takes_thirty_clicks(
     page.get_by_label("Priority").fill("10000")
     page.get_by_role("button", name="Save changes").click()
     expect(
-        page.get_by_text("The training has been changed. The scheduler decides again at once.").first
+        page.get_by_text("The training was changed. The scheduler applies the change at once.").first
     ).to_be_visible()
     menu("Usage")
     page.get_by_role("link", name="By training").click()

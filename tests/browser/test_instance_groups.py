@@ -39,7 +39,7 @@ def test_a_group_is_made_from_a_template_by_the_names_of_wmla(admin: Page, compl
     dialog.get_by_label("Search").fill("")
     dialog.get_by_label("Paste parameters").fill("spark.ego.priority=700\nJAVA_HOME=/usr/lib/java")
     dialog.get_by_role("button", name="Apply these lines").click()
-    expect(dialog.get_by_text("JAVA_HOME has no effect here: nothing here runs on Java.")).to_be_visible()
+    expect(dialog.get_by_text("JAVA_HOME has no effect here: Java is not used.")).to_be_visible()
     expect(dialog.get_by_label("SPARK_EGO_PRIORITY", exact=True)).to_have_value("700")
     dialog.get_by_role("button", name="Done").click()
     expect(admin.get_by_label("Policy", exact=True)).to_have_value("priority")

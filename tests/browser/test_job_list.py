@@ -151,7 +151,7 @@ def test_twenty_five_jobs_fit_into_a_window_and_all_that_fit_are_chosen(page: Pa
     )
 
     open_list(page, "?search=sweep")
-    page.get_by_label("Choose all on this page").check()
+    page.get_by_label("Select all on this page").check()
     page.get_by_role("button", name="Select all 60 matching").click()
     expect(page.locator("#bulk-count")).to_have_text("All 60 matching trainings are selected")
     page.get_by_role("button", name="Stop trainings").click()
@@ -162,7 +162,7 @@ def test_twenty_five_jobs_fit_into_a_window_and_all_that_fit_are_chosen(page: Pa
 
 def test_stops_many_at_once_and_says_what_is_lost(page: Page, scene: Scene) -> None:
     open_list(page)
-    page.get_by_label("Choose all on this page").check()
+    page.get_by_label("Select all on this page").check()
     expect(page.locator("#bulk-count")).to_have_text("5 trainings selected")
     page.get_by_label("Choose digits-baseline").uncheck()
     cancel(scene.waiting.pk, "alice")  # meanwhile, elsewhere

@@ -237,7 +237,7 @@ def test_why_is_reckoned_and_what_would_change_it(page: Page, scene: Scene) -> N
     SlotClaim.objects.filter(job=scene.second).order_by("id")[2].delete()
     open_job(page, scene.waiting)
     page.get_by_text("Why, and what would change it").click()
-    expect(page.locator("#why-terms")).to_contain_text("GPUs that it cannot have")
+    expect(page.locator("#why-terms")).to_contain_text("GPUs that it cannot get")
 
     remedies = page.locator("#why-remedies li")
     expect(remedies.filter(has_text="A minimum of 1 GPU instead of 4: it would start now, on 1.")).to_have_count(1)

@@ -152,7 +152,7 @@ def test_a_form_that_does_not_fit_keeps_what_was_typed(page: Page, scene: Scene)
     page.get_by_label("Parameters").fill("epochs = 3")
     page.get_by_role("button", name="Start training").click()
 
-    expect(page.get_by_role("alert")).to_contain_text("ask for at most 8, not 9")
+    expect(page.get_by_role("alert")).to_contain_text("request at most 8, not 9")
     expect(page.get_by_label("At most")).to_have_value("9")
     expect(page.get_by_label("Parameters")).to_have_value("epochs = 3")
 

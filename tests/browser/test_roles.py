@@ -13,7 +13,7 @@ from tests.scene import PASSWORD, Scene, user_who_can_log_in
 from tests.sitemap import addresses
 
 As = Callable[[str], Page]
-NOT_THERE = "There is nothing at this address"
+NOT_THERE = "Page not found"
 #: Browser's own message for a missing page.
 NOT_FOUND = "Failed to load resource: the server responded with a status of 404 (Not Found)"
 

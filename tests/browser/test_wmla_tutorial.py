@@ -130,7 +130,7 @@ def configure_compute_hosts(tutorial: Tutorial) -> None:
         page.get_by_label(f"{host} is a member").check()
     expect(page.locator("[data-totals] [data-field=hosts]")).to_have_text("2")
     page.get_by_role("button", name="Apply", exact=True).click()
-    expect(page.get_by_text("The resource group ComputeHosts is changed").first).to_be_visible()
+    expect(page.get_by_text("The resource group ComputeHosts was changed").first).to_be_visible()
     expect(page.locator("[data-totals] [data-field=slots]")).to_have_text("16")
 
 
@@ -263,7 +263,7 @@ def update_priority(tutorial: Tutorial, name: str, priority: int) -> None:
     page.get_by_role("tab", name="Applications").click()
     expect(page.locator("#applications").get_by_role("link", name=name)).to_be_visible()
     tutorial.picture("7-applications")
-    page.get_by_role("link", name="All of them in the list of trainings").click()
+    page.get_by_role("link", name="Show all in the list of trainings").click()
     page.get_by_label(f"Choose {name}").check()
     page.get_by_role("spinbutton", name="Priority").fill(str(priority))
     page.get_by_role("button", name="Update Priority").click()

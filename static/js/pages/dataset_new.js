@@ -56,7 +56,7 @@ function button(words, label, click) {
 function unfinishedItem(upload) {
   const isWhole = upload.offset === upload.size_bytes;
   const part = Math.floor((100 * upload.offset) / upload.size_bytes);
-  const words = isWhole ? `${upload.name} is here.` : `${upload.name}: ${part} % is here. Choose the same file again to go on.`;
+  const words = isWhole ? `${upload.name} is uploaded.` : `${upload.name}: ${part} % is uploaded. Choose the same file again to continue.`;
   const item = element("li", {}, element("span", {}, words));
   if (isWhole) item.append(button("Use it", `Use ${upload.name}`, () => finish(upload.id)));
   item.append(button("Remove", `Remove ${upload.name}`, () => giveUp(upload, item)));

@@ -13,7 +13,7 @@ const looks = {
     panel.querySelector("[data-effects]").innerHTML = html; // rendered by the server, escaped
   },
   showNothing(_, words) {
-    const text = `What it would do ${words.startsWith("once ") ? `is told ${words}.` : words}`;
+    const text = `The preview is ${words.replace(/\.?$/, ".")}`;
     panel.querySelector("[data-effects]").replaceChildren(element("p", { className: "sentence" }, text));
   },
 };
@@ -84,7 +84,7 @@ take.addEventListener("click", async () => {
     for (const [name, value] of Object.entries(answer.terms)) form.elements.namedItem(name).value = value;
     fillMirrors();
     showAim();
-    showList(said, [...(Object.keys(answer.terms).length ? [`Taken over: ${Object.keys(answer.terms).length}.`] : []), ...answer.sentences]);
+    showList(said, [...(Object.keys(answer.terms).length ? [`Fields filled in: ${Object.keys(answer.terms).length}.`] : []), ...answer.sentences]);
     pasted.value = "";
     ask();
   } catch {

@@ -147,7 +147,7 @@ def test_what_is_not_there_is_said(alices: Client, path: str) -> None:
     response = alices.get(path)
 
     assert response.status_code == 404
-    assert "There is nothing at this address" in html_of(response)
+    assert "Page not found" in html_of(response)
 
 
 def test_a_mistake_of_ours_is_said_without_details(
