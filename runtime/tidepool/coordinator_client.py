@@ -1,7 +1,7 @@
-"""Connections to a job's coordinator: of a rank, kept by a thread of its own, and of a shim, which never waits.
+"""Connections to a job's coordinator: a rank's, in a thread of its own, and a shim's, which never blocks.
 
-The coordinator may be on another host, and be replaced at any time: `coordinator.json` in the job's folder says where
-it is. A coordinator that goes away is waited for as long as it takes: it comes back, or who waits is ended.
+The coordinator may be on another host, and may be replaced at any time: `coordinator.json` in the job's folder has its
+address. A lost coordinator is waited for without limit, until it returns or the waiting process is ended.
 """
 
 import errno
@@ -43,14 +43,15 @@ _CONNECT_SECONDS = 5.0
 
 
 class RankConnection(ABC):
-    """A rank's connection. An error in one of its threads ends the rank: who hears no coordinator cannot be fenced."""
+    """A rank's connection. An error in one of its threads ends the rank, because a disconnected rank cannot be
+    fenced."""
 
-    #: Kinds of messages of which the next coordinator must get the newest one too.
+    #: Kinds of messages whose newest one is repeated to the next coordinator.
     REPEATED: ClassVar[frozenset[str]]
 
     def __init__(self, context: RankContext) -> None:
         self._context = context
-        #: Guards what messages change; notified with each.
+        #: Guards the state that messages change; notified with each message.
         self.changed = threading.Condition()
         #: Messages to repeat after a reconnection, by kind, in the order in which the kinds were first sent.
         self._repeated: dict[str, MemberMessage] = {}
@@ -59,7 +60,7 @@ class RankConnection(ABC):
         self._send_lock = threading.Lock()
 
     def send(self, message: MemberMessage) -> None:
-        """Send to the coordinator, if it is there. What must survive its absence is sent again on reconnecting."""
+        """Send to the coordinator, if connected. Messages that must not be lost are repeated after a reconnection."""
         with self._send_lock:
             if message.kind in self.REPEATED:
                 self._repeated[message.kind] = message
@@ -70,7 +71,7 @@ class RankConnection(ABC):
         with self._send_lock:
             self._closed = True
             if self._connection is not None:
-                with suppress(OSError):  # the other end was quicker
+                with suppress(OSError):  # the other end closed first
                     self._connection.shutdown(socket.SHUT_RDWR)
 
     @abstractmethod
@@ -78,7 +79,8 @@ class RankConnection(ABC):
         """Act on a message, while `changed` is held."""
 
     def _farewell(self, ended: str | None) -> CoordinatorMessage | None:
-        """The message of a coordinator that has gone for good. `ended`: how the attempt did; None: it goes on."""
+        """Return the message for a coordinator that has ended. `ended`: the attempt's result; None: the attempt
+        continues."""
         return None
 
     def _join(self) -> Join:
@@ -112,7 +114,7 @@ class RankConnection(ABC):
         while not self._closed:
             try:
                 connection = self._connect()
-            except (OSError, ValueError):  # not there yet, being replaced, or gone: it comes back or we are ended
+            except (OSError, ValueError):  # not started, being replaced, or lost: wait for it
                 time.sleep(_RECONNECT_SECONDS)
                 continue
             with connection:
@@ -132,7 +134,7 @@ class RankConnection(ABC):
         return connection
 
     def _introduce(self, connection: socket.socket) -> None:
-        """Use `connection` from now on; begin with the join message and those that were sent before."""
+        """Use `connection` from now on; first send the join message and the messages to repeat."""
         with self._send_lock:
             if self._closed:
                 connection.close()
@@ -157,7 +159,7 @@ class RankConnection(ABC):
 class ShimConnection:
     """A shim's connection, by which the coordinator has it kill ranks that no longer respond.
 
-    The shim's loop calls `turn`, and what it selects on calls the rest.
+    The shim's loop calls `turn`; its selector calls the other methods.
     """
 
     def __init__(
@@ -174,7 +176,7 @@ class ShimConnection:
         self._connected = False
         self._lines = Lines()
         self._backoff = Backoff(first_seconds=0.1, longest_seconds=2.0)
-        #: Monotonic time of the next attempt, or of giving the present one up; None: connected.
+        #: Monotonic time of the next attempt, or of the timeout of the present one; None: connected.
         self.next_attempt_at: float | None = time.monotonic()
 
     def turn(self) -> None:
@@ -184,7 +186,7 @@ class ShimConnection:
         self._connect()
 
     def send_join(self) -> None:
-        """Send the join message, also again whenever its content has changed."""
+        """Send the join message, again whenever its content has changed."""
         if self._socket is not None and self._connected and not send_line(self._socket, encode(self._join())):
             self._drop()
 
@@ -194,7 +196,7 @@ class ShimConnection:
         try:
             place = _place(self._folder)
             address = str(place["address"]), int(place["port"])
-        except (OSError, ValueError, KeyError, TypeError):  # not there yet, or being replaced
+        except (OSError, ValueError, KeyError, TypeError):  # not started yet, or being replaced
             return
         if place.get("ended"):
             return
@@ -208,7 +210,7 @@ class ShimConnection:
             self._socket = None
 
     def _begin(self) -> None:
-        """The attempt has come to its end, well or not."""
+        """Handle the end of the attempt."""
         if self._socket is None:
             return
         failed = self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
@@ -250,7 +252,7 @@ def _place(folder: Path) -> dict[str, Any]:
 
 
 def _lines(connection: socket.socket) -> Iterator[bytes]:
-    """Whole lines, until the other end is gone, however it went."""
+    """Yield complete lines until the connection ends in any way."""
     try:
         yield from connection.makefile("rb")
     except OSError:

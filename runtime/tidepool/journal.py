@@ -1,4 +1,4 @@
-"""Files that others read while they are written: journals, and small files that are replaced as a whole.
+"""Files that are read while they are written: journals, and small files that are replaced atomically.
 
 A journal is an append-only file of JSON lines, on disk before any message is sent, with one writing process. An entry's
 number is its line's position, from 1.
@@ -42,7 +42,7 @@ class Journal:
 
 
 def read_journal(path: Path) -> list[Entry]:
-    """Every entry of a known kind; none if there is no such file.
+    """Return every entry of a known kind; empty if the file does not exist.
 
     The last line may be torn: its writer was killed, or is about to complete it.
     """
@@ -55,7 +55,7 @@ def read_journal(path: Path) -> list[Entry]:
 
 
 def last_record(path: Path) -> dict[str, Any]:
-    """The last whole line of a file of JSON objects, however long the file; empty if there is none."""
+    """Return the last complete line of a file of JSON objects; empty if there is none."""
     descriptor = open_regular(path)
     if descriptor is None:
         return {}
@@ -70,7 +70,7 @@ def last_record(path: Path) -> dict[str, Any]:
 
 
 def replace_file(path: Path, text: str, *, mode: int = 0o666) -> None:
-    """Write `text` aside and give it its name: nobody ever sees a part of it. mode: before the umask."""
+    """Write `text` to a temporary file and rename it, so that no reader sees a part of it. mode: before the umask."""
     unfinished = path.with_name(f".{path.name}.new")
     with open(os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode), "w") as file:
         file.write(text)
@@ -78,7 +78,7 @@ def replace_file(path: Path, text: str, *, mode: int = 0o666) -> None:
 
 
 def _cut_torn_line(path: Path) -> None:
-    """Remove the unfinished line of a writer that was killed; nobody has read it."""
+    """Remove the incomplete line of a killed writer, which no reader has used."""
     try:
         with open(path, "r+b") as file:
             content = file.read()

@@ -1,4 +1,4 @@
-"""Sockets between our processes, spoken in JSON lines: unix sockets on one host, TCP between hosts."""
+"""Sockets between Tidepool's processes, with JSON lines: unix sockets on one host, TCP between hosts."""
 
 import hashlib
 import os
@@ -29,19 +29,20 @@ __all__ = [
 #: The kernel's limit is 107; the rest is room for a temporary suffix.
 _PATH_LIMIT_BYTES = 100
 _LINE_LIMIT_BYTES = 4 * 1024 * 1024
-#: A host that has lost its power or its network closes nothing: TCP asks it after this long without a word, ...
+#: Seconds of silence after which TCP probes a peer: a host without power or network closes no connection.
 _PROBE_AFTER_SECONDS = 2
 _PROBE_EVERY_SECONDS = 1
-#: ... and takes this long without an answer for the connection's end. Kernels answer, however busy their processes are.
+#: Seconds without a response after which the connection counts as lost. Kernels respond even if their processes are
+#: busy.
 _SILENCE_SECONDS = 6
 
 
 class PeerError(RuntimeError):
-    """The other end sent something that is no line of ours, or went away in the middle of an answer."""
+    """The peer sent an invalid line, or disconnected within a response."""
 
 
 def socket_path(path: Path) -> Path:
-    """`path`, or where it is too long for a unix socket, its stand-in in a private folder of the temporary folder."""
+    """Return `path` or, if it is too long for a unix socket, a substitute in a private temporary folder."""
     if len(os.fsencode(path)) <= _PATH_LIMIT_BYTES:
         return path
     folder = Path(tempfile.gettempdir()) / f"tidepool-{os.getuid()}"
@@ -53,7 +54,7 @@ def socket_path(path: Path) -> Path:
 
 
 def listen(path: Path) -> socket.socket:
-    """A listening socket at `path`, readable by this user only; an older one there is replaced in one move."""
+    """Return a listening socket at `path`, accessible to this user only; an older one is replaced atomically."""
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     fresh = f"{path}.new"
     Path(fresh).unlink(missing_ok=True)
@@ -68,7 +69,7 @@ def listen(path: Path) -> socket.socket:
 
 
 def socket_remover(path: Path) -> Callable[[], None]:
-    """Removes the socket that is at `path` now, unless another one has replaced it meanwhile."""
+    """Return a function that removes the socket at `path`, unless another one has replaced it."""
     made = path.stat().st_ino
 
     def remove() -> None:
@@ -80,7 +81,7 @@ def socket_remover(path: Path) -> Callable[[], None]:
 
 
 def connect(path: Path, timeout_seconds: float = 5.0) -> socket.socket:
-    """Raises OSError (FileNotFoundError, ConnectionRefusedError) where nobody listens."""
+    """Connect to a unix socket. Raise OSError (FileNotFoundError, ConnectionRefusedError) if nothing listens."""
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     connection.settimeout(timeout_seconds)
     try:
@@ -106,7 +107,7 @@ def request(path: Path, line: bytes, timeout_seconds: float = 5.0) -> bytes:
 
 
 def connect_tcp(address: tuple[str, int], timeout_seconds: float) -> socket.socket:
-    """A TCP connection. Raises OSError where nobody listens."""
+    """Return a TCP connection. Raise OSError if nothing listens."""
     connection = socket.create_connection(address, timeout_seconds)
     if is_connected_to_itself(connection):
         connection.close()
@@ -115,12 +116,12 @@ def connect_tcp(address: tuple[str, int], timeout_seconds: float) -> socket.sock
 
 
 def is_connected_to_itself(connection: socket.socket) -> bool:
-    """Return whether TCP has connected a socket of this machine with itself, as it may where nobody listens."""
+    """Return whether TCP has connected the socket with itself, which can happen if nothing listens."""
     return bool(connection.getsockname() == connection.getpeername())
 
 
 def set_tcp_options(connection: socket.socket) -> None:
-    """Send at once, and see the end of a peer whose host is gone within seconds, not hours."""
+    """Disable Nagle's algorithm, and detect a lost peer host within seconds instead of hours."""
     tcp = socket.IPPROTO_TCP
     connection.setsockopt(tcp, socket.TCP_NODELAY, 1)
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
@@ -130,9 +131,9 @@ def set_tcp_options(connection: socket.socket) -> None:
 
 
 def tcp_sockets() -> Iterator[tuple[int, socket.socket]]:
-    """Every TCP socket of this process: its descriptor, and a duplicate that is closed after its turn."""
+    """Yield every TCP socket of this process: its descriptor, and a duplicate that is closed after the iteration."""
     for name in os.listdir("/proc/self/fd"):
-        with suppress(OSError):  # closed meanwhile, as the listing's own
+        with suppress(OSError):  # closed meanwhile, like the listing's own descriptor
             if os.readlink(f"/proc/self/fd/{name}").startswith("socket:"):
                 with socket.socket(fileno=os.dup(int(name))) as duplicate:
                     if duplicate.family in (socket.AF_INET, socket.AF_INET6) and duplicate.type == socket.SOCK_STREAM:
@@ -140,7 +141,7 @@ def tcp_sockets() -> Iterator[tuple[int, socket.socket]]:
 
 
 def send_line(connection: socket.socket, line: bytes) -> bool:
-    """Send without waiting. False: not all of it; who does not read is given up."""
+    """Send without blocking. False: incomplete, and the client that does not read is to be dropped."""
     try:
         return connection.send(line) == len(line)
     except OSError:
@@ -160,7 +161,7 @@ class Lines:
         return lines
 
     def receive(self, connection: socket.socket) -> list[bytes] | None:
-        """Read what has arrived. None: the other end is gone, or sends no lines."""
+        """Read the arrived lines. None: the peer has disconnected, or sends no lines."""
         try:
             received = connection.recv(65536)
             lines = self.feed(received)
@@ -216,7 +217,7 @@ class Subscribers:
             self._on_line(line)
 
     def _send(self, client: _Client, line: bytes) -> None:
-        """A client that does not read is dropped; it can connect again."""
+        """Send to a client, and drop one that does not read; it can connect again."""
         if not send_line(client.connection, line):
             self._forget(client)
 

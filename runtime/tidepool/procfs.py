@@ -70,7 +70,7 @@ def started_at(pid: int) -> float:
 
 
 def runs(process: psutil.Process) -> bool:
-    """Tell whether that very process has not ended. A zombie has."""
+    """Return whether this very process is running; a zombie is not."""
     try:
         return process.is_running() and process.status() not in _ENDED
     except psutil.NoSuchProcess:
@@ -78,7 +78,7 @@ def runs(process: psutil.Process) -> bool:
 
 
 def alive(pid: int, started_at: float) -> bool:
-    """Tell whether a process that another one has named has not ended."""
+    """Return whether a process named by another process is running."""
     try:
         process = psutil.Process(pid)
         return process.status() not in _ENDED and abs(process.create_time() - started_at) < _START_TOLERANCE_SECONDS
@@ -94,7 +94,7 @@ def descendants(pid: int) -> list[psutil.Process]:
 def trees(roots: list[int]) -> dict[int, list[psutil.Process]]:
     """Each root with its descendants, parents first, zombies left out; empty for a root that has ended.
 
-    One look at all processes serves all roots: psutil's `children` would take one for each.
+    One scan of all processes serves all roots; psutil's `children` would need one for each.
     """
     children: dict[int, list[int]] = defaultdict(list)
     for pid in psutil.pids():
@@ -120,7 +120,7 @@ def marked(prefix: str) -> list[psutil.Process]:
 
 
 def kill(process: psutil.Process, number: signal.Signals = signal.SIGKILL) -> None:
-    """Signal that very process; it is no error if it has gone."""
+    """Signal this very process; no error if it has ended."""
     with contextlib.suppress(psutil.NoSuchProcess):
         process.send_signal(number)
 
@@ -132,7 +132,7 @@ def end_at_once(why: str) -> None:
 
 
 def cpu_seconds(processes: Iterable[psutil.Process]) -> float:
-    """Processor time of those that have not gone, children that ended left out."""
+    """Return the CPU time of the running processes, without that of ended children."""
     seconds = 0.0
     for process in processes:
         with contextlib.suppress(psutil.NoSuchProcess):
@@ -180,20 +180,20 @@ def set_title(title: str) -> None:
 
 
 def set_role(role: str) -> None:
-    """Tell a fork from the process itself, if that has a title: the same but for what it is."""
+    """Set the role in the process's title, if it has one, to tell a fork from its parent."""
     if _title is not None:
         set_title(f"tidepool {role}:{_title.partition(':')[2]}")
 
 
 def die_with_parent(parent: int) -> None:
-    """SIGKILL when the thread that forked this process ends; exits at once if `parent` is already gone."""
+    """Have this process killed when the thread that forked it ends; exit at once if `parent` has already ended."""
     _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         os._exit(1)
 
 
 def become_subreaper() -> None:
-    """Descendants whose parents end become children of this process, whatever session they are in."""
+    """Make this process adopt descendants whose parents end, in any session."""
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
@@ -214,7 +214,7 @@ def redirect(descriptors: list[int], path: Path) -> None:
 
 
 def reap_child() -> tuple[int, int] | None:
-    """Pid and wait status of a child that has ended, if one has."""
+    """Return pid and wait status of an ended child, if there is one."""
     try:
         pid, status = os.waitpid(-1, os.WNOHANG)
     except ChildProcessError:
@@ -223,7 +223,7 @@ def reap_child() -> tuple[int, int] | None:
 
 
 def has_children() -> bool:
-    """Tell whether this process has children, ended ones that were not reaped included."""
+    """Return whether this process has children, including ended ones that were not reaped."""
     try:
         os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
     except ChildProcessError:

@@ -1,7 +1,7 @@
-"""Ends of ranks: how a rank ended, and whether its script caused that, which will do it again, or the machine.
+"""Exits of ranks: how a rank ended, and whether its script (which would fail again) or the machine caused it.
 
-An exception, an exit code, a crash by a signal of the processor and a lack of memory are the script's. What kills from
-outside (SIGKILL, SIGTERM, a lost host) is the machine's.
+An exception, an exit code, a crash by a processor's signal and a lack of memory count as the script's. A kill from
+outside (SIGKILL, SIGTERM, a lost host) counts as the machine's.
 """
 
 import json
@@ -31,15 +31,15 @@ __all__ = [
 ERROR_FILE = "error.json"
 #: File in the rank's log folder: the stacks at a crash.
 FATAL_FILE = "fatal"
-#: The kind of error of a rank that the kernel killed for want of memory.
+#: Kind of error of a rank that the kernel killed for lack of memory.
 OUT_OF_MEMORY = "OutOfMemory"
 #: Kind of error of a rank that was killed because its script had not come to its training in time.
 LAUNCH_TIMEOUT = "LaunchTimeout"
 #: Kind of error of a rank whose script was called with arguments that it does not take.
 USAGE_ERROR = "UsageError"
-#: Kinds of errors that come again however often the script is started: it was called wrongly, or is no Python.
+#: Kinds of errors that any restart would repeat: the script was called wrongly, or is not valid Python.
 HOPELESS = frozenset({USAGE_ERROR, "SyntaxError", "IndentationError", "TabError", "ModuleNotFoundError"})
-#: Kinds of errors of scripts that ended themselves: their last words on stderr say why.
+#: Kinds of errors of scripts that exited themselves: the end of stderr gives the reason.
 _EXITS = frozenset({"SystemExit", "Exit", USAGE_ERROR})
 #: argparse and click end with this code, after lines like these.
 _USAGE_CODE = 2
@@ -52,9 +52,9 @@ _CRASHES = {
     signal.SIGILL: "illegal instruction",
     signal.SIGABRT: "aborted",
 }
-#: Lines on stderr that no script wrote: ours, and the informations and warnings of torch's C++ code.
+#: Lines on stderr that no script wrote: Tidepool's, and messages and warnings of torch's C++ code.
 _NOT_THE_SCRIPTS = re.compile(r"tidepool: |[-\d]{10} [:,\d]{12} tidepool|(\[rank\d+\]:)?\[[IW]\d{4} ")
-#: Read of the end of stderr, and shown of it.
+#: Limits of the last words on stderr: bytes read, lines shown, characters of the message.
 _LAST_BYTES = 16 * 1024
 _LAST_LINES = 20
 _MAX_WORDS = 500
@@ -75,8 +75,8 @@ def describe_end(
 ) -> RankEnd:
     """`exit_code` as `os.waitstatus_to_exitcode` gives it. `fenced`: why the coordinator had it killed.
 
-    `late_after`: it was killed because after so many seconds its script had not come to its training.
-    `oom_killed`: the kernel has killed for want of memory since the last look; None: it does not tell.
+    `late_after`: seconds after which it was killed because its script had not started to train.
+    `oom_killed`: whether the kernel has killed for lack of memory since the last check; None: unknown.
     """
     code, number = (exit_code, None) if exit_code >= 0 else (None, -exit_code)
 
@@ -106,7 +106,7 @@ def describe_end(
 
 
 def error_words(error: Mapping[str, Any]) -> str:
-    """The error on one line: an exception by its kind, the end of a script that said why by its words."""
+    """Return the error on one line: kind and message of an exception, or the last words of a script that exited."""
     kind, message = error.get("kind", ""), error.get("message", "")
     return str(message) if kind in _EXITS and message else f"{kind}: {message}"
 
@@ -118,7 +118,7 @@ def error_key(error: dict[str, Any] | None, code: int | None, number: int | None
 
 
 def oom_kills(cgroup: str | None = None) -> int | None:
-    """Count of the kernel's kills for want of memory: in this process's cgroup, else on the machine.
+    """Return the number of the kernel's kills for lack of memory, in this process's cgroup or otherwise on the machine.
 
     None: the kernel does not report it. `cgroup`: the text of /proc/self/cgroup.
     """
@@ -149,7 +149,7 @@ def _error_of(log_dir: Path, code: int) -> dict[str, Any] | None:
 
 
 def _with_last_words(error: dict[str, Any], log_dir: Path, code: int) -> dict[str, Any]:
-    """The error of a script that ended itself, with what it said last on stderr in place of where it did so."""
+    """Return the error of a script that exited itself, with its last lines on stderr instead of a traceback."""
     lines = _last_lines(log_dir / "stderr")
     if not lines:
         return error
@@ -172,7 +172,7 @@ def _last_lines(path: Path) -> list[str]:
 
 
 def _stacks(log_dir: Path) -> str:
-    """Stacks that the crash wrote down, with the thread that crashed first: faulthandler puts it behind all others."""
+    """Return the stacks written at a crash, the crashed thread first: faulthandler writes it last."""
     blocks = _read(log_dir / FATAL_FILE).strip().split("\n\n")
     return "\n\n".join([blocks[0], *sorted(blocks[1:], key=lambda block: not block.startswith("Current thread"))])
 

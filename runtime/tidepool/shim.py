@@ -1,15 +1,15 @@
-"""The shim: a job's guardian on one host. It forks the job's ranks there, reaps them, and ends what they started.
+"""The shim: supervisor of a job's ranks on one host. It forks the ranks, reaps them, and ends their processes.
 
-One shim per (job, attempt, host), single-threaded, in its own session, child subreaper. It is told `DesiredJob`
-lines on its unix socket and tells `ShimStatus` lines to whoever is connected. Executors and forkservers come and go:
-the shim never ends a rank because it hears nothing. It ends them when a desired state says so, and all at once when the
-lifeline closes. What happened is in its journal, on disk, before anybody is told.
+There is one shim per (job, attempt, host): single-threaded, in its own session, a child subreaper. It receives
+`DesiredJob` lines on its unix socket and sends `ShimStatus` lines to every connected client. Executors and forkservers
+may restart, so the shim never ends a rank because of silence. It ends ranks when a desired state requires it, and all
+at once when the lifeline closes. Each event is written to its journal on disk before it is sent.
 
 A rank of an elastic script that is not ready to train after `launch_seconds` is ended, as if by its script's error.
 
-Ranks started again: one killed from outside while its slot is still wanted, a few times, later each time. One that its
-script has ended is not, until the coordinator says that the training has got past its error, or the slot has been
-released and wanted again. Of a script that is not elastic none is: its ranks begin together or not at all.
+A rank that was killed from outside while its slot is still wanted is restarted a few times, with backoff. A rank that
+its script ended is not restarted until the coordinator reports that the training has overcome the error, or the slot
+has been released and wanted again. Ranks of non-elastic scripts are never restarted: they start together or not at all.
 """
 
 import json
@@ -54,14 +54,14 @@ __all__ = ["RESTART_LIMIT", "Shim", "journal_path", "rank_mark"]
 
 logger = logging.getLogger(__name__)
 
-#: Times in a row that a slot's rank is started again when each has lived for less than _LIVED_SECONDS.
+#: Maximum number of consecutive restarts of a slot's rank that lived for less than _LIVED_SECONDS.
 RESTART_LIMIT = 5
 _LIVED_SECONDS = 10.0
-#: Ends by scripts' errors that are sent to a coordinator that comes back.
+#: Number of script errors that are sent again to a reconnected coordinator.
 _REPORTED_ENDS = 16
 _FIRST_BACKOFF_SECONDS = 0.2
 _SIGTERM_GRACE_SECONDS = 10.0
-#: For the stacks of a rank that is late, which SIGABRT has it write down.
+#: Seconds for a late rank to write its stacks after SIGABRT.
 _ABORT_SECONDS = 2.0
 _LEFTOVER_SECONDS = 5.0
 _IDLE_SECONDS = 5.0
@@ -73,7 +73,7 @@ def journal_path(spec: ShimSpec) -> Path:
 
 
 def rank_mark(spec: ShimSpec) -> str:
-    """The mark of every rank of this shim, without the rank's own id."""
+    """Return the mark prefix of this shim's ranks, without the rank's own id."""
     return f"{spec.mark}.{spec.job}.{spec.attempt}.rank"
 
 
@@ -92,20 +92,20 @@ class Shim:
         self._sent: ShimStatus | None = None
         self._pinned_file = journal_path(spec).with_suffix(".pinned")
         self._starts = 0
-        #: The newest ranks that their script has ended.
+        #: The newest ranks that were ended by their script.
         self._ended: deque[RankEnd] = deque(maxlen=_REPORTED_ENDS)
         self._oom_kills = oom_kills()
         self._recall()
         self._journal = Journal(journal_path(spec))
         self._launch_file = Path(spec.launch.folder) / f"launch.{spec.host}.json"
-        # The file holds the values of the job's variables, and others may look into RESULT_DIR.
+        # The file contains the job's environment variables, and RESULT_DIR may be readable by others.
         replace_file(self._launch_file, json.dumps(to_json(spec.launch)), mode=0o600)
         self._wakeup, self._selector = self._listen()
         self._subscribers = Subscribers(listener, self._selector, lambda: encode(self._status()), self._receive_desired)
         self._lead = ShimConnection(Path(spec.launch.folder), self._selector, self._join_message, self._receive_command)
 
     def run(self) -> None:
-        """Returns when the job has been stopped here and nothing of it is left."""
+        """Run until the job has been stopped on this host and none of its processes is left."""
         while not self._stopping or self._ranks:
             for key, _ in self._selector.select(self._seconds_to_next_deadline()):
                 key.data()
@@ -126,7 +126,7 @@ class Shim:
         self._send_status()
 
     def _recall(self) -> None:
-        """Continue where an earlier shim was killed; one that ended in order has left only the numbering."""
+        """Restore the state after a killed shim; after an orderly end, only the numbering."""
         starts = [entry for entry in read_journal(journal_path(self._spec)) if isinstance(entry, RankStarted)]
         self._starts = len(starts)
         if not self._elastic:
@@ -173,7 +173,7 @@ class Shim:
         self._severed = True
 
     def _receive_desired(self, line: bytes) -> None:
-        self._sent = None  # an answer is due also when nothing changes
+        self._sent = None  # a status is due even without a change
         try:
             desired = decode(DesiredJob, line)
         except ProtocolError as error:
@@ -206,7 +206,7 @@ class Shim:
                 self._kill_rank(rank)
 
     def _retry(self, member_id: str) -> None:
-        """The training has got past what ended this rank: its slot may have another one."""
+        """Allow another rank in the slot: the training has overcome the error that ended this one."""
         for end in [end for end in self._ended if end.member_id == member_id]:
             self._ended.remove(end)
             if self._slots[end.slot].pinned and end.slot not in self._ranks:
@@ -230,7 +230,7 @@ class Shim:
     # --- starting ---
 
     def _startable(self) -> list[int]:
-        """Slots that shall have a rank, have none, and may get one now or later."""
+        """Return slots that should have a rank, have none, and may get one now or later."""
         if self._desired is None or self._stopping:
             return []
         empty = [slot for slot in self._desired.wanted if slot not in self._ranks]
@@ -242,7 +242,7 @@ class Shim:
         member_id = f"{self._spec.host}.{slot}.{self._starts + 1}"
         start = self._rank_start(member_id, slot)
         ours, theirs = socket.socketpair()
-        # A signal for the child that arrived before its handlers are its own would be lost: it waits.
+        # A signal that reached the child before it installed its handlers would be lost, so signals are blocked.
         signal.pthread_sigmask(signal.SIG_BLOCK, _HANDLED_SIGNALS)
         try:
             pid = os.fork()
@@ -274,7 +274,8 @@ class Shim:
         return RankStart(context, self._launch_file, mark, slots_per_gpu, self._pid, spec.environment)
 
     def _receive_progress(self, rank: RankProcess) -> None:
-        """Read a byte: the script has begun, could train, or has formed a group. No byte: its side is closed."""
+        """Read a progress byte: the script has started, is ready to train, or has formed a group. No byte: the pipe is
+        closed."""
         byte = rank.connection.recv(1)
         if not byte:
             self._selector.unregister(rank.connection)
@@ -298,13 +299,13 @@ class Shim:
     # --- ending ---
 
     def _stop(self, grace_seconds: float) -> None:
-        """End every rank; final for this attempt."""
+        """End every rank, permanently for this attempt."""
         self._stopping = True
         for rank in self._ranks.values():
             self._terminate(rank, grace_seconds)
 
     def _end_released(self) -> None:
-        """End ranks in slots that are not this job's any more; a vacating slot still is."""
+        """End ranks in slots that no longer belong to the job; a vacating slot still does."""
         if self._desired is None:
             return
         kept = {*self._desired.wanted, *self._desired.vacating}
@@ -318,7 +319,7 @@ class Shim:
         rank.state = "STOPPING"
         rank.kill_at = time.monotonic() + grace_seconds
         for process in procfs.session_members(rank.pid):
-            # A plain script may want to save before it ends, for which it needs its data loader's processes.
+            # A plain script may save on SIGTERM, and needs its data loader's processes for that.
             if self._elastic or process.pid == rank.pid:
                 procfs.kill(process, signal.SIGTERM)
 
@@ -342,7 +343,7 @@ class Shim:
             procfs.kill(process)
 
     def _own_processes(self, rank: RankProcess) -> list[psutil.Process]:
-        """The rank and what it started, also what has left its session or its parent."""
+        """Return the rank's processes, including those that have left its session or parent."""
         marked = procfs.marked(f"{rank_mark(self._spec)}.{rank.member_id}")
         return [*procfs.session_members(rank.pid), *marked]
 
@@ -383,17 +384,17 @@ class Shim:
         self._retry_later(rank.slot, f"{rank.member_id} was killed by signal {end.signal}")
 
     def _step(self) -> int | None:
-        """Completed and recorded by the attempt."""
+        """Return the last step that the attempt has recorded."""
         step = last_record(Path(self._spec.launch.folder) / "metrics.jsonl").get("step")
         return step if type(step) is int and step >= 0 else None
 
     def _oom_killed(self) -> bool | None:
-        """Tell whether the kernel has killed for want of memory since the last look; None: it does not report it."""
+        """Return whether the kernel has killed a process for lack of memory since the last check; None: unknown."""
         before, self._oom_kills = self._oom_kills, oom_kills()
         return None if self._oom_kills is None else self._oom_kills > (before or 0)
 
     def _kill_leftovers(self, rank: RankProcess) -> None:
-        """A slot is empty when nothing of its rank is left in it."""
+        """Kill remaining processes of ended ranks: a slot is only empty without them."""
         deadline = time.monotonic() + _LEFTOVER_SECONDS
         while (left := self._own_processes(rank)) and time.monotonic() < deadline:
             for process in left:
@@ -405,7 +406,7 @@ class Shim:
             )
 
     def _end_everything(self) -> None:
-        """SIGKILL until no child is left: every orphan below becomes a child of this subreaper."""
+        """Send SIGKILL until no child is left: every orphan becomes a child of this subreaper."""
         while procfs.has_children():
             for process in procfs.descendants(self._pid):
                 procfs.kill(process)

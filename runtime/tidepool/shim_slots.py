@@ -23,16 +23,16 @@ class RankProcess:
     pid: int
     started_at: float
     log_dir: Path
-    #: The shim's end of the socket pair that tells each side that the other is gone.
+    #: The shim's end of the socket pair, by which each side notices the other's end.
     connection: socket.socket
     state: Literal["LAUNCHING", "RUNNING", "STOPPING"] = "LAUNCHING"
     #: Monotonic time at which SIGKILL follows SIGTERM.
     kill_at: float | None = None
-    #: A desired state has given its slot back since it started: it leaves, and the next rank there is another story.
+    #: Whether its slot was released by a desired state since it started: its end does not affect the slot's next rank.
     released: bool = False
-    #: Why the coordinator had it killed.
+    #: Reason for which the coordinator had it killed.
     fenced: str | None = None
-    #: Monotonic time by which its script must be ready to train; None: it is, or it may take as long as it likes.
+    #: Monotonic time by which its script must be ready to train; None: it is ready, or has no limit.
     ready_by: float | None = None
     #: True if the rank was not ready in time, and is killed for that.
     late: bool = False

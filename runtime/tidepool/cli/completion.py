@@ -1,7 +1,7 @@
-"""Completion: the lines that a shell needs, and the numbers and names that it offers.
+"""Shell completion: the scripts for shells, and the offered numbers and names.
 
-These come from the site, and are kept for ten seconds: a shell asks at each press of the key. What a slow site says is
-offered at the next press.
+Names come from the site and are cached for ten seconds, because a shell requests them at each key press. Those of a
+slow site are offered at the next key press.
 """
 
 import json
@@ -22,14 +22,14 @@ from tidepool.client.errors import Unreachable
 __all__ = ["completion", "job_numbers", "names_of", "refresh"]
 
 _KEPT_SECONDS = 10.0
-#: With what Python takes to begin, a press of the key is answered in 300 ms.
+#: Timeout, chosen so that a key press is answered within 300 ms, including Python's start.
 _PATIENCE_SECONDS, _LONG_PATIENCE_SECONDS = 0.1, 10.0
 _LINES = {
     "bash": 'eval "$(tidepool completion bash)"   # in ~/.bashrc',
     "zsh": 'eval "$(tidepool completion zsh)"    # in ~/.zshrc',
     "fish": "tidepool completion fish | source    # in ~/.config/fish/config.fish",
 }
-#: The newest of a list are offered.
+#: Number of newest rows that are offered.
 _MOST = 200
 
 Complete = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
@@ -74,7 +74,7 @@ def _offered(ctx: click.Context, what: str, begun: str) -> list[CompletionItem]:
 
 
 def _rows(profile: str | None, what: str) -> list[tuple[str, str]]:
-    """Return the kept names if they are new, else the site's; where the site is slow, the kept ones however old."""
+    """Return cached names if they are fresh, otherwise the site's; if the site is slow, cached names of any age."""
     kept = _kept().get(_place(resolve(None, None, profile), what), {"at": 0.0, "rows": []})
     if time.time() - kept["at"] < _KEPT_SECONDS:
         return [tuple(row) for row in kept["rows"]]
@@ -86,7 +86,7 @@ def _rows(profile: str | None, what: str) -> list[tuple[str, str]]:
 
 
 def refresh(profile: str | None, what: str, seconds: float) -> list[tuple[str, str]]:
-    """Ask the site, and keep what it says. seconds: that it may be silent for."""
+    """Fetch names from the site and cache them. seconds: timeout."""
     from tidepool.client.http import Connection
 
     login = resolve(None, None, profile)
@@ -102,7 +102,7 @@ def refresh(profile: str | None, what: str, seconds: float) -> list[tuple[str, s
 
 
 def _refresh_meanwhile(profile: str | None, what: str) -> None:
-    """Let a process of its own ask a slow site, for the next press of the key."""
+    """Fetch from a slow site in a separate process, for the next key press."""
     code = (
         "import sys; from tidepool.cli.completion import refresh; "
         f"refresh(sys.argv[1] or None, sys.argv[2], {_LONG_PATIENCE_SECONDS})"

@@ -50,7 +50,7 @@ class Exit(IntEnum):
 
 
 def code_of(error: Exception) -> Exit | None:
-    """Return the exit code for an error of the client; None: it is a mistake of ours."""
+    """Return the exit code for an error of the client; None for a bug."""
     from tidepool.client import errors
 
     codes: dict[type[Exception], Exit] = {
@@ -103,7 +103,7 @@ def job_argument(command: Command, *, many: bool = False) -> Command:
 
 
 def show_json(value: Any) -> None:
-    """Print JSON, as REST gives it: dataclasses as objects, moments in ISO 8601."""
+    """Print JSON in the REST format: dataclasses as objects, times in ISO 8601."""
     click.echo(json.dumps(value, default=_plain, indent=2, ensure_ascii=False))
 
 
@@ -117,7 +117,7 @@ def show_rows(
     rows: Sequence[Any], as_json: bool, quiet: bool, key: Callable[[Any], object], heads: Sequence[str],
     cells: Callable[[Any], Sequence[Any]], *, right: Iterable[int] = (), none: str = "There are none.",
 ) -> None:  # fmt: skip
-    """Print a listing as its options say: JSON, keys alone, or columns; `none` where there is nothing."""
+    """Print a listing according to its options: JSON, only keys, or columns; `none` if it is empty."""
     if as_json:
         show_json(rows)
     elif quiet:
@@ -155,7 +155,7 @@ def _text(cell: Any) -> str:
 
 
 def facts(values: Mapping[str, Any]) -> None:
-    """Print names with values, one a line."""
+    """Print names with values, one per line."""
     width = max(len(name) for name in values)
     for name, value in values.items():
         if value not in (None, ""):

@@ -1,4 +1,4 @@
-"""A bar of what is sent or fetched, where somebody looks."""
+"""Progress bar of uploads and downloads on a terminal."""
 
 import sys
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ __all__ = ["bar"]
 
 @contextmanager
 def bar(words: str, *, is_shown: bool) -> Iterator[Progress | None]:
-    """Yield a callback for bytes done and total; None, and no bar, where stderr is no terminal."""
+    """Yield a callback for bytes done and total; None, without a bar, if stderr is not a terminal."""
     if not is_shown or not sys.stderr.isatty():
         yield None
         return

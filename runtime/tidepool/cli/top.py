@@ -1,6 +1,6 @@
 """top: the cluster's GPUs with their owners, and a bar for each training; keys cancel and change.
 
-`view` is what is shown, of what the site answers and of where the mark stands; the rest reads keys and draws.
+`view` renders the site's response and the marked row; the rest reads keys and draws.
 """
 
 import os
@@ -98,7 +98,7 @@ def marked_job(overview: Overview, screen: Screen) -> JobInfo | None:
 
 
 def after_key(overview: Overview, screen: Screen, key: str) -> tuple[Screen, tuple[str, int, int | None] | None]:
-    """The screen after a key, and the command that it gives: what, the training, a value."""
+    """Return the screen after a key, and the resulting command: verb, training, value."""
     job = marked_job(overview, screen)
     if screen.asking:
         return _after_answer(screen, job, key)
@@ -131,7 +131,7 @@ def _after_answer(screen: Screen, job: JobInfo | None, key: str) -> tuple[Screen
 
 
 def obey(client: Client, command: tuple[str, int, int | None]) -> str:
-    """Carry it out; what to say."""
+    """Execute the command; return the message."""
     what, number, value = command
     job = client.job(number)
     try:
@@ -233,7 +233,7 @@ def _live(client: Client, interval: float) -> None:
 
 
 def keys_of(given: bytes) -> list[str]:
-    """The names of the keys of what a terminal sent: several where somebody types fast."""
+    """Return the names of the keys in a terminal's input, which has several after fast typing."""
     return [
         _ARROWS.get(key) or _NAMED.get(key) or key.decode("ascii", "ignore") or "other" for key in _KEY.findall(given)
     ]
@@ -241,7 +241,7 @@ def keys_of(given: bytes) -> list[str]:
 
 @contextmanager
 def _keys() -> Iterator[Any]:
-    """A function that waits so many seconds for a key, and returns its name or ""."""
+    """Return a function that waits for a key for some seconds, and returns its name or ""."""
     import termios
     import tty
 
@@ -254,7 +254,7 @@ def _keys() -> Iterator[Any]:
         if not waiting:
             if not select.select([descriptor], [], [], seconds)[0]:
                 return ""
-            # Nothing to read: the terminal has gone.
+            # Nothing to read: the terminal was closed.
             waiting.extend(keys_of(os.read(descriptor, 1024)) or ["q"])
         return waiting.pop(0)
 

@@ -14,7 +14,7 @@ Row = TypeVar("Row")
 def decoded(kind: type[Row], values: Mapping[str, Any]) -> Row:
     """Return the row, with times as datetimes and rows within it as rows. Fields that a newer site adds are left out.
 
-    Raises TypeError and ValueError for what is no such row.
+    Raises TypeError or ValueError if the JSON is not such a row.
     """
     return kind(**{name: decode(values[name]) for name, decode in _decoders(cast(Any, kind)) if name in values})
 
@@ -25,7 +25,7 @@ def _decoders(kind: Any) -> tuple[tuple[str, Callable[[Any], Any]], ...]:
 
 
 def _decoder(kind: Any) -> Callable[[Any], Any]:
-    """Return the function that makes a value of this type from one of JSON."""
+    """Return the function that converts a JSON value to this type."""
     if kind is datetime:
         return datetime.fromisoformat
     if is_dataclass(kind):

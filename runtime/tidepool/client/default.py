@@ -23,12 +23,12 @@ def submit(what: str | Path | None = None, *arguments: str, **given: Any) -> Job
 
 
 def job(number: int) -> Job:
-    """The job of this number."""
+    """Return the job with this number."""
     return _default().job(number)
 
 
 def jobs(**filters: Any) -> list[Job]:
-    """The user's jobs, newest first; see `Client.jobs`."""
+    """Return the user's jobs, newest first; see `Client.jobs`."""
     return _default().jobs(**filters)
 
 

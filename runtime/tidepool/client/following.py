@@ -1,7 +1,7 @@
-"""Follow a job to its end: by the site's stream of events, and by asking again and again where none comes through.
+"""Follow a job to its end, by the site's stream of events or, if that is not available, by polling.
 
-A stream costs the site one connection and no thread, and brings a line as soon as it is written. Proxies that hold
-back what has not ended, and sites that have no stream, are asked: soon after news, later while there is none.
+A stream costs the site one connection and no thread, and delivers each line as soon as it is written. Polling is used
+behind proxies that buffer responses, and for sites without streams; its interval grows while nothing changes.
 """
 
 import json
@@ -17,30 +17,30 @@ from tidepool.client.rows import JobInfo, LogLine, MetricPoint
 
 __all__ = ["Change", "Follower", "ServerEvent", "fetch_info", "parsed"]
 
-#: Seconds between two looks: soon after news, later while there is none.
+#: Shortest and longest seconds between two polls; the interval grows while nothing changes.
 _SOONEST, _LATEST = 0.2, 1.0
-#: The site lets hear of itself each 3 s; what is silent for longer is lost, or held back.
+#: Seconds of silence after which a stream counts as lost or buffered: the site sends something every 3 s.
 _SILENT_SECONDS = 12.0
 _MEDIA_TYPE = "text/event-stream"
 #: A line of a log is shown up to 8 KiB, a piece has 64 KiB of them; no event is longer.
 _EVENT_BYTES = 4 * 1024**2
 
-#: One change of a followed training; None: the site answers, and nothing has changed.
+#: One change of a followed training; None: the site answered that nothing has changed.
 Change = JobInfo | LogLine | MetricPoint | None
 
 
 @dataclass(frozen=True)
 class ServerEvent:
     name: str
-    #: To go on behind it.
+    #: Id of the event, to resume after it.
     id: str
     data: str
 
 
 def parsed(pieces: Iterable[bytes]) -> Iterator[ServerEvent | None]:
-    """The events of a stream, as the standard of server-sent events says; None for a comment, which says nothing.
+    """Parse a stream of server-sent events; yield None for a comment.
 
-    Raises ValueError for what is no stream of ours.
+    Raises ValueError if it is not a stream of a Tidepool site.
     """
     buffer, fields = b"", {"event": "message", "id": "", "data": ""}
     for piece in pieces:
@@ -60,12 +60,12 @@ def parsed(pieces: Iterable[bytes]) -> Iterator[ServerEvent | None]:
 
 
 class _NoStream(Exception):
-    """The site has none, or it does not come through."""
+    """The site has no stream, or a proxy blocks it."""
 
 
 @dataclass
 class Follower:
-    """Follower of one job, from its beginning or from where it was."""
+    """Follower of one job, from its beginning or from a position."""
 
     connection: Connection
     job: int
@@ -114,7 +114,7 @@ class Follower:
         except (NotFound, ValueError) as error:
             raise _NoStream from error
         except Unreachable as error:
-            # After a first piece of news the connection was lost: following continues by another one.
+            # The connection was lost after a first event: following continues on another one.
             if (begun and not heard) or error.code == "throttled":
                 raise _NoStream from error
             if not begun:
@@ -135,7 +135,7 @@ class Follower:
     def _polled(self) -> Iterator[Change]:
         pause = _SOONEST
         while True:
-            # Asked before the log is read: what was written before the end is read after it.
+            # Fetched before the log is read, so that lines written before the end are read after it.
             info = fetch_info(self.connection, self.job)
             yield info
             pause = min(1.1 * pause, _LATEST)
@@ -147,7 +147,7 @@ class Follower:
             time.sleep(pause)
 
     def last(self, count: int, *, then_follow: bool) -> list[LogLine]:
-        """The newest lines of the log; what follows begins behind them, with a line that has not ended yet."""
+        """Return the last lines of the log; following continues after them, with an incomplete last line."""
         newest = self._newest_log()
         if newest is None:
             return []
@@ -161,9 +161,9 @@ class Follower:
         return [_line_of(line, attempt, member) for line in found[max(0, len(found) - count) :]]
 
     def lines(self, *, is_over: bool) -> Iterator[LogLine]:
-        """Return lines written since. is_over: also the last line, if it never ended.
+        """Return lines written since the last call. is_over: also an incomplete last line.
 
-        A job that loses its rank 0, or begins another attempt, goes on in another log, from its beginning.
+        When a job loses its rank 0 or starts another attempt, following continues from the beginning of another log.
         """
         newest = self._newest_log()
         if newest is not None and self.place is not None and newest != self.place:
@@ -174,11 +174,11 @@ class Follower:
             yield from self._read(with_unfinished=is_over)
 
     def _newest_log(self) -> tuple[int, str] | None:
-        """Attempt and member; None while it has not started."""
+        """Return the attempt and member of the newest log; None before the job starts."""
         try:
             found = self._page(rank=self.rank, before=0)
         except NotFound:
-            fetch_info(self.connection, self.job)  # raises where it is the job that is not there
+            fetch_info(self.connection, self.job)  # raises if the job does not exist
             return None
         return found["attempt"], found["rank"]
 

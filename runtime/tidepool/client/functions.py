@@ -25,11 +25,12 @@ def submit_function(
     key: str | None = None,
     **given: Any,
 ) -> Job:
-    """Submit a call of it, to be made by each of so many processes; `job.value()` gives what rank 0 returned.
+    """Submit a call of the function, which each process makes; `job.value()` returns rank 0's result.
 
-    elastic: it uses a `Session`, and has at least `min_processes`; else it has all of them, and finds torchrun's
-    variables where there are several. as_torchrun: also where it is alone. given: as to `Client.plan`. Raises TypeError
-    for what cannot be sent, InvalidRequest where the cluster could not load it; nothing has been submitted then.
+    elastic: the function uses a `Session`, and runs on at least `min_processes`; otherwise it runs on all processes,
+    with torchrun's variables if there are several. as_torchrun: set them also for a single process. given: as for
+    `Client.plan`. Raises TypeError for objects that cannot be sent, and InvalidRequest if the cluster could not load
+    the call; nothing is submitted then.
     """
     call = packed(function, arguments, keywords or {})
     if not client.loads_calls:

@@ -1,7 +1,7 @@
-"""Requests to the site: retried where that can do no harm, with errors by class.
+"""Requests to the site, with safe retries and a class for each kind of error.
 
-What only reads is sent again after a lost connection or a 5xx, and so is what carries an idempotency key. Anything else
-is sent again only where it cannot have arrived.
+Requests that only read, or that have an idempotency key, are retried after a lost connection or a 5xx. Others are
+retried only if they cannot have arrived.
 """
 
 import logging
@@ -34,24 +34,24 @@ __all__ = ["Connection", "new_key"]
 
 logger = logging.getLogger(__name__)
 
-#: Seconds that a request is tried again for, and the longest wait between two.
+#: Seconds for which a request is retried, and the longest pause between two attempts.
 TRIES_FOR = 20.0
 _LONGEST_WAIT = 4.0
-#: A pause from which on it is said that it is tried again.
+#: Pause from which the user is told about a retry.
 _TOLD_WAIT = 0.5
-#: TLS errors: another try would end in the same way.
+#: TLS errors: a retry would fail in the same way.
 _UNTRUSTED, _NO_TLS = "CERTIFICATE_VERIFY_FAILED", "WRONG_VERSION_NUMBER"
 _BUSY = frozenset({502, 503, 504})
 _BY_STATUS: dict[int, type[TidepoolError]] = {401: NotLoggedIn, 403: NotAllowed, 404: NotFound, 409: Conflict}
 
 
 def new_key() -> str:
-    """An idempotency key that nobody else has."""
+    """Return a unique idempotency key."""
     return os.urandom(16).hex()
 
 
 class Connection:
-    """Connection to one site, by one token."""
+    """Connection to one site with one token."""
 
     def __init__(
         self,
@@ -83,11 +83,11 @@ class Connection:
         return str(self.get("me/")["username"])
 
     def get(self, path: str, **params: Any) -> Any:
-        """JSON of an address below `/api/v1/`; parameters that are None are left out."""
+        """Return the JSON of a URL below `/api/v1/`; parameters that are None are omitted."""
         return self.json("GET", path, params={name: value for name, value in params.items() if value is not None})
 
     def rows(self, path: str, *, most: int | None = None, **params: Any) -> Iterator[dict[str, Any]]:
-        """The rows of a list, over all its pages; `most` of them."""
+        """Yield the rows of a list over all its pages, at most `most`."""
         given = {"page_size": None if most is None else min(most, 1000), **params}
         page, sent = self.get(path, **given), 0
         while True:
@@ -120,7 +120,7 @@ class Connection:
         headers: Mapping[str, str] | None = None,
         **body: Any,
     ) -> Response:
-        """key: an idempotency key, by which the site does it once however often it comes. body: see `body_of`."""
+        """Send a request. key: idempotency key, with which the site executes it only once. body: see `body_of`."""
         request = self._request(method, path, params, {**(headers or {}), **({"Idempotency-Key": key} if key else {})})
         request = replace(request, body=body_of(**body))
 
@@ -142,7 +142,7 @@ class Connection:
         headers: Mapping[str, str] | None = None,
         seconds: float | None = None,
     ) -> Iterator[Response]:
-        """A download, whose connection alone is tried again. seconds: that may pass between two pieces."""
+        """Start a download; only connecting is retried. seconds: timeout between two pieces."""
         request = replace(self._request("GET", path, params, headers or {}), seconds=seconds)
         response = self._repeated(lambda: self.transport(request), may_repeat=True)
         try:
@@ -154,7 +154,7 @@ class Connection:
             response.close()
 
     def _compare_versions(self, response: Response) -> None:
-        """Warn once of another version. Raises WrongVersion where it is too far from ours."""
+        """Warn once about a different version of the site. Raise WrongVersion if it is incompatible."""
         sites = response.headers.get(VERSION_HEADER, VERSION)
         difference = skew(VERSION, sites)
         if difference == "apart":
@@ -164,7 +164,7 @@ class Connection:
             logger.warning("%s", advice(VERSION, sites, self.url))
 
     def _request(self, method: str, path: str, params: Mapping[str, Any] | None, headers: Mapping[str, str]) -> Request:
-        """path: below `/api/v1/`, or a whole address as pages of lists name their neighbours."""
+        """Send a request. path: below `/api/v1/`, or a complete URL, as in the links between pages of lists."""
         parts = urlsplit(path)
         prefix = "" if parts.scheme else f"{urlsplit(self.url).path}/api/v1/"
         question = urlencode({name: _text(value) for name, value in (params or {}).items() if value is not None})
@@ -179,7 +179,7 @@ class Connection:
             try:
                 response = send()
                 self._compare_versions(response)
-                # 429: the site has refused it before it did anything.
+                # 429: the site refused it before doing anything.
                 if response.status_code != 429 and not (may_repeat and response.status_code in _BUSY):
                     return response
                 pause = float(response.headers.get("Retry-After") or wait)
@@ -201,7 +201,7 @@ class Connection:
 
 
 def raise_for(response: Response) -> None:
-    """Raise the error that a refusal stands for."""
+    """Raise the error for an error response."""
     if response.is_success:
         return
     try:
@@ -221,7 +221,7 @@ def raise_for(response: Response) -> None:
 
 
 def _certificates(profile: Profile) -> ssl.SSLContext:
-    """The system's, or those of the file alone."""
+    """Return the system's CA certificates, or only those of the file."""
     try:
         return ssl.create_default_context(cafile=profile.ca_file or None)
     except OSError as error:

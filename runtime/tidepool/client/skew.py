@@ -1,4 +1,4 @@
-"""A client and a site of different versions."""
+"""Differences between the versions of client and site."""
 
 import re
 from typing import Literal
@@ -9,7 +9,7 @@ _MAJOR_MINOR = re.compile(r"(\d+)\.(\d+)(?:\.|$)")
 
 
 def skew(ours: str, sites: str) -> Literal["none", "slight", "apart"]:
-    """apart: two minor versions or a major one, over which nobody promises that they understand each other."""
+    """Return the difference. apart: two minor versions or a major one, beyond which compatibility is not guaranteed."""
     if ours == sites:
         return "none"
     mine, theirs = _MAJOR_MINOR.match(ours), _MAJOR_MINOR.match(sites)

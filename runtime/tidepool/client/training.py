@@ -1,4 +1,4 @@
-"""A job of the cluster: what is asked of it, and what it leaves."""
+"""A job of the cluster: commands, queries and results."""
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
 __all__ = ["Job"]
 
-#: A wait with a time limit asks again and again in its last seconds: a stream may be silent for as long.
+#: Seconds at the end of a limited wait in which the job is polled, because a stream may be silent for as long.
 _BY_ASKING_SECONDS, _PAUSE_SECONDS = 5.0, 0.2
-#: Bytes of received parts, and how many are there in all; None: not known.
+#: Callback for progress: bytes received, and in total; None: unknown.
 Progress = Callable[[int, int | None], object]
 
 
 class Job:
-    """A job, by its number. `info` is what it was when it was last asked for; `refresh()` asks again."""
+    """A job, by its number. `info` has its last fetched state; `refresh()` fetches it again."""
 
     def __init__(self, connection: Connection, number: int, info: JobInfo | None = None) -> None:
         self._connection = connection
@@ -37,7 +37,7 @@ class Job:
 
     @property
     def url(self) -> str:
-        """Address of the job's page."""
+        """URL of the job's page."""
         return f"{self._connection.url}/jobs/{self.id}/"
 
     @property
@@ -54,32 +54,33 @@ class Job:
         return self._info
 
     def learn(self, info: JobInfo) -> None:
-        """Take over a state that somebody else has received."""
+        """Store a state that was received elsewhere."""
         self._info = info
 
     # --- commands -----------------------------------------------------------------------------------------------------
 
     def cancel(self) -> JobInfo:
-        """Stop it for good. Repeating this changes nothing."""
+        """Cancel the job permanently. Repeated calls have no effect."""
         return self._command("cancel")
 
     def suspend(self) -> JobInfo:
-        """Hold it back; it continues where it was when it is resumed."""
+        """Suspend the job; after a resume, it continues from its checkpoint."""
         return self._command("suspend")
 
     def resume(self) -> JobInfo:
         return self._command("resume")
 
     def set_priority(self, priority: int) -> JobInfo:
-        """1 to 10,000: twice the priority means twice the GPUs, where both want them."""
+        """Set the priority, from 1 to 10,000. Under fair share, twice the priority means twice the GPUs."""
         return self._change(priority=priority)
 
     def resize(self, *, max_slots: int | None = None, min_slots: int | None = None) -> JobInfo:
-        """Change its limits. An elastic job grows and shrinks while it trains; `min_slots` of one that waits."""
+        """Change the limits of its GPUs. Running elastic jobs grow and shrink; `min_slots` can only be changed while it
+        waits."""
         return self._change(max_slots=max_slots, min_slots=min_slots)
 
     def undo(self, event: int | None = None) -> JobInfo:
-        """Restore what the newest change of its priority or limits replaced, or that of an event's number."""
+        """Undo the newest change of its priority or limits, or the change of the event with this number."""
         if event is None:
             changes = [each.seq for each in self.events() if {"field", "old", "new"} <= set(each.reason.params)]
             if not changes:
@@ -88,23 +89,23 @@ class Job:
         return self._command(f"events/{event}/undo")
 
     def set_limit(self, max_seconds: int) -> JobInfo:
-        """Limit how long it may hold GPUs from each start, the present one too; 0: without limit."""
+        """Limit the time for which it may hold GPUs after each start, including the present one; 0: no limit."""
         return self._change(max_seconds=max_seconds)
 
     def tag(self, *add: str, remove: Sequence[str] = ()) -> JobInfo:
-        """Give it tags, and take others from it."""
+        """Add and remove tags."""
         self._info = decoded(
             JobInfo, self._connection.json("POST", self._path("tags/"), json={"add": add, "remove": remove})
         )
         return self._info
 
     def clone(self, *, key: str | None = None) -> "Job":
-        """Submit it again, with the code as it was. key: see `Client.submit`."""
+        """Submit the job again with the same code. key: see `Client.submit`."""
         values = self._connection.json("POST", self._path("clone/"), key=key or new_key())
         return Job(self._connection, values["id"], decoded(JobInfo, values))
 
     def wait(self, timeout: float | None = None, *, check: bool = True) -> JobInfo:
-        """Wait until it is over. Raises TimeoutError after `timeout` seconds, JobFailed where it did not succeed.
+        """Wait until the job ends. Raises TimeoutError after `timeout` seconds, JobFailed if it did not succeed.
 
         check: whether to raise JobFailed.
         """
@@ -127,7 +128,7 @@ class Job:
         return self.info
 
     def raise_for_state(self) -> None:
-        """Raises JobFailed where it is over and did not succeed."""
+        """Raise JobFailed if the job has ended without success."""
         info = self.info
         if info.is_over and info.state != "SUCCEEDED":
             error = info.error or {}
@@ -140,21 +141,21 @@ class Job:
     # --- queries ------------------------------------------------------------------------------------------------------
 
     def why(self) -> Why:
-        """The reason for its GPUs, or for having none."""
+        """Return the reason for its number of GPUs."""
         return decoded(Why, self._connection.get(self._path("why/")))
 
     def events(self) -> list[Event]:
         return [decoded(Event, row) for row in self._connection.rows(self._path("events/"))]
 
     def allocation(self) -> list[dict[str, Any]]:
-        """The number of its GPUs over time: each point holds until the next."""
+        """Return its number of GPUs over time; each point holds until the next."""
         return list(self._connection.rows(self._path("allocation/")))
 
     def ranks(self) -> list[dict[str, Any]]:
         return list(self._connection.rows(self._path("ranks/")))
 
     def points(self, names: Iterable[str] | None = None, *, every: int | None = None) -> list[MetricPoint]:
-        """Return metrics, point by point. every: each n-th step; None: few enough for a chart."""
+        """Return metrics as points. every: each n-th step; None: few enough for a chart."""
         wanted: list[str | None] = [None] if names is None else list(names)
         rows = (row for name in wanted for row in self._connection.rows(self._path("metrics/"), name=name, every=every))
         return [decoded(MetricPoint, row) for row in rows]
@@ -162,7 +163,7 @@ class Job:
     def metrics(self, names: Iterable[str] | None = None, *, every: int | None = None) -> "pd.DataFrame":
         """Return metrics as a table: a row for each step, with `epoch` and a column for each metric.
 
-        Raises MissingPackage without pandas; `points()` needs none.
+        Raises MissingPackage without pandas, which `points()` does not need.
         """
         try:
             import pandas as pd
@@ -188,9 +189,9 @@ class Job:
     def logs(
         self, *, follow: bool = False, rank: int | str | None = None, stream: str = "stdout", tail: int | None = None
     ) -> Iterator[str]:
-        """The lines of a rank's log, of rank 0 unless said. follow: until the job is over, whatever becomes of it.
+        """Yield the lines of a rank's log (default: rank 0). follow: until the job ends, even without success.
 
-        tail: only so many of the lines that are there.
+        tail: only this number of lines of the present log.
         """
         return (line.text for line in self.log_lines(follow=follow, rank=rank, stream=stream, tail=tail))
 
@@ -203,10 +204,9 @@ class Job:
         tail: int | None = None,
         watch: Callable[[JobInfo], object] = lambda info: None,
     ) -> Iterator[LogLine]:
-        """The same, with the attempt and the member that wrote each. watch: is given each look at a
-        job that is followed. tail: only so many of the lines that are there.
+        """Yield the lines like `logs`, with the attempt and member of each. watch: called with each fetched state.
 
-        A job that loses its rank 0, or begins another attempt, goes on in another log, from its beginning.
+        When a job loses its rank 0 or starts another attempt, following continues from the beginning of another log.
         """
         follower = Follower(self._connection, self.id, rank, stream)
         if tail is not None:
@@ -222,11 +222,10 @@ class Job:
                 yield change
 
     def value(self, *, timeout: float | None = None, raw: bool = False) -> Any:
-        """Return the value that rank 0 of a submitted function returned, once it is over; None for a script.
+        """Wait for the end, and return the value returned by rank 0 of a submitted function; None for a script.
 
-        Raises JobFailed with the traceback, TimeoutError after `timeout` seconds, and NotAllowed for what somebody else
-        has run: to unpickle is to run what its author wants. raw: the pickle's bytes, in place of
-        the object.
+        Raises JobFailed with the traceback, TimeoutError after `timeout` seconds, and NotAllowed for another user's
+        job, because unpickling can execute its author's code. raw: return the pickle's bytes instead of the object.
         """
         # Not loaded by those who only look.
         from tidepool.client.values import failure_of, loaded, value_bytes
@@ -253,27 +252,29 @@ class Job:
         return [decoded(Checkpoint, row) for row in self._connection.rows(self._path("checkpoints/"))]
 
     def keep_checkpoint(self, checkpoint: int, kept: bool = True) -> None:
-        """Let it stay, however many newer ones there are; kept=False: let it go with the oldest ones again."""
+        """Keep the checkpoint, even when newer ones are written; kept=False: let newer ones replace it again."""
         self._connection.json("PATCH", self._path(f"checkpoints/{checkpoint}/"), json={"kept": kept})
 
     def make_version(self, checkpoint: int, name: str = "") -> str:
-        """Make a version of a model of a checkpoint, with its weights and the training's code; it is kept from then on.
+        """Create a model version from a checkpoint's weights and the training's code; the checkpoint is kept from then
+        on.
 
-        name: of the model; "": that of the training's model with -trained behind it. Returns "digits-cnn-trained v2".
+        name: of the model; "": the name of the training's model, followed by -trained. Returns a name such as
+        "digits-cnn-trained v2".
         """
         made = self._connection.json("POST", self._path(f"checkpoints/{checkpoint}/version/"), json={"name": name})
         return f"{made['name']} v{made['number']}"
 
     def files(self) -> list[ResultFile]:
-        """List files that each attempt has written, in RESULT_DIR, LOG_DIR and the working folder."""
+        """List the files that each attempt has written to RESULT_DIR, LOG_DIR and the working folder."""
         return [decoded(ResultFile, row) for row in self._connection.rows(self._path("files/"))]
 
     def download(
         self, folder: str | Path, paths: Iterable[str] | None = None, *, progress: Progress | None = None
     ) -> list[Path]:
-        """Download its result into a folder, which is made: model, checkpoints, logs, metrics, code.
+        """Download its results (model, checkpoints, logs, metrics, code) into a folder, which is created.
 
-        paths: of `files()`, in place of all. Returns the files that were written.
+        paths: only these paths of `files()`. Returns the written files.
         """
         top = Path(folder)
         top.mkdir(parents=True, exist_ok=True)

@@ -1,6 +1,6 @@
-"""HTTP by the standard library: to import httpx costs as much time as all else that `tidepool ps` does.
+"""HTTP client based on the standard library: importing httpx would double the time of `tidepool ps`.
 
-Connections are kept and used again. Several threads may send at once.
+Connections are reused. Several threads may send at the same time.
 """
 
 import json
@@ -28,11 +28,11 @@ File = tuple[str, IO[bytes], str]
 
 
 class TransportError(Exception):
-    """No answer came, or a part of it."""
+    """There was no response, or only a part of it."""
 
 
 class NeverSent(TransportError):
-    """Nothing of the request has arrived."""
+    """The request was not sent at all."""
 
 
 @dataclass(frozen=True)
@@ -50,12 +50,12 @@ class Request:
     target: str
     headers: Mapping[str, str]
     body: Body | None = None
-    #: Seconds that may pass without a byte of the answer.
+    #: Timeout in seconds without a byte of the response.
     seconds: float | None = None
 
 
 class Response:
-    """An answer whose body is read when it is asked for. headers: of any case."""
+    """A response whose body is read on demand. headers: case-insensitive."""
 
     def __init__(
         self, status_code: int, reason: str, headers: Any, body: IO[bytes], ended: Callable[[bool], object]
@@ -73,7 +73,7 @@ class Response:
         return self.read()
 
     def read(self) -> bytes:
-        """All of it; the connection is free then."""
+        """Read the whole body, and release the connection."""
         if self._content is None:
             self._content = b"".join(self.iter_bytes())
             self.close(is_whole=True)
@@ -83,7 +83,7 @@ class Response:
         return json.loads(self.read())
 
     def iter_bytes(self) -> Iterator[bytes]:
-        """Yield bytes as they arrive. Raises TransportError where the connection breaks off."""
+        """Yield bytes as they arrive. Raise TransportError if the connection breaks."""
         while piece := self._piece():
             yield piece
 
@@ -106,7 +106,7 @@ def body_of(
     data: Mapping[str, Any] | None = None,
     files: Mapping[str, File] | None = None,
 ) -> Body | None:
-    """The body of what is given: bytes, JSON, a form, or a form with files."""
+    """Return the body for bytes, JSON, a form, or a form with files."""
     if files is not None:
         return _form(data or {}, files)
     if json is not None:
@@ -155,9 +155,9 @@ def _quoted(text: str) -> str:
 
 
 class Wire:
-    """The connections to one site; calling it sends a request. certificates: asked for where the site is https.
+    """The connections to one site; a call sends a request. certificates: called for an https site.
 
-    seconds: that each step of a request may take, in place of those above.
+    seconds: timeout of each step of a request, instead of those above.
     """
 
     def __init__(self, url: str, certificates: Callable[[], ssl.SSLContext], *, seconds: float | None = None) -> None:
@@ -169,7 +169,7 @@ class Wire:
         self._idle: list[HTTPConnection] = []
 
     def __call__(self, request: Request) -> Response:
-        """Raises TransportError, NeverSent among them."""
+        """Send the request. Raise TransportError, or its subclass NeverSent."""
         connection = self._connected()
         try:
             answer = self._exchanged(connection, request)
@@ -195,7 +195,7 @@ class Wire:
     def _connected(self) -> HTTPConnection:
         while self._idle:
             connection = self._idle.pop()
-            # A connection that is readable before anything was asked has been closed by the site.
+            # An idle connection that is readable was closed by the site.
             if connection.sock and not select.select([connection.sock], [], [], 0)[0]:
                 return connection
             connection.close()
@@ -230,7 +230,7 @@ class Wire:
         elif request.method not in ("GET", "HEAD"):
             headers["Content-Length"] = "0"
         sock.settimeout(self._seconds or WRITE_SECONDS)
-        # A site that refuses a large body answers before it has read all of it.
+        # A site that refuses a large body responds before it has read all of it.
         with suppress(BrokenPipeError, ConnectionResetError):
             connection.request(request.method, target, body=body.pieces() if body else None, headers=headers)
         sock.settimeout(request.seconds or self._seconds or READ_SECONDS)

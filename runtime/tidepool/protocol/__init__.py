@@ -1,14 +1,15 @@
 """The protocol between the control plane, executors, shims, coordinators and ranks: messages and journal entries.
 
-Every message is a frozen `msgspec.Struct` that travels as JSON. What begins a conversation has a version number and
-names the job and its attempt; what changes something names a revision or a generation, and an older one is dropped. A
+Every message is a frozen `msgspec.Struct` that travels as JSON. A message that starts a conversation has a version
+number and names the job and its attempt; a message that changes something names a revision or a generation, and older
+ones are dropped. A
 rank's `MemberMessage` and the `CoordinatorMessage` that answers it follow a `Join`. The rules:
 
 * `Sync` (control plane -> executor, a Celery task on `host.<name>`) carries the desired state of that host. It is
   level-triggered: losing it, doubling it or receiving an old one changes nothing.
 * `Report` (executor -> control plane, a Celery task on `control`) carries all facts about that host, plus the journal
   entries that the control plane has not acknowledged yet.
-* A journal is an append-only file of JSON lines in a job's folder, written before anybody is told. Its entries (see
+* A journal is an append-only file of JSON lines in a job's folder, written before any message is sent. Its entries (see
   `tidepool.protocol.entries`) are numbered from 1 by their position in the file, so resending is harmless and needs no
   state in the executor.
 """

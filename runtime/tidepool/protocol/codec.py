@@ -21,7 +21,8 @@ __all__ = [
 
 PROTOCOL_VERSION: Final = 1
 
-#: Figures and texts that every database keeps: one that it refuses would keep a whole report from being stored.
+#: Numbers and strings that every database can store; a single invalid one would prevent a whole report from being
+#: stored.
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
 Bytes = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 #: Unix time, or a length of time.
@@ -34,7 +35,7 @@ T = TypeVar("T")
 
 
 class ProtocolError(ValueError):
-    """A message that does not follow the protocol; the text names the field."""
+    """A message that does not follow the protocol; the error names the field."""
 
 
 def to_json(message: msgspec.Struct) -> dict[str, Any]:

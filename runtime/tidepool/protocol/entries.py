@@ -77,9 +77,9 @@ class RankExited(Entry, frozen=True, tag="rank_exited"):
     #: The script's doing, and not the machine's; None: an exit code other than 0 says so.
     by_script: bool | None = None
     error: dict[str, Any] | None = None
-    #: True if the shim had told the rank to end.
+    #: Whether the shim had asked the rank to end.
     stopped: bool = False
-    #: Completed and recorded by the attempt when it ended: `metrics.jsonl` may be stored later. None: no step was.
+    #: Last step that the attempt had recorded when the rank ended; `metrics.jsonl` may be stored later. None: no step.
     step: Count | None = None
 
 
@@ -155,9 +155,9 @@ class _Failure(Entry, frozen=True):
     by_script: bool
     error: dict[str, Any] | None
     host: Name
-    #: Completed when it ended; None: it had not taken part in the training yet.
+    #: Number of completed steps when it ended; None: it had not taken part in the training yet.
     step: Count | None
-    #: Generation in which the other ranks went on; 0 before the rank took part.
+    #: Generation in which the other ranks continued; 0 before the rank took part.
     generation: Count
 
 
@@ -166,7 +166,7 @@ class RankFailed(_Failure, frozen=True, tag="rank_failed"):
 
 
 class AttemptFailed(_Failure, frozen=True, tag="failed"):
-    """The same error came again at the same step: the attempt is given up."""
+    """The same error occurred again at the same step, so the attempt is given up."""
 
 
 class NoProgress(Entry, frozen=True, tag="no_progress"):
@@ -218,7 +218,7 @@ class ProfileRefused(Entry, frozen=True, tag="profile_refused"):
 
 
 class Lost(Entry, frozen=True, tag="lost"):
-    """Every rank that held the training's state is gone."""
+    """Every rank that held the training's state has ended."""
 
     generation: Count
 
@@ -269,7 +269,7 @@ class RecordedStep(msgspec.Struct, frozen=True):
 
 
 class ObservedStep(msgspec.Struct, frozen=True):
-    """One step as a source of a plain script gives it."""
+    """One step as read from a source of a plain script."""
 
     step: Count
     at: Seconds
@@ -278,7 +278,7 @@ class ObservedStep(msgspec.Struct, frozen=True):
     where: Annotated[str, msgspec.Meta(max_length=200)]
     metrics: dict[str, float | None] = {}
     epoch: Count = 0
-    #: Progress of the whole training, as far as the log tells; None: the log does not.
+    #: Progress of the whole training according to the log; None: unknown.
     progress: float | None = None
     #: Number of the pattern that the logs are read by.
     revision: Count = 0

@@ -89,7 +89,7 @@ class LaunchSpec(msgspec.Struct, frozen=True):
     checkpoints_kept: int | None = None
     #: A rank that keeps the others waiting for longer, or is silent for longer, is given up and killed.
     stuck_seconds: float = 60.0
-    #: A rank of an elastic script that is not ready to train so long after its start is killed.
+    #: Seconds after its start at which a rank of an elastic script is killed unless it is ready to train.
     launch_seconds: float = 1800.0
     #: Parts of each step in `bitwise`, fixed for the job; None in `sum`.
     virtual_ranks: int | None = None
@@ -118,7 +118,7 @@ class DesiredJob(msgspec.Struct, frozen=True):
     attempt: int
     #: Raised with each change of the job's target; shims and coordinators drop an older one than they have.
     target_revision: int
-    #: Slots of this host that shall have a rank: start one where there is none.
+    #: Slots of this host that must have a rank: start missing ones.
     wanted: list[int]
     #: Slots of this host whose rank leaves at the next switch: never start one, do not end it either.
     vacating: list[int]
@@ -130,7 +130,7 @@ class DesiredJob(msgspec.Struct, frozen=True):
     #: End every process of the job here: SIGTERM, `grace_seconds`, SIGKILL to all descendants.
     stop: bool = False
     grace_seconds: float = 10.0
-    #: The training shall stop by itself after a step, with a checkpoint of it. `members` are who it has now.
+    #: Whether the training must stop after a step, with a checkpoint of it. `members` are the present ones.
     halt: bool = False
     #: Pattern by which the owner has a plain script's logs read, and its revision; "": the usual formats.
     log_pattern: str = ""
@@ -215,7 +215,8 @@ class Join(msgspec.Struct, frozen=True):
 
 
 class Retire(msgspec.Struct, frozen=True):
-    """A new coordinator to one that still runs, on a host whose executor is gone: end, I take over."""
+    """Request of a new coordinator to one that still runs on a host whose executor is lost: end, the new one takes
+    over."""
 
     job: int
     attempt: int
@@ -230,7 +231,7 @@ class WrittenCheckpoint(msgspec.Struct, frozen=True):
     sha256: str
     #: Number of them to keep; None: neither the job nor its script says one.
     kept: int | None = None
-    #: The generation that was to halt with it; None: training goes on.
+    #: The generation that was to halt with it; None: training continues.
     halt: int | None = None
 
 
@@ -337,7 +338,7 @@ class ShimJoin(msgspec.Struct, frozen=True):
     job: int
     attempt: int
     host: str
-    #: Ranks that it has now: whoever is missing here is dead.
+    #: Present ranks of the host: any other rank is dead.
     living: list[str]
     #: Newest ranks that a script's error ended, reported before or not.
     ended: list[RankEnd] = []
