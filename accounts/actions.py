@@ -69,7 +69,7 @@ def withdraw_invitation(actor: User, user_id: int) -> None:
 def change_role(actor: User, user_id: int, role: str) -> User:
     user, new = _locked(actor, user_id), _checked_role(role)
     if new != Role.CLUSTER_ADMIN:
-        _keep_an_admin(user, "gave up the role")
+        _keep_an_admin(user)
     before = _facts(user)
     _store_role(user, new)
     _changed(actor, "changed", user, before)
@@ -87,7 +87,7 @@ def deactivate(actor: User, user_id: int) -> User:
         raise Conflict("This is your own account: ask another administrator to deactivate it.")
     if not user.is_active:
         raise Conflict(f"{user.username} is already deactivated.")
-    _keep_an_admin(user, "were deactivated")
+    _keep_an_admin(user)
     before = _facts(user)
     user.is_active = False
     user.set_unusable_password()
@@ -119,7 +119,7 @@ def reset_password(actor: User, user_id: int) -> Handout:
         raise Conflict("This is your own account: change its password on your account page.")
     if not user.is_active:
         raise Conflict(f"{user.username} is deactivated: activate the account to get a link.")
-    _keep_an_admin(user, "had no password")
+    _keep_an_admin(user)
     is_new = user.last_login is None and not user.has_usable_password()
     user.set_unusable_password()
     user.save(update_fields=["password"])
@@ -136,7 +136,7 @@ def _locked(actor: User, user_id: int) -> User:
         raise Conflict("You are no longer an administrator: your account has just been changed.")
     user = admins.get(user_id) or User.objects.select_for_update().filter(pk=user_id).first()
     if user is None:
-        raise NotFound(f"There is no user {user_id}: look them up in the list.")
+        raise NotFound(f"User {user_id} not found: look it up in the list.")
     return user
 
 
@@ -144,10 +144,10 @@ def _admins() -> QuerySet[User]:
     return User.objects.filter(is_staff=True, is_active=True)
 
 
-def _keep_an_admin(user: User, what: str) -> None:
+def _keep_an_admin(user: User) -> None:
     able = _admins().exclude(password__startswith=UNUSABLE_PASSWORD_PREFIX)
     if not able.exclude(pk=user.pk).exists():
-        raise Conflict(f"Nobody could administer Tidepool if {user.username} {what}: make another administrator first.")
+        raise Conflict(f"{user.username} is the last administrator: make another user an administrator first.")
 
 
 def _store_role(user: User, role: Role) -> None:
@@ -172,7 +172,7 @@ def _facts(user: User) -> dict[str, str]:
 
 def _checked_role(role: str) -> Role:
     if role not in Role.values:
-        raise field_error("role", f"There is no such role: use {', '.join(Role.values)}.")
+        raise field_error("role", f"The role must be one of {', '.join(Role.values)}.")
     return Role(role)
 
 

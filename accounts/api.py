@@ -1,4 +1,4 @@
-"""REST addresses of accounts: `/api/v1/me/…` for one's own account, `/api/v1/users/…` for administrators."""
+"""REST API of accounts: `/api/v1/me/…` for one's own account, `/api/v1/users/…` for administrators."""
 
 from typing import Any
 
@@ -34,12 +34,15 @@ class UserOutput(serializers.Serializer[User]):
     username = serializers.CharField()
     role = serializers.ChoiceField(Role.choices)
     state = serializers.ChoiceField(_STATES)
-    link_expires_at = serializers.DateTimeField(allow_null=True, help_text="Of the open one-time link; null: none.")
+    link_expires_at = serializers.DateTimeField(
+        allow_null=True, help_text="Purpose of the unused one-time link; null: no link."
+    )
     instance_groups = serializers.ListField(
-        child=serializers.CharField(), help_text="Groups with members that the user is one of. Others are open to all."
+        child=serializers.CharField(),
+        help_text="Instance groups that list the user as a member. Groups without members are open to all users.",
     )
     administers = serializers.ListField(child=serializers.CharField(), help_text="Instance groups.")
-    tokens = serializers.IntegerField(help_text="How many API tokens.")
+    tokens = serializers.IntegerField(help_text="Number of API tokens.")
     last_login = serializers.DateTimeField(allow_null=True)
     created_at = serializers.DateTimeField()
 
@@ -58,7 +61,7 @@ class RoleInput(StrictSerializer):
 
 class HandoutOutput(serializers.Serializer[Any]):
     user = UserOutput()
-    link = serializers.CharField(help_text="The one-time link to hand on. Shown only now.")
+    link = serializers.CharField(help_text="One-time link for the user. Only this response contains it.")
     expires_at = serializers.DateTimeField()
 
 
@@ -91,11 +94,11 @@ class MeOutput(serializers.Serializer[Any]):
     username = serializers.CharField()
     is_staff = serializers.BooleanField()
     role = serializers.ChoiceField(Role.choices)
-    has_mlflow = serializers.BooleanField(help_text="Whether MLflow is at /mlflow of this site.")
+    has_mlflow = serializers.BooleanField(help_text="Whether this site serves MLflow at /mlflow.")
 
 
 class TokenState(serializers.Serializer[Any]):
-    created_at = serializers.DateTimeField(allow_null=True, help_text="null: there is no token.")
+    created_at = serializers.DateTimeField(allow_null=True, help_text="Null if there is no token.")
 
 
 class OnlyToken(serializers.Serializer[Any]):
@@ -120,7 +123,7 @@ class MyPassword(GenericAPIView[User]):
 
     @extend_schema(request=PasswordInput, responses={204: OpenApiResponse(description="Changed.")})
     def post(self, request: Request) -> Response:
-        """Change your own password. All sessions except this one end; tokens stay."""
+        """Change your own password. All other sessions end; tokens remain valid."""
         given = validated(PasswordInput, request.data)
         change_own_password(request._request, signed_in(request), given["old_password"], given["password"])
         return Response(status=204)
@@ -137,7 +140,7 @@ class MyToken(GenericAPIView[ApiToken]):
 
     @extend_schema(request=None, responses={201: OnlyToken})
     def post(self, request: Request) -> Response:
-        """Create a new token; the earlier one ends."""
+        """Create a new token and revoke the earlier one."""
         return Response({"token": create_token(signed_in(request))}, status=201)
 
     @extend_schema(responses=_GONE)
@@ -182,7 +185,7 @@ class MyCurrentToken(GenericAPIView[ApiToken]):
     def get_object(self) -> ApiToken:
         if isinstance(self.request.auth, ApiToken):
             return self.request.auth
-        raise NotFound("This request has no token: it uses a session or a password.")
+        raise NotFound("This request is authenticated by a session or password, not by a token.")
 
     @extend_schema(responses={200: TokenOutput, 404: ErrorSerializer})
     def get(self, request: Request) -> Response:
@@ -196,16 +199,16 @@ class MyCurrentToken(GenericAPIView[ApiToken]):
 
 
 class DeviceInput(StrictSerializer):
-    machine = serializers.CharField(max_length=1000, trim_whitespace=False, help_text="What the user calls it by.")
+    machine = serializers.CharField(max_length=1000, trim_whitespace=False, help_text="Name of the token.")
     scope = serializers.CharField(max_length=64, default=SUBMIT, help_text=_SCOPES)
 
 
 class DeviceOutput(serializers.Serializer[Any]):
-    device = serializers.CharField(help_text="A secret, to fetch the token by.")
-    code = serializers.CharField(help_text="What the user types.")
-    address = serializers.CharField(help_text="The page where the user confirms.")
+    device = serializers.CharField(help_text="Secret with which the client polls for the token.")
+    code = serializers.CharField(help_text="Code that the user enters.")
+    address = serializers.CharField(help_text="URL of the page on which the user confirms.")
     expires_at = serializers.DateTimeField()
-    poll_seconds = serializers.IntegerField(help_text="Time between two questions for the token.")
+    poll_seconds = serializers.IntegerField(help_text="Seconds between two polls for the token.")
 
 
 class DeviceFetchInput(StrictSerializer):
@@ -213,7 +216,7 @@ class DeviceFetchInput(StrictSerializer):
 
 
 class DeviceToken(serializers.Serializer[Any]):
-    token = serializers.CharField(help_text="Given only now.")
+    token = serializers.CharField(help_text="Only this response contains it.")
     username = serializers.CharField()
     scope = serializers.CharField()
     expires_at = serializers.DateTimeField()
@@ -242,7 +245,7 @@ class DeviceFetch(DeviceView):
         request=DeviceFetchInput, responses={201: DeviceToken, 202: OpenApiResponse(description="Not confirmed yet.")}
     )
     def post(self, request: Request) -> Response:
-        """Fetch the token, once."""
+        """Fetch the token. It is returned only once."""
         made = device_login.fetch(**validated(DeviceFetchInput, request.data))
         if made is None:
             return Response(status=202)
@@ -282,7 +285,7 @@ class UserList(ListModelMixin, UserView):
 
     @extend_schema(request=InviteInput, responses={201: HandoutOutput})
     def post(self, request: Request) -> Response:
-        """Invite a user. The response contains the link by which the user sets a password."""
+        """Invite a user. The response contains a link with which the user sets a password."""
         return self.handed_out(actions.invite(signed_in(request), **validated(InviteInput, request.data)), 201)
 
 
@@ -292,14 +295,14 @@ class UserDetail(UserView):
 
     @extend_schema(request=RoleInput, responses=UserOutput)
     def patch(self, request: Request, reference: str) -> Response:
-        """Change the role. Administrators of an instance group are a setting of that group."""
+        """Change the role. Administrators of an instance group are set in that group."""
         given, user = validated(RoleInput, request.data), self.user()
         actions.change_role(signed_in(request), user.pk, given["role"])
         return Response(UserOutput(find_user(user.username)).data)
 
     @extend_schema(responses=_GONE)
     def delete(self, request: Request, reference: str) -> Response:
-        """Withdraw the invitation of a user who never logged in. Deactivate other users instead: their objects stay."""
+        """Delete an invited user who has never logged in. Deactivate other users instead, to keep their objects."""
         actions.withdraw_invitation(signed_in(request), self.user().pk)
         return Response(status=204)
 
@@ -307,21 +310,23 @@ class UserDetail(UserView):
 class UserReset(UserView):
     @extend_schema(request=None, responses=HandoutOutput)
     def post(self, request: Request, reference: str) -> Response:
-        """End the password and all sessions; the user sets another password by the link. Tokens stay."""
+        """Invalidate the password and end all sessions; the user sets a new password with the link. Tokens remain
+        valid."""
         return self.handed_out(actions.reset_password(signed_in(request), self.user().pk))
 
 
 class UserActivation(UserView):
     @extend_schema(request=None, responses=HandoutOutput)
     def post(self, request: Request, reference: str) -> Response:
-        """Reactivate a deactivated user, who sets a password by the link."""
+        """Reactivate a deactivated user, who sets a new password with the link."""
         return self.handed_out(actions.activate(signed_in(request), self.user().pk))
 
 
 class UserDeactivation(UserView):
     @extend_schema(request=None, responses=UserOutput)
     def post(self, request: Request, reference: str) -> Response:
-        """End sessions, websockets, tokens and the password at once. Trainings go on: cancel them with `jobs/`."""
+        """Deactivate the user: end sessions, websockets, tokens and the password at once. Trainings continue; cancel
+        them with `jobs/`."""
         user = actions.deactivate(signed_in(request), self.user().pk)
         return Response(UserOutput(find_user(user.username)).data)
 

@@ -56,7 +56,7 @@ def find_user(reference: int | str) -> User:
     """Return the user with this name or, if there is none, with this id. Raises NotFound."""
     user = by_reference(users(), reference, name="username")
     if user is None:
-        raise NotFound("There is no such user: look them up in the list.")
+        raise NotFound("User not found: look it up in the list.")
     return user
 
 

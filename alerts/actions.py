@@ -51,7 +51,7 @@ def add_channel(user: User, name: str, kind: str, address: str) -> NewChannel:
     """Create a channel. Its address is stored so that no one can read it again, and shown masked."""
     name = checked_name(name, limit=_MAX_NAME)
     if kind not in ChannelKind.values:
-        raise field_error("kind", f"There is no such kind: use {', '.join(ChannelKind.values)}.")
+        raise field_error("kind", f"The kind must be one of {', '.join(ChannelKind.values)}.")
     if kind == ChannelKind.EMAIL and not settings.TIDEPOOL_MAIL_URL:
         raise field_error("kind", "This site has no mail server: use a webhook or Slack, or ask an administrator.")
     address = checked_address(kind, address, settings.TIDEPOOL_ALERT_NETWORKS)
@@ -94,7 +94,7 @@ def add_rule(
     """Create a rule. group: id or name; None: the user's trainings in all groups."""
     channel = find_channel(user, channel_id)
     if kind not in Kind.values:
-        raise field_error("kind", f"There is no such kind: use {', '.join(Kind.values)}.")
+        raise field_error("kind", f"The kind must be one of {', '.join(Kind.values)}.")
     row = AlertRule(channel=channel, kind=kind, group=_group(user, kind, group), minutes=_minutes(kind, minutes))
     _lock(user)
     if AlertRule.objects.filter(channel__owner=user).count() >= _MAX_RULES:
@@ -109,7 +109,7 @@ def add_rule(
 
 def remove_rule(user: User, rule_id: int) -> None:
     if not AlertRule.objects.filter(channel__owner=user, pk=rule_id).delete()[0]:
-        raise NotFound("You have no such rule: see the list of rules.")
+        raise NotFound("Rule not found: look it up in the list.")
 
 
 def set_quiet_hours(user: User, begins: time, ends: time, time_zone: str) -> QuietHours:
@@ -118,9 +118,7 @@ def set_quiet_hours(user: User, begins: time, ends: time, time_zone: str) -> Qui
     try:
         ZoneInfo(time_zone)
     except (ZoneInfoNotFoundError, ValueError, OSError):
-        raise field_error(
-            "time_zone", "There is no such time zone: enter a name such as Europe/Berlin or UTC."
-        ) from None
+        raise field_error("time_zone", "Unknown time zone: enter a name such as Europe/Berlin or UTC.") from None
     values = {"begins": begins, "ends": ends, "time_zone": time_zone}
     return QuietHours.objects.update_or_create(owner=user, defaults=values)[0]
 
@@ -142,7 +140,7 @@ def _group(user: User, kind: str, reference: int | str | None) -> InstanceGroup 
         return None
     group = find_visible_group(user, reference)
     if group is None:
-        raise field_error("group", "There is no such instance group that you may see: see the list of groups.")
+        raise field_error("group", "Instance group not found: look it up in the list.")
     if kind == Kind.QUOTA and not group.quota:
         raise field_error("group", f"{group.name} has no quota: choose another group.")
     return group
@@ -151,7 +149,7 @@ def _group(user: User, kind: str, reference: int | str | None) -> InstanceGroup 
 def _minutes(kind: str, minutes: int | None) -> int | None:
     if kind not in DEFAULT_MINUTES:
         if minutes is not None:
-            raise field_error("minutes", "This event is reported at once: leave the minutes out.")
+            raise field_error("minutes", "This event is reported at once: remove the minutes.")
         return None
     if minutes is None:
         return DEFAULT_MINUTES[kind]

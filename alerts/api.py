@@ -17,13 +17,13 @@ from core.rest import NamedPages, Pages, ReferenceField, StrictSerializer, signe
 
 __all__ = ["urlpatterns"]
 
-_GONE = {204: OpenApiResponse(description="It is gone.")}
+_GONE = {204: OpenApiResponse(description="Deleted.")}
 
 
 class ChannelInput(StrictSerializer):
     name = serializers.CharField(max_length=1000, trim_whitespace=False)
     kind = serializers.ChoiceField(ChannelKind.choices)
-    address = serializers.CharField(max_length=2000, help_text="Never shown again but masked.")
+    address = serializers.CharField(max_length=2000, help_text="The response only contains it masked.")
 
 
 class ChannelOutput(serializers.ModelSerializer[Channel]):
@@ -35,7 +35,7 @@ class ChannelOutput(serializers.ModelSerializer[Channel]):
 
 
 class NewChannelOutput(ChannelOutput):
-    secret = serializers.CharField(help_text="What messages to a webhook are signed with. Shown only now.")
+    secret = serializers.CharField(help_text="Secret that signs messages to a webhook. Only this response contains it.")
 
     class Meta(ChannelOutput.Meta):
         fields = [*ChannelOutput.Meta.fields, "secret"]
@@ -48,7 +48,7 @@ class RuleInput(StrictSerializer):
         required=False, allow_null=True, default=None, help_text="Instance group, by id or name. null: your trainings."
     )
     minutes = serializers.IntegerField(
-        required=False, allow_null=True, default=None, help_text="Of training_waits and gpus_idle: how long it lasts."
+        required=False, allow_null=True, default=None, help_text="Minimum duration of training_waits and gpus_idle."
     )
 
 
@@ -62,7 +62,7 @@ class RuleOutput(serializers.ModelSerializer[AlertRule]):
 
 class QuietInput(StrictSerializer):
     begins = serializers.TimeField()
-    ends = serializers.TimeField(help_text="Before `begins`: on the next day.")
+    ends = serializers.TimeField(help_text="A time before `begins` is on the next day.")
     time_zone = serializers.CharField(max_length=64, default="UTC")
 
 
@@ -73,7 +73,7 @@ class QuietOutput(serializers.ModelSerializer[QuietHours]):
 
 
 class DeliveryOutput(serializers.ModelSerializer[Delivery]):
-    alerts = serializers.IntegerField(source="alert_count", help_text="How many it tells of.")
+    alerts = serializers.IntegerField(source="alert_count", help_text="Number of events in the message.")
 
     class Meta:
         model = Delivery
@@ -81,7 +81,7 @@ class DeliveryOutput(serializers.ModelSerializer[Delivery]):
 
 
 class Channels(ListAPIView[Channel]):
-    """One's own channels."""
+    """The user's channels."""
 
     serializer_class = ChannelOutput
     pagination_class = NamedPages
@@ -91,7 +91,7 @@ class Channels(ListAPIView[Channel]):
 
     @extend_schema(request=ChannelInput, responses={201: NewChannelOutput})
     def post(self, request: Request) -> Response:
-        """Add one. The secret of a webhook is shown only in this answer."""
+        """Add a channel. Only this response contains the secret of a webhook."""
         made = actions.add_channel(signed_in(request), **validated(ChannelInput, request.data))
         answer = {**ChannelOutput(made.row).data, "secret": made.secret}
         return Response(answer, status=201, headers={"Cache-Control": "no-store"})
@@ -102,7 +102,7 @@ class ChannelDetail(GenericAPIView[Channel]):
 
     @extend_schema(responses=_GONE)
     def delete(self, request: Request, channel: int) -> Response:
-        """Remove it, with its rules and with what was not sent yet."""
+        """Delete the channel with its rules and unsent messages."""
         actions.remove_channel(signed_in(request), channel)
         return Response(status=204)
 
@@ -110,14 +110,14 @@ class ChannelDetail(GenericAPIView[Channel]):
 class ChannelTest(GenericAPIView[Channel]):
     @extend_schema(request=None, responses={202: DeliveryOutput})
     def post(self, request: Request, channel: int) -> Response:
-        """Send a test, also in quiet hours. The list of deliveries says what became of it."""
+        """Send a test message, also in quiet hours. The list of deliveries shows its result."""
         user = signed_in(request)
         made = actions.test_channel(user, channel)
         return Response(DeliveryOutput(queries.deliveries(user).get(pk=made.pk)).data, status=202)
 
 
 class Rules(ListAPIView[AlertRule]):
-    """One's own rules."""
+    """The user's rules."""
 
     serializer_class = RuleOutput
     pagination_class = Pages
@@ -127,7 +127,7 @@ class Rules(ListAPIView[AlertRule]):
 
     @extend_schema(request=RuleInput, responses={201: RuleOutput})
     def post(self, request: Request) -> Response:
-        """Add one: the channel is told of things of this kind from now on."""
+        """Add a rule: the channel receives alerts of this kind from now on."""
         given = validated(RuleInput, request.data)
         row = actions.add_rule(signed_in(request), given.pop("channel"), **given)
         return Response(RuleOutput(row).data, status=201)
@@ -143,7 +143,7 @@ class RuleDetail(GenericAPIView[AlertRule]):
 
 
 class MyQuietHours(GenericAPIView[QuietHours]):
-    """Between these times of the day nothing is sent."""
+    """The user's quiet hours: no alerts are sent between these times of the day."""
 
     serializer_class = QuietOutput
     refuses_with = (404,)
@@ -162,12 +162,12 @@ class MyQuietHours(GenericAPIView[QuietHours]):
     @extend_schema(responses=_GONE)
     def delete(self, request: Request) -> Response:
         if not actions.end_quiet_hours(signed_in(request)):
-            raise NotFound("You have no quiet hours: there is nothing to end.")
+            raise NotFound("You have no quiet hours to delete.")
         return Response(status=204)
 
 
 class Deliveries(ListAPIView[Delivery]):
-    """Messages to one's own channels, the newest first. Kept for 30 days."""
+    """Messages to the user's channels, newest first. They are kept for 30 days."""
 
     serializer_class = DeliveryOutput
     pagination_class = Pages

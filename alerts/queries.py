@@ -16,7 +16,7 @@ def channels(user: User) -> QuerySet[Channel]:
 def find_channel(user: User, channel_id: int) -> Channel:
     channel = channels(user).filter(pk=channel_id).first()
     if channel is None:
-        raise NotFound("You have no such channel: look it up in the list.")
+        raise NotFound("Channel not found: look it up in the list.")
     return channel
 
 

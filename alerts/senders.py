@@ -127,10 +127,10 @@ def _by_apprise(url: str, message: Message, who: str, quotes: dict[int, str]) ->
     try:
         service = Apprise.instantiate(url)
         if not service:
-            raise NotDelivered(f"{who}: the address is not understood. Add the channel again.", is_final=True)
+            raise NotDelivered(f"{who}: the address is invalid. Add the channel again.", is_final=True)
         texts = {"title": message.title.translate(quotes), "body": message.text.translate(quotes)}
         if not service.notify(**texts, body_format=NotifyFormat.TEXT):
-            raise NotDelivered(f"{who} did not take the message. {warnings.newest}".strip()[:300])
+            raise NotDelivered(f"{who} rejected the message. {warnings.newest}".strip()[:300])
     finally:
         logger.removeHandler(warnings)
 

@@ -1,4 +1,4 @@
-"""REST addresses `/api/v1/folders/` and `/api/v1/uploads/`, the sources of files for datasets and models."""
+"""REST API of `/api/v1/folders/` and `/api/v1/uploads/`, the sources of files for datasets and models."""
 
 from typing import IO, Any
 
@@ -41,7 +41,9 @@ class Folders(GenericAPIView[Any]):
     @extend_schema(
         parameters=[
             OpenApiParameter("of", str, enum=["data", "models"], default="data"),
-            OpenApiParameter("path", str, description="Without it: the root, or the roots where there are several."),
+            OpenApiParameter(
+                "path", str, description="Folder; default: the root, or a list of the roots if there are several."
+            ),
             OpenApiParameter("after", str, description="`next` of the page before."),
             OpenApiParameter("page_size", int, default=PAGE_SIZE),
         ]
@@ -50,7 +52,7 @@ class Folders(GenericAPIView[Any]):
         given = request.query_params
         roots = {"data": settings.TIDEPOOL_DATA_ROOTS, "models": settings.TIDEPOOL_MODEL_ROOTS}
         if (kind := given.get("of", "data")) not in roots:
-            raise field_error("of", "There are folders of 'data' and of 'models': ask for one of them.")
+            raise field_error("of", "of must be 'data' or 'models'.")
         size = given.get("page_size", str(PAGE_SIZE))
         if not (page_size := whole(size, PAGE_SIZE)):
             raise field_error("page_size", f"A page has 1 to {PAGE_SIZE} entries.")
@@ -71,8 +73,10 @@ class UploadInput(serializers.Serializer[Any]):
 
 
 class UploadOutput(serializers.ModelSerializer[Upload]):
-    offset = serializers.SerializerMethodField(help_text="Bytes that are here: where the next piece begins.")
-    chunk_bytes = serializers.SerializerMethodField(help_text="As much as should be sent at once.")
+    offset = serializers.SerializerMethodField(
+        help_text="Number of bytes received, which is the offset of the next piece."
+    )
+    chunk_bytes = serializers.SerializerMethodField(help_text="Recommended size of a piece in bytes.")
 
     class Meta:
         model = Upload
@@ -95,7 +99,7 @@ class Octets(BaseParser):
 
 
 class UploadList(ListAPIView[Upload]):
-    """Your unfinished uploads; POST begins one."""
+    """Your unfinished uploads; POST starts one."""
 
     serializer_class = UploadOutput
     pagination_class = Pages
@@ -121,17 +125,19 @@ class UploadDetail(GenericAPIView[Upload]):
     @extend_schema(
         request={_OCTETS: OpenApiTypes.BINARY},
         parameters=[
-            OpenApiParameter(_OFFSET, int, OpenApiParameter.HEADER, required=True, description="Where it begins.")
+            OpenApiParameter(
+                _OFFSET, int, OpenApiParameter.HEADER, required=True, description="Offset of the piece in bytes."
+            )
         ],
     )
     def patch(self, request: Request, upload: int) -> Response:
         row = uploads.find_upload(signed_in(request), upload)
         offset = whole(request.headers.get(_OFFSET, ""))
         if offset is None:
-            raise field_error("offset", f"Say in the header {_OFFSET} at which byte the piece begins.")
+            raise field_error("offset", f"Send the byte offset of the piece in the header {_OFFSET}.")
         content: Any = request.data
         if not hasattr(content, "read"):
-            raise field_error("offset", "The piece is empty: send the file's bytes.")
+            raise field_error("offset", "The piece is empty: send bytes of the file.")
         uploads.append(row, offset, content)
         return Response(UploadOutput(row).data)
 

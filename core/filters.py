@@ -47,7 +47,7 @@ class MomentFilter(DateTimeFilter):  # type: ignore[misc]
 
 
 def choice_filter(what: str, choices: Mapping[str, Any] | list[str], **options: Any) -> ChoiceFilter:
-    """Return a filter by one of `choices`. `what` begins the error sentence, such as "There is no such state"."""
+    """Return a filter by one of `choices`. `what` begins the error sentence, such as "Unknown state"."""
     sentence = f"{what}: use one of {', '.join(choices)}."
     return ChoiceFilter(
         choices=[(choice, choice) for choice in choices], error_messages={"invalid_choice": sentence}, **options

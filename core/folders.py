@@ -57,7 +57,7 @@ class Listing:
     path: Annotated[str, "Empty where it lists the roots."]
     #: Folders from a root down to this one, as (name, path).
     trail: list[tuple[str, str]]
-    is_root: Annotated[bool, "Roots cannot be registered, only what is below them."]
+    is_root: Annotated[bool, "Roots cannot be registered: choose a file or folder below them."]
     entries: list[Entry]
     next: Annotated[str, "Give it as `after` for the next page; empty at the end."]
 

@@ -34,7 +34,8 @@ def checked_parameters(parameters: Any, *, field: str = "parameters") -> dict[st
         if not isinstance(name, str) or not _NAME.fullmatch(name):
             raise field_error(
                 field,
-                f"{str(name)[:80]!a} is no parameter name: start with a letter; use letters, digits, '-', '_' and '.'.",
+                f"{str(name)[:80]!a} is not a valid parameter name: start with a letter; use letters, digits, '-', "
+                "'_' and '.'.",
             )
         if not _is_scalar(value):
             raise field_error(field, f"The parameter {name} must be a short text, a finite number, true or false.")

@@ -40,7 +40,7 @@ def refuse_foreign(user: User, row: Named | None, what: str) -> None:
     """Refuse a name that belongs to somebody else: only its owner and administrators may register more under it."""
     if row is not None and not may_edit(user, row):
         raise NotAllowed(
-            f"The {what} {row.name!r} belongs to somebody else: choose another name.",
+            f"The {what} {row.name!r} belongs to another user: choose another name.",
             fields={"name": ["This name is taken."]},
         )
 

@@ -59,7 +59,7 @@ _SENTENCES = {
 
 
 class ErrorSerializer(serializers.Serializer[Any]):
-    error = serializers.CharField(help_text="A sentence that says what to do.")
+    error = serializers.CharField(help_text="Sentence that describes the error and what to do.")
     code = serializers.CharField()
     fields = serializers.DictField(  # type: ignore[assignment]
         child=serializers.ListField(child=serializers.CharField()), help_text="Field name -> sentences."
@@ -116,7 +116,7 @@ def _page_schema(rows: dict[str, Any]) -> dict[str, Any]:
 
 
 def page_size_of(given: Mapping[str, str]) -> int:
-    """Return the number of rows on a page that the address asks for."""
+    """Return the number of rows per page that the query requests."""
     text = given.get("page_size", "")
     if not text:
         return Pages.page_size
@@ -207,7 +207,7 @@ class StrictSerializer(serializers.Serializer[Any]):
     def _sentence(self, name: str) -> str:
         near = get_close_matches(name, list(self.fields), n=1)
         advice = f"did you mean {near[0]}?" if near else f"there are {', '.join(self.fields)}."
-        return f"There is no field {name[:80]!a} here: {advice}"
+        return f"Field {name[:80]!a} is not known: {advice}"
 
 
 PARSERS_WITH_FILES: list[type[BaseParser]] = [StrictJSONParser, FormParser, MultiPartParser]
@@ -239,7 +239,7 @@ class ByReference:
 def found(row: Row | None, what: str) -> Row:
     """Return the row. Raises NotFound for None."""
     if row is None:
-        raise NotFound(f"There is no such {what}: look it up in the list.")
+        raise NotFound(f"{what[:1].upper()}{what[1:]} not found: look it up in the list.")
     return row
 
 
@@ -261,7 +261,7 @@ def error_response(error: Exception, context: dict[str, Any]) -> Response | None
 
 
 def _translated(error: Exception) -> Exception:
-    """Other libraries' words for a user's mistake, in ours."""
+    """Return a library's error message about invalid input, reworded in this project's style."""
     if isinstance(error, UserError | exceptions.APIException):
         return error
     if isinstance(error, Http404):

@@ -20,15 +20,15 @@ __all__ = ["Described"]
 
 _TEXT = "text/plain"
 _SENTENCES = {
-    400: "The request is invalid; `fields` says where.",
+    400: "The request is invalid; `fields` has the errors by field.",
     401: "Nobody is logged in, or the password or token is wrong.",
     403: "You may not do this, the token's scope does not allow it, or a page of another site sent the request.",
-    404: "The object does not exist or is not visible to you, or there is no such `format`.",
-    406: "The response is not available in the type that `Accept` asks for.",
+    404: "The object does not exist or is not visible to you, or the `format` is unknown.",
+    406: "The response is not available in the type of the `Accept` header.",
     409: "The request is valid but conflicts with the current state.",
     413: "The body is larger than an upload may be.",
     415: "The body has a type that is not accepted here.",
-    429: "Too many wrong passwords, or too many log-ins at once: `Retry-After` says when to try again.",
+    429: "Too many wrong passwords, or too many log-ins at once: try again after `Retry-After` seconds.",
 }
 
 

@@ -61,7 +61,7 @@ def checked_scope(text: str) -> str:
     """Return the scope. Raises UserError if there is none with this name."""
     if text in (READ, SUBMIT, FULL) or _JOB.fullmatch(text):
         return text
-    raise field_error("scope", "There is no such scope: use read, submit, full, or job:412 with a training's number.")
+    raise field_error("scope", "The scope must be read, submit, full, or job:412 with a training's number.")
 
 
 def job_of(scope: str) -> int | None:

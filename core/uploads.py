@@ -81,7 +81,7 @@ def find_upload(owner: User, upload_id: int) -> Upload:
     """Return an upload of the owner. Raises NotFound, also for staff and other people's uploads."""
     upload = Upload.objects.filter(owner=owner, pk=upload_id).first()
     if upload is None:
-        raise NotFound("You have no such upload: it may be finished or expired. Start the upload again.")
+        raise NotFound("Upload not found: it may be finished or expired. Start the upload again.")
     return upload
 
 
@@ -172,6 +172,6 @@ def _copy(content: IO[bytes], file: IO[bytes], room: int, start: int) -> int:
         except OSError as error:
             raise Conflict(f"The server cannot store the piece ({error.strerror}): try again later.") from error
     if not written:
-        raise field_error("offset", "The piece is empty: send the file's bytes.")
+        raise field_error("offset", "The piece is empty: send bytes of the file.")
     file.flush()
     return start + written

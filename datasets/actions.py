@@ -67,7 +67,7 @@ def register(owner: User, registration: DatasetRegistration) -> DatasetVersion:
     """Register a new dataset, or the next version of one that belongs to `owner`."""
     name = checked_name(registration.name)
     if registration.kind not in Dataset.Kind.values:
-        raise field_error("kind", f"There is no such kind: use one of {', '.join(Dataset.Kind.values)}.")
+        raise field_error("kind", f"The kind must be one of {', '.join(Dataset.Kind.values)}.")
     refuse_foreign(owner, Dataset.objects.filter(name=name).first(), "dataset")
     described = {"kind": registration.kind, "description": registration.description}
     with _with_files(owner, registration, name) as version, transaction.atomic():

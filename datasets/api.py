@@ -26,7 +26,7 @@ from datasets.models import Dataset, DatasetVersion
 
 __all__ = ["urlpatterns"]
 
-_BELOW = "Below an allowed data root; instead of `path`, `upload` and `file`."
+_BELOW = "Path below a permitted data root; instead of `path`, `upload` and `file`."
 #: Largest sample image in bytes.
 _MAX_BYTES = 16 * 1024**2
 _GONE = {204: OpenApiResponse(description="Deleted.")}
@@ -37,7 +37,7 @@ class DatasetInput(SourceInput):
     kind = serializers.ChoiceField(Dataset.Kind.choices, default=Dataset.Kind.ANY)
     description = serializers.CharField(max_length=10_000, default="", allow_blank=True)
     path = serializers.CharField(
-        max_length=4096, default="", allow_blank=True, help_text="Below an allowed data root; instead of `file`."
+        max_length=4096, default="", allow_blank=True, help_text="Path below a permitted data root; instead of `file`."
     )
     training = serializers.CharField(max_length=4096, default="", allow_blank=True, help_text=_BELOW)
     validation = serializers.CharField(max_length=4096, default="", allow_blank=True)
@@ -59,7 +59,7 @@ class DatasetVersionOutput(serializers.ModelSerializer[DatasetVersion]):
 
 class DatasetVersionDetail(DatasetVersionOutput):
     summary = serializers.DictField(help_text="Format, parts with classes and counts, columns, first rows, warnings.")
-    sample_labels = serializers.SerializerMethodField(help_text="One for each image at `samples/<number>/`.")
+    sample_labels = serializers.SerializerMethodField(help_text="One for each sample image at `samples/<number>/`.")
 
     class Meta(DatasetVersionOutput.Meta):
         fields = [*DatasetVersionOutput.Meta.fields, "summary", "sample_labels"]
@@ -70,7 +70,7 @@ class DatasetVersionDetail(DatasetVersionOutput):
 
 class DatasetOutput(serializers.ModelSerializer[Dataset]):
     owner = serializers.CharField(source="owner.username")
-    latest = serializers.SerializerMethodField(help_text="The newest version: jobs submitted now use it.")
+    latest = serializers.SerializerMethodField(help_text="Newest version, which new jobs use.")
 
     class Meta:
         model = Dataset
@@ -157,14 +157,14 @@ class DatasetSample(DatasetView):
 
 
 def _sample_response(version: DatasetVersion, index: int) -> HttpResponse:
-    """Return the picture with the content type that its bytes show, whatever its name."""
+    """Return the image with the content type of its bytes, regardless of its name."""
     if index >= len(version.samples):
-        raise NotFound("There is no such sample: the dataset may have been checked again. Load the page again.")
+        raise NotFound("Sample not found: the dataset may have been checked again. Reload the page.")
     sample = version.samples[index]
     content = base64.b64decode(sample["png"]) if sample["png"] else _content(version, sample["file"])
     kind = image_type(content)
     if kind is None:
-        raise NotFound("The file is no longer a picture: register the dataset again.")
+        raise NotFound("The file is no longer an image: register the dataset again.")
     response = HttpResponse(content, content_type=CONTENT_TYPES[kind])
     response["Content-Security-Policy"] = "default-src 'none'; sandbox"
     response["Cache-Control"] = "private, max-age=3600"
@@ -173,7 +173,7 @@ def _sample_response(version: DatasetVersion, index: int) -> HttpResponse:
 
 def _content(version: DatasetVersion, name: str) -> bytes:
     base = Path(version.path)
-    gone = NotFound("The file is gone or cannot be read: register the dataset again.")
+    gone = NotFound("The file is missing or unreadable: register the dataset again.")
     try:
         # The owner of the folder may have put a link there since the check.
         file = resolve_under(str(base if base.is_file() else base / name), settings.TIDEPOOL_DATA_ROOTS)

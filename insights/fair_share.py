@@ -43,8 +43,8 @@ class GroupLine:
     lent: Annotated[int, "GPUs of its quota that others hold."]
     #: Number of all slots of its pool: the full length of its bar.
     total: int
-    price: Annotated[float | None, "Policy goodput: value of a further GPU, in weighted utility."]
-    prices: Annotated[Mapping[str, float], "Value of a further GPU by kind of GPU, if there are several kinds."]
+    price: Annotated[float | None, "Policy goodput: value of one more GPU, in weighted utility."]
+    prices: Annotated[Mapping[str, float], "Value of one more GPU by kind of GPU, if there are several kinds."]
     gap: Annotated[float | None, "Policy goodput: upper bound on the optimality gap of the division, as a fraction."]
 
     @property
@@ -54,11 +54,11 @@ class GroupLine:
             return ""
         best = f"at most {100 * self.gap:.1f} % below the best one" if self.gap >= 0.0005 else "the best one"
         if not self.price:
-            return f"{self.name}: each training has all the GPUs that it is offered; a further one would do nothing."
+            return f"{self.name}: each training has all the GPUs that it can use well; another GPU would not help."
         each = [f"{price:.3g} on {kind or 'GPUs of no known kind'}" for kind, price in sorted(self.prices.items())]
         price = ", ".join(each) if each else f"{self.price:.3g}"
-        worth = f"a further GPU would be worth {price} (weighted speed-up) to its trainings in this turn"
-        return f"{self.name}: {worth}, and the division of those that it has is {best}."
+        worth = f"another GPU would be worth {price} (weighted speed-up) to its trainings"
+        return f"{self.name}: {worth}, and the division of its present GPUs is {best}."
 
     @property
     def own(self) -> int:
@@ -184,18 +184,16 @@ def _reclaim_sentence(
     share = shares[reclaim.holder]
     if not reclaim.returning:
         until = share.group.minimum_run_seconds
-        why = f"until its trainings have run for {until} s" if until else "as its trainings have no other place"
-        return f"{who}: {holder} keeps {gpus(reclaim.slots)} that {owner} is to have, {why}."
+        why = f"until its trainings have run for {until} s" if until else "because its trainings have no other place"
+        return f"{who}: {holder} keeps {gpus(reclaim.slots)} that {owner} is entitled to, {why}."
     held = (
         f"has borrowed {reclaim.slots} of {owner}'s GPUs"
         if share.borrowed
         else f"holds {gpus(reclaim.slots)} of {owner}'s"
     )
-    back = plural(reclaim.slots, "which comes back", "which come back")
+    back = plural(reclaim.slots, "which is returned", "which are returned")
     within = reclaim.stops_within_seconds
-    when = (
-        "after the step under way" if within is None else f"within {within} s, as a training there is stopped for now"
-    )
+    when = "after the present step" if within is None else f"within {within} s, because a training is being stopped"
     return f"{who}: {holder} {held}, {back} {when}."
 
 
@@ -208,6 +206,6 @@ def _waits_within_groups(jobs: Sequence[int], names: _VisibleNames) -> Iterable[
     others, more = len(jobs) - len(visible), max(0, len(visible) - _MOST_WAITING)
     if more:
         waits = plural(more, "{count} more training waits", "{count} more trainings wait")
-        yield f"{waits}: the list of trainings has them all."
+        yield f"{waits}: see the list of trainings."
     if others:
         yield plural(others, "{count} training of another user waits.", "{count} trainings of others wait.")

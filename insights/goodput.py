@@ -221,9 +221,9 @@ def _sentences(outlook: Outlook, limit: Limit, most: int) -> Iterator[str]:
     if limit == "knee":
         yield f"Its knee is at {gpus(most)}: more would make it at most {round(100 / KNEE - 100)} % faster."
     elif limit == "profile":
-        yield f"It is offered {gpus(most)} at most for now, {BEYOND_MEASURED} times as many as were measured."
+        yield f"It gets at most {gpus(most)} for now, {BEYOND_MEASURED} times as many as were measured."
     elif limit == "hosts":
-        yield f"It is offered {gpus(most)} at most: beyond a host it gets whole hosts."
+        yield f"It gets at most {gpus(most)}: beyond one host, it only gets whole hosts."
     else:
         yield f"It has no knee up to its maximum, {gpus(most)}."
 

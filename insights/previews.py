@@ -31,7 +31,7 @@ __all__ = ["preview_change", "preview_checked", "preview_submission"]
 _MAX_OTHERS = 20
 _MAX_NAMED = 3
 _OVER_ITS_LIMIT = {
-    "start_text": "After a resume, the same time limit starts anew.",
+    "start_text": "After a resume, the time limit starts again from zero.",
     "end_text": "The training is suspended at once, because it has held GPUs for longer than that.",
 }
 #: Fields about missing modules for a training that has been submitted.

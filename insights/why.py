@@ -24,22 +24,22 @@ _NAMES = {
     "max_slots": "Its maximum",
     "priority": "Its priority",
     "shared": "GPUs divided by priority alone",
-    "sharing_count": "Other trainings that share these",
-    "total_priority": "Sum of the priorities of all that share",
+    "sharing_count": "Other trainings that share these GPUs",
+    "total_priority": "Sum of the priorities of all these trainings",
     "others_count": "Other trainings that have GPUs",
-    "others_slots": "Their GPUs",
-    "floor": "GPUs that others must keep",
-    "taken": "GPUs that it cannot have",
-    "free": "GPUs that are free",
+    "others_slots": "GPUs of other trainings",
+    "floor": "GPUs that other trainings must keep",
+    "taken": "GPUs that it cannot get",
+    "free": "Free GPUs",
     "before": "Before",
     "target": "Target",
     "claimed": "Newly assigned",
-    "missing": "GPUs that it lacks for now",
+    "missing": "GPUs that it still lacks",
     "group_total": "GPUs that its instance group shares with others",
     "group_quota": "Its group's quota",
     "group_weight": "Its group's weight for GPUs beyond all quotas",
     "group_deserved": "Its group's share by quota and weight, before rounding",
-    "group_room": "What its group may have now",
+    "group_room": "GPUs that its group may have now",
 }
 _EVEN_IF_ZERO = frozenset({"capacity", "free", "target", "before"})
 
@@ -52,7 +52,7 @@ class Term:
 
 
 def why(job: Job, user: User) -> dict[str, Any]:
-    """Return the reason, its arithmetic, and changes after which the scheduler would decide otherwise."""
+    """Return the reason, its arithmetic, and changes that would give the job more GPUs."""
     rows, found = terms(job.reason_params), []
     if job.state in ACTIVE:
         at = timezone.now()
@@ -87,7 +87,7 @@ def terms(params: Mapping[str, Any]) -> list[Term]:
     ]
     for other in params.get("others", ()):
         limits = f"{other['min_slots']} to {other['max_slots']}"
-        asks = f"{gpus(other['slots'])}, priority {other['priority']}, asks for {limits}"
+        asks = f"{gpus(other['slots'])}, priority {other['priority']}, requests {limits}"
         rows.append(Term(label(other), asks, other["job"]))
     rows += [
         Term(f"Gives back: {label(giver)}", gpus(giver["slots"]), giver["job"]) for giver in params.get("givers", ())
@@ -115,10 +115,10 @@ def remedy_text(remedy: Remedy) -> str:
     if remedy.places is not None:
         then, now, of = remedy.places
         where = "the next in the queue" if then == 1 else f"number {then} in the queue"
-        raised = f"A priority of {remedy.value} instead of {remedy.former}"
+        raised = f"Priority {remedy.value} instead of {remedy.former}"
         return f"{raised}: it would be {where} instead of number {now} of {of}."
     if remedy.kind == "priority":
-        return f"A priority of {remedy.value} instead of {remedy.former}: {_outcome(remedy)}."
+        return f"Priority {remedy.value} instead of {remedy.former}: {_outcome(remedy)}."
     what = "minimum" if remedy.kind == "min_slots" else "maximum"
     return f"A {what} of {gpus(remedy.value)} instead of {remedy.former}: {_outcome(remedy)}."
 

@@ -291,11 +291,11 @@ class Options:
         label="Automatic logging to MLflow",
         choices=(
             (OptionColumns.Autolog.ON, "Automatically"),
-            (OptionColumns.Autolog.OFF, "Off: only what the script logs"),
+            (OptionColumns.Autolog.OFF, "Off: only the script's own logging"),
         ),
         is_launched=True,
         title="MLflow",
-        shown={"off": "only what the script logs"}.get,
+        shown={"off": "only the script's own logging"}.get,
     )
     placement: str = _option(
         "The placement",

@@ -49,8 +49,8 @@ def _record_host(report: Report) -> tuple[Host | None, str]:
     except PASSES:
         raise
     except Exception as error:  # any error is shown on Hosts
-        logger.exception("host=%s: what it says of itself cannot be stored", report.host[:100])
-        return Host.objects.filter(name=report.host).first(), f"What it says of itself: {in_words(error)}"
+        logger.exception("host=%s: its description cannot be stored", report.host[:100])
+        return Host.objects.filter(name=report.host).first(), f"Description of the host: {in_words(error)}"
 
 
 @shared_task(name="jobs.tasks.note_saves", ignore_result=True)  # type: ignore[untyped-decorator]

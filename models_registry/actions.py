@@ -192,7 +192,7 @@ def register_script(owner: User, source: Source, entry_point: str = "", engine: 
     """
     path = source.path or (source.upload.name if source.upload else "")
     if not is_storable(path):
-        raise field_error("path", "The path contains a character that is in no file name: leave it out.")
+        raise field_error("path", "The path contains a character that no file name can contain: remove it.")
     name = _name_for(owner, Path(path))
     registration = ModelRegistration(name, source, entry_point, engine=engine, readers=readers_of_training(name))
     return register(owner, registration, reuse=True)
@@ -367,4 +367,4 @@ def _refuse_others(user: User, row: ModelTemplate | RegisteredModel, what: str) 
 
 def _check_choice(name: str, given: list[str], choices: list[str]) -> None:
     if not set(given) <= set(choices):
-        raise field_error(name, f"There is no such {name}: use {' or '.join(choices)}.")
+        raise field_error(name, f"The {name} must be {' or '.join(choices)}.")

@@ -1,4 +1,4 @@
-"""REST addresses below `/api/v1/templates/` and `/api/v1/models/`."""
+"""REST API below `/api/v1/templates/` and `/api/v1/models/`."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -42,13 +42,13 @@ class _FilesInput(SourceInput):
         max_length=4096,
         default="",
         allow_blank=True,
-        help_text="Below an allowed model root, a folder or one .py; instead of `file`.",
+        help_text="Path of a folder or .py file below a permitted model root; instead of `file`.",
     )
     file = serializers.FileField(default=None, allow_null=True, help_text=".tar, .tar.gz, .zip or one .py file.")
 
 
 _READERS = (
-    "Who may read the code, train and clone it, beside its owner and administrators: everybody, group (members of an "
+    "Who may read the code, train and clone it, besides its owner and administrators: everybody, group (members of an "
     "instance group that the owner is a member of), owner."
 )
 
@@ -60,7 +60,9 @@ class ReadersInput(StrictSerializer):
 class TemplateInput(_FilesInput):
     name = serializers.CharField(max_length=10_000, trim_whitespace=False)
     framework = serializers.CharField(max_length=64, default=ModelTemplate.Framework.PYTORCH)
-    entry_point = serializers.CharField(max_length=4096, default="main.py", help_text="The files must contain it.")
+    entry_point = serializers.CharField(
+        max_length=4096, default="main.py", help_text="Script to run, one of the files."
+    )
     readers = serializers.ChoiceField(Readers.choices, default=Readers.EVERYBODY, help_text=_READERS)
     description = serializers.CharField(max_length=10_000, default="", allow_blank=True)
 
@@ -68,7 +70,7 @@ class TemplateInput(_FilesInput):
 class TemplateOutput(serializers.ModelSerializer[ModelTemplate]):
     owner = serializers.CharField(source="owner.username")
     compat = serializers.ListField(child=serializers.CharField())
-    used = serializers.IntegerField(help_text="Models that were made of it.")
+    used = serializers.IntegerField(help_text="Number of models made from it.")
 
     class Meta:
         model = ModelTemplate
@@ -83,37 +85,44 @@ class ModelInput(_FilesInput):
     upload = serializers.IntegerField(
         default=None, allow_null=True, min_value=1, help_text="Id of a finished upload; instead of `path` and `file`."
     )
-    template = ReferenceField(default=None, allow_null=True, help_text="Whose code it takes; instead of path or file.")
+    template = ReferenceField(
+        default=None, allow_null=True, help_text="Template whose code it uses; instead of path or file."
+    )
     framework = serializers.CharField(max_length=64, default=RegisteredModelVersion.Framework.PYTORCH)
     engine = serializers.ChoiceField(
         RegisteredModelVersion.Engine.choices,
         default=RegisteredModelVersion.Engine.ELASTIC,
         allow_blank=True,
-        help_text="Empty: as its code trains.",
+        help_text="Engine; empty: detected from the code.",
     )
     entry_point = serializers.CharField(
-        max_length=4096, default="", allow_blank=True, help_text="Of path or file; a template has its own."
+        max_length=4096,
+        default="",
+        allow_blank=True,
+        help_text="Script to run, for path or file; a template has its own.",
     )
     dataset = serializers.CharField(
-        max_length=255, default="", allow_blank=True, help_text="Name of the dataset proposed when training."
+        max_length=255, default="", allow_blank=True, help_text="Name of the default dataset of its trainings."
     )
     settings = ObjectField(
         default=dict,
         help_text="lr_policy, learning_rate, gamma, step_size, step_values, t_max, optimizer, momentum, weight_decay, "
-        "hidden_size, epochs, batch_size: each is given to the script if it asks for it.",
+        "hidden_size, epochs, batch_size: each is passed to the script if the script accepts it.",
     )
-    parameters = ObjectField(default=dict, help_text="Each reaches the script as `--name value`, over the settings.")
+    parameters = ObjectField(
+        default=dict, help_text="Arguments passed to the script as `--name value`; they override the settings."
+    )
     compat = serializers.ListField(
         child=serializers.CharField(max_length=64),
         default=None,
         allow_null=True,
         max_length=20,
-        help_text="Compatibility modules; absent: told from what the code imports.",
+        help_text="Compatibility modules; default: detected from the code's imports.",
     )
     readers = serializers.ChoiceField(
         Readers.choices,
         default="",
-        help_text=f"{_READERS} Absent: as before; of a new model those of its template, or everybody.",
+        help_text=f"{_READERS} Default: unchanged; for a new model, those of its template, or everybody.",
     )
     description = serializers.CharField(max_length=10_000, default="", allow_blank=True)
 
@@ -121,15 +130,15 @@ class ModelInput(_FilesInput):
         values = super().validate(attrs)
         template, dataset = values.pop("template"), values.pop("dataset")
         if values["upload"] is not None and (template is not None or values["source"] != Source()):
-            raise field_error("upload", "An upload is the only source: leave path, file and template out.")
+            raise field_error("upload", "Send either upload, or one of path, file and template.")
         if template is not None:
             if values["source"] != Source() or values["entry_point"]:
                 raise field_error(
-                    "template", "A template has its own files and entry point: leave path, file and both out."
+                    "template", "A template has its own files and entry point: remove path, file and entry_point."
                 )
             values["source"] = queries.find_template(self.context["user"], template)
             if values["source"] is None:
-                raise field_error("template", f"There is no template {str(template)[:100]!a}: look it up in the list.")
+                raise field_error("template", f"Template {str(template)[:100]!a} not found: look it up in the list.")
         return {**values, "default_dataset": dataset}
 
 
@@ -137,12 +146,12 @@ class CloneInput(serializers.Serializer[Any]):
     name = serializers.CharField(max_length=10_000, trim_whitespace=False)
 
 
-_PROCESSES = "Number of processes that a script of fixed size asks for itself; null: it does not say."
+_PROCESSES = "Number of processes that a fixed-size script requests itself; null: unknown."
 
 
 class ModelVersionOutput(serializers.ModelSerializer[RegisteredModelVersion]):
     processes = serializers.IntegerField(source="declared.processes", allow_null=True, help_text=_PROCESSES)
-    parameters = ObjectField(help_text="Given ones, and the settings that the script asks for.")
+    parameters = ObjectField(help_text="Given parameters, and the settings that the script accepts.")
     settings = ObjectField()
     compat = serializers.ListField(child=serializers.CharField())
     dataset = serializers.CharField(source="default_dataset")
@@ -158,7 +167,7 @@ class ModelVersionOutput(serializers.ModelSerializer[RegisteredModelVersion]):
 
 class ModelOutput(serializers.ModelSerializer[RegisteredModel]):
     owner = serializers.CharField(source="owner.username")
-    latest = serializers.SerializerMethodField(help_text="The newest version: jobs submitted now use it.")
+    latest = serializers.SerializerMethodField(help_text="Newest version, which new jobs use.")
 
     class Meta:
         model = RegisteredModel
@@ -170,7 +179,7 @@ class ModelOutput(serializers.ModelSerializer[RegisteredModel]):
 
 
 class RegisteredOutput(ModelOutput):
-    """Response to a registration: the model, and problems that reading its script shows."""
+    """Response to a registration: the model, and problems found by reading its script."""
 
     warning = serializers.SerializerMethodField()
 
@@ -184,13 +193,15 @@ class RegisteredOutput(ModelOutput):
 
 
 class FileQuery(serializers.Serializer[Any]):
-    file = serializers.CharField(default="", max_length=4096, help_text="Whose text is wanted; absent: none.")
-    version = serializers.IntegerField(default=None, min_value=1, max_value=2**31 - 1, help_text="Absent: the newest.")
+    file = serializers.CharField(default="", max_length=4096, help_text="File whose text to return; default: none.")
+    version = serializers.IntegerField(default=None, min_value=1, max_value=2**31 - 1, help_text="Default: the newest.")
 
 
 class ChangesQuery(serializers.Serializer[Any]):
-    old = serializers.IntegerField(default=None, min_value=1, max_value=2**31 - 1, help_text="Absent: the one before.")
-    new = serializers.IntegerField(default=None, min_value=1, max_value=2**31 - 1, help_text="Absent: the newest.")
+    old = serializers.IntegerField(
+        default=None, min_value=1, max_value=2**31 - 1, help_text="Default: the previous version."
+    )
+    new = serializers.IntegerField(default=None, min_value=1, max_value=2**31 - 1, help_text="Default: the newest.")
 
 
 class FilesOutput(serializers.Serializer[Any]):
@@ -209,7 +220,7 @@ class ChangesOutput(serializers.Serializer[Any]):
 
 
 class TemplateList(ListAPIView[ModelTemplate]):
-    """All templates that the user may read; POST adds one from files on the server or an upload."""
+    """The templates that the user may read; POST adds one from files on the server or an upload."""
 
     queryset = ModelTemplate.objects.none()
     serializer_class = TemplateOutput
@@ -253,7 +264,7 @@ class TemplateDetail(TemplateView, RetrieveAPIView[ModelTemplate]):
 class TemplateTakeAgain(TemplateView):
     @extend_schema(request=None)
     def post(self, request: Request, reference: str) -> Response:
-        """Copy the files at the template's path again. Models that were made from it keep their copies."""
+        """Copy the files at the template's path again. Models made from it keep their copies."""
         template = actions.take_again(self.get_object(), signed_in(request))
         return Response(_template_output(request, template.name))
 
@@ -290,27 +301,25 @@ class ModelList(ListAPIView[RegisteredModel]):
 
 class ScriptInput(_FilesInput):
     entry_point = serializers.CharField(
-        max_length=4096, default="", allow_blank=True, help_text="Which script trains; absent: the one that can be it."
+        max_length=4096, default="", allow_blank=True, help_text="Script to run; default: the only candidate."
     )
     engine = serializers.ChoiceField(
         RegisteredModelVersion.Engine.choices,
         default="",
         allow_blank=True,
-        help_text="How it trains; absent or empty: told from it.",
+        help_text="Engine; absent or empty: detected from the code.",
     )
 
 
 class ScriptOutput(serializers.Serializer[RegisteredModelVersion]):
-    model = serializers.CharField(source="model.name", help_text="Name of the model, for submissions.")
+    model = serializers.CharField(source="model.name", help_text="Name of the model, for use in submissions.")
     version = serializers.IntegerField(source="number")
     entry_point = serializers.CharField()
     engine = serializers.ChoiceField(RegisteredModelVersion.Engine.choices)
     processes = serializers.IntegerField(source="declared.processes", allow_null=True, help_text=_PROCESSES)
     reads_data = serializers.BooleanField(source="declared.reads_data", help_text="Whether the script reads a dataset.")
     dataset = serializers.CharField(source="default_dataset")
-    warning = serializers.SerializerMethodField(
-        help_text="Mistake in the script, as far as its text shows it; null: none."
-    )
+    warning = serializers.SerializerMethodField(help_text="Error found by reading the script; null: none.")
 
     @extend_schema_field({"type": "string", "nullable": True})
     def get_warning(self, version: RegisteredModelVersion) -> str | None:
@@ -351,7 +360,7 @@ class ModelView(ByReference, GenericAPIView[RegisteredModel]):
 class ModelDetail(ModelView, RetrieveAPIView[RegisteredModel]):
     @extend_schema(request=ReadersInput)
     def patch(self, request: Request, reference: str) -> Response:
-        """Set who may read and train the model. Trainings that were submitted before go on."""
+        """Set who may read and train the model. Earlier trainings continue."""
         model, given = self.get_object(), validated(ReadersInput, request.data)
         actions.set_readers(model, given["readers"], signed_in(request))
         return Response(ModelOutput(queries.find_model(signed_in(request), model.name)).data)

@@ -87,7 +87,7 @@ def checked_settings(given: Any) -> dict[str, Scalar]:
     unknown = [str(name)[:80] for name in given if name not in _BY_NAME]
     if unknown:
         known = ", ".join(_BY_NAME)
-        raise field_error("settings", f"There is no setting {unknown[0]!a}: use {known}, or a parameter.")
+        raise field_error("settings", f"Setting {unknown[0]!a} is not known: use {known}, or a parameter.")
     chosen = {name: given[name] for name in _BY_NAME if given.get(name) not in (None, "")}
     values = {name: _checked(_BY_NAME[name], value) for name, value in chosen.items()}
     _check_policy(values)

@@ -70,7 +70,7 @@ def _check_window(problems: Problems, spec: ReplaySpec, now: datetime) -> None:
     elif spec.start >= spec.end:
         problems.add("start", "The period must begin before it ends.")
     elif spec.end - spec.start > timedelta(days=MAX_DAYS):
-        problems.add("start", f"The period can have {MAX_DAYS} days at most.")
+        problems.add("start", f"The period can have at most {MAX_DAYS} days.")
     elif not (count := jobs_between(spec.start, spec.end)[: _MAX_JOBS + 1].count()):
         problems.add("start", "There was no training in this period: choose another one.")
     elif count > _MAX_JOBS:
@@ -85,7 +85,7 @@ def _checked_groups(
     for reference, rules in given.items():
         group = by_reference(InstanceGroup.objects.select_related("resource_group"), reference)
         if group is None:
-            problems.add("groups", f"There is no instance group {reference[:64]!a}.")
+            problems.add("groups", f"Instance group {reference[:64]!a} not found.")
             continue
         if not isinstance(rules, Mapping):
             problems.add("groups", f"{group.name}: give an object with rules.")

@@ -25,5 +25,5 @@ def replays() -> QuerySet[Replay]:
 def find_replay(number: int) -> Replay:
     found = replays().filter(pk=number).first()
     if found is None:
-        raise NotFound(f"There is no replay {number}: it may have been removed. Replays are kept for {KEPT.days} days.")
+        raise NotFound(f"Replay {number} not found: it may have been removed. Replays are kept for {KEPT.days} days.")
     return found

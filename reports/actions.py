@@ -150,7 +150,7 @@ def locked(user: User, report_id: int) -> Report:
     editable(user, report_id)
     report = Report.objects.select_for_update(of=("self",)).select_related("owner").filter(pk=report_id).first()
     if report is None:
-        raise NotFound(f"Report {report_id} no longer exists: somebody has deleted it.")
+        raise NotFound(f"Report {report_id} no longer exists: it has been deleted.")
     return report
 
 
@@ -158,7 +158,7 @@ def editable(user: User, report_id: int) -> Report:
     """Return the report. Raises NotFound if the user may not read it, NotAllowed if the user may not change it."""
     report = find_report(user, report_id)
     if not may_edit(user, report):
-        raise NotAllowed("This report belongs to somebody else: ask its owner, or make a report of your own.")
+        raise NotAllowed("This report belongs to another user: ask the owner, or create your own report.")
     return report
 
 
@@ -201,7 +201,7 @@ def _check_room(report: Report, added: Sequence[Frozen]) -> None:
     for one in added:
         if one.size_bytes > MAX_BLOCK_BYTES:
             raise Conflict(
-                f"{one.title} has {size(one.size_bytes)}, but a block can have {size(MAX_BLOCK_BYTES)} at most."
+                f"{one.title} has {size(one.size_bytes)}, but a block can have at most {size(MAX_BLOCK_BYTES)}."
             )
     if there + sum(one.size_bytes for one in added) > _MAX_BYTES:
         raise Conflict("The report's figures would exceed 4 MiB: remove some, or make another report.")
@@ -245,7 +245,7 @@ def _checked_title(title: str) -> str:
     if len(title) > MAX_TITLE:
         raise field_error("title", f"The title has {len(title)} characters: use at most {MAX_TITLE}.")
     if not is_storable(title):
-        raise field_error("title", "The title has characters that cannot be stored (NUL): leave them out.")
+        raise field_error("title", "The title has characters that cannot be stored (NUL): remove them.")
     return title
 
 
@@ -256,7 +256,7 @@ def _checked_text(text: str) -> str:
     if len(text) > MAX_REPORT_TEXT:
         raise field_error("text", f"The text has {len(text):,} characters: write at most {MAX_REPORT_TEXT:,}.")
     if not is_storable(text):
-        raise field_error("text", "The text has characters that cannot be stored (NUL): leave them out.")
+        raise field_error("text", "The text has characters that cannot be stored (NUL): remove them.")
     return text
 
 

@@ -77,7 +77,7 @@ def freeze(jobs: Sequence[Job], keys: Collection[str]) -> list[Frozen]:
     offered = figure_choices(jobs)
     known = [choice.key for choice in offered]
     if unknown := sorted(set(keys) - set(known)):
-        raise field_error("figures", f"There is no figure {unknown[0][:80]!a} here: choose from {', '.join(known)}.")
+        raise field_error("figures", f"Figure {unknown[0][:80]!a} is not known: choose from {', '.join(known)}.")
     if not keys:
         raise field_error("figures", "Choose at least one figure.")
     drawn = {one.title: one for one in quantities_of(jobs)} if any(not key.startswith("note:") for key in keys) else {}

@@ -99,8 +99,8 @@ def open_report(request: HttpRequest, secret: str) -> Report:
     # A single query counts the visit and checks that the link is open: no visit succeeds after a withdrawal.
     if not open_links(now).filter(digest=digest).update(**counted):
         if ShareLink.objects.filter(digest=digest).exists():
-            raise LinkEnded("This link has expired or was withdrawn: ask whoever sent it to you for a new one.")
-        raise NotFound("There is no report at this address: it was deleted, or the address is incomplete.")
+            raise LinkEnded("This link has expired or was withdrawn: ask the sender for a new one.")
+        raise NotFound("Report not found: it was deleted, or the address is incomplete.")
     return Report.objects.select_related("owner").get(links__digest=digest)
 
 

@@ -35,7 +35,7 @@ def own_reports(user: User) -> QuerySet[Report]:
 def find_report(user: Asking, report_id: int) -> Report:
     report = reports(user).filter(pk=report_id).first()
     if report is None:
-        raise NotFound(f"There is no report {report_id} that you may read: see the list of reports.")
+        raise NotFound(f"Report {report_id} not found: look it up in the list.")
     return report
 
 

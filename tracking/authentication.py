@@ -82,7 +82,7 @@ def _ask(scope: dict[str, Any]) -> Caller:
 def _training(token: str) -> Caller:
     job = job_of_token(token)
     if job is None:
-        raise Unknown("The training of this token is over, or has begun anew.")
+        raise Unknown("The training of this token has ended or was restarted.")
     return Caller(job.owner.get_username(), job=job.pk)
 
 

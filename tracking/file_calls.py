@@ -70,7 +70,7 @@ class Files:
     async def _must_read(self, path: str, **values: str) -> Any:
         status, found = await self._ask(self._caller, "GET", path, values)
         if status != 200:
-            raise Answered(404 if status == 404 else 403, "There is no such run or model of yours.")
+            raise Answered(404 if status == 404 else 403, "Run or model not found among yours.")
         return found
 
     def _place(self, path: str) -> Place:
@@ -86,7 +86,7 @@ class Files:
         info = (await self._must_read("2.0/mlflow/runs/get", run_id=run))["run"]["info"]
         kind, _, folder = str(info["artifact_uri"]).partition(":/")
         if kind != "mlflow-artifacts":
-            raise Answered(404, "The files of this run lie elsewhere.")
+            raise Answered(404, "The files of this run are stored elsewhere.")
         place = self._place(f"{folder.strip('/')}/{self._exchange.question('path')}")
         await self._refuse_stranger(place, _READING)
         return place
@@ -105,7 +105,7 @@ class Files:
         try:
             stream, size = await asyncio.to_thread(artifacts.open_file, place)
         except Missing:
-            raise Answered(404, "There is no such file.") from None
+            raise Answered(404, "File not found.") from None
         with stream:
             headers = [
                 (b"content-type", b"application/octet-stream"),
@@ -131,10 +131,10 @@ class Files:
             finally:
                 await asyncio.to_thread(writing.discard)
         except Missing:
-            raise Answered(409, "A file stands where a folder would, or the other way round.") from None
+            raise Answered(409, "The path names a file where a folder is expected, or the reverse.") from None
         except OSError as error:
             if error.errno in _FULL:
-                raise Answered(507, "There is no room left for files of runs.") from None
+                raise Answered(507, "The disk for files of runs is full.") from None
             raise
         await self._exchange.answer_json({})
 

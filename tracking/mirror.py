@@ -125,7 +125,7 @@ class Mirror:
             follow_registry(self._server)
             keep_readers(self._server)
         except Refused as error:
-            logger.warning("MLflow does not tell its versions of models, or take who may read: %s", error)
+            logger.warning("MLflow did not return its model versions, or rejected read permissions: %s", error)
         self._registry_at = now
 
     def _make_runs(self) -> bool:
@@ -155,7 +155,7 @@ class Mirror:
             try:
                 self._server.post(call.job.owner.get_username(), call.call, call.values)
             except Refused as error:
-                logger.warning("job=%s what its script logged is refused: %s", call.job_id, error)
+                logger.warning("job=%s logged values were rejected: %s", call.job_id, error)
             call.delete()
         return len(kept) == _KEPT_PER_TURN
 

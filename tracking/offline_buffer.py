@@ -25,7 +25,9 @@ async def keep(job: int, call: str, values: dict[str, Any]) -> None:
 
 def _keep(job: int, call: str, values: dict[str, Any]) -> None:
     if UnsentCall.objects.filter(job=job).count() >= _MOST:
-        raise Answered(507, "MLflow is away for so long that no more is kept of what this training logs.")
+        raise Answered(
+            507, "MLflow has been unavailable for too long: further values logged by this training are dropped."
+        )
     UnsentCall.objects.create(job_id=job, call=call, values=values)
 
 

@@ -55,7 +55,10 @@ _ASKED = (b"accept", b"accept-encoding", b"content-type", b"user-agent", b"if-no
 _NOT_ANSWERED = frozenset({b"connection", b"date", b"server", b"set-cookie", b"transfer-encoding", b"www-authenticate"})
 #: For the first byte of an answer.
 _SECONDS = 60.0
-_AWAY = "MLflow does not answer at the moment. Trainings go on, and what they log arrives later: try again in a minute."
+_AWAY = (
+    "MLflow does not answer at the moment. Trainings continue, and their logged values arrive later: try again in a "
+    "minute."
+)
 
 
 class TrackingProxy:

@@ -30,7 +30,7 @@ _NOT_IN_NAMES = str.maketrans({"/": "_", ":": "_"})
 _MAX_FILES = 1000
 _NO_MLFLOW = "This site has no MLflow."
 _NO_WEIGHTS = (
-    "Its files hold no state dictionary (.safetensors, .pth, .pt) that could be read without running what is in it. "
+    "Its files have no state dictionary (.safetensors, .pth, .pt) that can be read without executing code. "
     "Log one: torch.save(model.state_dict(), ...) and mlflow.log_artifact."
 )
 
@@ -46,7 +46,7 @@ def why_not_registered(job: Job) -> str:
         return _NO_MLFLOW
     if job.finished_at is None:
         return "It has not ended yet."
-    return "" if trained_weights(job) else "It left no weights: neither a result nor a checkpoint."
+    return "" if trained_weights(job) else "The training has no weights: neither a result nor a checkpoint."
 
 
 def register(job: Job, user: User) -> ModelVersion:
@@ -63,7 +63,7 @@ def register(job: Job, user: User) -> ModelVersion:
     try:
         return there or ModelVersion.objects.create(job=job, name=name)
     except IntegrityError:
-        raise Conflict("Somebody asked for it at this moment: look again.") from None
+        raise Conflict("Another request has just registered it: reload the page.") from None
 
 
 def find_version(user: User, version: int) -> ModelVersion:
@@ -71,7 +71,7 @@ def find_version(user: User, version: int) -> ModelVersion:
     rows = ModelVersion.objects.filter(pk=version, job__in=visible_jobs(user)).select_related("job__owner")
     found = rows.exclude(number=None).first()
     if found is None:
-        raise NotFound("There is no such version in MLflow.")
+        raise NotFound("MLflow does not have this version.")
     return found
 
 

@@ -66,7 +66,7 @@ def _bring_weights(job: Job, run: TrackedRun) -> str:
     """Link them among the run's files; where they lie there, as MLflow writes it. Raises OSError."""
     top, name = job_folder(job).path, trained_weights(job)
     if name is None:
-        raise OSError("The training's weights are gone.")
+        raise OSError("The training's weights no longer exist.")
     place = f"{run.experiment_id}/{run.run_id}/artifacts/{_FOLDER}"
     folder = artifact_root() / place
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)

@@ -47,7 +47,7 @@ def share(request: HttpRequest, model_id: int) -> HttpResponse:
     model = or_404(models(request.user).filter(pk=model_id).first())
     group, stops = request.POST.get("group", ""), "remove" in request.POST
     if done(request, lambda: sharing.share(login_user(request), model, group, stops=stops)):
-        messages.success(request, "MLflow is told in some seconds who may read your trainings with this model.")
+        messages.success(request, "In a few seconds, MLflow applies the permissions of your trainings with this model.")
     return redirect(f"{reverse('models:detail', args=[model_id])}#lineage")
 
 

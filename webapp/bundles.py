@@ -1,8 +1,8 @@
-"""The modules that a page loads together, made one file when static files are collected.
+"""Bundles: the modules that a page loads together, combined into one file when static files are collected.
 
-The sources are small, and are served as they lie until then. A bundle has each module as a function, after those that
-it imports. Pages take what the frame has from the frame's bundle: each module runs once. A bundle exports its modules,
-for the frame's pages, for tests, and for whoever looks for an error in a browser's console.
+Until then, the small source files are served individually. A bundle contains each module as a function, after the
+modules that it imports. Pages use the modules of the frame's bundle, so each module runs once. A bundle exports its
+modules for the frame's pages, for tests, and for debugging in a browser's console.
 """
 
 import posixpath
@@ -12,7 +12,7 @@ from pathlib import Path
 
 __all__ = ["FRAME", "Bundles", "bundled"]
 
-#: Every page has it, and at most one of the folder `pages`.
+#: Bundle of every page; a page has at most one more, of the folder `pages`.
 FRAME = "js/frame.js"
 _PAGES = "js/pages/*.js"
 
@@ -25,12 +25,12 @@ _NOT_READ = re.compile(r"^(?:import|export)\b.*", re.MULTILINE)
 class Bundles:
     #: Text of each bundle, by the path of the module that imports the rest.
     texts: dict[str, str]
-    #: Paths of what is in bundles, and asked for by no page itself.
+    #: Paths of bundled modules that no page loads directly.
     parts: frozenset[str]
 
 
 def bundled(folder: Path) -> Bundles:
-    """The bundles of a folder of static files. ValueError names the line, or the import, that has no place in one."""
+    """Return the bundles of a folder of static files. Raise ValueError with a line or import that cannot be bundled."""
     frame = _modules(folder, FRAME)
     texts = {FRAME: _as_functions(frame)}
     parts = set(frame)
@@ -49,7 +49,7 @@ def _resolve(path: str, imported: str) -> str:
 
 
 def _modules(folder: Path, entry: str) -> dict[str, str]:
-    """The text of each module that `entry` needs, by its path: those that are imported come first."""
+    """Return the text of each module that `entry` needs, by path, imported modules first."""
     found: dict[str, str] = {}
 
     def find(path: str, above: tuple[str, ...]) -> None:
@@ -85,7 +85,7 @@ def _as_function(path: str, text: str) -> str:
 
     body = _EXPORT.sub("", _IMPORT.sub(take, text))
     if line := _NOT_READ.search(body):
-        raise ValueError(f"{path}: bundles know no such line: {line[0]}")
+        raise ValueError(f"{path}: this line is not supported in bundles: {line[0]}")
     return f"const {_name(path)} = (() => {{\n{body}\nreturn {{ {', '.join(_EXPORT.findall(text))} }};\n}})();\n"
 
 

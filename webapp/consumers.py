@@ -1,4 +1,4 @@
-"""The websocket at `/ws/live/`: one per browser tab, any number of topics. See `core/hub.py` for what flows."""
+"""The websocket at `/ws/live/`: one per browser tab, with any number of topics. See `core/hub.py` for the frames."""
 
 import asyncio
 import json
@@ -46,20 +46,21 @@ _tails: WeakKeyDictionary[asyncio.AbstractEventLoop, LogTails] = WeakKeyDictiona
 
 
 class LiveConsumer(AsyncWebsocketConsumer):
-    """`{subscribe, after}` and `{unsubscribe}` in, frames out. A close code says what was wrong."""
+    """Receives `{subscribe, after}` and `{unsubscribe}`, and sends frames. The close code tells the reason of an
+    error."""
 
     recheck_seconds = RECHECK_SECONDS
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.client = Client()
-        #: Hears whose account was changed; nothing of it goes to the browser.
+        #: Subscription to account changes, which are not sent to the browser.
         self.accounts = Client()
         self.topics: set[str] = set()
         self.tasks: list[asyncio.Task[None]] = []
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        # However it ends: `disconnect` would not be called after an error.
+        # Counted here, because `disconnect` is not called after an error.
         WEBSOCKETS.inc()
         try:
             await super().__call__(scope, receive, send)
@@ -84,7 +85,7 @@ class LiveConsumer(AsyncWebsocketConsumer):
         self.tasks = [asyncio.create_task(step) for step in steps]
 
     async def _end(self) -> None:
-        """Leave nothing behind: a topic that a lost page still seems to watch keeps its events for ever."""
+        """Unsubscribe from all topics: a topic with a stale subscriber would keep its events forever."""
         if self.tasks:
             self.hub.leave(self.accounts)
         if self.topics:
@@ -93,9 +94,9 @@ class LiveConsumer(AsyncWebsocketConsumer):
         for task in self.tasks:
             task.cancel()
         for error in await asyncio.gather(*self.tasks, return_exceptions=True):
-            # An OSError is a frame that was on its way to a browser that has gone.
+            # OSError: the browser disconnected while a frame was being sent.
             if isinstance(error, Exception) and not isinstance(error, OSError):
-                logger.error("what served a websocket failed", exc_info=error)
+                logger.error("a websocket's handler failed", exc_info=error)
 
     async def receive(self, text_data: str | None = None, bytes_data: bytes | None = None) -> None:
         match _parsed(text_data):
@@ -117,7 +118,7 @@ class LiveConsumer(AsyncWebsocketConsumer):
             await self.hub.subscribe(self.client, topic, after)
         elif log := await database_sync_to_async(topic_log)(topic):
             self.tails.subscribe(self.client, topic, log, max(0, after))
-        # Nothing new, said so that the page knows: from now on it misses nothing.
+        # An empty frame tells the page that it is up to date from now on.
         self.client.send(json.dumps({"topic": topic, "from_seq": after, "seq": after, "kind": "append", "data": {}}))
 
     async def _send_frames(self) -> None:
@@ -129,13 +130,13 @@ class LiveConsumer(AsyncWebsocketConsumer):
         await self.close(TOO_SLOW)
 
     async def _recheck_permissions(self) -> None:
-        # Not all at once, where many pages came back at once.
+        # Spread the checks, in case many pages reconnected at the same time.
         await asyncio.sleep(self.recheck_seconds * random.random())  # noqa: S311 (it spreads, it hides nothing)
         while await self._close_if_refused():
             await asyncio.sleep(self.recheck_seconds)
 
     async def _recheck_when_account_changes(self) -> None:
-        # From the first number on: a change since the handshake is heard, too.
+        # Subscribe from the first number, to include changes since the handshake.
         await self.hub.subscribe(self.accounts, ACCOUNTS, 0)
         while True:
             frame = json.loads(await self.accounts.next_frame())
@@ -144,7 +145,7 @@ class LiveConsumer(AsyncWebsocketConsumer):
                 return
 
     async def _close_if_refused(self) -> bool:
-        """False, and closed, where the session has ended or its user may no longer see a topic."""
+        """Close the connection and return False if the session has ended or its user may no longer see a topic."""
         user = await _user_now(self.scope)
         if user.is_authenticated and await may_see(user, self.topics):
             return True
@@ -154,7 +155,8 @@ class LiveConsumer(AsyncWebsocketConsumer):
 
 @database_sync_to_async
 def may_see(user: User, topics: Iterable[str]) -> bool:
-    """All of these: all see what is the cluster's and their own new jobs, a job's and its logs' who may see it."""
+    """Return whether the user may see all these topics: cluster topics are open to all, those of a job to users who may
+    see it."""
     free = {CLUSTER, DATASETS, GROUPS, jobs_topic_of(user.pk or 0)}
     if is_cluster_admin(user):
         free.add(JOBS)
@@ -170,7 +172,7 @@ def _job_of(topic: str) -> int | None:
 
 
 async def _user_now(scope: dict[str, Any]) -> User:
-    """The session's user now: nobody after a log-out, a password change or when the account was disabled."""
+    """Return the session's current user; anonymous after a log-out, a password change or a deactivation."""
     session = scope["session"]
     if not await database_sync_to_async(session.exists)(session.session_key):
         return AnonymousUser()
@@ -208,7 +210,7 @@ async def _broker_events() -> AsyncIterator[AsyncIterator[str | bytes]]:
 class FullOrigin:
     """Refuses a handshake whose Origin is not exactly this site's: scheme, host and port.
 
-    Browsers send cookies along, whosever page asks. Channels' own validator accepts any port and scheme of an allowed
+    Browsers send cookies with requests of any page. Channels' own validator accepts any port and scheme of an allowed
     host.
     """
 

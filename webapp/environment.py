@@ -1,4 +1,4 @@
-"""Turns the text of environment variables into settings, or says in one sentence what is wrong with it."""
+"""Parses environment variables into settings, or raises an error with one sentence about the problem."""
 
 import ipaddress
 import os
@@ -67,7 +67,7 @@ class Environment:
                 ipaddress.ip_network(word)
             except ValueError:
                 raise ImproperlyConfigured(
-                    f"{name} is {word!r}, which is no address: give some such as 10.0.0.4 or 172.18.0.0/16."
+                    f"{name} is {word!r}, which is not an address: give addresses such as 10.0.0.4 or 172.18.0.0/16."
                 ) from None
         return found
 
@@ -140,7 +140,8 @@ class Environment:
 
 
 def with_secrets(variables: Mapping[str, str], names: Iterable[str]) -> dict[str, str]:
-    """The variables, and instead of each `NAME_FILE` among `names` the `NAME` that stands in that file."""
+    """Return the variables, with each `NAME_FILE` among `names` replaced by `NAME`, whose value is the file's
+    content."""
     found = dict(variables)
     for name in names:
         file, plain = found.pop(name, "").strip(), name.removesuffix("_FILE")
@@ -188,7 +189,7 @@ def secret_key(file: Path) -> str:
     except FileNotFoundError:
         return _new_secret_key(file)
     except OSError as error:
-        raise ImproperlyConfigured(f"{file} cannot be read ({error.strerror}): let this user own it.") from error
+        raise ImproperlyConfigured(f"{file} cannot be read ({error.strerror}): make this user its owner.") from error
 
 
 def _new_secret_key(file: Path) -> str:
@@ -199,7 +200,7 @@ def _new_secret_key(file: Path) -> str:
         descriptor = os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         with os.fdopen(descriptor, "w", encoding="ascii") as stream:
             stream.write(key)
-        # Several processes may start at once: the first one's key stays.
+        # Several processes may start at the same time: the first key wins.
         try:
             os.link(scratch, file)
         except FileExistsError:
@@ -225,7 +226,8 @@ def _sqlite(file: str) -> dict[str, Any]:
         "ENGINE": "django.db.backends.sqlite3",
         "NAME": file,
         "OPTIONS": {
-            # WAL with deferred transactions fails 3 of 4 concurrent writers; with IMMEDIATE they wait their turn.
+            # Deferred transactions in WAL mode fail 3 of 4 concurrent writers; with IMMEDIATE they wait for each
+            # other.
             "transaction_mode": "IMMEDIATE",
             "timeout": 20,
             "init_command": "PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL; PRAGMA foreign_keys=ON;",

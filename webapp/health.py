@@ -43,13 +43,13 @@ def healthz(request: HttpRequest) -> JsonResponse:
 
 @dataclass(frozen=True)
 class Trouble:
-    """Something that an administrator should see to, and that stops no training."""
+    """A problem for an administrator that does not stop trainings."""
 
     part: str
-    #: A word for programs.
+    #: Machine-readable code.
     state: str
     sentence: str
-    #: The page that shows more; "": there is none.
+    #: URL of the page with details; "": none.
     path: str = ""
     since: datetime | None = None
 
@@ -60,8 +60,8 @@ def troubles(now: datetime) -> list[Trouble]:
         found.append(Trouble("reports", "not stored", _sentence(not_stored), reverse("hosts:list")))
     if away_since := mlflow_away_since(now):
         sentence = (
-            "MLflow, or the mirror that speaks to it, does not answer: trainings go on, and what they log arrives "
-            "later. mlflow.log and mirror.log say more."
+            "MLflow, or its mirror process, does not answer. Trainings continue, and their logged values arrive later. "
+            "See mlflow.log and mirror.log."
         )
         found.append(Trouble("tracking", "away", sentence, since=away_since))
     return found
@@ -71,7 +71,7 @@ def _sentence(not_stored: Unstored) -> str:
     count = len(not_stored.entries) + len(not_stored.hosts)
     return plural(
         count,
-        "Something that a host reported in the last day could not be stored: Hosts says what, and why.",
+        "A report of a host could not be stored in the last day: the page Hosts shows it and the reason.",
         "{count} things that hosts reported in the last day could not be stored: Hosts says which, and why.",
     )
 

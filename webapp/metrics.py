@@ -1,6 +1,6 @@
 """`/metrics` for Prometheus, with a token of its own and for administrators: it names hosts and groups.
 
-What the database knows is counted when asked; what this web process has done, as it does it.
+Values from the database are read on each request; those of this web process are counted as they occur.
 """
 
 import hmac
@@ -54,12 +54,12 @@ _REQUESTS = prometheus_client.Histogram(
     buckets=(0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0),
     registry=REGISTRY,
 )
-#: Others are strangers' inventions: each would make a series of its own.
+#: HTTP methods with a series of their own; clients could invent any number of others.
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 
 
 class CountRequests:
-    """The first of the middleware: its time is all of the time."""
+    """Counts and times requests. It is the first middleware, so its time includes all others."""
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
         self.get_response = get_response
@@ -73,7 +73,7 @@ class CountRequests:
 
 
 def _route(request: HttpRequest) -> str:
-    """The pattern, never the address: there are as many of those as jobs."""
+    """Return the route's pattern, not the URL, because each job would create a series."""
     if request.resolver_match is not None:
         return f"/{request.resolver_match.route}"
     return settings.STATIC_URL if request.path.startswith(settings.STATIC_URL) else "none"
@@ -87,7 +87,7 @@ _LOOK_BACK = 1000
 
 @dataclass
 class _NewRows:
-    """Each row once, in whatever order they are committed."""
+    """Reads each row once, in any order of commits."""
 
     rows: QuerySet[Any]
     newest: int | None = None
@@ -105,7 +105,7 @@ class _NewRows:
 
 
 class History:
-    """Histograms that grow with each look. Every web process counts for itself, from its start."""
+    """Histograms that each scrape extends with new rows. Every web process counts separately, from its start."""
 
     def __init__(self, registry: prometheus_client.CollectorRegistry) -> None:
         self._lock = threading.Lock()
@@ -113,7 +113,7 @@ class History:
         self._switches = _NewRows(AllocationPoint.objects.filter(pause_ms__isnull=False).order_by("pk"))
         self._waits = prometheus_client.Histogram(
             "tidepool_queue_wait_seconds",
-            "How long trainings had waited for GPUs when they got them, each time anew.",
+            "Seconds that trainings waited for GPUs, for each start.",
             ["instance_group"],
             buckets=(1, 5, 15, 60, 300, 900, 3600, 4 * 3600, 24 * 3600),
             registry=registry,
@@ -156,7 +156,7 @@ _READINGS = {
     "power_watts": "Power that the device draws.",
 }
 _SHARES = {
-    "deserved": "A group's part now, by quota, weight and what it asks for.",
+    "deserved": "Present entitlement of a group in GPUs, by quota, weight and demand.",
     "borrowed": "Slots that a group holds beyond its part.",
     "lent": "Slots of a group's part that others hold.",
 }
@@ -239,7 +239,7 @@ def _hosts(now: datetime) -> Iterator[Metric]:
 
 
 def _slots(hosts: Sequence[Host]) -> Iterator[_Sample]:
-    """free, held, vacating (being given back), or away: those of a host that offers none now."""
+    """Count slots by state: free, held, vacating, or away (on a host that offers none now)."""
     open_claims = SlotClaim.objects.open().order_by()
     vacating = Count("pk", filter=Q(vacating_at__isnull=False))
     taken = {

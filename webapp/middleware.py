@@ -160,7 +160,7 @@ class StorableValues:
         if field is None:
             return None
         name = shown_text(field)
-        return refused(request, field_error(name, f"{name} contains a NUL character: leave it out."))
+        return refused(request, field_error(name, f"{name} contains a NUL character: remove it."))
 
 
 def _can_be_in_a_row(value: object) -> bool:

@@ -246,7 +246,7 @@ def _checked(spec: ResourceGroupSpec) -> tuple[ResourceGroupSpec, list[Host]]:
         ("selection", spec.selection, ResourceGroup.Selection.values),
     ):
         if value not in choices:
-            raise field_error(label, f"There is no such {label}: use {' or '.join(choices)}.")
+            raise field_error(label, f"The {label} must be {' or '.join(choices)}.")
     if len(spec.description) > _MAX_DESCRIPTION:
         raise field_error("description", f"Use at most {_MAX_DESCRIPTION} characters.")
     is_static = spec.selection == ResourceGroup.Selection.STATIC

@@ -85,7 +85,7 @@ def join_command_of_containers(site: str, token: str) -> str:
 def withdraw_join_token(actor: AbstractBaseUser, pk: int) -> None:
     row = JoinToken.objects.select_for_update().filter(pk=pk).first()
     if row is None:
-        raise NotFound("There is no such join token: it has expired or is used up.")
+        raise NotFound("Join token not found: it has expired or was used up.")
     before = {"hosts": row.hosts_left, "expires_at": row.expires_at}
     audit(actor, "withdrew", kind="join token", key=pk, name=f"join token {pk}", before=before)
     row.delete()

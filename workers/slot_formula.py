@@ -92,7 +92,7 @@ class Formula:
         """Return the number of slots that a host with these attributes offers."""
         slots = math.floor(self._root(attributes))
         if slots > MAX_SLOTS:
-            raise FormulaError(f"it gives {slots} slots; at most {MAX_SLOTS} make sense", 1)
+            raise FormulaError(f"it yields {slots} slots, more than the maximum of {MAX_SLOTS}", 1)
         return max(slots, 0)
 
     def is_met(self, attributes: Attributes) -> bool:

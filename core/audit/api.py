@@ -1,4 +1,4 @@
-"""REST addresses below `/api/v1/audit/`, for administrators of the cluster."""
+"""REST API below `/api/v1/audit/`, for cluster administrators."""
 
 from typing import Any
 
@@ -21,8 +21,8 @@ __all__ = ["urlpatterns"]
 
 
 class AuditOutput(serializers.ModelSerializer[AuditEntry]):
-    before = ObjectField(help_text="Field -> value, of what differs only.")
-    after = ObjectField(help_text="The same, as it was then.")
+    before = ObjectField(help_text="Field -> old value, for changed fields only.")
+    after = ObjectField(help_text="Field -> new value, for changed fields only.")
 
     class Meta:
         model = AuditEntry
@@ -54,7 +54,7 @@ class AuditExport(GenericAPIView[AuditEntry]):
 
     @extend_schema(filters=True, responses={(200, "text/csv"): OpenApiTypes.STR})
     def get(self, request: Request) -> StreamingHttpResponse:
-        """Return all entries as CSV. Text that a spreadsheet would run is prefixed with an apostrophe."""
+        """Return all entries as CSV. Text that a spreadsheet would evaluate is prefixed with an apostrophe."""
         require_cluster_admin(request.user)
         entries = all_entries(AuditFilter(request.query_params.dict()))
         return file_response(

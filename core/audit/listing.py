@@ -40,8 +40,8 @@ class AuditFilter(ListFilter):
     actor = TextFilter("actor", help_text="Name of a user.")
     kind = TextFilter("kind", help_text="Such as user, host or instance group.")
     key = TextFilter("key", help_text="Id of one thing of that kind.")
-    search = TextFilter(method="named", help_text="Part of its name, or of what was done.")
-    within = choice_filter("There is no such period", PERIODS, method="lately")
+    search = TextFilter(method="named", help_text="Part of the object's name, or of the action.")
+    within = choice_filter("Unknown period", PERIODS, method="lately")
     since = MomentFilter("at", "gte", help_text="A day or a moment.")
     until = MomentFilter("at", "lt", help_text="A day or a moment, which is left out itself.")
 

@@ -33,7 +33,7 @@ def job_change_preview(request: HttpRequest, job_id: int) -> JsonResponse:
 
 
 def _preview(form: TrainForm | ChangeForm, answer: Callable[[], dict[str, Any]]) -> JsonResponse:
-    """Return the preview, or the form's errors; those are no failed request, since the user is still typing."""
+    """Return the preview, or the form's errors with status 200, because the user is still typing."""
     if form.is_valid():
         try:
             return JsonResponse({"preview": answer()})

@@ -53,7 +53,7 @@ class Manifest:
 
 
 def read_manifest(text: str) -> Manifest:
-    """Parse the manifest. Raises UserError if it is no AdaptDLJob or asks for something unsupported."""
+    """Parse the manifest. Raise UserError if it is not an AdaptDLJob or needs unsupported features."""
     try:
         read = yaml.safe_load(text)
     except (yaml.YAMLError, RecursionError) as error:
@@ -110,8 +110,8 @@ def submit_manifest(
     entry_point = check(submission, user).model.entry_point
     if not _is_end_of(entry_point, manifest.script):
         raise _refused(
-            f"The command runs {manifest.script[:200]}, and this model trains by {entry_point}: name a model with that "
-            "script as its entry point."
+            f"The command runs {manifest.script[:200]}, but the model's entry point is {entry_point}: choose a model "
+            "with that script as entry point."
         )
 
     def note(job: Job) -> None:
@@ -133,7 +133,7 @@ def _is_end_of(entry_point: str, script: str) -> bool:
 def _only_container(pod: Mapping[str, Any]) -> Mapping[str, Any]:
     containers = pod.get("containers")
     if not isinstance(containers, list) or len(containers) != 1 or not isinstance(containers[0], dict):
-        raise _refused("A training needs exactly one container: name it in spec.template.spec.containers.")
+        raise _refused("A training needs exactly one container: define it in spec.template.spec.containers.")
     container: Mapping[str, Any] = containers[0]
     limits = _mapping(_mapping(container, "resources", "resources"), "limits", "resources.limits")
     if limits.get(_GPUS, 1) not in (0, 1, "0", "1"):
@@ -146,14 +146,14 @@ def _command(container: Mapping[str, Any]) -> tuple[str, tuple[str, ...]]:
     while words and (_PYTHON.fullmatch(words[0]) or words[0] in ("-u", "-O", "-B")):
         words.pop(0)
     if not words or not words[0].endswith(".py"):
-        raise _refused("The command runs a Python script: write it as [python3, train.py, --epochs, '5'].")
+        raise _refused("The command must run a Python script: write it as [python3, train.py, --epochs, '5'].")
     return words[0], tuple(words[1:])
 
 
 def _words(container: Mapping[str, Any], key: str) -> list[str]:
     words = container.get(key) or []
     if not isinstance(words, list) or any(isinstance(word, dict | list) for word in words):
-        raise _refused(f"{key} is a list of words: write it as [python3, train.py].")
+        raise _refused(f"{key} must be a list of words, such as [python3, train.py].")
     return [str(word) for word in words]
 
 
@@ -161,7 +161,9 @@ def _environment(container: Mapping[str, Any]) -> dict[str, str]:
     found = {}
     for each in container.get("env") or []:
         if not isinstance(each, dict) or "name" not in each or "value" not in each:
-            raise _refused("Each variable of env has a name and a value: others, such as valueFrom, are not supported.")
+            raise _refused(
+                "Each variable of env needs a name and a value; other sources, such as valueFrom, are not supported."
+            )
         found[str(each["name"])] = str(each["value"])
     return found
 
@@ -170,12 +172,12 @@ def _sizes(spec: Mapping[str, Any]) -> tuple[int, int | None]:
     fewest, most = spec.get("minReplicas") or 0, spec.get("maxReplicas")
     for name, value, least in (("minReplicas", fewest, 0), ("maxReplicas", most, 1)):
         if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < least):
-            raise _refused(f"{name} is a whole number of at least {least}.")
+            raise _refused(f"{name} must be a whole number of at least {least}.")
     if most is not None and fewest > most:
-        raise _refused("minReplicas is larger than maxReplicas: exchange them.")
+        raise _refused("minReplicas is larger than maxReplicas: lower minReplicas or raise maxReplicas.")
     preemptible = spec.get("preemptible", True)
     if not isinstance(preemptible, bool):
-        raise _refused("preemptible is true or false.")
+        raise _refused("preemptible must be true or false.")
     if not preemptible and (most is None or max(1, fewest) != most):
         raise _refused(
             "With preemptible: false a training keeps the number of GPUs that it starts with: set minReplicas and "
@@ -187,7 +189,7 @@ def _sizes(spec: Mapping[str, Any]) -> tuple[int, int | None]:
 def _mapping(values: Mapping[str, Any], key: str, name: str = "") -> Mapping[str, Any]:
     found = values.get(key) or {}
     if not isinstance(found, dict):
-        raise _refused(f"{name or key} is a mapping: write its fields below it.")
+        raise _refused(f"{name or key} must be a mapping: write its fields below it.")
     return found
 
 

@@ -22,7 +22,7 @@ def change_kept(checkpoint: Checkpoint, kept: bool, actor: str) -> Checkpoint | 
     job = lock_job(checkpoint.job_id)
     row = job.checkpoints.filter(pk=checkpoint.pk).first()
     if row is None:
-        raise Conflict("This checkpoint is gone: a newer one has taken its place.")
+        raise Conflict("This checkpoint no longer exists: a newer one has replaced it.")
     if row.kept == kept:
         return row
     if kept:

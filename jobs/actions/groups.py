@@ -66,7 +66,7 @@ PRESETS: Final = (
     Preset(
         "priority",
         "Priority with preemption",
-        "The training with the higher priority gets all GPUs that it asks for. Others shrink for it, or stop with a "
+        "The training with the higher priority gets all GPUs that it requests. Others shrink for it, or stop with a "
         "checkpoint and resume later, but not before they have run for five minutes.",
         {"policy": "priority", "preemption": True, "minimum_run_seconds": 300},
     ),
@@ -127,7 +127,7 @@ def create_instance_group(spec: InstanceGroupSpec, actor: User | str, *, start: 
     preset = find_preset(spec.template)
     if spec.template and preset is None:
         names = ", ".join(preset.name for preset in PRESETS)
-        problems.add("template", f"There is no template {spec.template[:80]!a}: use {names}.")
+        problems.add("template", f"Template {spec.template[:80]!a} not found: use {names}.")
     given = {**(preset.terms if preset else {}), **spec.terms, "resource_group": spec.resource_group}
     columns = _checked_terms(problems, given, terms_as_usual())
     problems.raise_if_any()
@@ -139,7 +139,7 @@ def create_instance_group(spec: InstanceGroupSpec, actor: User | str, *, start: 
                 template = preset.name if preset else ""
                 group = InstanceGroup.objects.create(name=name, state=state, template=template, **columns)
         except IntegrityError:
-            sentence = f"There is already an instance group “{name}”: choose another name."
+            sentence = f"Instance group “{name}” already exists: choose another name."
             raise Conflict(sentence, code="name_taken", fields={"name": [sentence]}) from None
         for link, users in links.items():
             getattr(group, link).set(users)
@@ -225,17 +225,17 @@ def deploy_instance_group(group_id: int, actor: User) -> InstanceGroup:
     require_cluster_admin(actor)
     group = _lock(group_id)
     if group.state != _STATE.REGISTERED:
-        raise Conflict(f"{group.name} is deployed already.")
+        raise Conflict(f"{group.name} is already deployed.")
     return _change_state(group, _STATE.STOPPED, actor, "deployed")
 
 
 @transaction.atomic
 def start_instance_group(group_id: int, actor: User) -> InstanceGroup:
-    """Allow its trainings to start. Raises Conflict if none of its hosts is ready."""
+    """Start the group, so that its trainings can start. Raise Conflict if none of its hosts is ready."""
     require_cluster_admin(actor)
     group = _lock(group_id)
     if group.state == _STATE.STARTED:
-        raise Conflict(f"{group.name} is started already.")
+        raise Conflict(f"{group.name} is already started.")
     found = deployment(group.resource_group)
     if not found.ready:
         raise Conflict(
@@ -252,7 +252,7 @@ def stop_instance_group(group_id: int, actor: User) -> InstanceGroup:
     require_cluster_admin(actor)
     group = _lock(group_id)
     if group.state != _STATE.STARTED:
-        raise Conflict(f"{group.name} is not started: there is nothing to stop.")
+        raise Conflict(f"{group.name} is not started, so it cannot be stopped.")
     return _change_state(group, _STATE.STOPPED, actor, "stopped")
 
 
@@ -263,7 +263,7 @@ def delete_instance_group(group_id: int, actor: User) -> InstanceGroup:
     group = _lock(group_id)
     if count := group.jobs.count():
         raise Conflict(
-            f"{group.name} has {trainings(count)}, running or finished, and stays for their record: stop it instead.",
+            f"{group.name} has {trainings(count)}, whose records refer to it: stop it instead of deleting it.",
             code="in_use",
         )
     audit(actor, "deleted", **_about(group), before=terms_of(group))
@@ -284,7 +284,7 @@ def _lock(group_id: int) -> InstanceGroup:
     groups = InstanceGroup.objects.select_related("resource_group").select_for_update(of=("self",))
     group = groups.filter(pk=group_id).first()
     if group is None:
-        raise NotFound(f"There is no instance group {group_id}: look it up in the list.")
+        raise NotFound(f"Instance group {group_id} not found: look it up in the list.")
     return group
 
 
@@ -325,7 +325,7 @@ def _checked(problems: Problems, term: Term, value: Any) -> Any:
         case _ if column.choices:
             known = [str(choice) for choice, _ in column.flatchoices]
             if value not in known:
-                problems.add(term.column, f"There is no such {term.column}: use {', '.join(known)}.")
+                problems.add(term.column, f"{term.label} must be one of {', '.join(known)}.")
         case models.CharField():
             return _checked_text(problems, column, value)
     return value
@@ -336,7 +336,7 @@ def _checked_text(problems: Problems, column: "models.CharField[str, str]", valu
         problems.add(column.name, f"Use at most {column.max_length} letters, digits and punctuation, on one line.")
         return ""
     if value and column.name == "deployment_directory" and not value.startswith("/"):
-        problems.add(column.name, "Give the whole path, beginning with a slash.")
+        problems.add(column.name, "Enter an absolute path, which begins with a slash.")
     return value.strip()
 
 
@@ -362,7 +362,7 @@ def _found_resource_group(problems: Problems, reference: Any) -> ResourceGroup |
     is_reference = isinstance(reference, int | str) and not isinstance(reference, bool)
     group = find_resource_group(reference) if is_reference else None
     if group is None or group.kind != ResourceGroup.Kind.GPU:
-        problems.add("resource_group", "There is no resource group of GPUs with this name: choose one from the list.")
+        problems.add("resource_group", "No resource group with GPUs has this name: choose one from the list.")
         return None
     return group
 
@@ -377,5 +377,5 @@ def _found_users(problems: Problems, column: str, names: Any) -> list[User]:
     users = {user.get_username(): user for user in User.objects.filter(username__in=storable)}
     for name in wanted:
         if name not in users:
-            problems.add(column, f"There is no user {name[:80]!a}: check the spelling.")
+            problems.add(column, f"User {name[:80]!a} not found: check the spelling.")
     return list(users.values())

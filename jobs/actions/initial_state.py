@@ -78,7 +78,7 @@ def find_beginning(
         return None
     if model is not None and model.engine == RegisteredModelVersion.Engine.FIXED:
         problems.add(
-            field, f"{model.model.name} is a fixed-size script, which cannot load an initial state: leave this out."
+            field, f"{model.model.name} is a fixed-size script, which cannot load an initial state: remove it."
         )
         return None
     if checkpoint is not None:
@@ -145,11 +145,13 @@ def _weights_of(problems: Problems, job_id: int | None, user: User) -> Beginning
     """Return the final weights of a training, or those of its newest checkpoint."""
     job = visible_jobs(user).filter(pk=job_id).first() if isinstance(job_id, int) and 0 < job_id < 2**63 else None
     if job is None:
-        problems.add("initial_weights", f"There is no training {job_id} of yours: look it up in the list of trainings.")
+        problems.add(
+            "initial_weights", f"Training {job_id} not found among yours: look it up in the list of trainings."
+        )
         return None
     name = trained_weights(job)
     if name is None:
-        problems.add("initial_weights", f"Job {job_id} has no weights: it left neither a result nor a checkpoint.")
+        problems.add("initial_weights", f"Training {job_id} has no weights: it has neither a result nor a checkpoint.")
         return None
     return Beginning(job_folder(job).path, name, Job.StartsFrom.WEIGHTS, job=job)
 

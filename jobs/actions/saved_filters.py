@@ -35,7 +35,7 @@ def save_filter(user: User, name: str, parameters: Mapping[str, str]) -> SavedFi
 
 def forget_filter(user: User, filter_id: int) -> None:
     if not SavedFilter.objects.filter(owner=user, pk=filter_id).delete()[0]:
-        raise NotFound("You have no such filter: look it up in the list of trainings.")
+        raise NotFound("Filter not found: look it up in the list of trainings.")
 
 
 def choose_columns(user: User, text: str) -> tuple[str, ...]:

@@ -269,7 +269,7 @@ class ValidationRequest:
 def validate(trained: Job, request: ValidationRequest, owner: User) -> Validation:
     """Queue a validation run. Raises Conflict with the reason if the training cannot be validated."""
     if request.split not in Validation.Split.values:
-        raise field_error("split", f"There is no such split: use {' or '.join(Validation.Split.values)}.")
+        raise field_error("split", f"The split must be {' or '.join(Validation.Split.values)}.")
     if why := why_not_validated(trained):
         raise Conflict(why)
     given = Submission(

@@ -117,13 +117,15 @@ def find_model(
     model = by_reference(readable(RegisteredModel.objects.all(), user), reference)
     versions = model.versions.select_related("model").order_by("-number") if model else None
     if versions is None or (newest := versions.first()) is None:
-        problems.add("model", f"There is no model {_shown(reference)}: register it, or pick one of the list.")
+        problems.add("model", f"Model {_shown(reference)} not found: register it, or choose one from the list.")
         return None
     if number is None or number == newest.number:
         return newest
     version = versions.filter(number=number).first()
     if version is None:
-        problems.add("model_version", f"{newest.model.name} has no version {number}: leave it out for the newest.")
+        problems.add(
+            "model_version", f"{newest.model.name} has no version {number}: omit the version to use the newest."
+        )
     return version
 
 
@@ -136,7 +138,7 @@ def find_dataset(
     """
     if reference is None:
         if model is not None and model.declared.reads_data:
-            problems.add("dataset", f"The script of {model.model.name} reads a dataset: pick one.")
+            problems.add("dataset", f"The script of {model.model.name} reads a dataset: choose one.")
         return None
     if isinstance(reference, DatasetVersion):
         version: DatasetVersion | None = reference
@@ -144,9 +146,9 @@ def find_dataset(
         dataset = by_reference(Dataset.objects.all(), reference)
         version = dataset.versions.select_related("dataset").order_by("-number").first() if dataset else None
     if version is None:
-        problems.add("dataset", f"There is no dataset {_shown(reference)}: register it, or pick one of the list.")
+        problems.add("dataset", f"Dataset {_shown(reference)} not found: register it, or choose one from the list.")
     elif not Path(version.path).exists():
-        problems.add("dataset", f"The files of the dataset {_shown(version.dataset.name)} are gone: register it again.")
+        problems.add("dataset", f"The files of dataset {_shown(version.dataset.name)} are missing: register it again.")
         return None
     elif version is reference:
         return version
@@ -167,15 +169,15 @@ def find_group(problems: Problems, reference: int | str | None, user: User) -> I
     members = set(group.members.values_list("pk", flat=True)) if group else set()
     if group is None or (members and user.pk not in members and not is_cluster_admin(user)):
         problems.add(
-            "instance_group", f"There is no instance group {_shown(reference)} that you may use: pick another."
+            "instance_group", f"Instance group {_shown(reference)} not found, or not open to you: choose another."
         )
         return None
     if group.state != InstanceGroup.State.STARTED:
         is_stopped = group.state == InstanceGroup.State.STOPPED
         problems.add(
             "instance_group",
-            f"{group.name} is {'stopped' if is_stopped else 'not started yet'} and takes no trainings: pick another "
-            "instance group, or ask an administrator to start it.",
+            f"{group.name} is {'stopped' if is_stopped else 'not started yet'} and accepts no trainings: choose "
+            "another instance group, or ask an administrator to start it.",
         )
     return group
 
@@ -187,9 +189,9 @@ def _only_group(problems: Problems, user: User) -> InstanceGroup | None:
     names = ", ".join(group.name for group in groups)
     problems.add(
         "instance_group",
-        f"Which instance group? There are {names}: give one of them."
+        f"Choose an instance group: {names}."
         if groups
-        else "There is no instance group that you may submit to: ask an administrator.",
+        else "You may not submit to any instance group: ask an administrator.",
     )
     return None
 
@@ -203,11 +205,13 @@ def find_checkpoint(problems: Problems, field: str, checkpoint_id: object, user:
     )
     found = checkpoints.filter(pk=checkpoint_id).first()
     if found is None:
-        problems.add(field, f"None of your trainings has a checkpoint {checkpoint_id}: see the page Checkpoints.")
+        problems.add(
+            field, f"Checkpoint {checkpoint_id} not found among those of your trainings: see the page Checkpoints."
+        )
     elif found.problem:
-        problems.add(field, f"Checkpoint {checkpoint_id} cannot be used ({found.problem}): pick another one.")
+        problems.add(field, f"Checkpoint {checkpoint_id} cannot be used ({found.problem}): choose another one.")
     elif not (job_folder(found.job).path / found.path).exists():
-        problems.add(field, f"The files of checkpoint {checkpoint_id} are gone: pick a newer one.")
+        problems.add(field, f"The files of checkpoint {checkpoint_id} are missing: choose a newer one.")
     return found
 
 
@@ -226,12 +230,13 @@ def check_slots(
         return
     if most < least:
         problems.add(
-            "max_slots", f"At most {most} GPUs are fewer than at least {least}: raise the most, or lower the least."
+            "max_slots",
+            f"The maximum of {most} GPUs is below the minimum of {least}: raise the maximum or lower the minimum.",
         )
     if model is not None and model.engine == _SINGLE and most != 1:
-        problems.add("max_slots", f"{model.model.name} is a single process: ask for 1 GPU.")
+        problems.add("max_slots", f"{model.model.name} is a single process: request 1 GPU.")
     if group is not None and most > (offered := capacity(group.resource_group)):
-        problems.add("max_slots", f"{group.name} has {offered} GPUs: ask for at most {offered}, not {most}.")
+        problems.add("max_slots", f"{group.name} has {offered} GPUs: request at most {offered}, not {most}.")
 
 
 def check_exactness(problems: Problems, given: Options, model: RegisteredModelVersion | None) -> None:
@@ -241,11 +246,12 @@ def check_exactness(problems: Problems, given: Options, model: RegisteredModelVe
         return
     if given.exactness == Job.Exactness.SUM:
         if parts is not None:
-            problems.add(
-                "virtual_ranks", "Only the exactness 'bitwise' has virtual ranks: choose it, or leave this out."
-            )
+            problems.add("virtual_ranks", "Only exactness 'bitwise' has virtual ranks: choose it, or leave this empty.")
     elif model is not None and model.engine in (_FIXED, _SINGLE):
-        problems.add("exactness", f"{model.model.name} is not elastic; its script decides how to add: choose 'sum'.")
+        problems.add(
+            "exactness",
+            f"{model.model.name} is not elastic, so its script decides how gradients are summed: choose 'sum'.",
+        )
     elif parts is not None and check_option(problems, "virtual_ranks", parts):
         _check_enough_parts(problems, "virtual_ranks", parts, given.max_slots)
 
@@ -271,7 +277,7 @@ def check_tags(problems: Problems, tags: Sequence[str]) -> list[str]:
         problems.add_all(error)
         return []
     if len(found) > MOST_TAGS:
-        problems.add("tags", f"A training has at most {MOST_TAGS} tags, not {len(found)}: leave some out.")
+        problems.add("tags", f"A training can have at most {MOST_TAGS} tags, not {len(found)}: remove some.")
     return found
 
 
@@ -282,15 +288,13 @@ def check_placement(
     if not given.on_one_host:
         return
     if model is not None and model.engine not in (_FIXED, _SINGLE):
-        problems.add(
-            "placement", f"{model.model.name} is elastic and moves between hosts while it trains: choose 'any'."
-        )
+        problems.add("placement", f"{model.model.name} is elastic and may move between hosts: choose 'any'.")
     elif group is not None and _is_integer(max_slots):
         there = largest_host(group.resource_group)
         if there < max_slots <= capacity(group.resource_group):
             problems.add(
                 "placement",
-                f"No host of {group.name} has {max_slots} GPUs, at most {there}: ask for those, or for 'any'.",
+                f"No host of {group.name} has {max_slots} GPUs, at most {there}: request fewer, or choose 'any'.",
             )
 
 
@@ -385,18 +389,18 @@ def _check_variables(problems: Problems, field: str, variables: Any) -> bool:
         elif name == "CUDA_VISIBLE_DEVICES" and value == "":
             continue  # hides the job's GPUs from the script
         elif is_own_variable(name):
-            problems.add(field, f"{name} is set by Tidepool for each process: leave it out.")
+            problems.add(field, f"{name} is set by Tidepool for each process: remove it.")
         elif not isinstance(value, str) or len(value) > _MAX_VARIABLE_TEXT or not is_storable(value):
-            problems.add(field, f"The value of {name} must be a text of at most {_MAX_VARIABLE_TEXT} characters.")
+            problems.add(field, f"The value of {name} must be a string of at most {_MAX_VARIABLE_TEXT} characters.")
     return field not in problems.fields
 
 
 def check_arguments(problems: Problems, arguments: Sequence[Any], model: RegisteredModelVersion | None) -> None:
     if not all(isinstance(word, str) for word in arguments):
-        problems.add("arguments", "Give the arguments as a list of texts, one for each word.")
+        problems.add("arguments", "Give the arguments as a list of strings, one for each word.")
     elif len(arguments) > _MAX_ARGUMENTS or sum(map(len, arguments)) > _MAX_ARGUMENTS_TEXT:
         problems.add(
-            "arguments", f"Give at most {_MAX_ARGUMENTS} arguments, with {_MAX_ARGUMENTS_TEXT} characters in all."
+            "arguments", f"Give at most {_MAX_ARGUMENTS} arguments, with a total of {_MAX_ARGUMENTS_TEXT} characters."
         )
     elif not all(map(is_storable, arguments)):
         problems.add(
@@ -411,7 +415,7 @@ def check_pattern(problems: Problems, field: str, pattern: Any) -> bool:
     """Check a regular expression for log lines; return whether it is valid."""
     try:
         if not isinstance(pattern, str):
-            raise PatternError("Give the pattern as a text.")
+            raise PatternError("Give the pattern as a string.")
         if pattern:
             compiled(pattern)
     except PatternError as error:
@@ -423,7 +427,7 @@ def check_pattern(problems: Problems, field: str, pattern: Any) -> bool:
 def check_code(problems: Problems, model: RegisteredModelVersion) -> None:
     if not (model.folder / model.entry_point).is_file():
         name = model.model.name
-        problems.add("model", f"The file {model.entry_point} of the model {name} is gone: register the model again.")
+        problems.add("model", f"The file {model.entry_point} of model {name} is missing: register the model again.")
 
 
 def _is_integer(value: Any) -> bool:

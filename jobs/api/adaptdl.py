@@ -30,7 +30,7 @@ class ManifestParser(BaseParser):
         try:
             manifest = stream.read(4 * MANIFEST_CHARACTERS + 1).decode()
         except UnicodeDecodeError as error:
-            raise field_error("manifest", "It is no text in UTF-8: save it as such.") from error
+            raise field_error("manifest", "The file is not UTF-8 text: save it as UTF-8.") from error
         return {**parser_context["request"].query_params.dict(), "manifest": manifest}
 
 

@@ -124,7 +124,7 @@ def _carried_out(values: dict[str, Any], user: User) -> Outcome:
                 changes.setdefault(change["job"], []).extend(change["events"])
             return undo_many(changes, user)
     if "priority" not in values:
-        raise field_error("priority", "Give the priority that they shall have.")
+        raise field_error("priority", "Send the new priority.")
     return change_priority_of_many(values["jobs"], values["priority"], user)
 
 

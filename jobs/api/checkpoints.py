@@ -22,9 +22,7 @@ __all__ = ["CheckpointList", "CheckpointTotals", "JobCheckpoint", "JobCheckpoint
 class ListedCheckpoint(CheckpointOutput):
     job_name = serializers.CharField(source="job.name")
     owner = serializers.CharField(source="job.owner.username")
-    metric = serializers.FloatField(
-        allow_null=True, help_text="Value of the metric that was asked for, at its step or before."
-    )
+    metric = serializers.FloatField(allow_null=True, help_text="Value of the requested metric, at its step or before.")
 
     class Meta(CheckpointOutput.Meta):
         fields = ["job", "job_name", "owner", "metric", *CheckpointOutput.Meta.fields]
@@ -49,7 +47,7 @@ class TotalOutput(serializers.Serializer[Any]):
     owner = serializers.CharField()
     count = serializers.IntegerField()
     size_bytes = serializers.IntegerField()
-    kept_bytes = serializers.IntegerField(help_text="Of these, what stays beyond the number that trainings keep.")
+    kept_bytes = serializers.IntegerField(help_text="Bytes of kept checkpoints, beyond the number that trainings keep.")
 
 
 class CheckpointTotals(GenericAPIView[Any]):
@@ -63,13 +61,16 @@ class CheckpointTotals(GenericAPIView[Any]):
 
 
 class KeptInput(StrictSerializer):
-    kept = serializers.BooleanField(help_text="Whether it stays however many newer ones there are.")
+    kept = serializers.BooleanField(help_text="Whether it is kept, even when newer checkpoints are written.")
 
 
 class JobCheckpoint(JobView):
     @extend_schema(
         request=KeptInput,
-        responses={200: CheckpointOutput, 204: OpenApiResponse(description="It was one too many, and is gone.")},
+        responses={
+            200: CheckpointOutput,
+            204: OpenApiResponse(description="It was removed, because newer ones have replaced it."),
+        },
     )
     def patch(self, request: Request, job: int, checkpoint: int) -> Response:
         """Keep it for good, or let it go with the oldest ones."""

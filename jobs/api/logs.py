@@ -47,7 +47,7 @@ class LogOutput(serializers.Serializer[LogPiece]):
     rank = serializers.CharField(allow_null=True)
     stream = serializers.CharField()
     text = serializers.CharField()
-    next = serializers.IntegerField(help_text="Offset to ask for next.")
+    next = serializers.IntegerField(help_text="Offset of the next request.")
 
 
 class _AttemptQuery(serializers.Serializer[Any]):

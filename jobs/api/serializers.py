@@ -99,7 +99,7 @@ class JobInput(StrictSerializer):
     instance_group = ReferenceField(
         default=None, allow_null=True, help_text="Absent: the only group that you may submit to."
     )
-    parameters = ObjectField(default=dict, help_text="Each reaches the script as `--name value`.")
+    parameters = ObjectField(default=dict, help_text="Arguments passed to the script as `--name value`.")
     arguments = serializers.ListField(
         child=serializers.CharField(allow_blank=True, trim_whitespace=False),
         default=list,
@@ -159,7 +159,7 @@ class JobChangeInput(StrictSerializer):
 
 
 class JobWaitInput(StrictSerializer):
-    minutes = serializers.IntegerField(help_text="Minutes from now on; at most a week.")
+    minutes = serializers.IntegerField(help_text="Minutes from now; at most a week.")
 
 
 class MetricQuery(serializers.Serializer[Any]):
@@ -193,5 +193,5 @@ class CheckpointOutput(serializers.ModelSerializer[Checkpoint]):
         ]
         extra_kwargs = {
             "problem": {"help_text": 'Why no training can resume from it; "": one can.'},
-            "kept": {"help_text": "Whether it stays however many newer ones there are."},
+            "kept": {"help_text": "Whether it is kept, even when newer checkpoints are written."},
         }

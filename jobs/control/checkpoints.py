@@ -121,7 +121,7 @@ def keep(job: Job, checkpoint: Checkpoint) -> None:
         link_checkpoint(top, checkpoint.path, target)
     except OSError as error:
         shutil.rmtree(target, ignore_errors=True)
-        raise Conflict("The files of this checkpoint are gone: a newer one has taken its place.") from error
+        raise Conflict("The files of this checkpoint no longer exist: a newer one has replaced it.") from error
     Checkpoint.objects.filter(pk=checkpoint.pk).update(kept=True, path=name)
 
 

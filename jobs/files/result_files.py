@@ -108,7 +108,7 @@ def _has(names: _Names, name: str) -> bool:
 def checkpoint_chunks(checkpoint: Checkpoint) -> Iterator[bytes]:
     path = job_folder(checkpoint.job).path / checkpoint.path
     if not path.is_dir():
-        raise NotFound("The files of this checkpoint are gone: a newer one has taken its place.")
+        raise NotFound("The files of this checkpoint no longer exist: a newer one has replaced it.")
     return _zipped([_Source(path.parent, (path.name,))])
 
 
@@ -188,7 +188,7 @@ def open_result(job: Job, path: str) -> int:
         source, below = _written_in(job, job.run.attempt), path
     descriptor = _open_below(source.top, below, source.names)
     if descriptor is None:
-        raise NotFound("There is no such file among the results: it may have been replaced by a newer one.")
+        raise NotFound("File not found among the results: it may have been replaced by a newer one.")
     return descriptor
 
 

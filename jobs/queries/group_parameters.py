@@ -63,8 +63,8 @@ class Given:
 
 _TRUTH = ("true", "false")
 _SLOT_PER_RANK = "each rank of a training has exactly one GPU."
-_GIVEN_BACK_AT_ONCE = "GPUs that a training does not use are given back at once."
-_SHORTER_LISTS = "lists are read page by page, however long they are."
+_RELEASED_AT_ONCE = "GPUs that a training does not use are released at once."
+_PAGED_LISTS = "lists of any length are read page by page."
 
 PARAMETERS: tuple[Parameter, ...] = (
     Parameter(
@@ -73,24 +73,24 @@ PARAMETERS: tuple[Parameter, ...] = (
     Parameter("SPARK_EGO_ENABLE_PREEMPTION", "preemption", "preemption", _TRUTH),
     Parameter("SPARK_EGO_RECLAIM_GRACE_PERIOD", "the reclaim grace in seconds", "reclaim_grace_seconds"),
     Parameter("SPARK_EGO_PRIORITY", "the default priority of trainings", "default_priority"),
-    Parameter("SPARK_EGO_SLOTS_MAX", "each training says itself how many GPUs it takes at most."),
-    Parameter("SPARK_EGO_SLOTS_REQUIRED", "each training says itself how many GPUs it needs at least."),
-    Parameter("SPARK_EGO_SLOT_REQUIRED_TIMEOUT", "a training waits for its GPUs until somebody stops it."),
+    Parameter("SPARK_EGO_SLOTS_MAX", "each training sets its own maximum number of GPUs."),
+    Parameter("SPARK_EGO_SLOTS_REQUIRED", "each training sets its own minimum number of GPUs."),
+    Parameter("SPARK_EGO_SLOT_REQUIRED_TIMEOUT", "a training waits for GPUs until it is stopped."),
     Parameter("SPARK_EGO_EXECUTOR_SLOTS_MAX", _SLOT_PER_RANK),
     Parameter("SPARK_EGO_EXECUTOR_SLOTS_RESERVE", _SLOT_PER_RANK),
     Parameter("SPARK_EGO_GPU_EXECUTOR_SLOTS_MAX", _SLOT_PER_RANK),
     Parameter("SPARK_EGO_GPU_EXECUTOR_SLOTS_RESERVE", _SLOT_PER_RANK),
     Parameter("SPARK_EGO_SLOTS_PER_TASK", _SLOT_PER_RANK),
     Parameter("SPARK_EGO_AUTOSCALE_GPU_SLOTS_PER_TASK", _SLOT_PER_RANK),
-    Parameter("SPARK_EGO_EXECUTOR_IDLE_TIMEOUT", _GIVEN_BACK_AT_ONCE),
-    Parameter("SPARK_EGO_FREE_SLOTS_IDLE_TIMEOUT", _GIVEN_BACK_AT_ONCE),
-    Parameter("SPARK_EGO_CONF_DIR_EXTRA", "there is no folder of Spark settings."),
-    Parameter("SPARK_EGO_AUTH_MODE", "people log in to the site, and scripts send its tokens."),
+    Parameter("SPARK_EGO_EXECUTOR_IDLE_TIMEOUT", _RELEASED_AT_ONCE),
+    Parameter("SPARK_EGO_FREE_SLOTS_IDLE_TIMEOUT", _RELEASED_AT_ONCE),
+    Parameter("SPARK_EGO_CONF_DIR_EXTRA", "Spark is not used."),
+    Parameter("SPARK_EGO_AUTH_MODE", "users log in to the site, and scripts use its tokens."),
     Parameter("SPARK_EGO_IMPERSONATION", "the execution user takes effect only under isolation."),
-    Parameter("SPARK_EGO_APP_MAX_IN_CACHE", _SHORTER_LISTS),
-    Parameter("SPARK_EGO_APPS_MAX_RESULTS_NUM", _SHORTER_LISTS),
-    Parameter("SPARK_EGO_APPS_MAX_SEARCH_NUM", _SHORTER_LISTS),
-    Parameter("JAVA_HOME", "nothing here runs on Java."),
+    Parameter("SPARK_EGO_APP_MAX_IN_CACHE", _PAGED_LISTS),
+    Parameter("SPARK_EGO_APPS_MAX_RESULTS_NUM", _PAGED_LISTS),
+    Parameter("SPARK_EGO_APPS_MAX_SEARCH_NUM", _PAGED_LISTS),
+    Parameter("JAVA_HOME", "Java is not used."),
 )  # fmt: skip
 
 
@@ -123,7 +123,7 @@ def read_lines(text: str) -> Given:
         if not sign or not name:
             raise ParameterError(f"Line {number} is not a parameter: write it as NAME=value.")
         if name in values:
-            raise ParameterError(f"Line {number} gives {_shown(name)} a second time: keep one of them.")
+            raise ParameterError(f"Line {number} sets {_shown(name)} again: keep one of the lines.")
         values[name] = value.strip("\"'")
     return read_values(values)
 
@@ -141,12 +141,12 @@ def read_values(values: Mapping[str, str]) -> Given:
         parameter = _BY_NAME.get(name)
         if parameter is None:
             near = get_close_matches(name.upper().replace(".", "_"), [known.name for known in PARAMETERS], n=1)
-            advice = f"did you mean {near[0]}?" if near else "the Configuration lists those that are known."
-            raise ParameterError(f"There is no parameter {_shown(name)}: {advice}")
+            advice = f"did you mean {near[0]}?" if near else "see the list of parameters under Configuration."
+            raise ParameterError(f"Parameter {_shown(name)} is not known: {advice}")
         if not parameter.has_effect:
             without_effect.append((name, parameter))
         elif parameter.field in terms:
-            raise ParameterError(f"{name} is given a second time under its other name: keep one of them.")
+            raise ParameterError(f"{name} is already set under its other name: keep one of the two.")
         else:
             terms[parameter.field] = _value(parameter, name, text)
     return Given(terms, tuple(without_effect))
@@ -161,14 +161,16 @@ def matches(parameter: Parameter, search: str) -> bool:
 def _value(parameter: Parameter, name: str, text: str) -> str | bool | int:
     if not parameter.choices:
         if not (text.isascii() and text.isdecimal() and len(text) < 10):
-            raise ParameterError(f"{name} is a whole number, not {_shown(text)}.")
+            raise ParameterError(f"{name} must be a whole number, not {_shown(text)}.")
         return int(text)
     value = text.lower()
     if parameter.field == "policy" and value == "hierarchy":
-        raise ParameterError(f"{name}: hierarchy needs a tree of consumers, which is not here; use fairshare.")
+        raise ParameterError(
+            f"{name}: hierarchy needs a tree of consumers, which Tidepool does not have; use fairshare."
+        )
     if value not in parameter.choices:
         one_of = "true or false" if parameter.choices == _TRUTH else f"one of {', '.join(parameter.choices)}"
-        raise ParameterError(f"{name} is {one_of}, not {_shown(text)}.")
+        raise ParameterError(f"{name} must be {one_of}, not {_shown(text)}.")
     return value == "true" if parameter.choices == _TRUTH else value
 
 

@@ -35,14 +35,14 @@ class Term:
 
     @property
     def field(self) -> "models.Field[Any, Any]":
-        """The model field, whose type is the term's."""
+        """Return the model field, whose type is also the term's."""
         field = InstanceGroup._meta.get_field(self.column)
         assert isinstance(field, models.Field)
         return field
 
     @property
     def name(self) -> str:
-        """The label, as within a sentence."""
+        """Return the label with a lower-case first letter, for use within a sentence."""
         return self.label[0].lower() + self.label[1:]
 
 
@@ -63,19 +63,19 @@ TERMS: Final = (
     Term(
         "aim",
         "Aim of goodput",
-        "Goal of the division: trainings end early, all gain equally, or those that have used little gain.",
+        "Goal of the division: early ends, equal speed-ups, or priority for trainings with little usage so far.",
         of_group_admins=True,
     ),
     Term(
         "preemption",
         "Preemption",
-        "Whether running trainings give up GPUs to others, by shrinking live where that is enough.",
+        "Whether running trainings may lose GPUs to others. They shrink while running if that is enough.",
         of_group_admins=True,
     ),
     Term(
         "reclaim_grace_seconds",
         "Reclaim grace",
-        "Time that a training which is stopped for others may take to end. Shrinking takes a step.",
+        "Time that a training has to end when it is stopped for others. Shrinking only takes one step.",
         of_group_admins=True,
         unit="seconds",
         most=_DAY,
@@ -83,7 +83,7 @@ TERMS: Final = (
     Term(
         "minimum_run_seconds",
         "Minimum run time",
-        "Time before which a training is not stopped for others. It may be shrunk at any time.",
+        "Time for which a training runs before it may be stopped for others. It may be shrunk at any time.",
         of_group_admins=True,
         unit="seconds",
         most=30 * _DAY,
@@ -91,25 +91,25 @@ TERMS: Final = (
     Term(
         "quota",
         "Quota",
-        "GPUs that it gets whenever it needs them. Empty: no quota; it uses spare GPUs only.",
+        "GPUs that the group gets whenever it needs them. Empty: no quota; it only uses spare GPUs.",
         unit="GPUs",
         most=1_000_000,
     ),
     Term(
         "weight",
         "Weight",
-        "Its share of the GPUs beyond all quotas: twice the weight, twice the GPUs. 0: it uses its quota only.",
+        "Share of the GPUs beyond all quotas: twice the weight, twice the GPUs. 0: the group only uses its quota.",
         most=10_000,
     ),
-    Term("borrows", "Borrows", "Whether it may use more than its quota while others do not use theirs."),
-    Term("lends", "Lends", "Whether others may use the rest of its quota until it needs it."),
-    _priority("default_priority", "Default priority", "Priority of trainings that set none."),
+    Term("borrows", "Borrows", "Whether the group may use more than its quota while other groups do not use theirs."),
+    Term("lends", "Lends", "Whether other groups may use the free part of its quota until the group needs it."),
+    _priority("default_priority", "Default priority", "Priority of trainings that do not set one."),
     _priority("lowest_priority", "Lowest priority", f"1 to {MAX_PRIORITY}."),
     _priority("highest_priority", "Highest priority", f"1 to {MAX_PRIORITY}."),
     Term("execution_user", "Execution user", _RECORDED),
     Term("deployment_directory", "Deployment directory", f"{_RECORDED} Nothing is installed on the hosts."),
-    Term("members", "Members", "Users who may submit to it. Empty: everybody.", of_group_admins=True),
-    Term("admins", "Group administrators", "They may change policy, preemption, times, priorities and members."),
+    Term("members", "Members", "Users who may submit to the group. Empty: all users.", of_group_admins=True),
+    Term("admins", "Group administrators", "Users who may change policy, preemption, times, priorities and members."),
 )
 OF_GROUP_ADMINS: Final = frozenset(term.column for term in TERMS if term.of_group_admins)
 #: Columns that are sets of users.

@@ -115,7 +115,7 @@ def find_visible_group(user: Asking, reference: int | str) -> InstanceGroup | No
 def get_visible_group(user: Asking, group_id: int) -> InstanceGroup:
     group = visible_groups(user).filter(pk=group_id).first()
     if group is None:
-        raise NotFound(f"There is no instance group {group_id} that you may see: look it up in the list.")
+        raise NotFound(f"Instance group {group_id} not found: look it up in the list.")
     return group
 
 

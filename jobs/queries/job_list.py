@@ -68,14 +68,14 @@ class _Columns(CharFilter):  # type: ignore[misc]  # django-filter has no types
 class JobFilter(ListFilter):
     """Filter of jobs. An empty one matches all jobs that the viewer may see, the newest first."""
 
-    state = choice_filter("There is no such state", [ACTIVE, FINISHED, *JobState], method="in_state")
+    state = choice_filter("Unknown state", [ACTIVE, FINISHED, *JobState], method="in_state")
     search = TextFilter(method="named", help_text="Part of the name, or the number; and words such as `tag:baseline`.")
     tag = TextFilter(method="with_tag", help_text="Comma-separated tags; a job must have all of them.")
     owner = TextFilter("owner__username", help_text="User name.")
     model = TextFilter(method="with_model", help_text="Name.")
     dataset = TextFilter(method="with_dataset", help_text="Name.")
     instance_group = TextFilter("instance_group__name", help_text="Name.")
-    within = choice_filter("There is no such period", PERIODS, method="lately", help_text="Submitted since then.")
+    within = choice_filter("Unknown period", PERIODS, method="lately", help_text="Submitted since then.")
     submitted_after = MomentFilter("submitted_at", "gte", help_text="Then or later.")
     submitted_before = MomentFilter("submitted_at", "lt")
     sort = choice_filter(

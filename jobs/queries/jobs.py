@@ -59,7 +59,7 @@ def own_tags(user: Asking) -> QuerySet[JobTag, str]:
 
 
 def unknown_job(job_id: int) -> NotFound:
-    return NotFound(f"There is no training {job_id} that you may see: look it up in the list of trainings.")
+    return NotFound(f"Training {job_id} not found: look it up in the list of trainings.")
 
 
 def held_before(moment: datetime) -> QuerySet[AllocationPoint]:

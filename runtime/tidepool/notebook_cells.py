@@ -51,7 +51,7 @@ def run(namespace: dict[str, Any], source: str, wanted: list[str] | None, names:
             left[name] = str(error) or type(error).__name__
     if left and wanted is not None:
         name, problem = next(iter(left.items()))
-        raise TypeError(f"{name} cannot be sent back ({problem}): leave it out of --out, or write it to RESULT_DIR.")
+        raise TypeError(f"{name} cannot be sent back ({problem}): remove it from --out, or write it to RESULT_DIR.")
     return Outcome(values, modules, left)
 
 

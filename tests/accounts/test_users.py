@@ -117,7 +117,7 @@ class TestPages:
 
         shown = carols.post(f"/users/{alice.pk}/deactivate/", follow=True).content.decode()
 
-        assert "its trainings go on" in shown
+        assert "its trainings continue" in shown
         assert '<a href="/jobs/?state=active&amp;owner=alice">1</a>' in shown
         [listed] = carols.get("/api/v1/jobs/?state=active&owner=alice").json()["results"]
         assert carols.post(f"/api/v1/jobs/{listed['id']}/cancel/").status_code == 200
@@ -198,7 +198,7 @@ class TestApi:
         answer = carols.patch("/api/v1/users/carol/", {"role": "viewer"}, "application/json")
 
         assert (answer.status_code, answer.json()["code"]) == (409, "conflict")
-        assert "another administrator first" in answer.json()["error"]
+        assert "is the last administrator" in answer.json()["error"]
 
     @pytest.mark.parametrize("reference", ["nobody", "99999999999999999999", "%00", "\u0663"])
     def test_who_is_not_there(self, carols: Client, reference: str) -> None:

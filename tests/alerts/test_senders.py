@@ -115,7 +115,7 @@ def test_a_redirect_of_slack_is_not_followed(hook: Hook, monkeypatch: pytest.Mon
 
     monkeypatch.setattr(NotifySlack, "webhook_url", hook.url)
     hook.answers = ["http://127.0.0.1:1/"]
-    assert "Slack did not take the message" in str(refusal_of(Route(ChannelKind.SLACK, SLACK, "")))
+    assert "Slack rejected the message" in str(refusal_of(Route(ChannelKind.SLACK, SLACK, "")))
 
 
 def test_mail_goes_by_the_sites_server(settings: Any) -> None:

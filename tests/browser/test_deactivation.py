@@ -32,7 +32,7 @@ def test_an_open_page_is_shut_out_at_once(
 
     carols.get_by_role("button", name="Deactivate").first.click()
     carols.get_by_role("dialog").get_by_role("button", name="Deactivate").click()
-    expect(carols.get_by_text("its trainings go on", exact=False)).to_be_visible()
+    expect(carols.get_by_text("its trainings continue", exact=False)).to_be_visible()
     # The message over the broker closes it at once: permissions are checked again only once a minute.
     page.wait_for_function("() => window.closes.length > 0", timeout=30_000)
 

@@ -90,7 +90,7 @@ def test_a_change_meanwhile_keeps_what_was_typed(admin: Page, carol: User, scene
     admin.get_by_role("button", name="Apply").click()
 
     expect(admin.get_by_text("has been changed since you opened this form")).to_be_visible()
-    expect(admin.get_by_text("Weight: now 5, here 1")).to_be_visible()
+    expect(admin.get_by_text("Weight: now 5, in this form 1")).to_be_visible()
     expect(admin.get_by_label("Quota")).to_have_value("3")
     admin.get_by_label("Weight").fill("5")
     admin.get_by_role("button", name="Apply").click()

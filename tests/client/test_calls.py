@@ -95,7 +95,7 @@ def test_it_names_what_is_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(InvalidRequest) as raised:
         packed(train)
     assert str(raised.value) == (
-        "`train` is 1.9 MiB, most of it `images` (a bytearray), and at most 976.6 KiB are sent. Register it as a "
+        "`train` is 1.9 MiB, most of it `images` (a bytearray), more than the limit of 976.6 KiB. Register it as a "
         "dataset, or read it inside the function."
     )
 

@@ -165,7 +165,7 @@ class TestOne:
         job, point = logged_in.done, publish(logged_in.done, 900)
         code, out, said = tidepool("checkpoints", job.pk, "--make-version", point.pk, "--as", "digits-best")
         assert code == 0
-        assert f"digits-best v1 is made: its weights are those of checkpoint {point.pk}." in said
+        assert f"digits-best v1 was created with the weights of checkpoint {point.pk}." in said
         [line] = [line for line in out.splitlines() if line.split()[0] == str(point.pk)]
         assert "kept" in line
         assert "digits-best v1" in line

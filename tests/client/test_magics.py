@@ -25,7 +25,7 @@ def test_a_command_that_fails_lets_the_cell_fail(logged_in: Scene, capsys: pytes
     magics.tidepool("")
     with pytest.raises(UsageError, match=r"%tidepool describe 1000000 ended with exit code 4\."):
         magics.tidepool("describe 1000000")
-    assert "training 1000000" in capsys.readouterr().err
+    assert "Training 1000000" in capsys.readouterr().err
 
 
 def test_options_that_are_none_are_refused() -> None:

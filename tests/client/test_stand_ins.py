@@ -82,7 +82,7 @@ def test_a_notebook_offers_it_and_says_what_will_be_found(tmp_path: Path) -> Non
     )
     _install_a_real_one(tmp_path)
     assert _run(notebook, tmp_path) == (
-        "pyspark is installed here, and stays what `import pyspark` finds.\npyspark.ml.torch.distributor\n"
+        "pyspark is installed, so `import pyspark` still finds it.\npyspark.ml.torch.distributor\n"
     )
 
 
@@ -91,6 +91,6 @@ def test_the_command_says_what_will_be_found(tmp_path: Path, monkeypatch: pytest
     assert "is Tidepool's here" in CliRunner().invoke(enable, ["pyspark"]).output
     assert "Removed" in CliRunner().invoke(enable, ["pyspark", "--off"]).output
     monkeypatch.setattr(stand_ins, "is_real", lambda: True)
-    assert "stays what `import pyspark` finds" in CliRunner().invoke(enable, ["pyspark"]).output
+    assert "`import pyspark` still finds it" in CliRunner().invoke(enable, ["pyspark"]).output
     monkeypatch.setattr(stand_ins.sysconfig, "get_path", lambda name: str(tmp_path / "nowhere"))
     assert "cannot be written" in CliRunner().invoke(enable, ["pyspark"]).output

@@ -105,7 +105,7 @@ def test_the_page_of_a_job_has_a_row_for_each_option_that_says_how_it_trains(sub
         ("Exactness", "bitwise"),
         ("Virtual ranks", "5"),
         ("Adaptive batch", "off"),
-        ("MLflow", "only what the script logs"),
+        ("MLflow", "only the script's own logging"),
         ("Effective batch size", "96"),
         ("Seed", "7"),
         ("Checkpoints", "at least every 11 s"),

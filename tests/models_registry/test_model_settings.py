@@ -49,7 +49,7 @@ def test_checked_settings_are_numbers_and_words_in_the_forms_order():
         ({"gamma": 0.1}, "gamma", "applies to the policy step or multistep"),
         ({"lr_policy": "step", "t_max": 3}, "t_max", "not to step: leave it empty"),
         ({"lr_policy": "multistep", "step_values": "30;60"}, "step_values", "such as 30,60,80"),
-        ({"warp": 9}, "settings", "There is no setting 'warp'"),
+        ({"warp": 9}, "settings", "Setting 'warp' is not known"),
         ([1], "settings", "as an object"),
     ],
 )

@@ -166,7 +166,7 @@ def test_any_file_is_shown_and_no_other(template: ModelTemplate, alices: Client)
     address = f"/models/templates/{template.pk}/"
     assert "layers = 3" in alices.get(address, {"file": "net.py"}).content.decode()
     for name in ("../../secret", "/etc/passwd", "gone.py"):
-        assert "There is no such file" in alices.get(address, {"file": name}).content.decode()
+        assert "File not found" in alices.get(address, {"file": name}).content.decode()
 
 
 def test_a_colleague_clones_what_is_not_theirs(scene: Scene, bobs: Client) -> None:

@@ -113,7 +113,7 @@ def test_only_owner_and_staff_delete_a_model(alice, bob, carol, template):
         ({"entry_point": "train.py"}, "entry_point", r"'train\.py' is not in the model's folder: choose one of"),
         ({"source": Source(path="/etc")}, "path", "outside the allowed folders"),
         ({"source": Source()}, "path", "either a path on the server or a file"),
-        ({"framework": "Caffe"}, "framework", "no such framework"),
+        ({"framework": "Caffe"}, "framework", "The framework must be"),
     ],
 )
 def test_a_location_that_does_not_fit_adds_nothing(alice, template, changes, field, sentence):

@@ -59,7 +59,7 @@ def test_figures_must_exist_and_belong_to_visible_trainings(scene: Scene) -> Non
     for text in ("", "x", ",".join(map(str, range(1, 10)))):
         with pytest.raises(UserError, match="1 to 8 trainings"):
             jobs_of(scene.alice, text)
-    for keys, sentence in [([], "at least one"), (["chart:Nonsense"], "There is no figure 'chart:Nonsense' here")]:
+    for keys, sentence in [([], "at least one"), (["chart:Nonsense"], "Figure 'chart:Nonsense' is not known")]:
         with pytest.raises(UserError, match=sentence):
             freeze([scene.first], keys)
     waiting = JobFactory(owner=scene.alice, started_at=scene.done.started_at)
@@ -99,7 +99,7 @@ def test_order_texts_and_removal(scene: Scene, report: Report) -> None:
         (lambda user, pk: actions.rename_report(user, pk, "x" * 201), "at most 200"),
         (lambda user, pk: actions.rename_report(user, pk, "a\0"), "cannot be stored"),
         (lambda user, pk: actions.set_readers(user, pk, "world"), "Choose one of everybody"),
-        (lambda user, pk: actions.delete_report(user, 999), "no report 999"),
+        (lambda user, pk: actions.delete_report(user, 999), "Report 999 not found"),
     ],
 )
 def test_invalid_changes_are_refused(
@@ -117,7 +117,7 @@ def test_limits(scene: Scene, report: Report, monkeypatch: pytest.MonkeyPatch) -
         actions.add_text(scene.alice, report.pk, "c")
     monkeypatch.setattr(actions, "MAX_BLOCKS", 9)
     monkeypatch.setattr(actions, "MAX_BLOCK_BYTES", 100)
-    with pytest.raises(Conflict, match="can have 100 B at most"):
+    with pytest.raises(Conflict, match="can have at most 100 B"):
         actions.add_figures(scene.alice, report.pk, [scene.done], ["chart:Loss"])
     monkeypatch.setattr(actions, "MAX_BLOCK_BYTES", 10**6)
     monkeypatch.setattr(actions, "_MAX_BYTES", 100)
@@ -159,7 +159,7 @@ def test_permissions(scene: Scene, report: Report, carol: User) -> None:
     assert sees()
     actions.set_readers(scene.alice, report.pk, "everybody")
     assert reports(UserFactory()).filter(pk=report.pk).exists()
-    with pytest.raises(NotAllowed, match="belongs to somebody else"):
+    with pytest.raises(NotAllowed, match="belongs to another user"):
         actions.add_text(bob, report.pk, "mine")
 
     actions.rename_report(carol, report.pk, "Reviewed")

@@ -56,7 +56,7 @@ def test_the_last_of_many_that_wait_can_overtake_them(policy: Policy) -> None:
 
     assert (priority.kind, priority.value, priority.places) == ("priority", 5001, (1, 201, 201))
     assert remedy_text(priority) == (
-        "A priority of 5001 instead of 5000: it would be the next in the queue instead of number 201 of 201."
+        "Priority 5001 instead of 5000: it would be the next in the queue instead of number 201 of 201."
     )
     assert all(remedy.kind == "end" for remedy in remedies(snapshot, 10))
 
@@ -93,9 +93,7 @@ def test_the_least_priority_that_helps_is_named() -> None:
         return lines(schedule(with_changes(snapshot, 1, priority=value)))[1].target
 
     assert (share(priority.value), share(priority.value - 1)) == (5, 4)
-    assert remedy_text(priority) == (
-        f"A priority of {priority.value} instead of 5000: it would have 5 GPUs instead of 4."
-    )
+    assert remedy_text(priority) == (f"Priority {priority.value} instead of 5000: it would have 5 GPUs instead of 4.")
     assert [remedy.kind for remedy in ends] == ["end"]
 
 
@@ -116,7 +114,7 @@ def test_the_terms_reckon_what_the_sentence_says() -> None:
     rows = terms(reason.params)
 
     assert Term("GPUs that the trainings of its group share", "8") in rows
-    assert Term("another user's training", "5 GPUs, priority 10000, asks for 1 to 8", 2) in [
+    assert Term("another user's training", "5 GPUs, priority 10000, requests 1 to 8", 2) in [
         replace(row, name="another user's training") for row in rows
     ]
     assert rows[-1].value == "8 × 5000 / 15000 = 2.67"

@@ -63,7 +63,7 @@ def test_health_the_overview_and_the_page_of_a_training_say_so(admin_client):
     answer = Client().get("/healthz")
     assert answer.json()["tracking"] == "away"
     assert "mlflow" not in answer.content.decode().lower(), "it names parts and nothing else"
-    assert "MLflow, or the mirror that speaks to it, does not answer" in admin_client.get("/").content.decode()
+    assert "MLflow, or its mirror process, does not answer" in admin_client.get("/").content.decode()
     page = admin_client.get(f"/jobs/{JobFactory().pk}/").content.decode()
     assert "The server has not answered since" in page
     note(timezone.now(), answers=True)

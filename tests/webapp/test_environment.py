@@ -68,7 +68,7 @@ def test_the_secret_key_is_made_once_and_private(tmp_path):
 
 def test_a_home_that_cannot_be_written_is_refused(tmp_path):
     (tmp_path / "file").write_text("in the way")
-    with pytest.raises(ImproperlyConfigured, match=r"TIDEPOOL_HOME|let this user own it"):
+    with pytest.raises(ImproperlyConfigured, match=r"TIDEPOOL_HOME|make this user its owner"):
         secret_key(tmp_path / "file" / "secret-key")
 
 

@@ -80,7 +80,7 @@ def test_a_report_that_cannot_be_stored_is_told_and_stops_nothing(healthy, admin
     )  # fmt: skip
     answer = Client().get("/healthz")
     assert (answer.status_code, answer.json()["reports"]) == (200, "not stored")
-    assert "Something that a host reported" in admin_client.get("/").content.decode()
+    assert "A report of a host could not be stored" in admin_client.get("/").content.decode()
     assert "IntegrityError: of a test" in admin_client.get("/hosts/").content.decode()
     UnstoredEntry.objects.update(set_aside_at=now - timedelta(days=2))
     assert "reports" not in Client().get("/healthz").json()

@@ -20,7 +20,7 @@ _DLI = "/platform/rest/deeplearning/v1"
         (f"/jobs/{2**63}/", "Page not found"),
         (f"/api/v1/jobs/{2**63}/", "There is nothing at this address"),
         ("/api/v1/hosts/%00/", "There is nothing at this address"),
-        (f"{_DLI}/execs/%00", "not found"),
+        (f"{_DLI}/execs/%00", "There is nothing at this address"),
     ],
 )
 def test_a_path_that_no_row_can_have_leads_nowhere(alice_client: Client, address: str, sentence: str) -> None:

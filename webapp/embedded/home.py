@@ -1,6 +1,6 @@
 """$TIDEPOOL_HOME: its folders, its lock against a second `up`, the check of its version, and the first password.
 
-What is refused is a CommandError, whose sentence says what to change.
+Problems raise CommandError, whose message says what to change.
 """
 
 import fcntl
@@ -23,7 +23,7 @@ _FOLDERS = ("data", "models", "results", "logs", "run", "broker")
 
 
 def lock_home(home: Path, holder: str) -> IO[str]:
-    """Lock the home until the file is closed, or this process ends, however it ends. The file says who holds it."""
+    """Lock the home until the file is closed or this process ends. The file names the holder."""
     file = (home / "run" / "up.lock").open("a+")
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -42,7 +42,8 @@ def lock_home(home: Path, holder: str) -> IO[str]:
 
 
 def prepare_home(home: Path) -> None:
-    """Make the folders, readable by this user only also where they are there, and try whether they can be written."""
+    """Create the folders, make them (and existing ones) readable by this user only, and check that they are
+    writable."""
     try:
         for folder in (home, *(home / name for name in _FOLDERS)):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -63,12 +64,12 @@ def _close_to_others(path: Path) -> None:
         path.chmod(path.stat().st_mode & 0o700)
     except PermissionError:
         raise CommandError(
-            f"{path} is another user's and open to others, who could read the database: let this user own it."
+            f"{path} belongs to another user and others may read it, and so the database: make this user its owner."
         ) from None
 
 
 def close_database(database: Mapping[str, Any]) -> None:
-    """Let this user alone read SQLite's file, wherever it lies, and what SQLite keeps beside it: by the file's mode."""
+    """Make SQLite's file, and the files that SQLite creates next to it, readable by this user only."""
     if database["ENGINE"] != "django.db.backends.sqlite3":
         return
     file = Path(database["NAME"])
@@ -78,10 +79,10 @@ def close_database(database: Mapping[str, Any]) -> None:
 
 
 def refuse_earlier_home(database: str = "default") -> None:
-    """Refuse a database whose tables no migration here can change.
+    """Refuse a database that the migrations cannot upgrade.
 
-    It has migrations of ours that are not there any more: each app begins anew with one. The first versions had tables
-    of the app `webapp`, which has had none since.
+    Such a database records migrations that no longer exist, because each app's were squashed into one. The first
+    versions had tables of the app `webapp`, which has none now.
     """
     connection = connections[database]
     tables = connection.introspection.table_names()
@@ -96,14 +97,15 @@ def refuse_earlier_home(database: str = "default") -> None:
 
 
 def remove_sockets(home: Path) -> None:
-    """Remove what killed processes have left. While the lock is ours and nothing is started, nobody listens there."""
+    """Remove sockets left by killed processes. While this process holds the lock and has started nothing, none is in
+    use."""
     for path in (home / "run").rglob("*"):
         if path.is_socket():
             path.unlink()
 
 
 def admin_password(home: Path, given: str) -> tuple[str, bool]:
-    """The admin's password, and whether it was made up just now. The file is readable by this user only."""
+    """Return the admin's password, and whether it was generated just now. The file is readable by this user only."""
     file = home / "admin-password"
     if file.exists():
         return file.read_text().strip(), False

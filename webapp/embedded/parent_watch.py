@@ -20,7 +20,7 @@ def main(parent: int, signal_number: int, command: list[str]) -> None:
             sys.exit(f"prctl: {os.strerror(ctypes.get_errno())}")
     # The parent may have died before the kernel was asked.
     if os.getppid() != parent:
-        sys.exit("The process that started this one is gone.")
+        sys.exit("The parent process has ended.")
     os.execvp(command[0], command)  # noqa: S606 (no shell is meant)
 
 

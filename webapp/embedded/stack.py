@@ -35,12 +35,12 @@ _BROKER_SECONDS = 20.0
 _READY_SECONDS = 120.0
 _ANSWER_SECONDS = 5.0
 _POLL_SECONDS = 0.05
-#: For trainings to stop by themselves when the stack does; longer than what instance groups grant by default.
+#: Seconds for trainings to stop with the stack; longer than the default grace of instance groups.
 _STANDSTILL_SECONDS = 12.0
 
 
 class StopAsked(Exception):
-    """Somebody wants the stack to stop while it is still starting."""
+    """The stack was asked to stop while it is still starting."""
 
 
 class Stack:
@@ -54,23 +54,23 @@ class Stack:
         self._home = settings.TIDEPOOL_HOME
         self._say = say
         self._stop_asked = threading.Event()
-        #: ... and once more: nothing is waited for.
+        #: Whether it was asked again, so that it stops without waiting.
         self._hurry_asked = threading.Event()
         self._lock: IO[str] | None = None
-        #: Inherited down to the guardians of the ranks, which end at once when it reads EOF. The other end stays in
-        #: this process, so the kernel cuts the line even when this process is killed.
+        #: Pipe end inherited by all descendants down to the shims, which end at once when it reads EOF. The other end
+        #: stays in this process, so the kernel closes it even if this process is killed.
         self._lifeline, self._lifeline_end = os.pipe()
         self._children = Children(logs=self._home / "logs", say=say)
         self._hosts = [f"gpu-host-{number}" for number in range(1, options.hosts + 1)]
         self._migrated = self._ready = False
-        #: The admin's password was made by this start, and nobody has read it yet.
+        #: Whether this start generated the admin's password, which is still to be shown.
         self.password_is_new = False
         self._tutorial: subprocess.Popen[bytes] | None = None
         self._mlflow = mlflow_variables(self._home, self.url)
         self._specs = StackSpecs(checkout, self._home, self.url, broker_file=None, mlflow=self._mlflow)
 
     def ask_to_stop(self) -> None:
-        """Safe in a signal handler. Again: at once."""
+        """Request the stop; a second call makes it immediate. Safe in a signal handler."""
         if self._stop_asked.is_set():
             self._hurry_asked.set()
         self._stop_asked.set()
@@ -98,10 +98,10 @@ class Stack:
         catch_up_with_folders()
         self._start_parts()
         self._wait_for_site()
-        self._start_hosts()  # not before: they load torch, for which all others would wait
+        self._start_hosts()  # not earlier: loading torch would delay all other parts
         self._wait_for_parts(started, epoch)
         self._ready = True
-        # Last: nobody waits for them, and what a new home holds is checked already.
+        # Last, because nothing waits for them, and the content of a new home is already checked.
         if self._mlflow:
             self._children.start(self._specs.command("mlflow", "serve_mlflow"))
         self._children.start(self._specs.command("background", "run_background"))
@@ -141,13 +141,14 @@ class Stack:
             self._lock.close()
 
     def _stop_trainings(self) -> None:
-        """Let them stop where they lose nothing. Hosts and control worker still run, and nobody starts them again."""
+        """Stop trainings with a checkpoint. Hosts and the control worker still run, but the scheduler does not restart
+        them."""
         asked = stop_trainings(within_seconds=_STANDSTILL_SECONDS)
         if not asked:
             return
         trainings = plural(asked, "{count} training", "{count} trainings")
         self._say(
-            f"  {trainings} may take {_STANDSTILL_SECONDS:.0f} s to stop. Ctrl-C once more ends everything at once."
+            f"  {trainings} may take {_STANDSTILL_SECONDS:.0f} s to stop. Press Ctrl-C again to end everything at once."
         )
         deadline = time.monotonic() + _STANDSTILL_SECONDS
         while SlotClaim.objects.open().exists() and time.monotonic() < deadline and not self._hurry_asked.wait(0.2):
@@ -156,7 +157,7 @@ class Stack:
     # --- parts of the start ---
 
     def _prepare_database(self) -> str:
-        """The administrator's first password."""
+        """Migrate the database; return the administrator's first password."""
         begun = time.monotonic()
         call_command("migrate", verbosity=0, interactive=False)
         self._migrated = True
@@ -218,7 +219,7 @@ class Stack:
             self._children.start(self._specs.executor(name, self._options.slots_per_host, self._lifeline))
 
     def _certificate(self) -> Path | None:
-        """Return the server's certificate, where a port speaks TLS."""
+        """Return the server's certificate, if a port uses TLS."""
         if not any(listener.is_tls for listener in self._options.wmla_ports):
             return None
         names = certificate_names(self._options.address, settings.ALLOWED_HOSTS)
@@ -269,7 +270,7 @@ class Stack:
         if self._tutorial is None or self._tutorial.poll() is None:
             return
         if self._tutorial.returncode != 0:
-            self._say("The tutorial did not see every moment: its last lines say which. Everything else runs on.")
+            self._say("The tutorial missed some events, listed in its last lines. Everything else continues to run.")
         self._tutorial = None
 
     def _report(self, part: str, how: str, begun: float) -> None:
@@ -277,5 +278,5 @@ class Stack:
 
 
 def _lease_epoch() -> int:
-    """Raised by each scheduler that takes the lead."""
+    """Return the lease's epoch, which each new leading scheduler increments."""
     return SchedulerLease.objects.values_list("epoch", flat=True).first() or 0

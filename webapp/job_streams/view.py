@@ -65,7 +65,7 @@ class JobStream(JobView):
         text = request.headers.get("Last-Event-ID", "")
         place = place_of(text) if text else Place()
         if place is None:
-            raise field_error("Last-Event-ID", "This is not the id of an event: leave it out to read from the start.")
+            raise field_error("Last-Event-ID", "This is not the id of an event: omit it to read from the start.")
         following = Following(signed_in(request), self.get_object().pk, place, **query)
         streams: Streams | None = getattr(request._request, "scope", {}).get(STREAMS_KEY)
         if streams is not None:

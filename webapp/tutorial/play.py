@@ -135,7 +135,7 @@ class Tutorial:
         time.sleep(self.look_seconds)
         self.api.patch(f"jobs/{self._jobs[1]}/", {"priority": 10000})
         self._expect(changed)
-        self.say("T1 goes on to its end on what is left to it.")
+        self.say("T1 continues to its end on its remaining GPUs.")
         self._await_end(self._jobs[0])
         self._expect(handed_over)
         self._check_undisturbed()

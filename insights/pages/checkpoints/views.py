@@ -50,13 +50,13 @@ def checkpoints(request: HttpRequest) -> HttpResponse:
 
 
 def _metrics(rows: list[Checkpoint]) -> list[str]:
-    """Names that the trainings of this page have."""
+    """Return the metrics' names of the trainings on this page."""
     return sorted({name for row in rows for name in row.job.run.final_metrics})[:_MOST_NAMES]
 
 
 @require_POST
 def checkpoint_keep(request: HttpRequest, checkpoint_id: int) -> HttpResponse:
-    """Keep it where `kept` is "yes", else let it go. Afterwards comes the page in `next`."""
+    """Keep the checkpoint if `kept` is "yes", otherwise stop keeping it, and redirect to `next`."""
     user = login_user(request)
     row = or_404(visible_checkpoints(user).filter(pk=checkpoint_id).first())
     kept = request.POST.get("kept") == "yes"
@@ -78,7 +78,7 @@ def _back(request: HttpRequest) -> HttpResponse:
 
 @require_POST
 def checkpoint_version(request: HttpRequest, checkpoint_id: int) -> HttpResponse:
-    """Make a version of a model of it. Afterwards comes that model's page."""
+    """Register the checkpoint as a version of a model, and redirect to that model's page."""
     user = login_user(request)
     row = or_404(visible_checkpoints(user).filter(pk=checkpoint_id).first())
     try:
@@ -86,13 +86,13 @@ def checkpoint_version(request: HttpRequest, checkpoint_id: int) -> HttpResponse
     except UserError as error:
         messages.error(request, error.message)
         return _back(request)
-    messages.success(request, f"{made} is made: its weights are those of step {row.step} of {row.job.name}.")
+    messages.success(request, f"{made} was created with the weights of {row.job.name} at step {row.step}.")
     return redirect(f"{reverse('models:detail', args=[made.version.model_id])}#versions")
 
 
 def _said(row: Checkpoint, kept: bool, *, is_gone: bool) -> str:
     if kept:
-        return f"Step {row.step} of {row.job.name} stays, however many newer ones there are."
+        return f"The checkpoint of {row.job.name} at step {row.step} is kept, even when newer ones are written."
     if is_gone:
-        return f"Step {row.step} of {row.job.name} is removed: newer ones have taken its place."
-    return f"Step {row.step} of {row.job.name} goes once newer ones take its place."
+        return f"The checkpoint of {row.job.name} at step {row.step} was removed: newer ones have replaced it."
+    return f"The checkpoint of {row.job.name} at step {row.step} will be removed when newer ones replace it."

@@ -45,9 +45,9 @@ _COLUMNS = frozenset(term.column for term in TERMS)
 _ON_OFF: Final = [("true", "On"), ("false", "Off")]
 _POLICIES: Final = [
     (InstanceGroup.Policy.FAIRSHARE, "Fair share: in proportion to priorities"),
-    (InstanceGroup.Policy.PRIORITY, "Priority: higher ones get all that they ask for"),
+    (InstanceGroup.Policy.PRIORITY, "Priority: trainings with a higher priority get all GPUs that they request"),
     (InstanceGroup.Policy.FIFO, "First come, first served"),
-    (InstanceGroup.Policy.GOODPUT, "Goodput: where they do most"),
+    (InstanceGroup.Policy.GOODPUT, "Goodput: where GPUs speed up training most"),
 ]
 _AIMS: Final = [
     (InstanceGroup.Aim.SOON, "Soon: early ends on average"),
@@ -82,7 +82,9 @@ class ParametersOfWmla(forms.CharField):
 class GroupForm(forms.Form):
     name = forms.CharField(label="Instance group name", max_length=1000)
     parameters = ParametersOfWmla(
-        required=False, label="Paste parameters", help_text="NAME=value on each line. They go before the fields."
+        required=False,
+        label="Paste parameters",
+        help_text="One NAME=value per line. These parameters override the fields.",
     )
     revision = forms.IntegerField(required=False, widget=forms.HiddenInput)
 
@@ -107,7 +109,7 @@ class GroupForm(forms.Form):
         return {**values, **self.cleaned_data["parameters"].terms}
 
     def sentences(self) -> list[str]:
-        """Sentences about pasted parameters that change nothing."""
+        """Return sentences about pasted parameters without effect."""
         sentences: list[str] = self.cleaned_data["parameters"].sentences
         return sentences
 
@@ -115,7 +117,7 @@ class GroupForm(forms.Form):
         """Return the terms of a valid form that differ from the present ones."""
         given = self.given()
         return [
-            f"{term.label}: now {in_words(term.column, now[term.column])}, here {in_words(term.column, value)}"
+            f"{term.label}: now {in_words(term.column, now[term.column])}, in this form {in_words(term.column, value)}"
             for term in TERMS
             if (value := given.get(term.column, now[term.column])) != now[term.column]
         ]
@@ -214,19 +216,19 @@ def group_undo(request: HttpRequest, group_id: int) -> HttpResponse:
         change_instance_group(group.pk, _terms_to_restore(request), login_user(request), revision=revision)
     except UserError as error:
         message = (
-            "Undo is no longer possible: the group has changed since. Use Change."
+            "The change cannot be undone, because the group was changed again since. Use Change instead."
             if error.code == "stale_group"
             else error.message
         )
         messages.error(request, message)
     else:
-        say(request, "The change is undone. The scheduler decides again at once.")
+        say(request, "The change was undone. The scheduler applies it at once.")
     return redirect("groups:detail", group.pk)
 
 
 @require_POST
 def read_parameters(request: HttpRequest) -> JsonResponse:
-    """Return the terms that pasted parameters set, and the parameters that set nothing."""
+    """Return the terms that pasted parameters set, and the parameters without effect."""
     try:
         given = read_lines(request.POST.get("parameters", ""))
     except ParameterError as error:
@@ -248,7 +250,7 @@ def _created(request: HttpRequest, form: GroupForm, preset: Preset) -> InstanceG
     for sentence in form.sentences():
         messages.info(request, sentence)
     if "deploy" not in request.POST:
-        messages.success(request, f"{group.name} is registered. It takes trainings once it is started.")
+        messages.success(request, f"{group.name} was registered. It accepts trainings once it is started.")
     return group
 
 
@@ -275,11 +277,11 @@ def _say_changed(request: HttpRequest, change: GroupChange, sentences: list[str]
     for sentence in sentences:
         messages.info(request, sentence)
     if not change.phrases:
-        say(request, "Nothing was changed: the group has these terms already.")
+        say(request, "Nothing was changed: the group already has these settings.")
         return
     fields = {"revision": str(change.group.revision), "terms": json.dumps(change.before)}
     undo = Undo(reverse("groups:undo", args=[change.group.pk]), fields)
-    say(request, f"Changed: {'; '.join(change.phrases)}. The scheduler decides again at once.", undo=undo)
+    say(request, f"Changed: {'; '.join(change.phrases)}. The scheduler applies the change at once.", undo=undo)
 
 
 def _terms_to_restore(request: HttpRequest) -> dict[str, Any]:

@@ -148,7 +148,7 @@ def _sharing(group: InstanceGroup) -> list[str]:
     grace = f"; a stopped training has {group.reclaim_grace_seconds} s to end" if group.preemption else ""
     own = "The group owns no GPUs" if group.quota is None else f"The group owns {in_words('quota', group.quota)}"
     weight = f"it gets a share of the GPUs beyond all quotas by its weight, {group.weight}"
-    borrows = weight if group.weight and group.borrows else "it uses no more than that"
+    borrows = weight if group.weight and group.borrows else "it does not use more than that"
     lends = "" if group.quota is None else f" It {'lends' if group.lends else 'does not lend'} its free GPUs."
     return [policy, f"{preemption}{grace}.", f"{own}; {borrows}.{lends}"]
 

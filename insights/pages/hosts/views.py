@@ -120,5 +120,5 @@ def host_join_withdraw(request: HttpRequest, token_id: int) -> HttpResponse:
     require_cluster_admin(request.user)
     or_404(JoinToken.objects.filter(pk=token_id).first())
     withdraw_join_token(login_user(request), token_id)
-    say(request, "The join token is withdrawn: no further host can join with it.")
+    say(request, "The join token was withdrawn: no further host can join with it.")
     return redirect("hosts:join")

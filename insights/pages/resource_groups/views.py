@@ -50,7 +50,7 @@ def group_new(request: HttpRequest) -> HttpResponse:
             form.show(error)
         else:
             undo = Undo(reverse("resource_groups:delete", args=[group.pk]), {})
-            say(request, f"The resource group {group.name} is created.", undo=undo)
+            say(request, f"The resource group {group.name} was created.", undo=undo)
             return redirect("resource_groups:list")
     return _form_page(request, form, None)
 
@@ -98,13 +98,13 @@ def group_delete(request: HttpRequest, group_id: int) -> HttpResponse:
         messages.error(request, error.message)
         return redirect("resource_groups:change", group_id)
     undo = Undo(reverse("resource_groups:put-back"), {"spec": _as_text(before)})
-    say(request, f"The resource group {before.name} is deleted.", undo=undo)
+    say(request, f"The resource group {before.name} was deleted.", undo=undo)
     return redirect("resource_groups:list")
 
 
 @require_POST
 def group_put_back(request: HttpRequest) -> HttpResponse:
-    """Undo a change unless the group has been changed since, or restore a deleted group."""
+    """Undo a change unless the group was changed again since, or restore a deleted group."""
     require_cluster_admin(request.user)
     user = login_user(request)
     try:
@@ -117,7 +117,7 @@ def group_put_back(request: HttpRequest) -> HttpResponse:
     except UserError as error:
         messages.error(request, error.message)
     else:
-        say(request, f"The resource group {spec.name} is as it was before.")
+        say(request, f"The change of resource group {spec.name} was undone.")
     return redirect("resource_groups:list")
 
 
@@ -154,10 +154,10 @@ def _names(group: ResourceGroup | None) -> list[str]:
 
 def _say_changed(request: HttpRequest, before: ResourceGroupSpec, after: ResourceGroupSpec) -> None:
     if before == after:
-        say(request, "Nothing was changed: the group has these settings already.")
+        say(request, "Nothing was changed: the group already has these settings.")
         return
     undo = Undo(reverse("resource_groups:put-back"), {"spec": _as_text(before), "expected": _as_text(after)})
-    say(request, f"The resource group {after.name} is changed: the scheduler decides again at once.", undo=undo)
+    say(request, f"The resource group {after.name} was changed. The scheduler applies the change at once.", undo=undo)
 
 
 def _as_text(spec: ResourceGroupSpec) -> str:
@@ -174,4 +174,4 @@ def _spec_from(text: str) -> ResourceGroupSpec:
             return spec
     except (TypeError, ValueError, RecursionError):
         pass
-    raise UserError("The change cannot be undone. Change the group by hand.")
+    raise UserError("The change cannot be undone. Change the group instead.")

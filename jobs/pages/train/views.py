@@ -120,7 +120,7 @@ def job_undo(request: HttpRequest, job_id: int) -> HttpResponse:
     job = job_or_404(request.user, job_id)
     numbers = [int(word) for word in request.POST.get("events", "").split() if word.isdecimal() and len(word) < 10]
     if done(request, lambda: actions.undo_changes(job.pk, numbers, request.user.get_username())):
-        say(request, "The change has been undone. The scheduler decides again at once.")
+        say(request, "The change was undone. The scheduler applies it at once.")
     return redirect("jobs:detail", job.pk)
 
 
@@ -142,7 +142,7 @@ def say_changed(request: HttpRequest, job: Job, events: Sequence[JobEvent]) -> N
         say(request, "Nothing was changed: the training already has this priority, these GPUs and this time limit.")
         return
     undo = Undo(reverse("jobs:undo", args=[job.pk]), {"events": " ".join(str(event.seq) for event in events)})
-    say(request, "The training has been changed. The scheduler decides again at once.", undo=undo)
+    say(request, "The training was changed. The scheduler applies the change at once.", undo=undo)
 
 
 def _opened(request: HttpRequest, values: QueryDict) -> _Opened:

@@ -58,7 +58,7 @@ def login(
     profile = Profile(checked_url(url), "", ca_file or "", instance_group)
     token = read_line() if token_stdin else _by_code(profile, scope)
     if not token:
-        raise click.UsageError('There is no token on standard input: echo "$TOKEN" | tidepool login URL --token-stdin')
+        raise click.UsageError('Standard input has no token: echo "$TOKEN" | tidepool login URL --token-stdin')
     kept = Profile(profile.url, token, profile.ca_file, instance_group)
     me = Connection(kept, tries_for=0.0).get("me/")
     profiles().keep(context.profile or DEFAULT, kept)

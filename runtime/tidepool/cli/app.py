@@ -69,7 +69,7 @@ class Commands(click.Group):
 
             near = get_close_matches(args[0], COMMANDS, n=1)
             advice = f" Did you mean {near[0]}?" if near else " `tidepool --help` lists them."
-            raise click.UsageError(f"There is no command {args[0]!r}.{advice}", ctx) from error
+            raise click.UsageError(f"Unknown command {args[0]!r}.{advice}", ctx) from error
 
 
 @click.group(

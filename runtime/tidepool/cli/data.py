@@ -82,13 +82,13 @@ def add_dataset(
 
 @contextmanager
 def _sending(name: str, *, is_shown: bool, is_local: bool = True) -> Iterator[Progress | None]:
-    """A bar for what is sent in pieces, and a word to who stops it."""
+    """Show a progress bar of an upload, and a hint if the user interrupts it."""
     try:
         with bar(name, is_shown=is_shown and is_local) as progress:
             yield progress
     except KeyboardInterrupt:
         if is_local:
-            click.echo("What was sent stays for two days: the same command goes on behind it.", err=True)
+            click.echo("The uploaded part is kept for two days: the same command continues the upload.", err=True)
         raise
 
 

@@ -31,7 +31,7 @@ def enable(what: str, off: bool) -> int:
         )
         return Exit.REFUSED
     if off:
-        click.echo(f"{what} is what is installed here, if it is. Removed {link}.", err=True)
+        click.echo(f"Removed {link}. `import pyspark` now finds an installed pyspark, if there is one.", err=True)
     elif is_real():
         click.echo(THEIRS, err=True)
     else:

@@ -1,4 +1,4 @@
-"""Follow a training's log to its end, saying why while it waits."""
+"""Follow a training's log to its end, showing the reason while it waits."""
 
 import sys
 from typing import Any
@@ -35,10 +35,10 @@ def follow(
             job.cancel()
             click.echo(f"Training {job.id} is being cancelled.", err=True)
         else:
-            click.echo(f"Training {job.id} goes on. `tidepool logs -f {job.id}`", err=True)
+            click.echo(f"Training {job.id} continues. `tidepool logs -f {job.id}`", err=True)
         return Exit.INTERRUPTED
     except Unreachable as error:
-        click.echo(f"tidepool: {error}\nTraining {job.id} goes on all the same. `tidepool logs -f {job.id}`", err=True)
+        click.echo(f"tidepool: {error}\nTraining {job.id} continues anyway. `tidepool logs -f {job.id}`", err=True)
         return Exit.UNREACHABLE
 
 
@@ -61,7 +61,7 @@ def _follow(job: Job, grep: str, **which: Any) -> int:
 
 
 def told_end(job: Job) -> int:
-    """Say how it has ended, and why; the exit code is the training's."""
+    """Print its end and the reason; return the training's exit code."""
     info = job.info
     if info.state == "SUCCEEDED":
         # Without its figures: what a script printed last may still be on its way.

@@ -57,7 +57,7 @@ def ps(
     tags = ",".join(tag) or None
     found = context.client.jobs(state=wanted, owner=owner, search=search, tag=tags, most=most)
     rows = [job.info for job in found]
-    none = "There are none. `tidepool ps -a` lists what is over, `tidepool run train.py` begins one."
+    none = "No trainings. `tidepool ps -a` also lists ended ones, `tidepool run train.py` starts one."
     show_rows(rows, as_json, quiet, _number, _HEADS, _line, right=(0, 4, 5, 6, 7), none=none)
 
 

@@ -59,7 +59,7 @@ def get(context: Context, job: int, folder: Path, paths: tuple[str, ...], quiet:
 @click.command()
 @job_argument
 @click.option(
-    "--keep", type=click.IntRange(min=1), metavar="ID", help="Checkpoint to keep, however many newer ones there are."
+    "--keep", type=click.IntRange(min=1), metavar="ID", help="Checkpoint to keep, even when newer ones are written."
 )
 @click.option(
     "--let-go",
@@ -100,7 +100,7 @@ def checkpoints(
     if make_version is not None:
         made = training.make_version(make_version, name)
         if not (as_json or quiet):
-            click.echo(f"{made} is made: its weights are those of checkpoint {make_version}.", err=True)
+            click.echo(f"{made} was created with the weights of checkpoint {make_version}.", err=True)
     points = training.checkpoints()
     heads = ("ID", "ATTEMPT", "STEP", "EPOCH", "SIZE", "AT", "KEPT", "VERSIONS", "PROBLEM")
     show_rows(points, as_json, quiet, lambda point: point.id, heads, _point, right=(0, 1, 2, 3, 4),

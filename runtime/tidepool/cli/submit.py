@@ -43,7 +43,7 @@ _SETTINGS = (
     click.option("--file", "-f", "file", type=click.Path(exists=True, dir_okay=False), metavar="JOB.toml",
                  help="File with these options; the command line overrides it. YAML: an AdaptDLJob."),
     click.option("--key", help="Idempotency key: a repeated command with the same key submits nothing."),
-    click.option("--dry-run", is_flag=True, help="Show what would happen, and submit nothing."),
+    click.option("--dry-run", is_flag=True, help="Show the effects without submitting."),
     json_option,
     click.option("--quiet", "-q", is_flag=True, help="Print only the number."),
 )  # fmt: skip
@@ -145,7 +145,7 @@ def _submit_manifest(client: Client, given: dict[str, Any], *, key: str | None, 
         shown = {"arguments": "words after --", "max_slots": "--max", "min_slots": "--min", "parameters": "--set"}
         shown |= {"tags": "--tag", "autolog": "--no-autolog"}
         names = ", ".join(shown.get(name, f"--{name}") for name in typed)
-        raise InvalidRequest(f"An AdaptDLJob says itself what {names} would: leave it out, or write it into {file}.")
+        raise InvalidRequest(f"An AdaptDLJob already contains {names}: remove the option, or change {file}.")
     manifest = Path(file).read_text(errors="replace")
     code = None
     if what is not None:
@@ -169,7 +169,7 @@ def _from_file(file: str | None) -> dict[str, Any]:
     try:
         values = tomllib.loads(Path(file).read_text())
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InvalidRequest(f"{file} is no TOML ({error}): write lines such as max_slots = 4.") from error
+        raise InvalidRequest(f"{file} is not valid TOML ({error}): write lines such as max_slots = 4.") from error
     known = {*(option.name for option in _parameters()), "script"}
     unknown = sorted(set(values) - known - {"what", "file", "json", "quiet", "dry_run", "key", "options"})
     options = tuple(f"{name}={values.pop(name)}" for name in unknown)
@@ -188,7 +188,7 @@ def _pair(text: str) -> tuple[str, Any]:
 
     name, separator, value = text.partition("=")
     if not separator or not name:
-        raise InvalidRequest(f"{text!r} is no NAME=VALUE: write it as epochs=5.")
+        raise InvalidRequest(f"{text!r} is not NAME=VALUE: write it like epochs=5.")
     try:
         found = json.loads(value)
     except ValueError:

@@ -1,4 +1,4 @@
-"""A site, as its users see it."""
+"""Client of a site."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -21,7 +21,7 @@ __all__ = ["Client", "Submission"]
 
 @dataclass(frozen=True, kw_only=True)
 class Submission:
-    """A job as it is asked for; names or ids stand for things."""
+    """A request for a job; objects are given by name or id."""
 
     name: str
     model: str | int
@@ -47,14 +47,15 @@ class Submission:
 class Client:
     """A connection to one site.
 
-    url and token: else `TIDEPOOL_URL` and `TIDEPOOL_TOKEN`, else what `tidepool login` has kept, by `profile`. Raises
-    NotLoggedIn where none is known.
+    url and token: default to `TIDEPOOL_URL` and `TIDEPOOL_TOKEN`, or those saved by `tidepool login` under `profile`.
+    Raises NotLoggedIn if there are none.
     """
 
     def __init__(self, url: str | None = None, token: str | None = None, *, profile: str | None = None) -> None:
         self.profile = resolve(url, token, profile)
         self.connection = Connection(self.profile)
-        #: Ranks were seen to have the Python and the cloudpickle of this process. They look again before they load.
+        #: Whether the ranks' Python and cloudpickle are known to match this process's. Ranks check again before
+        #: loading.
         self.loads_calls = False
 
     def __enter__(self) -> "Client":
@@ -71,7 +72,7 @@ class Client:
         return self.profile.url
 
     def whoami(self) -> dict[str, Any]:
-        """`id, username, role` of the user."""
+        """Return `id`, `username` and `role` of the user."""
         return dict(self.connection.get("me/"))
 
     def software(self) -> dict[str, Any]:
@@ -85,7 +86,7 @@ class Client:
         return Job(self.connection, int(number))
 
     def jobs(self, *, state: str | None = None, most: int | None = 100, **filters: Any) -> list[Job]:
-        """Jobs of the user, newest first; an administrator sees everybody's.
+        """Return the user's jobs, newest first; for an administrator, those of all users.
 
         state: one of its states, `active` or `finished`. filters: `search, tag, owner, model, dataset,
         instance_group, sort`.
@@ -96,15 +97,15 @@ class Client:
     def submit(
         self, what: "str | Path | Package | None" = None, *arguments: str, key: str | None = None, **given: Any
     ) -> Job:
-        """Submit a script, a folder of them, or a registered model. See `plan` for what may be given.
+        """Submit a script, a folder or a registered model. See `plan` for the arguments.
 
-        key: sent with it, so that the site makes one job however often the request comes; a random one unless given. A
-        program that may be started again gives one of its own.
+        key: idempotency key, with which the site creates one job even if the request is repeated; random by default.
+        Pass a fixed key in a program that may be restarted.
         """
         return self.send(self.plan(what, *arguments, **given), key=key)
 
     def send(self, planned: Submission, *, key: str | None = None) -> Job:
-        """Submit what `plan` has made."""
+        """Submit a submission made by `plan`."""
         values = self.connection.json("POST", "jobs/", json=planned.as_json(), key=key or new_key())
         return Job(self.connection, values["id"], decoded(JobInfo, values))
 
@@ -119,7 +120,7 @@ class Client:
         entry_point: str = "",
         key: str | None = None,
     ) -> Job:
-        """Submit an AdaptDLJob, in YAML, with the code of `what` or of `model`. See `plan` for the others."""
+        """Submit an AdaptDLJob in YAML, with the code of `what` or of `model`. See `plan` for the other arguments."""
         if (what is None) == (model is None):
             raise InvalidRequest(
                 "Give the folder that the manifest's command runs, or a registered model: one of them."
@@ -155,12 +156,13 @@ class Client:
         engine: str = "",
         **options: Any,
     ) -> Submission:
-        """Hand the code over, and fill in what was left out.
+        """Upload the code, and return a submission with defaults filled in.
 
-        what: a script or folder, packed as `tidepool.client.pack` says; or `model`, one that is registered. arguments:
-        words for the script, as they are. instance_group: the only one, unless given. max_slots: all of the group for
-        an elastic script, else the number of processes that the script asks for itself, or 1. engine: elastic, fixed or
-        single, where the script does not say it. options: others of the API, such as `seed`. Raises InvalidRequest.
+        what: a script or folder, packed by `tidepool.client.pack`; or give `model`, the name of a registered one.
+        arguments: passed to the script unchanged. instance_group: default: the only one. max_slots: default: all GPUs
+        of the group for an elastic script, otherwise the number of processes that the script itself requests, or 1.
+        engine: elastic, fixed or single, if the script does not determine it. options: further options of the API, such
+        as `seed`. Raises InvalidRequest.
         """
         if (what is None) == (model is None):
             raise InvalidRequest("Give a script or a folder, or the name of a registered model: one of them.")
@@ -171,7 +173,7 @@ class Client:
         return Submission(
             name=name or f"{taken.model if taken else model}-{time.strftime('%Y%m%d-%H%M%S')}",
             model=taken.model if taken else model or "",
-            # The version is given by its number: another shell may have sent a newer one since.
+            # The version is given by number, because another process may have uploaded a newer one since.
             model_version=taken.version if taken else None,
             instance_group=group,
             dataset=dataset,
@@ -184,15 +186,15 @@ class Client:
         )
 
     def take_code(self, what: "str | Path | Package", entry_point: str = "", engine: str = "") -> Script:
-        """Hand over a script or folder; the same files again are the same version of the same model.
+        """Upload a script or folder; unchanged files yield the existing version of the model.
 
-        engine: how it trains; "": told from the script.
+        engine: "": detected from the script.
         """
         from tidepool.client.pack import archived, package
 
         code = package(what) if isinstance(what, str | Path) else what
         with archived(code) as archive:
-            # Sent again it is the same version, so a lost answer costs nothing.
+            # Repeating the request yields the same version, so a lost response is harmless.
             values = self.connection.json(
                 "POST",
                 "scripts/",
@@ -209,10 +211,10 @@ class Client:
             return found[0]
         names = ", ".join(group["name"] for group in groups)
         if not groups:
-            raise InvalidRequest("There is no instance group that you may submit to: ask an administrator.")
+            raise InvalidRequest("You may not submit to any instance group: ask an administrator.")
         if wanted is None:
-            raise InvalidRequest(f"Which instance group? There are {names}: give one of them as instance_group.")
-        raise InvalidRequest(f"There is no instance group {wanted!r}: there are {names}.")
+            raise InvalidRequest(f"Choose an instance group with instance_group: {names}.")
+        raise InvalidRequest(f"Instance group {wanted!r} not found: use {names}.")
 
     def _most_slots(self, taken: Script | None, model: str | int | None, group: str | int | None) -> int:
         if taken:
@@ -245,9 +247,9 @@ class Client:
         description: str = "",
         progress: Progress | None = None,
     ) -> Dataset:
-        """Register a dataset, or the next version of one's own: a local file or folder, or a path on the server.
+        """Register a dataset, or the next version of one of yours: a local file or folder, or a path on the server.
 
-        A local one is sent in pieces: a lost connection costs one of them, and another call goes on behind the others.
+        Local files are sent in pieces: after a lost connection, another call continues with the missing ones.
         """
         if (path is None) == (server_path is None):
             raise InvalidRequest("Give a local file or folder, or a path on the server: one of them.")
@@ -269,9 +271,9 @@ class Client:
         return decoded(Model, self.connection.get(f"models/{reference}/"))
 
     def add_model(self, name: str, path: str | Path, *, progress: Progress | None = None, **given: Any) -> Model:
-        """Register a model, or the next version of one's own. given: `engine, entry_point, dataset, description …`.
+        """Register a model, or the next version of one of yours. given: `engine, entry_point, dataset, description …`.
 
-        It is sent as a dataset is.
+        The files are sent like those of a dataset.
         """
         from tidepool.client.pack import package
         from tidepool.client.uploads import uploaded
@@ -287,7 +289,7 @@ class Client:
         self.connection.json("DELETE", f"models/{reference}/")
 
     def upload(self, path: str | Path, *, progress: Progress | None = None) -> int:
-        """Send a file or a folder in pieces, or what is left of it; the number of the finished upload."""
+        """Upload a file or folder in pieces, or its missing pieces; return the number of the finished upload."""
         from tidepool.client.uploads import uploaded
 
         with uploaded(self.connection, Path(path).expanduser(), progress) as number:
@@ -296,13 +298,13 @@ class Client:
     # --- the cluster --------------------------------------------------------------------------------------------------
 
     def cluster(self) -> dict[str, Any]:
-        """`counts`, and `hosts` with their slots and who holds each."""
+        """Return `counts`, and `hosts` with their slots and the holders."""
         return dict(self.connection.get("cluster/"))
 
     def capacity(self, instance_group: str | int | None = None, *, one_host: bool = False) -> int:
-        """GPUs that an instance group has for one training; one_host: that its largest host has.
+        """Return the number of GPUs that a training can get in an instance group; one_host: those of its largest host.
 
-        instance_group: the only one, unless given.
+        instance_group: default: the only one.
         """
         return self._capacity(self._group(instance_group), "largest_host" if one_host else "capacity")
 
@@ -310,6 +312,6 @@ class Client:
         return list(self.connection.rows("hosts/"))
 
     def queue(self) -> list[JobInfo]:
-        """The user's jobs that wait, in the order of their places."""
+        """Return the user's waiting jobs, in order of their queue positions."""
         waiting = [job.info for job in self.jobs(state="PENDING", most=None)]
         return sorted(waiting, key=lambda job: (job.instance_group, job.queue_position or 10**9, job.id))

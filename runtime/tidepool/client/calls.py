@@ -1,7 +1,7 @@
-"""A function and its arguments as bytes that the ranks load: cloudpickle, with what is yours by value.
+"""Serialization of a function call for the ranks, by cloudpickle, with your own code by value.
 
-By value travel the functions and classes of `__main__`, which is the notebook, and of modules below the working folder.
-Everything else the ranks import.
+Functions and classes of `__main__` (the notebook) and of modules below the working folder are sent by value. The ranks
+import everything else.
 """
 
 import hashlib
@@ -48,12 +48,13 @@ class Call:
 
 
 def packed(function: Callable[..., Any], arguments: Sequence[Any] = (), keywords: Mapping[str, Any] = {}) -> Call:
-    """Pickle the call. Raises TypeError naming what of it cannot be sent, InvalidRequest for more than 64 MiB."""
+    """Pickle the call. Raises TypeError that names the object that cannot be sent, InvalidRequest for more than 64
+    MiB."""
     name = getattr(function, "__name__", type(function).__name__)
     with _own_modules_by_value():
         try:
             content = _dumps((function, tuple(arguments), dict(keywords)))
-        except Exception as error:  # whatever an object's own way of being pickled raises
+        except Exception as error:  # an object's own pickling code may raise anything
             raise TypeError(_why_not(name, function, arguments, keywords, error)) from None
         if len(content) > MAX_CALL_BYTES:
             raise InvalidRequest(_too_large(name, len(content), function, arguments, keywords))
@@ -68,7 +69,7 @@ def packed(function: Callable[..., Any], arguments: Sequence[Any] = (), keywords
 
 
 class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
-    """cloudpickle's, which would send a file that is open for reading as a copy of its text."""
+    """Refuses open files, which cloudpickle would send as a copy of their text."""
 
     def reducer_override(self, value: Any) -> Any:
         if isinstance(value, io.IOBase) and not isinstance(value, io.StringIO | io.BytesIO):
@@ -84,7 +85,7 @@ def _dumps(value: Any) -> bytes:
 
 @contextmanager
 def as_package(call: Call) -> Iterator[Package]:
-    """The call as a folder with a script, as the site takes it."""
+    """Return the call as a folder with a script, in the site's format."""
     with TemporaryDirectory(prefix="tidepool-") as made:
         folder = Path(made, Path(ENTRY_FILE).stem)
         folder.mkdir()
@@ -97,7 +98,7 @@ def as_package(call: Call) -> Iterator[Package]:
 
 
 def refuse_other_software(call: Call, software: Mapping[str, Any]) -> None:
-    """Raises InvalidRequest where the cluster could not load it. software: of `software/`."""
+    """Raise InvalidRequest if the cluster could not load the call. software: the response of `software/`."""
     there = ".".join(str(software["python"]).split(".")[:2])
     if there != call.facts.python:
         raise InvalidRequest(
@@ -218,8 +219,8 @@ def _too_large(name: str, size: int, function: Any, arguments: Sequence[Any], ke
     most = max(sizes, key=lambda each: each[0], default=None)
     largest = f", most of it {most[1]} ({_kind(most[2])})" if most else ""
     return (
-        f"`{name}` is {size_words(size)}{largest}, and at most {size_words(MAX_CALL_BYTES)} are sent. Register it as "
-        "a dataset, or read it inside the function."
+        f"`{name}` is {size_words(size)}{largest}, more than the limit of {size_words(MAX_CALL_BYTES)}. Register it "
+        "as a dataset, or read it inside the function."
     )
 
 

@@ -1,7 +1,7 @@
 """Site and token of a client: from an argument, the environment, or the file that `tidepool login` writes.
 
-The only module of the client that reads the environment. The file is `~/.config/tidepool/config.toml` (below
-`XDG_CONFIG_HOME` where that is set), readable by its owner alone.
+This is the client's only module that reads the environment. The file is `~/.config/tidepool/config.toml` (below
+`XDG_CONFIG_HOME` if set), which only its owner can read.
 """
 
 import json
@@ -32,9 +32,9 @@ DEFAULT = "default"
 class Profile:
     url: str
     token: str
-    #: Certificates that sign the site's; "": those of the system.
+    #: File of CA certificates of the site; "": the system's.
     ca_file: str = ""
-    #: Taken where a submission names none; "": the only one there is.
+    #: Default instance group of submissions; "": the only one.
     instance_group: str = ""
 
 
@@ -45,7 +45,7 @@ class Profiles:
     by_name: Mapping[str, Profile]
 
     def keep(self, name: str, profile: Profile | None) -> None:
-        """Write the file anew, with this profile in place of the one of that name; None: without it."""
+        """Rewrite the file with this profile under its name; None: remove the profile."""
         kept = {**self.by_name, name: profile}
         lines = ["# Written by `tidepool login`.\n"]
         for each, values in sorted(kept.items()):
@@ -70,7 +70,7 @@ def config_file() -> Path:
 
 
 def profiles() -> Profiles:
-    """Raises InvalidRequest where the file is no TOML of ours."""
+    """Read the file. Raise InvalidRequest if it is invalid."""
     import tomllib
 
     file = config_file()
@@ -89,7 +89,7 @@ def profiles() -> Profiles:
 
 
 def resolve(url: str | None, token: str | None, profile: str | None) -> Profile:
-    """The site and token to use. Raises NotLoggedIn where none is known."""
+    """Return the site and token to use. Raise NotLoggedIn if there are none."""
     url, token = url or os.environ.get("TIDEPOOL_URL"), token or os.environ.get("TIDEPOOL_TOKEN")
     if url and token:
         return Profile(checked_url(url), token, ca_file=os.environ.get("TIDEPOOL_CA_FILE", ""))
@@ -104,15 +104,15 @@ def resolve(url: str | None, token: str | None, profile: str | None) -> Profile:
 
 
 def checked_url(url: str) -> str:
-    """The site's address without a slash at its end. Raises InvalidRequest for what is none."""
+    """Return the site's URL without a trailing slash. Raise InvalidRequest if it is invalid."""
     parts = urlsplit(url if "://" in url else f"https://{url}")
     if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise InvalidRequest(f"{url!r} is no address of a site: give it as https://tidepool.example.org.")
+        raise InvalidRequest(f"{url!r} is not the address of a site: write it like https://tidepool.example.org.")
     return f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/')}"
 
 
 def proxy_of(url: str) -> str:
-    """The address of the proxy that the environment names for this site; "": none."""
+    """Return the URL of the proxy for this site from the environment; "": none."""
     if not any(name.lower().endswith("_proxy") for name in os.environ):
         return ""
     from urllib.request import getproxies_environment, proxy_bypass  # takes as long as all of this file

@@ -1,6 +1,6 @@
-"""Selection of files that are sent from a local folder: those that git knows, or all but the usual clutter.
+"""Selection of a local folder's files to send: those known to git, or all except hidden files and environments.
 
-The archive is the same bytes for the same files, so that the site takes them for the same version.
+The archive is reproducible, so that the site recognizes unchanged files as the same version.
 """
 
 import ast
@@ -19,7 +19,7 @@ from tidepool.units import size_words
 
 __all__ = ["MAX_BYTES", "Package", "archived", "package", "write_zip"]
 
-#: Code above this is nearly always data by mistake.
+#: Size limit of code; larger folders nearly always contain data by mistake.
 MAX_BYTES = 256 * 1024**2
 _LEFT_OUT = frozenset({"__pycache__", "node_modules", "venv", "env", "site-packages"})
 _SUFFIXES_LEFT_OUT = (".pyc", ".pyo", ".egg-info")
@@ -37,27 +37,28 @@ class Package:
     total_bytes: int
     #: The rule by which the files were chosen, as the end of a sentence.
     chosen_by: str
-    #: The script that was named; "": the site finds it.
+    #: The given script; "": the site finds it.
     entry_point: str
 
     @property
     def name(self) -> str:
-        """Name of the model on the site: the script's, or its folder's where the script's says nothing."""
+        """Return the model's name on the site: the script's name, or its folder's if the script's is generic."""
         stem = Path(self.entry_point).stem
         return stem if stem and stem not in _SAY_NOTHING else self.folder.name or "script"
 
 
 def package(path: str | Path) -> Package:
-    """Pack a script: its folder as git knows it, or without git the script and its imports from beside it.
+    """Pack the code of a script or folder.
 
-    Of a folder, what git knows of it, or all but hidden files and environments. Raises InvalidRequest for a path that
-    is not there, for nothing to send, and for too much.
+    For a script: its folder's files known to git or, without git, the script and its imports from the same folder. For
+    a folder: the files known to git, or all except hidden files and environments. Raises InvalidRequest for a missing
+    path, an empty selection, and too much data.
     """
     given = Path(path).expanduser()
     if not given.exists():
         raise InvalidRequest(f"There is no {given}: check the path.")
     if given.is_file() and given.suffix != ".py":
-        raise InvalidRequest(f"{given} is no Python script: give a .py file or a folder.")
+        raise InvalidRequest(f"{given} is not a Python script: give a .py file or a folder.")
     folder = (given if given.is_dir() else given.parent).resolve()
     entry_point = "" if given.is_dir() else given.name
     known = _known_to_git(folder)
@@ -72,7 +73,7 @@ def package(path: str | Path) -> Package:
 
 @contextmanager
 def archived(code: Package) -> Iterator[IO[bytes]]:
-    """The archive, at its beginning."""
+    """Return the archive, positioned at its start."""
     with TemporaryFile() as archive:
         write_zip(code, archive)
         archive.seek(0)
@@ -97,7 +98,7 @@ def _checked(code: Package) -> Package:
         top = largest.parts[0]
         raise InvalidRequest(
             f"{code.folder} is {size_words(code.total_bytes)}, the largest part of it {top}. Register data as a "
-            f"dataset (`tidepool datasets add`), or leave it out by .gitignore."
+            f"dataset (`tidepool datasets add`), or exclude it by .gitignore."
         )
     return code
 
@@ -107,7 +108,7 @@ def _bytes_of(folder: Path, files: Iterable[Path]) -> int:
 
 
 def _known_to_git(folder: Path) -> list[Path] | None:
-    """Tracked and new files that git does not ignore; None: it is no working tree, or there is no git."""
+    """Return tracked files, and new ones that git does not ignore; None without git or outside a working tree."""
     command = ["git", "-C", str(folder), "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
     try:
         found = subprocess.run(command, capture_output=True, timeout=30, check=False)
@@ -116,7 +117,7 @@ def _known_to_git(folder: Path) -> list[Path] | None:
     if found.returncode:
         return None
     names = {os.fsdecode(name) for name in found.stdout.split(b"\0") if name}
-    # Deleted ones are tracked still; a link may lead out of the folder.
+    # Deleted files are still tracked, and a link may lead out of the folder.
     return sorted(Path(name) for name in names if _is_sent(folder / name)) or None
 
 
@@ -138,7 +139,8 @@ def _is_meant(name: str) -> bool:
 
 
 def _imported(folder: Path, script: str) -> list[Path]:
-    """The script, the modules and packages beside it that it imports, and those import, and its requirements.txt."""
+    """Return the script, the modules of its folder that it imports, directly or indirectly, and its
+    requirements.txt."""
     found: set[Path] = set()
     waiting = [Path(script), Path(_REQUIREMENTS)]
     while waiting:

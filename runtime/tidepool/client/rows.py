@@ -182,7 +182,7 @@ class Checkpoint:
     sha256: str = ""
     #: Why no training can resume from it; "": one can.
     problem: str = ""
-    #: Whether it stays however many newer ones there are.
+    #: Whether it is kept, even when newer checkpoints are written.
     kept: bool = False
     created_at: datetime
     #: Model versions with these weights.
@@ -212,8 +212,8 @@ class Dataset:
     description: str = ""
     owner: str = ""
     created_at: datetime
-    #: The newest version: jobs submitted now use it. Keys: number, path, training, validation, testing, state,
-    #: progress, problem, size_bytes, file_count, digest, created_at.
+    #: Newest version, which new jobs use. Keys: number, path, training, validation, testing, state, progress, problem,
+    #: size_bytes, file_count, digest, created_at.
     latest: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -228,8 +228,8 @@ class Model:
     #: Values: everybody, group, owner.
     readers: str = ""
     created_at: datetime
-    #: The newest version: jobs submitted now use it. Keys: number, template, framework, engine, processes, path,
-    #: entry_point, dataset, settings, parameters, compat, digest, created_at.
+    #: Newest version, which new jobs use. Keys: number, template, framework, engine, processes, path, entry_point,
+    #: dataset, settings, parameters, compat, digest, created_at.
     latest: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -237,16 +237,16 @@ class Model:
 class Script:
     """`ScriptOutput` of the REST API."""
 
-    #: Name of the model, for submissions.
+    #: Name of the model, for use in submissions.
     model: str = ""
     version: int = 0
     entry_point: str = ""
     #: Values: elastic, single, fixed.
     engine: str = ""
-    #: Number of processes that a script of fixed size asks for itself; null: it does not say.
+    #: Number of processes that a fixed-size script requests itself; null: unknown.
     processes: int | None = None
     #: Whether the script reads a dataset.
     reads_data: bool = False
     dataset: str = ""
-    #: Mistake in the script, as far as its text shows it; null: none.
+    #: Error found by reading the script; null: none.
     warning: str | None = None

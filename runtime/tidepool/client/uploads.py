@@ -1,7 +1,7 @@
-"""Files that are sent in pieces. A lost connection costs one piece; another program goes on where the last one ended.
+"""Uploads in pieces. A lost connection costs one piece, and another process can continue the upload.
 
-Which upload a file belongs to is kept beside the login, in `uploads.json`, until it is registered. A file counts as the
-same by its path, size and time of change.
+The upload of each file is stored next to the login, in `uploads.json`, until it is registered. A file is identified by
+path, size and modification time.
 """
 
 import hashlib
@@ -28,20 +28,20 @@ __all__ = ["uploaded"]
 logger = logging.getLogger(__name__)
 
 _TRIES_OF_A_PIECE = 8
-#: Kinds of files that a dataset may be as one file; others are packed.
+#: Suffixes of single-file datasets; other files are packed.
 _DATA_SUFFIXES = (
     *(".zip", ".tar.gz", ".tgz", ".tar"),
     *(".csv", ".tsv", ".json", ".jsonl", ".npy", ".npz", ".parquet", ".txt"),
 )
-#: The site removes an upload that has got nothing for so long.
+#: Time without a new piece after which the site removes an upload.
 _KEPT_SECONDS = 2 * 24 * 3600
 
 
 @contextmanager
 def uploaded(connection: Connection, what: Path | Package, progress: Progress | None = None) -> Iterator[int]:
-    """Send a file, a folder or a package, and yield the number of the finished upload, for the request that takes it.
+    """Upload a file, a folder or a package, and yield the number of the finished upload for the request that uses it.
 
-    Where that request, or the sending, fails, what is there stays for another try of the same.
+    If that request or the upload fails, the uploaded pieces are kept for another attempt.
     """
     with _as_one_file(what) as (name, file, size):
         key = _key_of(connection.url, what)
@@ -67,15 +67,15 @@ def _sent(connection: Connection, name: str, file: IO[bytes], size: int, key: st
         try:
             offset = _send_piece(connection, number, offset, file.read(piece))
         except Unreachable as error:
-            share = f"{100 * offset // size}% of {name} are there"
-            raise Unreachable(f"{error} {share}: the same command goes on behind them.", code=error.code) from error
+            share = f"{100 * offset // size}% of {name} is uploaded"
+            raise Unreachable(f"{error} {share}: the same command continues from there.", code=error.code) from error
         if progress is not None:
             progress(offset, size)
     return number
 
 
 def _send_piece(connection: Connection, number: int, offset: int, piece: bytes) -> int:
-    """The offset behind it. Whether a piece whose answer was lost has arrived, the site knows."""
+    """Send a piece and return the offset after it. If the response was lost, ask the site for the offset."""
     headers = {"Upload-Offset": str(offset), "Content-Type": "application/octet-stream"}
     for left in reversed(range(_TRIES_OF_A_PIECE)):
         try:
@@ -102,7 +102,7 @@ class _Begun:
 
 
 def _begun_before(connection: Connection, key: str, name: str, size: int) -> Mapping[str, Any] | None:
-    """The upload of the same file, where the site still has it."""
+    """Return an unfinished upload of the same file, if the site still has it."""
     begun = _known().get(key)
     if begun is None:
         return None
@@ -121,7 +121,7 @@ def _give_up(connection: Connection, key: str) -> None:
 
 
 def _key_of(url: str, what: Path | Package) -> str:
-    """Equal for the same files at the same site; for what is packed, as this Python packs it."""
+    """Return a key that is equal for the same files and site (and, for packed files, the same Python)."""
     top = (what.folder if isinstance(what, Package) else what).resolve()
     if isinstance(what, Package):
         files = [top / file for file in what.files]
@@ -150,7 +150,7 @@ def _known() -> dict[str, _Begun]:
 
 
 def _remember(key: str, number: int | None) -> None:
-    """Keep which upload a file belongs to; None: it needs none any more."""
+    """Store the upload of a file; None: remove it."""
     kept = _known()
     if number is None and key not in kept:
         return
@@ -172,7 +172,7 @@ def _remember(key: str, number: int | None) -> None:
 
 @contextmanager
 def _as_one_file(path: Path | Package) -> Iterator[tuple[str, IO[bytes], int]]:
-    """Name, content and size of what is sent: the file, or the folder or package packed."""
+    """Return name, content and size of the upload: the file itself, or an archive of the folder or package."""
     if isinstance(path, Package):
         with _packed(path, path.name) as sent:
             yield sent
@@ -181,7 +181,7 @@ def _as_one_file(path: Path | Package) -> Iterator[tuple[str, IO[bytes], int]]:
         raise InvalidRequest(f"There is no {path}: check the path.")
     if path.is_file():
         if not path.name.lower().endswith(_DATA_SUFFIXES):
-            raise InvalidRequest(f"{path} is no kind of data file that is taken: {', '.join(_DATA_SUFFIXES)}.")
+            raise InvalidRequest(f"{path} is not an accepted kind of data file:  {', '.join(_DATA_SUFFIXES)}.")
         with path.open("rb") as file:
             yield path.name, file, path.stat().st_size
         return

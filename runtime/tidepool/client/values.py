@@ -13,9 +13,10 @@ __all__ = ["failure_of", "loaded", "value_bytes"]
 
 
 def value_bytes(job: int, fetch: Callable[[str], bytes]) -> bytes | None:
-    """The pickle, whose digest has been compared; None: rank 0 left none. fetch: the content of a result by its path.
+    """Return the pickle, after verifying its digest; None: rank 0 wrote none. fetch: returns the content of a result
+    file.
 
-    Raises TidepoolError where it is not what its rank wrote.
+    Raises TidepoolError if it was changed after the rank wrote it.
     """
     try:
         facts = ValueFacts.from_text(fetch(VALUE_FACTS).decode())
@@ -23,12 +24,12 @@ def value_bytes(job: int, fetch: Callable[[str], bytes]) -> bytes | None:
         return None
     content = fetch(VALUE_FILE)
     if hashlib.sha256(content).hexdigest() != facts.sha256:
-        raise TidepoolError(f"The value of training {job} is not what its rank wrote: run it anew.")
+        raise TidepoolError(f"The value of training {job} was changed after its rank wrote it: run the training again.")
     return content
 
 
 def loaded(job: int, content: bytes) -> Any:
-    """The object. Only of a job of the user's own: to unpickle is to run what its author wants."""
+    """Return the object. Only for the user's own jobs, because unpickling can execute its author's code."""
     try:
         return pickle.loads(content)  # noqa: S301 - the user's own
     except ModuleNotFoundError as error:
@@ -39,7 +40,7 @@ def loaded(job: int, content: bytes) -> Any:
 
 
 def failure_of(info: JobInfo, ranks: Iterable[Mapping[str, Any]]) -> JobFailed:
-    """Why it did not succeed: rank and error, and the script's traceback last. ranks: rows of its ranks."""
+    """Return why the job failed: rank and error, and the script's traceback last. ranks: rows of its ranks."""
     error = info.error or {}
     kind, words = str(error.get("kind") or ""), str(error.get("message") or info.reason.text)
     traceback = str(error.get("traceback") or "").strip()

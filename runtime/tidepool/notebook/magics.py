@@ -152,7 +152,7 @@ class TidepoolMagics(Magics):
             click.echo(f"Training {job.id} is being cancelled.", err=True)
             raise
         except Unreachable as error:
-            advice = f"Training {job.id} goes on all the same: `%tidepool fetch {job.id}` takes its names."
+            advice = f"Training {job.id} continues anyway: `%tidepool fetch {job.id}` fetches its variables."
             raise Unreachable(f"{error} {advice}") from error
 
     def _take(self, job: Job) -> None:

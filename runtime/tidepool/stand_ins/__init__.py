@@ -17,7 +17,7 @@ _LINK = "tidepool-stand-ins.pth"
 _NAME = b"pyspark.ml.torch"
 #: Sentences that say which pyspark an import finds.
 OURS = "pyspark.ml.torch.distributor is Tidepool's here"
-THEIRS = "pyspark is installed here, and stays what `import pyspark` finds."
+THEIRS = "pyspark is installed, so `import pyspark` still finds it."
 
 
 def offer() -> bool:

@@ -66,7 +66,7 @@ def test_the_figures_are_those_of_the_scheduler(carols: Client, scene: Scene, vi
 
 def test_who_waits_for_whom_is_a_sentence(carols: Client, vision: InstanceGroup) -> None:
     waits = "bobs-third of vision waits: sig-elastic has borrowed 2 of vision's GPUs"
-    sentence = f"{waits}, which come back after the step under way."
+    sentence = f"{waits}, which are returned after the present step."
     assert sentence in text(carols.get("/fair-share/"))
     assert sentence in carols.get("/api/v1/fair-share/").json()["waiting"]
 
@@ -78,7 +78,7 @@ def test_how_long_a_training_that_is_stopped_may_take_is_said(
     Job.objects.filter(pk=scene.second.pk).update(min_slots=5)
     Job.objects.filter(pk=scene.first.pk).update(min_slots=3)
     page = text(carols.get("/fair-share/"))
-    assert "which come back within 10 s, as a training there is stopped for now." in page
+    assert "which are returned within 10 s, because a training is being stopped." in page
 
 
 def test_others_trainings_and_groups_have_no_names(alices: Client, scene: Scene, vision: InstanceGroup) -> None:

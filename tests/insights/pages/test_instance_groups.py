@@ -94,7 +94,7 @@ def test_hosts_that_cannot_be_reached_are_named(carols: Client, scene: Scene, va
 
 def test_created_only_it_says_what_is_missing(carols: Client, scene: Scene, values: dict) -> None:
     page = text(carols.post(f"{LIST}new/", {**values, "template": "priority"}, follow=True))
-    assert "sig-2 is registered. It takes trainings once it is started." in page
+    assert "sig-2 was registered. It accepts trainings once it is started." in page
     assert InstanceGroup.objects.get(name="sig-2").state == "REGISTERED"
 
 
@@ -110,16 +110,16 @@ def test_pasted_parameters_go_before_the_fields(carols: Client, scene: Scene, va
     [
         ({"name": ""}, "name", "This field is required"),
         ({"name": "a/b"}, "name", "must not contain a slash"),
-        ({"name": "sig-elastic"}, "name", "There is already an instance group “sig-elastic”"),
+        ({"name": "sig-elastic"}, "name", "Instance group “sig-elastic” already exists"),
         ({"weight": "10001"}, "weight", "The weight must be a whole number"),
         ({"weight": "0", "quota": ""}, "weight", "With weight 0, a group uses its quota only"),
         ({"quota": "many"}, "quota", "Enter a whole number"),
         ({"quota": "9" * 30}, "quota", "The quota must be a whole number"),
-        ({"members": "alice\n<b>nobody</b>"}, "members", "There is no user '<b>nobody</b>'"),
+        ({"members": "alice\n<b>nobody</b>"}, "members", "User '<b>nobody</b>' not found"),
         ({"parameters": "SPARK_EGO_PRIORTY=1"}, "parameters", "did you mean SPARK_EGO_PRIORITY?"),
         ({"resource_group": "nowhere"}, "resource_group", "Select a valid choice"),
         ({"highest_priority": "10"}, "default_priority", "The default priority, 5000, must lie between 1 and 10"),
-        ({"deployment_directory": "home"}, "deployment_directory", "beginning with a slash"),
+        ({"deployment_directory": "home"}, "deployment_directory", "begins with a slash"),
     ],
 )
 def test_what_does_not_fit_stays_typed(
@@ -158,8 +158,8 @@ def test_what_was_changed_meanwhile_is_a_conflict_and_the_typed_stays(
     InstanceGroup.objects.filter(pk=group.pk).update(weight=7, revision=2)
     page = carols.post(f"{LIST}{group.pk}/change/", {**values, "quota": "4", "revision": "1"})
     assert page.status_code == 409
-    assert "Weight: now 7, here 1" in text(page)
-    assert "Quota: now no quota, here 4 GPUs" in text(page)
+    assert "Weight: now 7, in this form 1" in text(page)
+    assert "Quota: now no quota, in this form 4 GPUs" in text(page)
     assert 'name="quota" value="4"' in html_of(page)
     group.refresh_from_db()
     assert (group.quota, group.weight) == (None, 7)
@@ -196,7 +196,7 @@ def test_its_own_administrator_may_change_a_part_of_it(davids: Client, group: In
 def test_lines_of_parameters_are_read(carols: Client, scene: Scene) -> None:
     good = carols.post(f"{LIST}parameters.json", {"parameters": "spark.ego.enable.preemption=true\nJAVA_HOME=/usr"})
     assert good.json()["terms"] == {"preemption": "true"}
-    assert good.json()["sentences"] == ["JAVA_HOME has no effect here: nothing here runs on Java."]
+    assert good.json()["sentences"] == ["JAVA_HOME has no effect here: Java is not used."]
     assert list(carols.post(f"{LIST}parameters.json", {"parameters": "X=1"}).json()) == ["error"]
 
 

@@ -69,7 +69,7 @@ def test_a_kept_one_outlives_the_others_and_goes_when_it_is_let_go(job: Job) -> 
     assert change_kept(kept, False, "alice") is None
     assert steps(job) == [40, 30]
     assert not files(kept).exists()
-    with pytest.raises(Conflict, match="is gone"):
+    with pytest.raises(Conflict, match="no longer exists"):
         change_kept(kept, True, "alice")
 
 
@@ -101,11 +101,11 @@ def test_the_next_attempt_makes_room_among_the_others_alone(job: Job) -> None:
 def test_what_cannot_be_kept_is_refused(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
     row = publish(job, 10)
     (files(row) / "state.json").unlink()
-    with pytest.raises(Conflict, match="files of this checkpoint are gone"):
+    with pytest.raises(Conflict, match="files of this checkpoint no longer exist"):
         change_kept(row, True, "alice")
     assert not (job_folder(job).path / "kept" / row.path).exists()  # nothing half
     (files(row) / "state.json").symlink_to("/etc/hostname")
-    with pytest.raises(Conflict, match="files of this checkpoint are gone"):
+    with pytest.raises(Conflict, match="files of this checkpoint no longer exist"):
         change_kept(row, True, "alice")
     Checkpoint.objects.filter(pk=row.pk).update(problem="torn")
     with pytest.raises(Conflict, match=r"cannot be used \(torn\)"):
@@ -148,7 +148,7 @@ def test_the_page_keeps_and_says_what_became_of_it(job: Job, alices: Client) -> 
     row = publish(job, 800)
     address = f"/checkpoints/{row.pk}/keep/"
     page = alices.post(address, {"kept": "yes", "next": "/checkpoints/?kept=yes"}, follow=True).content.decode()
-    assert "Step 800 of T1 digits-cnn stays" in page
+    assert "The checkpoint of T1 digits-cnn at step 800 is kept" in page
     assert f'<tr id="checkpoint-{row.pk}">' in page
     for other in ("https://example.org/", "overview", "2026"):
         answer = alices.post(address, {"kept": "no", "next": other})

@@ -110,7 +110,7 @@ def test_a_name_is_taken_once(carol: User, gpus: str, group: InstanceGroup) -> N
 
 
 BAD_TERMS = [
-    ({"policy": "lottery"}, "There is no such policy: use fifo, priority, fairshare, goodput."),
+    ({"policy": "lottery"}, "Policy must be one of fifo, priority, fairshare, goodput."),
     ({"preemption": "yes"}, "The value must be true or false."),
     ({"quota": -1}, "The quota must be a whole number from 0 to 1000000."),
     ({"quota": True}, "The quota must be"),
@@ -122,16 +122,16 @@ BAD_TERMS = [
     ({"lowest_priority": 0}, "The lowest priority must be a whole number from 1 to 10000."),
     ({"lowest_priority": 50, "highest_priority": 40}, "The highest priority is 40, below the lowest one, 50."),
     ({"highest_priority": 100}, "The default priority, 5000, must lie between 1 and 100: change it."),
-    ({"resource_group": "nowhere"}, "There is no resource group of GPUs with this name"),
-    ({"resource_group": "cpus"}, "There is no resource group of GPUs with this name"),
-    ({"resource_group": []}, "There is no resource group of GPUs with this name"),
-    ({"members": ["alice", "nobody\0"]}, "There is no user 'nobody\\x00': check the spelling."),
+    ({"resource_group": "nowhere"}, "No resource group with GPUs has this name"),
+    ({"resource_group": "cpus"}, "No resource group with GPUs has this name"),
+    ({"resource_group": []}, "No resource group with GPUs has this name"),
+    ({"members": ["alice", "nobody\0"]}, "User 'nobody\\x00' not found: check the spelling."),
     ({"members": "alice"}, "Give a list of user names."),
     ({"admins": [3]}, "Give a list of user names."),
     ({"description": "x" * 201}, "Use at most 200 letters"),
     ({"description": "a\0b"}, "Use at most 200 letters"),
     ({"execution_user": "\u202eroot"}, "Use at most 64 letters"),
-    ({"deployment_directory": "home/me"}, "Give the whole path, beginning with a slash."),
+    ({"deployment_directory": "home/me"}, "Enter an absolute path, which begins with a slash."),
 ]
 
 
@@ -304,7 +304,7 @@ def test_without_a_host_that_is_ready_it_is_not_started(carol: User, gpus: str, 
 
 
 def test_starting_and_stopping_twice_is_refused(carol: User, group: InstanceGroup) -> None:
-    with pytest.raises(Conflict, match="is started already"):
+    with pytest.raises(Conflict, match="is already started"):
         start_instance_group(group.pk, carol)
     stop_instance_group(group.pk, carol)
     with pytest.raises(Conflict, match="is not started"):

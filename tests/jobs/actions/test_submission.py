@@ -92,11 +92,11 @@ def test_the_groups_priority_is_the_default(submit: Submit, group: InstanceGroup
 
 
 WRONG: dict[str, tuple[dict[str, Any], str, str]] = {
-    "unknown model": ({"model": "nope"}, "model", "There is no model 'nope'"),
-    "unknown dataset": ({"dataset": 999}, "dataset", "There is no dataset '999'"),
-    "unknown group": ({"instance_group": "nope"}, "instance_group", "There is no instance group 'nope'"),
-    "max below min": ({"min_slots": 4, "max_slots": 2}, "max_slots", "fewer than at least 4"),
-    "max above the capacity": ({"max_slots": 9}, "max_slots", "sig-elastic has 8 GPUs: ask for at most 8, not 9."),
+    "unknown model": ({"model": "nope"}, "model", "Model 'nope' not found"),
+    "unknown dataset": ({"dataset": 999}, "dataset", "Dataset '999' not found"),
+    "unknown group": ({"instance_group": "nope"}, "instance_group", "Instance group 'nope' not found"),
+    "max below min": ({"min_slots": 4, "max_slots": 2}, "max_slots", "below the minimum of 4"),
+    "max above the capacity": ({"max_slots": 9}, "max_slots", "sig-elastic has 8 GPUs: request at most 8, not 9."),
     "no GPU": ({"max_slots": 0}, "max_slots", "of 1 or more"),
     "minimum of none": ({"min_slots": 0}, "min_slots", "of 1 or more"),
     "a minimum that is true": ({"min_slots": True}, "min_slots", "of 1 or more"),
@@ -118,7 +118,7 @@ WRONG: dict[str, tuple[dict[str, Any], str, str]] = {
     "parameters as a list": ({"parameters": [1]}, "parameters", "as an object"),
     "a parameter that is no exact number": ({"parameters": {"epochs": 2**60}}, "parameters", "epochs"),
     "an exactness that there is not": ({"exactness": "about"}, "exactness", "is 'sum' or 'bitwise'"),
-    "virtual ranks without bitwise": ({"virtual_ranks": 8}, "virtual_ranks", "Only the exactness 'bitwise'"),
+    "virtual ranks without bitwise": ({"virtual_ranks": 8}, "virtual_ranks", "Only exactness 'bitwise'"),
     "fewer virtual ranks than GPUs": (
         {"exactness": "bitwise", "virtual_ranks": 3, "max_slots": 4},
         "virtual_ranks",
@@ -135,7 +135,7 @@ WRONG: dict[str, tuple[dict[str, Any], str, str]] = {
     "one host for what moves": ({"placement": "one_host"}, "placement", "digits-cnn is elastic"),
     "a negative seed": ({"seed": -1}, "seed", "whole number"),
     "an effective batch of none": ({"effective_batch_size": 0}, "effective_batch_size", "of 1 or more"),
-    "unknown checkpoint": ({"checkpoint": 999}, "checkpoint", "None of your trainings has a checkpoint 999"),
+    "unknown checkpoint": ({"checkpoint": 999}, "checkpoint", "Checkpoint 999 not found among those of your trainings"),
 }
 
 
@@ -231,7 +231,7 @@ def test_only_members_use_a_group_that_has_members(
 def test_the_only_group_need_not_be_named(submit: Submit, group: InstanceGroup) -> None:
     assert submit(instance_group=None).instance_group == group
     other = InstanceGroupFactory(name="vision")
-    with pytest.raises(InvalidSubmission, match="There are sig-elastic, vision: give one of them") as caught:
+    with pytest.raises(InvalidSubmission, match="Choose an instance group: sig-elastic, vision") as caught:
         submit(instance_group=None)
     assert list(caught.value.fields) == ["instance_group"]
     InstanceGroup.objects.filter(pk__in=[group.pk, other.pk]).update(state=InstanceGroup.State.STOPPED)
@@ -277,7 +277,7 @@ def test_a_checkpoint_whose_files_are_gone_is_refused(submit: Submit) -> None:
     point = Checkpoint.objects.create(
         job=mine, attempt=1, step=1, epoch=0, path="x", size_bytes=1, sha256="", created_at=mine.submitted_at
     )
-    with pytest.raises(InvalidSubmission, match="pick a newer one"):
+    with pytest.raises(InvalidSubmission, match="choose a newer one"):
         submit(checkpoint=point.pk)
 
 
@@ -411,7 +411,7 @@ def test_a_file_without_weights_is_refused(
 
 def test_an_upload_of_somebody_else_or_half_of_one_is_refused(submit: Submit, alice: User, bob: User) -> None:
     theirs, half = uploaded(bob, "a.pth", saved(".pth")), uploads.begin(alice, "b.pth", 9)
-    for upload, sentence in ((theirs.pk, "You have no such upload"), (half.pk, "0 of 9 bytes"), ("1", "Give the num")):
+    for upload, sentence in ((theirs.pk, "Upload not found"), (half.pk, "0 of 9 bytes"), ("1", "Give the num")):
         with pytest.raises(InvalidSubmission, match=sentence):
             submit(initial_weights={"upload": upload})
 
@@ -441,12 +441,15 @@ def test_what_a_training_cannot_begin_with_is_said(submit: Submit, bob: User) ->
     Checkpoint.objects.filter(pk=bad.pk).update(problem="its digest does not match")
     nothing_yet = submit()
     for asked, sentence in (
-        ({"initial_weights": theirs.pk}, f"There is no training {theirs.pk} of yours"),
-        ({"initial_weights": nothing_yet.pk}, "it left neither a result nor a checkpoint"),
+        ({"initial_weights": theirs.pk}, f"Training {theirs.pk} not found among yours"),
+        ({"initial_weights": nothing_yet.pk}, "it has neither a result nor a checkpoint"),
         ({"initial_weights": nothing_yet.pk, "checkpoint": point.pk}, "not both"),
         ({"initial_weights": {"checkpoint": 0}}, "Give the number of a checkpoint"),
         ({"initial_weights": {"checkpoint": "7"}}, "Give the number of a checkpoint"),
-        ({"initial_weights": {"checkpoint": bad.pk + 1}}, f"None of your trainings has a checkpoint {bad.pk + 1}"),
+        (
+            {"initial_weights": {"checkpoint": bad.pk + 1}},
+            f"Checkpoint {bad.pk + 1} not found among those of your trainings",
+        ),
         ({"initial_weights": {"checkpoint": bad.pk}}, "cannot be used [(]its digest does not match[)]"),
         ({"initial_weights": {"job": point.job_id}}, "Give the number of a training, or"),
     ):

@@ -48,7 +48,7 @@ def test_its_own_copy_is_shown_as_text(scene: Scene, code: Path, alices: Client)
 @pytest.mark.parametrize("file", ["link.py", "linked/secret.py", "../../../secret/secret.py", "nothing.py", "layers"])
 def test_nothing_else_can_be_read(scene: Scene, code: Path, alices: Client, file: str) -> None:
     page = shown(alices, scene.done, file)
-    assert "There is no such file" in page
+    assert "File not found" in page
     assert SECRET not in page
     answer = alices.get(f"/api/v1/jobs/{scene.done.pk}/code/", {"file": file})
     assert answer.status_code in {400, 404}

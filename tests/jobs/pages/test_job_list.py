@@ -181,9 +181,9 @@ def test_the_list_follows_its_own_topics(scene: Scene, alices: Client, bobs: Cli
 @pytest.mark.parametrize(
     ("query", "sentence"),
     [
-        ("state=NONSENSE", "There is no such state"),
+        ("state=NONSENSE", "Unknown state"),
         ("sort=colour", "The list has no such order"),
-        ("within=yesterday", "There is no such period"),
+        ("within=yesterday", "Unknown period"),
         ("submitted_after=soon", "Enter a date such as"),
         ("submitted_before=99999-01-01", "Enter a date such as"),
         ("after=nonsense", "start with the first page"),

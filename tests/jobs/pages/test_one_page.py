@@ -110,7 +110,7 @@ def test_the_path_of_a_repository_is_taken(home: Path, alices: Client, scene: Sc
     [
         ({}, "Enter either a path on the server or a file to upload."),
         ({"path": "/etc"}, "outside the allowed folders"),
-        ({"path": "a\0b"}, "a character that is in no file name"),
+        ({"path": "a\0b"}, "a character that no file name can contain"),
         ({"file": SimpleUploadedFile("notes.odt", b"x")}, "of a kind that is not accepted"),
         ({"file": SimpleUploadedFile("x.zip", b"x")}, "cannot be unpacked"),
     ],
@@ -124,7 +124,7 @@ def test_what_cannot_be_taken_is_said(alices: Client, scene: Scene, values: dict
 def test_a_script_that_reads_data_wants_a_dataset(alices: Client, training: dict) -> None:
     taken = drop(alices, "reader.py", b"import os\nprint(os.environ['DATA_DIR'])")
     page = alices.post("/jobs/new/", {**training, "model": taken["model"], "dataset": ""})
-    assert "The script of reader reads a dataset: pick one." in page.content.decode()
+    assert "The script of reader reads a dataset: choose one." in page.content.decode()
 
 
 @pytest.mark.parametrize(
@@ -132,7 +132,7 @@ def test_a_script_that_reads_data_wants_a_dataset(alices: Client, training: dict
     [
         ({"parameters": "hiden = 8"}, "The script declares no --hiden: did you mean hidden?"),
         ({"parameter.hidden": "many"}, "The parameter hidden must be a number, such as 16."),
-        ({"environment": "RANK = 1"}, "RANK is set by Tidepool for each process: leave it out."),
+        ({"environment": "RANK = 1"}, "RANK is set by Tidepool for each process: remove it."),
         ({"environment": "my name = 1"}, "is not a valid variable name"),
         ({"environment": "WANDB"}, "Line 1 is not a variable: write it as name = value."),
         ({"arguments": "'open"}, "These arguments cannot be parsed"),

@@ -43,7 +43,7 @@ def test_what_cannot_be_saved_is_said_and_the_name_kept(scene: Scene, alices: Cl
         (" ", LATELY, "Enter a name."),
         ("x" * 65, LATELY, "use at most 64"),
         ("all", "", "The filter is empty"),
-        ("bad", "state=NONE", "There is no such state"),
+        ("bad", "state=NONE", "Unknown state"),
         ("long", f"search={'x' * 2000}", "too long to be saved"),
     ]:
         answer = saved(alices, name, query)

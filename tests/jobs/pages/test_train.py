@@ -38,7 +38,7 @@ def test_the_preview_says_what_does_not_fit_instead(training: dict, alices: Clie
     assert answer.status_code == 200
     assert answer.json() == {"errors": {"name": ["This field is required."]}, "awaited": ["name"]}
     answer = alices.post("/jobs/new/preview/", {**training, "max_slots": "99"})
-    assert answer.json()["errors"]["max_slots"] == ["sig-elastic has 8 GPUs: ask for at most 8, not 99."]
+    assert answer.json()["errors"]["max_slots"] == ["sig-elastic has 8 GPUs: request at most 8, not 99."]
 
 
 def test_the_preview_writes_nothing_and_names_nobody_else(training: dict, alices: Client, bobs: Client) -> None:

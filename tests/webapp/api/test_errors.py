@@ -342,7 +342,7 @@ def test_a_misspelt_field_is_refused_instead_of_left_out(alice_api, submission):
     answer = alice_api.post("/api/v1/jobs/", {**submission, "max_slot": 2, "gpu_kind": "a"}, format="json")
 
     assert answer.status_code == 400
-    assert answer.json()["fields"]["max_slot"] == ["There is no field 'max_slot' here: did you mean max_slots?"]
+    assert answer.json()["fields"]["max_slot"] == ["Field 'max_slot' is not known: did you mean max_slots?"]
     assert "there are name, model, model_version, dataset" in answer.json()["fields"]["gpu_kind"][0]
     assert not Job.objects.exists()
 
@@ -350,6 +350,6 @@ def test_a_misspelt_field_is_refused_instead_of_left_out(alice_api, submission):
 def test_a_change_of_something_else_is_refused(alice_api, alices_job):
     answer = alice_api.patch(f"/api/v1/jobs/{alices_job.pk}/", {"priority": 7000, "max_slot": 2}, format="json")
 
-    assert answer.json()["fields"] == {"max_slot": ["There is no field 'max_slot' here: did you mean max_slots?"]}
+    assert answer.json()["fields"] == {"max_slot": ["Field 'max_slot' is not known: did you mean max_slots?"]}
     alices_job.refresh_from_db()
     assert alices_job.priority == 5000

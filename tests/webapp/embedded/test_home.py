@@ -50,7 +50,9 @@ def test_refuses_a_home_that_it_cannot_close(tmp_path: Path, monkeypatch: pytest
     """Root can close everything."""
     tmp_path.chmod(0o755)
     monkeypatch.setattr(Path, "chmod", _forbid)
-    with pytest.raises(CommandError, match=r"is another user's and open to others.*: let this user own it"):
+    with pytest.raises(
+        CommandError, match=r"belongs to another user and others may read it.*: make this user its owner"
+    ):
         home.prepare_home(tmp_path)
 
 

@@ -43,7 +43,7 @@ def test_a_jobs_page_says_what_its_exactness_guarantees(training: dict, alices: 
 @pytest.mark.parametrize(
     ("field", "value", "sentence"),
     [
-        ("max_slots", "9", "ask for at most 8, not 9"),
+        ("max_slots", "9", "request at most 8, not 9"),
         ("min_slots", "0", "must be a whole number"),
         ("max_slots", "-1", "must be a whole number"),
         ("priority", "10001", "from 1 to 10000"),
@@ -53,7 +53,7 @@ def test_a_jobs_page_says_what_its_exactness_guarantees(training: dict, alices: 
         ("parameters", "a = 1\na = 2", "Line 2 sets a a second time"),
         ("model", "99999", "Select a valid choice"),
         ("exactness", "about", "Select a valid choice"),
-        ("virtual_ranks", "8", "Only the exactness"),
+        ("virtual_ranks", "8", "Only exactness"),
         ("max_slots", "", "This field is required"),
     ],
 )
@@ -100,7 +100,7 @@ def test_change_asks_the_actions(scene: Scene, alices: Client) -> None:
 def test_a_change_that_does_not_fit_changes_nothing_at_all(scene: Scene, alices: Client) -> None:
     response = alices.post(f"/jobs/{scene.first.pk}/change/", {"priority": 9000, "max_slots": 99})
 
-    assert "ask for at most 8, not 99" in html_of(response)
+    assert "request at most 8, not 99" in html_of(response)
     assert 'value="99"' in html_of(response)
     scene.first.refresh_from_db()
     assert (scene.first.priority, scene.first.max_slots) == (5000, 8)

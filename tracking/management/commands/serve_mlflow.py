@@ -21,7 +21,7 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         python = Path(settings.TIDEPOOL_MLFLOW_PYTHON)
         if not settings.TIDEPOOL_MLFLOW_SOCKET:
-            raise CommandError("Set TIDEPOOL_MLFLOW_SOCKET to the path of the socket that MLflow shall listen on.")
+            raise CommandError("Set TIDEPOOL_MLFLOW_SOCKET to the path of the socket that MLflow is to listen on.")
         if not python.exists():
             raise CommandError(f"{python} is not there: run `make setup-mlflow`.")
         socket = Path(settings.TIDEPOOL_MLFLOW_SOCKET)

@@ -10,7 +10,7 @@ from webapp.initial_data import fill_home
 
 
 class Command(BaseCommand):
-    help = "Add what a new home lacks: the administrator, resource groups, the digits and their model."
+    help = "Add the initial data of a new home: the administrator, resource groups, and the digits with their model."
 
     def handle(self, *args: Any, **options: Any) -> None:
         prepare_home(settings.TIDEPOOL_HOME)
@@ -18,4 +18,4 @@ class Command(BaseCommand):
         refuse_earlier_home()
         password, _ = admin_password(settings.TIDEPOOL_HOME, settings.TIDEPOOL_ADMIN_PASSWORD)
         fill_home(password)
-        self.stdout.write(f"{settings.TIDEPOOL_HOME} has what it needs.")
+        self.stdout.write(f"{settings.TIDEPOOL_HOME} already has its initial data.")

@@ -58,7 +58,7 @@ def compiled(text: str) -> LinePattern:
     pattern = expression(text)
     groups = frozenset(pattern.groupindex)
     if len(groups) > _MAX_GROUPS:
-        raise PatternError(f"The pattern names {len(groups)} groups: name at most {_MAX_GROUPS}.")
+        raise PatternError(f"The pattern has {len(groups)} named groups: use at most {_MAX_GROUPS}.")
     if len(groups & set(_PAIR)) == 1:
         raise PatternError("Use the groups name and value together: (?P<name>\\w+)=(?P<value>\\S+).")
     if not groups - set(COUNTERS) and not groups & {"percent", "total_steps", "total_epochs"}:

@@ -263,8 +263,7 @@ class Membership:
         return [active_record(self.active, message, now), *self._apply_failures(now), *self._replan(now)]
 
     def _let_leavers_go(self, plan: GenerationPlan) -> None:
-        """Mark members that leave with `plan` as left: they may not have reported it yet, and must not get their slots
-        again.
+        """Mark members that leave with `plan` as left: they may not have reported it yet, and must not be chosen again.
 
         After a failure nobody leaves: who is no member then was still receiving the state, and waits for another turn.
         """
@@ -282,8 +281,7 @@ class Membership:
         return self._recover(now) if counted_on else []
 
     def _broken(self, rank: Rank, message: MemberMessage, now: float) -> list[Action]:
-        """Form a generation of the survivors: a collective failed, though no connection to the coordinator has closed
-        yet."""
+        """Form a generation of the survivors of a failed collective, though no connection has closed yet."""
         if self.finished:
             return [Send(rank.member_id, CoordinatorMessage("finished"))]
         if rank.left or self.halted:  # the others have continued without it, as planned
@@ -348,8 +346,7 @@ class Membership:
         return actions + self._recover(now)
 
     def _apply_failures(self, now: float) -> list[Action]:
-        """Let the others continue without a rank that ended with a script error, unless that repeats an error of this
-        step."""
+        """Let the others continue without a rank that a script error ended, unless this step's error repeats."""
         actions: list[Action] = []
         if self.active is None or self.finished:
             return actions
