@@ -81,6 +81,7 @@ class OptionColumns(models.Model):
     seed = models.PositiveBigIntegerField(default=0)
     checkpoint_seconds = models.PositiveIntegerField(null=True, blank=True)
     checkpoints_kept = models.PositiveIntegerField(null=True, blank=True)
+    stall_seconds = models.PositiveIntegerField(default=300)
     log_pattern = models.CharField(max_length=500, blank=True, default="")
     requirements = models.TextField(blank=True, default="")
     environment = models.JSONField(default=dict)
@@ -354,6 +355,18 @@ class Options:
         is_launched=True,
         title="Checkpoints kept",
         shown=_number,
+    )
+    stall_seconds: int = _option(
+        "The deadline for a step",
+        "Longest time without a step, an evaluation included. A training that makes none for longer is stopped, with "
+        "the stack of each process in its log.",
+        default=300,
+        label="Deadline for a step",
+        is_of_sessions=True,
+        unit="seconds",
+        least=10,
+        is_launched=True,
+        shown=lambda seconds: f"stopped after {seconds} s without one",
     )
     log_pattern: str = _option(
         "The log pattern",

@@ -44,7 +44,7 @@ TIDEPOOL_ALIVE_FILE = _environment.text("TIDEPOOL_ALIVE_FILE", "")
 TIDEPOOL_ADMIN_PASSWORD = _environment.text("TIDEPOOL_ADMIN_PASSWORD", "")
 #: A host that has not reported for this long is LOST.
 TIDEPOOL_LEASE_SECONDS = _environment.number("TIDEPOOL_LEASE_SECONDS", 30, least=1)
-#: A rank that keeps its training waiting for longer is killed, and the others go on.
+#: A rank that is silent for longer is killed, and the others go on.
 TIDEPOOL_STUCK_SECONDS = _environment.number("TIDEPOOL_STUCK_SECONDS", 60, least=2)
 #: A rank whose script has not come to its training so long after its start is killed.
 TIDEPOOL_STRAGGLER_SECONDS = _environment.number("TIDEPOOL_STRAGGLER_SECONDS", 600, least=20)

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from tidepool.rank_exits import HOPELESS, LAUNCH_TIMEOUT, OUT_OF_MEMORY, error_key, error_words
+from tidepool.rank_exits import HOPELESS, LAUNCH_TIMEOUT, OUT_OF_MEMORY, STALLED, error_key, error_words
 
 from jobs.messages import message
 from jobs.states import AnyReason, JobState, Reason
@@ -266,6 +266,8 @@ def reason_of(kind: str) -> Reason:
         return Reason.ENVIRONMENT_FAILED
     if kind == LAUNCH_TIMEOUT:
         return Reason.LAUNCH_TIMEOUT
+    if kind == STALLED:
+        return Reason.NO_PROGRESS
     return Reason.OUT_OF_MEMORY if kind in _OUT_OF_MEMORY else Reason.EXIT_NONZERO
 
 

@@ -19,7 +19,10 @@ __all__ = [
     "FATAL_FILE",
     "HOPELESS",
     "LAUNCH_TIMEOUT",
+    "LOOPS_DIFFER",
     "OUT_OF_MEMORY",
+    "STALLED",
+    "STUCK",
     "describe_end",
     "error_key",
     "error_words",
@@ -33,12 +36,16 @@ ERROR_FILE = "error.json"
 FATAL_FILE = "fatal"
 #: Kind of error of a rank that the kernel killed for lack of memory.
 OUT_OF_MEMORY = "OutOfMemory"
+#: Kind of error of a rank that was killed because it held the others up: the machine may be to blame.
+STUCK = "Stuck"
+#: Kinds of errors of ranks that were killed because their training made no step, and because some had ended their loop.
+STALLED, LOOPS_DIFFER = "Stalled", "LoopsDiffer"
 #: Kind of error of a rank that was killed because its script had not come to its training in time.
 LAUNCH_TIMEOUT = "LaunchTimeout"
 #: Kind of error of a rank whose script was called with arguments that it does not take.
 USAGE_ERROR = "UsageError"
 #: Kinds of errors that any restart would repeat: the script was called wrongly, or is not valid Python.
-HOPELESS = frozenset({USAGE_ERROR, "SyntaxError", "IndentationError", "TabError", "ModuleNotFoundError"})
+HOPELESS = frozenset({USAGE_ERROR, LOOPS_DIFFER, "SyntaxError", "IndentationError", "TabError", "ModuleNotFoundError"})
 #: Kinds of errors of scripts that exited themselves: the end of stderr gives the reason.
 _EXITS = frozenset({"SystemExit", "Exit", USAGE_ERROR})
 #: argparse and click end with this code, after lines like these.
@@ -54,6 +61,8 @@ _CRASHES = {
 }
 #: Lines on stderr that no script wrote: Tidepool's, and messages and warnings of torch's C++ code.
 _NOT_THE_SCRIPTS = re.compile(r"tidepool: |[-\d]{10} [:,\d]{12} tidepool|(\[rank\d+\]:)?\[[IW]\d{4} ")
+#: Line of a stack below which the frames are those that run any script.
+_OUR_FRAMES = '\n  File "<frozen runpy>"'
 #: Limits of the last words on stderr: bytes read, lines shown, characters of the message.
 _LAST_BYTES = 16 * 1024
 _LAST_LINES = 20
@@ -69,11 +78,12 @@ def describe_end(
     exit_code: int,
     log_dir: Path,
     *,
-    fenced: str | None = None,
+    fenced: tuple[str, str] | None = None,
     late_after: float | None = None,
     oom_killed: bool | None = False,
 ) -> RankEnd:
-    """`exit_code` as `os.waitstatus_to_exitcode` gives it. `fenced`: why the coordinator had it killed.
+    """`exit_code` as `os.waitstatus_to_exitcode` gives it. `fenced`: kind of error and sentence, if the coordinator
+    had it killed.
 
     `late_after`: seconds after which it was killed because its script had not started to train.
     `oom_killed`: whether the kernel has killed for lack of memory since the last check; None: unknown.
@@ -84,7 +94,7 @@ def describe_end(
         return RankEnd(member_id, slot, code, number, by_script, error)
 
     if fenced is not None:
-        return end(by_script=False, error=_error("Stuck", fenced))
+        return end(by_script=fenced[0] != STUCK, error=_error(*fenced, _stacks(log_dir)))
     if late_after is not None:
         text = (
             f"after {late_after:g} s the script had not come to session.epochs() in the rank {member_id}: killed; "
@@ -173,7 +183,8 @@ def _last_lines(path: Path) -> list[str]:
 
 def _stacks(log_dir: Path) -> str:
     """Return the stacks written at a crash, the crashed thread first: faulthandler writes it last."""
-    blocks = _read(log_dir / FATAL_FILE).strip().split("\n\n")
+    text = _read(log_dir / FATAL_FILE).partition("\nExtension modules:")[0]
+    blocks = [block.partition(_OUR_FRAMES)[0] for block in text.strip().split("\n\n")]
     return "\n\n".join([blocks[0], *sorted(blocks[1:], key=lambda block: not block.startswith("Current thread"))])
 
 

@@ -24,7 +24,8 @@ from types import TracebackType
 from typing import NoReturn
 
 from tidepool import adaptdl_environment, procfs, stand_ins, tracking, wmla_environment
-from tidepool.env import RankContext, rank_environment, site_of
+from tidepool.env import RankContext, rank_context, rank_environment, site_of
+from tidepool.first_process import is_named_first
 from tidepool.function_payload import CALL_FILE, CALLER
 from tidepool.gang import join_gang
 from tidepool.journal import replace_file
@@ -64,6 +65,8 @@ _shim_sockets: list[socket.socket] = []
 _step: int | None = None
 #: Kind of GPU and samples of the largest micro-batch of the step under way, where the batch adapts.
 _micro_batch: tuple[str, int] | None = None
+#: The coordinator's answer whether this rank comes first, once the script has asked before its training.
+_named_first: list[bool] = []
 #: Rank in the present group, of a script with a session.
 _rank: int | None = None
 #: Added to the niceness of ranks on virtual GPUs. They train on the processors that the control plane of a small
@@ -374,12 +377,29 @@ def note_step(step: int) -> None:
 def note_rank(rank: int) -> None:
     """This process is so numbered in the group of its session."""
     global _rank
+    if rank == 0 and _named_first == [False]:
+        sys.stderr.write(
+            "tidepool: this process is the first one from now on. is_first() was false in it before the loop: what the "
+            "script made only in the first process there, such as a writer, is missing here\n"
+        )
+        _named_first.clear()
     _rank = rank
 
 
 def is_first() -> bool:
-    """Return whether this process is rank 0: by its session, by torchrun's variables, or because it is the only one."""
+    """Return whether this process is rank 0: by its session, by torchrun's variables, or because it is the only one.
+
+    Before its session has begun, the coordinator names the rank that begins the training.
+    """
+    if _rank is None and "RANK" not in os.environ and (context := rank_context()) is not None:
+        return context.launch.engine != "elastic" or _is_named_first(context)
     return _number() == 0
+
+
+def _is_named_first(context: RankContext) -> bool:
+    if not _named_first:
+        _named_first.append(is_named_first(context))
+    return _named_first[0]
 
 
 def _number() -> int:

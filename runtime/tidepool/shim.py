@@ -57,11 +57,11 @@ logger = logging.getLogger(__name__)
 #: Maximum number of consecutive restarts of a slot's rank that lived for less than _LIVED_SECONDS.
 RESTART_LIMIT = 5
 _LIVED_SECONDS = 10.0
-#: Number of script errors that are sent again to a reconnected coordinator.
+#: Number of ends by scripts that are sent again to a reconnected coordinator.
 _REPORTED_ENDS = 16
 _FIRST_BACKOFF_SECONDS = 0.2
 _SIGTERM_GRACE_SECONDS = 10.0
-#: Seconds for a late rank to write its stacks after SIGABRT.
+#: Seconds for a rank to write its stacks after SIGABRT.
 _ABORT_SECONDS = 2.0
 _LEFTOVER_SECONDS = 5.0
 _IDLE_SECONDS = 5.0
@@ -202,8 +202,11 @@ class Shim:
         for rank in self._ranks.values():
             if rank.member_id == command.member_id and rank.fenced is None:
                 logger.warning("job=%s member_id=%s is killed: %s", self._spec.job, rank.member_id, command.why)
-                rank.fenced = command.why
-                self._kill_rank(rank)
+                rank.fenced = command.error, command.why
+                if command.kind == "abort":
+                    self._abort(rank)
+                else:
+                    self._kill_rank(rank)
 
     def _retry(self, member_id: str) -> None:
         """Allow another rank in the slot: the training has overcome the error that ended this one."""
@@ -329,8 +332,13 @@ class Shim:
                 logger.warning(
                     "job=%s member_id=%s is killed: it is not ready to train", self._spec.job, rank.member_id
                 )
-                rank.late, rank.kill_at = True, time.monotonic() + _ABORT_SECONDS
-                os.kill(rank.pid, signal.SIGABRT)
+                rank.late = True
+                self._abort(rank)
+
+    def _abort(self, rank: RankProcess) -> None:
+        """Have a rank write its stacks down; it is killed soon after."""
+        rank.kill_at = time.monotonic() + _ABORT_SECONDS
+        os.kill(rank.pid, signal.SIGABRT)
 
     def _kill_overdue(self) -> None:
         for rank in self._ranks.values():
@@ -371,7 +379,7 @@ class Shim:
             self._selector.unregister(rank.connection)
         rank.connection.close()
         del self._ranks[rank.slot]
-        if end.by_script:
+        if end.by_script or end.code == 0:
             self._ended.append(end)
         self._lead.send_join()
         if rank.state == "STOPPING" or rank.released:

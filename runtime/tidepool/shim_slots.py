@@ -30,8 +30,8 @@ class RankProcess:
     kill_at: float | None = None
     #: Whether its slot was released by a desired state since it started: its end does not affect the slot's next rank.
     released: bool = False
-    #: Reason for which the coordinator had it killed.
-    fenced: str | None = None
+    #: Kind of error and sentence, if the coordinator had it killed.
+    fenced: tuple[str, str] | None = None
     #: Monotonic time by which its script must be ready to train; None: it is ready, or has no limit.
     ready_by: float | None = None
     #: True if the rank was not ready in time, and is killed for that.

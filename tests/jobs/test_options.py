@@ -30,6 +30,7 @@ OTHERS: dict[str, Any] = {
     "seed": 7,
     "checkpoint_seconds": 11,
     "checkpoints_kept": 4,
+    "stall_seconds": 900,
     "requirements": "numpy\nsafetensors",
     "log_pattern": r"loss (?P<loss>\S+)",
     "environment": {"WANDB_MODE": "offline"},
@@ -100,7 +101,8 @@ def test_the_api_answers_with_every_option(job: Job) -> None:
 
 @pytest.mark.django_db
 def test_the_page_of_a_job_has_a_row_for_each_option_that_says_how_it_trains(submit: Submit, job: Job) -> None:
-    assert options_shown(submit()) == [("Exactness", "sum"), ("Seed", "0")]
+    deadline = ("Deadline for a step", "stopped after 300 s without one")
+    assert options_shown(submit()) == [("Exactness", "sum"), ("Seed", "0"), deadline]
     assert options_shown(job) == [
         ("Exactness", "bitwise"),
         ("Virtual ranks", "5"),

@@ -24,7 +24,8 @@ ENDS = {
     "killed for want of memory": (-signal.SIGKILL, {"oom_killed": True}, True, "OutOfMemory"),
     "killed, nobody knows what for": (-signal.SIGKILL, {"oom_killed": None}, False, "Killed"),
     "killed because it was not ready": (-signal.SIGABRT, {"late_after": 1800.0}, True, "LaunchTimeout"),
-    "killed by the coordinator": (-signal.SIGKILL, {"fenced": "silent", "oom_killed": True}, False, "Stuck"),
+    "killed because the training stood still": (-signal.SIGABRT, {"fenced": ("Stalled", "no step")}, True, "Stalled"),
+    "killed by the coordinator": (-signal.SIGKILL, {"fenced": ("Stuck", "silent"), "oom_killed": True}, False, "Stuck"),
 }
 
 
@@ -42,7 +43,10 @@ def test_a_scripts_own_words_and_a_crashs_stacks_are_kept(tmp_path: Path) -> Non
         "Thread 0x1 (...):\n  x",
         "Current thread 0x2 (...):\n  y",
     )
-    (tmp_path / "fatal").write_text(f"{fatal}\n\n{other}\n\n{current}\n")
+    below = '  File "<frozen runpy>", line 291 in run_path\n  File "rank_process.py", line 300 in _run_script'
+    (tmp_path / "fatal").write_text(
+        f"{fatal}\n\n{other}\n\n{current}\n{below}\n\nExtension modules: numpy (total: 1)\n"
+    )
     assert describe_end("a.0.1", 0, 1, tmp_path).error == ERROR
     crashed = describe_end("a.0.1", 0, -signal.SIGSEGV, tmp_path).error
     assert crashed

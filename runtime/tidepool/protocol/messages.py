@@ -15,11 +15,13 @@ KEPT_CHECKPOINTS = 2
 __all__ = [
     "CHECKPOINT_SECONDS",
     "KEPT_CHECKPOINTS",
+    "AskFirst",
     "Cause",
     "CoordinatorMessage",
     "DesiredJob",
     "DesiredMembership",
     "DeviceReading",
+    "FirstAnswer",
     "GenerationPlan",
     "HostFacts",
     "Join",
@@ -87,8 +89,10 @@ class LaunchSpec(msgspec.Struct, frozen=True):
     checkpoint_seconds: float | None = None
     #: Number of checkpoints that an attempt keeps; None: the script decides.
     checkpoints_kept: int | None = None
-    #: A rank that keeps the others waiting for longer, or is silent for longer, is given up and killed.
+    #: A rank that is silent for longer is given up and killed.
     stuck_seconds: float = 60.0
+    #: A rank that keeps the others waiting for longer is given up, too, and a training without a step is stopped.
+    stall_seconds: float = 300.0
     #: Seconds after its start at which a rank of an elastic script is killed unless it is ready to train.
     launch_seconds: float = 1800.0
     #: Parts of each step in `bitwise`, fixed for the job; None in `sum`.
@@ -224,6 +228,19 @@ class Retire(msgspec.Struct, frozen=True):
     version: Literal[1] = PROTOCOL_VERSION
 
 
+class AskFirst(msgspec.Struct, frozen=True):
+    """A rank's process asks whether it comes first, before it has joined. `asks_first`: its member_id."""
+
+    job: int
+    attempt: int
+    asks_first: str
+    version: Literal[1] = PROTOCOL_VERSION
+
+
+class FirstAnswer(msgspec.Struct, frozen=True):
+    is_first: bool
+
+
 class WrittenCheckpoint(msgspec.Struct, frozen=True):
     """A checkpoint on the disk that is not published yet."""
 
@@ -251,7 +268,8 @@ class MemberMessage(msgspec.Struct, frozen=True):
 
     ready: could join. prepared: has built the group of `generation` (or has noted that it leaves with it).
     unprepared: could not. switched: trains in `generation` from now on. left: is about to exit, as planned.
-    broken: a collective of `generation` failed. finished: the training is complete and its weights are written.
+    broken: a collective of `generation` failed. trained: the loop over all epochs is over, and the script goes on.
+    finished: the script has ended. Of rank 0, both say that the weights are written.
     checkpoint: one of `step` is on the disk, aside. checkpoint_failed: it could not be written. restored: what the
     attempt continues from. alive: where its training thread is, about once a second. profile: how long steps take, and
     how the batch adapts.
@@ -264,6 +282,7 @@ class MemberMessage(msgspec.Struct, frozen=True):
         "switched",
         "left",
         "broken",
+        "trained",
         "finished",
         "checkpoint",
         "checkpoint_failed",
@@ -276,8 +295,9 @@ class MemberMessage(msgspec.Struct, frozen=True):
     epoch: int = 0
     #: Milliseconds that training stood still at the boundary (switched only).
     pause_ms: float = 0.0
-    #: Alive only: collectives completed, how long it has waited for other ranks (None: it does not), a median step.
+    #: Alive, trained and finished only: collectives completed.
     operation: int = 0
+    #: Alive only: how long it has waited for other ranks (None: it does not), a median step.
     waits_seconds: float | None = None
     step_seconds: float = 0.0
     #: Ready in a gang only: address and port where the others can meet this rank.
@@ -340,7 +360,7 @@ class ShimJoin(msgspec.Struct, frozen=True):
     host: str
     #: Present ranks of the host: any other rank is dead.
     living: list[str]
-    #: Newest ranks that a script's error ended, reported before or not.
+    #: Newest ranks that their script ended, by an error or well, reported before or not.
     ended: list[RankEnd] = []
     version: Literal[1] = PROTOCOL_VERSION
 
@@ -348,13 +368,15 @@ class ShimJoin(msgspec.Struct, frozen=True):
 class ShimCommand(msgspec.Struct, frozen=True):
     """A coordinator to a shim.
 
-    fence: kill the rank `member_id` and all that it started, at once. retry: start another one in its slot, which
-    was ended by its script's error: the training has got past that.
+    fence: kill the rank `member_id` and all that it started, at once. abort: the same, after its stacks are written.
+    retry: start another one in its slot, which was ended by its script's error: the training has got past that.
     """
 
-    kind: Literal["fence", "retry"]
+    kind: Literal["fence", "abort", "retry"]
     member_id: str
     why: str = ""
+    #: Kind of error of the rank's end, from `rank_exits.py`.
+    error: str = "Stuck"
 
 
 class ShimSpec(msgspec.Struct, frozen=True):

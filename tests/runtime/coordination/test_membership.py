@@ -49,6 +49,12 @@ class Story:
         self.now += seconds
         self.note(self.membership.ticked(self.now))
 
+    def finish(self, *slots: int, kind: str = "finished", step: int = 10) -> None:
+        """The loops of these ranks are over, in the active generation."""
+        assert self.membership.active is not None
+        place = {"generation": self.membership.active.generation, "step": step, "epoch": 2, "operation": step}
+        self.send(kind, *slots, **place)
+
     def sent(self) -> list[tuple[int, str, int]]:
         """(slot, kind, generation) of what ranks were told of generations since the last look."""
         tells = [action for action in self.actions if isinstance(action, Send)]
@@ -250,7 +256,7 @@ def test_the_end_sends_joiners_away_and_lets_members_go() -> None:
     story = Story()
     story.train_on(0, 1)
     story.connect(2, revision=5)
-    story.send("finished", 0, step=10)
+    story.finish(0, 1)
     assert sorted(story.sent()) == [(0, "finished", 0), (1, "finished", 0), (2, "stop", 0)]
     story.die(0, 1, 2)
     assert story.sent() == []
@@ -399,7 +405,7 @@ def test_a_failure_while_a_switch_is_committed_is_no_old_news() -> None:
 def test_who_reports_a_failure_after_the_end_is_told_of_the_end() -> None:
     story = Story()
     story.train_on(0, 1)
-    story.send("finished", 0)
+    story.finish(0, 1)
     story.sent()
     story.send("broken", 1, generation=2)
     assert story.sent() == [(1, "finished", 0)]

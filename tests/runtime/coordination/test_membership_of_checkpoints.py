@@ -47,7 +47,7 @@ def test_the_checkpoint_of_a_past_that_is_over_is_refused(case: str) -> None:
         story.connect(2)
         writer = 2
     else:
-        story.send("finished", 1, step=20)
+        story.finish(0, 1)
     story.send("checkpoint", writer, step=5, written=WRITTEN)
     assert publishing(story) == []
     refused = [action for action in story.actions if isinstance(action, Send)][-1]

@@ -29,9 +29,11 @@ from tidepool.procfs import started_at
 from tidepool.profile_checks import Profiles
 from tidepool.protocol import (
     KEPT_CHECKPOINTS,
+    AskFirst,
     DesiredMembership,
     Entry,
     Finished,
+    FirstAnswer,
     GenerationActive,
     GenerationPlan,
     GenerationPlanned,
@@ -53,6 +55,7 @@ from tidepool.protocol import (
 )
 from tidepool.torch.coordination import publication
 from tidepool.torch.coordination.fixed_membership import GANG_GENERATION, FixedMembership
+from tidepool.torch.coordination.heartbeats import Patience
 from tidepool.torch.coordination.membership import Membership
 from tidepool.torch.coordination.roster import Action, Publish, Send
 
@@ -166,6 +169,10 @@ class Coordinator:
             if isinstance(join, Retire):
                 self._running = False
                 return
+            if isinstance(join, AskFirst):
+                is_elastic = isinstance(self._membership, Membership)
+                self._send(peer, encode(FirstAnswer(is_elastic and self._membership.names_first(join.asks_first))))
+                return
             if isinstance(join, ShimJoin):
                 peer.shim_of = join.host
                 self._shims[join.host] = peer
@@ -184,7 +191,8 @@ class Coordinator:
 
     def _elastic(self) -> Membership:
         launch = self._launch
-        return Membership(self._address, self._store_port, launch.min_slots, launch.stuck_seconds)
+        patience = Patience(launch.stuck_seconds, launch.stall_seconds, launch.launch_seconds)
+        return Membership(self._address, self._store_port, launch.min_slots, patience)
 
     def _begin_session(self, join: Join, now: float) -> None:
         """Turn a single-process training that created a session into an elastic training of one rank."""
@@ -345,9 +353,9 @@ def _is_unreachable(error: Exception) -> bool:
     return isinstance(error, TimeoutError) or (isinstance(error, OSError) and error.errno in silent)
 
 
-def _first_line(line: bytes) -> Join | ShimJoin | Retire:
+def _first_line(line: bytes) -> Join | ShimJoin | Retire | AskFirst:
     """Decode the first line of a rank, a shim or a successor."""
-    kinds: tuple[type[Retire], type[ShimJoin]] = (Retire, ShimJoin)
+    kinds: tuple[type[Retire], type[ShimJoin], type[AskFirst]] = (Retire, ShimJoin, AskFirst)
     for kind in kinds:
         with suppress(ProtocolError):
             return decode(kind, line)

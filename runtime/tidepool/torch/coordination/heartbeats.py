@@ -4,6 +4,9 @@ Each rank's control thread reports about once a second where its training thread
 rank (its process is stopped, holds the interpreter's lock, or its host is gone), and a rank that others wait for in a
 collective that it has not entered. A slow rank is not stuck: the timeouts grow with the duration of steps, are longer
 before a rank's first step (which may compile), and grow each time a busy rank is given up.
+
+A training in which nobody makes a step for the deadline is stopped, and so is one whose ranks have parted ways: some
+have ended their loop, and the others wait for them.
 """
 
 import statistics
@@ -11,8 +14,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from tidepool.protocol import MemberMessage
+from tidepool.rank_exits import LOOPS_DIFFER, STALLED
+from tidepool.torch.coordination.loop_ends import LoopEnds
 
-__all__ = ["HEARTBEAT_SECONDS", "Heartbeats", "Stuck"]
+__all__ = ["HEARTBEAT_SECONDS", "Heartbeats", "Patience", "Stop", "Stuck"]
 
 #: Time between two heartbeats of a rank.
 HEARTBEAT_SECONDS = 1.0
@@ -20,13 +25,29 @@ HEARTBEAT_SECONDS = 1.0
 _STEPS = 10
 #: Factors of the timeout: for a silent rank that no other waits for, and for a rank before its first step.
 _ALONE = 3
-_FIRST_STEP = 10
+_FIRST_STEP = 2
 #: Factor for busy ranks each time one is given up: the script may be slow at that place on any rank.
 _ONCE_MORE = 4
-#: Factor of the timeout after which a stall is reported: no step is completed, though no rank is stuck.
-_STALL = 5
+#: Factor of the deadline of a training while one of its ranks may be to blame.
+_BLAMED_FIRST = 2
+#: Silence after which a rank's last word about its waiting no longer counts.
+_MISSED_SECONDS = 5 * HEARTBEAT_SECONDS
+#: Time for which ranks have to wait for others that have ended their loop.
+_PARTED_SECONDS = 10.0
 #: A longer gap between two checks means that the coordinator itself was suspended, so no rank is blamed for it.
 _SLEEP_SECONDS = 2.0
+
+
+@dataclass(frozen=True)
+class Patience:
+    """Limits in seconds."""
+
+    #: Without a line of a rank.
+    silence: float = 60.0
+    #: Without a step, of a rank that others wait for, and of the training.
+    step: float = 300.0
+    #: Until a training's first step, where that is more.
+    launch: float = 1800.0
 
 
 @dataclass(frozen=True)
@@ -41,6 +62,14 @@ class Stuck:
         if self.silent:
             return f"it has not been heard of for {self.seconds:.0f} s"
         return f"the other ranks have waited {self.seconds:.0f} s for it: its script is busy, or hangs"
+
+
+@dataclass(frozen=True)
+class Stop:
+    """The training is to be stopped: the kind of error, and a sentence about it."""
+
+    error: str
+    why: str
 
 
 @dataclass
@@ -59,15 +88,15 @@ class _Heartbeat:
 
 
 class Heartbeats:
-    def __init__(self, stuck_seconds: float) -> None:
-        self._stuck_seconds = stuck_seconds
+    def __init__(self, patience: Patience) -> None:
+        self._patience = patience
         self._heartbeats: dict[str, _Heartbeat] = {}
         self._looked_at: float | None = None
         #: Number of busy ranks that were given up.
         self._given_up = 0
-        self._newest = 0
+        #: The furthest place of a rank, and when one came there: a new generation counts as a step.
+        self._newest = 0, 0
         self._moved_at: float | None = None
-        self._stall_reported = False
 
     def note_alive(self, member_id: str, now: float) -> None:
         """Record that the rank sent a message."""
@@ -79,8 +108,9 @@ class Heartbeats:
         self._heartbeats[member_id] = _Heartbeat(
             now, message.generation, message.operation, waiting_since, message.step_seconds
         )
-        if message.generation and (message.operation > self._newest or self._moved_at is None):
-            self._newest, self._moved_at, self._stall_reported = message.operation, now, False
+        place = message.generation, message.operation
+        if message.generation and (place > self._newest or self._moved_at is None):
+            self._newest, self._moved_at = place, now
 
     def forget(self, member_id: str) -> None:
         self._heartbeats.pop(member_id, None)
@@ -98,17 +128,33 @@ class Heartbeats:
                 self._moved_at += slept
         self._looked_at = now
 
-    def patience(self, members: Iterable[str]) -> float:
+    def judge(self, members: list[str], ends: LoopEnds, generation: int, now: float) -> list[Stuck] | Stop:
+        """Return the members that hold the others up, or that the training is to be stopped."""
+        over, going_on = ends.parted(members, generation)
+        if over and not going_on:
+            return []
+        if over and all(self._waits_for(name, max(map(ends.operation, over)), now) for name in going_on):
+            return _loops_differ(over, going_on)
+        return self.stuck(members, now) or self._stalled(members, now) or []
+
+    def _limit(self, members: Iterable[str], least: float) -> float:
+        """Return `least`, or some steps of the members where they take longer."""
         steps = [
             heartbeat.step_seconds
             for member_id in members
             if (heartbeat := self._heartbeats.get(member_id)) and heartbeat.step_seconds
         ]
-        return max(self._stuck_seconds, _STEPS * statistics.median(steps) if steps else 0.0)
+        return max(least, _STEPS * statistics.median(steps) if steps else 0.0)
+
+    def _waits_for(self, member_id: str, operation: int, now: float) -> bool:
+        """Return whether a rank waits in the collective after `operation`, and has for some time."""
+        heartbeat = self._heartbeats.get(member_id)
+        waiting_since = heartbeat.waiting_since if heartbeat and heartbeat.operation >= operation else None
+        return waiting_since is not None and now - waiting_since > _PARTED_SECONDS
 
     def stuck(self, members: list[str], now: float) -> list[Stuck]:
         """Return the members that block the others of their generation, or seem dead."""
-        patience = self.patience(members)
+        patience = self._limit(members, self._patience.silence)
         waits = {
             member_id: now - heartbeat.waiting_since
             for member_id in members
@@ -116,13 +162,17 @@ class Heartbeats:
             and heartbeat.waiting_since is not None
             and now - heartbeat.seen_at <= patience
         }
-        found = [self._judge(member_id, waits, patience, now) for member_id in members if member_id in self._heartbeats]
+        busy = self._limit(members, self._patience.step) * _ONCE_MORE**self._given_up
+        known = [member_id for member_id in members if member_id in self._heartbeats]
+        found = [self._judge(member_id, waits, patience, busy, now) for member_id in known]
         return [stuck for stuck in found if stuck is not None]
 
-    def give_up(self, stuck: Stuck) -> None:
+    def give_up(self, stuck: Stuck, now: float) -> None:
         self._given_up += not stuck.silent
+        self._moved_at = now  # the others have their time to go on
 
-    def _judge(self, member_id: str, waits: dict[str, float], patience: float, now: float) -> Stuck | None:
+    def _judge(self, member_id: str, waits: dict[str, float], patience: float, busy: float, now: float) -> Stuck | None:
+        """patience: with a silent rank, and `busy`: with one that others wait for, in seconds."""
         heartbeat = self._heartbeats[member_id]
         silent = now - heartbeat.seen_at
         longest = max((seconds for other, seconds in waits.items() if other != member_id), default=0.0)
@@ -136,19 +186,43 @@ class Heartbeats:
             for other, seconds in waits.items()
             if other != member_id and heartbeat.place <= self._heartbeats[other].place
         ]
-        busy = patience * _ONCE_MORE**self._given_up * (1 if heartbeat.step_seconds else _FIRST_STEP)
         longest = max(held_up, default=0.0)
-        return Stuck(member_id, False, longest) if longest > busy else None
+        return (
+            Stuck(member_id, False, longest)
+            if longest > busy * (1 if heartbeat.step_seconds else _FIRST_STEP)
+            else None
+        )
 
-    def stalled(self, members: list[str], now: float) -> str | None:
-        """Return the description of a stall, once: no rank completes a step, though none is stuck."""
-        if self._moved_at is None or self._stall_reported:
+    def _stalled(self, members: list[str], now: float) -> Stop | None:
+        """Return that nobody has made a step for the deadline.
+
+        Where some ranks wait for others, these have the time first to be given up alone.
+        """
+        if self._moved_at is None:
             return None
         seconds = now - self._moved_at
-        if seconds <= _STALL * self.patience(members):
-            return None
-        self._stall_reported = True
         known = {member_id: self._heartbeats[member_id] for member_id in members if member_id in self._heartbeats}
-        busy = sorted(member_id for member_id, heartbeat in known.items() if heartbeat.waiting_since is None)
+        has_stepped = any(heartbeat.step_seconds for heartbeat in known.values())
+        least = self._patience.step if has_stepped else max(self._patience.step, self._patience.launch)
+        busy = sorted(
+            member_id
+            for member_id, heartbeat in known.items()
+            if heartbeat.waiting_since is None or now - heartbeat.seen_at > _MISSED_SECONDS
+        )
+        if seconds <= self._limit(members, least) * (_BLAMED_FIRST if 0 < len(busy) < len(known) else 1):
+            return None
         doing = f"the script is busy in {', '.join(busy)}" if busy else "all ranks wait for each other"
-        return f"No step for {seconds:.0f} s: {doing}."
+        why = (
+            f"no step for {seconds:.0f} s: {doing}. The stack of each rank is in its error and its log. A script that "
+            "needs longer between two steps is submitted with a longer deadline for a step (stall_seconds)"
+        )
+        return Stop(STALLED, why)
+
+
+def _loops_differ(over: list[str], going_on: list[str]) -> Stop:
+    why = (
+        f"the training loop has ended in {', '.join(over)}, and goes on in {', '.join(going_on)}: all processes have "
+        "to leave their loop after the same batch. A script that continues from a snapshot of its own iterates over "
+        "tidepool.torch.epochs(range(start, epochs)); one that stops early decides by a number that is the same in all"
+    )
+    return Stop(LOOPS_DIFFER, why)

@@ -32,9 +32,11 @@ from tidepool.protocol import (
     RankStuck,
     ShimCommand,
     ShimJoin,
+    host_of,
 )
 from tidepool.torch.coordination.failures import Failures
-from tidepool.torch.coordination.heartbeats import Heartbeats
+from tidepool.torch.coordination.heartbeats import Heartbeats, Patience, Stop
+from tidepool.torch.coordination.loop_ends import LoopEnds
 from tidepool.torch.coordination.publication import Publications
 from tidepool.torch.coordination.roster import (
     Action,
@@ -43,11 +45,15 @@ from tidepool.torch.coordination.roster import (
     Rank,
     Send,
     active_record,
+    first_members,
     generation_of,
     holders_of,
+    let_leavers_go,
     member_ids,
     next_change,
     planned_record,
+    training_members,
+    unwanted_of,
     wanted_of,
 )
 
@@ -64,7 +70,7 @@ class Membership:
     store_address: str
     store_port: int
     min_slots: int
-    stuck_seconds: float = 60.0
+    patience: Patience = field(default_factory=Patience)
     target: list[Member] = field(default_factory=list)
     target_revision: int = -1
     generation: int = 0
@@ -84,11 +90,14 @@ class Membership:
     #: Ranks that were given up, with the reason: they count as dead, and their messages are ignored.
     fenced: dict[str, str] = field(default_factory=dict)
     failures: Failures = field(default_factory=Failures)
+    #: Rank that was told that it comes first; "": nobody has asked before the first generation.
+    first: str = ""
+    loop_ends: LoopEnds = field(default_factory=LoopEnds)
     #: Backoff after changes whose group could not be built.
     backoff: Backoff = field(default_factory=lambda: Backoff(first_seconds=0.25, longest_seconds=15.0))
 
     def __post_init__(self) -> None:
-        self._heartbeats = Heartbeats(self.stuck_seconds)
+        self._heartbeats = Heartbeats(self.patience)
 
     # --- events ----------
 
@@ -100,10 +109,7 @@ class Membership:
 
     def joined(self, join: Join, now: float) -> list[Action]:
         if join.member_id in self.fenced:
-            return [
-                Send(join.member_id, CoordinatorMessage("fenced")),
-                ShimCommand("fence", join.member_id, self.fenced[join.member_id]),
-            ]
+            return [Send(join.member_id, CoordinatorMessage("fenced")), *self._fences([join.member_id])]
         if self.lost or (not self.finished and self._is_history(join)):
             return [Send(join.member_id, CoordinatorMessage("fenced"))]
         if self.halted:
@@ -114,7 +120,7 @@ class Membership:
         rank = Rank(join.member_id, join.host, join.slot, ready_at, join.generation, False, join.target_revision)
         self.ranks[join.member_id] = rank
         self._heartbeats.note_alive(join.member_id, now)
-        self._catch_up_with(join)
+        self.active = self.succession.catch_up(join, self.active, self.ranks)
         self.succession.returned(join.member_id)
         joined = RankJoined(rank.member_id, rank.host, rank.slot, at=now)
         void = [] if join.generation else self.succession.void
@@ -139,7 +145,8 @@ class Membership:
             "switched": self._switched,
             "left": self._left,
             "broken": self._broken,
-            "finished": self._finished,
+            "trained": self._loop_ended,
+            "finished": self._loop_ended,
             "checkpoint": self._checkpoint,
             "checkpoint_failed": lambda rank, message, now: [self.publications.failed(message, now)],
             "restored": lambda rank, message, now: self.publications.restored(message, now),
@@ -152,26 +159,42 @@ class Membership:
         rank = self.ranks.pop(member_id, None)
         if rank is None or self.finished or self.halted or rank.left:
             return []
-        self.failures.rank_failed(member_id, took_part=member_id in member_ids(self.active) or bool(rank.generation))
-        return [*self._gone(rank, now), *self._apply_failures(now)]
+        if self.loop_ends.gone(rank, generation_of(self.active), now):
+            return []
+        return self._died([rank], now)
+
+    def _died(self, ranks: list[Rank], now: float) -> list[Action]:
+        actions: list[Action] = []
+        for rank in [] if self.finished or self.lost else ranks:
+            took_part = rank.member_id in member_ids(self.active) or bool(rank.generation)
+            self.failures.rank_failed(rank.member_id, took_part=took_part)
+            actions += self._gone(rank, now)
+        return [*actions, *self._apply_failures(now)]
 
     def shim_joined(self, join: ShimJoin, now: float) -> list[Action]:
         """A shim reports the living ranks of its host: those that it does not list are awaited no longer."""
-        fences = [
-            ShimCommand("fence", member_id, self.fenced[member_id])
-            for member_id in join.living
-            if member_id in self.fenced
-        ]
+        fences = self._fences(join.living)
+        if host_of(self.first) == join.host and self.first not in join.living:
+            self.first = ""
         dead = self.succession.dead_on(join)
         for member_id in dead:
             self.failures.rank_failed(member_id, took_part=True)
         for end in join.ended:
             self.failures.ended(end, connected=end.member_id in self.ranks)
-        return [*fences, *(self._end_succession(now) if dead else []), *self._apply_failures(now)]
+        killed = self._died(self.loop_ends.reported(join), now)
+        return [*fences, *(self._end_succession(now) if dead else []), *killed, *self._finish_if_over(now)]
+
+    def names_first(self, member_id: str) -> bool:
+        """Return whether that rank comes first; none does that comes while others train."""
+        if self.active is not None or self.finished or self.lost:
+            return False
+        self.first = self.first or (member_ids(self.pending.plan)[0] if self.pending else member_id)
+        return self.first == member_id
 
     def ticked(self, now: float) -> list[Action]:
         self._heartbeats.look(now)
-        return [*self._give_up_stuck(now), *self._overdue(now), *self._replan(now)]
+        killed = self._died(self.loop_ends.overdue(now), now)
+        return [*killed, *self._finish_if_over(now), *self._give_up_stuck(now), *self._overdue(now), *self._replan(now)]
 
     def _overdue(self, now: float) -> list[Action]:
         self.succession.pass_time(now)
@@ -190,14 +213,6 @@ class Membership:
         self.generation, self.active = max(planned), planned.get(active)
         self.recorded, self.target_revision = active, target_revision
         self.succession = PredecessorPlans.of(planned, self.active, now)
-
-    def _catch_up_with(self, join: Join) -> None:
-        later = self.succession.later_plan(join, generation_of(self.active))
-        if later is not None:
-            self.active = later
-            self.succession.await_instead(
-                [member_id for member_id in member_ids(self.active) if member_id not in self.ranks]
-            )
 
     def _end_succession(self, now: float) -> list[Action]:
         """Void the plans of our predecessor that nobody trains in, once nobody is awaited any more.
@@ -252,7 +267,7 @@ class Membership:
             and pending.plan.generation == message.generation
             and pending.plan.members[0].member_id == rank.member_id
         ):
-            self._let_leavers_go(pending.plan)
+            let_leavers_go(self.ranks, self.active, pending.plan)
             self.active, self.pending = pending.plan, None
         if self.active is None or self.active.generation != message.generation or self.recorded == message.generation:
             return []
@@ -261,18 +276,6 @@ class Membership:
         self.publications.newest_at = self.publications.newest_at or now
         self.failures.went_on(message.generation, message.step)
         return [active_record(self.active, message, now), *self._apply_failures(now), *self._replan(now)]
-
-    def _let_leavers_go(self, plan: GenerationPlan) -> None:
-        """Mark members that leave with `plan` as left: they may not have reported it yet, and must not be chosen again.
-
-        After a failure nobody leaves: who is no member then was still receiving the state, and waits for another turn.
-        """
-        if plan.cause == "failure":
-            return
-        members = member_ids(plan)
-        for member_id in member_ids(self.active):
-            if member_id in self.ranks and member_id not in members:
-                self.ranks[member_id].left = True
 
     def _left(self, rank: Rank, message: MemberMessage, now: float) -> list[Action]:
         rank.left = True
@@ -292,14 +295,23 @@ class Membership:
             return []  # an older group's failure; its recovery is under way
         return self._recover(now) if rank.member_id in holders_of(self.ranks, self.active) else []
 
-    def _finished(self, rank: Rank, message: MemberMessage, now: float) -> list[Action]:
-        if self.finished:
+    def _loop_ended(self, rank: Rank, message: MemberMessage, now: float) -> list[Action]:
+        self.loop_ends.note(rank.member_id, message)
+        return self._finish_if_over(now)
+
+    def _finish_if_over(self, now: float) -> list[Action]:
+        """Let everybody go once the loops of all ranks are over."""
+        if self.finished or self.lost or self.succession.awaited or self.active is None:
+            return []
+        members = member_ids(self.active)
+        living = [member_id for member_id in members if member_id in self.ranks]
+        report = self.loop_ends.of_training(living, self.active.generation)
+        if report is None:
             return []
         self.finished, self.pending = True, None
-        record = Finished(message.step, message.epoch, at=now)
-        members = member_ids(self.active)
         trained = {member_id for member_id, other in self.ranks.items() if other.generation or member_id in members}
         end, stop = CoordinatorMessage("finished"), CoordinatorMessage("stop")
+        record = Finished(report.step, report.epoch, at=now)
         return [record, *(Send(member_id, end if member_id in trained else stop) for member_id in self.ranks)]
 
     def _checkpoint(self, rank: Rank, message: MemberMessage, now: float) -> list[Action]:
@@ -323,27 +335,34 @@ class Membership:
 
     def _alive(self, rank: Rank, message: MemberMessage, now: float) -> list[Action]:
         self._heartbeats.record(rank.member_id, message, now)
+        self.loop_ends.stepped(rank.member_id, message.operation)
         overcome = self.failures.overcome(message.step) if rank.member_id in member_ids(self.active) else []
         return [ShimCommand("retry", member_id) for member_id in overcome]
 
     # --- decisions ---
 
     def _give_up_stuck(self, now: float) -> list[Action]:
-        """Continue without the members that block the others. A stall without a stuck rank is only recorded."""
+        """Continue without the members that block the others. Stop a training that makes no step."""
         if self.finished or self.lost or self.succession.awaited or self.active is None:
             return []
-        members = self._training()
-        given_up = self._heartbeats.stuck(members, now)
-        if not given_up:
-            stalled = self._heartbeats.stalled(members, now)
-            return [NoProgress(stalled, at=now)] if stalled else []
+        members = training_members(self.ranks, self.active, self.pending)
+        verdict = self._heartbeats.judge(members, self.loop_ends, self.active.generation, now)
+        if isinstance(verdict, Stop):
+            return self._stop_all(verdict, now)
         actions: list[Action] = []
-        for stuck in given_up:
+        for stuck in verdict:
             host, seconds = self.ranks[stuck.member_id].host, round(stuck.seconds, 1)
             actions.append(RankStuck(stuck.member_id, host, stuck.silent, seconds, stuck.why, at=now))
-            actions += self._fence(stuck.member_id, stuck.why)
-            self._heartbeats.give_up(stuck)
-        return actions + self._recover(now)
+            actions += self._fence(stuck.member_id, stuck.why, stacks=not stuck.silent)
+            self._heartbeats.give_up(stuck, now)
+        return actions + self._recover(now) if actions else []
+
+    def _stop_all(self, stop: Stop, now: float) -> list[Action]:
+        """End the attempt, and have the stacks of all ranks written."""
+        aborts = [ShimCommand("abort", member_id, stop.why, stop.error) for member_id in sorted(self.ranks)]
+        self.fenced |= dict.fromkeys(self.ranks, stop.why)
+        self.lost, self.active = True, None
+        return [NoProgress(stop.why, at=now), *aborts, Lost(self.generation, at=now)]
 
     def _apply_failures(self, now: float) -> list[Action]:
         """Let the others continue without a rank that a script error ended, unless this step's error repeats."""
@@ -356,22 +375,17 @@ class Membership:
                 return [*actions, failure.record(AttemptFailed, now), *self._lose(now)]
         return actions
 
-    def _training(self) -> list[str]:
-        """Live members of the generation that trains, and of one that everybody is switching to."""
-        pending = self.pending.plan if self.pending and self.pending.committed else None
-        members = member_ids(self.active) + member_ids(pending)
-        return [
-            member_id
-            for member_id in dict.fromkeys(members)
-            if member_id in self.ranks and not self.ranks[member_id].left
-        ]
-
-    def _fence(self, member_id: str, why: str) -> list[Action]:
-        """Treat a rank as dead from now on. Whether or not it receives the message, its shim kills it."""
+    def _fence(self, member_id: str, why: str, *, stacks: bool = False) -> list[Action]:
+        """Treat a rank as dead from now on: its shim kills it. stacks: after its stacks are written."""
         self.fenced[member_id] = why
         self._heartbeats.forget(member_id)
         del self.ranks[member_id]
+        if stacks:
+            return [ShimCommand("abort", member_id, why)]
         return [Send(member_id, CoordinatorMessage("fenced")), ShimCommand("fence", member_id, why)]
+
+    def _fences(self, names: list[str]) -> list[ShimCommand]:
+        return [ShimCommand("fence", name, self.fenced[name]) for name in names if name in self.fenced]
 
     def _gone(self, rank: Rank, now: float) -> list[Action]:
         if rank.member_id in member_ids(self.active) or rank.generation:
@@ -432,18 +446,7 @@ class Membership:
         return actions + self._prepare(self._new_plan([], [], "halt"), leave, now)
 
     def _dismiss_unwanted(self) -> list[Action]:
-        """Send ranks away whose slot was given back before they had joined anything."""
-        wanted = wanted_of(self.ranks, self.target)
-        members = member_ids(self.active)  # some of them may still be receiving the state
-        unwanted = [
-            rank
-            for rank in self.ranks.values()
-            if not rank.left
-            and not rank.generation
-            and rank.member_id not in members
-            and rank.member_id not in wanted
-            and rank.target_revision <= self.target_revision
-        ]
+        unwanted = unwanted_of(self.ranks, self.target, member_ids(self.active), self.target_revision)
         for rank in unwanted:
             rank.left = True
         return [Send(rank.member_id, CoordinatorMessage("stop")) for rank in unwanted]
@@ -458,15 +461,8 @@ class Membership:
         return self._prepare(self._new_plan(stay, join, "resize"), leave, now)
 
     def _start(self, now: float) -> list[Action]:
-        wanted = wanted_of(self.ranks, self.target)
-        ready = sorted(
-            (member_id for member_id in wanted if self.ranks[member_id].ready_at is not None),
-            key=lambda member_id: self.ranks[member_id].ready_at or 0.0,
-        )
-        if len(ready) < self.min_slots:
-            return []
-        first = sorted(ready[: self.min_slots], key=wanted.index)
-        return self._prepare(self._new_plan(first[:1], first[1:], "start"), [], now)
+        first = first_members(wanted_of(self.ranks, self.target), self.ranks, self.min_slots, self.first)
+        return self._prepare(self._new_plan(first[:1], first[1:], "start"), [], now) if first else []
 
     def _prepare(self, plan: GenerationPlan, leave: list[str], now: float) -> list[Action]:
         concerned = member_ids(plan) + leave

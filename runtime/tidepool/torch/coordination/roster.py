@@ -29,11 +29,15 @@ __all__ = [
     "Rank",
     "Send",
     "active_record",
+    "first_members",
     "generation_of",
     "holders_of",
+    "let_leavers_go",
     "member_ids",
     "next_change",
     "planned_record",
+    "training_members",
+    "unwanted_of",
     "wanted_of",
 ]
 
@@ -117,6 +121,22 @@ def wanted_of(ranks: Mapping[str, Rank], target: list[Member]) -> list[str]:
     return [by_place[place] for place in places if place in by_place]
 
 
+def training_members(ranks: Mapping[str, Rank], active: GenerationPlan | None, pending: Pending | None) -> list[str]:
+    """Live members of the generation that trains, and of one that everybody is switching to."""
+    members = member_ids(active) + member_ids(pending.plan if pending and pending.committed else None)
+    return [member_id for member_id in dict.fromkeys(members) if member_id in ranks and not ranks[member_id].left]
+
+
+def unwanted_of(ranks: Mapping[str, Rank], target: list[Member], members: list[str], revision: int) -> list[Rank]:
+    """Ranks whose slot was given back before they had joined anything. Some `members` may still receive the state."""
+    kept = {*wanted_of(ranks, target), *members}
+    return [
+        rank
+        for rank in ranks.values()
+        if not rank.left and not rank.generation and rank.member_id not in kept and rank.target_revision <= revision
+    ]
+
+
 def holders_of(ranks: Mapping[str, Rank], active: GenerationPlan | None) -> list[str]:
     """Live ranks that have the training's state: members of the active generation first, in their order.
 
@@ -125,6 +145,31 @@ def holders_of(ranks: Mapping[str, Rank], active: GenerationPlan | None) -> list
     holders = [member_id for member_id, rank in ranks.items() if rank.generation and not rank.left]
     members = [member_id for member_id in member_ids(active) if member_id in holders]
     return members + sorted(set(holders) - set(members))
+
+
+def let_leavers_go(ranks: Mapping[str, Rank], active: GenerationPlan | None, plan: GenerationPlan) -> None:
+    """Members that switch out with `plan` may not have reported it yet: they are no candidates for their slots.
+
+    After a failure nobody leaves: a rank that is no member then was still receiving the state, and waits for another
+    turn.
+    """
+    if plan.cause == "failure":
+        return
+    for member_id in set(member_ids(active)) - set(member_ids(plan)):
+        if member_id in ranks:
+            ranks[member_id].left = True
+
+
+def first_members(wanted: list[str], ranks: Mapping[str, Rank], min_slots: int, leader: str) -> list[str]:
+    """Members of the first generation, in the order of the target: those that were ready first; none before enough are.
+
+    leader: the rank that was told that it comes first; it leads the list and is waited for. "": none was told.
+    """
+    ready = {member_id: at for member_id in wanted if (at := ranks[member_id].ready_at) is not None}
+    if len(ready) < min_slots or (leader and leader not in ready):
+        return []
+    chosen = sorted(ready, key=lambda member_id: (member_id != leader, ready[member_id]))[:min_slots]
+    return sorted(chosen, key=lambda member_id: (member_id != leader, wanted.index(member_id)))
 
 
 def next_change(
@@ -179,16 +224,18 @@ class PredecessorPlans:
     def returned(self, member_id: str) -> None:
         self.awaited.pop(member_id, None)
 
-    def later_plan(self, join: Join, active: int) -> GenerationPlan | None:
-        """The plan of a rank whose generation is later than the active one: only the predecessor knew of its switch."""
-        plan = self._planned.get(join.generation)
-        return plan if self.under_way and plan and plan.generation > active else None
+    def catch_up(self, join: Join, active: GenerationPlan | None, ranks: Collection[str]) -> GenerationPlan | None:
+        """Return the active plan. Of a later one that a rank is in, only the predecessor knew: its members are awaited.
 
-    def await_instead(self, member_ids: Collection[str]) -> None:
-        """Await other members: those of the generation that turned out to be the active one, and are not back."""
+        ranks: those that are back.
+        """
+        plan = self._planned.get(join.generation)
+        if not self.under_way or plan is None or plan.generation <= generation_of(active):
+            return active
         deadline = max(self.awaited.values(), default=0.0)
-        self.awaited = dict.fromkeys(member_ids, deadline)
+        self.awaited = {member_id: deadline for member_id in member_ids(plan) if member_id not in ranks}
         self.give_up(self._gone_host)
+        return plan
 
     def give_up(self, host: str | None) -> None:
         """Await no rank of that host."""

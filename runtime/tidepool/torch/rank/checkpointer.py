@@ -134,7 +134,9 @@ class Checkpointer:
             return
         used, unusable = self._load_newest(launch.checkpoints)
         if not used and launch.initial_checkpoint:
+            loop = state.position.loop
             read_checkpoint(Path(launch.initial_checkpoint), state)
+            state.position.loop, state.position.earlier_loops = loop, []  # this job may train for longer
             used = launch.initial_checkpoint
         elif not used and launch.initial_weights:
             load_weights(Path(launch.initial_weights), state.model)

@@ -43,7 +43,7 @@ class PreparedGeneration:
 class Control(RankConnection):
     """State derived from received messages. `changed` is notified with each message, and guards the fields below."""
 
-    REPEATED = frozenset({"switched", "finished", "restored", "checkpoint", "profile"})
+    REPEATED = frozenset({"switched", "trained", "finished", "restored", "checkpoint", "profile"})
 
     def __init__(self, context: RankContext, position: Position, device: torch.device) -> None:
         super().__init__(context)

@@ -1,4 +1,7 @@
-"""`metrics.jsonl`: one line per completed step, contiguous over all resizes. Rank 0 writes it; it is the truth."""
+"""`metrics.jsonl`: one line per completed step, contiguous over all resizes. Rank 0 writes it; it is the truth.
+
+Metrics that a script reports after its loop are in a further line of the last step.
+"""
 
 import json
 import math
@@ -29,13 +32,22 @@ class MetricsFile:
         new = [record for record in records if record["step"] > self._last_step]
         if not new:
             return
-        with self._path.open("a") as file:
-            file.write("".join(json.dumps(_finite(record), separators=(",", ":")) + "\n" for record in new))
+        _append(self._path, new)
         self._last_step = new[-1]["step"]
+
+    def add(self, record: dict[str, Any]) -> None:
+        """Append further metrics of the last step, which is in the file."""
+        if self._path is not None:
+            _append(self._path, [record])
 
     def forget(self) -> None:
         """Another rank may have written meanwhile: look at the file again before the next write."""
         self._last_step = None
+
+
+def _append(path: Path, records: list[dict[str, Any]]) -> None:
+    with path.open("a") as file:
+        file.write("".join(json.dumps(_finite(record), separators=(",", ":")) + "\n" for record in records))
 
 
 def _last_step(path: Path) -> int:

@@ -24,6 +24,7 @@ from torch.utils.data import BatchSampler, DataLoader, RandomSampler, Sequential
 from tidepool import rank_process
 from tidepool.journal import last_record
 from tidepool.torch.data import Feed, collate, sample_count, to_device
+from tidepool.torch.rank.epoch_loops import continued, described
 from tidepool.torch.rank.object_patches import adopt, refuse_validation, watch_backward
 from tidepool.torch.rank.options import Options
 from tidepool.torch.rank.script_loop import ScriptLoop
@@ -53,6 +54,10 @@ class PreparedTraining:
         #: Passes over the loader that this process has begun: of the epoch, if the script has `epochs`, else of all.
         self._passes = 0
         self._has_epochs = self._in_epoch = False
+        #: Loops over epochs that the script has begun.
+        self._loops = 0
+        #: Structure of the state and versions of its tensors when the weights were written.
+        self._written: tuple[str, list[int]] | None = None
         #: Whether a pass is over whose epilogue in the script is still running.
         self._after_pass = False
         self._has_trained = False
@@ -110,7 +115,6 @@ class PreparedTraining:
             self._put_back = self.script_loop.volatile()
         if self.training_loop.position.step:
             self._note_steps()
-        rank_process.at_success(self.finish)
 
     def _note_steps(self) -> None:
         """Mark the optimizers as stepped (they have, in other processes); otherwise torch's schedules warn."""
@@ -119,16 +123,31 @@ class PreparedTraining:
 
     # --- epochs ---
 
-    def epochs(self, numbers: Iterable[T]) -> Iterator[T]:
+    def epochs(self, numbers: Iterable[T]) -> Iterator[T | int]:
         if self._in_epoch or (self._passes and not self._has_epochs):
             raise RuntimeError(
                 "tidepool.torch.epochs() is iterated once at a time, before the first pass over the data"
             )
-        every, training_loop = list(numbers), self.training_loop
-        self._has_epochs, training_loop.total_epochs = True, len(every)
-        self._join()
-        while training_loop.position.epoch < len(every):
-            number = training_loop.position.epoch
+        own, position = list(numbers), self.training_loop.position
+        self._has_epochs = True
+        if not self._loops:
+            position.loop = described(own)
+            self._join()
+        loop, self._loops = self._loops, self._loops + 1
+        if loop < len(position.earlier_loops):
+            return
+        if loop > len(position.earlier_loops):
+            self._end_loop()
+            position.loop = described(own)
+        begun_at = position.earlier_loops[-1] if position.earlier_loops else 0
+        yield from self._epochs(continued(own, position.loop), begun_at)
+
+    def _epochs(self, every: Sequence[T | int], begun_at: int) -> Iterator[T | int]:
+        """Yield the epochs of a loop that are left. begun_at: epochs that were complete when the loop began."""
+        training_loop, position = self.training_loop, self.training_loop.position
+        training_loop.total_epochs = begun_at + len(every)
+        while position.epoch < training_loop.total_epochs:
+            number = position.epoch - begun_at
             training_loop.generators.begin_epoch()
             self._passes, self._in_epoch = 0, True
             try:
@@ -138,15 +157,44 @@ class PreparedTraining:
             if self._after_pass:
                 self._end_pass()
             training_loop.end_epoch()
+        training_loop.end_loop(self._write_results)
+
+    def _end_loop(self) -> None:
+        """The script begins another loop over epochs, maybe after a `break` out of this one."""
+        if self._after_pass:
+            self._end_pass()
+            self.training_loop.end_epoch()
+        position = self.training_loop.position
+        position.earlier_loops = [*position.earlier_loops, position.epoch]
 
     # --- the end ---
 
     def finish(self) -> None:
-        """Finish with the other ranks, after the script ended without an error."""
+        """Finish with the other ranks, after the script ended without an error.
+
+        Raises RuntimeError if this process has made fewer passes than the training.
+        """
+        others = self.training_loop.position.epoch if self.has_joined else _epoch_of_others(self.training_loop)
+        if not self._has_epochs and 0 < self._passes < others:
+            raise RuntimeError(
+                f"the script has ended after {self._passes} passes over the data, and the training is in its pass "
+                f"{others + 1}: a script that continues from a snapshot of its own iterates over its epochs by `for "
+                "epoch in tidepool.torch.epochs(range(start, epochs))`"
+            )
+        if not self.has_joined:
+            return
         if self._after_pass and not self._has_epochs:
             self.training_loop.total_epochs = self.training_loop.position.epoch + 1
             self._end_pass()
-        self.training_loop.finish(lambda folder: self.training_loop.save_weights("model_epoch_final"))
+        self.training_loop.finish(self._write_results)
+
+    def _write_results(self, folder: Path) -> None:
+        """Write the weights, at the end of a loop and again if the script has changed the state since."""
+        structure, tensors = self.training_loop.transitions.state.pack()
+        written = str(structure), [tensor._version for tensor in tensors]
+        if written != self._written:
+            self.training_loop.save_weights("model_epoch_final")
+            self._written = written
 
 
 class Loader:
@@ -298,13 +346,18 @@ def prepare(
     ours = PreparedTraining(training_loop, registered)
     adopt(ours.script_loop, named, scalers, others)
     _prepared = ours
+    rank_process.at_success(ours.finish)
     watch_backward(ours.script_loop)
     prepared_objects = [Loader(ours, item, bare[0]) if item is loader else item for item in objects]
     return prepared_objects[0] if len(prepared_objects) == 1 else tuple(prepared_objects)
 
 
-def epochs(numbers: Iterable[T]) -> Iterator[T]:
-    """Iterate over the epochs in `numbers` (for example a range) that the training has not completed."""
+def epochs(numbers: Iterable[T]) -> Iterator[T | int]:
+    """Iterate over the epochs in `numbers` (for example a range) that the training has not completed.
+
+    The process that begins the training decides which epochs there are; another one may pass the last of them only, as
+    a script does that continues from a snapshot of its own. Raises RuntimeError for other differences.
+    """
     return current().epochs(numbers)
 
 
@@ -314,12 +367,11 @@ def report(**values: float) -> None:
 
 
 def is_first() -> bool:
-    """Return whether this process prints and writes files: rank 0, once it has caught up with the others."""
-    return (
-        rank_process.is_first()
-        if _prepared is None or not _prepared.training_loop.transitions.on_cluster
-        else _leads(_prepared)
-    )
+    """Return whether this process prints and writes files: rank 0, or before the training begins, the one that will be.
+
+    A process that joins others is not the first one, and may become it later, when their first one leaves.
+    """
+    return rank_process.is_first()
 
 
 def current() -> PreparedTraining:
@@ -327,10 +379,6 @@ def current() -> PreparedTraining:
     if _prepared is None:
         raise RuntimeError("call tidepool.torch.prepare first, with the loader, the model and its optimizer")
     return _prepared
-
-
-def _leads(ours: PreparedTraining) -> bool:
-    return ours.has_joined and ours.training_loop.rank == 0
 
 
 def _training_loader(objects: Sequence[Any]) -> DataLoader[Any]:

@@ -20,6 +20,7 @@ from torch.utils.data import Dataset
 
 from tidepool.torch.adaptive.adaptation import Adaptive
 from tidepool.torch.data import Collate, Feed, collate, sample_count, to_device
+from tidepool.torch.rank.epoch_loops import continued, described
 from tidepool.torch.rank.options import Options
 from tidepool.torch.rank.step import Step
 from tidepool.torch.rank.training_loop import TrainingLoop
@@ -127,13 +128,20 @@ class Session:
     # --- the loop ---
 
     def epochs(self, count: int) -> Iterator[int]:
-        """Yield the number of each epoch that is left to do, from 0; a joining rank starts at the one under way."""
+        """Yield the number of each epoch that is left to do, from 0; a joining rank starts at the one under way.
+
+        Raises RuntimeError a second time, and in a rank whose `count` is not the training's.
+        """
         training_loop = self._training_loop
+        if training_loop.is_over:
+            raise RuntimeError("session.epochs() has come to its end: a session has one loop, with all its epochs")
         training_loop.total_epochs = count
+        self.position.loop = described(range(count))
         if self.context is not None and self.context.launch.validate:
             self._validate(self.context.launch.validate)
             return
         training_loop.join()
+        continued(range(count), self.position.loop)
         while self.position.epoch < count:
             epoch = self.position.epoch
             training_loop.generators.begin_epoch()

@@ -15,13 +15,14 @@ import time
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
+from typing import Literal
 
 import torch
 
 from tidepool.env import RankContext, rank_context
 from tidepool.faults import fault
 from tidepool.goodput.model import Size
-from tidepool.protocol import MemberMessage
+from tidepool.protocol import MemberMessage, StepRecord
 from tidepool.rank_process import RankReleased
 from tidepool.torch.adaptive.adaptation import ADAPTIVE_CONTROL_SIZE, Adaptation, adaptation_of
 from tidepool.torch.adaptive.profiler import Profiler
@@ -63,6 +64,10 @@ class TrainingLoop:
     _copied = False
     #: Whether the script requested a checkpoint at the next boundary.
     wants_checkpoint = False
+    #: Whether this rank's loop is over, with all its epochs.
+    is_over = False
+    #: Whether a loop is over, and the newest record is in the file.
+    _is_written = False
     #: Whether the newest recovery delivered the result of the operation in flight.
     caught_up = False
 
@@ -233,7 +238,7 @@ class TrainingLoop:
 
     def count(self, step: Step, control: list[float], samples: int, since: int = 0) -> None:
         """Move the position behind the step. since: steps since the newest boundary, whose records are not written."""
-        position = self.position
+        position, self._is_written = self.position, False
         position.step += 1
         position.cursor += step.samples
         seconds = time.monotonic() - step.begun_at
@@ -256,8 +261,13 @@ class TrainingLoop:
     # --- records ---
 
     def report(self, values: Mapping[str, float]) -> None:
-        """Add metrics to the newest step's record."""
-        self._reported.update({name: float(value) for name, value in values.items()})
+        """Add metrics to the newest step's record; after the loop, to the file at once."""
+        added = {name: float(value) for name, value in values.items()}
+        if not self._is_written:
+            self._reported.update(added)
+        elif self.rank == 0 and self.position.records:
+            newest = self.position.records[-1]
+            self.metrics.add({name: newest[name] for name in StepRecord.__struct_fields__ if name in newest} | added)
 
     def write_records(self) -> None:
         """Write the due records on rank 0. The newest waits until the next step begins, so that `report` can add to
@@ -363,19 +373,34 @@ class TrainingLoop:
         if self.rank == 0:
             self._checkpoints.offer(epoch_is_over=True)
 
+    def end_loop(self, write: Callable[[Path], None]) -> None:
+        """Write the remaining records and the results on rank 0, and report that the loop is over."""
+        self._write_results(write)
+        self._report_end("trained")
+
     def finish(self, write: Callable[[Path], None]) -> None:
         """Finish together: rank 0 writes the remaining records and the results, and the others wait for it."""
+        self.is_over = True
         while True:
-            self.write_records()
-            if self.rank == 0:
-                self._checkpoints.finish()
-                if self.folder is not None:
-                    write(self.folder)
-                place = self.group.generation, self.position.step, self.position.epoch
-                self.transitions.send(MemberMessage("finished", *place))
+            self._write_results(write)
+            self._report_end("finished")
             if self.transitions.wait_for_the_end():
                 return
             self.recover()
+
+    def _write_results(self, write: Callable[[Path], None]) -> None:
+        self.write_records()
+        self._is_written = True
+        if self.rank == 0:
+            self._checkpoints.finish()
+            if self.folder is not None:
+                write(self.folder)
+
+    def _report_end(self, kind: Literal["trained", "finished"]) -> None:
+        position = self.position
+        self.transitions.send(
+            MemberMessage(kind, self.group.generation, position.step, position.epoch, operation=position.operation)
+        )
 
     def save_weights(self, name: str) -> None:
         """Write `<name>.pth` and `<name>_optimizer_state.pth` as results; for one rank to call, between epochs."""

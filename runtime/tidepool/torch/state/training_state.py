@@ -67,6 +67,10 @@ class Position:
     passes: int = 0
     #: Whether the epoch's first pass has begun, for loops of a script's own.
     has_begun: bool = False
+    #: Epochs of the script's loop under way, see `epoch_loops.py`; none before a loop has begun.
+    loop: list[int] = field(default_factory=list)
+    #: Epochs that were complete at the end of each earlier loop of the script.
+    earlier_loops: list[int] = field(default_factory=list)
     #: Names of the metrics, in the order of their places in the control block.
     metric_names: list[str] = field(default_factory=list)
     #: Result of the newest `sum_over`, for a rank that missed it.
