@@ -35,7 +35,8 @@ def assert_whole(*labs: Lab, epochs: int = EPOCHS) -> None:
     """Each step was made, and made once, by the attempts together."""
     steps = [record["step"] for lab in labs for record in lab.steps()]
     assert list(dict.fromkeys(steps)) == list(range(1, epochs * STEPS + 1)), labs[-1].story()
-    assert len(steps) == len(set(steps)) + sum("after" in record for lab in labs for record in lab.steps())
+    reported_later = [record["step"] for lab in labs for record in lab.steps() if "after" in record]
+    assert len(steps) - len(set(steps)) <= len(reported_later) <= 1
     assert labs[-1].journal("finished")[-1]["epoch"] == epochs
 
 

@@ -170,8 +170,9 @@ class Coordinator:
                 self._running = False
                 return
             if isinstance(join, AskFirst):
-                is_elastic = isinstance(self._membership, Membership)
-                self._send(peer, encode(FirstAnswer(is_elastic and self._membership.names_first(join.asks_first))))
+                membership = self._membership
+                is_first = isinstance(membership, Membership) and membership.names_first(join.asks_first)
+                self._send(peer, encode(FirstAnswer(is_first)))
                 return
             if isinstance(join, ShimJoin):
                 peer.shim_of = join.host
