@@ -112,6 +112,7 @@ def test_the_page_of_a_job_has_a_row_for_each_option_that_says_how_it_trains(sub
         ("Seed", "7"),
         ("Checkpoints", "at least every 11 s"),
         ("Checkpoints kept", "4"),
+        ("Deadline for a step", "stopped after 900 s without one"),
     ]
     assert option_texts(job) == [
         ("Requirements", "numpy\nsafetensors"),
