@@ -80,7 +80,7 @@ class JobPlan:
     #: Stop the job and put it back into the queue (only ever under the priority policy with preemption).
     preempt: bool
     reason: Explanation
-    #: Job for which these slots are reserved, and for which this one is stopped again; None: no reservation is used.
+    #: Waiting job before which this one starts, on slots that it needs; None: there is none.
     backfilled_for: int | None = None
     #: True if the job starts now by a reservation, on more than its group's part, and keeps that.
     over_quota: bool = False

@@ -78,6 +78,11 @@ class GroupView:
         return self.started and not self.lends
 
     @property
+    def gives_way(self) -> bool:
+        """Whether its elastic jobs may be stopped again for a job that they started before."""
+        return self.preemption and self.policy in ("fairshare", "goodput") and not self.minimum_run_seconds
+
+    @property
     def limit(self) -> int | None:
         """See `limit_of`."""
         return limit_of(self.quota, self.weight, borrows=self.borrows)
@@ -127,7 +132,8 @@ class JobView:
     lasts: float | None = None
     #: Latest end of holding slots (Unix seconds), if it holds any. None: unknown.
     ends_at: float | None = None
-    #: Id of the waiting job whose reserved slots it uses, and for which it will be stopped.
+    #: Id of the waiting job before which it started, on slots that this one needs. An elastic job is stopped for it,
+    #: where its group preempts.
     backfilled_for: int | None = None
     #: Whether a reservation beyond its group's share started it: its minimum counts as the group's until its end.
     over_quota: bool = False

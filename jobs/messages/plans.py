@@ -73,6 +73,7 @@ _OVER_QUOTA = {
 _FILLS = {
     "in_time": "it starts before {first}, because it will end before {first} can start",
     "beside": "it starts before {first}, which does not need these GPUs",
+    "meanwhile": "it starts before {first}, which cannot start while other trainings keep their minimum",
     "gives_way": "it starts before {first}, and stops with a checkpoint when {first} can start",
 }
 

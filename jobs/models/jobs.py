@@ -293,7 +293,7 @@ class JobRun(models.Model):
     #: Time at which `max_seconds` ends the attempt, and whether the owner has been warned that it is near.
     ends_at = models.DateTimeField(null=True, blank=True)
     warned = models.BooleanField(default=False)
-    #: Number of the job whose reserved slots this run uses, and for which it will be stopped.
+    #: Number of the waiting job before which this run started, on GPUs that it needs.
     backfilled_for = models.PositiveBigIntegerField(null=True, blank=True)
     #: Whether a reservation started the run with more slots than its group's share; kept until the run ends.
     over_quota = models.BooleanField(default=False)

@@ -191,7 +191,7 @@ def _share(case: _Case) -> Explanation:
     if placed.leaving:
         params["leaving"] = sorted({ref.host for ref in placed.leaving})
     if missing:
-        params |= _givers(case)
+        params |= _givers(case, missing)
     return Explanation(_code(case, moving_off), params)
 
 
@@ -402,7 +402,8 @@ def _closed(decision: Decision) -> Explanation:
 
 def _stopped(case: _Case) -> Explanation:
     figures = {"target": 0, "before": case.before, "priority": case.me.priority}
-    if (place := case.summary.places.get(case.demand.backfilled_for or 0)) is not None:
+    place = case.summary.places.get(case.demand.backfilled_for or 0)
+    if place is not None and case.demand.may_give_way:
         first = case.decision.demands[place]
         return _because(PlanReason.GAVE_WAY, "gave_way", **figures, others=[case.labelled(first)])
     higher = case.first_other  # the policy serves by priority, and nothing else stops a job
@@ -417,9 +418,8 @@ def _awaiting(case: _Case) -> Explanation:
     target = case.placed.target
     one_host = case.me.one_host
     free = len(case.placed.kept_for) if one_host else min(case.summary.free_left, target)
-    figures = {"target": target, "free": free, "missing": target - free, **_givers(case)}
-    figures |= {"one_host": True} if one_host else {}
-    return _because(PlanReason.WAITING_FOR_SLOTS, "given_back", **figures)
+    figures: Params = {"target": target, "free": free, **({"one_host": True} if one_host else {})}
+    return _because(PlanReason.WAITING_FOR_SLOTS, "given_back", **figures, **_givers(case, target - free))
 
 
 def _waiting(case: _Case) -> Explanation:
@@ -486,8 +486,10 @@ def _reserved(case: _Case) -> Params:
     )
 
 
-def _givers(case: _Case) -> Params:
-    """Return the jobs that give back slots; only the first few if there are many."""
-    givers = case.summary.givers
-    first = [{"job": job, **case.label(job), "slots": slots} for job, slots in islice(givers.items(), _MAX_GIVERS)]
-    return {"givers": first, "givers_count": len(givers), "givers_slots": case.summary.givers_slots}
+def _givers(case: _Case, missing: int) -> Params:
+    """Return the missing slots, the jobs that give them back (only the first few if there are many), and those that
+    nobody gives back yet."""
+    givers, slots = case.summary.givers, case.summary.givers_slots
+    first = [{"job": job, **case.label(job), "slots": count} for job, count in islice(givers.items(), _MAX_GIVERS)]
+    figures: Params = {"missing": missing, "givers": first, "givers_count": len(givers), "givers_slots": slots}
+    return figures | ({"not_free": missing - slots} if 0 < slots < missing else {})

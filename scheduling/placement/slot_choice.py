@@ -33,7 +33,7 @@ class JobSlots:
     makes_room: tuple[SlotRef, ...] = ()
     #: Slots that are kept for a job that waits for more free slots on one host.
     kept_for: tuple[SlotRef, ...] = ()
-    #: Job for which these slots are reserved, and for which this one is stopped again; None: no reservation is used.
+    #: Waiting job before which this one starts, on slots that it needs; None: there is none.
     backfilled_for: int | None = None
     #: True if the job starts now by a reservation, on more than its group's part.
     over_quota: bool = False
@@ -213,9 +213,8 @@ def _leaving(pool: Pool, moving: Mapping[int, Set[SlotRef]]) -> Pool:
 def _mark_by_reservation(decision: Decision, placed: Mapping[int, JobSlots]) -> None:
     for job in decision.over_quota:
         placed[job].over_quota = bool(placed[job].claim)
-    if decision.reservation is not None:
-        for job, rule in decision.reservation.filling.items():
-            placed[job].backfilled_for = decision.reservation.job if rule == "gives_way" else None
+    for job, first in decision.overtaking.items():
+        placed[job].backfilled_for = first
 
 
 def _leave(

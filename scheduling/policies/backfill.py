@@ -9,8 +9,10 @@ before it only where that moment stays as it is:
 - or it is elastic, its group takes from running jobs, and it gives way: it is stopped, with a checkpoint, for this one
   job. What an elastic job has beyond its minimum never counts: it is taken back at any time.
 
-Nobody knows when a job without limit and forecast ends: where the first in line needs slots of such a one, only what
-gives way starts before it. So nobody in line ever waits for who came later.
+The end of a job without limit and forecast is unknown. Where the first in line needs slots of such a job of fixed
+size, only jobs that give way start before it. Where elastic trainings of unknown end keep minimums that exclude it by
+themselves, nothing that others do delays it, so any job that fits starts meanwhile. Jobs that started meanwhile do not
+count as such trainings: once the last of these has ended, no further job overtakes the first in line but to give way.
 
 A job that needs more at once than its instance group's part has its reservation of what all groups share: see
 `scheduling.sharing.division`.
@@ -25,16 +27,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from scheduling.policies.demand import Demand
+from scheduling.policies.demand import Commitment, Demand
 
-__all__ = ["FILLS_AT_LEAST_SECONDS", "Commitment", "Reservation", "Rule", "committed_slots", "reserve"]
+__all__ = ["FILLS_AT_LEAST_SECONDS", "Reservation", "Rule", "committed_slots", "reserve"]
 
 #: Shortest time for which a job is backfilled: starting and stopping it would take longer than it trains.
 FILLS_AT_LEAST_SECONDS = 60.0
 
-#: Slots that nobody takes from their holder, and until when it has them at the most (Unix seconds; None: nobody knows).
-Commitment = tuple[int, float | None]
-Rule = Literal["in_time", "beside", "gives_way"]
+Rule = Literal["in_time", "beside", "gives_way", "meanwhile"]
 
 
 @dataclass
@@ -48,6 +48,8 @@ class Reservation:
     at: float | None
     #: Slots that are left then beside it.
     beside: int
+    #: Whether elastic jobs of unknown end keep so many slots that it could not start if all other jobs ended.
+    waits_for_elastic: bool
     #: Jobs that start before it now -> the rule that lets them.
     filling: dict[int, Rule] = field(default_factory=dict)
 
@@ -56,12 +58,20 @@ class Reservation:
         if self.at is not None and ends_at is not None and ends_at <= self.at:
             self.filling[job] = "in_time"
             return most
-        if least > self.beside:
-            return 0
-        gets = min(most, self.beside)
-        self.beside -= gets
-        self.filling[job] = "beside"
-        return gets
+        if least <= self.beside:
+            gets = min(most, self.beside)
+            self.beside -= gets
+            self.filling[job] = "beside"
+            return gets
+        if self.waits_for_elastic:
+            self.filling[job] = "meanwhile"
+            return most
+        return 0
+
+    @property
+    def overtaking(self) -> dict[int, int]:
+        """Jobs that start now and hold its slots when it could start -> the job with the reservation."""
+        return {job: self.job for job, rule in self.filling.items() if rule in ("gives_way", "meanwhile")}
 
     def is_far(self, now: float) -> bool:
         """Return whether it is worth while to start somebody who is stopped again for it."""
@@ -70,11 +80,13 @@ class Reservation:
 
 def reserve(job: int, slots: int, committed: Iterable[Commitment], capacity: int) -> Reservation:
     """Reserve `slots` of `capacity` slots; `committed`: slots that others hold, each with its latest end."""
-    free, ends = capacity, list[tuple[float, int]]()
-    for count, ends_at in committed:
+    free, ends, lasting = capacity, list[tuple[float, int]](), 0
+    for count, ends_at, is_elastic in committed:
         free -= count
         if ends_at is not None and count:
             ends.append((ends_at, count))
+        elif is_elastic:
+            lasting += count
     ends.sort()
     at: float | None = None
     for ends_at, count in ends:
@@ -83,7 +95,8 @@ def reserve(job: int, slots: int, committed: Iterable[Commitment], capacity: int
         free += count
         if at is None and free >= slots:
             at = ends_at
-    return Reservation(job, slots, at, beside=0 if at is None else free - slots)
+    beside, waits_for_elastic = 0 if at is None else free - slots, capacity - lasting < slots
+    return Reservation(job, slots, at, beside, waits_for_elastic)
 
 
 def committed_slots(
@@ -96,4 +109,4 @@ def committed_slots(
         is_before = is_before and demand is not first
         if demand.id in given:
             has = given[demand.id]
-            yield max(has, demand.max_slots) if is_before else has, demand.ends(now)
+            yield demand.commits(max(has, demand.max_slots) if is_before else has, now, first.id)

@@ -3,13 +3,24 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from operator import attrgetter
+from typing import NamedTuple
 
 from scheduling.policies.speedups import JobScaling
 from scheduling.snapshot import JobView
 
-__all__ = ["Demand", "by_priority", "by_submission", "cheapest_first"]
+__all__ = ["Commitment", "Demand", "by_priority", "by_submission", "cheapest_first"]
 
 _ID, _SUBMITTED_AT, _PRIORITY = attrgetter("id"), attrgetter("submitted_at"), attrgetter("priority")
+
+
+class Commitment(NamedTuple):
+    """Slots that no other job takes from their holder while a job with a reservation waits."""
+
+    slots: int
+    #: Latest time at which the holder gives them up (Unix seconds); None: unknown.
+    ends_at: float | None
+    #: Whether the holder is an elastic job that did not start before the one that waits.
+    is_elastic: bool = False
 
 
 @dataclass(slots=True)  # not frozen, like others of which there are very many: that makes one eight times as slowly
@@ -50,6 +61,7 @@ class Demand:
     scalings: Mapping[str, JobScaling] = field(default_factory=dict)
     held_on: Mapping[str, int] = field(default_factory=dict)
     target_kind: str | None = None
+    elastic: bool = False
 
     @property
     def kept(self) -> int:
@@ -87,6 +99,10 @@ class Demand:
     def ends(self, now: float) -> float | None:
         """Return until when it holds slots at the most, if it runs or starts now."""
         return self.ends_at if self.running or self.lasts is None else now + self.lasts
+
+    def commits(self, slots: int, now: float, first: int | None = None) -> Commitment:
+        """Return its commitment of these slots while the job `first` waits."""
+        return Commitment(slots, self.ends(now), self.elastic and (first is None or self.backfilled_for != first))
 
 
 def by_priority(demands: Iterable[Demand]) -> list[Demand]:

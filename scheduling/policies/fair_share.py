@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from scheduling.policies.backfill import Reservation, Rule, committed_slots, reserve
+from scheduling.policies.backfill import Reservation, committed_slots, reserve
 from scheduling.policies.demand import Demand
 
 __all__ = ["FairDivision", "ceilings_of", "fair_division", "fair_shares", "floors_of"]
@@ -99,7 +99,6 @@ def floors_of(
             spare -= need
     giving_way = [demand for demand in running if preemption and demand.may_give_way and demand.backfilled_for]
     reservation: Reservation | None = None
-    idle = 0
     for demand in demands:
         if demand.running:
             continue
@@ -108,11 +107,9 @@ def floors_of(
                 break
             if demand.min_slots > spare:
                 continue
-            room = idle if preemption and reservation.is_far(now) else 0
-            if rule := _rule_of_filling(demand, reservation, room, now):
+            if _starts_before(demand, reservation, now):
                 least[demand.id] = demand.min_slots
                 spare -= demand.min_slots
-                idle -= demand.min_slots if rule == "gives_way" else demand.max_slots
             continue
         own = [one for one in giving_way if one.backfilled_for == demand.id]
         if demand.min_slots <= spare + sum(least[one.id] for one in own):
@@ -125,19 +122,19 @@ def floors_of(
             floors = {job: count for job, count in least.items() if job not in yielding}
             # With preemption what is beyond the least is taken back at once.
             committed = (
-                ((floors[d.id], d.ends(now)) for d in demands if d.id in floors)
+                (d.commits(floors[d.id], now, demand.id) for d in demands if d.id in floors)
                 if preemption
                 else committed_slots(demands, floors, demand, now)
             )
             reservation = reserve(demand.id, demand.min_slots, committed, capacity)
-            idle = capacity - sum(max(d.max_slots, least[d.id]) for d in demands if d.id in least)
     return least, reservation
 
 
-def _rule_of_filling(demand: Demand, reservation: Reservation, idle: int, now: float) -> Rule | None:
-    """The rule by which it starts with its minimum before whom the reservation is for. `idle`: slots that nobody else
-    can use until then: only those are given to somebody who is stopped again."""
+def _starts_before(demand: Demand, reservation: Reservation, now: float) -> bool:
+    """Return whether it starts with its minimum before whom the reservation is for. Elastic jobs shrink for it to their
+    minimum, as they would for the one that waits."""
     reservation.admit(demand.id, demand.min_slots, demand.min_slots, demand.ends(now))
-    if demand.id not in reservation.filling and demand.may_give_way and demand.min_slots <= idle:
+    is_beside = reservation.filling.get(demand.id) in ("in_time", "beside")
+    if not is_beside and demand.may_give_way and reservation.is_far(now):
         reservation.filling[demand.id] = "gives_way"
-    return reservation.filling.get(demand.id)
+    return demand.id in reservation.filling

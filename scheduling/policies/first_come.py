@@ -5,11 +5,11 @@ policy.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain
 
-from scheduling.policies.backfill import Commitment, Reservation, committed_slots, reserve
-from scheduling.policies.demand import Demand
+from scheduling.policies.backfill import Reservation, committed_slots, reserve
+from scheduling.policies.demand import Commitment, Demand
 from scheduling.policies.fair_share import FairDivision
 from scheduling.policies.goodput import GoodputDivision
 
@@ -24,6 +24,8 @@ class Shares:
     slots: dict[int, int]
     #: Reservation of the first job in line that waits though it would fit; None: no job does.
     reservation: Reservation | None
+    #: Jobs that start before one that waits, and hold its slots when it could start -> that one.
+    overtaking: Mapping[int, int] = field(default_factory=dict)
     #: Division by fair share; None under other policies.
     division: FairDivision | None = None
     #: Division by goodput; None under other policies.
@@ -35,18 +37,18 @@ def serve_in_order(
     given: Mapping[int, int],
     spare: int,
     capacity: int,
-    committed: Iterable[Commitment] | None,
+    committed: Iterable[Commitment],
     now: float,
 ) -> Shares:
     """Hand `spare` slots to the jobs of `line` in its order, to each all that it asks for, on top of what `given` says
     that they have.
 
     The first job that waits although it would fit into `capacity` has a reservation. Nobody behind it grows, and who
-    starts delays it in nothing. `committed`: what others beside this line have; None: nobody behind it starts.
+    starts delays it in nothing. `committed`: what others beside this line have.
     """
     result, spare, reservation = dict(given), max(0, spare), None
     for demand in line:
-        if reservation is not None and (not spare or committed is None):
+        if reservation is not None and not spare:
             break
         is_stopped = demand.running and demand.id not in given
         if demand.running and reservation is not None:
@@ -56,11 +58,11 @@ def serve_in_order(
         if is_stopped or (not demand.running and gets < demand.min_slots):  # who is stopped waits again in its place
             if reservation is None and demand.min_slots <= capacity:
                 own = committed_slots(line, result, demand, now)
-                reservation = reserve(demand.id, demand.min_slots, chain(committed or (), own), capacity)
+                reservation = reserve(demand.id, demand.min_slots, chain(committed, own), capacity)
             continue
         if reservation is not None:
             gets = reservation.admit(demand.id, demand.min_slots, gets, demand.ends(now))
         if gets:
             result[demand.id] = gets
             spare -= gets - has
-    return Shares(result, reservation)
+    return Shares(result, reservation, reservation.overtaking if reservation else {})

@@ -21,16 +21,17 @@ def by_goodput(
     """The least of each job as under fair share; what is beyond it where it is worth most."""
     least, reservation = floors_of(demands, capacity, preemption=group.preemption, now=now)
     most = ceilings_of(demands, least, reservation, preemption=group.preemption)
+    overtaking = reservation.overtaking if reservation else {}
     part = [demand for demand in demands if demand.id in least]
     if (held_targets := _held_targets(group, part, least, most, capacity, now, rooms)) is not None:
-        return Shares(held_targets.shares, reservation, goodput=held_targets)
+        return Shares(held_targets.shares, reservation, overtaking, goodput=held_targets)
     if rooms is None:
         division = goodput_division([_bid(group, demand, least, most) for demand in part], capacity)
     else:
         before = {demand.id: demand.target_kind for demand in part if demand.target_kind is not None}
         offers = [_offer(group, demand, least, most) for demand in part]
         division = division_of_kinds(offers, rooms, capacity, before)
-    return Shares(division.shares, reservation, goodput=division)
+    return Shares(division.shares, reservation, overtaking, goodput=division)
 
 
 def _bid(group: GroupView, demand: Demand, least: Mapping[int, int], most: Mapping[int, int]) -> Bid:

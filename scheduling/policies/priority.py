@@ -4,8 +4,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from operator import attrgetter
 
-from scheduling.policies.backfill import Commitment, Reservation
-from scheduling.policies.demand import Demand, cheapest_first
+from scheduling.policies.backfill import Reservation
+from scheduling.policies.demand import Commitment, Demand, cheapest_first
 from scheduling.policies.first_come import Shares, serve_in_order
 
 __all__ = ["by_priority_with_preemption"]
@@ -21,15 +21,31 @@ def by_priority_with_preemption(demands: Sequence[Demand], capacity: int, now: f
     """
     given: dict[int, int] = {}
     first: Reservation | None = None
+    overtaking: dict[int, int] = {}
     reserved = sum(demand.least for demand in demands if demand.protected)
+    #: Slots of higher priorities, and of these, those that elastic jobs of unknown end have.
+    firm = lasting = 0
     for level, same in groupby(demands, key=_PRIORITY):
         equals = list(same)
         reserved -= sum(demand.least for demand in equals if demand.protected)
-        committed = _committed_beside(level, demands, given, now) if first is None else None
+        # Ends of other priorities count for the first reservation only: no later one says a time.
+        committed: Iterable[Commitment] = (
+            _committed_beside(level, demands, given, now)
+            if first is None
+            else (Commitment(firm - lasting + reserved, None), Commitment(lasting, None, is_elastic=True))
+        )
         found = _among_equals(equals, capacity - reserved - sum(given.values()), capacity, committed, now)
         given |= found.slots
+        overtaking |= found.overtaking
         first = first or found.reservation
-    return Shares(given, first)
+        firm += sum(demand.max_slots for demand in equals if demand.id in given)
+        lasting += sum(demand.max_slots for demand in equals if demand.id in given and _lasts(demand, now))
+    return Shares(given, first, overtaking)
+
+
+def _lasts(demand: Demand, now: float) -> bool:
+    """Return whether it is elastic and of unknown end."""
+    return demand.elastic and demand.ends(now) is None
 
 
 def _committed_beside(
@@ -38,13 +54,13 @@ def _committed_beside(
     """Return what jobs of this priority cannot have: slots of higher ones, and the least of protected lower ones."""
     for demand in demands:
         if demand.priority > level and demand.id in given:
-            yield demand.max_slots, demand.ends(now)
+            yield demand.commits(demand.max_slots, now)
         elif demand.priority < level and demand.protected:
-            yield demand.least, demand.ends(now)
+            yield Commitment(demand.least, demand.ends(now))
 
 
 def _among_equals(
-    equals: Sequence[Demand], left: int, capacity: int, committed: Iterable[Commitment] | None, now: float
+    equals: Sequence[Demand], left: int, capacity: int, committed: Iterable[Commitment], now: float
 ) -> Shares:
     """Equals take nothing from each other: what they hold comes first, their growth and new jobs after it.
 

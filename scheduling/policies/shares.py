@@ -76,7 +76,8 @@ def served(
     demands = tuple(demands)
     if group.policy == "fairshare":
         division = fair_division(demands, capacity, preemption=group.preemption, now=now)
-        return Shares(division.shares, division.reservation, division)
+        found = division.reservation
+        return Shares(division.shares, found, found.overtaking if found else {}, division)
     if group.policy == "goodput":
         return by_goodput(group, demands, capacity, now, rooms)
     if group.policy == "priority" and group.preemption:

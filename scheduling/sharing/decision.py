@@ -6,7 +6,7 @@ are shrunk to their minimum before any is stopped.
 """
 
 from collections.abc import Mapping, Sequence, Set
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from scheduling.policies.backfill import Reservation
 from scheduling.policies.demand import Demand
@@ -17,7 +17,7 @@ from scheduling.sharing.entitlement import GroupEntitlement
 from scheduling.sharing.pool import Pool
 from scheduling.snapshot import GroupView
 
-__all__ = ["Decision", "decide", "gives_way"]
+__all__ = ["Decision", "decide", "gives_way", "within_limit"]
 
 
 @dataclass(frozen=True)
@@ -38,6 +38,8 @@ class Decision:
     pinned: frozenset[int]
     #: Reservation of the first job in line that waits though it would fit; None: no job does.
     reservation: Reservation | None = None
+    #: Jobs that start before one that waits, and hold its slots when it could start -> that one.
+    overtaking: Mapping[int, int] = field(default_factory=dict)
     division: FairDivision | None = None
     goodput: GoodputDivision | None = None
     #: Jobs that are stopped because other groups have a right to their slots. One of fixed size that has a share
@@ -59,11 +61,22 @@ class Decision:
         """Slots in service that its jobs have after all pending changes."""
         return sum(self.shares.values()) + sum(len(self.pool.held.get(job, ())) for job in self.pinned)
 
+    def with_reservations_of(self, before: "Decision") -> "Decision":
+        """Return this decision with what reservations of shared slots said in another one of the same group."""
+        return replace(
+            self,
+            over_quota=before.over_quota & self.shares.keys(),
+            shared_reservation=before.shared_reservation,
+            overtaking={**before.overtaking, **self.overtaking},
+        )
+
 
 def gives_way(decision: Decision, demand: Demand) -> bool:
     """Return whether the job is stopped for who has the reservation, once that one can start."""
     first = decision.reservation
-    return first is not None and (demand.backfilled_for == first.job or first.filling.get(demand.id) == "gives_way")
+    if first is None or not demand.may_give_way:
+        return False
+    return demand.backfilled_for == first.job or first.filling.get(demand.id) == "gives_way"
 
 
 def decide(pool: Pool, room: int, *, beside_others: bool = False, held_back: frozenset[int] = frozenset()) -> Decision:
@@ -93,7 +106,8 @@ def _decide_without(
     pinned: set[int], evicted: set[int], pool: Pool, room: int, held_back: frozenset[int], *, beside_others: bool
 ) -> Decision:
     group = pool.group
-    capacity = _beside_pinned(pool, room, pinned)
+    in_service = sum(len(pool.held.get(job, ())) for job in pinned)
+    capacity = max(0, within_limit(pool, room, pinned) - in_service)
     held_back = held_back.union(pool.too_large_for_hosts)
     demands = [demand for demand in pool.demands if demand.id not in pinned and demand.id not in held_back]
     closed = frozenset(demand.id for demand in demands if not (group.started or demand.running))
@@ -117,6 +131,7 @@ def _decide_without(
         demands=tuple(line),
         shares=shares.slots,
         reservation=shares.reservation,
+        overtaking=shares.overtaking,
         division=shares.division,
         goodput=shares.goodput,
         pinned=frozenset(pinned),
@@ -126,14 +141,12 @@ def _decide_without(
     )
 
 
-def _beside_pinned(pool: Pool, room: int, pinned: Set[int]) -> int:
-    """Return the slots in service of `room` that other jobs may have. The group's limit counts every slot that a job
-    keeps, also on a host that is draining."""
-    in_service = sum(len(pool.held.get(job, ())) for job in pinned)
-    draining = sum(len(pool.away[job]) for job in pinned)
-    if (limit := pool.group.limit) is not None:
-        room = min(room, limit - draining)
-    return max(0, room - in_service)
+def within_limit(pool: Pool, room: int, pinned: Set[int]) -> int:
+    """Return the slots in service of `room` that the group's limit leaves it, which counts every slot that a job keeps,
+    also on a host that is draining."""
+    if (limit := pool.group.limit) is None:
+        return room
+    return max(0, min(room, limit - sum(len(pool.away[job]) for job in pinned)))
 
 
 def _with_stopped(pool: Pool, line: Sequence[Demand], left: Sequence[Demand], stopped: Set[int]) -> Sequence[Demand]:

@@ -23,7 +23,7 @@ from functools import cached_property
 
 from scheduling.policies.backfill import reserve
 from scheduling.policies.demand import Demand
-from scheduling.sharing.decision import Decision, decide
+from scheduling.sharing.decision import Decision, decide, within_limit
 from scheduling.sharing.entitlement import (
     Claimant,
     GroupEntitlement,
@@ -122,10 +122,7 @@ class _Table:
         self._share_out()
         self._confine()
         for name, one in before.items():
-            starting = frozenset(job for job in one.over_quota if job in self._decisions[name].shares)
-            self._decisions[name] = replace(
-                self._decisions[name], over_quota=starting, shared_reservation=one.shared_reservation
-            )
+            self._decisions[name] = self._decisions[name].with_reservations_of(one)
 
     def _share_out(self) -> None:
         self._grant(self._parts(self._claimants))
@@ -226,7 +223,11 @@ class _Table:
             self._rooms, self._decisions = {}, {}
             self._share_out()
         for other in near:
-            self._decisions[other] = replace(self._decisions[other], shared_reservation=reservation)
+            decision = self._decisions[other]
+            started = {job: one for job, one in reservation.overtaking.items() if job in decision.shares}
+            self._decisions[other] = replace(
+                decision, shared_reservation=reservation, overtaking={**started, **decision.overtaking}
+            )
 
     def _reaches_same(self, name: str, other: str) -> bool:
         reach = self._index.open_to(self._pools[name].group)
@@ -312,7 +313,7 @@ class _Table:
 
     def _decide_again(self, confined_pool: Pool, room: int) -> Decision:
         before, decision = self._decisions[confined_pool.group.name], self._decide(confined_pool, room)
-        return replace(decision, over_quota=before.over_quota, shared_reservation=before.shared_reservation)
+        return decision.with_reservations_of(before)
 
     def _held_by_others(self, name: str, jobs: frozenset[int]) -> Mapping[SlotClass, int]:
         """Return slots of each class that the group holds beside these jobs."""
@@ -443,9 +444,9 @@ class _Table:
         return sorted(self._decisions, key=lambda name: (-self._pools[name].in_use, name))
 
     def _taken_by(self, name: str) -> int:
-        one = self._claimants[name]
-        kept = 0 if one.lends else min(one.owned, self._rooms[name])
-        return max(self._decisions[name].used, kept)
+        one, decision = self._claimants[name], self._decisions[name]
+        kept = 0 if one.lends else within_limit(decision.pool, min(one.owned, self._rooms[name]), decision.pinned)
+        return max(decision.used, kept)
 
     def _parts(self, claimants: Mapping[str, Claimant]) -> dict[str, int]:
         return in_whole_slots(tuple(claimants.values()), self._deserved(claimants), self._sizes, self._slot_flow)

@@ -3,8 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator, Mapping
 
-from scheduling.policies.backfill import Commitment
-from scheduling.policies.demand import Demand
+from scheduling.policies.demand import Commitment, Demand
 from scheduling.policies.shares import kept_beside
 from scheduling.sharing.decision import Decision
 from scheduling.sharing.entitlement import SlotClass
@@ -33,22 +32,22 @@ def waiting_jobs(decision: Decision, first: Demand, *, ahead: bool) -> list[Dema
 
 def firm_slots(decision: Decision, first: Demand) -> int:
     """Return the number of slots that the group's jobs keep while `first` waits."""
-    return sum(slots for slots, _ in committed_by(decision, first))
+    return sum(one.slots for one in committed_by(decision, first))
 
 
 def lasting_slots(decision: Decision, first: Demand) -> int:
     """Return how many of these nobody knows the end of."""
-    return sum(slots for slots, ends_at in committed_by(decision, first) if ends_at is None)
+    return sum(one.slots for one in committed_by(decision, first) if one.ends_at is None)
 
 
 def committed_by(decision: Decision, first: Demand) -> Iterator[Commitment]:
-    """Yield (slots, latest end) of each job that runs, and of each that starts and comes before `first`.
+    """Yield the commitment of each job that runs, and of each that starts and comes before `first`.
 
     In the group of `first`, its policy says what they keep; jobs of other groups shrink to their minimum.
     """
     pool, group = decision.pool, decision.pool.group
     for job in decision.pinned:
-        yield len(pool.held.get(job, ())), None
+        yield Commitment(len(pool.held.get(job, ())), None)
     ahead = {demand.id for demand in waiting_jobs(decision, first, ahead=True)}
     is_own, is_ahead = first.id in pool.views, True
     for demand in decision.demands:
@@ -59,7 +58,7 @@ def committed_by(decision: Decision, first: Demand) -> Iterator[Commitment]:
         slots = max(demand.least, min(demand.min_slots, decision.shares[demand.id]))
         if is_own and demand.id != first.id:
             slots = max(slots, kept_beside(group, demand, first, is_ahead=is_ahead))
-        yield slots, demand.ends(pool.at)
+        yield demand.commits(slots, pool.at, first.id)
 
 
 def staying_slots(decision: Decision) -> list[SlotRef]:

@@ -143,12 +143,13 @@ class Pool:
                 scaling = max(scalings.values(), key=lambda one: one.most)
             # Without preemption nothing shrinks, a job above its knee neither.
             most = max(least, scaling.most, 0 if self.group.preemption else min(kept, most))
-        is_protected, may_give_way = job.id in self.protected, job.elastic and not self.group.minimum_run_seconds
+        is_protected = job.id in self.protected
+        may_give_way = job.elastic and self.group.gives_way
         return Demand(
             job.id, job.priority, job.submitted_at, least, most, running, kept, is_protected,
             None, job.lasts, job.ends_at, job.backfilled_for, may_give_way,
             job.loses(len(held) + len(away), self.at), job.continues, scaling, job.gpu_seconds, job.target,
-            scalings, held_on, job.target_kind,
+            scalings, held_on, job.target_kind, job.elastic,
         )  # fmt: skip
 
 

@@ -55,7 +55,8 @@ def test_sizes() -> None:
     assert _sizes(slots(4, 4), job(1, 7000), job(2, 3900)) == {1: 5, 2: 3}
     assert _sizes(slots(4, 4), job(1, most=2), job(2)) == {1: 2, 2: 6}
     assert _sizes(full, running(job(1, 1, least=6)), job(2, 9000, least=4)) == {1: 8, 2: 0}
-    assert _sizes(full, running(job(1, least=6)), job(2, least=3), job(3)) == {1: 8, 2: 0, 3: 0}
+    assert _sizes(full, running(job(1, least=6)), job(2, least=3), job(3)) == {1: 6, 2: 0, 3: 2}
+    assert _sizes(full, running(job(1, least=6)), job(2, least=3), job(3, least=3)) == {1: 8, 2: 0, 3: 0}
     later = running(job(1, submitted_at=9.0))
     assert _sizes(full, later, job(2), policy="fifo") == {1: 8, 2: 0}
     assert _sizes(slots(4, 4), job(1), job(2, 9000), policy="fifo") == {1: 8, 2: 0}

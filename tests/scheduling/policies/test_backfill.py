@@ -14,6 +14,7 @@ from scheduling.sharing.division import WAITED_SECONDS
 from scheduling.snapshot import GroupView, JobView, SlotRef, Snapshot
 from tests.scheduling.checks import check_plan
 from tests.scheduling.cluster import Policy, SimulatedCluster, group, hold, job, lines, running, slots, text_for
+from tests.scheduling.explain.test_reasons import check_reasons
 
 NOW = 1_000.0
 
@@ -130,12 +131,109 @@ def test_nobody_is_started_to_give_way_in_a_minute() -> None:
     assert not lines(cluster.cycle())[3].claim
 
 
-def test_who_gives_way_takes_nothing_from_who_runs() -> None:
-    """T1 may use all 8 GPUs: nothing is idle."""
+def test_who_gives_way_takes_only_what_others_have_beyond_their_minimum() -> None:
+    """T1 may use all 8 GPUs. T2 cannot start while T1 keeps its minimum, so T3 trains until then."""
     everything = hold(slots(4, 4), {"h1:0-3": 1, "h2:0-3": 1})
     jobs = running(job(1, least=6)), fixed(2, 3), job(3)
-    plan = lines(SimulatedCluster(Snapshot(NOW, (group(),), everything, jobs)).cycle())
-    assert (plan[1].target, plan[3].target) == (8, 0)
+    cluster = SimulatedCluster(Snapshot(NOW, (group(),), everything, jobs))
+    plan = lines(cluster.cycle())
+    assert (plan[1].target, plan[3].target, plan[3].backfilled_for) == (6, 2, 2)
+    cluster.settle()
+    cluster.end(1)
+    cluster.settle()
+    assert (len(cluster.held(2)), len(cluster.held(3))) == (3, 5)
+
+
+# --- while elastic trainings keep their minimum ----------------------------------------------------------------------
+
+EVERYTHING = hold(slots(4, 4), {"h1:0-3": 1, "h2:0-3": 1})
+
+
+@pytest.mark.parametrize("policy", ["fairshare", "goodput"])
+@pytest.mark.parametrize("minimum_run_seconds", [0, 60])
+@pytest.mark.parametrize("elastic", [True, False])
+def test_no_fixed_job_keeps_others_from_what_elastic_ones_have_beyond_their_minimum(
+    policy: Policy, minimum_run_seconds: int, elastic: bool
+) -> None:
+    """T2 needs all GPUs, and T1 keeps at least one for as long as it runs, which nobody knows."""
+    terms = group(policy, minimum_run_seconds=minimum_run_seconds)
+    waiting = [job(n, most=8 if elastic else 1, elastic=elastic) for n in (3, 4)]
+    cluster = SimulatedCluster(Snapshot(NOW, (terms,), EVERYTHING, (running(job(1)), fixed(2, 8), *waiting)))
+    before = cluster.snapshot
+    plan = cluster.cycle()
+    check_plan(before, plan)
+    check_reasons(before, plan)
+    gives_way = elastic and not minimum_run_seconds
+    started = lines(plan)
+    assert all(started[number].target and started[number].backfilled_for == 2 for number in (3, 4))
+    cluster.settle()
+    assert all(cluster.held(number) for number in (1, 3, 4))
+    assert text_for(lines(cluster.cycle())[2]).startswith("Waits for ")
+    cluster.end(1)
+    cluster.settle()
+    # T3 and T4 give way, or T2 waits for their ends: no other job starts before it.
+    assert bool(cluster.held(2)) == gives_way
+    cluster.submit(job(5, most=1, elastic=False))
+    cluster.settle()
+    assert not cluster.held(5)
+    for number in (3, 4):
+        cluster.end(number)
+    cluster.settle()
+    assert len(cluster.held(2)) == 8
+
+
+@pytest.mark.parametrize(
+    ("policy", "preemption"), [("fifo", False), ("priority", False), ("priority", True), ("fairshare", False)]
+)
+@pytest.mark.parametrize("elastic", [True, False])
+def test_no_fixed_job_keeps_others_from_free_gpus_beside_an_elastic_one(
+    policy: Policy, preemption: bool, elastic: bool
+) -> None:
+    """T1 has its maximum of 4, and T2 needs all 8 GPUs. Whoever starts meanwhile is not followed by others for ever."""
+    half = hold(slots(4, 4), {"h1:0-3": 1})
+    waiting = [job(n, least=2, most=2, elastic=elastic) for n in (3, 4)]
+    jobs = (running(job(1, most=4)), fixed(2, 8), *waiting)
+    cluster = SimulatedCluster(Snapshot(NOW, (group(policy, preemption=preemption),), half, jobs))
+    cluster.settle()
+    assert all(len(cluster.held(number)) == 2 for number in (3, 4))
+    assert lines(cluster.plans[0])[3].reason.params["fills"] == "meanwhile"
+    cluster.end(1)
+    cluster.submit(job(5, least=2, most=2, elastic=elastic))
+    cluster.settle()
+    assert not cluster.held(5)
+    for number in (3, 4):
+        cluster.end(number)
+        cluster.settle()
+    assert len(cluster.held(2)) == 8
+
+
+def test_lower_priorities_have_queues_of_the_same_kind() -> None:
+    """T3 waits for all 8 GPUs, of which T1 of a higher priority keeps 4, while T2 waits for its priority's."""
+    half = hold(slots(4, 4), {"h1:0-3": 1})
+    jobs = (
+        running(job(1, 9000, most=4)), fixed(2, 8, priority=9000),
+        fixed(3, 8, priority=1000), fixed(4, 2, priority=1000), job(5, 1000, least=2, most=2),
+    )  # fmt: skip
+    cluster = SimulatedCluster(Snapshot(NOW, (group("priority"),), half, jobs))
+    cluster.settle()
+    assert (len(cluster.held(4)), len(cluster.held(5))) == (2, 2)
+    marks = {view.id: view.backfilled_for for view in cluster.snapshot.jobs}
+    assert (marks[4], marks[5]) == (3, 3)
+
+
+@pytest.mark.parametrize("elastic", [True, False])
+def test_a_reservation_of_shared_slots_keeps_nobody_from_them_while_elastic_ones_keep_their_minimum(
+    elastic: bool,
+) -> None:
+    """T1 needs 6 of 8 GPUs, more than its group's part, and T2 of the other group needs at least 3."""
+    others = [job(n, least=1, most=1, elastic=elastic, group="b") for n in (3, 4)]
+    cluster = beside(running(job(2, least=3, group="b")), *others, holders={"h1:0-3": 2, "h2:0-3": 2})
+    cluster.settle()
+    assert all(cluster.held(number) for number in (3, 4))
+    assert not cluster.held(1)
+    cluster.end(2)
+    cluster.settle()
+    assert len(cluster.held(1)) == 6
 
 
 # --- whatever comes --------------------------------------------------------------------------------------------------
