@@ -76,7 +76,7 @@ def test_a_change_is_foreseen_applied_and_taken_back(
         admin.locator("#main").get_by_text("Changed: policy from fair share to priority; weight from 1 to 2.")
     ).to_be_visible()
     admin.get_by_role("button", name="Undo").click()
-    expect(admin.locator("#main").get_by_text("The change is undone")).to_be_visible()
+    expect(admin.locator("#main").get_by_text("The change was undone")).to_be_visible()
     group.refresh_from_db()
     assert (group.policy, group.weight, group.revision) == ("fairshare", 1, 3)
     assert complaints == []

@@ -242,7 +242,7 @@ def test_why_is_reckoned_and_what_would_change_it(page: Page, scene: Scene) -> N
     remedies = page.locator("#why-remedies li")
     expect(remedies.filter(has_text="A minimum of 1 GPU instead of 4: it would start now, on 1.")).to_have_count(1)
     page.get_by_role("button", name="Lower the minimum").click()
-    expect(page.locator("#toasts")).to_contain_text("The change has been made. The scheduler decides again.")
+    expect(page.locator("#toasts")).to_contain_text("The change was made. The scheduler applies it at once.")
     expect(remedies.filter(has_text="A minimum of")).to_have_count(0)
     expect(page.get_by_text("Why, and what would change it")).to_be_focused()
     assert Job.objects.get(pk=scene.waiting.pk).min_slots == 1

@@ -97,7 +97,7 @@ def test_a_group_is_changed_by_keyboard_and_changed_back(carols: Page, scene: Sc
     carols.keyboard.press("Backspace")
     carols.keyboard.type("1")
     carols.keyboard.press("Enter")
-    expect(carols.get_by_role("status").filter(has_text="ComputeHostsGPU is changed").first).to_be_visible()
+    expect(carols.get_by_role("status").filter(has_text="ComputeHostsGPU was changed").first).to_be_visible()
     assert ResourceGroup.objects.get(pk=group).slot_rule == "1"
     carols.get_by_role("button", name="Undo").click()
     expect(carols.get_by_role("status").filter(has_text="was undone").first).to_be_visible()

@@ -130,7 +130,7 @@ def test_a_priority_is_changed_with_a_preview_and_back(page: Page, scene: Scene)
     expect(change.locator("[data-field=gpus]")).to_have_text(re.compile(rf"^{foreseen['target_slots']} GPU"))
     change.get_by_role("button", name="Save changes").click()
 
-    expect(page.locator("[data-notice]")).to_contain_text("The scheduler decides again")
+    expect(page.locator("[data-notice]")).to_contain_text("The scheduler applies the change")
     expect(page.get_by_role("region", name="Change")).to_contain_text("alice changed the priority from 5000 to 10000")
     page.locator("[data-notice]").get_by_role("button", name="Undo").click()
     expect(page.locator("[data-notice]")).to_contain_text("was undone")

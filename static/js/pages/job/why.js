@@ -25,7 +25,7 @@ export function start(page, root) {
       say(problem, { kind: "error" });
       return;
     }
-    say("The change has been made. The scheduler decides again.");
+    say("The change was made. The scheduler applies it at once.");
     box.querySelector("summary").focus();
     refresh(parts);
   }
