@@ -10,14 +10,13 @@ import torch
 from tidepool.torch import prepare
 from tidepool.torch.comm.process_group import Group
 from tidepool.torch.rank import prepared, session
+from tidepool.torch.rank.object_patches import watched
 from tidepool.torch.rank.options import Options
 
 from tests.runtime.groups import groups, together
 
-__all__ = ["building", "on_ranks", "own_loop"]
+__all__ = ["on_ranks", "one_thread", "own_loop"]
 
-#: Held while a rank draws from torch's generator, which all ranks have in common here.
-building = threading.Lock()
 _rank = threading.local()
 #: `prepare` changes this process, which is many ranks here.
 _preparing = threading.Lock()
@@ -31,8 +30,19 @@ def on_ranks(count: int, work: Callable[[], Any]) -> list[Any]:
         _rank.group, _rank.backward = group, _real_backward
         return work()
 
-    with groups(count) as members, _group_in_options():
+    with groups(count) as members, _group_in_options(), one_thread():
         return together(*[lambda group=group: on(group) for group in members])
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Compute with one thread: on a busy machine, those of small tensors wait for each other."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
 
 
 @contextmanager
@@ -44,6 +54,7 @@ def _group_in_options() -> Iterator[None]:
         mock.patch.object(prepared, "Options", options),
         mock.patch.object(session, "Options", options),
         mock.patch.object(torch.autograd, "backward", lambda *given, **named: _rank.backward(*given, **named)),
+        mock.patch.object(prepared, "watch_backward", lambda loop: setattr(_rank, "backward", watched(loop))),
         mock.patch.object(prepared, "_prepared", None),
     ):
         yield
@@ -55,8 +66,7 @@ def own_loop(*objects: Any, **options: Any) -> tuple[Any, Callable[[Iterable[int
     Returns them, the rank's `epochs`, and the prepared training.
     """
     with _preparing:
-        prepared._prepared, dispatch = None, torch.autograd.backward
+        prepared._prepared = None
         found = prepare(*objects, **options)
         ours = prepared.current()
-        _rank.backward, torch.autograd.backward = torch.autograd.backward, dispatch
     return found, ours.epochs, ours

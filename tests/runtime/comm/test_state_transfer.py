@@ -10,6 +10,7 @@ import pytest
 import torch
 from tidepool.torch.adaptive.profiler import Profiler
 from tidepool.torch.comm.process_group import CommunicationError, Group
+from tidepool.torch.comm.reducer import CONTROL_SIZE
 from tidepool.torch.comm.state_transfer import HandOver, receive_state, send_state
 from tidepool.torch.rank.step import Step, StepParts
 from tidepool.torch.state.training_state import Position, TrainingState
@@ -167,7 +168,7 @@ class Logged:
 
     def __init__(self, known: list[str], **values: float) -> None:
         self.position = Position(metric_names=[*known])
-        self.reducer: Any = SimpleNamespace(control=torch.zeros(32))
+        self.reducer: Any = SimpleNamespace(control=torch.zeros(CONTROL_SIZE))
         nothing: Any = None
         shared = StepParts(0, self.position, self.reducer, nothing, nothing, Profiler(torch.device("cpu")))
         self.step = Step(shared, nothing, list(range(4)), [], torch.device("cpu"))

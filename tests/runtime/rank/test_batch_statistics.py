@@ -1,5 +1,6 @@
 """BatchNorm where the last batch of an epoch leaves a rank, a virtual rank or a micro-batch too few samples."""
 
+import copy
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,13 @@ from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader, TensorDataset
 
 from tests.runtime.bits import different
-from tests.runtime.replicas import building, on_ranks, own_loop
+from tests.runtime.replicas import on_ranks, own_loop
 
 EPOCHS = 2
+
+
+torch.manual_seed(2)
+_NETWORK = nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.Tanh(), nn.Linear(8, 3))
 
 
 def parts(samples: int, batch: int) -> tuple[DataLoader[Any], nn.Module, torch.optim.Optimizer]:
@@ -21,9 +26,7 @@ def parts(samples: int, batch: int) -> tuple[DataLoader[Any], nn.Module, torch.o
     data = TensorDataset(
         torch.randn(samples, 6, generator=generator), torch.randint(0, 3, (samples,), generator=generator)
     )
-    with building:
-        torch.manual_seed(2)
-        model = nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.Tanh(), nn.Linear(8, 3))
+    model = copy.deepcopy(_NETWORK)  # ranks are threads, with one generator among them
     return DataLoader(data, batch), model, torch.optim.SGD(model.parameters(), 0.1)
 
 
@@ -32,10 +35,10 @@ def prepared_loop(samples: int, batch: int, **options: Any) -> dict[str, Any]:
     for _ in epochs(range(EPOCHS)):
         for inputs, labels in loader:
             optimizer.zero_grad()
-            cross_entropy(model(inputs), labels).backward()
+            cross_entropy(model(inputs), labels).backward()  # type: ignore[no-untyped-call]
             optimizer.step()
     assert ours.training_loop.position.step == EPOCHS * -(-samples // batch)
-    return model.state_dict()
+    return dict(model.state_dict())
 
 
 def session_loop(samples: int, batch: int, **options: Any) -> dict[str, Any]:
@@ -46,7 +49,7 @@ def session_loop(samples: int, batch: int, **options: Any) -> dict[str, Any]:
         for step in session.steps(loader.dataset):
             for inputs, labels in step:
                 step.backward(cross_entropy(model(inputs), labels))
-    return model.state_dict()
+    return dict(model.state_dict())
 
 
 @pytest.mark.parametrize("loop", [prepared_loop, session_loop])
@@ -78,7 +81,7 @@ def test_a_fabric_model_trains_a_short_last_step(monkeypatch: pytest.MonkeyPatch
         loader, model, optimizer = parts(11, 6)
         fabric = FabricModel(model, lambda: (loader.dataset, None), cross_entropy, optimizer)
         fabric.train(2, 3, 2)
-        return model.state_dict()
+        return dict(model.state_dict())
 
     first, second = on_ranks(2, train)
     assert different(first, second) == []

@@ -10,7 +10,7 @@ from torch.nn.functional import cross_entropy
 from torch.utils.checkpoint import checkpoint
 from torch.utils.data import DataLoader, TensorDataset
 
-from tests.runtime.replicas import building, on_ranks, own_loop
+from tests.runtime.replicas import on_ranks, own_loop
 
 SAMPLES, BATCH, EPOCHS = 22, 8, 2
 
@@ -30,14 +30,17 @@ class Net(nn.Module):
         return self.last(hidden)
 
 
+torch.manual_seed(2)
+_WEIGHTS = Net(shared=False, reentrant=False).state_dict()
+
+
 def parts(shared: bool, reentrant: bool) -> tuple[DataLoader[Any], nn.Module, torch.optim.Optimizer]:
     generator = torch.Generator().manual_seed(1)
     data = TensorDataset(
         torch.randn(SAMPLES, 6, generator=generator), torch.randint(0, 3, (SAMPLES,), generator=generator)
     )
-    with building:
-        torch.manual_seed(2)
-        model = Net(shared=shared, reentrant=reentrant)
+    model = Net(shared=shared, reentrant=reentrant)
+    model.load_state_dict(_WEIGHTS)  # ranks are threads, with one generator among them
     return DataLoader(data, BATCH), model, torch.optim.SGD(model.parameters(), 0.1, momentum=0.9)
 
 
@@ -46,9 +49,9 @@ def plain(shared: bool) -> dict[str, torch.Tensor]:
     for _ in range(EPOCHS):
         for inputs, labels in loader:
             optimizer.zero_grad()
-            cross_entropy(model(inputs), labels).backward()
+            cross_entropy(model(inputs), labels).backward()  # type: ignore[no-untyped-call]
             optimizer.step()
-    return model.state_dict()
+    return dict(model.state_dict())
 
 
 def prepared_loop(shared: bool, rank_batch_size: int | None) -> dict[str, torch.Tensor]:
@@ -56,9 +59,9 @@ def prepared_loop(shared: bool, rank_batch_size: int | None) -> dict[str, torch.
     for _ in epochs(range(EPOCHS)):
         for inputs, labels in loader:
             optimizer.zero_grad()
-            cross_entropy(model(inputs), labels).backward()
+            cross_entropy(model(inputs), labels).backward()  # type: ignore[no-untyped-call]
             optimizer.step()
-    return model.state_dict()
+    return dict(model.state_dict())
 
 
 def in_order(samples: int, *_: Any) -> list[int]:
@@ -73,7 +76,7 @@ def session_loop(shared: bool, rank_batch_size: int | None) -> dict[str, torch.T
         for step in session.steps(loader.dataset):
             for inputs, labels in step:
                 step.backward(cross_entropy(model(inputs), labels))
-    return model.state_dict()
+    return dict(model.state_dict())
 
 
 @pytest.mark.parametrize("loop", [prepared_loop, session_loop])

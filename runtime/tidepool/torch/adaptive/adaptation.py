@@ -1,14 +1,15 @@
 """Adaptive batch size: rank 0 chooses the number of samples of a step by goodput, and all ranks change in the same
 step.
 
-`Session(adaptive=Adaptive(...))` enables it. The control block then has 64 floats, and its second half carries:
+`Session(adaptive=Adaptive(...))` enables it. The control block is then twice as long, and its second half carries
+(C is `CONTROL_SIZE`, the index of the first place):
 
 | Places | Content |
 |---|---|
-| 32, 33 | from rank 0: samples of the next step, and its further micro-batches (exact up to 2^24) |
-| 34, 35-42 | from rank 0: what the next step is worth, and the factors of learning rates by group |
-| 53 | from rank 0: the batch stays as it was submitted, for good |
-| 43, 44, 45-52 | of this step's parts: sum of 1 / samples, how many there are, sums of squared lengths by group |
+| C, C+1 | from rank 0: samples of the next step, and its further micro-batches (exact up to 2^24) |
+| C+2, C+3 to C+10 | from rank 0: what the next step is worth, and the factors of learning rates by group |
+| C+21 | from rank 0: the batch stays as it was submitted, for good |
+| C+11, C+12, C+13 to C+20 | of this step's parts: sum of 1 / samples, their number, squared lengths by group |
 
 Values in a step's sum apply to the next step, bit-identical on every rank.
 """
@@ -41,7 +42,7 @@ _INVERSE = _FACTORS + MOST_GROUPS
 _PARTS, _SQUARES = _INVERSE + 1, _INVERSE + 2
 _PINNED = _SQUARES + MOST_GROUPS
 #: Index of the loss in the control block, as in `step.py`.
-_LOSS = 3
+_LOSS = 4
 #: Integers up to here are exact in the control block.
 _MOST_SAMPLES = 2**24
 
@@ -172,10 +173,13 @@ class Adaptation:
         if times is not None and where is not None:
             self._next = self._chooser.choose(self.choice, self.noise.total(), times.medians, where, now)
 
-    def back_propagated(self, reducer: Reducer, weight: float) -> None:
-        """Record a back-propagated micro-batch, which is this fraction of the whole step."""
+    def back_propagated(self, reducer: Reducer, weight: float, factor: float | torch.Tensor | None = None) -> None:
+        """Record a back-propagated micro-batch, which is this fraction of the whole step.
+
+        factor: of its loss, if that is a mean over something other than samples.
+        """
         if self._meter is not None:
-            self._meter.back_propagated(reducer.buckets, weight)
+            self._meter.back_propagated(reducer.buckets, weight, factor)
 
     def _launch(self, reducer: Reducer, bucket: Bucket) -> None:
         """Read a complete bucket before its sum begins; the last one carries the control block."""
@@ -303,10 +307,14 @@ class _Meter:
         #: Samples of the measured part; 0: none is measured.
         self._read = 0 if is_alone else own
         self._sums: list[torch.Tensor] = []
+        #: Factor of the part's losses, where it is not its share of the samples.
+        self._factor: float | torch.Tensor | None = None
 
-    def back_propagated(self, buckets: list[Bucket], weight: float) -> None:
+    def back_propagated(self, buckets: list[Bucket], weight: float, factor: float | torch.Tensor | None) -> None:
         """A single rank's first micro-batch is the part, unless it is all of the step."""
         part = round(weight * self._samples)
+        if factor is not None and not (self._is_alone and self._sums):
+            self._factor = factor if self._factor is None else self._factor + factor
         if self._is_alone and not self._sums and part < self._samples:
             self._read = part
             self._sums = [self._lengths.squares(bucket.parameters, bucket.views) for bucket in buckets]
@@ -320,7 +328,8 @@ class _Meter:
             return
         control[_INVERSE:_SQUARES] = torch.tensor([1 / self._read, 1.0])
         squares = torch.stack([one.to(control.device) for one in self._sums]).sum(0)
-        control[_SQUARES : _SQUARES + len(squares)] = squares * (self._samples / self._read) ** 2
+        inverse = self._samples / self._read if self._factor is None else 1 / self._factor
+        control[_SQUARES : _SQUARES + len(squares)] = squares * inverse**2
 
 
 def adaptation_of(

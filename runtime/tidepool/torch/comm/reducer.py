@@ -2,6 +2,7 @@
 
 Each rank back-propagates `loss * n / N` (n: samples of its micro-batch, N: of the whole step), so that the sum over
 all micro-batches of all ranks is the gradient of the mean loss, however the step is divided, uneven shares included.
+Where losses are means over something else, such as labels, n counts that, and the sum is divided by what N lacks.
 
 The layout follows from the order of the parameters alone, so a joiner's equals a survivor's (DDP's does not: it
 rebuilds its buckets after the first step). Buckets are launched in order as backward fills them, the last one by
@@ -21,13 +22,14 @@ from typing import Any
 
 import torch
 
+from tidepool.torch.comm.gradient_hooks import GradientHooks
 from tidepool.torch.comm.process_group import CommunicationError, Group
 
 __all__ = ["CONTROL_SIZE", "Bucket", "Reducer", "SumReducer"]
 
 BUCKET_BYTES = 16 * 2**20
 #: Floats of the control block: see `step.py`.
-CONTROL_SIZE = 32
+CONTROL_SIZE = 33
 
 
 @dataclass
@@ -100,6 +102,8 @@ class Reducer(ABC):
         self._overlaps = False
         self._has_portions = False
         self._hooks: list[Any] = [_hook(parameter, self._on_gradient) for parameter in trained]
+        #: The script's own.
+        self.hooks = GradientHooks(trained, self._on_gradient, lambda: self._under_way)
 
     @property
     def buckets(self) -> list[Bucket]:
@@ -127,6 +131,7 @@ class Reducer(ABC):
         """
         self._group, self._last_backward, self._failure = group, False, None
         self._under_way = True
+        self.hooks.defer()
         self._used.clear()
         for bucket in self._buckets:
             bucket.flat.zero_()
@@ -140,7 +145,7 @@ class Reducer(ABC):
         self._last_backward = True
 
     @contextmanager
-    def apart(self, weight: float) -> Iterator[None]:
+    def apart(self, weight: Callable[[], float | torch.Tensor]) -> Iterator[None]:
         """Let a script handle gradients as it does alone in the block; what it leaves is added, times `weight`."""
         for parameter in self._parameters:
             parameter.grad = None
@@ -149,12 +154,26 @@ class Reducer(ABC):
             yield
         finally:
             self._apart = False
+        factor = weight()
         for bucket in self._buckets:
             for parameter, view in zip(bucket.parameters, bucket.views, strict=True):
                 if parameter.grad is not None:
-                    view.add_(parameter.grad, alpha=weight)
                     self._used.add(id(parameter))
+                    if isinstance(factor, torch.Tensor):
+                        view.add_(parameter.grad * factor.to(view.dtype))
+                    elif factor:
+                        view.add_(parameter.grad, alpha=factor)
                 parameter.grad = view
+
+    def note_used(self, loss: torch.Tensor) -> None:
+        """Note the parameters that a loss depends on, which is a mean over nothing: its gradients are zeros."""
+        trained = [parameter for parameter in self._parameters if parameter.requires_grad]
+        try:
+            gradients = torch.autograd.grad(loss, trained, retain_graph=True, allow_unused=True)
+        except RuntimeError:  # a reentrant checkpoint has only a backward: other ranks use the parameters
+            return
+        pairs = zip(trained, gradients, strict=True)
+        self._used.update(id(parameter) for parameter, gradient in pairs if gradient is not None)
 
     @abstractmethod
     def end_part(self) -> None:
@@ -176,8 +195,14 @@ class Reducer(ABC):
         numbers: list[float] = self._read.tolist()
         self.summed = numbers[: self._control_size]
         for parameter, users in zip(self._parameters, numbers[self._control_size :], strict=True):
-            if not users:
-                parameter.grad = None
+            bucket, index = self._place[id(parameter)]
+            parameter.grad = bucket.views[index] if users else None
+
+    @torch.no_grad()
+    def scale(self, factor: float) -> None:
+        """Multiply the gradients, which are summed."""
+        if gradients := [parameter.grad for parameter in self._parameters if parameter.grad is not None]:
+            torch._foreach_mul_(gradients, factor)
 
     def close(self) -> None:
         for hook in self._hooks:

@@ -10,7 +10,7 @@ import torch
 from tidepool.env import RankContext
 from tidepool.torch.rank.script_loop import ScriptLoop
 
-__all__ = ["adopt", "adopt_optimizer", "adopt_others", "refuse_validation", "watch_backward"]
+__all__ = ["adopt", "adopt_optimizer", "adopt_others", "refuse_validation", "watch_backward", "watched"]
 
 _backward = torch.autograd.backward
 
@@ -66,6 +66,11 @@ def adopt_optimizer(take_step: Callable[[Callable[[], Any]], Any], optimizer: to
 
 
 def watch_backward(script_loop: ScriptLoop) -> None:
+    """Replace torch's backward, which `Tensor.backward` calls, by `watched`."""
+    torch.autograd.backward = watched(script_loop)
+
+
+def watched(script_loop: ScriptLoop) -> Callable[..., None]:
     """Let the loop weigh and sum what is back-propagated where a batch is under way."""
 
     def backward(tensors: Any, grad_tensors: Any = None, *args: Any, **keywords: Any) -> None:
@@ -77,7 +82,7 @@ def watch_backward(script_loop: ScriptLoop) -> None:
         given = [grad_tensors] if isinstance(grad_tensors, torch.Tensor) else list(grad_tensors or [None] * len(roots))
         script_loop.backward(roots, given, lambda gradients: _backward(roots, gradients, *args, **keywords))
 
-    torch.autograd.backward = backward  # `Tensor.backward` calls this function
+    return backward
 
 
 def refuse_validation(context: RankContext | None) -> None:

@@ -34,7 +34,7 @@ from tidepool.torch.state.randomness import seed_step
 from tidepool.torch.state.training_state import Stateful
 from tidepool.torch.state.update import named_optimizers
 
-__all__ = ["Loader", "PreparedTraining", "current", "epochs", "is_first", "prepare", "report"]
+__all__ = ["Loader", "PreparedTraining", "current", "epochs", "is_first", "prepare", "report", "weigh"]
 
 T = TypeVar("T")
 
@@ -364,6 +364,14 @@ def epochs(numbers: Iterable[T]) -> Iterator[T | int]:
 def report(**values: float) -> None:
     """Add metrics to the newest step's record, such as the accuracy on held-out data after an epoch."""
     current().training_loop.report(values)
+
+
+def weigh(count: float | torch.Tensor) -> None:
+    """Say how many items (such as labels) the loss of this process's batch is a mean over; call it before `backward`.
+
+    Without it, the graph of the loss says so, or it is a mean over samples.
+    """
+    current().script_loop.weigh(count)
 
 
 def is_first() -> bool:

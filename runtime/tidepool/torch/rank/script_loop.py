@@ -22,7 +22,8 @@ import torch
 from tidepool.procfs import end_at_once
 from tidepool.torch.comm.reducer import CONTROL_SIZE
 from tidepool.torch.data import Feed
-from tidepool.torch.rank.step import Step
+from tidepool.torch.rank.loss_counts import Weight, weighted_gradient
+from tidepool.torch.rank.step import LOSS, Step
 from tidepool.torch.rank.training_loop import TrainingLoop, agreed_generation
 from tidepool.torch.state.training_state import Stateful, load_optimizer
 
@@ -31,8 +32,6 @@ __all__ = ["ErrorHints", "ScriptLoop"]
 #: Places of the control block, behind the metrics and before the times of steps: ranks that say where they are, and
 #: the sum of what they say.
 _WHERE = CONTROL_SIZE - 4
-#: Index of the loss in the control block, as in `step.py`.
-_LOSS = 3
 #: Upper bound of a rank's own numbers: sums over 4,096 ranks are exact.
 _WHERES = 4096
 #: A failed group ends with the script's next optimizer step; this is the largest number of further batches until then.
@@ -93,6 +92,8 @@ class ScriptLoop:
         self._step_called = False
         #: Gradients of the parameters when the sum under way began.
         self._accumulated: list[tuple[torch.nn.Parameter, torch.Tensor]] = []
+        #: The script has told what the next loss is a mean over.
+        self._count: Weight | None = None
         #: True while a backward of the script is computed.
         self.is_back_propagating = False
         #: True if the batch is computed in several pieces.
@@ -187,7 +188,7 @@ class ScriptLoop:
 
     def _pieces(self, step: Step, order: list[int], draw: Callable[[list[int]], Any]) -> Generator[Any]:
         self._step, self._sums, self._control = step, 0, []
-        self._stand_in, self._has_pieces = not step.pieces, step.pieces > 1
+        self._stand_in, self._has_pieces, self._count = not step.pieces, step.pieces > 1, None
         self.training_loop.reducer.give_up()
         with self.training_loop.generators.aside():
             if self._stand_in:
@@ -315,11 +316,14 @@ class ScriptLoop:
             self._begin_sum()
         if step.ends_last_part:
             reducer.expect_last_backward()
-        weight = 0.0 if self._stand_in else step.weight
+        factor = self._factor_of(step, roots)
         pairs = list(zip(roots, gradients, strict=True))
         losses = [self._unscaled(root.detach()) for root, given in pairs if given is None and root.numel() == 1]
-        self._run(run, [_weighed(root, given, weight) for root, given in pairs])
-        step.add(losses, weight)
+        if not self._stand_in and isinstance(factor, float) and not factor:
+            reducer.note_used(roots[0])
+        else:
+            self._run(run, [weighted_gradient(root, given, factor) for root, given in pairs])
+        step.add(losses, factor)
         if self._stand_in:
             reducer.empty()
             self._sum(step)
@@ -327,6 +331,16 @@ class ScriptLoop:
             self._sum(step)
         else:
             self._set_aside()
+
+    def weigh(self, count: Weight) -> None:
+        """Note the number of items that the next loss of the batch under way is a mean over."""
+        self._count = count
+
+    def _factor_of(self, step: Step, roots: Sequence[torch.Tensor]) -> Weight:
+        count, self._count = self._count, None
+        if self._stand_in:
+            return 0.0
+        return step.weigh(roots[0] if len(roots) == 1 and roots[0].numel() == 1 else None, count)
 
     def _run(self, run: Callable[[list[Any]], None], gradients: Sequence[Any]) -> None:
         self.training_loop.reducer.open = self.is_back_propagating = True
@@ -368,11 +382,16 @@ class ScriptLoop:
         control[_WHERE : _WHERE + 2] = [0.0, 0.0]
         if training_loop.adaptation is not None:
             training_loop.adaptation.measure(control, training_loop.reducer, step.samples)
+        hooks, run = training_loop.reducer.hooks, training_loop.update.run_on_gradients
+        if hooks.exist:
+            run(hooks.gradients_are_summed, step.number)
         for parameter, gradient in self._accumulated:
             parameter.grad = gradient if parameter.grad is None else parameter.grad.add_(gradient)
         self._accumulated = []
+        if hooks.exist:
+            run(hooks.gradients_are_accumulated, step.number)
         if self._sums:
-            control[_LOSS] += self._control[_LOSS]
+            control[LOSS] += self._control[LOSS]
         step.begin_again()
         self._sums, self._control = self._sums + 1, control
         self._switch_to = self._switch_to or agreed_generation(control)
@@ -463,12 +482,6 @@ class ScriptLoop:
         optimizer = self.training_loop.optimizers[name]
         weights = [parameter.detach().clone() for group in optimizer.param_groups for parameter in group["params"]]
         boundary.undo[name] = weights, copy.deepcopy(optimizer.state_dict())
-
-
-def _weighed(root: torch.Tensor, gradient: torch.Tensor | None, weight: float) -> Any:
-    if gradient is not None:
-        return gradient * weight
-    return torch.full_like(root, weight) if root.numel() == 1 else None
 
 
 def _put_back(optimizer: torch.optim.Optimizer, weights: list[torch.Tensor], state: dict[str, Any]) -> None:

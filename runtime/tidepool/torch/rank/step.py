@@ -1,8 +1,12 @@
 """One optimizer step as a rank sees it: its share of the samples, and what it adds to the sums."""
 
+import math
+import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 import torch
@@ -13,15 +17,18 @@ from tidepool.torch.adaptive.profiler import TIMES, CompletedStep, Profiler, Sha
 from tidepool.torch.comm.process_group import Group
 from tidepool.torch.comm.reducer import CONTROL_SIZE, Reducer
 from tidepool.torch.data import Feed, MicroBatch, Part, to_device
+from tidepool.torch.rank.loss_counts import LossCount, Weight, count_of
 from tidepool.torch.state.buffers import Buffers
 from tidepool.torch.state.randomness import seed_step
 from tidepool.torch.state.training_state import Position
 from tidepool.torch.state.update import Update, learning_rates
 
-__all__ = ["RECORDED", "Step", "StepParts"]
+__all__ = ["LOSS", "RECORDED", "Step", "StepParts"]
 
-#: Places of the control block before the metrics: flag, flag x generation, ranks with a name that is new, loss.
-_FIXED = 4
+#: Places of the control block before the metrics: flag, flag x generation, ranks with a name that is new, excess of
+#: counted items over samples, loss.
+_FIXED = 5
+_EXCESS, LOSS = 3, 4
 _METRICS = CONTROL_SIZE - _FIXED
 #: Places of the times of the step before.
 _TIMES = slice(CONTROL_SIZE - TIMES, CONTROL_SIZE)
@@ -43,6 +50,8 @@ class StepParts:
     update: Update
     profiler: Profiler
     adaptation: Adaptation | None = None
+    #: What the losses so far have shown about what they are means over.
+    seen_losses: dict[str, bool] = field(default_factory=dict)
 
 
 class Step:
@@ -76,6 +85,11 @@ class Step:
         #: The same for metrics, which may be logged before or after.
         self._share = 0.0
         self._loss = torch.zeros(())
+        #: Sum, over this part's losses, of the items that they are means over, less their samples. The items are in
+        #: units of `Position.items_per_sample`.
+        self._excess: Weight = 0.0
+        #: Whether a loss is a mean over something other than samples.
+        self._is_counted = False
         #: Metrics of the current micro-batch.
         self._named: set[str] = set()
         #: Sums of this part's metrics that have a place in the control block.
@@ -100,34 +114,80 @@ class Step:
             if place == self._ended and place + 1 < len(self._parts):  # a script's own sum has ended all of them
                 self._end_part()
 
-    def backward(self, loss: torch.Tensor) -> None:
-        """Back-propagate the mean loss of the current micro-batch, weighed by its part of the whole step.
+    def backward(self, loss: torch.Tensor, *, weight: Weight | None = None) -> None:
+        """Back-propagate the loss of the current micro-batch, weighed by its part of the whole step.
 
         Once for each: the sums over all processes may be under way already when it returns.
+        weight: number of items (such as labels) that the loss is a mean over; None: as its graph shows, or samples.
         """
         if not self._weight:
             raise RuntimeError("step.backward() takes one loss for each micro-batch: add several up before it")
-        weighted = loss * self._weight
-        self._loss = self._loss.to(loss.device) + weighted.detach()
-        self._shared.reducer.open = True
-        weight, self._weight = self._weight, 0.0
-        self._shared.update.scaled(weighted).backward()  # type: ignore[no-untyped-call]
-        self._shared.reducer.open = False
-        self._back_propagated(weight)
+        factor = self.weigh(loss, weight)
+        self._weight = 0.0
+        self._add_loss(loss.detach(), factor)
+        if isinstance(factor, float) and not factor:
+            self._shared.reducer.note_used(loss)
+        else:
+            self._shared.reducer.open = True
+            self._shared.update.scaled(loss * factor).backward()  # type: ignore[no-untyped-call]
+            self._shared.reducer.open = False
+        self._back_propagated(factor)
 
     def run(self, compute: Callable[[], torch.Tensor | float]) -> None:
         """Do `backward` for code that zeroes gradients, back-propagates a mean loss itself, and returns it."""
         if not self._weight:
             raise RuntimeError("step.run() is called once for each micro-batch, in place of step.backward()")
-        weight, self._weight = self._weight, 0.0
-        with self._shared.reducer.apart(weight):
-            loss = torch.as_tensor(compute()).detach()
-        self._loss = self._loss.to(loss.device) + loss * weight
-        self._back_propagated(weight)
+        self._weight = 0.0
+        factors: list[Weight] = []
 
-    def _back_propagated(self, weight: float) -> None:
+        def factor() -> Weight:
+            return factors[0] if len(factors) == 1 else self._share
+
+        with self._shared.reducer.apart(factor), _seen_backward(lambda loss: factors.append(self.weigh(loss))):
+            loss = torch.as_tensor(compute()).detach()
+        self._add_loss(loss, factor())
+        self._back_propagated(factor())
+
+    def weigh(self, loss: torch.Tensor | None, given: Weight | None = None) -> Weight:
+        """Return the factor of a loss of the current micro-batch, and count what it is a mean over.
+
+        given: that count; None: as the loss's graph shows. loss: None if there is no single one.
+        Raises ValueError for a count that is none.
+        """
+        if isinstance(given, float | int) and not 0 <= given < math.inf:
+            raise ValueError(f"the weight of a loss counts what it is a mean over, and is not {given}")
+        if self._share == 1.0:  # all of the step: a mean of its own
+            return 1.0
+        samples = self._share * self.samples
+        batch_size, seen = self._shared.position.effective_batch_size, self._shared.seen_losses
+        found = LossCount() if loss is None else count_of(loss, round(samples), batch_size, seen)
+        count = found.count if given is None else given
+        if given is None and found.is_mixed:
+            _say_mixed()
+        if given is None and found.is_sum:
+            self._is_counted = True
+            return 1.0
+        if count is None:
+            return self._share
+        items = count / self._shared.position.items_per_sample
+        if isinstance(items, float) and items == round(samples):
+            return self._share
+        self._excess = self._excess + (items - samples)
+        self._is_counted = True
+        return items / self.samples
+
+    def _add_loss(self, loss: torch.Tensor, factor: Weight) -> None:
+        weighted = loss.reshape(()) * factor
+        if isinstance(factor, torch.Tensor):
+            weighted = torch.where(factor > 0, weighted, 0.0)
+        if not isinstance(factor, float) or factor:  # a mean over nothing is not a number
+            self._loss = self._loss.to(loss.device) + weighted
+
+    def _back_propagated(self, factor: Weight) -> None:
         if self._shared.adaptation is not None:
-            self._shared.adaptation.back_propagated(self._shared.reducer, weight)
+            self._shared.adaptation.back_propagated(
+                self._shared.reducer, self._share, factor if self._is_counted else None
+            )
 
     @property
     def pieces(self) -> int:
@@ -139,15 +199,15 @@ class Step:
         """Weight of the current micro-batch in the step."""
         return self._share
 
-    def add(self, losses: list[torch.Tensor], weight: float) -> None:
-        """Add losses that the script has back-propagated itself, with this weight."""
+    def add(self, losses: list[torch.Tensor], factor: Weight) -> None:
+        """Add losses that the script has back-propagated itself, with this factor."""
         for loss in losses:
-            self._loss = self._loss.to(loss.device) + loss.reshape(()) * weight
-        self._back_propagated(weight)
+            self._add_loss(loss, factor)
+        self._back_propagated(factor)
 
     def begin_again(self) -> None:
         """Prepare for another sum of the same step."""
-        self._loss = torch.zeros(())
+        self._loss, self._excess = torch.zeros(()), 0.0
 
     def log(self, **means: torch.Tensor | float) -> None:
         """Add metrics of the current micro-batch (means over its samples) to this step's record.
@@ -193,17 +253,28 @@ class Step:
         self._shared.reducer.end_part()
         self._shared.buffers.restore()
         self._ended += 1
-        self._loss = torch.zeros(())
+        self._loss, self._excess = torch.zeros(()), 0.0
         self._logged = {}
 
     def _write_part(self) -> None:
         """Loss and metrics of the part into the control block; buffers too, if everybody's are this part's."""
         reducer = self._shared.reducer
-        reducer.control[3] = self._loss
+        reducer.control[LOSS] = self._loss
+        reducer.control[_EXCESS] = self._excess
         for place, name in enumerate(self._shared.position.metric_names):
             reducer.control[_FIXED + place] = self._logged.get(name, 0.0)
         if self._parts and self._parts[self._ended].number == 0:
             self._shared.buffers.pack(reducer.buffers)
+
+    def rescaling(self, control: list[float]) -> float:
+        """Return the factor by which the sums become means over all items. control: summed over all ranks."""
+        items = self.samples + control[_EXCESS]
+        return self.samples / items if control[_EXCESS] and items > 0 else 1.0
+
+    def change_of_items(self, control: list[float]) -> float:
+        """Return the factor by which the items per sample have changed; 1 for a small change, which needs no other."""
+        factor = 1.0 + control[_EXCESS] / self.samples
+        return factor if factor > 0 and not 0.8 <= factor <= 1.25 else 1.0
 
     def agree_on_names(self, control: list[float], group: Group) -> None:
         """Give the names that a rank has logged for the first time the same places on all ranks.
@@ -273,3 +344,30 @@ class Step:
         """The step's metrics over all ranks, from the summed control block: float32, so seven digits mean something."""
         names = ["loss", *self._shared.position.metric_names]
         return {name: float(f"{value:.7g}") for name, value in zip(names, control[_FIXED - 1 :], strict=False)}
+
+
+@contextmanager
+def _seen_backward(see: Callable[[torch.Tensor], None]) -> Iterator[None]:
+    """Show each loss that is back-propagated in the block."""
+    real = torch.autograd.backward
+
+    def backward(tensors: Any, *args: Any, **keywords: Any) -> None:
+        if isinstance(tensors, torch.Tensor):
+            see(tensors)
+        real(tensors, *args, **keywords)
+
+    torch.autograd.backward = backward
+    try:
+        yield
+    finally:
+        torch.autograd.backward = real
+
+
+@cache
+def _say_mixed() -> None:
+    text = (
+        "tidepool: the loss adds means over different things (such as labels, some of which are ignored, and samples). "
+        "All of it is weighed by the labels: on several ranks the other terms differ from one process's. Call "
+        "loss.backward() for each term by itself, in a loop of your own"
+    )
+    print(text, file=sys.stderr, flush=True)  # noqa: T201

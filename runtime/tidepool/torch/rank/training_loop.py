@@ -34,7 +34,7 @@ from tidepool.torch.data import Feed
 from tidepool.torch.rank.checkpointer import Checkpointer
 from tidepool.torch.rank.metrics_file import KEPT_RECORDS, MetricsFile
 from tidepool.torch.rank.options import ChosenOptions, Options, chosen_options
-from tidepool.torch.rank.step import Step, StepParts
+from tidepool.torch.rank.step import LOSS, Step, StepParts
 from tidepool.torch.rank.step_division import StepDivision
 from tidepool.torch.rank.transitions import Transitions
 from tidepool.torch.rank.unsupported import Layout, check_engine, check_trainable
@@ -206,6 +206,9 @@ class TrainingLoop:
             self.recover(error)
             return None
         self.buffers.unpack(self.reducer.buffers)
+        if (factor := step.rescaling(control)) != 1.0:
+            self.reducer.scale(factor)
+            control[LOSS] *= factor
         return control
 
     def apply(self, step: Step, control: list[float]) -> None:
@@ -213,6 +216,9 @@ class TrainingLoop:
         fault("optimizer", self.transitions.member_id)
         if self.adaptation is not None:
             self.adaptation.measure(control, self.reducer, step.samples)
+        if self.reducer.hooks.exist:
+            self.update.run_on_gradients(self.reducer.hooks.gradients_are_summed, step.number)
+            self.update.run_on_gradients(self.reducer.hooks.gradients_are_accumulated, step.number)
         self.update.apply(step.number, self.adaptation.factors if self.adaptation else ())
         self.updated()
 
@@ -241,6 +247,7 @@ class TrainingLoop:
         position, self._is_written = self.position, False
         position.step += 1
         position.cursor += step.samples
+        position.items_per_sample *= step.change_of_items(control)
         seconds = time.monotonic() - step.begun_at
         self.transitions.step_made(seconds)
         of = self.group.generation, self.transitions.hosts, self.world_size

@@ -73,6 +73,9 @@ class Position:
     earlier_loops: list[int] = field(default_factory=list)
     #: Names of the metrics, in the order of their places in the control block.
     metric_names: list[str] = field(default_factory=list)
+    #: Items (such as labels) that losses are means over, per sample, as in the step in which that number last changed
+    #: much: factors of losses are near the shares of the samples by it.
+    items_per_sample: float = 1.0
     #: Result of the newest `sum_over`, for a rank that missed it.
     last_sum: list[float] = field(default_factory=list)
     #: Newest metric records, so that whoever becomes rank 0 can write what its predecessor could not.
@@ -87,6 +90,7 @@ class Position:
             self.cursor = int(newer.records[-1]["cursor"])
         self.step, self.operation = newer.step, newer.operation
         self.effective_batch_size = newer.effective_batch_size
+        self.items_per_sample = newer.items_per_sample
         self.metric_names, self.last_sum, self.records = newer.metric_names, newer.last_sum, newer.records
 
 

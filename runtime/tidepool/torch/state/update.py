@@ -18,6 +18,8 @@ _MOST_RATES = 8
 #: Seeds beside those of a step's micro-batches, for random numbers that are equal on all ranks: in the step's body
 #: outside of its micro-batches, and in the hooks.
 IN_BODY, _BEFORE, _AFTER = -2, -3, -4
+#: ... and of hooks on gradients.
+_ON_GRADIENTS = -6
 
 T = TypeVar("T")
 OneOrMore = torch.optim.Optimizer | Sequence[torch.optim.Optimizer] | Mapping[str, torch.optim.Optimizer]
@@ -149,6 +151,10 @@ class Update:
     def _check_caller(self, *_: object) -> None:
         if not self._stepping:
             raise RuntimeError("the session steps the optimizers itself, after each step: remove optimizer.step()")
+
+    def run_on_gradients(self, hooks: Callable[[], None], step: int) -> None:
+        """Run the script's hooks on gradients, which are the same on all ranks."""
+        self._run(hooks, step, _ON_GRADIENTS)
 
     def _run(self, hook: Callable[[], None] | None, step: int, place: int) -> None:
         if hook is None:
