@@ -3,12 +3,13 @@
 import ast
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
 from core.errors import UserError, field_error
 from core.folders import regular_files
+from models_registry.in_batch import IN_BATCH, compares_in_batch
 from models_registry.models import RegisteredModelVersion
 from models_registry.script_declarations import LONG_NAME, Argument, Declared, Takes
 from models_registry.unknown_options import is_declaring, may_take_others
@@ -49,7 +50,7 @@ _DISTRIBUTED_NAMES = frozenset({"init_process_group", "DistributedDataParallel",
 _DISTRIBUTED_MODULES = frozenset({"accelerate", "deepspeed", "lightning", "pytorch_lightning"})
 _DISTRIBUTED_WORDS = frozenset({"LOCAL_RANK", "WORLD_SIZE"})
 _DATA_WORDS = frozenset({"DATA_DIR", "DLI_DATA_FS"})
-#: Layers and functions that draw random numbers in a step or normalise over the batch.
+#: Names of layers and functions that draw random numbers in a step or normalise over the batch.
 _BY_BATCH = re.compile(
     r"(Lazy)?BatchNorm[123]d|(Feature)?(Alpha)?[Dd]ropout[123]?d?|(feature_)?alpha_dropout|batch_norm|RReLU|"
     r"Transformer(En|De)coderLayer"
@@ -169,7 +170,7 @@ def inspect_code(folder: Path, entry_point: str) -> CodeFacts:
             and not may_take_others([trees[name] for name in reached]),
             reads_data=fabric or _MANAGER in found.modules or bool(found.words & _DATA_WORDS) or not found.names,
             asks_manager=_MANAGER in found.modules,
-            layers=_layers(found.names),
+            layers=(*_layers(found.names), *_losses([trees[name] for name in reached])),
             processes=max(found.processes, default=None),
         ),
         engine=_engine_of(found),
@@ -184,6 +185,10 @@ def _layers(names: set[str]) -> tuple[str, ...]:
     layers = [name for name in found if name[0].isupper()]
     kinds = {_kind(name) for name in layers}
     return (*layers, *(name for name in found if name[0].islower() and _kind(name) not in kinds))
+
+
+def _losses(trees: Sequence[ast.AST]) -> tuple[str, ...]:
+    return (IN_BATCH,) if any(map(compares_in_batch, trees)) else ()
 
 
 def _kind(name: str) -> str:

@@ -59,8 +59,8 @@ class Declared:
     reads_data: bool = True
     #: Whether it imports WMLA's `pth_parameter_mgr`, which returns every setting.
     asks_manager: bool = False
-    #: Layers whose results depend on the division of a step, because they draw random numbers or look at their batch,
-    #: such as Dropout and BatchNorm2d.
+    #: Layers and losses whose results depend on the division of a step, because they draw random numbers or look at
+    #: their batch, such as Dropout and BatchNorm2d.
     layers: tuple[str, ...] = ()
     #: Number of processes that the script asks its library for, such as `Trainer(devices=2)`; None: it does not say.
     processes: int | None = None

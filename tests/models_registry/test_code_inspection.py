@@ -81,6 +81,57 @@ def test_layers_whose_results_depend_on_the_number_of_gpus(tmp_path: Path, code:
     assert Declared.from_json({}).layers == ()
 
 
+SIMCLR = """
+def loss_of(model, x):
+    a, b = normalize(model(x)), normalize(model(x * 1.1))
+    return cross_entropy(a @ b.T / 0.2, torch.arange(len(x)))
+"""
+NT_XENT = """
+z = torch.cat([one, two])
+similar = torch.mm(z, z.t()) / 0.5
+similar.fill_diagonal_(-1e9)
+loss = -(similar[pairs] - similar.logsumexp(1)).mean()
+"""
+CLIP = """
+class Net:
+    def forward(self, images, texts):
+        logits = self.scale * images @ texts.t()
+        labels = torch.arange(logits.shape[0], device=logits.device)
+        return (F.cross_entropy(logits, labels) + self.criterion(logits.t(), labels)) / 2
+"""
+ATTENTION = """
+class Net:
+    def forward(self, x):
+        places = torch.arange(x.shape[1])
+        scores = (self.q(x) @ self.k(x).transpose(-2, -1)).softmax(-1) + self.place(places)
+        return scores @ self.embedding.weight.T
+
+mask = torch.arange(8)[None] < lengths[:, None]
+loss = F.cross_entropy(net(x), torch.where(torch.arange(8)[None] < lengths[:, None], y, -100))
+penalty = (w @ w.T - torch.eye(4)).square().sum()
+loss = criterion(net(x), y)
+"""
+
+
+@pytest.mark.parametrize(
+    ("code", "found"),
+    [
+        (SIMCLR, True),
+        (NT_XENT, True),
+        (CLIP, True),
+        ("from losses import InfoNCE\nloss = InfoNCE()(a, b)", True),
+        ("def info_nce_loss(features):\n    return features", True),
+        ("loss = nn.CrossEntropyLoss()(logits, target=torch.arange(n))", True),
+        ("distances = torch.pdist(outputs)", True),
+        (ATTENTION, False),
+    ],
+)
+def test_losses_that_compare_the_samples_of_a_batch(tmp_path: Path, code: str, found: bool) -> None:
+    assert inspect_code(put(tmp_path, main=code), "main.py").declared.layers == (
+        ("negatives from the same batch",) if found else ()
+    )
+
+
 def test_only_what_the_script_imports_counts(tmp_path: Path) -> None:
     put(
         tmp_path,

@@ -36,7 +36,7 @@ function sharingSentence(model, group) {
 
 function sumSentence(layers) {
   if (!layers.length)
-    return "Results equal those of one GPU except for rounding: the code names neither dropout nor BatchNorm, whose results would depend on the number of GPUs, as in any data-parallel training.";
+    return "Results equal those of one GPU except for rounding: the code shows neither dropout nor BatchNorm nor losses that compare the samples of a batch, whose results would depend on the number of GPUs, as in any data-parallel training.";
   return `The code has ${layers.join(", ")}, whose results depend on the number of GPUs, as in any data-parallel training: after a resize its curves may differ from those of an undisturbed run by more than rounding. Exactness bitwise prevents that, but a step takes about 1.1 to 1.7 times as long.`;
 }
 
