@@ -20,7 +20,7 @@ def play(seed: int, turns: int = TURNS) -> None:
     """Play a cluster for so many turns; every fifth one waits until it rests."""
     cluster = random_cluster(seed)
     for turn in range(turns):
-        for _ in range(cluster.dice.choice((1, 1, 2, 4))):
+        for _ in range(cluster.dice.choice((1, 1, 2, cluster.most_jobs // 3))):
             cluster.happens()
         check_turn(*cluster.cycle(seconds=cluster.dice.choice((1.0, 1.0, 20.0))))
         if turn % 5 == 4:

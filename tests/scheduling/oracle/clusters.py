@@ -17,9 +17,11 @@ from tests.scheduling.cluster import lines
 __all__ = ["PlayedCluster", "random_cluster"]
 
 _KINDS = (("",), ("",), ("",), ("Ampere", "Hopper"), ("Ampere", "Hopper", "Turing"))
-_OFFERS = ((("r",),), (("r",),), (("r",),), (("r", "s"), ("r",), ("s",)))
+_OFFERS = (
+    (("r",),), (("r",),), (("r",),), (("r", "s"), ("r",), ("s",)),
+    (("r", "s", "t"), ("r", "s", "t"), ("s", "t"), ("r", "s"), ("r",)),
+)  # fmt: skip
 _PRIORITIES = (1, 2500, 5000, 5000, 5000, 7000, 10000)
-_MOST_JOBS = 12
 
 
 @dataclass
@@ -30,6 +32,8 @@ class PlayedCluster:
     dice: random.Random
     kinds: tuple[str, ...]
     offers: tuple[tuple[str, ...], ...]
+    #: Largest number of jobs at a time.
+    most_jobs: int = 12
     hold: TargetHold | None = None
     #: Cycles after which each vacated slot is free.
     leaving: dict[SlotRef, int] = field(default_factory=dict)
@@ -88,7 +92,7 @@ class PlayedCluster:
         return replace(job, started_at=None, unsaved_since=None) if job.state == "PENDING" else job
 
     def _submit(self) -> None:
-        if len(self.snapshot.jobs) < _MOST_JOBS:
+        if len(self.snapshot.jobs) < self.most_jobs:
             self.number += 1
             new = _job(self.dice, self.number, self.dice.choice(self.snapshot.groups), self.snapshot.at, self.kinds)
             self.snapshot = replace(self.snapshot, jobs=(*self.snapshot.jobs, new))
@@ -129,13 +133,16 @@ class PlayedCluster:
 def random_cluster(seed: int) -> PlayedCluster:
     dice = random.Random(seed)
     kinds, offers = dice.choice(_KINDS), dice.choice(_OFFERS)
-    groups = tuple(_group(dice, name, offers) for name in "abcde"[: dice.choice((1, 2, 2, 3, 3, 4, 5))])
+    groups = tuple(_group(dice, name, offers) for name in "abcdef"[: dice.choice((1, 2, 2, 3, 3, 4, 5, 6))])
     slots = []
-    for host in range(dice.randint(1, 5)):
+    is_large = dice.random() < 0.2
+    for host in range(dice.randint(6, 9) if is_large else dice.randint(1, 5)):
         offer, kind = dice.choice(offers), dice.choice(kinds)
         for index in range(dice.choice((1, 2, 3, 4, 4, 8))):
+            # A resource group may offer only the first slots of a host.
+            offer = offer if dice.random() < 0.95 else dice.choice(offers)
             slots.append(SlotView(SlotRef(f"h{host}", index), offer, claimable=True, device=kind))
-    return PlayedCluster(Snapshot(10_000.0, groups, tuple(slots)), dice, kinds, offers)
+    return PlayedCluster(Snapshot(10_000.0, groups, tuple(slots)), dice, kinds, offers, 40 if is_large else 12)
 
 
 def _group(dice: random.Random, name: str, offers: Sequence[tuple[str, ...]]) -> GroupView:

@@ -18,9 +18,21 @@ CYCLES_TO_REST = 20
 
 def check_turn(seen: Snapshot, plan: Plan) -> None:
     check_plan(seen, plan)
-    check_reasons(seen, plan)
+    check_reasons(seen, plan, besides=_beside_moved(seen, plan))
     for line in plan.jobs:
         _check_words(seen, plan, line)
+
+
+def _beside_moved(seen: Snapshot, plan: Plan) -> set[int]:
+    """Return the jobs of groups of which a fixed-size job is stopped to start elsewhere: their sentences count the slots
+    that it is to have there."""
+    moved = {
+        job_of(seen, line).group
+        for line in plan.jobs
+        if line.reason.params["message"] == "reclaimed" and not job_of(seen, line).elastic
+    }
+    is_alone = len({group.resource_group for group in seen.groups}) == 1
+    return set() if is_alone else {job.id for job in seen.jobs if job.group in moved}
 
 
 def check_rest(cluster: PlayedCluster, seconds: float, check: Callable[[Snapshot, Plan], object] = check_turn) -> None:
