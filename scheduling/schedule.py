@@ -10,13 +10,14 @@ A plan claims only what is free. Slots that are being given back count in the ta
 once they are free. A job that waits is started only when at least its minimum can be claimed at once.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, islice
 from operator import attrgetter
 
 from scheduling.explain.group_summary import OtherGroups
 from scheduling.explain.reasons import explain
+from scheduling.placement.one_host import HostChoices
 from scheduling.placement.reserved_slots import reserved_slots
 from scheduling.placement.slot_choice import JobSlots, choose_all_hosts, handed_over, place, without
 from scheduling.plan import Explanation, GroupPlan, JobPlan, Plan
@@ -108,10 +109,17 @@ def _group_plans(result: CycleResult) -> Iterator[GroupPlan]:
 
 def run_cycle(snapshot: Snapshot) -> CycleResult:
     index = index_slots(snapshot)
-    # 1. and 2. How many slots each group gets, and each of its jobs.
-    decisions = divide(index)
-    # 3. Choice of slots.
-    groups = tuple(_place_in_turn(index, decisions))
+    while True:
+        # 1. and 2. How many slots each group gets, and each of its jobs.
+        decisions = divide(index)
+        in_turn = [decisions[name] for name in sorted(decisions, key=lambda one: (_has_its_part(decisions[one]), one))]
+        # 3. Choice of slots.
+        host_choices = choose_all_hosts(index, in_turn)
+        if not host_choices.too_large:
+            break
+        # No host has room for a job that has a share: others get it.
+        index = index.with_too_large(host_choices.too_large)
+    groups = tuple(_place_in_turn(index, in_turn, host_choices))
     vacated = {
         decision.pool.group.name: handed_over(index.held.get(decision.pool.group.name, {}), placed)
         for decision, placed in groups
@@ -120,10 +128,8 @@ def run_cycle(snapshot: Snapshot) -> CycleResult:
     return CycleResult(index, groups, vacated, {job.id: job for job in snapshot.jobs})
 
 
-def _place_in_turn(index: SlotIndex, decisions: Mapping[str, Decision]) -> Iterator[GroupResult]:
+def _place_in_turn(index: SlotIndex, in_turn: Sequence[Decision], host_choices: HostChoices) -> Iterator[GroupResult]:
     left: RemainingSlots | None = None
-    in_turn = [decisions[name] for name in sorted(decisions, key=lambda name: (_has_its_part(decisions[name]), name))]
-    host_choices = choose_all_hosts(index, in_turn)
     for decision in in_turn:
         if decision.entitlement is not None:
             left = left or RemainingSlots(index)

@@ -27,6 +27,9 @@ class HostChoices:
     #: Elastic job -> slots that it leaves for one of these.
     moving: dict[int, set[SlotRef]] = field(default_factory=lambda: defaultdict(set))
 
+    #: Jobs for which no host has enough -> the largest number that any could have.
+    too_large: dict[int, int] = field(default_factory=dict)
+
     @property
     def kept(self) -> frozenset[SlotRef]:
         return frozenset(chain.from_iterable(self.kept_for.values()))
@@ -42,7 +45,7 @@ def choose_hosts(
     """Add to `host_choices` a host for each job of `wanting`, in their order: one where fewest slots have to be left.
 
     wanting: how many slots each needs. movable: slots that an elastic job holds, in the order in which they are left.
-    A job whose host cannot be found, because another one takes it, finds one in a later cycle or waits again.
+    A job whose host cannot be found waits again.
     """
     kept, moved = host_choices.kept, set(chain.from_iterable(host_choices.moving.values()))
     there, held_on = defaultdict[str, list[SlotRef]](list), defaultdict[str, list[tuple[int, SlotRef]]](list)
@@ -56,6 +59,9 @@ def choose_hosts(
     for wants, count in wanting.items():
         host = _best(count, there, back, held_on)
         if host is None:
+            hosts = there.keys() | back.keys() | held_on.keys()
+            most = (len(there.get(host, ())) + back[host] + len(held_on.get(host, ())) for host in hosts)
+            host_choices.too_large[wants] = max(most, default=0)
             continue
         host_choices.kept_for[wants] = tuple(there[host][:count])
         del there[host][:count]

@@ -1,8 +1,8 @@
 """Choice of slots: a job on as few hosts as possible, and hosts left whole for others. Ties by (host, index)."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import chain
 from operator import itemgetter
 
@@ -126,12 +126,48 @@ def choose_all_hosts(index: SlotIndex, decisions: Sequence[Decision]) -> HostCho
     host_choices = HostChoices()
     wanting = [(decision, wants) for decision in decisions if (wants := _wanting(decision))]
     leaving = _in_order_of_leaving(decisions) if wanting else []
+    stopping = [ref for decision in decisions for ref in _stopping(decision)] if wanting else []
     for decision, wants in wanting:
         group = decision.pool.group
         pool = index.pool(group)
-        free, coming = chain(*pool.free.values()), chain(*pool.coming.values())
-        choose_hosts(host_choices, wants, free, coming, index.movable_for(group, leaving))
+        for some in [wants] if decision.pool.allotted is None else [{job: count} for job, count in wants.items()]:
+            movable = list(index.movable_for(group, leaving))
+            free, coming = list(chain(*pool.free.values())), list(chain(*pool.coming.values()))
+            coming += [ref for ref in stopping if index.is_open_to(group, ref)]
+            if decision.pool.allotted is not None:
+                chosen = [ref for job in wants for ref in host_choices.kept_for.get(job, ())]
+                kept = [*free, *coming, *(ref for _, ref in movable)]
+                allowed = _allotted_on_hosts(index, decision, kept, chosen)
+                free, coming = [ref for ref in free if ref in allowed], [ref for ref in coming if ref in allowed]
+                movable = [(job, ref) for job, ref in movable if ref in allowed]
+            choose_hosts(host_choices, some, free, coming, movable)
     return host_choices
+
+
+def _stopping(decision: Decision) -> Iterator[SlotRef]:
+    """Yield the slots in service of jobs that are stopped in this cycle."""
+    going_on = decision.shares.keys() | decision.pinned
+    for job, refs in decision.pool.held.items():
+        if job not in going_on:
+            yield from refs
+
+
+def _allotted_on_hosts(
+    index: SlotIndex, decision: Decision, refs: Iterable[SlotRef], chosen: Sequence[SlotRef]
+) -> set[SlotRef]:
+    """Return those of `refs` that the group may have on each host by itself, beside what it holds and `chosen` slots:
+    no more of any class than it is allotted, or it would be stopped there again."""
+    assert index.classes is not None
+    own = {ref for held in decision.pool.held.values() for ref in held}
+    left = Counter(decision.pool.allotted)
+    left.subtract(index.classes_of([*own, *chosen]))
+    found, taken = set[SlotRef](), Counter[tuple[str, object]]()
+    for ref in refs:
+        place = ref.host, index.classes[ref]
+        if ref in own or taken[place] < left[index.classes[ref]]:
+            taken[place] += ref not in own
+            found.add(ref)
+    return found
 
 
 def _wanting(decision: Decision) -> dict[int, int]:
@@ -156,7 +192,7 @@ def _in_order_of_leaving(decisions: Sequence[Decision]) -> list[JobView]:
 def _beside(pool: Pool, host_choices: HostChoices) -> Pool:
     """The same, in which jobs are away on the slots that they leave for jobs that need one host."""
     moving = {job: host_choices.moving[job] for job in host_choices.moving.keys() & pool.held.keys()}
-    return _leaving(pool, moving) if moving else pool
+    return pool.leaving(moving) if moving else pool
 
 
 def _on_kinds(pool: Pool, kinds: Mapping[int, str]) -> Pool:
@@ -167,7 +203,7 @@ def _on_kinds(pool: Pool, kinds: Mapping[int, str]) -> Pool:
     for job, kind in kinds.items():
         if others := frozenset(ref for ref in pool.held.get(job, ()) if pool.kinds[ref] != kind):
             moving[job] = others
-    return _leaving(pool, moving)
+    return pool.leaving(moving)
 
 
 def _yielded(
@@ -199,15 +235,6 @@ def _yielded(
             found[job] = max(0, min(wanted - leaves, targets[job] - max(has, demand.min_slots)))
             lacking.subtract(pool.kind_counts(away[: leaves + found[job]]))
     return found
-
-
-def _leaving(pool: Pool, moving: Mapping[int, Set[SlotRef]]) -> Pool:
-    """The same, in which these jobs are away on these slots of theirs."""
-    held, away = dict(pool.held), dict(pool.away)
-    for job, refs in moving.items():
-        held[job] = tuple(ref for ref in held[job] if ref not in refs)
-        away[job] = tuple(sorted({*refs, *away.get(job, ())}))
-    return replace(pool, held=held, away=away)
 
 
 def _mark_by_reservation(decision: Decision, placed: Mapping[int, JobSlots]) -> None:

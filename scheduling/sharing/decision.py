@@ -61,6 +61,10 @@ class Decision:
         """Slots in service that its jobs have after all pending changes."""
         return sum(self.shares.values()) + sum(len(self.pool.held.get(job, ())) for job in self.pinned)
 
+    def on(self, pool: Pool) -> "Decision":
+        """Return the same decision about the slots of another pool."""
+        return replace(self, pool=pool)
+
     def with_reservations_of(self, before: "Decision") -> "Decision":
         """Return this decision with what reservations of shared slots said in another one of the same group."""
         return replace(

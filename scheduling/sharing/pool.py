@@ -26,7 +26,6 @@ __all__ = [
     "Pool",
     "RemainingSlots",
     "SlotIndex",
-    "confined",
     "index_slots",
     "shapes_of",
     "sharing_groups",
@@ -122,6 +121,14 @@ class Pool:
     def worths(self) -> dict[str, float]:
         return worths_of(self.jobs, self.shapes)
 
+    def leaving(self, moving: Mapping[int, Set[SlotRef]]) -> "Pool":
+        """The same pool, in which these jobs are away on these slots of theirs."""
+        held, away = dict(self.held), dict(self.away)
+        for job, refs in moving.items():
+            _take_out(held, job, refs)
+            away[job] = tuple(sorted({*refs, *away.get(job, ())}))
+        return replace(self, held=held, away=away)
+
     def _demand(self, job: JobView) -> Demand:
         held, away = self.held.get(job.id, ()), self.away.get(job.id, ())
         running = bool(held or away)
@@ -211,8 +218,19 @@ class SlotIndex:
         """Slots that a group may use and that elastic ones of these jobs hold, who would do with others as well."""
         for job in jobs:
             for ref in self.held.get(job.group, {}).get(job.id, ()) if job.elastic else ():
-                if self.classes is None or group.resource_group in self.classes[ref]:
+                if self.is_open_to(group, ref):
                     yield job.id, ref
+
+    def is_open_to(self, group: GroupView, ref: SlotRef) -> bool:
+        return self.classes is None or group.resource_group in self.classes[ref]
+
+    def with_too_large(self, jobs: Mapping[int, int]) -> "SlotIndex":
+        """The same with more jobs that need more slots on one host than any has; see `Pool.too_large_for_hosts`."""
+        found = {name: dict(known) for name, known in self.too_large_for_hosts.items()}
+        for job in chain.from_iterable(self.members.values()):
+            if job.id in jobs:
+                found.setdefault(job.group, {})[job.id] = jobs[job.id]
+        return replace(self, too_large_for_hosts=found)
 
     def beside_free(self) -> "SlotIndex":
         """The same without what is free or coming: all that counts for how many slots each job gets."""
@@ -285,7 +303,13 @@ def _too_large_for_hosts(index: SlotIndex, group: GroupView) -> dict[int, int]:
         return {}
     pool = index.pool(group)
     movable = (ref for _, ref in index.movable_for(group, [job for jobs in index.members.values() for job in jobs]))
-    return too_large_for_hosts(waiting, chain(*pool.free.values(), *pool.coming.values(), movable))
+    usable, found = [*chain(*pool.free.values(), *pool.coming.values()), *movable], dict[int, int]()
+    for me in waiting:
+        # Jobs that are stopped for a higher priority leave hosts, too: else one that starts there would keep it out.
+        lower = [job for job in jobs if not job.elastic and job.id not in pool.protected and job.priority < me.priority]
+        takes = lower if group.preemption and group.policy == "priority" else ()
+        found |= too_large_for_hosts([me], [*usable, *chain.from_iterable(held.get(job.id, ()) for job in takes)])
+    return found
 
 
 def too_large_for_hosts(waiting: Iterable[JobView], usable: Iterable[SlotRef]) -> dict[int, int]:
@@ -347,35 +371,6 @@ def sharing_groups(groups: Iterable[GroupView], offers: Collection[SlotClass]) -
         left = [group for group in left if group.resource_group not in names]
 
 
-def confined(
-    index: SlotIndex,
-    pool: Pool,
-    allotted: Mapping[SlotClass, int],
-    stopped: frozenset[int],
-    kept: Mapping[SlotClass, int] | None = None,
-) -> Pool:
-    """The group's pool, beside what is free or coming, with no more slots of any class than are allotted to it; what is
-    held beyond that is to be left.
-
-    `stopped`: see `Pool`. `kept`: slots that its jobs hold and keep; None: all that those hold which are not stopped.
-    """
-    staying = Counter(index.held_in.get(pool.group.name, {}) if kept is None else kept)
-    if ending := {job: pool.held[job] for job in stopped & pool.held.keys() if kept is None}:
-        staying -= Counter(_by_class(ending, index.classes, allotted))
-    pool = replace(pool, allotted=allotted, stopped=stopped)
-    displaced = _displaced(pool, staying - Counter(allotted), index.classes, stopped)
-    if not displaced:
-        return pool
-    elastic = {job.id for job in pool.jobs if job.elastic}
-    moving = {job: frozenset(refs) for job, refs in displaced.items() if job in elastic}
-    held = _less(pool.held, moving.keys(), frozenset().union(*moving.values()))
-    away = dict(pool.away)
-    for job, refs in moving.items():
-        away[job] = tuple(sorted(refs.union(away.get(job, ()))))
-    counts = {job: len(refs) for job, refs in displaced.items()}
-    return replace(pool, held=held, away=away, displaced=counts)
-
-
 class RemainingSlots:
     """Remainder of what is free and coming, while one group after the other counts on some of it."""
 
@@ -426,49 +421,6 @@ def _first(slots: Mapping[Key, Refs], count: int) -> dict[Key, Refs]:
     return found
 
 
-def _displaced(
-    pool: Pool, excess: Counter[SlotClass], classes: SlotClasses | None, stopped: Set[int]
-) -> dict[int, tuple[SlotRef, ...]]:
-    """Job -> which of its slots it shall leave: of elastic jobs first, and the newest ones of the lowest priority; then
-    of fixed size, which stop for it, the cheapest as in `policies.cheapest_first`."""
-    found: dict[int, tuple[SlotRef, ...]] = {}
-    if not excess:
-        return found
-    assert classes is not None
-    left = Counter(excess)
-    line = sorted(pool.jobs, key=lambda job: (job.priority, -job.submitted_at, -job.id))
-    able = [job for job in line if job.id in pool.held and job.id not in stopped]
-    for job in (job for job in able if job.elastic):
-        leaves = []
-        for ref in reversed(pool.held[job.id]):
-            if left[classes[ref]] > 0:
-                left[classes[ref]] -= 1
-                leaves.append(ref)
-        if leaves:
-            found[job.id] = tuple(leaves)
-    stopping = [job for job in able if not job.elastic and job.id not in pool.protected]
-    stopping.sort(key=lambda job: (not job.continues, job.loses(len(pool.held[job.id]), pool.at)))
-    fixed = {job.id: pool.held[job.id] for job in stopping}
-    return found | _needed({job: Counter(classes[ref] for ref in refs) for job, refs in fixed.items()}, +left, fixed)
-
-
-def _needed(
-    fixed: Mapping[int, Counter[SlotClass]], excess: Counter[SlotClass], held: Mapping[int, Refs]
-) -> dict[int, Refs]:
-    """Jobs of fixed size that make room for `excess`, in this order, but for those without which there is room."""
-    chosen: list[int] = []
-    left = Counter(excess)
-    for job, counts in fixed.items():
-        if any(left[offered] > 0 for offered in counts):
-            chosen.append(job)
-            left.subtract(counts)
-    for job in reversed(chosen.copy()):
-        if all(left[offered] + count <= 0 for offered, count in fixed[job].items() if offered in excess):
-            chosen.remove(job)
-            left.update(fixed[job])
-    return {job: held[job] for job in chosen}
-
-
 def _count(slots: Mapping[Any, Refs]) -> int:
     return sum(map(len, slots.values()))
 
@@ -480,14 +432,6 @@ def _joined(parts: Sequence[Mapping[Key, Refs]]) -> Mapping[Key, Refs]:
     for key, refs in chain.from_iterable(part.items() for part in parts):
         found[key].append(refs)
     return {key: tuple(sorted(chain(*found[key]))) if len(found[key]) > 1 else found[key][0] for key in sorted(found)}
-
-
-def _less(slots: Mapping[Key, Refs], where: Set[Key], taken: Set[SlotRef]) -> dict[Key, Refs]:
-    """`slots` without those of `taken`, which are at these keys."""
-    left = dict(slots)
-    for key in where & left.keys():
-        _take_out(left, key, taken)
-    return left
 
 
 def _take_out(slots: dict[Key, Refs], key: Key, taken: Collection[SlotRef]) -> None:

@@ -24,8 +24,8 @@ def check_turn(seen: Snapshot, plan: Plan) -> None:
 
 
 def _beside_moved(seen: Snapshot, plan: Plan) -> set[int]:
-    """Return the jobs of groups of which a fixed-size job is stopped to start elsewhere: their sentences count the slots
-    that it is to have there."""
+    """Return the jobs of groups of which a fixed-size job is stopped to start elsewhere. Their sentences count what it
+    is to have there."""
     moved = {
         job_of(seen, line).group
         for line in plan.jobs
@@ -126,7 +126,7 @@ def _check_reservations(cluster: PlayedCluster, plan: Plan) -> None:
         now, later = cluster.snapshot, replace(cluster, leaving={}, snapshot=cluster.snapshot)
         me = next(job for job in now.jobs if job.id == first)
         others = [job for job in now.jobs if job.id != first and held(now, job)]
-        kept = [job for job in others if job.elastic and job.group == me.group]
+        kept = [job for job in others if job.elastic and job.group == me.group and job.ends_at is None]
         room = sum(offered(slot, group_of(now, me)) for slot in now.slots) - me.min_slots
         kept = kept if sum(job.min_slots for job in kept) <= room else []
         for job in others:
