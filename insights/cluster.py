@@ -33,11 +33,12 @@ __all__ = [
 
 #: Seconds without work after which a held GPU counts as idle. Loading data and writing checkpoints takes less.
 IDLE_AFTER_SECONDS = 60.0
-#: Status of a GPU -> its words on pages. GPUs of the first three are held; those of the first two train.
+#: Status of a GPU -> its words on pages. GPUs of the first four are held; those of the first two train.
 STATUSES = {
     "busy": "training",
     "idle": "held but idle",
     "vacating": "in transition",
+    "silent": "held on a host that does not report",
     "free": "free",
     "draining": "draining, not offered",
     "offline": "offline",
@@ -46,8 +47,10 @@ _SILENT = frozenset({Host.State.OFFLINE, Host.State.LOST})
 
 
 def slot_status(host_state: str, *, held: bool, training: bool, idle_seconds: float | None) -> str:
-    """Return the status of a GPU. On a silent host it stays held: its process there may well train on."""
+    """Return the status of a GPU. On a silent host it stays held, and nobody knows whether its process trains."""
     if held:
+        if host_state in _SILENT:
+            return "silent"
         if not training:
             return "vacating"
         return "idle" if idle_seconds is not None and idle_seconds >= IDLE_AFTER_SECONDS else "busy"
@@ -67,7 +70,8 @@ def counts_of(hosts: Iterable[dict[str, Any]]) -> dict[str, int]:
     """Return the number of held GPUs, of held GPUs that train, and of GPUs in each status."""
     found = Counter(slot["status"] for host in hosts for slot in host["slots"])
     training = found["busy"] + found["idle"]
-    return {"held": training + found["vacating"], "training": training} | {status: found[status] for status in STATUSES}
+    held = training + found["vacating"] + found["silent"]
+    return {"held": held, "training": training} | {status: found[status] for status in STATUSES}
 
 
 def mean_utilisation(hosts: Iterable[dict[str, Any]]) -> float | None:
@@ -91,7 +95,7 @@ def host_slots(user: Asking) -> list[dict[str, Any]]:
 
 def _host_slots(user: Asking, open_claims: QuerySet[SlotClaim], rows: QuerySet[Slot]) -> list[dict[str, Any]]:
     now = timezone.now()
-    claims = {claim.slot_id: claim for claim in open_claims.order_by().select_related("job__owner")}
+    claims = {claim.slot_id: claim for claim in open_claims.order_by().select_related("job__owner", "job__run")}
     hosts: dict[str, dict[str, Any]] = {}
     for slot in rows.order_by("host__name", "index"):
         host = slot.host
@@ -110,8 +114,10 @@ def _slot(slot: Slot, claim: SlotClaim | None, user: Asking, now: datetime) -> d
     training = claim is not None and trains(claim)
     idle_since = idle_seconds = None
     if reading and reading.idle_since and claim:
-        # Count idle time only from the claim on: the holder did not cause what came before.
-        idle_since = max(reading.idle_since, claim.claimed_at)
+        # Count idle time only from the claim on: the holder did not cause what came before. Steps of a small model
+        # may not show in the utilization.
+        stepped_at = claim.job.run.stepped_at or claim.claimed_at
+        idle_since = max(reading.idle_since, claim.claimed_at, stepped_at)
         idle_seconds = (now - idle_since).total_seconds()
     return {
         "key": str(slot),

@@ -48,6 +48,15 @@ class ClusterPage:
         return counts_of(self.hosts)
 
     @property
+    def counts_words(self) -> str:
+        """Return what the held GPUs do, and why others are not offered; "" if all are free."""
+        counts = self.counts
+        shown = {"training": "training", "vacating": "in transition"} if counts["held"] else {}
+        kept = {"silent": "without a report", "draining": "draining", "offline": "offline"}
+        texts = [f"{counts[name]} {words}" for name, words in shown.items()]
+        return ", ".join([*texts, *(f"{counts[name]} {words}" for name, words in kept.items() if counts[name])])
+
+    @property
     def capacity(self) -> int:
         """Number of slots of the present hosts."""
         return sum(len(host["slots"]) for host in self.hosts if _is_present(host))
@@ -72,7 +81,7 @@ def cluster_page(user: Asking) -> ClusterPage:
     rows = {job.pk: job for job in visible_jobs(user).filter(pk__in=numbers)}
     active = [ActiveJob(rows[number], seqs[job_topic(number)]) for number in numbers if number in rows]
     counts = Job.objects.filter(finished_at__isnull=True).aggregate(
-        running=Count("pk", filter=Q(state__in=sorted(HOLDING))), waiting=Count("pk", filter=Q(state=JobState.PENDING))
+        running=Count("pk", filter=Q(state=JobState.RUNNING)), waiting=Count("pk", filter=Q(state=JobState.PENDING))
     )
     return ClusterPage(
         seq=seq,

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from django.core.validators import MaxValueValidator, MinValueValidator
 from django.db import models
-from tidepool.protocol import KEPT_CHECKPOINTS
+from tidepool.protocol import KEPT_CHECKPOINTS, STALL_SECONDS
 
 from core.parameters import parameters_as_text
 
@@ -81,7 +81,7 @@ class OptionColumns(models.Model):
     seed = models.PositiveBigIntegerField(default=0)
     checkpoint_seconds = models.PositiveIntegerField(null=True, blank=True)
     checkpoints_kept = models.PositiveIntegerField(null=True, blank=True)
-    stall_seconds = models.PositiveIntegerField(default=300)
+    stall_seconds = models.PositiveIntegerField(null=True, blank=True)
     log_pattern = models.CharField(max_length=500, blank=True, default="")
     requirements = models.TextField(blank=True, default="")
     environment = models.JSONField(default=dict)
@@ -182,6 +182,10 @@ def _between_checkpoints(seconds: int | None) -> str:
     if seconds is None:
         return ""
     return f"at least every {seconds} s" if seconds else "none"
+
+
+def _stopped_after(seconds: int | None) -> str:
+    return f"stopped after {seconds or STALL_SECONDS:g} s without one"
 
 
 def _option(words: str, help: str, *, default: Any = MISSING, **details: Any) -> Any:
@@ -356,17 +360,18 @@ class Options:
         title="Checkpoints kept",
         shown=_number,
     )
-    stall_seconds: int = _option(
+    stall_seconds: int | None = _option(
         "The deadline for a step",
         "Longest time without a step, an evaluation included. A training that makes none for longer is stopped, with "
         "the stack of each process in its log.",
-        default=300,
+        default=None,
         label="Deadline for a step",
         is_of_sessions=True,
         unit="seconds",
         least=10,
+        absent=f"{STALL_SECONDS:g}.",
         is_launched=True,
-        shown=lambda seconds: f"stopped after {seconds} s without one",
+        shown=_stopped_after,
     )
     log_pattern: str = _option(
         "The log pattern",

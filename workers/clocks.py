@@ -1,7 +1,8 @@
 """Estimate of each host's clock offset from its reports.
 
 A report carries the time of its host's clock. The control plane's clock minus that time is the host's offset plus the
-report's delay. The minimum over the newest reports has the smallest delay and estimates the offset.
+report's delay. The minimum over the newest reports has the smallest delay and estimates the offset. While all of them
+are delayed, the host's own estimate limits it: the times in the desired states that it has received.
 """
 
 from collections.abc import Sequence
@@ -29,9 +30,15 @@ def late_seconds(offsets: Sequence[float], offset: float) -> float:
     return late if late > _TOLERATED_SECONDS else 0.0
 
 
-def behind_seconds(offsets: Sequence[float]) -> float | None:
-    """Return how many seconds the host's clock is behind, negative if ahead; None with too few readings."""
-    return min(offsets) if len(offsets) >= _TRUSTED_READINGS else None
+def behind_seconds(offsets: Sequence[float], least: float | None = None) -> float | None:
+    """Return how many seconds the host's clock is behind, negative if ahead; None with too few readings.
+
+    least: a lower bound, from messages in the other direction.
+    """
+    if len(offsets) < _TRUSTED_READINGS:
+        return None
+    most = min(offsets)
+    return most if least is None or most <= 0 else min(most, max(least, 0.0))
 
 
 def correction_seconds(behind: float | None) -> float:

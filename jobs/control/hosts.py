@@ -170,7 +170,7 @@ def _clock(host: Host, report: Report, now: datetime) -> dict[str, Any]:
     late = late_seconds(offsets, offset)
     if read_at is None or now - read_at >= _CLOCK_EVERY:
         offsets, read_at = with_reading(offsets, offset), now
-    steady = behind_seconds(offsets)
+    steady = behind_seconds(offsets, report.least_behind)
     jumped = 0.0 if report.clock is None else report.at - report.clock
     return {
         "last_report_at": now - timedelta(seconds=late),

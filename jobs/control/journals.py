@@ -14,6 +14,7 @@ from types import NoneType
 from typing import Any, NamedTuple, TypeVar
 
 from django.db import transaction
+from django.utils import timezone
 from msgspec import structs
 from tidepool import protocol
 from tidepool.protocol import JournalEntry, ObservedStep, ProtocolError, RecordedStep, Report, StepRecord, from_json
@@ -273,6 +274,7 @@ def store_steps(job: Job, records: Sequence[dict[str, Any]]) -> None:
         job,
         # The exits of ranks, which name a later step, may have been stored first.
         step=max(job.run.step, last.step),
+        stepped_at=timezone.now(),
         epoch=max(job.run.epoch, last.epoch),
         progress=_progress(job, last.progress),
         final_metrics={**job.run.final_metrics, **_newest(points.values())},

@@ -12,6 +12,6 @@ class Migration(migrations.Migration):
         migrations.AddField(
             model_name="job",
             name="stall_seconds",
-            field=models.PositiveIntegerField(default=300),
+            field=models.PositiveIntegerField(blank=True, null=True),
         ),
     ]

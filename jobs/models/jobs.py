@@ -299,6 +299,8 @@ class JobRun(models.Model):
     over_quota = models.BooleanField(default=False)
 
     step = models.PositiveBigIntegerField(default=0)
+    #: Time at which steps were last reported.
+    stepped_at = models.DateTimeField(null=True, blank=True)
     epoch = models.PositiveIntegerField(default=0)
     #: Fraction of the training that is done, 0 to 1; None: unknown.
     progress = models.FloatField(null=True, blank=True)

@@ -13,7 +13,7 @@ from rest_framework.test import APIClient
 
 from insights.cluster import IDLE_AFTER_SECONDS, cluster_live, slot_status
 from jobs.messages import message
-from jobs.models import AllocationPoint
+from jobs.models import AllocationPoint, JobRun
 from scheduling.plan import PlanReason
 from tests.factories import JobFactory, SlotClaimFactory, host_with_slots
 from workers.models import GpuReading, Host
@@ -29,7 +29,8 @@ from workers.models import GpuReading, Host
         ("ONLINE", {"held": True, "idle_seconds": 900.0}, "vacating"),
         ("DRAINING", {}, "draining"),
         ("DRAINING", {"training": True}, "busy"),
-        ("LOST", {"training": True}, "busy"),
+        ("LOST", {"training": True}, "silent"),
+        ("OFFLINE", {"held": True}, "silent"),
         ("LOST", {}, "offline"),
         ("OFFLINE", {}, "offline"),
     ],
@@ -64,10 +65,25 @@ def test_a_gpu_is_idle_since_its_training_has_it(held: Host, alice: User) -> Non
         "busy": 1,
         "idle": 1,
         "vacating": 0,
+        "silent": 0,
         "free": 2,
         "draining": 0,
         "offline": 0,
     }
+
+
+def test_a_training_that_steps_is_not_idle_however_small_its_model_is(held: Host, alice: User) -> None:
+    JobRun.objects.filter(job__name="secret").update(stepped_at=timezone.now() - timedelta(seconds=5))
+
+    [host] = cluster_live(alice)["hosts"]
+    assert [slot["status"] for slot in host["slots"]] == ["busy", "busy", "free", "free"]
+
+
+def test_the_gpus_of_a_lost_host_are_held_and_not_counted_as_training(held: Host, alice: User) -> None:
+    Host.objects.filter(pk=held.pk).update(state=Host.State.LOST)
+
+    counts = cluster_live(alice)["counts"]
+    assert (counts["held"], counts["training"], counts["silent"], counts["offline"]) == (2, 0, 2, 2)
 
 
 def test_other_users_see_a_number_and_no_name(held: Host, bob: User, carol: User) -> None:

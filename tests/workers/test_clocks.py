@@ -21,6 +21,15 @@ def test_a_few_slow_reports_are_no_reason_to_warn() -> None:
     assert behind_seconds(readings(3.0, 4.0, 5.0, 3.5)) is None
 
 
+@pytest.mark.parametrize(("least", "behind"), [(None, 24.0), (-30.0, 0.0), (0.4, 0.4), (23.5, 23.5), (24.5, 24.0)])
+def test_reports_that_are_all_late_do_not_make_the_clock_wrong(least: float | None, behind: float) -> None:
+    assert behind_seconds(readings(24.0, 26.0, 31.0, 25.0, 40.0), least) == behind
+
+
+def test_a_clock_ahead_needs_no_other_estimate() -> None:
+    assert behind_seconds(readings(*[-39.0] * 5), -41.0) == -39.0
+
+
 def test_old_readings_are_forgotten_so_that_a_clock_that_was_set_is_believed() -> None:
     assert behind_seconds(readings(0.0, *[40.0] * READINGS)) == 40.0
 

@@ -135,6 +135,7 @@ class Reporter:
             boot=self._boot,
             at=self._clock(),
             clock=time.time(),
+            least_behind=observation.least_behind,
             applied_revision=observation.applied_revision,
             facts=self._facts,
             devices=self._read_devices(observation),

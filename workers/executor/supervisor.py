@@ -11,6 +11,7 @@ import selectors
 import signal
 import socket
 import threading
+from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -34,6 +35,8 @@ logger = logging.getLogger(__name__)
 
 #: Age in seconds of a report beyond which the answer to it is outdated: newer decisions may exist.
 _SYNC_LIMIT_SECONDS = 30.0
+#: Number of desired states whose times are kept for an estimate of the clock's offset.
+_BEHIND_READINGS = 20
 _BUSY_SECONDS = 0.1
 _QUIET_SECONDS = 0.5
 
@@ -44,6 +47,8 @@ class Observation:
 
     applied_revision: int = 0
     ranks: list[RankStatus] = field(default_factory=list)
+    #: Seconds by which this host's clock is behind at least: a desired state arrives after it was sent.
+    least_behind: float | None = field(default=None, compare=False)
 
 
 class Supervisor:
@@ -66,6 +71,8 @@ class Supervisor:
         self._orphans_ended = False
         self._guard = threading.Lock()
         self._inbox: Sync | None = None
+        #: Seconds by which the newest desired states were sent later than they arrived, by this host's clock.
+        self._behind: deque[float] = deque(maxlen=_BEHIND_READINGS)
         self._observation: Observation | None = None
         self._leaving = threading.Event()
         self._woken, self._waking = socket.socketpair()
@@ -84,6 +91,7 @@ class Supervisor:
         if sync.echo is not None and self._clock() - sync.echo > _SYNC_LIMIT_SECONDS:
             logger.info("revision=%s: dropped, the answer is to an outdated report", sync.revision)
             return
+        self._behind.append(sync.sent_at - self._clock())
         with self._guard:
             if self._inbox is None or sync.revision >= self._inbox.revision:
                 self._inbox = sync
@@ -242,7 +250,7 @@ class Supervisor:
             return
         ranks = [rank for _, job in sorted(self._jobs.items()) for rank in job.ranks]
         before = self._observation
-        self._observation = Observation(self._applied_revision, ranks)
+        self._observation = Observation(self._applied_revision, ranks, max(self._behind, default=None))
         if self._observation != before:
             self._changed()
 

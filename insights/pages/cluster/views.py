@@ -25,9 +25,9 @@ __all__ = [
 
 COLUMNS = ("Time", "Training", "GPUs", "Why", "Pause (ms)")
 FIRST_WINDOW = 15
-#: Count -> its label. Held = training + in transition; idle GPUs are part of training.
+#: Count -> its label. Held = training + in transition + silent; idle GPUs are part of training.
 _COUNTED = {"held": "held", "training": "training", "vacating": STATUSES["vacating"], "idle": STATUSES["idle"]}
-_COUNTED |= {status: STATUSES[status] for status in ("free", "draining", "offline")}
+_COUNTED |= {status: STATUSES[status] for status in ("silent", "free", "draining", "offline")}
 
 
 @require_safe

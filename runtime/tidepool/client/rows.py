@@ -102,7 +102,7 @@ class JobInfo(JobProperties):
     checkpoints_kept: int | None = None
     #: Longest time without a step, an evaluation included. A training that makes none for longer is stopped, with the
     #: stack of each process in its log.
-    stall_seconds: int = 0
+    stall_seconds: int | None = None
     #: For a script without a session: a regular expression (RE2) with named groups for the lines of the log, such as
     #: step (?P<step>\d+): loss (?P<loss>\S+). The groups step, total_steps, epoch, total_epochs and percent give the
     #: progress, name and value together give a metric, and so does each other group.

@@ -11,10 +11,13 @@ from tidepool.protocol.measures import AdaptedBatch, StepTimes
 #: of checkpoints that are kept.
 CHECKPOINT_SECONDS = 60.0
 KEPT_CHECKPOINTS = 2
+#: Deadline in seconds for a step of a training, unless its owner has set another one.
+STALL_SECONDS = 300.0
 
 __all__ = [
     "CHECKPOINT_SECONDS",
     "KEPT_CHECKPOINTS",
+    "STALL_SECONDS",
     "AskFirst",
     "Cause",
     "CoordinatorMessage",
@@ -92,7 +95,8 @@ class LaunchSpec(msgspec.Struct, frozen=True):
     #: A rank that is silent for longer is given up and killed.
     stuck_seconds: float = 60.0
     #: A rank that keeps the others waiting for longer is given up, too, and a training without a step is stopped.
-    stall_seconds: float = 300.0
+    #: None: STALL_SECONDS.
+    stall_seconds: float | None = None
     #: Seconds after its start at which a rank of an elastic script is killed unless it is ready to train.
     launch_seconds: float = 1800.0
     #: Parts of each step in `bitwise`, fixed for the job; None in `sum`.
@@ -492,6 +496,8 @@ class Report(msgspec.Struct, frozen=True):
     leaving: bool = False
     #: Unix seconds by the host's clock, which people may set.
     clock: Seconds | None = None
+    #: Seconds by which `at` is behind the control plane's clock at least, by the times in its desired states.
+    least_behind: float | None = None
     version: Literal[1] = PROTOCOL_VERSION
 
 

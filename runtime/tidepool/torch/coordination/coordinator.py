@@ -29,6 +29,7 @@ from tidepool.procfs import started_at
 from tidepool.profile_checks import Profiles
 from tidepool.protocol import (
     KEPT_CHECKPOINTS,
+    STALL_SECONDS,
     AskFirst,
     DesiredMembership,
     Entry,
@@ -192,7 +193,7 @@ class Coordinator:
 
     def _elastic(self) -> Membership:
         launch = self._launch
-        patience = Patience(launch.stuck_seconds, launch.stall_seconds, launch.launch_seconds)
+        patience = Patience(launch.stuck_seconds, launch.stall_seconds or STALL_SECONDS, launch.launch_seconds)
         return Membership(self._address, self._store_port, launch.min_slots, patience)
 
     def _begin_session(self, join: Join, now: float) -> None:

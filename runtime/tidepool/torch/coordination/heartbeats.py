@@ -13,7 +13,7 @@ import statistics
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from tidepool.protocol import MemberMessage
+from tidepool.protocol import STALL_SECONDS, MemberMessage
 from tidepool.rank_exits import LOOPS_DIFFER, STALLED
 from tidepool.torch.coordination.loop_ends import LoopEnds
 
@@ -45,7 +45,7 @@ class Patience:
     #: Without a line of a rank.
     silence: float = 60.0
     #: Without a step, of a rank that others wait for, and of the training.
-    step: float = 300.0
+    step: float = STALL_SECONDS
     #: Until a training's first step, where that is more.
     launch: float = 1800.0
 
