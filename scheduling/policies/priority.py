@@ -38,14 +38,12 @@ def by_priority_with_preemption(demands: Sequence[Demand], capacity: int, now: f
         given |= found.slots
         overtaking |= found.overtaking
         first = first or found.reservation
-        firm += sum(demand.max_slots for demand in equals if demand.id in given)
-        lasting += sum(demand.max_slots for demand in equals if demand.id in given and _lasts(demand, now))
+        for demand in equals:
+            if demand.id in given:
+                firm += demand.max_slots
+                is_endless = (demand.ends_at if demand.running else demand.lasts) is None
+                lasting += demand.max_slots if demand.elastic and is_endless else 0
     return Shares(given, first, overtaking)
-
-
-def _lasts(demand: Demand, now: float) -> bool:
-    """Return whether it is elastic and of unknown end."""
-    return demand.elastic and demand.ends(now) is None
 
 
 def _committed_beside(

@@ -27,7 +27,7 @@ from scheduling.sharing.entitlement import Claimant
 from scheduling.sharing.kept_slots import committed_by, firm_slots, lasting_slots, waiting_jobs
 from scheduling.sharing.lending import lend
 from scheduling.sharing.pool import SlotIndex, sharing_groups
-from scheduling.sharing.sharers import Division, Sharers, claimants_of, sharers_of
+from scheduling.sharing.sharers import Division, Sharers, sharers_of
 
 __all__ = ["WAITED_SECONDS", "divide"]
 
@@ -49,9 +49,8 @@ def divide(index: SlotIndex) -> dict[str, Decision]:
 
 
 def _divided(sharers: Sharers) -> dict[str, Decision]:
-    claimants = claimants_of(sharers)
-    exact = sharers.deserved(claimants)
-    division = _share_out(Division(sharers, _with_reserved(sharers, claimants)))
+    exact = sharers.deserved(sharers.claimants)
+    division = _share_out(Division(sharers, _with_reserved(sharers)))
     if waiting := _first_above_its_part(division, exact):
         division = _compensate(division, *waiting)
     if len(sharers.sizes) > 1:
@@ -62,10 +61,10 @@ def _divided(sharers: Sharers) -> dict[str, Decision]:
     }
 
 
-def _with_reserved(sharers: Sharers, claimants: Mapping[str, Claimant]) -> dict[str, Claimant]:
+def _with_reserved(sharers: Sharers) -> dict[str, Claimant]:
     """Let no job be stopped because one of its group was started on more than the group's part, but for what others own
     by quota."""
-    found = dict(claimants)
+    found = dict(sharers.claimants)
     for name, pool in sharers.pools.items():
         if any(job.over_quota and job.id in pool.held for job in pool.jobs):
             needed = sum(demand.least for demand in pool.demands if demand.running)

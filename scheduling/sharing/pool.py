@@ -118,6 +118,10 @@ class Pool:
         return {kind: max(0, count) for kind, count in rooms.items()}
 
     @cached_property
+    def _gives_way(self) -> bool:
+        return self.group.gives_way
+
+    @cached_property
     def worths(self) -> dict[str, float]:
         return worths_of(self.jobs, self.shapes)
 
@@ -151,7 +155,7 @@ class Pool:
             # Without preemption nothing shrinks, a job above its knee neither.
             most = max(least, scaling.most, 0 if self.group.preemption else min(kept, most))
         is_protected = job.id in self.protected
-        may_give_way = job.elastic and self.group.gives_way
+        may_give_way = job.elastic and self._gives_way
         return Demand(
             job.id, job.priority, job.submitted_at, least, most, running, kept, is_protected,
             None, job.lasts, job.ends_at, job.backfilled_for, may_give_way,

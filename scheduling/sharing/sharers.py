@@ -1,6 +1,6 @@
 """Groups that share slots, and their division as the passes of `scheduling.sharing.division` hand it on."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
@@ -19,7 +19,7 @@ from scheduling.sharing.flow import Flow
 from scheduling.sharing.pool import Pool, SlotIndex
 from scheduling.snapshot import GroupView
 
-__all__ = ["Division", "Sharers", "claimants_of", "sharers_of"]
+__all__ = ["Division", "Sharers", "sharers_of"]
 
 Claimants = Mapping[str, Claimant]
 
@@ -32,6 +32,8 @@ class Sharers:
     #: Slots in service of each class that is open to any of the groups.
     sizes: Mapping[SlotClass, int]
     pools: Mapping[str, Pool]
+    #: What the groups ask for before any pass.
+    claimants: Claimants
     #: Group -> the classes of slots that are open to it.
     reach: Mapping[str, Sequence[SlotClass]]
     #: Whether a group may get slots that a fixed-size job of another one holds.
@@ -39,7 +41,7 @@ class Sharers:
 
     @cached_property
     def _slot_flow(self) -> SlotFlow:
-        return reachable_slots(claimants_of(self).values(), self.sizes)
+        return reachable_slots(self.claimants.values(), self.sizes)
 
     @cached_property
     def _found(self) -> dict[tuple[Claimant, ...], dict[str, Fraction]]:
@@ -47,7 +49,7 @@ class Sharers:
 
     def total(self, name: str) -> int:
         """Return the number of slots in service that are open to the group."""
-        return sum(self.sizes.get(offered, 0) for offered in self.reach[name])
+        return _total(self.sizes, self.reach[name])
 
     def deserved(self, claimants: Claimants) -> dict[str, Fraction]:
         """Return the exact parts. Computed once for equal claimants, which most passes have."""
@@ -112,7 +114,7 @@ class Division:
         group = pool.group
         return GroupEntitlement(
             total=self.sharers.total(name),
-            wants=_claimant(self.sharers, name).wants,
+            wants=self.sharers.claimants[name].wants,
             deserved=exact,
             room=self.rooms[name],
             used=self.decisions[name].used,
@@ -132,23 +134,23 @@ def sharers_of(index: SlotIndex, groups: Sequence[GroupView]) -> Sharers:
     pools = {group.name: view.pool(group) for group in groups}
     held_by_fixed = (not job.elastic and job.id in pool.held for pool in pools.values() for job in pool.jobs)
     reach = {group.name: index.open_to(group) for group in groups}
-    return Sharers(index, sizes, pools, reach, may_displace=len(sizes) > 1 and any(held_by_fixed))
+    claimants = {name: _claimant(pool, _total(sizes, reach[name])) for name, pool in pools.items()}
+    return Sharers(index, sizes, pools, claimants, reach, may_displace=len(sizes) > 1 and any(held_by_fixed))
 
 
-def claimants_of(sharers: Sharers) -> dict[str, Claimant]:
-    return {name: _claimant(sharers, name) for name in sharers.pools}
+def _total(sizes: Mapping[SlotClass, int], classes: Iterable[SlotClass]) -> int:
+    return sum(sizes.get(offered, 0) for offered in classes)
 
 
-def _claimant(sharers: Sharers, name: str) -> Claimant:
-    pool = sharers.pools[name]
+def _claimant(pool: Pool, total: int) -> Claimant:
     group, quota = pool.group, pool.group.quota
     if quota is not None and group.limit is not None:
         quota = max(0, quota - pool.draining)
     asking = (one for one in pool.demands if one.running or group.started)
     return Claimant(
-        name=name,
+        name=group.name,
         resource_group=group.resource_group,
-        wants=min(sharers.total(name), sum(max(one.max_slots, one.least) for one in asking)),
+        wants=min(total, sum(max(one.max_slots, one.least) for one in asking)),
         quota=quota,
         weight=group.weight,
         borrows=group.borrows,
