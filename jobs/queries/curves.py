@@ -18,6 +18,7 @@ from jobs.queries.metrics import Curve, thinned_points
 __all__ = [
     "HELD_OUT",
     "MAX_LINES",
+    "MAX_METRICS",
     "chart_metrics",
     "curves_figure",
     "held_out_part",
@@ -91,9 +92,15 @@ def rows_of(names: Iterable[str]) -> tuple[list[Row], list[str]]:
     return list(rows.values()), ordered[MAX_LINES:]
 
 
-def curves_figure(curves: Mapping[str, Curve], url: str, samples_per_step: int | None = None) -> dict[str, Any]:
-    """Return the figure. `url`: address of a new figure, for the browser to load when a new metric appears."""
-    rows, left_out = rows_of(curves)
+def curves_figure(
+    curves: Mapping[str, Curve], url: str, samples_per_step: int | None = None, names: Iterable[str] = ()
+) -> dict[str, Any]:
+    """Return the figure.
+
+    url: address of a new figure, for the browser to load when a new metric appears. names: all metrics of the training:
+    the page names those that are not drawn.
+    """
+    rows, left_out = rows_of({*curves, *names})
     traces = [
         # A single line needs no legend: the title of its row names it.
         _trace(name, label, curves[name], number, place).update(showlegend=len(row.lines) > 1)

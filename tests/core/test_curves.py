@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from jobs.queries.curves import MAX_LINES, curves_figure, held_out_part, rows_of
+from jobs.queries.curves import MAX_LINES, MAX_METRICS, curves_figure, held_out_part, rows_of
 from jobs.queries.metrics import Curve, Sample
 
 AT = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
@@ -77,6 +77,13 @@ def test_all_rows_are_on_the_same_steps() -> None:
     assert weights[2] < min(weights[:2]) / 2, "the learning rate takes little room"
     assert figure["layout"]["yaxis"]["rangemode"] == "normal", "a long loss is no flat line at 0"
     assert [row["key"] for row in figure["layout"]["meta"]["rows"]] == ["loss", "accuracy", "learning_rate"]
+
+
+def test_metrics_that_are_not_drawn_are_all_named() -> None:
+    names = [f"metric_{number:02}" for number in range(30)]
+    figure = curves_figure({name: Curve([Sample(1, 1.0, AT)]) for name in names[:MAX_METRICS]}, "/x", None, names)
+    drawn = [trace["meta"]["metric"] for trace in figure["data"]]
+    assert [*drawn, *figure["layout"]["meta"]["left_out"]] == names
 
 
 def test_nothing_reported_is_a_figure_without_lines() -> None:

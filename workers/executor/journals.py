@@ -28,6 +28,8 @@ _MEMORY_LIMIT = 2000
 #: Seconds without acknowledgement before entries are sent again; doubled each time, as they may only be queued.
 _RESEND_SECONDS = 5.0
 _LONGEST_RESEND_SECONDS = 40.0
+#: Seconds for which the successful exit of a plain script waits for the last points of its curves.
+_CURVES_SECONDS = 3.0
 
 
 class JournalTail:
@@ -89,6 +91,11 @@ class JournalTail:
             self._waiting.popleft()
         self._sent = max(self._sent, self.acknowledged)
 
+    def has_success(self) -> bool:
+        """Return whether the exit of a rank that has ended with 0 by itself is to be sent."""
+        exits = [entry.data for entry in self._unsent() if entry.kind == "rank_exited"]
+        return any(data.get("code") == 0 and not data.get("stopped") for data in exits)
+
     def _unsent(self) -> Iterator[JournalEntry]:
         return (entry for entry in self._waiting if entry.number > self._sent)
 
@@ -141,6 +148,8 @@ class Journals:
         self._tails: dict[str, JournalTail] = {}
         #: Jobs that have ended here: their journals are read to the end.
         self._released: set[JobKey] = set()
+        #: Journals whose exit waits for curves: the time, and the read of the curves under way then.
+        self._waiting_exits: dict[str, tuple[float, int]] = {}
 
     def recall(self) -> None:
         """Continue from the positions of an earlier executor."""
@@ -211,12 +220,23 @@ class Journals:
         found = []
         for tail in list(self._tails.values()):
             try:
-                if tail.has_unsent():
+                if tail.has_unsent() and not self._awaits_curves(tail):
                     found.append(tail)
             except (OSError, ValueError, KeyError) as error:
                 logger.error("journal=%s: reading failed, the journal is no longer followed: %s", tail.name, error)
                 del self._tails[tail.name]
         return found
+
+    def _awaits_curves(self, tail: JournalTail) -> bool:
+        """Return whether an exit is held back: a training that has succeeded has the last points of its curves."""
+        observed = self._tails.get(".".join([*tail.name.split(".")[:2], "observed"]))
+        if observed is None or ".shim." not in tail.name or not tail.has_success():
+            self._waiting_exits.pop(tail.name, None)
+            return False
+        since, turn = self._waiting_exits.setdefault(tail.name, (self._clock(), self._curves.turn))
+        if self._clock() - since > _CURVES_SECONDS:
+            return False
+        return not (self._curves.has_read_after(turn) and observed.done())
 
     def _forget_read_out(self) -> bool:
         gone = [name for name, tail in self._tails.items() if self._is_over(_job_of(name)) and tail.done()]

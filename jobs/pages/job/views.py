@@ -230,7 +230,7 @@ def _job_page(
 
 
 def _curves(job: Job, curves: dict[str, Curve]) -> dict[str, Any]:
-    return curves_figure(curves, reverse("jobs:curves", args=[job.pk]), job.samples_per_step)
+    return curves_figure(curves, reverse("jobs:curves", args=[job.pk]), job.samples_per_step, job.run.final_metrics)
 
 
 def _ranks(job: Job) -> dict[str, Any]:

@@ -86,6 +86,17 @@ def test_steps_of_a_plain_script_judge_nothing(cluster: Cluster, job: Job) -> No
     assert (after.state, after.reason_params["message"], after.run.step) == (JobState.SUCCEEDED, "complete", 5)
 
 
+def test_what_is_read_after_the_end_moves_the_step_and_not_the_progress(cluster: Cluster, job: Job) -> None:
+    report(cluster, job, observed(35, metrics={"loss": 0.5}, epoch=3, progress=0.8))
+    [rank] = cluster.ranks(job)
+    cluster.hosts[job.run.lead_host].end(rank.slot, code=0)
+    cluster.report()
+    assert Job.objects.get(pk=job.pk).state == JobState.SUCCEEDED
+    after = report(cluster, job, observed(40, metrics={"loss": 0.4}, epoch=4, progress=0.9))
+    assert (after.run.step, after.run.epoch, after.run.progress) == (40, 4, 1.0)
+    assert after.run.final_metrics == {"loss": 0.4}
+
+
 def test_its_owner_corrects_how_the_log_is_read(cluster: Cluster, job: Job, alice: User, client: Client) -> None:
     csv = observed(1, kind="csv", where="a.csv", metrics={"lr": 0.1})
     report(cluster, job, csv, observed(1, metrics={"los": 1.0}, progress=0.5))

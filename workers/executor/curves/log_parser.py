@@ -42,6 +42,14 @@ _TRAIN_EPOCH = expression(r"(?i)^\W*train:?\s+(\d+)\s+\[")
 _EVALUATION = expression(
     r"(?i)^\W*(?:test|val|eval)(?:ing|id|idation|idating|uation|uating)?\b|\bepoch\((?:val|test)\)"
 )
+#: Names of bars of other work than training steps.
+_OTHER_WORK = expression(
+    r"(?i)^\W*(?:sanity|predict|map|filter|download|load|fetch|tokeni|generat|writ|sav|resolv|extract|collat|prepar"
+    r"|comput|process|casting|flatten|upload|creating)\w*\b"
+)
+#: Source files, whose lines are no values: `reducer.cpp:1529`.
+_SOURCE_FILE = expression(r"\.(?:cpp|cc|cu|cuh|h|hpp|py|pyx|go|java|rs|js|ts|c)$")
+_DIGITS = expression(r"\d+")
 #: `[17]` and `100:` at the beginning, as gradient boosting prints its rounds.
 _ROUND = expression(r"^(?:\[(\d+)\]|(\d+):)\s")
 #: `[100/1000]`, `640/60000 (1%)`, `10/100 ━━━` at the beginning, `| 45/100 [` in a bar.
@@ -72,6 +80,7 @@ _PREFIXED_RECORD = expression(r"^([^{]*)(\{\s*['\"].*\})$")
 #: `nan` behind a name and a blank, which would otherwise become part of the next name: `loss nan lr 0.1`.
 _SPACED_NAN = expression(r"(\w)\s+([-+]?(?:nan|NaN|NAN|inf|Inf|INF))\b")
 _SPLIT = expression(r"(?i)^\W*(test|testing|val|valid|validation|eval|evaluation|train|training)\b")
+_HELD_OUT = expression(r"^(?:test|val|valid|validation|eval|evaluation)[_/]")
 _METRIC_WORD = expression(
     r"(?i)(?:^|[_\W])(?:\w*loss|acc|accuracy|acc@\d+|top\d|err|error|f1|auc|roc_auc|auroc|ppl|perplexity|lr|learning_rate"
     r"|mse|mae|rmse|r2|bleu|rouge\w*|wer|cer|map|iou|miou|dice|precision|recall|reward|return|psnr|ssim|fid|elbo|kl"
@@ -148,6 +157,18 @@ class LineReader:
     restarts: bool = False
     #: Whether a bar counts epochs, so that a counter without an epoch is that of one epoch.
     has_epoch_bar: bool = False
+    #: Whether lines with metrics name their steps. If so, bars count none.
+    counts_in_text: bool = False
+    #: The bar that counts steps: its name without numbers, and its total. Shorter bars that begin while it is drawn, or
+    #: after it, such as those of evaluations, count none.
+    main_bar: str = ""
+    main_total: int = 0
+    #: The last shorter bar after the main one ended. It becomes the main one if a training metric is printed under it.
+    later_bar: str = ""
+    later_counter: int = 0
+    later_total: int = 0
+    #: Whether the log has begun its epochs anew: a second phase, whose number of epochs is unknown.
+    repeats_epochs: bool = False
     #: Whether epochs have fractions, as Hugging Face prints them; without counters, points are then numbered in order.
     has_parts: bool = False
 
@@ -178,8 +199,18 @@ class LineReader:
         """Update the position by the counters of the line."""
         if parsed.total_epochs:
             self.total_epochs = parsed.total_epochs
+        if parsed.bar is None and parsed.metrics and parsed.step is not None and not self.counts_in_text:
+            self.counts_in_text, self.counter, self.total_steps, self.before = True, 0, 0, 0
+        if parsed.bar is not None:
+            self._follow_bar(parsed)
+        elif any(not _HELD_OUT.search(name) for name in parsed.metrics):
+            self._adopt_later_bar()
         self.has_epoch_bar = self.has_epoch_bar or (parsed.bar is not None and parsed.progress is not None)
         began = parsed.epoch is not None and int(parsed.epoch) != int(self.epoch)
+        if parsed.epoch is not None and self._begins_epochs_anew(parsed.epoch):
+            self.repeats_epochs = True
+            if not self.counts_steps:
+                self.before = self.step + (self.first_epoch == 0)
         if parsed.epoch is not None:
             self.first_epoch = 0 if parsed.epoch < 1 or self.first_epoch == 0 else 1
             self.has_parts = self.has_parts or parsed.epoch != int(parsed.epoch)
@@ -187,7 +218,37 @@ class LineReader:
         if parsed.step is not None:
             self._count(parsed.step, parsed.total_steps or 0, began=began)
         elif parsed.epoch is not None and not self.counts_steps and not self.has_parts:
-            self.step = int(parsed.epoch)
+            self.step = self.before + int(parsed.epoch)
+
+    def _begins_epochs_anew(self, epoch: float) -> bool:
+        """Return whether the line is about the first epoch again, after later ones."""
+        return self.first_epoch is not None and not self.has_parts and int(epoch) == self.first_epoch < int(self.epoch)
+
+    def _follow_bar(self, parsed: _ParsedLine) -> None:
+        """Leave the counts of a bar out that counts no training steps."""
+        total = parsed.total_steps or 0
+        if self.counts_in_text:
+            parsed.step = parsed.total_steps = None
+        if parsed.step is None or not total:
+            return
+        key = f"{_DIGITS.sub('', parsed.bar or '').strip()}|{total}"
+        if key == self.later_bar:
+            self.later_counter = parsed.step
+        if key in (self.main_bar, self.later_bar):
+            parsed.step = parsed.step if key == self.main_bar else None
+        elif self.main_bar and total < self.main_total and not parsed.metrics:
+            if self.counter >= self.main_total:
+                self.later_bar, self.later_counter, self.later_total = key, parsed.step, total
+            parsed.step = None
+        else:
+            self.main_bar, self.main_total, self.later_bar = key, total, ""
+        parsed.total_steps = total if parsed.step is not None else None
+
+    def _adopt_later_bar(self) -> None:
+        if self.later_bar:
+            self.main_bar, self.main_total = self.later_bar, self.later_total
+            self.later_bar = ""
+            self._count(self.later_counter, self.later_total, began=True)
 
     def _count(self, counter: int, total: int, *, began: bool) -> None:
         self.counts_steps = True
@@ -202,10 +263,12 @@ class LineReader:
         if parsed.progress is not None:
             return parsed.progress
         part = min(self.counter / self.total_steps, 1.0) if self.total_steps else 0.0
+        if self.repeats_epochs:
+            return None
         if self.first_epoch is None:
             return None if self.restarts or self.has_epoch_bar or not self.total_steps else part
-        if not self.total_epochs:
-            return None
+        if not self.total_epochs:  # a bar beside fractions of epochs is that of the training
+            return part if self.has_parts and self.total_steps and not self.restarts else None
         if self.has_parts:
             return min(self.epoch / self.total_epochs, 1.0)
         if not self.total_steps:
@@ -324,7 +387,8 @@ def _bar(text: str) -> _ParsedLine | None:
     else:
         if parsed.epoch is None and (outer := _OUTER_FRACTION.search(name)):
             parsed.epoch, parsed.total_epochs = _real(outer[1], None), _whole(outer[2], None)
-        parsed.step, parsed.total_steps = (None, None) if _EVALUATION.search(name) else counts
+        is_other_work = _EVALUATION.search(name) or _OTHER_WORK.search(name)
+        parsed.step, parsed.total_steps = (None, None) if is_other_work else counts
     parsed.metrics = _pairs(f" {rest.rstrip(']')} ", is_counted=True) | _pairs(f"{name} ", is_counted=False)
     return parsed
 
@@ -366,8 +430,10 @@ def _pairs(text: str, *, is_counted: bool) -> dict[str, float | None]:
     for name, value, total, percent, sign in _PAIR.findall(f"{signed} ")[:_MAX_PAIRS]:
         words = _name_of(name)
         is_metric = bool(words) and _METRIC_WORD.search(words) is not None
-        if not {words, words.rpartition("_")[2]}.isdisjoint(_NO_METRICS) or not (
-            is_metric or (is_counted and _is_assigned(text, name))
+        if (
+            _SOURCE_FILE.search(words)
+            or not {words, words.rpartition("_")[2]}.isdisjoint(_NO_METRICS)
+            or not (is_metric or (is_counted and _is_assigned(text, name)))
         ):
             continue
         full = f"{prefix}_{words}" if prefix and not words.startswith(f"{prefix}_") else words

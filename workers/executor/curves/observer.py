@@ -41,7 +41,9 @@ class CurveObserver:
         self._released: set[JobKey] = set()
         #: Patterns of the jobs' owners with their revisions, for the next read: reading a file may take long.
         self._patterns: dict[JobKey, tuple[str, int]] = {}
+        #: Numbers of the newest read that has begun, and of the newest one that is over.
         self._turn = 0
+        self._read_turn = 0
         self._leaving = threading.Event()
         self._thread = threading.Thread(target=self._run, name="curves", daemon=True)
 
@@ -79,6 +81,15 @@ class CurveObserver:
         with self._guard:
             return job in self._watches
 
+    @property
+    def turn(self) -> int:
+        """Return the number of the newest read that has begun: it may have passed lines that are written now."""
+        return self._turn
+
+    def has_read_after(self, turn: int) -> bool:
+        """Return whether a read that began after this one is over."""
+        return self._read_turn > turn
+
     def forget(self, job: JobKey) -> None:
         """Delete the journal, which is stored."""
         self.path(job).unlink(missing_ok=True)
@@ -99,6 +110,7 @@ class CurveObserver:
                     self._look_at(key, watch, search=self._turn % _SEARCH_EVERY == 1, is_last=False)
             except Exception:
                 logger.exception("job=%s attempt=%s: reading its curves failed, retrying", *key)
+        self._read_turn = self._turn
 
     def _read_out(self, key: JobKey, watch: Watch) -> None:
         try:

@@ -64,12 +64,20 @@ function refuse(event) {
   event.stopPropagation();
 }
 
+//: Metrics that the header shows as the accuracy, the first one that there is. Those whose unit is known are in percent.
+const ACCURACIES = ["test_accuracy", "accuracy", "val_accuracy", "eval_accuracy", "test_acc", "acc", "val_acc", "train_acc", "acc@1", "acc1", "top1"];
+const LOSSES = ["loss", "train_loss", "test_loss", "val_loss", "eval_loss"];
+
 function showNumbers(root, values) {
-  const isTested = values.test_accuracy !== undefined;
-  const accuracy = isTested ? values.test_accuracy : values.accuracy;
-  setField(root, "loss", number(values.loss, 3));
-  setField(root, "accuracy-label", isTested ? "accuracy on the test data" : "accuracy");
-  setField(root, "accuracy", accuracy === null || accuracy === undefined ? "–" : `${accuracy.toFixed(1)} %`);
+  const reported = (names) => names.find((name) => values[name] !== undefined);
+  const loss = reported(LOSSES);
+  const name = reported(ACCURACIES);
+  const accuracy = values[name];
+  const percent = name?.endsWith("accuracy");
+  setField(root, "loss-label", loss && loss !== "loss" ? loss : "Loss");
+  setField(root, "loss", number(values[loss], 3));
+  setField(root, "accuracy-label", name === "test_accuracy" ? "accuracy on the test data" : (name ?? "accuracy"));
+  setField(root, "accuracy", percent && accuracy !== null ? `${accuracy.toFixed(1)} %` : number(accuracy, 3));
 }
 
 function number(value, digits) {

@@ -203,3 +203,51 @@ def test_evaluations_and_bars_of_epochs_do_not_count_steps() -> None:
     assert points[-1].progress == pytest.approx(0.5)
     known = [point.progress for point in points if point.progress is not None]
     assert known == sorted(known)
+
+
+def bar(done: int, total: int, name: str = "") -> str:
+    return f"{name}{100 * done // total:3d}%|#####     | {done}/{total} [00:{done % 60:02d}<00:10,  1.92it/s]"
+
+
+def test_short_bars_beside_a_training_count_no_steps() -> None:
+    """Lines of the Trainer of Transformers, which draws bars of evaluations and of files between those of its steps."""
+    lines = [bar(0, 120), "[rank0]:[W1127 14:21:26.373 reducer.cpp:1529] Warning: find_unused_parameters=True"]
+    for step in range(1, 121):
+        lines.append(bar(step, 120))
+        if step % 5 == 0:
+            lines.append(str({"loss": f"{2 - step / 100:.4g}", "epoch": f"{step / 22:.4g}"}))
+        if step % 20 == 0:
+            lines += [bar(0, 1, "Writing model shards: "), bar(1, 1, "Writing model shards: ")]
+        if step % 25 == 0:
+            lines += [bar(0, 2), bar(1, 2), bar(2, 2)]
+    lines += [bar(0, 2), bar(2, 2), "{'eval_loss': '0.25', 'epoch': '5.45'}"]
+    points = read(*lines)
+    assert [point.step for point in points if "loss" in point.metrics] == list(range(5, 121, 5))
+    assert {name for point in points for name in point.metrics} == {"loss", "eval_loss"}
+    assert (points[-1].step, points[-1].progress) == (120, 1.0)
+
+
+def test_a_shorter_bar_of_a_second_phase_counts_once_it_trains() -> None:
+    points = read(bar(50, 50), "loss: 0.9", bar(0, 20), bar(5, 20), "loss: 0.5", bar(20, 20), "loss: 0.4")
+    assert [point.step for point in points if point.metrics] == [50, 55, 70]
+
+
+def test_steps_in_text_count_and_those_of_bars_beside_it_do_not() -> None:
+    lines = []
+    for epoch in range(3):
+        for step in range(0, 200, 40):
+            lines += [bar(step, 200, f"epoch {epoch}: "), f"epoch {epoch + 1} step {epoch * 200 + step + 1} loss 0.5"]
+    points = [point for point in read(*lines) if point.metrics]
+    assert [point.step for point in points] == [*range(1, 600, 40)]
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_a_second_phase_leaves_the_points_of_the_first(first: int) -> None:
+    phase = [f"epoch {number} loss {number + 1}" for number in range(first, first + 3)]
+    points = read(*phase, *phase, reader=LineReader(total_epochs=3))
+    assert [point.step for point in points] == list(range(first, first + 6))
+    assert [point.progress for point in points[3:]] == [None] * 3
+
+
+def test_a_line_about_an_earlier_epoch_begins_no_phase() -> None:
+    assert [point.step for point in read("epoch 1 loss 3", "epoch 3 loss 1", "best epoch 2 loss 1")] == [1, 3, 2]

@@ -1,13 +1,14 @@
 """An executor reads what a training's folders hold, once, whatever happens to it meanwhile."""
 
 import json
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 from tidepool.journal import Journal
-from tidepool.protocol import DesiredJob, GenerationPlanned, PlanMember
+from tidepool.protocol import DesiredJob, GenerationPlanned, PlanMember, RankExited
 
 from tests.runtime.process_tree import launch_spec
 from tests.workers.executor.curves import files
@@ -25,7 +26,7 @@ class Training:
         self.top = top
         self.folder, self.code = top / "3" / "attempt-1", top / "3" / "_submitted_code" / "script"
         self.log = self.folder / "log" / "host-a.0.1.host-a" / "stdout"
-        for folder in (self.log.parent, self.code):
+        for folder in (self.log.parent, self.code, self.folder / "journal"):
             folder.mkdir(parents=True)
         (self.code / "given.csv").write_text("step,loss\n1,5\n")
         (top / "3" / "code.json").write_text(json.dumps({"given.csv": [15, 0]}))
@@ -91,6 +92,32 @@ def test_a_file_takes_a_curve_over_from_the_log(training: Training) -> None:
     assert curves_of(found) == [("csv:a.csv", 1, {"loss": 0.51}), ("csv:b.csv", 1, {"b/loss": 0.52})]
     training.say("epoch 2 loss 0.4\n")
     assert curves_of(training.look()) == [("log:stdout", 2, {})]
+
+
+def test_a_success_is_reported_after_the_last_points(training: Training) -> None:
+    training.say("epoch 1 loss 0.5\n")
+    training.look()
+    training.say("epoch 2 loss 0.4\n")
+    with closing(Journal(training.folder / "journal" / "shim.host-a.jsonl")) as journal:
+        journal.append(RankExited("host-a.0.1", 0, 7, code=0, at=1.0))
+
+    def sent() -> list[str]:
+        entries = training.journals.take(500)
+        training.journals.acknowledge({entry.journal: entry.number for entry in entries})
+        return [entry.kind for entry in entries if entry.kind in ("observed", "rank_exited")]
+
+    assert sent() == []
+    training.curves.look()
+    assert sent() == ["observed"]
+    assert sent() == ["rank_exited"]
+
+
+@pytest.mark.parametrize("how", [{"code": 1}, {"signal": 9}, {"code": 0, "stopped": True}])
+def test_other_ends_wait_for_no_curves(training: Training, how: dict[str, Any]) -> None:
+    with closing(Journal(training.folder / "journal" / "shim.host-a.jsonl")) as journal:
+        journal.append(RankExited("host-a.0.1", 0, 7, at=1.0, **how))
+    training.journals.has_unsent()
+    assert "rank_exited" in [entry.kind for entry in training.journals.take(500)]
 
 
 def test_an_executor_that_was_killed_goes_on(training: Training) -> None:
