@@ -24,7 +24,7 @@ from scheduling.policies.demand import Demand
 from scheduling.sharing.confinement import confine
 from scheduling.sharing.decision import Decision, decide
 from scheduling.sharing.entitlement import Claimant
-from scheduling.sharing.kept_slots import committed_by, firm_slots, lasting_slots, waiting_jobs
+from scheduling.sharing.kept_slots import committed_by, firm_slots, lasting_slots, reserved_before, waiting_jobs
 from scheduling.sharing.lending import lend
 from scheduling.sharing.pool import SlotIndex, sharing_groups
 from scheduling.sharing.sharers import Division, Sharers, sharers_of
@@ -52,7 +52,7 @@ def _divided(sharers: Sharers) -> dict[str, Decision]:
     exact = sharers.deserved(sharers.claimants)
     division = _share_out(Division(sharers, _with_reserved(sharers)))
     if waiting := _first_above_its_part(division, exact):
-        division = _compensate(division, *waiting)
+        division = _compensate(division, *waiting, most=2 * exact[waiting[0]])
     if len(sharers.sizes) > 1:
         division = _on_kinds_that_are_left(division)
     return {
@@ -66,10 +66,10 @@ def _with_reserved(sharers: Sharers) -> dict[str, Claimant]:
     by quota."""
     found = dict(sharers.claimants)
     for name, pool in sharers.pools.items():
-        if any(job.over_quota and job.id in pool.held for job in pool.jobs):
-            needed = sum(demand.least for demand in pool.demands if demand.running)
-            if sharers.may_have(found, name, needed):
-                found[name] = replace(found[name], least=needed)
+        if needed := reserved_before(pool):
+            least = sum(demand.least for demand in pool.demands if demand.running)
+            kept = next((count for count in (needed, least) if sharers.may_have(found, name, count)), 0)
+            found[name] = replace(found[name], least=kept)
     return found
 
 
@@ -131,7 +131,7 @@ def _first_above_its_part(division: Division, exact: Mapping[str, Fraction]) -> 
     return min(found, key=lambda one: one[:2])[2:] if found else None
 
 
-def _compensate(division: Division, name: str, first: Demand) -> Division:
+def _compensate(division: Division, name: str, first: Demand, *, most: Fraction) -> Division:
     """Start it if that stops no other job; else keep for it what comes free, unless that would not start it either."""
     claimants = division.claimants
     firm = {
@@ -140,7 +140,8 @@ def _compensate(division: Division, name: str, first: Demand) -> Division:
     }
     firm[name] = firm_slots(division.decisions[name], first) + first.min_slots
     if division.sharers.are_there(firm):
-        return _started(division, name, first, firm) or division
+        # Not on top of more than its group's part that the other jobs of the group keep until their ends.
+        return (_started(division, name, first, firm) if firm[name] <= most else None) or division
     kept = _keep_for(division, name, first)
     if first.id not in kept.decisions[name].shares:
         return kept

@@ -2,16 +2,25 @@
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from itertools import takewhile
 
 from scheduling.policies.demand import Commitment, Demand
 from scheduling.policies.shares import kept_beside
 from scheduling.sharing.decision import Decision
 from scheduling.sharing.entitlement import SlotClass
-from scheduling.sharing.pool import SlotIndex
+from scheduling.sharing.pool import Pool, SlotIndex
 from scheduling.sharing.slot_classes import kind_of_class
 from scheduling.snapshot import SlotRef
 
-__all__ = ["committed_by", "firm_slots", "lasting_slots", "staying_slots", "used_classes", "waiting_jobs"]
+__all__ = [
+    "committed_by",
+    "firm_slots",
+    "lasting_slots",
+    "reserved_before",
+    "staying_slots",
+    "used_classes",
+    "waiting_jobs",
+]
 
 
 def waiting_jobs(decision: Decision, first: Demand, *, ahead: bool) -> list[Demand]:
@@ -36,8 +45,27 @@ def firm_slots(decision: Decision, first: Demand) -> int:
 
 
 def lasting_slots(decision: Decision, first: Demand) -> int:
-    """Return how many of these nobody knows the end of."""
-    return sum(one.slots for one in committed_by(decision, first) if one.ends_at is None)
+    """Return how many of these have no known end, or are taken by jobs ahead of `first` beyond their minimum."""
+    group, shares, at = decision.pool.group, decision.shares, decision.pool.at
+    ahead = takewhile(lambda demand: demand.id != first.id, decision.demands)
+    ending = [demand for demand in ahead if demand.running and demand.id in shares and demand.ends(at) is not None]
+    taken = sum(max(0, kept_beside(group, one, first, is_ahead=True) - one.least) for one in ending)
+    return taken + sum(one.slots for one in committed_by(decision, first) if one.ends_at is None)
+
+
+def reserved_before(pool: Pool) -> int:
+    """Return the slots with which the group's policy lets jobs go on that were started on more than its part; 0: there
+    are none."""
+    running = [demand for demand in pool.demands if demand.running]
+    over = [demand for demand in running if pool.views[demand.id].over_quota and demand.id in pool.held]
+    if not over:
+        return 0
+    last, needed, is_ahead = over[-1], 0, True
+    for demand in running:
+        is_ahead = is_ahead and demand is not last
+        kept = 0 if demand in over else kept_beside(pool.group, demand, last, is_ahead=is_ahead)
+        needed += max(demand.least, kept)
+    return needed
 
 
 def committed_by(decision: Decision, first: Demand) -> Iterator[Commitment]:

@@ -112,14 +112,15 @@ def test_no_reservation_keeps_a_group_from_its_part_for_a_job_that_its_own_group
 @pytest.mark.parametrize("preemption", [True, False])
 @pytest.mark.parametrize("priority", [7000, 5000, 3000])
 @pytest.mark.parametrize("holds", [True, False])
+@pytest.mark.parametrize("ends_at", [None, 1500.0])
 def test_who_waits_beside_a_reservation_gets_what_the_reservation_cannot_use(
-    policy: Any, preemption: bool, priority: int, holds: bool
+    policy: Any, preemption: bool, priority: int, holds: bool, ends_at: float | None
 ) -> None:
     """T1's group has 2.3 of 10 GPUs by weight, and T4, which needs 3, has waited: T6 waits for it only if it then
     starts, and gets all that the other group leaves."""
     at = 1000.0
     there = hold(slots(4, 4, 2), {"h1:0-3": 1, "h2:0-2": 4} if holds else {"h1:0-3": 1})
-    first = running(job(1, priority, group="a", most=4, submitted_at=500.0))
+    first = running(job(1, priority, group="a", most=4, submitted_at=500.0, ends_at=ends_at))
     gang = job(4, group="a", least=3, most=3, submitted_at=600.0)
     jobs = (first, running(gang) if holds else gang, job(6, group="b", most=11, submitted_at=990.0))
     groups = (group(policy, preemption=preemption, name="a", weight=3), group(name="b", weight=10))

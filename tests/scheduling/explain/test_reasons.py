@@ -167,7 +167,7 @@ def _numbers(value: Any) -> Iterator[int]:
 
 
 def _check_every_number_is_a_param(snapshot: Snapshot, line: JobPlan) -> None:
-    text = re.sub(r"\b[Th]\d+\b|\d+ times", "", text_for(line))
+    text = re.sub(r"\b[A-Za-z]+\d+\b|\d+ times", "", text_for(line))
     # A kind of GPU that is slower has a negative figure, and its sentence says "slower".
     figures = set(_numbers(line.reason.params)) | {abs(line.reason.params.get("kind_faster", 0))}
     assert {int(number) for number in re.findall(r"\d+", text)} <= figures
