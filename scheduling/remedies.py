@@ -9,7 +9,7 @@ from typing import Literal
 from scheduling.explain.reasons import label
 from scheduling.plan import JobPlan
 from scheduling.policies.demand import Demand
-from scheduling.preview import with_changes
+from scheduling.preview import with_changes, without_jobs
 from scheduling.schedule import run_cycle
 from scheduling.snapshot import JobView, Snapshot
 
@@ -126,16 +126,9 @@ def _ends(snapshot: Snapshot, me: JobView, line: JobPlan) -> Iterator[Remedy]:
     holders = [slot.held_by for slot in snapshot.slots]
     others = [view for view in snapshot.jobs if view.group == me.group and view.id != me.id and view.id in holders]
     for other in sorted(others, key=lambda view: (-holders.count(view.id), view.id))[:_MAX_OTHERS]:
-        after = _line(_without(snapshot, other.id), me.id)
+        after = _line(without_jobs(snapshot, {other.id}), me.id)
         if after.target > line.target:
             yield replace(_remedy("end", other.id, other.id, line, after), other=label(me, other))
-
-
-def _without(snapshot: Snapshot, job: int) -> Snapshot:
-    slots = tuple(
-        replace(slot, held_by=None, vacating=False) if slot.held_by == job else slot for slot in snapshot.slots
-    )
-    return replace(snapshot, slots=slots, jobs=tuple(view for view in snapshot.jobs if view.id != job))
 
 
 def _line(snapshot: Snapshot, job: int) -> JobPlan:

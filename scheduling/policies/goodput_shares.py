@@ -9,7 +9,7 @@ from scheduling.policies.fair_share import ceilings_of, floors_of
 from scheduling.policies.first_come import Shares
 from scheduling.policies.goodput import Bid, GoodputDivision, bid_weight, goodput_division
 from scheduling.policies.gpu_kinds import Offer, division_of_kinds
-from scheduling.policies.target_hold import TARGET_HOLD_SECONDS
+from scheduling.policies.target_hold import is_held
 from scheduling.snapshot import GroupView
 
 __all__ = ["by_goodput"]
@@ -74,7 +74,7 @@ def _held_targets(
     rooms: Mapping[str, int] | None,
 ) -> GoodputDivision | None:
     """Return the previous plan's targets if nothing that they depend on has changed; None: decide again."""
-    if group.shared_at is None or now >= group.shared_at + TARGET_HOLD_SECONDS:
+    if not is_held(group.shared_at, now):
         return None
     targets = {demand.id: demand.target or 0 for demand in part if demand.running}
     is_possible = all(least[job] <= target <= max(least[job], most[job]) for job, target in targets.items())

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from scheduling.snapshot import JobView, Snapshot
 
-__all__ = ["TARGET_HOLD_SECONDS", "TargetHold", "hold_targets"]
+__all__ = ["TARGET_HOLD_SECONDS", "TargetHold", "hold_targets", "is_held"]
 
 #: Seconds for which targets are kept under policy goodput while nothing happens.
 TARGET_HOLD_SECONDS = 10.0
@@ -19,13 +19,19 @@ class TargetHold:
     digest: int
 
 
+def is_held(since: float | None, now: float) -> bool:
+    """Return whether targets that were decided at `since` are kept at `now`, unless something happens; None: never
+    decided."""
+    return since is not None and since <= now < since + TARGET_HOLD_SECONDS
+
+
 def hold_targets(snapshot: Snapshot, before: TargetHold | None) -> tuple[Snapshot, TargetHold | None]:
     """Return the snapshot with the time since which its goodput groups keep their targets, and the state for the next
     call. Changes of remaining work and measurements count after ten seconds, all others at once."""
     if all(group.policy != "goodput" for group in snapshot.groups):
         return snapshot, None
     digest = _digest(snapshot)
-    if before is None or before.digest != digest or not before.at <= snapshot.at < before.at + TARGET_HOLD_SECONDS:
+    if before is None or before.digest != digest or not is_held(before.at, snapshot.at):
         return snapshot, TargetHold(snapshot.at, digest)
     groups = (replace(group, shared_at=before.at) if group.policy == "goodput" else group for group in snapshot.groups)
     return replace(snapshot, groups=tuple(groups)), before

@@ -14,7 +14,7 @@ from math import inf, nextafter
 from typing import Literal, NamedTuple
 
 from scheduling.placement.slot_choice import JobSlots
-from scheduling.policies.target_hold import TARGET_HOLD_SECONDS
+from scheduling.policies.target_hold import TARGET_HOLD_SECONDS, is_held
 from scheduling.replay.measuring import Measured
 from scheduling.replay.physics import Physics
 from scheduling.replay.profiles import Placement
@@ -388,7 +388,7 @@ class World:
         self.cycles.append(self.clock() - began)
         self.on_plan(self.now, result)
         self._next_cycle = None
-        if self._shared_at is None or self.now >= self._shared_at + TARGET_HOLD_SECONDS:
+        if not is_held(self._shared_at, self.now):
             self._shared_at = self.now
         for number in sorted(placed):
             self._carry_out(self._active[number], placed[number])

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from jobs.messages import text_of
 from scheduling.plan import JobPlan, Plan
-from scheduling.preview import after_cycle
+from scheduling.preview import after_cycle, without_jobs
 from scheduling.schedule import schedule
 from scheduling.snapshot import GroupView, JobView, SlotRef, SlotView, Snapshot
 
@@ -74,12 +74,7 @@ class SimulatedCluster:
 
     def end(self, number: int) -> None:
         """The job is over: its slots are free at once."""
-        free = tuple(
-            replace(slot, held_by=None, vacating=False) if slot.held_by == number else slot
-            for slot in self.snapshot.slots
-        )
-        jobs = tuple(view for view in self.snapshot.jobs if view.id != number)
-        self.snapshot = replace(self.snapshot, slots=free, jobs=jobs)
+        self.snapshot = without_jobs(self.snapshot, {number})
 
     def drain(self, host: str) -> None:
         drained = tuple(replace(s, claimable=False) if s.ref.host == host else s for s in self.snapshot.slots)

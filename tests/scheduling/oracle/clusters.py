@@ -9,7 +9,7 @@ from tidepool.goodput.model import Bounds, NoiseScale, ThroughputParameters
 
 from scheduling.plan import Plan
 from scheduling.policies.target_hold import TargetHold, hold_targets
-from scheduling.preview import after_cycle
+from scheduling.preview import after_cycle, without_jobs
 from scheduling.schedule import schedule
 from scheduling.snapshot import GroupView, JobView, ProfileView, SlotRef, SlotView, Snapshot
 from tests.scheduling.cluster import lines
@@ -75,12 +75,7 @@ class PlayedCluster:
             self.end(job.id)
 
     def end(self, number: int) -> None:
-        free = tuple(
-            replace(slot, held_by=None, vacating=False) if slot.held_by == number else slot
-            for slot in self.snapshot.slots
-        )
-        jobs = tuple(job for job in self.snapshot.jobs if job.id != number)
-        self.snapshot = replace(self.snapshot, slots=free, jobs=jobs)
+        self.snapshot = without_jobs(self.snapshot, {number})
 
     def _pass(self, seconds: float) -> None:
         self.snapshot = replace(self.snapshot, at=self.snapshot.at + seconds)
