@@ -23,6 +23,7 @@ from tidepool.env import rank_context, result_folder
 from tidepool.torch import Session
 from tidepool.torch.data import collate, sample_count, to_device
 from tidepool.torch.rank.step import RECORDED, Step
+from tidepool.torch.rank.validation import summed_loss
 from tidepool.torch.state.checkpoint_files import WEIGHTS_FOLDER, write_weights
 from torch.utils.data import DataLoader, Dataset
 
@@ -236,7 +237,7 @@ class FabricModel:
         loss, correct, total, classified = session.sum_over(
             held_out, self._measure, width=4, batch_size=batch_size, collate_fn=self._parts.fn_batch_collate
         )
-        results = {"loss": loss / total}
+        results = {"loss": loss / total if total else math.nan}
         if classified:
             results["accuracy"] = 100.0 * correct / classified
         return results
@@ -255,16 +256,15 @@ class FabricModel:
         return {"loss": loss / count}
 
     def _measure(self, batch: Any) -> torch.Tensor:
-        """Return [sum of losses, correct answers, samples, samples that are answered by a class]."""
+        """Return [sum of losses, correct answers, what the losses count, samples that are answered by a class]."""
         assert self._parts.loss_fn is not None
         inputs, labels = batch
         outputs = self.model(inputs)
-        count = len(labels)
-        loss = float(self._parts.loss_fn(outputs, labels)) * count
+        loss, count = summed_loss(self._parts.loss_fn, outputs, labels, len(labels))
         if not are_classes(outputs, labels):
             return torch.tensor([loss, 0.0, count, 0.0], dtype=torch.float64)
         correct = (outputs.argmax(1) == labels).sum()
-        return torch.tensor([loss, float(correct), count, count], dtype=torch.float64)
+        return torch.tensor([loss, float(correct), count, len(labels)], dtype=torch.float64)
 
     def _warm_up(self, training: Dataset[Any], batch_size: int) -> None:
         """Run one forward and backward: the first of a process is many times slower than the rest."""

@@ -11,6 +11,7 @@ import torch
 from tidepool.torch import Session
 from tidepool.torch.comm.reducer import Reducer
 from tidepool.torch.rank import step
+from tidepool.torch.rank.validation import summed_loss
 from torch import nn
 from torch.nn import functional
 from torch.utils.data import DataLoader, TensorDataset
@@ -304,3 +305,17 @@ def test_a_loss_over_equal_numbers_of_labels_is_weighed_by_samples_from_the_seco
     with mock.patch.object(Reducer, "scale", autospec=True, side_effect=Reducer.scale) as scale:
         assert differing(trained(2, session_loop, [mean]), [mean]) == []
     assert scale.call_count == 2  # on each of two ranks
+
+
+def test_held_out_losses_are_means_over_labels() -> None:
+    """The mean loss of unequal batches is that of all samples at once; one of the batches has no label."""
+    words, labels = data().tensors
+    outputs = network()(words).flatten(0, 1)
+    whole = functional.cross_entropy(outputs, labels.flatten())
+    batches = zip(outputs.view(SAMPLES, -1, WORDS).split(4), labels.split(4), strict=True)
+    sums = [
+        summed_loss(functional.cross_entropy, scores.flatten(0, 1).detach(), truth.flatten(), len(truth))
+        for scores, truth in batches
+    ]
+    assert sum(loss for loss, _ in sums) / sum(count for _, count in sums) == pytest.approx(whole.item(), rel=1e-5)
+    assert 0.0 in [count for _, count in sums]

@@ -46,6 +46,7 @@ def test_it_equals_a_session_to_the_bit(make_lab: Callable[..., Lab], tmp_path: 
         # Five batches in an epoch: a group of four goes on in the next one.
         (["--accumulate", "4", "--by-hand"], "step-result@a.1.2:9"),
         (["--two"], "reduce@a.1.2:12"),
+        (["--ignored"], "reduce@a.1.2:12"),
         (["--closure", "--by-range", "--by-hand"], "step-result@a.0.1:9"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else value,

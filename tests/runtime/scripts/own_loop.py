@@ -22,6 +22,7 @@ parser.add_argument("--by-range", action="store_true", help="the loop over epoch
 parser.add_argument("--by-hand", action="store_true", help="decay the learning rate above each pass, too")
 parser.add_argument("--closure", action="store_true")
 parser.add_argument("--two", action="store_true", help="two models, two optimizers, in turn on each batch")
+parser.add_argument("--ignored", action="store_true", help="two of three samples have no label, in uneven numbers")
 parser.add_argument("--virtual-ranks", type=int, default=None)
 parser.add_argument("--out", default=None)
 options = parser.parse_args()
@@ -35,6 +36,8 @@ class Samples(torch.utils.data.Dataset):
         generator = torch.Generator().manual_seed(1)
         self.inputs = torch.randn(options.samples, 20, generator=generator)
         self.labels = (self.inputs[:, :10].sum(1) > self.inputs[:, 10:].sum(1)).long()
+        if options.ignored:
+            self.labels[torch.rand(options.samples, generator=generator) > 0.3] = -100
 
     def __len__(self):
         return options.samples

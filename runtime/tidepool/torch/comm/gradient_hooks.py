@@ -29,7 +29,10 @@ class _Deferred:
 
 
 class GradientHooks:
-    """The hooks of `parameters`, but for `own`. is_summing: whether a gradient is a part of a sum over all ranks."""
+    """The hooks of `parameters`, but for `own`, which each of them has when its gradient is accumulated.
+
+    is_summing: whether a gradient is a part of a sum over all ranks.
+    """
 
     def __init__(
         self, parameters: Sequence[torch.nn.Parameter], own: Callable[[Any], Any], is_summing: Callable[[], bool]
@@ -43,12 +46,17 @@ class GradientHooks:
     def defer(self) -> None:
         """Put stand-ins in the place of hooks that are new."""
         self.exist = False
+        # Each step comes here: parameters without hooks of the script cost two look-ups.
         for parameter in self._parameters:
-            for table in _tables(parameter):
-                for place, hook in table.items():
-                    if not isinstance(hook, _Deferred) and hook != self._own and not _is_within_backward(hook):
-                        table[place] = _Deferred(hook, self._is_summing)
-                    self.exist = self.exist or isinstance(table[place], _Deferred)
+            if parameter._backward_hooks or len(parameter._post_accumulate_grad_hooks or ()) > 1:
+                self._defer(parameter)
+
+    def _defer(self, parameter: torch.nn.Parameter) -> None:
+        for table in _tables(parameter):
+            for place, hook in table.items():
+                if not isinstance(hook, _Deferred) and hook != self._own and not _is_within_backward(hook):
+                    table[place] = _Deferred(hook, self._is_summing)
+                self.exist = self.exist or isinstance(table[place], _Deferred)
 
     @torch.no_grad()
     def gradients_are_summed(self) -> None:

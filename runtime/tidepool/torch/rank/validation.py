@@ -13,6 +13,7 @@ from torch.utils.data import Dataset
 
 from tidepool.journal import replace_file
 from tidepool.torch.data import Collate, collate, sample_count, to_device
+from tidepool.torch.rank.loss_counts import count_of
 from tidepool.torch.rank.metrics_file import MetricsFile
 
 __all__ = [
@@ -22,6 +23,7 @@ __all__ = [
     "HeldOut",
     "Measuring",
     "measured",
+    "summed_loss",
     "write_result",
 ]
 
@@ -97,25 +99,24 @@ def measured(
     model.eval()
     predict = held_out.predict or (lambda batch: (model(batch[0]), batch[1]))
     classes = _classes(held_out, predict, dataset, next(model.parameters()).device)
-    width = 2 + (1 + classes * classes if classes <= MAX_CLASSES else 1)
+    width = 3 + (1 + classes * classes if classes <= MAX_CLASSES else 1)
 
     def measure(batch: Any) -> torch.Tensor:
         outputs, labels = predict(batch)
-        count = len(labels)
         sums = torch.zeros(width, dtype=torch.float64)
-        sums[0], sums[1] = float(held_out.loss(outputs, labels)) * count, count
+        sums[:3] = torch.tensor([*summed_loss(held_out.loss, outputs, labels, len(labels)), len(labels)])
         if classes:
             answers, truth = outputs.argmax(1).cpu(), labels.cpu()
-            sums[2] = float((answers == truth).sum())
+            sums[3] = float((answers == truth).sum())
             if classes <= MAX_CLASSES:
-                sums[3:] += torch.bincount(truth * classes + answers, minlength=classes * classes)
+                sums[4:] += torch.bincount(truth * classes + answers, minlength=classes * classes)
         return sums
 
     measuring = Measuring(metrics, sample_count(dataset))
-    loss, samples, correct, *pairs = sum_over(
+    loss, counted, samples, correct, *pairs = sum_over(
         dataset, measure, width=width, collate_fn=held_out.collate_fn, on_batch=measuring.add
     )
-    mean = loss / samples
+    mean = loss / counted if counted else math.nan
     rows = [[round(n) for n in pairs[i * classes : (i + 1) * classes]] for i in range(classes)] if pairs else None
     return {
         "split": split,
@@ -124,6 +125,19 @@ def measured(
         "accuracy": 100.0 * correct / samples if classes else None,
         "confusion": rows,
     }
+
+
+def summed_loss(
+    loss: Callable[[Any, Any], torch.Tensor], outputs: Any, labels: Any, samples: int
+) -> tuple[float, float]:
+    """Return the mean loss of a batch times what it is a mean over, and that number: labels that count, or samples."""
+    if not isinstance(outputs, torch.Tensor) or not outputs.is_floating_point():
+        return float(loss(outputs, labels)) * samples, samples
+    with torch.enable_grad():  # the graph of the loss alone says what it counts
+        value = torch.as_tensor(loss(outputs.detach().requires_grad_(), labels))
+    count = count_of(value, samples, samples, {}).count
+    number = float(samples if count is None else count)
+    return (float(value.detach()) * number if number else 0.0), number
 
 
 def write_result(folder: Path, result: dict[str, Any]) -> None:
