@@ -45,8 +45,8 @@ def test_a_still_cluster_comes_to_rest(name: str, seconds: float) -> None:
 
 
 @pytest.mark.long
-def test_what_must_hold_holds_in_a_hundred_thousand_turns() -> None:
-    for seed in range(100_000 // TURNS):
+def test_what_must_hold_holds_in_ten_thousand_turns() -> None:
+    for seed in range(10_000 // TURNS):
         play(seed)
 
 
