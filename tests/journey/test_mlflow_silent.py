@@ -35,7 +35,7 @@ def test_nothing_waits_for_mlflow(silent: RunningStack) -> None:
         assert site.get("/healthz").status_code == 200
         headers = {"Authorization": f"Bearer {api.post('me/token/').json()['token']}"}
         answer = site.get("/mlflow/api/2.0/mlflow/experiments/get?experiment_id=0", headers=headers)
-        assert (answer.status_code, "Trainings go on" in answer.json()["message"]) == (503, True)
+        assert (answer.status_code, "Trainings continue" in answer.json()["message"]) == (503, True)
         training = Training(api, silent.home, "beside", model="digits-cnn", max_slots=1, epochs=1)
         wait_until(lambda: training.now["finished_at"], "it ends")
         assert training.now["state"] == "SUCCEEDED"
