@@ -88,7 +88,7 @@ def test_while_mlflow_is_away_it_is_asked_for_and_made_once_later(owner, mirror,
 
 def test_what_cannot_be_registered_is_said(owner, mlflow, trained, settings):
     (job_folder(trained).path / WEIGHTS).unlink()
-    assert "It left no weights" in register(owner, trained)
+    assert "The training has no weights" in register(owner, trained)
     waiting = JobFactory(owner=trained.owner)
     assert "It has not ended yet" in register(owner, waiting)
     settings.TIDEPOOL_MLFLOW_SOCKET = ""

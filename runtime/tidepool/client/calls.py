@@ -1,7 +1,7 @@
 """Serialization of a function call for the ranks, by cloudpickle, with your own code by value.
 
-Functions and classes of `__main__` (the notebook) and of modules below the working folder are sent by value. The ranks
-import everything else.
+Functions and classes of `__main__` (the notebook) and of modules below the working folder are sent by value. All others
+are imported by the ranks.
 """
 
 import hashlib

@@ -92,10 +92,8 @@ class LaunchSpec(msgspec.Struct, frozen=True):
     checkpoint_seconds: float | None = None
     #: Number of checkpoints that an attempt keeps; None: the script decides.
     checkpoints_kept: int | None = None
-    #: A rank that is silent for longer is given up and killed.
+    #: Seconds of silence of a rank, and without a step (None: STALL_SECONDS), after which ranks are killed.
     stuck_seconds: float = 60.0
-    #: A rank that keeps the others waiting for longer is given up, too, and a training without a step is stopped.
-    #: None: STALL_SECONDS.
     stall_seconds: float | None = None
     #: Seconds after its start at which a rank of an elastic script is killed unless it is ready to train.
     launch_seconds: float = 1800.0
@@ -414,7 +412,6 @@ class RankStatus(msgspec.Struct, frozen=True):
     slot: Count
     #: Rank id, never reused within an attempt: `<host>.<slot>.<n>`.
     member_id: Name
-    #: Process id, as the host's operating system shows it.
     pid: Count
     #: Unix seconds of the process's start, from /proc: the same figure as `psutil.Process.create_time()`.
     started_at: Seconds
@@ -472,10 +469,7 @@ class JournalEntry(msgspec.Struct, frozen=True):
     journal: str
     #: Position in the journal, from 1.
     number: Count
-    #: shim: rank_started, rank_exited, rank_grouped, environment_building, environment_failed. coordinator:
-    #: rank_joined, generation_planned, generation_active, generation_abandoned, rank_stuck, rank_failed, failed,
-    #: no_progress, restored, checkpoint, checkpoint_failed, profile, profile_refused, lost, halted, finished.
-    #: metrics: step.
+    #: Name of a class of `entries.py`; of metrics: step.
     kind: Name
     data: dict[str, Any]
 
