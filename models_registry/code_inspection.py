@@ -313,7 +313,7 @@ def _processes(call: ast.Call) -> int | None:
     }
     if name not in _LAUNCHERS or "devices" not in counts:
         return None
-    whole = [int(count) for count in counts.values() if _is_whole(count)]
+    whole = [int(str(count)) for count in counts.values() if _is_whole(count)]
     return math.prod(whole) if len(whole) == len(counts) else None
 
 

@@ -38,6 +38,7 @@ class _Training:
             self._begin(checkpoints=newest(self.lab))
         elif what == "death" and self._size > 1:
             self.lab.wait_for_size(self._size)  # a lone rank is the whole training
+            self.lab.wait_for_steps(2)  # and so is the only one that has the state
             self.lab.kill(self.lab.member_ids()[0])
         else:
             self._size = max(1, self._size - 1) if what == "shrink" else min(4, self._size + 1)

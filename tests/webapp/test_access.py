@@ -83,7 +83,7 @@ def test_pages_need_a_csrf_token(alice):
     client.force_login(alice)
     refused = client.post("/logout/")
     assert refused.status_code == 403
-    assert "load it again" in refused.content.decode()
+    assert "reload it" in refused.content.decode()
     assert client.post("/api/v1/me/token/", content_type="application/json").status_code == 403
 
 

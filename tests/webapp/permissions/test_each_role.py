@@ -26,7 +26,7 @@ def test_only_the_answer_for_unknown_addresses_has_no_name() -> None:
             elif not each.name:
                 yield each.lookup_str
 
-    assert list(unnamed(get_resolver())) == ["webapp.api.Nothing", *["wmla.base_view.Nothing"] * 5]
+    assert list(unnamed(get_resolver())) == ["webapp.api.UnknownAddress", *["wmla.base_view.UnknownAddress"] * 5]
 
 
 @pytest.mark.parametrize("line", sorted(set(LINES) & set(RULES)))

@@ -128,7 +128,7 @@ def test_the_group_is_the_one_that_is_named(alice_api: APIClient, group: Instanc
         ({"trainName": {"a": 1}}, "trainName"),
         ({"wtURL": "ftp://x"}, "wfinit"),
         ({"cmd": "--epochs 3"}, "cmd is not supported"),
-        ({"dataset": "none"}, "no dataset"),
+        ({"dataset": "none"}, "Dataset 'none' not found"),
     ],
 )
 def test_what_does_not_fit_is_refused(
