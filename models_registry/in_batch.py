@@ -21,7 +21,7 @@ _NAMED = re.compile(
 _PAIRWISE = frozenset({"pdist"})
 #: Functions that only compare scores: labels are their second argument.
 _LABELLED = re.compile(r"(?i)cross_?entropy|criterion|loss|nll")
-#: In the same function as a product of a batch with itself, these make a loss of it.
+#: Functions that make a loss of the product of a batch with itself, if they are called in the same function.
 _OF_SIMILARITIES = frozenset(
     {"fill_diagonal_", "eye", "logsumexp", "log_softmax", "cross_entropy", "exp", "logsigmoid", "arange"}
 )

@@ -215,7 +215,7 @@ class Move:
     held: int
     kept: int
     elastic: bool
-    #: Its new target, counting these and other slots; 0: it is stopped, and continues later.
+    #: New target of the training, over all slots; 0: it is stopped, and continues later.
     target: int
 
 

@@ -32,7 +32,7 @@ class Sharers:
     #: Slots in service of each class that is open to any of the groups.
     sizes: Mapping[SlotClass, int]
     pools: Mapping[str, Pool]
-    #: What the groups ask for before any pass.
+    #: Claims of the groups before any pass.
     claimants: Claimants
     #: Group -> the classes of slots that are open to it.
     reach: Mapping[str, Sequence[SlotClass]]

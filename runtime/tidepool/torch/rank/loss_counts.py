@@ -85,7 +85,7 @@ class _Term:
 
     count: Count | None = None
     is_sum: bool = False
-    #: Its count is that of labels, or of what the script has divided by: not that of all elements.
+    #: Whether the count is one of labels or a divisor of the script, not the number of all elements.
     is_explicit: bool = False
 
 

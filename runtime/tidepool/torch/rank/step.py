@@ -50,7 +50,7 @@ class StepParts:
     update: Update
     profiler: Profiler
     adaptation: Adaptation | None = None
-    #: What the losses so far have shown about what they are means over.
+    #: Facts that earlier losses have shown about their counts, see `loss_counts.py`.
     seen_losses: dict[str, bool] = field(default_factory=dict)
 
 
