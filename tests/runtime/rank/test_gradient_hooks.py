@@ -70,11 +70,16 @@ def test_hooks_see_the_gradient_of_one_process(hook: Hook, loop: Any, how: dict[
         assert all(torch.allclose(one[loss_of.__name__][name], expected[name], atol=3e-6) for name in expected)
 
 
-def test_noise_of_a_hook_is_the_same_on_all_ranks() -> None:
+def test_noise_of_a_hook_depends_on_the_step_alone() -> None:
+    """On one rank: ranks of these tests are threads, which draw from one generator."""
+
     def noise(model: Any) -> None:
         for parameter in model.parameters():
             parameter.register_hook(lambda gradient: gradient + 0.01 * torch.randn_like(gradient))
 
-    one, other = trained(2, session_loop, [mean], hook=noise)
-    assert all(one["mean"][name].equal(other["mean"][name]) for name in one["mean"])
-    assert differing([one], [mean]) == ["mean"]
+    whole, again, pieces = (
+        trained(1, session_loop, [mean], hook=noise, **how)[0]["mean"] for how in ({}, {}, {"rank_batch_size": 3})
+    )
+    assert all(again[name].equal(whole[name]) for name in whole)
+    assert all(torch.allclose(pieces[name], whole[name], atol=3e-6) for name in whole)
+    assert differing([{"mean": whole}], [mean]) == ["mean"]
