@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tidepool.protocol import RankEnd
+from tidepool.refusal import Refusal
 
 __all__ = [
     "ERROR_FILE",
@@ -44,8 +45,12 @@ STALLED, LOOPS_DIFFER = "Stalled", "LoopsDiffer"
 LAUNCH_TIMEOUT = "LaunchTimeout"
 #: Kind of error of a rank whose script was called with arguments that it does not take.
 USAGE_ERROR = "UsageError"
-#: Kinds of errors that any restart would repeat: the script was called wrongly, or is not valid Python.
-HOPELESS = frozenset({USAGE_ERROR, LOOPS_DIFFER, "SyntaxError", "IndentationError", "TabError", "ModuleNotFoundError"})
+#: Kinds of errors that any restart would repeat: the script was called wrongly, is not valid Python, or asks for what
+#: is refused.
+HOPELESS = frozenset(
+    {USAGE_ERROR, LOOPS_DIFFER, Refusal.__name__}
+    | {"SyntaxError", "IndentationError", "TabError", "ModuleNotFoundError"}
+)
 #: Kinds of errors of scripts that exited themselves: the end of stderr gives the reason.
 _EXITS = frozenset({"SystemExit", "Exit", USAGE_ERROR})
 #: argparse and click end with this code, after lines like these.

@@ -49,6 +49,7 @@ def test_starts_a_rank_in_each_wanted_slot(keep: Keep) -> None:
 
 
 BROKEN = [
+    ("import tidepool.torch\ntidepool.torch.prepare(1)\n", 1, "Refusal", "give tidepool.torch.prepare the DataLoader"),
     ("def f(:\n", 1, "SyntaxError", "train.py"),
     ("import no_such_module\n", 1, "ModuleNotFoundError", "no_such_module"),
     ("def f():\n    raise ValueError('bad input')\nf()\n", 1, "ValueError", "in f"),

@@ -21,6 +21,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, Sampler, defa
 
 from tidepool import procfs
 from tidepool.json_sockets import tcp_sockets
+from tidepool.refusal import Refusal
 from tidepool.torch.state.randomness import Generators, mixed_seed, seed_reading
 
 __all__ = [
@@ -100,20 +101,20 @@ def _span(samples: int, number: int, filled: int, unit: int) -> tuple[int, int]:
 
 
 def sample_count(dataset: Dataset[Any]) -> int:
-    """Number of samples. Raises TypeError for a dataset without a length or without indices."""
+    """Number of samples. Raises Refusal for a dataset without a length or without indices."""
     if isinstance(dataset, DataLoader):
-        raise TypeError(
+        raise Refusal(
             "pass the dataset, not a DataLoader: the session itself shuffles and divides; session.steps(dataset, "
             "num_workers=..., collate_fn=...) reads as a DataLoader does"
         )
     if isinstance(dataset, IterableDataset) or not hasattr(dataset, "__len__"):
-        raise TypeError(
+        raise Refusal(
             "elastic training divides each epoch among a changing number of ranks and needs a dataset with a length "
             "and indices (a map-style dataset); an IterableDataset has neither"
         )
     length: int = len(dataset)
     if length == 0:
-        raise ValueError("the training dataset is empty: check the folder in DATA_DIR")
+        raise Refusal("the training dataset is empty: check the folder in DATA_DIR")
     return length
 
 
@@ -148,7 +149,7 @@ class Feed:
         self, dataset: Dataset[Any], collate_fn: Collate | None, seed: int, workers: int, generators: Generators
     ) -> None:
         if workers < 0:
-            raise ValueError(f"num_workers must not be negative, but is {workers}")
+            raise Refusal(f"num_workers must not be negative, but is {workers}")
         self._reader = _Reader(dataset, collate_fn, seed)
         self._workers = workers
         self._generators = generators
@@ -176,7 +177,7 @@ class Feed:
             except StopIteration:  # all planned batches have been read
                 self.close()
                 if opened:
-                    raise RuntimeError("this step is over: iterate the one that session.steps() has yielded") from None
+                    raise Refusal("this step is over: iterate the one that session.steps() has yielded") from None
                 continue
             if piece == wanted:
                 return batch

@@ -21,6 +21,7 @@ USAGE = RankEnd(
     "b", code=2, error={"kind": "UsageError", "message": "x.py: error: no --hiden", "traceback": "usage: x"}
 )
 NO_PYTHON = RankEnd("b", code=1, error={"kind": "SyntaxError", "message": "'(' was never closed", "traceback": ""})
+REFUSED = RankEnd("b", code=1, error={"kind": "Refusal", "message": "the optimizer is LBFGS", "traceback": ""})
 LATE = RankEnd(
     "b", signal=6, by_script=True, error={"kind": "LaunchTimeout", "message": "after 1800 s ...", "traceback": "..."}
 )
@@ -80,6 +81,7 @@ CASES = {
         RESTART,
     ),
     "called wrongly: no other attempt can end otherwise": ({"ends": (USAGE, USAGE)}, FAILED),
+    "asks for what cannot be trained elastically": ({"ends": (REFUSED,)}, FAILED),
     "no Python": ({"ends": (NO_PYTHON,)}, FAILED),
     "the same error again at the same step": ({**AGAIN, "ends": (BROKEN,)}, FAILED),
     "the same error again before that step": ({**AGAIN, "ends": (BROKEN,), "step": 3}, FAILED),

@@ -27,6 +27,7 @@ import torch
 from tidepool.goodput.model import Bounds, Size
 from tidepool.protocol import AdaptedBatch, StepTimes
 from tidepool.rank_process import note_micro_batch
+from tidepool.refusal import Refusal
 from tidepool.torch.adaptive.gradient_noise import MOST_GROUPS, NoiseAverages, SquaredNorms, estimate
 from tidepool.torch.adaptive.profiler import TimesOfSteps, device_kind
 from tidepool.torch.adaptive.scaling_rules import RULES, Moment, Rule, chosen_rule, factor
@@ -86,7 +87,7 @@ class Adaptive:
             " leave adaptive out, or train in 'sum'": virtual_ranks is not None,
         }
         if any(wrong.values()):
-            raise ValueError("; ".join(sentence for sentence, is_so in wrong.items() if is_so))
+            raise Refusal("; ".join(sentence for sentence, is_so in wrong.items() if is_so))
 
     def bounds(self, batch_size: int, rank_batch_size: int | None, limit: int | None = None) -> Bounds:
         """limit: samples of a micro-batch that fit the memory at most, as has been found out."""

@@ -22,6 +22,7 @@ from typing import Any
 
 import torch
 
+from tidepool.refusal import Refusal
 from tidepool.torch.comm.gradient_hooks import GradientHooks
 from tidepool.torch.comm.process_group import CommunicationError, Group
 
@@ -65,7 +66,7 @@ class Reducer(ABC):
         kept = {id(parameter) for parameter in thawing}
         trained = [parameter for parameter in parameters if parameter.requires_grad or id(parameter) in kept]
         if not any(parameter.requires_grad for parameter in trained):
-            raise ValueError("the model has no parameter that requires a gradient: there is nothing to train")
+            raise Refusal("the model has no parameter that requires a gradient: there is nothing to train")
         self._parameters = trained
         self._control_size = control_size
         sizes = [control_size, len(trained), buffers]
@@ -227,7 +228,7 @@ class Reducer(ABC):
             return
         bucket, index = self._place[id(parameter)]
         if not self.open and (self._under_way or not self.lets_be):
-            raise RuntimeError(self.remedy)
+            raise Refusal(self.remedy)
         if self._under_way and bucket.launched:
             raise RuntimeError(
                 "a parameter got its gradient twice in one backward, which it did not in the steps before, and the "

@@ -8,6 +8,8 @@ decides; what it iterates over is part of the training's position. Without I/O.
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
+from tidepool.refusal import Refusal
+
 __all__ = ["continued", "described"]
 
 T = TypeVar("T")
@@ -34,7 +36,7 @@ def continued(own: Sequence[T], loop: Sequence[int]) -> Sequence[T] | range:
         return own
     if len(loop) == 3 and (not own or (len(mine) == 3 and _end_alike(range(*mine), range(*loop)))):
         return range(*loop)
-    raise RuntimeError(
+    raise Refusal(
         f"this process iterates over {_words(mine)}, and the training over {_words(loop)}: every process has to pass "
         "the same epochs, or, to continue from a snapshot of its own, the last ones of them, as in range(start, epochs)"
     )

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from tidepool.env import RankContext
+from tidepool.refusal import Refusal
 from tidepool.torch.rank.script_loop import ScriptLoop
 
 __all__ = ["adopt", "adopt_optimizer", "adopt_others", "refuse_validation", "watch_backward", "watched"]
@@ -88,7 +89,7 @@ def watched(script_loop: ScriptLoop) -> Callable[..., None]:
 def refuse_validation(context: RankContext | None) -> None:
     """Raise RuntimeError in a validation run."""
     if context is not None and context.launch.validate:
-        raise RuntimeError(
+        raise Refusal(
             "This script has a loop of its own and does not say what to measure its model on: a validation needs a"
             " script with a Session, and session.validate_on(dataset, loss), as runtime/README.md shows."
         )

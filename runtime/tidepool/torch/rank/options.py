@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 import torch
 
 from tidepool.protocol import CHECKPOINT_SECONDS, LaunchSpec
+from tidepool.refusal import Refusal
 from tidepool.torch.adaptive.adaptation import Adaptive
 from tidepool.torch.comm.process_group import Group
 from tidepool.torch.rank.checkpointer import CheckpointPolicy
@@ -56,7 +57,7 @@ def chosen_options(launch: LaunchSpec | None, given: Options) -> ChosenOptions:
     Raises ValueError for arguments of the script that do not fit together.
     """
     if given.effective_batch_size < 1:
-        raise ValueError(f"effective_batch_size must be at least 1, not {given.effective_batch_size}")
+        raise Refusal(f"effective_batch_size must be at least 1, not {given.effective_batch_size}")
     return ChosenOptions(
         seed=launch.seed if launch else given.seed,
         batch_size=(launch.effective_batch_size if launch else None) or given.effective_batch_size,
@@ -68,15 +69,15 @@ def chosen_options(launch: LaunchSpec | None, given: Options) -> ChosenOptions:
 
 def _virtual_ranks(launch: LaunchSpec | None, exactness: str | None, virtual_ranks: int | None) -> int | None:
     if exactness not in (None, "sum", "bitwise"):
-        raise ValueError(f"exactness must be 'sum' or 'bitwise', not {exactness!r}")
+        raise Refusal(f"exactness must be 'sum' or 'bitwise', not {exactness!r}")
     if virtual_ranks is not None and virtual_ranks < 1:
-        raise ValueError(f"virtual_ranks must be at least 1, not {virtual_ranks}")
+        raise Refusal(f"virtual_ranks must be at least 1, not {virtual_ranks}")
     if launch is not None:
         return launch.virtual_ranks if launch.exactness == "bitwise" else None
     if exactness != "bitwise":
         return None
     if virtual_ranks is None:
-        raise ValueError(
+        raise Refusal(
             "exactness='bitwise' needs virtual_ranks: the results depend on it (a training's page shows its own)"
         )
     return virtual_ranks

@@ -23,6 +23,7 @@ from torch.utils.data import BatchSampler, DataLoader, RandomSampler, Sequential
 
 from tidepool import rank_process
 from tidepool.journal import last_record
+from tidepool.refusal import Refusal
 from tidepool.torch.data import Feed, collate, sample_count, to_device
 from tidepool.torch.rank.epoch_loops import continued, described
 from tidepool.torch.rank.object_patches import adopt, refuse_validation, watch_backward
@@ -125,9 +126,7 @@ class PreparedTraining:
 
     def epochs(self, numbers: Iterable[T]) -> Iterator[T | int]:
         if self._in_epoch or (self._passes and not self._has_epochs):
-            raise RuntimeError(
-                "tidepool.torch.epochs() is iterated once at a time, before the first pass over the data"
-            )
+            raise Refusal("tidepool.torch.epochs() is iterated once at a time, before the first pass over the data")
         own, position = list(numbers), self.training_loop.position
         self._has_epochs = True
         if not self._loops:
@@ -176,7 +175,7 @@ class PreparedTraining:
         """
         others = self.training_loop.position.epoch if self.has_joined else _epoch_of_others(self.training_loop)
         if not self._has_epochs and 0 < self._passes < others:
-            raise RuntimeError(
+            raise Refusal(
                 f"the script has ended after {self._passes} passes over the data, and the training is in its pass "
                 f"{others + 1}: a script that continues from a snapshot of its own iterates over its epochs by `for "
                 "epoch in tidepool.torch.epochs(range(start, epochs))`"
@@ -224,7 +223,7 @@ class Loader:
             yield from (to_device(batch, self._prepared.training_loop.device) for batch in self._loader)
             return
         if self._pass is not None:
-            raise RuntimeError("the prepared loader is being iterated already: two passes at once divide no data")
+            raise Refusal("the prepared loader is being iterated already: two passes at once divide no data")
         if not self._prepared.begin_pass():
             return
         self._pass = _Pass(self._prepared, self._loader, self._samples())
@@ -310,21 +309,21 @@ def prepare(
     returned as they are, and behave a little differently while a batch is under way. The loader's batch_size is the
     number of samples per batch over all ranks. The other arguments are those of `Session`.
 
-    Raises TypeError or ValueError, with the reason, for what cannot be trained elastically, RuntimeError a second time.
+    Raises Refusal, with the reason, for what cannot be trained elastically, and a second time.
     """
     global _prepared
     if _prepared is not None:
-        raise RuntimeError("a process prepares one training: call tidepool.torch.prepare once, with all its objects")
+        raise Refusal("a process prepares one training: call tidepool.torch.prepare once, with all its objects")
     loader = _training_loader(objects)
     models = [item for item in objects if isinstance(item, torch.nn.Module)]
     optimizers = [item for item in objects if isinstance(item, torch.optim.Optimizer)]
     scalers = [item for item in objects if isinstance(item, torch.amp.GradScaler)]
     if not models or not optimizers or len(scalers) > 1:
-        raise TypeError("give tidepool.torch.prepare the model, its optimizers and at most one GradScaler")
+        raise Refusal("give tidepool.torch.prepare the model, its optimizers and at most one GradScaler")
     known = [loader, *models, *optimizers, *scalers]
     others = [item for item in objects if not any(item is one for one in known) and not isinstance(item, DataLoader)]
     if wrong := [item for item in others if not hasattr(item, "state_dict")]:
-        raise TypeError(f"{type(wrong[0]).__name__} has no state_dict: it is nothing that a training could carry along")
+        raise Refusal(f"{type(wrong[0]).__name__} has no state_dict: it is nothing that a training could carry along")
     registered = {f"{type(item).__name__}-{number}": item for number, item in enumerate(others)}
     options = Options(
         effective_batch_size=loader.batch_size or 1,
@@ -385,19 +384,19 @@ def is_first() -> bool:
 def current() -> PreparedTraining:
     """Raises RuntimeError where nothing was prepared."""
     if _prepared is None:
-        raise RuntimeError("call tidepool.torch.prepare first, with the loader, the model and its optimizer")
+        raise Refusal("call tidepool.torch.prepare first, with the loader, the model and its optimizer")
     return _prepared
 
 
 def _training_loader(objects: Sequence[Any]) -> DataLoader[Any]:
     loader = next((item for item in objects if isinstance(item, DataLoader)), None)
     if loader is None:
-        raise TypeError("give tidepool.torch.prepare the DataLoader of the training: it hands out each rank's share")
+        raise Refusal("give tidepool.torch.prepare the DataLoader of the training: it hands out each rank's share")
     sample_count(loader.dataset)
     if loader.batch_size is None or type(loader.batch_sampler) is not BatchSampler:
-        raise TypeError("the DataLoader has a batch_sampler of its own: give it a batch_size, and a sampler if need be")
+        raise Refusal("the DataLoader has a batch_sampler of its own: give it a batch_size, and a sampler if need be")
     if isinstance(loader.sampler, torch.utils.data.DistributedSampler):
-        raise TypeError("the DataLoader has a DistributedSampler: leave it out, ranks get their shares by themselves")
+        raise Refusal("the DataLoader has a DistributedSampler: leave it out, ranks get their shares by themselves")
     return loader
 
 

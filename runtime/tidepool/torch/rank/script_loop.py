@@ -20,6 +20,7 @@ from typing import Any
 import torch
 
 from tidepool.procfs import end_at_once
+from tidepool.refusal import Refusal
 from tidepool.torch.comm.reducer import CONTROL_SIZE
 from tidepool.torch.data import Feed
 from tidepool.torch.rank.loss_counts import Weight, weighted_gradient
@@ -203,7 +204,7 @@ class ScriptLoop:
                 if self._void:
                     return
                 if self._has_pieces and not self._step_called:
-                    raise RuntimeError(
+                    raise Refusal(
                         "this process computes each batch in several pieces, and the script did not call the "
                         f"optimizer's step after one: do not accumulate gradients yourself then. {self._words.pieces}"
                     )
@@ -307,7 +308,7 @@ class ScriptLoop:
             self._run(run, gradients)
             return
         if (self._step_called and not self.is_whole) or (self._sums and self.training_loop.virtual_ranks):
-            raise RuntimeError(
+            raise Refusal(
                 "the script back-propagates again in the same batch, after its sum or after an optimizer's step: this "
                 "needs whole batches (no rank_batch_size, and exactness sum)"
             )

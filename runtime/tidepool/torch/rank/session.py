@@ -18,6 +18,7 @@ from typing import Any
 import torch
 from torch.utils.data import Dataset
 
+from tidepool.refusal import Refusal
 from tidepool.torch.adaptive.adaptation import Adaptive
 from tidepool.torch.data import Collate, Feed, collate, sample_count, to_device
 from tidepool.torch.rank.epoch_loops import continued, described
@@ -55,7 +56,7 @@ class Session:
     adaptive: let the session change the effective batch size, and learning rates with it. None: both stay. A job that
         was submitted with `adaptive: off` has the last word.
 
-    Raises TypeError or ValueError, with the reason, for what cannot be trained elastically.
+    Raises Refusal, with the reason, for what cannot be trained elastically.
     """
 
     _held_out: HeldOut | None = None
@@ -134,7 +135,7 @@ class Session:
         """
         training_loop = self._training_loop
         if training_loop.is_over:
-            raise RuntimeError("session.epochs() has come to its end: a session has one loop, with all its epochs")
+            raise Refusal("session.epochs() has come to its end: a session has one loop, with all its epochs")
         training_loop.total_epochs = count
         self.position.loop = described(range(count))
         if self.context is not None and self.context.launch.validate:
@@ -267,7 +268,7 @@ class Session:
 
     def _validate(self, split: str) -> None:
         if self._held_out is None:
-            raise RuntimeError(
+            raise Refusal(
                 "This script does not say what to measure it on: call session.validate_on(dataset, loss) before"
                 " session.epochs, as runtime/README.md shows, and train it again."
             )

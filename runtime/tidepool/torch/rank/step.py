@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from tidepool.protocol import StepRecord, to_json
+from tidepool.refusal import Refusal
 from tidepool.torch.adaptive.adaptation import Adaptation
 from tidepool.torch.adaptive.profiler import TIMES, CompletedStep, Profiler, Shape
 from tidepool.torch.comm.process_group import Group
@@ -121,7 +122,7 @@ class Step:
         weight: number of items (such as labels) that the loss is a mean over; None: as its graph shows, or samples.
         """
         if not self._weight:
-            raise RuntimeError("step.backward() takes one loss for each micro-batch: add several up before it")
+            raise Refusal("step.backward() takes one loss for each micro-batch: add several up before it")
         factor = self.weigh(loss, weight)
         self._weight = 0.0
         self._add_loss(loss.detach(), factor)
@@ -136,7 +137,7 @@ class Step:
     def run(self, compute: Callable[[], torch.Tensor | float]) -> None:
         """Do `backward` for code that zeroes gradients, back-propagates a mean loss itself, and returns it."""
         if not self._weight:
-            raise RuntimeError("step.run() is called once for each micro-batch, in place of step.backward()")
+            raise Refusal("step.run() is called once for each micro-batch, in place of step.backward()")
         self._weight = 0.0
         factors: list[Weight] = []
 
@@ -155,7 +156,7 @@ class Step:
         Raises ValueError for a count that is none.
         """
         if isinstance(given, float | int) and not 0 <= given < math.inf:
-            raise ValueError(f"the weight of a loss counts what it is a mean over, and is not {given}")
+            raise Refusal(f"the weight of a loss counts what it is a mean over, and is not {given}")
         if self._share == 1.0:  # all of the step: a mean of its own
             return 1.0
         samples = self._share * self.samples
@@ -217,12 +218,12 @@ class Step:
         """
         for name, value in means.items():
             if name in RECORDED:
-                raise ValueError(f"each step's record has {name!r} already: log the value under another name")
+                raise Refusal(f"each step's record has {name!r} already: log the value under another name")
             if name in self._named:
-                raise ValueError(f"{name!r} is logged twice for one micro-batch: give the two values different names")
+                raise Refusal(f"{name!r} is logged twice for one micro-batch: give the two values different names")
             self._named.add(name)
             if len(name.encode()) > _NAME_BYTES:
-                raise ValueError(f"the name of a metric takes at most {_NAME_BYTES} bytes; {name!r} is longer")
+                raise Refusal(f"the name of a metric takes at most {_NAME_BYTES} bytes; {name!r} is longer")
             number = value.detach() if isinstance(value, torch.Tensor) else value
             sums = self._logged if name in self._shared.position.metric_names else self._new
             sums[name] = sums.get(name, 0.0) + number * self._share
@@ -297,7 +298,7 @@ class Step:
         names += sorted(name for name in sums if name)
         known = {*names, *self._new}
         if len(known) > _METRICS:
-            raise ValueError(f"a step takes at most {_METRICS} metrics: {', '.join(sorted(known))} are more")
+            raise Refusal(f"a step takes at most {_METRICS} metrics: {', '.join(sorted(known))} are more")
         for place, name in enumerate(names):
             control[_FIXED + place] += sums.get(name, 0.0)
 

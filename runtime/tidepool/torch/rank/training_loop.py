@@ -50,7 +50,7 @@ __all__ = ["TrainingLoop", "agreed_generation"]
 class TrainingLoop:
     """The objects of one rank's training, and what happens to them in a step and between two.
 
-    Raises TypeError or ValueError, with the reason, for what cannot be trained elastically.
+    Raises Refusal, with the reason, for what cannot be trained elastically.
     """
 
     #: Total number of epochs; None: unknown.

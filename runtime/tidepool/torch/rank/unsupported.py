@@ -7,6 +7,7 @@ from torch import nn
 from torch.nn.parallel import DataParallel, DistributedDataParallel
 
 from tidepool.protocol import LaunchSpec
+from tidepool.refusal import Refusal
 
 __all__ = ["Layout", "bare_model", "check_engine", "check_trainable"]
 
@@ -16,7 +17,7 @@ _FIXED_SIZE = "train it as a fixed-size training (torchrun), or with the whole m
 def check_engine(launch: LaunchSpec | None) -> None:
     """Raises RuntimeError in a fixed-size training of several ranks: each of them would train alone."""
     if launch is not None and launch.engine == "fixed" and launch.min_slots > 1:
-        raise RuntimeError(
+        raise Refusal(
             f"This model is registered with the engine 'fixed', so its {launch.min_slots} processes form their own"
             " group (torch.distributed.init_process_group), but the script makes a tidepool Session: register the"
             " model with the engine 'elastic'."
@@ -30,9 +31,9 @@ def bare_model(model: nn.Module) -> nn.Module:
 
 
 def check_trainable(model: nn.Module, optimizers: Mapping[str, torch.optim.Optimizer]) -> None:
-    """Raises TypeError for a kind of model or optimizer that does not work, ValueError for a wrong combination."""
+    """Raises Refusal for a kind of model or optimizer that does not work, and for a wrong combination."""
     if not isinstance(model, nn.Module):
-        raise TypeError(f"model must be a torch.nn.Module, not a {type(model).__name__}")
+        raise Refusal(f"model must be a torch.nn.Module, not a {type(model).__name__}")
     _check_modules(model)
     _check_tensors(model)
     names = {id(parameter): name for name, parameter in model.named_parameters()}
@@ -42,13 +43,13 @@ def check_trainable(model: nn.Module, optimizers: Mapping[str, torch.optim.Optim
         for group in optimizer.param_groups:
             for parameter in group["params"]:
                 if id(parameter) not in names:
-                    raise ValueError(
+                    raise Refusal(
                         f"optimizer {name!r} updates a parameter of shape {list(parameter.shape)} that is not in the "
                         "model, so no other process would learn of it: put all that is trained into one module "
                         "(nn.ModuleDict), and build optimizers after the model has its final parameters"
                     )
                 if owners.setdefault(id(parameter), name) != name:
-                    raise ValueError(
+                    raise Refusal(
                         f"optimizers {owners[id(parameter)]!r} and {name!r} both update {names[id(parameter)]}: "
                         "give each parameter to one of them"
                     )
@@ -67,12 +68,12 @@ class Layout:
         changed = [name for name, place in parameters.items() if self._parameters.get(name) != place]
         changed += [name for name in self._parameters if name not in parameters]
         if changed:
-            raise RuntimeError(
+            raise Refusal(
                 f"{changed[0]} has been replaced, moved or converted since the session was made: build the model, move "
                 "it to its device, and then make optimizers and session"
             )
         if optimized != self._optimized:
-            raise RuntimeError(
+            raise Refusal(
                 "an optimizer has got other parameters since the session was made: give it all of them from the "
                 "beginning, and freeze with requires_grad_(False) what shall not be trained yet"
             )
@@ -93,44 +94,44 @@ def _check_modules(model: nn.Module) -> None:
     for name, module in model.named_modules():
         where = f"the module {name!r}" if name else "the model"
         if isinstance(module, DistributedDataParallel | DataParallel):
-            raise TypeError(
+            raise Refusal(
                 f"{where} is wrapped in {type(module).__name__}: pass the bare model, the session itself divides each "
                 "step among the processes and sums their gradients"
             )
         if "FullyShardedDataParallel" in [kind.__name__ for kind in type(module).__mro__]:
-            raise TypeError(f"{where} is sharded (FSDP), which cannot be resized in place: {_FIXED_SIZE}")
+            raise Refusal(f"{where} is sharded (FSDP), which cannot be resized in place: {_FIXED_SIZE}")
         if isinstance(module, nn.SyncBatchNorm):
-            raise TypeError(
+            raise Refusal(
                 f"{where} is a SyncBatchNorm, which is bound to a process group of fixed size: use BatchNorm (where "
                 "results must not depend on the number of processes, with exactness bitwise), GroupNorm or LayerNorm"
             )
         if isinstance(module, nn.modules.lazy.LazyModuleMixin) and module.has_uninitialized_params():  # type: ignore[misc]
-            raise TypeError(f"{where} is lazy and has no parameters yet: run one batch through the model first")
+            raise Refusal(f"{where} is lazy and has no parameters yet: run one batch through the model first")
 
 
 def _check_tensors(model: nn.Module) -> None:
     devices = set()
     for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
         if "DTensor" in [kind.__name__ for kind in type(tensor).__mro__]:
-            raise TypeError(
+            raise Refusal(
                 f"{name} is a DTensor (FSDP2 or tensor parallelism), which cannot be resized in place: {_FIXED_SIZE}"
             )
         if tensor.is_meta:
-            raise TypeError(f"{name} is on the meta device: give the model its weights (to_empty and initialise) first")
+            raise Refusal(f"{name} is on the meta device: give the model its weights (to_empty and initialise) first")
         devices.add(str(tensor.device))
     if len(devices) > 1:
-        raise TypeError(
+        raise Refusal(
             f"the model is spread over {' and '.join(sorted(devices))}: each process trains a whole model on one device"
         )
 
 
 def _check_kind(name: str, optimizer: torch.optim.Optimizer) -> None:
     if isinstance(optimizer, torch.optim.LBFGS):
-        raise TypeError(
+        raise Refusal(
             f"optimizer {name!r} is LBFGS, which computes the loss several times in one step: an elastic step computes "
             "it once; use SGD, Adam or another first-order optimizer"
         )
     if isinstance(optimizer, torch.optim.SparseAdam):
-        raise TypeError(
+        raise Refusal(
             f"optimizer {name!r} is SparseAdam, but gradients are summed over the processes as dense tensors: use Adam"
         )

@@ -17,6 +17,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load, load_file
 from torch.optim.swa_utils import AveragedModel
 
+from tidepool.refusal import Refusal
 from tidepool.torch.state.training_state import TrainingState, unflatten
 from tidepool.torch.state.update import first_of
 
@@ -179,7 +180,7 @@ def _safetensors(tensors: Sequence[torch.Tensor]) -> list[memoryview]:
     entries, end, memories = {}, 0, []
     for number, tensor in enumerate(tensors):
         if tensor.dtype not in _DTYPES:
-            raise TypeError(f"a tensor of the state is {tensor.dtype}, which a checkpoint cannot hold")
+            raise Refusal(f"a tensor of the state is {tensor.dtype}, which a checkpoint cannot hold")
         begin, end = end, end + tensor.numel() * tensor.element_size()
         entries[str(number)] = {
             "dtype": _DTYPES[tensor.dtype],

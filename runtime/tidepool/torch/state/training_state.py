@@ -21,6 +21,7 @@ from typing import Any, Protocol
 
 import torch
 
+from tidepool.refusal import Refusal
 from tidepool.torch.state.randomness import Generators
 
 __all__ = [
@@ -133,7 +134,7 @@ class TrainingState:
     def pack(self) -> tuple[Any, list[torch.Tensor]]:
         """The JSON-safe structure, and the tensors that it numbers (not copied).
 
-        Raises TypeError, which names it, if there is something that cannot be carried to another process.
+        Raises Refusal, which names it, if there is something that cannot be carried to another process.
         """
         tensors: list[torch.Tensor] = []
         values = {
@@ -242,13 +243,13 @@ def load_optimizer(optimizer: torch.optim.Optimizer, values: dict[str, Any]) -> 
 def _same(what: str, saved: Iterable[str], own: Iterable[str]) -> None:
     different = set(saved) ^ set(own)
     if different:
-        raise ValueError(f"{what} differ between the ranks or from the checkpoint: {sorted(different)}")
+        raise Refusal(f"{what} differ between the ranks or from the checkpoint: {sorted(different)}")
 
 
 def flatten(value: Any, tensors: list[torch.Tensor], where: str = "state") -> Any:
     """The JSON-safe structure of `value`, each tensor replaced by its number; the tensors are appended to `tensors`.
 
-    Raises TypeError for a value that is neither a number, a string, None, a tensor, nor a dict (with keys that are
+    Raises Refusal for a value that is neither a number, a string, None, a tensor, nor a dict (with keys that are
     strings or integers), list or tuple of them.
     """
     if isinstance(value, torch.Tensor):
@@ -259,12 +260,12 @@ def flatten(value: Any, tensors: list[torch.Tensor], where: str = "state") -> An
     if isinstance(value, dict):
         items = [[key, flatten(item, tensors, f"{where}[{key!r}]")] for key, item in value.items()]
         if any(not isinstance(key, str | int) for key, _ in items):
-            raise TypeError(f"{where}: keys must be strings or integers")
+            raise Refusal(f"{where}: keys must be strings or integers")
         return {"dict": items}
     if isinstance(value, list | tuple):
         kind = "list" if isinstance(value, list) else "tuple"
         return {kind: [flatten(item, tensors, f"{where}[{index}]") for index, item in enumerate(value)]}
-    raise TypeError(f"{where} is a {type(value).__name__}, which cannot be carried to another process: leave it out")
+    raise Refusal(f"{where} is a {type(value).__name__}, which cannot be carried to another process: leave it out")
 
 
 def unflatten(structure: Any, tensors: list[torch.Tensor]) -> Any:

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 import torch
 
+from tidepool.refusal import Refusal
 from tidepool.torch.state.randomness import Generators, seed_step
 
 __all__ = ["IN_BODY", "OneOrMore", "Update", "first_of", "learning_rates", "named_optimizers", "optimized"]
@@ -33,12 +34,12 @@ def named_optimizers(given: OneOrMore) -> dict[str, torch.optim.Optimizer]:
     elif isinstance(given, Sequence):
         named = {f"optimizer-{number}": item for number, item in enumerate(given)}
     else:
-        raise TypeError(f"optimizer must be one optimizer, a list or a dict of them, not a {type(given).__name__}")
+        raise Refusal(f"optimizer must be one optimizer, a list or a dict of them, not a {type(given).__name__}")
     for name, item in named.items():
         if not isinstance(item, torch.optim.Optimizer):
-            raise TypeError(f"optimizer {name!r} is a {type(item).__name__}, not a torch.optim.Optimizer")
+            raise Refusal(f"optimizer {name!r} is a {type(item).__name__}, not a torch.optim.Optimizer")
     if not named:
-        raise ValueError("no optimizer was given: nothing would be trained")
+        raise Refusal("no optimizer was given: nothing would be trained")
     return named
 
 
@@ -150,7 +151,7 @@ class Update:
 
     def _check_caller(self, *_: object) -> None:
         if not self._stepping:
-            raise RuntimeError("the session steps the optimizers itself, after each step: remove optimizer.step()")
+            raise Refusal("the session steps the optimizers itself, after each step: remove optimizer.step()")
 
     def run_on_gradients(self, hooks: Callable[[], None], step: int) -> None:
         """Run the script's hooks on gradients, which are the same on all ranks."""
