@@ -341,15 +341,16 @@ def _kept_in_place(
     held: Mapping[str, ByJob],
     kinds: Mapping[SlotRef, str] | None,
 ) -> dict[SlotRef, SlotClass]:
-    """Slots of jobs of fixed size that are still protected: they neither move nor stop, so only their own resource
-    group can count on them, whoever else offers them."""
+    """Slots of protected jobs that cannot move: those of fixed size, and elastic ones whose slots in service are fewer
+    than their minimum. These jobs do not stop either, so only their own resource group can count on the slots."""
     since = {group.name: snapshot.at - group.minimum_run_seconds for group in groups if group.minimum_run_seconds}
     home_of = {group.name: frozenset({group.resource_group}) for group in groups}
     return {
         ref: slot_class(home_of[job.group], [] if kinds is None else [kinds[ref]])
         for job in snapshot.jobs
-        if job.group in since and not job.elastic and _is_protected(job, since[job.group])
-        for ref in held.get(job.group, {}).get(job.id, ())
+        if job.group in since and _is_protected(job, since[job.group])
+        if (refs := held.get(job.group, {}).get(job.id, ())) and (not job.elastic or len(refs) < job.min_slots)
+        for ref in refs
     }
 
 

@@ -6,9 +6,12 @@ python -m tests.scheduling.test_oracle [TURNS] [SEED]
 import random
 import sys
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 
+from scheduling.snapshot import Snapshot
+from tests.scheduling.cluster import group, hold, job, lines, running, slots
 from tests.scheduling.oracle.clusters import PlayedCluster, random_cluster
 from tests.scheduling.oracle.rules import check_rest, check_turn
 from tests.scheduling.test_corners import load
@@ -42,6 +45,37 @@ def test_a_still_cluster_comes_to_rest(name: str, seconds: float) -> None:
         check_rest(cluster, seconds, check=lambda *turn: None)
     else:
         check_rest(cluster, seconds)
+
+
+def test_the_oracle_expects_nobody_before_a_job_that_no_host_is_large_enough_for() -> None:
+    """T1 needs all of h1, where T6 stays. T4 is the first in line, and T5 would delay it."""
+    jobs = (
+        job(1, least=4, most=4, elastic=False, one_host=True),
+        running(job(2, least=3)),
+        running(job(3, most=1, elastic=False)),
+        job(4, least=2),
+        job(5, most=1, elastic=False),
+        running(job(6, most=1, elastic=False)),
+    )
+    places = hold(slots(4, 2), {"h1:0-2": 2, "h1:3": 6, "h2:0": 3})
+    check_rest(PlayedCluster(Snapshot(0.0, (group(),), places, jobs), random.Random(0), ("",), ((),)), 1.0)
+
+
+def test_the_oracle_lets_a_job_wait_for_an_older_one_of_another_group() -> None:
+    """T4 is reserved 3 of 4 GPUs. T1 is older: it starts on 2 of them once T2 has ended."""
+    jobs = (
+        job(1, group="a", least=2, most=2, elastic=False),
+        running(job(2, group="a", least=2, most=2, elastic=False)),
+        running(job(3, group="b", most=1, elastic=False)),
+        job(4, group="b", least=3, most=3, elastic=False),
+        job(5, group="b", most=1, elastic=False),
+    )
+    groups = (group("goodput", name="a"), group("goodput", name="b", preemption=False))
+    there = Snapshot(1000.0, groups, hold(slots(4), {"h1:0-1": 2, "h1:2": 3}), jobs)
+    cluster = PlayedCluster(there, random.Random(0), ("",), ((),))
+    _, plan = replace(cluster).cycle(1.0)
+    assert lines(plan)[5].reason.params["message"] == "held_back_for"
+    check_rest(cluster, 1.0)
 
 
 @pytest.mark.long

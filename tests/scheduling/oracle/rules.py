@@ -64,7 +64,10 @@ def _overlooked(seen: Snapshot, plan: Plan) -> Iterator[int]:
     running = [job for job in seen.jobs if by_job[job.id].slots]
     if not group.started or any(held(seen, job, in_service=False) for job in running):
         return
-    queue = [job for job in _queue(group, [job for job in seen.jobs if job not in running]) if job.min_slots <= room]
+    # A job that needs one host and cannot have it is passed over.
+    passed_over = {line.job for line in plan.jobs if line.reason.params["message"] == "one_host"}
+    waiting = [job for job in seen.jobs if job not in running and job.id not in passed_over and job.min_slots <= room]
+    queue = _queue(group, waiting)
     lasting = [job for job in running if job.elastic and job.ends_at is None]
     if queue and room - sum(job.min_slots for job in lasting if job.backfilled_for != queue[0].id) < queue[0].min_slots:
         spare = room - sum(job.min_slots for job in running)
@@ -121,20 +124,34 @@ def _queue(group: GroupView, jobs: list[JobView]) -> list[JobView]:
 
 def _check_reservations(cluster: PlayedCluster, plan: Plan) -> None:
     """Check that no job is waited for in vain: once others have ended, but for elastic jobs of its own group whose
-    minimums leave it room, each one starts, or no other job waits for it any more."""
+    minimums leave it room, and then those that start before it because they are older, or are over by a known time,
+    each one starts, or no other job waits for it any more."""
     for first in _waited_for(plan):
         now, later = cluster.snapshot, replace(cluster, leaving={}, snapshot=cluster.snapshot)
         me = next(job for job in now.jobs if job.id == first)
         others = [job for job in now.jobs if job.id != first and held(now, job)]
-        kept = [job for job in others if job.elastic and job.group == me.group and job.ends_at is None]
+        kept = [job.id for job in others if job.elastic and job.group == me.group and job.ends_at is None]
         room = sum(offered(slot, group_of(now, me)) for slot in now.slots) - me.min_slots
-        kept = kept if sum(job.min_slots for job in kept) <= room else []
-        for job in others:
-            if job not in kept:
-                later.end(job.id)
-        for _ in range(CYCLES_TO_REST):
-            _, then = later.still_cycle(0.0)
-        assert lines(then)[first].slots or first not in _waited_for(then), f"T{first} is waited for in vain"
+        kept = kept if sum(job.min_slots for job in others if job.id in kept) <= room else []
+        ending = [job.id for job in others if job.id not in kept]
+        for _ in now.jobs:
+            for number in ending:
+                later.end(number)
+            for _ in range(CYCLES_TO_REST):
+                _, then = later.still_cycle(0.0)
+            if lines(then)[first].slots or first not in _waited_for(then):
+                break
+            ending = [
+                job.id for job in later.snapshot.jobs if job.id not in kept and _may_delay(later.snapshot, job, me)
+            ]
+        else:
+            raise AssertionError(f"T{first} is waited for in vain")
+
+
+def _may_delay(seen: Snapshot, job: JobView, first: JobView) -> bool:
+    """Return whether the job may hold slots before `first` starts: it is older, or its end is known."""
+    is_older = (job.submitted_at, job.id) < (first.submitted_at, first.id)
+    return job.id != first.id and bool(held(seen, job)) and (is_older or job.ends_at is not None)
 
 
 def _waited_for(plan: Plan) -> set[int]:

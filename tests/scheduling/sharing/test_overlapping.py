@@ -7,7 +7,7 @@ from scheduling.plan import Plan, PlanReason
 from scheduling.schedule import schedule
 from scheduling.snapshot import SlotRef, Snapshot
 from tests.scheduling.checks import check_plan
-from tests.scheduling.cluster import group, hold, job, lines, running, slots, text_for
+from tests.scheduling.cluster import group, hold, job, lines, running, slots, targets, text_for
 from tests.scheduling.explain.test_reasons import check_reasons
 from tests.scheduling.sharing.test_lending import Kind, cycle, workload
 from tests.scheduling.test_corners import load
@@ -19,6 +19,28 @@ KIND = Kind(("r1", "r2"), fixed=True, cycles=3)
 def test_a_target_counts_no_gpu_that_a_protected_fixed_job_keeps() -> None:
     lined = lines(schedule(load("E3")))
     assert (lined[3].target, lined[3].reason.params["missing"]) == (1, 0)
+
+
+def test_a_target_counts_no_gpu_of_a_protected_job_whose_minimum_fits_nowhere_else() -> None:
+    """T1 needs 3, of which one is on a host that drains: it stays on h1, which group b counted on."""
+    offered = {"h1": ("r1", "r2"), "h2": ("r2",), "h3": ("r1",), "h4": ("r1",)}
+    places = tuple(
+        replace(slot, resource_groups=offered[slot.ref.host], claimable=slot.ref.host != "h4")
+        for slot in slots(1, 1, 2, 1)
+    )
+    groups = (
+        group("goodput", preemption=False, name="a", rg="r1", minimum_run_seconds=60, weight=3),
+        group("priority", name="b", rg="r2", quota=2),
+    )
+    jobs = (
+        replace(running(job(1, group="a", least=3)), started_at=-10.0),
+        replace(running(job(2, group="a", most=1)), started_at=-100.0),
+        job(3, group="b", most=2),
+    )
+    snapshot = Snapshot(0.0, groups, hold(places, {"h1:0": 1, "h3:0": 1, "h4:0": 1, "h3:1": 2}), jobs)
+    plan = schedule(snapshot)
+    check_plan(snapshot, plan)
+    assert targets(plan) == {1: 3, 2: 1, 3: 1}
 
 
 OFFERS = {"h1": ("r1", "r2"), "h2": ("r2",), "h3": ("r1",)}
