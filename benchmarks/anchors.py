@@ -41,8 +41,8 @@ def average(anchor: Anchor) -> float:
     return fmean(entry.completion_seconds for entry in played(anchor.policy, anchor.trace))
 
 
-def played(policy: str, name: str) -> list[Entry]:
-    entries = [_entry(number, submission) for number, submission in enumerate(trace(name))]
+def played(policy: str, name: str, load: float = 1.0) -> list[Entry]:
+    entries = [_entry(number, submission) for number, submission in enumerate(trace(name, load))]
     play_rounds(entries, BASELINES[policy](HOSTS, GPUS_PER_HOST))
     return entries
 

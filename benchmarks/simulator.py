@@ -1,6 +1,7 @@
 """Results of policies on published traces, by the simulator (docs/architecture/simulator.md).
 
     python -m benchmarks.simulator [--json FILE] [--trace workload-6 ...] [--policy soon ...] [--delay 30/1] [--runs 5]
+                                   [--declared none] [--load 2]
 
 Anchors first: nothing is printed where one of them is off. The bars come last, as far as what they ask was played: with
 `--delay 30/1`, over Pollux as published where they name no unit. `--processes 2` plays two traces at a time.
@@ -8,6 +9,10 @@ Anchors first: nothing is printed where one of them is off. The bars come last, 
 where trainings are stopped for it. `--noise SEED`: times of steps vary by 2x from minute to minute, and what trainings
 measure is off by 20 %. `--runs 5`: each trace so many times, with steps that differ by 1e-7, which is enough for
 another course of it: the bars hold for the medians then, and tell less of chance.
+
+Each training declares its work truly, so policy `soon` knows its rest at any time; Pollux, as published, knows none.
+`--declared 2`: each declares twice its work; `--declared none`: none does. `--load 2`: twice the trainings in the same
+hours.
 """
 
 import argparse
@@ -67,7 +72,7 @@ def _play(options: argparse.Namespace) -> None:
         for row in pool.imap(_row, wanted):
             rows.append(row)
             _print(row)
-    if options.delay == "30/1" and options.noise is None:
+    if (options.delay, options.noise, options.declared, options.load) == ("30/1", None, 1.0, 1.0):
         for bar in bars(rows):
             print(bar)
     if options.json:
@@ -77,9 +82,11 @@ def _play(options: argparse.Namespace) -> None:
 def _row(wanted: tuple[argparse.Namespace, str, str, int]) -> dict[str, Any]:
     options, name, policy, turn = wanted
     began = process_time()
-    found = run(policy, name, _costs(options.delay, options.join), options.noise, turn)
-    setting = {"trace": name, "policy": policy, "delay": options.delay, "noise": options.noise, "run": turn}
-    return {**setting, **asdict(found), "to_pollux": _to_pollux(name, found), "cpu_seconds": process_time() - began}
+    found = run(policy, name, options, turn)
+    named = ("delay", "noise", "declared", "load")
+    setting = {"trace": name, "policy": policy, "run": turn} | {key: getattr(options, key) for key in named}
+    ratio = _to_pollux(name, found) if options.load == 1.0 else None
+    return {**setting, **asdict(found), "to_pollux": ratio, "cpu_seconds": process_time() - began}
 
 
 def bars(rows: Iterable[Mapping[str, Any]]) -> Iterator[str]:
@@ -121,9 +128,15 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--delay", choices=("30/1", "30/30"), default="30/1")
     parser.add_argument("--join", type=float, default=0.0, help="seconds that new ranks of a running training need")
     parser.add_argument("--noise", type=int, metavar="SEED", help="steps vary by 2x, and measures are off by 20 %%")
+    parser.add_argument("--declared", type=_declared, default=1.0, help="declared work over the true one, or none")
+    parser.add_argument("--load", type=float, default=1.0, help="how many times the trainings of a trace are submitted")
     parser.add_argument("--runs", type=int, default=1, help="how many times each trace is played")
     parser.add_argument("--processes", type=int, default=1, help="how many traces are played at a time")
     return parser.parse_args()
+
+
+def _declared(text: str) -> float | None:
+    return None if text == "none" else float(text)
 
 
 def _costs(delay: str, join: float) -> Costs:
@@ -131,14 +144,17 @@ def _costs(delay: str, join: float) -> Costs:
     return Costs(start, pause, join)
 
 
-def run(policy: str, name: str, costs: Costs, noise: int | None = None, turn: int = 0) -> Figures:
+def run(policy: str, name: str, options: argparse.Namespace, turn: int) -> Figures:
     """Tiresias and Optimus have rounds of 60 s and 30 s for each change, as published, and know all exactly."""
+    costs = _costs(options.delay, options.join)
     alone = alone_seconds(costs)
     if policy in BASELINES:
-        return figures(played(policy, name), alone)
-    jobs = [job_of(number, submission, policy, noise) for number, submission in enumerate(trace(name))]
+        return figures(played(policy, name, options.load), alone)
+    submissions = trace(name, options.load)
+    jobs = [job_of(number, submission, policy, options.noise) for number, submission in enumerate(submissions)]
     for job in jobs:
         job.physics.pace = 1.0 + JITTER * turn
+        job.measured.declared = options.declared
     world = _world(policy, costs, HOSTS)
     world.play(jobs)
     return figures(jobs, alone, world.cycles)

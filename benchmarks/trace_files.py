@@ -1,9 +1,10 @@
 """The traces of `benchmarks/traces` (Apache License 2.0, see README.md there) as the simulator takes them."""
 
 import csv
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from functools import cache
+from math import ceil
 from pathlib import Path
 
 from scheduling.replay.profiles import Application, application
@@ -42,8 +43,28 @@ def traces() -> dict[str, Path]:
     return found | {f"{file.stem}-half": file for file in sorted((FOLDER / "workloads-0.5").glob("*.csv"))}
 
 
-def trace(name: str) -> Iterator[Submission]:
+def trace(name: str, load: float = 1.0) -> list[Submission]:
+    """The submissions of a trace in order of time. With `load`, there are so many times as many in the same hours: each
+    further one repeats one of the trace at another hour."""
+    found, turns = _submissions(name), ceil(load)
+    span = found[-1].at
+    for turn in range(1, turns):
+        part, shift = min(1.0, load - turn), turn * span / turns
+        for number, one in enumerate(_submissions(name)):
+            if int((number + 1) * part) > int(number * part):
+                found.append(replace(one, name=f"{one.name}+{turn}", at=(one.at + shift) % span))
+    return sorted(found, key=lambda submission: submission.at)
+
+
+def _submissions(name: str) -> list[Submission]:
     with traces()[name].open() as file:
-        for row in csv.DictReader(file):
-            kind = applications()[row["application"]]
-            yield Submission(row["name"], float(row["time"]), kind, int(row["num_replicas"]), int(row["batch_size"]))
+        return [
+            Submission(
+                row["name"],
+                float(row["time"]),
+                applications()[row["application"]],
+                int(row["num_replicas"]),
+                int(row["batch_size"]),
+            )
+            for row in csv.DictReader(file)
+        ]

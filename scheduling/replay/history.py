@@ -384,9 +384,8 @@ def _replayed(
 def _begun(job: RecordedJob, recording: Recording) -> tuple[Physics, Measured]:
     """Restore its progress and measurements from before the window."""
     known = job.known
-    measured = Measured(
-        known.bounds if known else Bounds(1), tells=known is not None, knows_its_end=job.progress is not None
-    )
+    declared = None if job.progress is None else 1.0
+    measured = Measured(known.bounds if known else Bounds(1), tells=known is not None, declared=declared)
     physics = Physics(recording, measured.choose)
     if job.before:
         _tell(measured, known)

@@ -58,8 +58,8 @@ class Measured:
     noise: NoiseScale | None = None
     #: Whether its script measures its steps.
     tells: bool = True
-    #: True if the training reports its progress.
-    knows_its_end: bool = True
+    #: Work that the training declares, over its true work. None: it declares none.
+    declared: float | None = 1.0
     #: Shape -> seconds of computing and of a step at each of the newest looks.
     looks: dict[tuple[Size, int], deque[tuple[float, float]]] = field(default_factory=dict)
 
@@ -123,14 +123,13 @@ class Measured:
         parameters = {kind: known for kind, (_, known) in by_kind.items() if known is not None}
         if not parameters:
             return None
+        work = None if self.declared is None else self.declared * physics.application.epoch_ends[-1]
         return ProfileView(
             bounds=self.bounds,
             parameters=parameters,
             noise=self.noise,
             largest_ranks=max((point.ranks for points, _ in by_kind.values() for point in points), default=1),
-            remaining_steps=max(0.0, physics.application.epoch_ends[-1] - physics.progress)
-            if self.knows_its_end
-            else None,
+            remaining_steps=None if work is None else max(0.0, work - physics.progress),
             pause_seconds=pause_seconds,
             start_seconds=start_seconds,
             points=sum(len(points) for points, _ in by_kind.values()),

@@ -7,6 +7,7 @@ import pytest
 from tidepool.goodput.model import Bounds
 
 from benchmarks.errors import Errors
+from benchmarks.trace_files import trace
 from scheduling.replay.measuring import Measured
 from scheduling.replay.physics import Physics
 from scheduling.replay.profiles import Application, application
@@ -110,6 +111,28 @@ def test_what_is_measured_has_errors_and_is_measured_anew(training: Callable[...
     by_shape = [(point.size, point.step_seconds) for point in job.measured.points]
     assert len({size for size, _ in by_shape}) == len(by_shape)
     assert by_shape[-1][1] == pytest.approx(1.5 * 2.0)
+
+
+@pytest.mark.parametrize(("declared", "remaining"), [(1.0, 150.0), (4.0, 750.0), (0.1, 0.0), (None, None)])
+def test_its_rest_is_known_as_it_declares_it(
+    declared: float | None, remaining: float | None, training: Callable[..., Replayed]
+) -> None:
+    job = training(1, 0.0)
+    world_of().play([job])
+    job.measured.declared, job.physics.progress = declared, 50.0
+    profile = job.measured.view(job.physics, pause_seconds=PAUSE, start_seconds=0.0)
+    assert profile is not None
+    assert profile.remaining_steps == remaining
+
+
+def test_a_trace_has_so_many_times_its_trainings_in_the_same_hours() -> None:
+    once = trace("workload-6")
+    for load in (1.0, 1.5, 2.0, 2.5):
+        more = trace("workload-6", load)
+        names = {submission.name for submission in more}
+        assert len(names) == len(more) == load * len(once)
+        assert [submission for submission in more if "+" not in submission.name] == once
+        assert max(submission.at for submission in more) == once[-1].at
 
 
 def test_errors_are_the_same_for_the_same_seed() -> None:
