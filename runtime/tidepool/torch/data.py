@@ -9,9 +9,10 @@ and they start over. What a dataset draws while a micro-batch is read (augmentat
 the step and the place in the step, so that it is the same with any number of workers, and with none.
 """
 
+import copy
 import os
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from dataclasses import dataclass, fields, is_dataclass
 from functools import partial
 from itertools import dropwhile
 from typing import Any
@@ -119,18 +120,46 @@ def sample_count(dataset: Dataset[Any]) -> int:
 
 
 def collate(dataset: Dataset[Any], indices: list[int], collate_fn: Collate | None = None) -> Any:
-    return (collate_fn or default_collate)([dataset[index] for index in indices])
+    """Read the samples as torch's DataLoader does, and make a batch of them."""
+    together = getattr(dataset, "__getitems__", None)
+    samples = together(indices) if together else [dataset[index] for index in indices]
+    return (collate_fn or default_collate)(samples)
 
 
 def to_device(value: Any, device: torch.device) -> Any:
-    """Return the value with its tensors on that device, also inside lists and dicts."""
-    if isinstance(value, torch.Tensor):
+    """Return the value with its tensors on that device; containers and objects keep their types.
+
+    An object that has a method `to` (a PackedSequence, a graph) moves itself. Containers and dataclasses are copied,
+    as torch's pin_memory does; anything else stays as it is.
+    """
+    if isinstance(value, str | bytes | type):
+        return value
+    if callable(getattr(value, "to", None)):
         return value.to(device)
-    if isinstance(value, dict):
-        return {key: to_device(item, device) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [to_device(item, device) for item in value]
+    if isinstance(value, Mapping):
+        return _with_items(value, {key: to_device(item, device) for key, item in value.items()})
+    if isinstance(value, tuple):
+        items = [to_device(item, device) for item in value]
+        return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
+    if isinstance(value, list):
+        clone = copy.copy(value)
+        clone[:] = [to_device(item, device) for item in value]
+        return clone
+    if is_dataclass(value):
+        moved: Any = copy.copy(value)
+        for field in fields(value):
+            if hasattr(value, field.name):
+                object.__setattr__(moved, field.name, to_device(getattr(value, field.name), device))
+        return moved
     return value
+
+
+def _with_items(mapping: Mapping[Any, Any], items: dict[Any, Any]) -> Any:
+    if not isinstance(mapping, MutableMapping):
+        return type(mapping)(items)  # type: ignore[call-arg]  # as torch's pin_memory makes one
+    clone = copy.copy(mapping)
+    clone.update(items)
+    return clone
 
 
 @dataclass(frozen=True)
