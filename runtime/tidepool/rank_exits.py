@@ -21,6 +21,7 @@ __all__ = [
     "HOPELESS",
     "LAUNCH_TIMEOUT",
     "LOOPS_DIFFER",
+    "MODELS_DIFFER",
     "OUT_OF_MEMORY",
     "STALLED",
     "STUCK",
@@ -39,8 +40,9 @@ FATAL_FILE = "fatal"
 OUT_OF_MEMORY = "OutOfMemory"
 #: Kind of error of a rank that was killed because it held the others up: the machine may be to blame.
 STUCK = "Stuck"
-#: Kinds of errors of ranks that were killed because their training made no step, and because some had ended their loop.
-STALLED, LOOPS_DIFFER = "Stalled", "LoopsDiffer"
+#: Kinds of errors of ranks that were killed because their training made no step, because some had ended their loop, and
+#: because their models differed at its end.
+STALLED, LOOPS_DIFFER, MODELS_DIFFER = "Stalled", "LoopsDiffer", "ModelsDiffer"
 #: Kind of error of a rank that was killed because its script had not come to its training in time.
 LAUNCH_TIMEOUT = "LaunchTimeout"
 #: Kind of error of a rank whose script was called with arguments that it does not take.
@@ -48,7 +50,7 @@ USAGE_ERROR = "UsageError"
 #: Kinds of errors that any restart would repeat: the script was called wrongly, is not valid Python, or asks for what
 #: is refused.
 HOPELESS = frozenset(
-    {USAGE_ERROR, LOOPS_DIFFER, Refusal.__name__}
+    {USAGE_ERROR, LOOPS_DIFFER, MODELS_DIFFER, Refusal.__name__}
     | {"SyntaxError", "IndentationError", "TabError", "ModuleNotFoundError"}
 )
 #: Kinds of errors of scripts that exited themselves: the end of stderr gives the reason.

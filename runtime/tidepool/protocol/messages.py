@@ -221,8 +221,7 @@ class Join(msgspec.Struct, frozen=True):
 
 
 class Retire(msgspec.Struct, frozen=True):
-    """Request of a new coordinator to one that still runs on a host whose executor is lost: end, the new one takes
-    over."""
+    """Request of a new coordinator to one that still runs on a lost executor's host: end, the new one takes over."""
 
     job: int
     attempt: int
@@ -297,8 +296,9 @@ class MemberMessage(msgspec.Struct, frozen=True):
     epoch: int = 0
     #: Milliseconds that training stood still at the boundary (switched only).
     pause_ms: float = 0.0
-    #: Alive, trained and finished only: collectives completed.
+    #: Alive, trained and finished only: collectives completed; the latter two: digest of the weights, if known.
     operation: int = 0
+    digest: str = ""
     #: Alive only: how long it has waited for other ranks (None: it does not), a median step.
     waits_seconds: float | None = None
     step_seconds: float = 0.0

@@ -148,3 +148,24 @@ def test_the_rank_of_a_plan_under_way_is_the_first_one() -> None:
     story.ready(0)
     assert not story.membership.names_first(member_id(1))
     assert story.membership.names_first(member_id(0))
+
+
+def test_a_training_whose_ranks_hold_different_weights_is_none() -> None:
+    story = Story()
+    story.train_on(0, 1)
+    story.finish(0, kind="trained", digest="0 abc")
+    story.finish(1, digest="0 abd")
+    story.finish(0, digest="0 abc")
+    assert finished(story) == []
+    story.pass_time(1.0)
+    [stopped] = story.records("no_progress")
+    assert f"{member_id(1)} held other weights or buffers than {member_id(0)}" in stopped["text"]
+
+
+@pytest.mark.parametrize("other", ["", "1 abd"])
+def test_weights_that_the_script_changed_later_and_those_of_another_kind_of_device_are_not_compared(other: str) -> None:
+    story = Story()
+    story.train_on(0, 1)
+    story.finish(0, digest="0 abc")
+    story.finish(1, digest=other)
+    assert finished(story) == [(10, 2)]

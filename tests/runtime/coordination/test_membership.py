@@ -49,11 +49,11 @@ class Story:
         self.now += seconds
         self.note(self.membership.ticked(self.now))
 
-    def finish(self, *slots: int, kind: str = "finished", step: int = 10) -> None:
+    def finish(self, *slots: int, kind: str = "finished", step: int = 10, digest: str = "") -> None:
         """The loops of these ranks are over, in the active generation."""
         assert self.membership.active is not None
         place = {"generation": self.membership.active.generation, "step": step, "epoch": 2, "operation": step}
-        self.send(kind, *slots, **place)
+        self.send(kind, *slots, **place, digest=digest)
 
     def sent(self) -> list[tuple[int, str, int]]:
         """(slot, kind, generation) of what ranks were told of generations since the last look."""

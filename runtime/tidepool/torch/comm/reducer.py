@@ -26,11 +26,13 @@ from tidepool.refusal import Refusal
 from tidepool.torch.comm.gradient_hooks import GradientHooks
 from tidepool.torch.comm.process_group import CommunicationError, Group
 
-__all__ = ["CONTROL_SIZE", "Bucket", "Reducer", "SumReducer"]
+__all__ = ["AGREEMENT_SIZE", "CONTROL_SIZE", "Bucket", "Reducer", "SumReducer"]
 
 BUCKET_BYTES = 16 * 2**20
 #: Floats of the control block: see `step.py`.
 CONTROL_SIZE = 33
+#: Floats of the comparison of the ranks' models: see `rank/agreement.py`.
+AGREEMENT_SIZE = 10
 
 
 @dataclass
@@ -69,15 +71,16 @@ class Reducer(ABC):
             raise Refusal("the model has no parameter that requires a gradient: there is nothing to train")
         self._parameters = trained
         self._control_size = control_size
-        sizes = [control_size, len(trained), buffers]
+        sizes = [control_size, AGREEMENT_SIZE, len(trained), buffers]
         self._buckets, tail = _buckets(trained, sum(sizes), spare)
-        #: Control block and buffers: written before `end_part` and `finish`; after it the sum over all parts of all
-        #: ranks. `users`: by parameter, the number of ranks on which it got a gradient in this step.
-        self.control, self._users, self.buffers = torch.split(tail, sizes)
-        #: The control block's sums, once `finish` is over. They and the users are read in one go: each time that
-        #: numbers are taken from a GPU, the host waits for it.
+        #: Control block, comparison and buffers: written before `end_part` and `finish`; after it the sum over all
+        #: parts of all ranks. `users`: by parameter, the number of ranks on which it got a gradient in this step.
+        self.control, self.agreement, self._users, self.buffers = torch.split(tail, sizes)
+        #: Sums of the control block and of the comparison, once `finish` is over. They and the users are read in one
+        #: go: each time that numbers are taken from a GPU, the host waits for it.
         self.summed: list[float] = []
-        self._read = tail[: control_size + len(trained)]
+        self.summed_agreement: list[float] = []
+        self._read = tail[: sum(sizes[:3])]
         self._place = {
             id(parameter): (bucket, index)
             for bucket in self._buckets
@@ -194,8 +197,9 @@ class Reducer(ABC):
         if self._failure is not None:
             raise self._failure
         numbers: list[float] = self._read.tolist()
-        self.summed = numbers[: self._control_size]
-        for parameter, users in zip(self._parameters, numbers[self._control_size :], strict=True):
+        end = self._control_size + AGREEMENT_SIZE
+        self.summed, self.summed_agreement = numbers[: self._control_size], numbers[self._control_size : end]
+        for parameter, users in zip(self._parameters, numbers[end:], strict=True):
             bucket, index = self._place[id(parameter)]
             parameter.grad = bucket.views[index] if users else None
 

@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from tidepool.protocol import STALL_SECONDS, MemberMessage
-from tidepool.rank_exits import LOOPS_DIFFER, STALLED
+from tidepool.rank_exits import LOOPS_DIFFER, MODELS_DIFFER, STALLED
 from tidepool.torch.coordination.loop_ends import LoopEnds
 
 __all__ = ["HEARTBEAT_SECONDS", "Heartbeats", "Patience", "Stop", "Stuck"]
@@ -132,7 +132,7 @@ class Heartbeats:
         """Return the members that hold the others up, or that the training is to be stopped."""
         over, going_on = ends.parted(members, generation)
         if over and not going_on:
-            return []
+            return _models_differ(over, different) if (different := ends.differing(over)) else []
         if over and all(self._waits_for(name, max(map(ends.operation, over)), now) for name in going_on):
             return _loops_differ(over, going_on)
         return self.stuck(members, now) or self._stalled(members, now) or []
@@ -217,6 +217,15 @@ class Heartbeats:
             "needs longer between two steps is submitted with a longer deadline for a step (stall_seconds)"
         )
         return Stop(STALLED, why)
+
+
+def _models_differ(members: list[str], different: list[str]) -> Stop:
+    why = (
+        f"at the end of the training loop, {', '.join(different)} held other weights or buffers than {members[0]}: the "
+        "script changes them in some processes only, by an optimizer or a model that was not given to tidepool.torch, "
+        "or in code that only the first process runs"
+    )
+    return Stop(MODELS_DIFFER, why)
 
 
 def _loops_differ(over: list[str], going_on: list[str]) -> Stop:

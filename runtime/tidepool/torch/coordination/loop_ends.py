@@ -44,7 +44,13 @@ class LoopEnds:
         everyone = [*members, *(name for name in self._gone if self.ended(name, generation))]
         if not self._script_ended or not everyone or not all(self.ended(name, generation) for name in everyone):
             return None
-        return self._reports[everyone[0]]
+        return None if self.differing(everyone) else self._reports[everyone[0]]
+
+    def differing(self, members: list[str]) -> list[str]:
+        """Return the members whose weights are not those of the first one, on devices of the same kind."""
+        told = [(name, *report.digest.split()) for name in members if (report := self._reports.get(name)) is not None]
+        known = [(name, *digest) for name, *digest in told if digest]
+        return [name for name, kind, digest in known if kind == known[0][1] and digest != known[0][2]]
 
     def parted(self, members: list[str], generation: int) -> tuple[list[str], list[str]]:
         """Return the members whose loop is over, and those whose loop goes on."""

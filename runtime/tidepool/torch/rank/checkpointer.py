@@ -90,6 +90,10 @@ class Checkpointer:
         self._tried_at = 0.0
         #: The error of the checkpoint before: each is reported once.
         self._trouble = ""
+        #: The newest copy waits for the ranks to be found alike; and its report, once it is written.
+        self._unconfirmed = False
+        self._held: MemberMessage | None = None
+        self._lock = threading.Lock()
 
     def offer(self, *, epoch_is_over: bool = False, is_wanted: bool = False) -> bool:
         """Begin a checkpoint if one is due; rank 0 calls this at each step boundary. True: something was copied.
@@ -121,8 +125,20 @@ class Checkpointer:
                 return
 
     def finish(self) -> None:
-        """Wait until a checkpoint under way is on the disk and reported."""
+        """Wait until a checkpoint under way is on the disk."""
         self._idle.wait()
+
+    @property
+    def is_unconfirmed(self) -> bool:
+        """Return whether the newest copy of the state does not count yet."""
+        return self._unconfirmed
+
+    def confirm(self) -> None:
+        """Let the newest copy count: the ranks have been found alike since."""
+        with self._lock:
+            self._unconfirmed, held, self._held = False, self._held, None
+        if held is not None:
+            self._transitions.send(held)
 
     def load(self) -> None:
         """Load the newest usable checkpoint, if there is one; the rank that begins an attempt calls this.
@@ -179,6 +195,8 @@ class Checkpointer:
             self._copy.make_room(tensors)
         fault("snapshot", self._transitions.member_id)
         self._copy.take(tensors)
+        with self._lock:
+            self._unconfirmed, self._held = True, None
         self._tried_at = time.monotonic()
         position = self._transitions.state.position
         step, epoch = position.step, position.epoch
@@ -218,7 +236,12 @@ class Checkpointer:
         self._trouble = ""
         written = WrittenCheckpoint(size_bytes, sha256, self._policy.kept, halt)
         generation = self._transitions.group.generation
-        self._transitions.send(MemberMessage("checkpoint", generation, step, epoch, written=written))
+        report = MemberMessage("checkpoint", generation, step, epoch, written=written)
+        with self._lock:
+            is_held = self._unconfirmed and halt is None
+            self._held = report if is_held else None
+        if not is_held:
+            self._transitions.send(report)
         return True
 
     def _tell_trouble(self, step: int, epoch: int, trouble: str) -> None:

@@ -181,7 +181,7 @@ class ScriptLoop:
                 if not training_loop.is_due():
                     continue
                 self._begin_group()
-            step = training_loop.open(feed, order)
+            step = training_loop.open(feed, order, at_boundary=self.is_at_boundary)
             if self.is_at_boundary:
                 self._boundary.buffers = training_loop.buffers.saved()
             yield from self._pieces(step, order, draw)

@@ -31,6 +31,7 @@ from tidepool.torch.comm.process_group import CommunicationError, Group
 from tidepool.torch.comm.reducer import CONTROL_SIZE
 from tidepool.torch.comm.tree_reducer import reducer_of
 from tidepool.torch.data import Feed
+from tidepool.torch.rank.agreement import Agreement, is_alike
 from tidepool.torch.rank.checkpointer import Checkpointer
 from tidepool.torch.rank.metrics_file import KEPT_RECORDS, MetricsFile
 from tidepool.torch.rank.options import ChosenOptions, Options, chosen_options
@@ -93,6 +94,7 @@ class TrainingLoop:
         self.division = StepDivision(self.seed, self.position, self.transitions, *how)
         self._profiler.most_micro_batch = self.division.most_micro_batch
         self._checkpoints = Checkpointer(self.transitions, chosen.checkpoints)
+        self._agreement = Agreement(self.model, self.device)
         #: Called before a recovery: it puts back what has been done since the newest boundary.
         self.before_recovery: Callable[[], None] = lambda: None
         #: Called on all ranks at a boundary before ranks go, and with them what only they have; it may sum.
@@ -167,6 +169,7 @@ class TrainingLoop:
         if self.rank == 0:
             self._copied = self._checkpoints.offer(is_wanted=self.wants_checkpoint)
             self.wants_checkpoint = False
+            self._ask_for_agreement(time.monotonic())
             adapted = partial(self.adaptation.reported_batch, self.world_size) if self.adaptation else None
             self.transitions.tell(partial(self._profiler.message, self.position, time.monotonic(), adapted))
         if self.adaptation is not None:
@@ -175,8 +178,19 @@ class TrainingLoop:
             self.adaptation.choose(self._profiler.times if self.rank == 0 else None, where, time.monotonic())
         return True
 
-    def open(self, feed: Feed, order: list[int]) -> Step:
+    def _ask_for_agreement(self, now: float) -> None:
+        """On rank 0: have the ranks' models compared, and count checkpoints that are copied once they are alike."""
+        if self.world_size == 1:
+            self._checkpoints.confirm()
+        elif self._checkpoints.is_unconfirmed:
+            self._agreement.want()
+        else:
+            self._agreement.want_by_time(now)
+
+    def open(self, feed: Feed, order: list[int], *, at_boundary: bool = True) -> Step:
         """The next step's share of this rank. Gradients are as they were; `Reducer.begin` sets them to zero."""
+        if at_boundary:
+            self._agreement.at_boundary()
         feed.ahead = partial(self.division.ahead, order, self.transitions.sharing)
         feed.prepare()
         chunk = self.division.chunk(order, self.position.cursor)
@@ -196,6 +210,7 @@ class TrainingLoop:
         if self._count_writes() != self._writes:
             self.transitions.exposed = True
         step.complete(self.transitions.flag or int(self.is_stop_requested()))
+        self._agreement.write(self.reducer.agreement)
         fault("reduce", self.transitions.member_id)
         try:
             self.reducer.finish()
@@ -205,6 +220,8 @@ class TrainingLoop:
         except CommunicationError as error:
             self.recover(error)
             return None
+        if self._agreement.read(self.reducer.summed_agreement, step.number) and self.rank == 0:
+            self._checkpoints.confirm()
         self.buffers.unpack(self.reducer.buffers)
         if (factor := step.rescaling(control)) != 1.0:
             self.reducer.scale(factor)
@@ -314,12 +331,22 @@ class TrainingLoop:
         self.before_change()
         if self._halt_generation <= self.group.generation:
             return True
+        self._compare()
+        if self._halt_generation <= self.group.generation:
+            return True
         if self.rank == 0:
             self._checkpoints.halt(self._halt_generation)
         if self.transitions.wait_halted():
             raise RankReleased
         self.recover()
         return True
+
+    def _compare(self) -> None:
+        """Compare the models of all ranks at once. Raises Refusal if they differ."""
+        if self.world_size > 1:
+            ranks, *sums = self.summed(lambda: self._agreement.row()[None])
+            self._agreement.settle(is_alike(ranks, sums), self.position.step)
+        self._checkpoints.confirm()
 
     def recover(self, error: CommunicationError | None = None) -> bool:
         """Continue with the survivors. True: another rank had completed the operation in flight, and this one has its
@@ -333,6 +360,7 @@ class TrainingLoop:
         if error is not None and not self.transitions.on_cluster:
             raise error
         self.buffers.restore()
+        self._agreement.forget()
         self.before_recovery()
         self.caught_up = self.transitions.recover()
         self.metrics.forget()
@@ -400,14 +428,16 @@ class TrainingLoop:
         self._is_written = True
         if self.rank == 0:
             self._checkpoints.finish()
+            self._checkpoints.confirm()
             if self.folder is not None:
                 write(self.folder)
 
     def _report_end(self, kind: Literal["trained", "finished"]) -> None:
-        position = self.position
-        self.transitions.send(
-            MemberMessage(kind, self.group.generation, position.step, position.epoch, operation=position.operation)
-        )
+        position, place = self.position, (self.group.generation, self.position.step, self.position.epoch)
+        # What the script has changed since the last update may be one rank's alone: the best weights, loaded by it.
+        is_as_trained = self.transitions.on_cluster and self._count_writes() == self._writes
+        digest = self._agreement.final() if is_as_trained else ""
+        self.transitions.send(MemberMessage(kind, *place, operation=position.operation, digest=digest))
 
     def save_weights(self, name: str) -> None:
         """Write `<name>.pth` and `<name>_optimizer_state.pth` as results; for one rank to call, between epochs."""
