@@ -1,0 +1,189 @@
+"""Plays a pattern of sizes to a loop, with a real forkserver, shims, coordinator and ranks."""
+
+import signal
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tests.loops.loop import CORPUS, Loop
+from tests.loops.patterns import MOST, Event, Pattern
+from tests.runtime.lab import Lab
+
+__all__ = ["Played", "play"]
+
+#: A run without a step, a join or an exit for so many seconds hangs.
+SILENCE_SECONDS = 60.0
+#: The others may take so many seconds to end after a rank with an error.
+_GRACE_SECONDS = 10.0
+#: A go file with it lets ranks go on only when a halt is announced: no training has so many ranks.
+_ANY_SIZE = 1_000_000
+_PAUSE_SECONDS = 0.05
+
+
+@dataclass
+class Played:
+    """Attempts of the loop's training, which have ended, and what was done to them."""
+
+    labs: list[Lab] = field(default_factory=list)
+    #: Ranks that the pattern killed, by (attempt, member_id).
+    killed: set[tuple[int, str]] = field(default_factory=set)
+    #: Ends of ranks that failed by themselves, in their order.
+    failures: list[dict[str, Any]] = field(default_factory=list)
+    #: Ranks that trained on, or ended without an error, although others had failed.
+    survivors: set[str] = field(default_factory=set)
+    #: Stacks of all ranks if the run hung, else "".
+    hung: str = ""
+
+    def steps(self) -> list[int]:
+        return [record["step"] for lab in self.labs for record in lab.steps()]
+
+    def sizes(self) -> str:
+        """Return the numbers of ranks with the steps from which on they trained, as in `1 2@14`."""
+        said, size = "", None
+        for record in (record for lab in self.labs for record in lab.steps()):
+            if record["world_size"] != size:
+                said += f" {record['world_size']}@{record['step']}" if said else str(record["world_size"])
+                size = record["world_size"]
+        return said
+
+
+class _Ended(Exception):
+    """The run is over: complete, failed or hung."""
+
+
+def play(loop: Loop, pattern: Pattern, forkserver: Path, folder: Path) -> Played:
+    """Return when every process of the run has ended."""
+    player = _Player(loop, pattern, forkserver, folder)
+    try:
+        player.play()
+    except _Ended:
+        pass
+    finally:
+        for lab in player.played.labs:
+            lab.stop()
+    return player.played
+
+
+class _Player:
+    def __init__(self, loop: Loop, pattern: Pattern, forkserver: Path, folder: Path) -> None:
+        self._loop, self._pattern, self._forkserver, self._folder = loop, pattern, forkserver, folder
+        self.played = Played()
+
+    @property
+    def _lab(self) -> Lab:
+        return self.played.labs[-1]
+
+    @property
+    def _data(self) -> Path:
+        return self._lab.folder.parent
+
+    def play(self) -> None:
+        self._begin(self._pattern.size)
+        for event in self._pattern.events:
+            self._until(lambda step=event.step: any(self._data.glob(f"held-{step}-*")))  # type: ignore[misc]
+            self._happen(event)
+        self._until(lambda: False)
+
+    def _begin(self, size: int, **launch: Any) -> None:
+        folder = self._folder / f"attempt-{len(self.played.labs) + 1}"
+        smallest = min([size, *(event.size for event in self._pattern.events)])
+        options = {"min_slots": smallest, "max_slots": MOST, "code_folder": str(CORPUS), **self._loop.launch, **launch}
+        lab = Lab(self._forkserver, folder, self._loop.script.name, **options)
+        self.played.labs.append(lab)
+        for event in self._pattern.events:
+            (folder / f"hold-{event.step}").touch()
+        lab.size(size)
+
+    # --- events ---
+
+    def _happen(self, event: Event) -> None:
+        match event.what:
+            case "resize":
+                self._lab.size(event.size)
+                self._let_go(event, event.size)
+            case "replace":
+                self._let_go(event, event.size)
+            case "suspend":
+                self._lab.halt()
+                self._go(event, _ANY_SIZE)
+                self._until(lambda: bool(self._lab.journal("halted")) and self._all_have_ended())
+                paths = reversed(self._lab.journal("checkpoint"))
+                self._begin(event.size, checkpoints=[str(self._lab.folder / entry["path"]) for entry in paths])
+            case kill:
+                members = sorted(self._lab.active()["members"], key=lambda member: int(member["rank"]))
+                victim = members[0 if kill == "kill first" else -1]["member_id"]
+                self.played.killed.add((len(self.played.labs) - 1, victim))
+                self._lab.kill(victim)
+                self._go(event, 0)
+
+    def _let_go(self, event: Event, size: int) -> None:
+        """Go on when all wanted ranks have come, in which step the others learn of the new ones."""
+        self._until(lambda: len(self._joined()) >= size)
+        self._go(event, size)
+
+    def _go(self, event: Event, size: int) -> None:
+        fresh = self._data / f"go-{event.step}.new"
+        fresh.write_text(str(size))
+        fresh.rename(self._data / f"go-{event.step}")
+
+    def _joined(self) -> set[str]:
+        joined = {entry["member_id"] for entry in self._lab.journal("rank_joined")}
+        return joined - self._lab.exits().keys()
+
+    # --- waiting ---
+
+    def _until(self, met: Callable[[], bool]) -> None:
+        """Wait for it. Raises _Ended if the run is over before."""
+        seen, since = None, time.monotonic()
+        while not met():
+            if self._failures():
+                self._await_ends()
+                self.played.failures = self._failures()
+                failed = {end["member_id"] for end in self.played.failures}
+                self.played.survivors = (
+                    self._lab.started().keys() - failed - {victim for _, victim in self.played.killed}
+                )
+                raise _Ended
+            if self._is_over():
+                raise _Ended
+            if (now := self._signs()) != seen:
+                seen, since = now, time.monotonic()
+            elif time.monotonic() - since > SILENCE_SECONDS:
+                self.played.hung = self._stacks()
+                raise _Ended
+            time.sleep(_PAUSE_SECONDS)
+
+    def _is_over(self) -> bool:
+        """Return whether all ranks have ended. One that was killed is replaced, while others train."""
+        return self._all_have_ended() and not self._lab.halting
+
+    def _failures(self) -> list[dict[str, Any]]:
+        attempt = len(self.played.labs) - 1
+        ends = self._lab.exits().items()
+        return [end for name, end in ends if end["code"] != 0 and (attempt, name) not in self.played.killed]
+
+    def _all_have_ended(self) -> bool:
+        started, exits = self._lab.started(), self._lab.exits()
+        return bool(started) and len(started) == len(exits)
+
+    def _await_ends(self) -> None:
+        for event in self._pattern.events:
+            self._go(event, 0)
+        deadline = time.monotonic() + _GRACE_SECONDS
+        while not self._all_have_ended() and time.monotonic() < deadline:
+            time.sleep(_PAUSE_SECONDS)
+
+    def _signs(self) -> tuple[int, ...]:
+        lab = self._lab
+        held = len(list(self._data.glob("held-*")))
+        return len(lab.steps()), len(lab.started()), len(lab.exits()), len(lab.journal("rank_joined")), held
+
+    def _stacks(self) -> str:
+        """Have the ranks write their stacks, which ends them."""
+        lab = self._lab
+        for member_id in lab.started().keys() - lab.exits().keys():
+            lab.kill(member_id, signal.SIGABRT)
+        self._await_ends()
+        return "\n".join(path.read_text() for path in sorted(lab.folder.glob("log/*/fatal"))) or "no stacks"

@@ -1,0 +1,40 @@
+"""Loops of the corpus train as their plain twins do, or are refused. See tests.loops for all patterns by hand."""
+
+import random
+from pathlib import Path
+
+import pytest
+
+from tests.loops.loop import Loop, corpus
+from tests.loops.patterns import PATTERNS
+from tests.loops.played import play
+from tests.loops.twins import run_twin
+from tests.loops.verdict import judge
+
+#: Loops and patterns that run in the suite; all others are marked `long`.
+_SHORT = {
+    "plain_epochs": "kill-first",
+    "shuffled": "1-3-2",
+    "teacher_last": "join-between",
+    "lbfgs": "2",
+}
+
+
+def _cases() -> list[object]:
+    def mark(loop: Loop, pattern: str) -> list[pytest.MarkDecorator]:
+        return [] if _SHORT.get(loop.name) == pattern else [pytest.mark.long]
+
+    return [
+        pytest.param(loop, pattern, id=f"{loop.name}-{pattern}", marks=mark(loop, pattern))
+        for loop in corpus()
+        for pattern in PATTERNS
+    ]
+
+
+@pytest.mark.parametrize(("loop", "pattern"), _cases())
+def test_a_loop_trains_as_alone_or_is_refused(forkserver: Path, tmp_path: Path, loop: Loop, pattern: str) -> None:
+    course = run_twin(loop, tmp_path / "twin")
+    plan = PATTERNS[pattern](course, random.Random(f"{loop.name} 0"))
+    played = play(loop, plan, forkserver, tmp_path / "runs")
+    verdict = judge(loop, course, played)
+    assert verdict.kind != "WRONG", f"{verdict.words}\n{played.labs[-1].story()}"

@@ -1,0 +1,116 @@
+"""The verdict on a run: trained as the plain twin, different as documented, refused by name, or wrong."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import torch
+from tidepool.rank_exits import HOPELESS
+
+from tests.loops.loop import Loop
+from tests.loops.played import Played
+from tests.loops.twins import Course
+from tests.runtime.lab import Lab
+
+__all__ = ["Verdict", "judge"]
+
+_LONGEST_WORDS = 240
+Weights = dict[str, torch.Tensor]
+
+
+@dataclass(frozen=True)
+class Verdict:
+    kind: Literal["trained", "differs", "refused", "WRONG"]
+    #: Sentence of the refusal, or the reason.
+    words: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.kind}: {self.words}" if self.words else self.kind
+
+
+def judge(loop: Loop, course: Course, played: Played) -> Verdict:
+    if played.hung:
+        return _wrong(f"hung at step {len(played.steps())}, last frames: {_frames(played.hung)}")
+    if played.failures:
+        return _judge_errors(loop, played)
+    if not played.labs[-1].journal("finished"):
+        return _wrong("all ranks ended without an error, and the training is not finished")
+    return _judge_end(loop, course, played)
+
+
+def _judge_errors(loop: Loop, played: Played) -> Verdict:
+    errors = [end["error"] or {"kind": "exit", "message": f"code {end['code']}"} for end in played.failures]
+    sentences = [f"{error['kind']}: {' '.join(error['message'].split())}" for error in errors]
+    made = len(set(played.steps()))
+    if played.survivors:
+        return _wrong(f"{played.failures[0]['member_id']} died at step {made}, not all: {sentences[0]}")
+    if not loop.refusal or not all(loop.refusal in sentence for sentence in sentences):
+        return _wrong(f"refused or failed at step {made}: {sentences[0]}")
+    if made and not all(error["kind"] in HOPELESS for error in errors):
+        return _wrong(f"refused at step {made}, and would be computed again to be refused again: {sentences[0]}")
+    return Verdict("refused", _shortened(sentences[0]))
+
+
+def _judge_end(loop: Loop, course: Course, played: Played) -> Verdict:
+    steps = played.steps()
+    if not course.steps:
+        return _wrong("succeeded without a step")
+    if steps != list(range(1, len(steps) + 1)):
+        return _wrong(f"steps are missing or made twice: {steps}")
+    if len(steps) != course.steps:
+        return _wrong(f"{len(steps)} steps instead of {course.steps}")
+    lab = played.labs[-1]
+    ends = {name: lab.folder / f"final-{name}.pt" for name in lab.member_ids()}
+    if missing := [name for name, path in ends.items() if not path.exists()]:
+        return _wrong(f"{', '.join(missing)} did not come to the script's end")
+    weights = [torch.load(path, weights_only=True) for path in ends.values()]
+    for name, other in zip(ends, weights, strict=True):
+        if difference := _difference(other, weights[0], 0.0):
+            return _wrong(f"{name} holds other weights than the first rank: {difference}")
+    if difference := _difference(_result(lab, weights[0]), weights[0], 0.0):
+        return _wrong(f"the weights that the training has written are others: {difference}")
+    difference = _difference(weights[0], course.weights, loop.tolerance)
+    if difference and loop.outcome == "differs":
+        return Verdict("differs", difference)
+    return _wrong(f"other weights than the plain loop: {difference}") if difference else Verdict("trained")
+
+
+def _result(lab: Lab, own: Weights) -> Weights:
+    """Return the results file's weights, as far as the script has written them too, by the names that it gave them."""
+    path = lab.folder / "model/train/model_epoch_final.pth"
+    written: Weights = torch.load(path, weights_only=True) if Path(path).exists() else {}
+    named = {name if name in own else f"0.{name}": value for name, value in written.items()}
+    return {name: named.get(name, value) for name, value in own.items()}
+
+
+def _difference(one: Weights, other: Weights, tolerance: float) -> str:
+    """Return where two sets of weights differ most, "" if by no more than the tolerance."""
+    if one.keys() != other.keys():
+        return f"names {sorted(one.keys() ^ other.keys())[:4]}"
+    differences = {name: _distance(value, other[name]) for name, value in one.items()}
+    name = max(differences, key=lambda name: differences[name], default="")
+    return f"{name} by {differences[name]:.3g}" if name and differences[name] > tolerance else ""
+
+
+def _distance(one: torch.Tensor, other: torch.Tensor) -> float:
+    if one.shape != other.shape or one.dtype != other.dtype:
+        return float("inf")
+    if not one.numel():
+        return 0.0
+    wide = torch.complex128 if one.is_complex() else torch.float64
+    distance = (one.to(wide) - other.to(wide)).abs().max().item()
+    return float("inf") if distance != distance else float(distance)
+
+
+def _wrong(words: str) -> Verdict:
+    return Verdict("WRONG", _shortened(words))
+
+
+def _shortened(words: str) -> str:
+    return words if len(words) <= _LONGEST_WORDS else f"{words[:_LONGEST_WORDS]}…"
+
+
+def _frames(stacks: str) -> str:
+    """Return the innermost frame of each process' training thread that is in the script or the runtime."""
+    found = [line.strip() for line in stacks.splitlines() if "/corpus/" in line or "/tidepool/torch/rank/" in line]
+    return "; ".join(found[:3]) or stacks[:80]
