@@ -2,6 +2,7 @@
 
 import os
 import random
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -9,10 +10,11 @@ import numpy
 import pytest
 import torch
 from tidepool import procfs
+from tidepool.refusal import Refusal
 from tidepool.torch import Session
-from tidepool.torch.data import Feed, MicroBatch
+from tidepool.torch.data import Feed, MicroBatch, Reading, reading_of
 from tidepool.torch.state.randomness import Generators
-from torch.utils.data import Dataset
+from torch.utils.data import DataLoader, Dataset, get_worker_info
 
 from tests.runtime.lab import Lab
 from tests.runtime.test_scripts_resized import ARGUMENTS, SLOWLY, alone, assert_all_ended_as
@@ -69,7 +71,7 @@ def pieces(start: int, end: int, *, size: int = 4) -> list[MicroBatch]:
 
 @pytest.fixture
 def feed() -> Iterator[Feed]:
-    made = Feed(Noisy(), None, 5, 2, Generators(torch.device("cpu")))
+    made = Feed(Noisy(), None, 5, Reading(2), Generators(torch.device("cpu")))
     yield made
     made.close()
 
@@ -108,16 +110,74 @@ def test_an_error_in_a_worker_reaches_the_script() -> None:
         def __getitem__(self, index: int) -> Any:
             raise KeyError("no such image")
 
-    feed = Feed(Broken(), None, 5, 1, Generators(torch.device("cpu")))
+    feed = Feed(Broken(), None, 5, Reading(1), Generators(torch.device("cpu")))
     feed.ahead = lambda: iter(pieces(0, 2))
     with pytest.raises(KeyError, match="no such image"):
         feed.take(pieces(0, 1)[0])
     feed.close()
 
 
+class Opened(Noisy):
+    """Reads from what its worker has opened."""
+
+    opened: int | None = None
+
+    def __getitem__(self, index: int) -> Any:
+        return self.opened, os.getpid()
+
+
+def open_it(worker: int) -> None:
+    info = get_worker_info()
+    assert info is not None
+    info.dataset.opened = worker  # type: ignore[attr-defined]
+
+
+def feed_of(**how: Any) -> Feed:
+    loader = DataLoader(Opened(), collate_fn=list, num_workers=1, worker_init_fn=open_it, **how)
+    feed = Feed(loader.dataset, loader.collate_fn, 5, reading_of(loader), Generators(torch.device("cpu")))
+    feed.ahead = lambda: iter(pieces(0, 3))
+    return feed
+
+
+@pytest.mark.parametrize("how", [{}, {"multiprocessing_context": "spawn"}, {"prefetch_factor": 4, "in_order": False}])
+def test_a_worker_begins_as_the_script_says(how: dict[str, Any]) -> None:
+    feed = feed_of(**how)
+    assert [{opened for opened, _ in feed.take(piece)} for piece in pieces(0, 3)] == [{0}] * 3
+    assert {opened for opened, _ in feed.read(7, [1, 2])} == {0}, "also for a batch that is not of the plan"
+    feed.close()
+
+
+@pytest.mark.parametrize("persistent", [True, False])
+def test_persistent_workers_outlive_a_pass(persistent: bool) -> None:
+    feed, readers = feed_of(persistent_workers=persistent), set()
+    for taken in (3, 1, 3):
+        readers |= {reader for piece in pieces(0, taken) for _, reader in feed.take(piece)}
+        feed.pause()
+    feed.close()
+    assert len(readers) == (1 if persistent else 3)
+    assert not readers & {process.pid for process in procfs.descendants(os.getpid())}
+
+
+def test_a_wait_for_a_batch_may_have_an_end() -> None:
+    class Slow(Noisy):
+        def __getitem__(self, index: int) -> Any:
+            time.sleep(600)
+
+    feed = Feed(Slow(), None, 5, Reading(1, timeout=0.1), Generators(torch.device("cpu")))
+    feed.ahead = lambda: iter(pieces(0, 2))
+    with pytest.raises(RuntimeError, match="timed out after"):
+        feed.take(pieces(0, 1)[0])
+    feed.close()
+
+
+def test_workers_of_another_parent_are_refused() -> None:
+    with pytest.raises(Refusal, match="forkserver"):
+        feed_of(multiprocessing_context="forkserver")
+
+
 def test_a_negative_number_of_workers_is_refused() -> None:
     with pytest.raises(ValueError, match="num_workers must not be negative, but is -1"):
-        Feed(Noisy(), None, 5, -1, Generators(torch.device("cpu")))
+        Feed(Noisy(), None, 5, Reading(-1), Generators(torch.device("cpu")))
 
 
 def test_workers_follow_resizes_and_end_with_a_killed_rank(make_lab: Callable[..., Lab], alone: Any) -> None:

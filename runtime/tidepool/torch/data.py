@@ -14,11 +14,12 @@ import os
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from dataclasses import dataclass, fields, is_dataclass
 from functools import partial
-from itertools import dropwhile
+from itertools import chain, dropwhile
 from typing import Any
 
 import torch
-from torch.utils.data import DataLoader, Dataset, IterableDataset, Sampler, default_collate
+from torch.utils.data import DataLoader, Dataset, IterableDataset, Sampler, default_collate, get_worker_info
+from torch.utils.data._utils.pin_memory import pin_memory
 
 from tidepool import procfs
 from tidepool.json_sockets import tcp_sockets
@@ -30,17 +31,16 @@ __all__ = [
     "Feed",
     "MicroBatch",
     "Part",
+    "Reading",
     "collate",
     "epoch_order",
     "micro_batches",
     "parts",
+    "reading_of",
     "sample_count",
     "share",
     "to_device",
 ]
-
-#: Micro-batches that each worker is ahead.
-AHEAD = 2
 
 Collate = Callable[[list[Any]], Any]
 
@@ -134,6 +134,8 @@ def to_device(value: Any, device: torch.device) -> Any:
     """
     if isinstance(value, str | bytes | type):
         return value
+    if isinstance(value, torch.Tensor):
+        return value.to(device, non_blocking=device.type == "cuda" and value.is_pinned())
     if callable(getattr(value, "to", None)):
         return value.to(device)
     if isinstance(value, Mapping):
@@ -171,31 +173,70 @@ class MicroBatch:
     indices: list[int]
 
 
+@dataclass(frozen=True)
+class Reading:
+    """Arguments of torch's DataLoader that say how samples are read."""
+
+    workers: int = 0
+    #: Micro-batches that each worker is ahead.
+    ahead: int = 2
+    #: Called in each worker with its number.
+    begin_worker: Callable[[int], Any] | None = None
+    #: Longest wait for a batch in seconds; 0: no limit.
+    timeout: float = 0.0
+    pin_memory: bool = False
+    #: Keep the workers from one pass to the next.
+    persistent: bool = False
+    start_method: str = "fork"
+
+
+def reading_of(loader: DataLoader[Any]) -> Reading:
+    """Return how a DataLoader of the script reads. Raises Refusal for workers that cannot end with their rank."""
+    context = loader.multiprocessing_context
+    method = "fork" if context is None else context.get_start_method()
+    if method == "forkserver":
+        raise Refusal(
+            "the DataLoader has multiprocessing_context='forkserver': its workers would be processes of another "
+            "parent and outlive a process that is killed; use 'fork' (which is the default) or 'spawn'"
+        )
+    return Reading(
+        workers=loader.num_workers,
+        ahead=loader.prefetch_factor or Reading.ahead,
+        begin_worker=loader.worker_init_fn,
+        timeout=loader.timeout,
+        pin_memory=loader.pin_memory,
+        persistent=loader.persistent_workers,
+        start_method=method,
+    )
+
+
 class Feed:
     """Hands out the batches of one dataset. `ahead()` iterates over this rank's pieces from the present step on."""
 
     def __init__(
-        self, dataset: Dataset[Any], collate_fn: Collate | None, seed: int, workers: int, generators: Generators
+        self, dataset: Dataset[Any], collate_fn: Collate | None, seed: int, reading: Reading, generators: Generators
     ) -> None:
-        if workers < 0:
-            raise Refusal(f"num_workers must not be negative, but is {workers}")
+        if reading.workers < 0:
+            raise ValueError(f"num_workers must not be negative, but is {reading.workers}")
         self._reader = _Reader(dataset, collate_fn, seed)
-        self._workers = workers
+        self._reading = reading
         self._generators = generators
         self._plan = _Plan()
+        self._loader = self._worker_loader() if reading.workers else None
         self._batches: Any = None
         self.ahead: Callable[[], Iterator[MicroBatch]] = lambda: iter(())
 
     def prepare(self) -> None:
         """Start the workers, so that the first step does not wait for them."""
-        if self._workers and self._batches is None:
+        if self._loader is not None and self._batches is None:
             self._open(self.ahead())
 
     def take(self, wanted: MicroBatch) -> Any:
         """The batch of that piece, which is one of `ahead`."""
-        if not self._workers:
+        if self._loader is None:
             with self._generators.aside():
-                return self._reader[wanted][1]
+                batch = self._reader[wanted][1]
+            return pin_memory(batch) if self._reading.pin_memory and torch.accelerator.is_available() else batch
         requested = opened = False
         while True:
             try:
@@ -204,9 +245,9 @@ class Feed:
                     requested = opened = True
                 piece, batch = next(self._batches)
             except StopIteration:  # all planned batches have been read
-                self.close()
+                self.pause()
                 if opened:
-                    raise Refusal("this step is over: iterate the one that session.steps() has yielded") from None
+                    raise RuntimeError("this step is over: iterate the one that session.steps() has yielded") from None
                 continue
             if piece == wanted:
                 return batch
@@ -214,9 +255,28 @@ class Feed:
                 self._plan.pieces = self._from(wanted)
                 requested = True
 
+    def read(self, step: int, indices: list[int]) -> Any:
+        """Read a batch that is not one of `ahead`, in the same process as those are."""
+        piece, planned = MicroBatch(step, -1, indices), self.ahead
+        self.ahead = lambda: chain([piece], planned())
+        try:
+            return self.take(piece)
+        finally:
+            self.ahead = planned
+
+    def pause(self) -> None:
+        """End the pass over the data, and drop unused batches. The workers end too, unless they are persistent."""
+        if self._reading.persistent:
+            self._batches = None
+        else:
+            self.close()
+
     def close(self) -> None:
         """End the workers, and drop their unused batches."""
         batches, self._batches = self._batches, None
+        if self._loader is not None:
+            batches = self._loader._iterator if batches is None else batches
+            self._loader._iterator = None
         if batches is not None:
             batches._shutdown_workers()
 
@@ -224,19 +284,26 @@ class Feed:
         return dropwhile(lambda piece: piece != wanted, self.ahead())
 
     def _open(self, pieces: Iterator[MicroBatch]) -> None:
+        assert self._loader is not None
         self._plan.pieces = pieces
-        loader = DataLoader(
+        self._batches = iter(self._loader)
+
+    def _worker_loader(self) -> DataLoader[Any]:
+        reading = self._reading
+        return DataLoader(
             self._reader,
             batch_size=None,
             sampler=self._plan,
-            num_workers=self._workers,
-            prefetch_factor=AHEAD,
+            num_workers=reading.workers,
+            prefetch_factor=reading.ahead,
             collate_fn=_as_it_is,
-            worker_init_fn=partial(_begin_worker, os.getpid()),
-            multiprocessing_context="fork",
+            worker_init_fn=partial(_begin_worker, os.getpid(), reading.begin_worker),
+            multiprocessing_context=reading.start_method,
             generator=torch.Generator(),  # otherwise it would draw from the script's
+            timeout=reading.timeout,
+            pin_memory=reading.pin_memory,
+            persistent_workers=reading.persistent,
         )
-        self._batches = iter(loader)
 
 
 class _Plan(Sampler[MicroBatch]):
@@ -255,18 +322,18 @@ class _Reader(Dataset[tuple[MicroBatch, Any]]):
     """Reads pieces of a dataset, in the training process or a worker."""
 
     def __init__(self, dataset: Dataset[Any], collate_fn: Collate | None, seed: int) -> None:
-        self._dataset, self._collate_fn, self._seed = dataset, collate_fn, seed
+        self.dataset, self._collate_fn, self._seed = dataset, collate_fn, seed
 
     def __getitem__(self, piece: MicroBatch) -> tuple[MicroBatch, Any]:
         seed_reading(self._seed, piece.step, piece.first)
-        return piece, collate(self._dataset, piece.indices, self._collate_fn)
+        return piece, collate(self.dataset, piece.indices, self._collate_fn)
 
 
 def _as_it_is(read: Any) -> Any:
     return read
 
 
-def _begin_worker(rank_pid: int, worker: int) -> None:
+def _begin_worker(rank_pid: int, begin: Callable[[int], Any] | None, worker: int) -> None:
     """A worker ends with its rank, and holds none of the rank's connections open: peers must see them end."""
     procfs.die_with_parent(rank_pid)
     procfs.set_role("reader")
@@ -274,3 +341,8 @@ def _begin_worker(rank_pid: int, worker: int) -> None:
     for descriptor, _ in tcp_sockets():  # workers need their pipes, and local sockets to hand over shared memory
         os.dup2(null, descriptor)  # closed, and its number not used again while the copied objects name it
     os.close(null)
+    info = get_worker_info()
+    assert info is not None
+    object.__setattr__(info, "dataset", info.dataset.dataset)  # the script's own, which its function opens files for
+    if begin is not None:
+        begin(worker)

@@ -9,7 +9,14 @@ from tidepool.torch import Session, epochs, is_first, prepare
 from tidepool.torch.rank import prepared
 from torch import nn
 from torch.nn.functional import cross_entropy
-from torch.utils.data import DataLoader, IterableDataset, TensorDataset, WeightedRandomSampler
+from torch.utils.data import (
+    DataLoader,
+    Dataset,
+    IterableDataset,
+    TensorDataset,
+    WeightedRandomSampler,
+    get_worker_info,
+)
 
 from tests.runtime.bits import different
 
@@ -179,6 +186,31 @@ def test_a_sampler_of_ones_own_is_followed() -> None:
     drawn = [inputs for inputs, _ in loader]
     assert len(drawn) == len(loader) == 2
     assert all(row.equal(have["loader"].dataset[21][0]) for row in torch.cat(drawn))
+
+
+def open_it(worker: int) -> None:
+    info = get_worker_info()
+    assert info is not None
+    info.dataset.opened = worker  # type: ignore[attr-defined]
+
+
+class Opened(Dataset[Any]):
+    """Reads from what its worker has opened."""
+
+    opened: int | None = None
+
+    def __len__(self) -> int:
+        return 8
+
+    def __getitem__(self, index: int) -> Any:
+        return torch.full((6,), self.opened), index
+
+
+def test_workers_begin_as_the_script_says() -> None:
+    have = parts()
+    loader = DataLoader(Opened(), batch_size=4, num_workers=1, worker_init_fn=open_it, persistent_workers=True)
+    loader, _, _ = prepare(loader, have["model"], have["optimizer"])
+    assert [labels.tolist() for _ in range(2) for _, labels in loader] == [[0, 1, 2, 3], [4, 5, 6, 7]] * 2
 
 
 class Stream(IterableDataset[Any]):

@@ -6,7 +6,7 @@ from contextlib import closing
 from typing import Any
 
 import torch
-from tidepool.torch.data import Feed, MicroBatch, collate, sample_count, share, to_device
+from tidepool.torch.data import Feed, MicroBatch, collate, reading_of, sample_count, share, to_device
 from tidepool.torch.rank.script_loop import ScriptLoop
 from tidepool.torch.rank.training_loop import TrainingLoop
 from tidepool.torch.state.randomness import seed_step
@@ -36,7 +36,7 @@ def trained(training: Training, source: Source, loader: DataLoader[Any], *, shuf
     training.begin_training_loop()
     training_loop.layout.check()
     steps = _Steps(training_loop, script_loop, loader, shuffle)
-    feed = Feed(loader.dataset, loader.collate_fn, training_loop.seed, loader.num_workers, training_loop.generators)
+    feed = Feed(loader.dataset, loader.collate_fn, training_loop.seed, reading_of(loader), training_loop.generators)
     done = _Done(training, steps, key)
     try:
         for batch in steps.batches(feed):
@@ -124,7 +124,7 @@ def evaluated(training: Training, source: Source, loader: DataLoader[Any], *, sh
     spans = shares(len(order), source.batch_size, training_loop.world_size, drops_last=loader.drop_last)
     done = [False] * len(spans)
     mine = [place for place, (owner, _, _) in enumerate(spans) if owner == training_loop.rank]
-    feed = Feed(loader.dataset, loader.collate_fn, training_loop.seed, loader.num_workers, training_loop.generators)
+    feed = Feed(loader.dataset, loader.collate_fn, training_loop.seed, reading_of(loader), training_loop.generators)
     try:
         while True:
             yield from _read(

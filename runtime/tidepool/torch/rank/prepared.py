@@ -24,7 +24,7 @@ from torch.utils.data import BatchSampler, DataLoader, RandomSampler, Sequential
 from tidepool import rank_process
 from tidepool.journal import last_record
 from tidepool.refusal import Refusal
-from tidepool.torch.data import Feed, collate, sample_count, to_device
+from tidepool.torch.data import Feed, reading_of, sample_count, to_device
 from tidepool.torch.rank.epoch_loops import continued, described
 from tidepool.torch.rank.object_patches import adopt, refuse_validation, watch_backward
 from tidepool.torch.rank.options import Options
@@ -202,6 +202,9 @@ class Loader:
     def __init__(self, prepared: PreparedTraining, loader: DataLoader[Any], model: torch.nn.Module) -> None:
         self._prepared, self._loader, self._model = prepared, loader, model
         self.dataset = loader.dataset
+        training_loop, reading = prepared.training_loop, reading_of(loader)
+        #: One for all passes: persistent workers outlive them.
+        self._feed = Feed(loader.dataset, loader.collate_fn, training_loop.seed, reading, training_loop.generators)
         self._pass: _Pass | None = None
 
     def __getattr__(self, name: str) -> Any:
@@ -226,7 +229,7 @@ class Loader:
             raise Refusal("the prepared loader is being iterated already: two passes at once divide no data")
         if not self._prepared.begin_pass():
             return
-        self._pass = _Pass(self._prepared, self._loader, self._samples())
+        self._pass = _Pass(self._prepared, self._loader, self._feed, self._samples())
         try:
             yield from self._pass.batches()
         finally:
@@ -236,8 +239,8 @@ class Loader:
 class _Pass:
     """A pass over the data in which the model is trained."""
 
-    def __init__(self, prepared: PreparedTraining, loader: DataLoader[Any], samples: int) -> None:
-        self._prepared, self._loader, self._samples = prepared, loader, samples
+    def __init__(self, prepared: PreparedTraining, loader: DataLoader[Any], feed: Feed, samples: int) -> None:
+        self._prepared, self._loader, self._feed, self._samples = prepared, loader, feed, samples
         self._yielded = 0
 
     def length(self) -> int:
@@ -246,12 +249,11 @@ class _Pass:
         return self._yielded + -(-left // position.effective_batch_size)
 
     def batches(self) -> Iterator[Any]:
-        training_loop, script_loop, loader = self._prepared.training_loop, self._prepared.script_loop, self._loader
+        training_loop, script_loop = self._prepared.training_loop, self._prepared.script_loop
         training_loop.layout.check()
         order = self._order()
-        feed = Feed(loader.dataset, loader.collate_fn, training_loop.seed, loader.num_workers, training_loop.generators)
         try:
-            with closing(script_loop.batches(feed, order, self._draw, self._further, self._samples)) as batches:
+            with closing(script_loop.batches(self._feed, order, self._draw, self._further, self._samples)) as batches:
                 for batch in batches:
                     self._yielded += 1
                     yield batch
@@ -260,14 +262,13 @@ class _Pass:
             script_loop.leave(self._samples)
             raise
         finally:
-            feed.close()
+            self._feed.pause()
             training_loop.transitions.settle()
             self._prepared.pass_is_over()
 
     def _draw(self, indices: list[int]) -> Any:
-        return to_device(
-            collate(self._loader.dataset, indices, self._loader.collate_fn), self._prepared.training_loop.device
-        )
+        training_loop = self._prepared.training_loop
+        return to_device(self._feed.read(training_loop.position.step, indices), training_loop.device)
 
     def _further(self, order: list[int]) -> list[int] | None:
         return order if self._prepared.training_loop.position.cursor < self._samples else None

@@ -20,7 +20,7 @@ from torch.utils.data import Dataset
 
 from tidepool.refusal import Refusal
 from tidepool.torch.adaptive.adaptation import Adaptive
-from tidepool.torch.data import Collate, Feed, collate, sample_count, to_device
+from tidepool.torch.data import Collate, Feed, Reading, collate, sample_count, to_device
 from tidepool.torch.rank.epoch_loops import continued, described
 from tidepool.torch.rank.options import Options
 from tidepool.torch.rank.step import Step
@@ -168,7 +168,7 @@ class Session:
         epoch = self.position.epoch
         order = training_loop.division.order(samples)
         training_loop.generators.begin_steps()
-        feed = Feed(dataset, collate_fn, self.seed, num_workers, training_loop.generators)
+        feed = Feed(dataset, collate_fn, self.seed, Reading(num_workers), training_loop.generators)
         try:
             while training_loop.division.goes_on(epoch, samples):
                 if self.position.cursor >= samples:
