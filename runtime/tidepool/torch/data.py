@@ -236,7 +236,8 @@ class Feed:
         if self._loader is None:
             with self._generators.aside():
                 batch = self._reader[wanted][1]
-            return pin_memory(batch) if self._reading.pin_memory and torch.accelerator.is_available() else batch
+            pins = self._reading.pin_memory and torch.accelerator.is_available()
+            return pin_memory(batch) if pins else batch  # type: ignore[no-untyped-call]
         requested = opened = False
         while True:
             try:
@@ -343,6 +344,7 @@ def _begin_worker(rank_pid: int, begin: Callable[[int], Any] | None, worker: int
     os.close(null)
     info = get_worker_info()
     assert info is not None
-    object.__setattr__(info, "dataset", info.dataset.dataset)  # the script's own, which its function opens files for
+    reader: Any = info.dataset
+    object.__setattr__(info, "dataset", reader.dataset)  # the script's own, which its function opens files for
     if begin is not None:
         begin(worker)

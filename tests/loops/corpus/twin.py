@@ -68,14 +68,15 @@ class _Ordered(Sampler):
         epoch, self._epoch = self._epoch, self._epoch + 1
         if isinstance(self._sampler, RandomSampler) and not self._sampler.replacement:
             return iter(epoch_order(_SEED, epoch, len(self._sampler)))
-        seed_step(_SEED, epoch * 1009, -5)  # as _Pass._order does in prepared.py
-        if (generator := getattr(self._sampler, "generator", None)) is not None:
-            generator.manual_seed(torch.initial_seed())
+        seed_step(_SEED, epoch * 1009, -5)  # as Orders does in orders.py
         return iter(list(self._sampler))
 
 
 def ordered(sampler):
-    """The sampler; in the plain twin one with the order in which the prepared loader hands out its samples."""
+    """The sampler; in the plain twin one with the order in which the prepared loader hands out its samples.
+
+    A sampler that draws from a generator of its own needs no such twin.
+    """
     return _Ordered(sampler) if PLAIN else sampler
 
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
-from torch.utils.data import BatchSampler, DataLoader, RandomSampler, SequentialSampler
+from torch.utils.data import BatchSampler, DataLoader
 
 from tidepool import rank_process
 from tidepool.journal import last_record
@@ -28,10 +28,10 @@ from tidepool.torch.data import Feed, reading_of, sample_count, to_device
 from tidepool.torch.rank.epoch_loops import continued, described
 from tidepool.torch.rank.object_patches import adopt, refuse_validation, watch_backward
 from tidepool.torch.rank.options import Options
+from tidepool.torch.rank.orders import Orders
 from tidepool.torch.rank.script_loop import ScriptLoop
 from tidepool.torch.rank.training_loop import TrainingLoop
 from tidepool.torch.rank.unsupported import bare_model
-from tidepool.torch.state.randomness import seed_step
 from tidepool.torch.state.training_state import Stateful
 from tidepool.torch.state.update import named_optimizers
 
@@ -39,18 +39,17 @@ __all__ = ["Loader", "PreparedTraining", "current", "epochs", "is_first", "prepa
 
 T = TypeVar("T")
 
-#: Beside those of `update.py`: of a sampler that draws an epoch's order.
-_IN_ORDER = -5
-
 _prepared: "PreparedTraining | None" = None
 
 
 class PreparedTraining:
     """The script's training: what was prepared, and where this process is in it."""
 
-    def __init__(self, training_loop: TrainingLoop, registered: dict[str, Stateful]) -> None:
-        self.training_loop = training_loop
+    def __init__(self, training_loop: TrainingLoop, registered: dict[str, Stateful], orders: Orders) -> None:
+        self.training_loop, self.orders = training_loop, orders
         self.script_loop = ScriptLoop(training_loop, registered)
+        self.script_loop.order_digest = lambda: orders.digest
+        orders.training_loop = training_loop
         self.has_joined = False
         #: Passes over the loader that this process has begun: of the epoch, if the script has `epochs`, else of all.
         self._passes = 0
@@ -97,6 +96,7 @@ class PreparedTraining:
         """Only now: whoever joins before does what the script does after the pass, as all do."""
         self._after_pass = False
         self.script_loop.close()
+        self.orders.end()
         if self._has_epochs:
             self.training_loop.position.passes, self.training_loop.position.cursor = (
                 self.training_loop.position.passes + 1,
@@ -206,6 +206,8 @@ class Loader:
         #: One for all passes: persistent workers outlive them.
         self._feed = Feed(loader.dataset, loader.collate_fn, training_loop.seed, reading, training_loop.generators)
         self._pass: _Pass | None = None
+        if not prepared.has_joined:
+            prepared.orders.add(loader.sampler)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._loader, name)
@@ -215,11 +217,8 @@ class Loader:
         ones."""
         if self._pass is not None:
             return self._pass.length()
-        return -(-self._samples() // self._prepared.training_loop.position.effective_batch_size)
-
-    def _samples(self) -> int:
         samples, size = len(self._loader.sampler), self._prepared.training_loop.position.effective_batch_size  # type: ignore[arg-type]
-        return samples - samples % size if self._loader.drop_last else samples
+        return samples // size if self._loader.drop_last else -(-samples // size)
 
     def __iter__(self) -> Iterator[Any]:
         if not self._model.training or not torch.is_grad_enabled():
@@ -229,7 +228,7 @@ class Loader:
             raise Refusal("the prepared loader is being iterated already: two passes at once divide no data")
         if not self._prepared.begin_pass():
             return
-        self._pass = _Pass(self._prepared, self._loader, self._feed, self._samples())
+        self._pass = _Pass(self._prepared, self._loader, self._feed)
         try:
             yield from self._pass.batches()
         finally:
@@ -239,9 +238,9 @@ class Loader:
 class _Pass:
     """A pass over the data in which the model is trained."""
 
-    def __init__(self, prepared: PreparedTraining, loader: DataLoader[Any], feed: Feed, samples: int) -> None:
-        self._prepared, self._loader, self._feed, self._samples = prepared, loader, feed, samples
-        self._yielded = 0
+    def __init__(self, prepared: PreparedTraining, loader: DataLoader[Any], feed: Feed) -> None:
+        self._prepared, self._loader, self._feed = prepared, loader, feed
+        self._samples = self._yielded = 0
 
     def length(self) -> int:
         position = self._prepared.training_loop.position
@@ -251,7 +250,8 @@ class _Pass:
     def batches(self) -> Iterator[Any]:
         training_loop, script_loop = self._prepared.training_loop, self._prepared.script_loop
         training_loop.layout.check()
-        order = self._order()
+        order = self._prepared.orders.begin(self._loader)
+        self._samples = len(order)
         try:
             with closing(script_loop.batches(self._feed, order, self._draw, self._further, self._samples)) as batches:
                 for batch in batches:
@@ -272,25 +272,6 @@ class _Pass:
 
     def _further(self, order: list[int]) -> list[int] | None:
         return order if self._prepared.training_loop.position.cursor < self._samples else None
-
-    def _order(self) -> list[int]:
-        training_loop, sampler = self._prepared.training_loop, self._loader.sampler
-        if isinstance(sampler, SequentialSampler):
-            order = list(range(len(sampler)))
-        elif (
-            isinstance(sampler, RandomSampler) and not sampler.replacement and len(sampler) == len(sampler.data_source)
-        ):
-            order = training_loop.division.order(len(sampler))
-        else:
-            generator = getattr(sampler, "generator", None)
-            with training_loop.generators.aside():
-                seed_step(
-                    training_loop.seed, training_loop.position.epoch * 1009 + training_loop.position.passes, _IN_ORDER
-                )
-                if generator is not None:
-                    generator.manual_seed(torch.initial_seed())
-                order = list(sampler)
-        return order[: self._samples]
 
 
 def prepare(
@@ -326,11 +307,12 @@ def prepare(
     if wrong := [item for item in others if not hasattr(item, "state_dict")]:
         raise Refusal(f"{type(wrong[0]).__name__} has no state_dict: it is nothing that a training could carry along")
     registered = {f"{type(item).__name__}-{number}": item for number, item in enumerate(others)}
+    orders = Orders()
     options = Options(
         effective_batch_size=loader.batch_size or 1,
         rank_batch_size=rank_batch_size,
         seed=seed,
-        registered=registered,
+        registered={**registered, "orders": orders},
         checkpoint_every=checkpoint_every,
         checkpoint_seconds=checkpoint_seconds,
         checkpoints_kept=checkpoints_kept,
@@ -343,7 +325,7 @@ def prepare(
     named = named_optimizers(optimizers[0] if len(optimizers) == 1 else optimizers)
     training_loop = TrainingLoop(model, named, options)
     training_loop.total_epochs = None
-    ours = PreparedTraining(training_loop, registered)
+    ours = PreparedTraining(training_loop, registered, orders)
     adopt(ours.script_loop, named, scalers, others)
     _prepared = ours
     rank_process.at_success(ours.finish)

@@ -79,6 +79,8 @@ class ScriptLoop:
         self._words = words or ErrorHints()
         #: Factors on learning rates in an optimizer's step, by parameter group.
         self.factors: Callable[[], Sequence[float]] = self._factors
+        #: Digest of the order in which this rank's pass takes the samples.
+        self.order_digest: Callable[[], int] = lambda: 0
         training_loop.before_recovery = self._roll_back
         training_loop.reducer.lets_be = False
         training_loop.reducer.remedy = self._words.outside
@@ -375,10 +377,11 @@ class ScriptLoop:
             return
         ranks, total = control[_WHERE : _WHERE + 2]
         if total != ranks * where:
-            raise RuntimeError(
-                "this process is at another batch or has other learning rates than the others: the loop must do the "
-                f"same on all. {self._words.give}; where a loop ends early, or a rate follows a number of the script's "
-                "own, let it follow the loader"
+            raise Refusal(
+                "this process is at another batch, takes the samples in another order or has other learning rates than "
+                f"the others: the loop must do the same on all. {self._words.give}; where a loop ends early, or a rate "
+                "follows a number of the script's own, let it follow the loader; let a sampler draw from a generator "
+                "that it keeps, or from the global ones"
             )
         control[_WHERE : _WHERE + 2] = [0.0, 0.0]
         if training_loop.adaptation is not None:
@@ -402,7 +405,7 @@ class ScriptLoop:
         steps."""
         position = self.training_loop.position
         rates = [value for group in self._rates() for value in group.values() if isinstance(value, int | float)]
-        place = position.epoch, position.passes, position.cursor, self._sums, rates
+        place = position.epoch, position.passes, position.cursor, self._sums, rates, self.order_digest()
         return zlib.crc32(repr(place).encode()) % _WHERES
 
     # --- failures ---
