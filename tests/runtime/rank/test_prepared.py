@@ -142,6 +142,38 @@ def test_it_does_what_the_loop_did_before(loop: Callable[[dict[str, Any]], None]
     assert is_first()
 
 
+def test_a_loader_may_be_made_anew_in_each_epoch() -> None:
+    plain, ours = parts(), parts()
+    names = ["loader", "model", "optimizer", "schedule"]
+    ours |= dict(zip(names, prepare(*(ours[name] for name in names)), strict=True))
+    data = ours["loader"].dataset
+    for epoch in range(3):
+        plain["loader"] = DataLoader(data, batch_size=4, sampler=range(epoch, 22))
+        flush(plain)
+    for epoch in epochs(range(3)):
+        ours["loader"], held_out = prepare(
+            DataLoader(data, batch_size=4, sampler=range(epoch, 22)), DataLoader(data, batch_size=7)
+        )
+        assert len(held_out) == 4
+        flush(ours)
+    assert different(*({name: have[name].state_dict() for name in names[1:]} for have in (plain, ours))) == []
+
+
+@pytest.mark.parametrize("first", ["other", "model"])
+def test_a_teacher_in_eval_mode_may_be_named_first(first: str) -> None:
+    have = parts()
+    have["other"].eval().requires_grad_(False)
+    models = [have["other"], have["model"]] if first == "other" else [have["model"], have["other"]]
+    loader, *_ = prepare(have["loader"], *models, have["optimizer"])
+    for inputs, labels in loader:
+        cross_entropy(have["other"](have["model"](inputs)), labels).backward()
+        have["optimizer"].step()
+    assert prepared.current().training_loop.position.step == 6
+    have["model"].eval()
+    assert len(list(loader)) == 6, "now it is an evaluation"
+    assert prepared.current().training_loop.position.step == 6
+
+
 def test_micro_batches_do_not_change_it() -> None:
     """Check as in a Session: of a batch in several pieces the last one's step counts, and schedules follow it."""
     whole, pieces = parts(batch_size=8, shuffle=True), parts(batch_size=8, shuffle=True)
@@ -223,6 +255,29 @@ def twice(have: dict[str, Any]) -> None:
         prepare(have["loader"], have["model"], have["optimizer"])
 
 
+class Twofold(DataLoader[Any]):
+    def __iter__(self) -> Any:
+        for batch in super().__iter__():
+            yield batch, batch
+
+
+def two_sizes(have: dict[str, Any]) -> None:
+    prepare(have["loader"], have["model"], have["optimizer"])
+    prepare(DataLoader(have["loader"].dataset, batch_size=5))
+
+
+def at_once(have: dict[str, Any]) -> None:
+    loader, _, _ = prepare(have["loader"], have["model"], have["optimizer"])
+    other = prepare(DataLoader(have["loader"].dataset, batch_size=4))
+    for _ in zip(loader, other, strict=True):
+        pass
+
+
+def unprepared(have: dict[str, Any]) -> None:
+    prepare(have["loader"], have["model"], have["optimizer"])
+    leave_early(have)
+
+
 def outside(have: dict[str, Any]) -> None:
     prepare(have["loader"], have["model"], have["optimizer"])
     have["model"](torch.zeros(1, 6)).sum().backward()
@@ -254,6 +309,15 @@ def in_turn_in_pieces(have: dict[str, Any]) -> None:
         ),
         (lambda have: prepare(have["loader"], have["model"], have["optimizer"], 3), TypeError, "state_dict"),
         (twice, RuntimeError, "once"),
+        (two_sizes, ValueError, "batch_size=5.* batch_size=4"),
+        (at_once, RuntimeError, "one pass at a time"),
+        (unprepared, RuntimeError, "prepare\\(loader\\)"),
+        (lambda have: prepare(Twofold(have["loader"].dataset), have["model"], have["optimizer"]), TypeError, "Twofold"),
+        (
+            lambda have: prepare(DataLoader(have["loader"].dataset, batch_size=None), have["model"], have["optimizer"]),
+            TypeError,
+            "batch_size=None",
+        ),
         (outside, RuntimeError, "outside of a loop"),
         (counted_in_pieces, RuntimeError, "accumulate"),
         (in_turn_in_pieces, RuntimeError, "whole batches"),

@@ -45,8 +45,17 @@ _prepared: "PreparedTraining | None" = None
 class PreparedTraining:
     """The script's training: what was prepared, and where this process is in it."""
 
-    def __init__(self, training_loop: TrainingLoop, registered: dict[str, Stateful], orders: Orders) -> None:
-        self.training_loop, self.orders = training_loop, orders
+    def __init__(
+        self,
+        training_loop: TrainingLoop,
+        registered: dict[str, Stateful],
+        orders: Orders,
+        models: Sequence[torch.nn.Module],
+    ) -> None:
+        self.training_loop, self.orders, self._models = training_loop, orders, models
+        #: `batch_size` of the training's DataLoaders; the batches may be others, if the job says so.
+        self.batch_size = 0
+        self.pass_is_under_way = False
         self.script_loop = ScriptLoop(training_loop, registered)
         self.script_loop.order_digest = lambda: orders.digest
         orders.training_loop = training_loop
@@ -65,6 +74,16 @@ class PreparedTraining:
         self._put_back: Callable[[], None] | None = None
 
     # --- passes ---
+
+    @property
+    def trains(self) -> bool:
+        """Return whether a model that an optimizer trains is in training mode; a teacher may be in eval mode."""
+        groups = [group for optimizer in self.training_loop.optimizers.values() for group in optimizer.param_groups]
+        trained = {id(parameter) for group in groups for parameter in group["params"]}
+        return torch.is_grad_enabled() and any(
+            model.training and any(id(parameter) in trained for parameter in model.parameters())
+            for model in self._models
+        )
 
     def begin_pass(self) -> bool:
         """The script begins to iterate over the loader. False: the others have completed this pass."""
@@ -199,8 +218,8 @@ class PreparedTraining:
 class Loader:
     """Iterates over this rank's share of each batch, on the model's device. In evaluation it is a plain DataLoader."""
 
-    def __init__(self, prepared: PreparedTraining, loader: DataLoader[Any], model: torch.nn.Module) -> None:
-        self._prepared, self._loader, self._model = prepared, loader, model
+    def __init__(self, prepared: PreparedTraining, loader: DataLoader[Any]) -> None:
+        self._prepared, self._loader = prepared, loader
         self.dataset = loader.dataset
         training_loop, reading = prepared.training_loop, reading_of(loader)
         #: One for all passes: persistent workers outlive them.
@@ -221,18 +240,23 @@ class Loader:
         return samples // size if self._loader.drop_last else -(-samples // size)
 
     def __iter__(self) -> Iterator[Any]:
-        if not self._model.training or not torch.is_grad_enabled():
+        if not self._prepared.trains:
             yield from (to_device(batch, self._prepared.training_loop.device) for batch in self._loader)
             return
-        if self._pass is not None:
-            raise Refusal("the prepared loader is being iterated already: two passes at once divide no data")
+        if self._prepared.pass_is_under_way:
+            raise Refusal(
+                "a prepared loader is being iterated already, and one pass at a time can be divided: for a second one "
+                "at once, give tidepool.torch.prepare a further DataLoader of the same dataset, which each process "
+                "reads as a whole"
+            )
         if not self._prepared.begin_pass():
             return
+        self._prepared.pass_is_under_way = True
         self._pass = _Pass(self._prepared, self._loader, self._feed)
         try:
             yield from self._pass.batches()
         finally:
-            self._pass = None
+            self._pass, self._prepared.pass_is_under_way = None, False
 
 
 class _Pass:
@@ -286,6 +310,9 @@ def prepare(
 ) -> Any:
     """Make the script's own loop elastic; returns the objects in their order, or the only one.
 
+    Later calls take nothing but DataLoaders, for loaders that are made anew, as in each epoch: the first one hands out
+    shares, as the training's first one does.
+
     objects: the DataLoader of the training (further ones stay as they are), the model or models, their optimizers, and
     everything else that belongs to the training: schedulers, a GradScaler, objects with `state_dict`. The others are
     returned as they are, and behave a little differently while a batch is under way. The loader's batch_size is the
@@ -295,7 +322,12 @@ def prepare(
     """
     global _prepared
     if _prepared is not None:
-        raise Refusal("a process prepares one training: call tidepool.torch.prepare once, with all its objects")
+        if not all(isinstance(item, DataLoader) for item in objects):
+            raise Refusal(
+                "a process prepares one training: call tidepool.torch.prepare once, with all its objects; later calls "
+                "take DataLoaders alone"
+            )
+        return _with_loaders(_prepared, objects)
     loader = _training_loader(objects)
     models = [item for item in objects if isinstance(item, torch.nn.Module)]
     optimizers = [item for item in objects if isinstance(item, torch.optim.Optimizer)]
@@ -325,13 +357,25 @@ def prepare(
     named = named_optimizers(optimizers[0] if len(optimizers) == 1 else optimizers)
     training_loop = TrainingLoop(model, named, options)
     training_loop.total_epochs = None
-    ours = PreparedTraining(training_loop, registered, orders)
+    ours = PreparedTraining(training_loop, registered, orders, bare)
     adopt(ours.script_loop, named, scalers, others)
     _prepared = ours
     rank_process.at_success(ours.finish)
     watch_backward(ours.script_loop)
-    prepared_objects = [Loader(ours, item, bare[0]) if item is loader else item for item in objects]
-    return prepared_objects[0] if len(prepared_objects) == 1 else tuple(prepared_objects)
+    return _with_loaders(ours, objects)
+
+
+def _with_loaders(prepared: PreparedTraining, objects: Sequence[Any]) -> Any:
+    """Return the objects, the first DataLoader among them as a prepared one. All others are what was prepared."""
+    loader = _training_loader(objects)
+    if prepared.batch_size not in (0, loader.batch_size):
+        raise Refusal(
+            f"this DataLoader has batch_size={loader.batch_size}, and the training's first one "
+            f"batch_size={prepared.batch_size}: the batches of a training have one size"
+        )
+    prepared.batch_size = loader.batch_size or 1
+    ours = [Loader(prepared, item) if item is loader else item for item in objects]
+    return ours[0] if len(ours) == 1 else tuple(ours)
 
 
 def epochs(numbers: Iterable[T]) -> Iterator[T | int]:
@@ -376,8 +420,18 @@ def _training_loader(objects: Sequence[Any]) -> DataLoader[Any]:
     if loader is None:
         raise Refusal("give tidepool.torch.prepare the DataLoader of the training: it hands out each rank's share")
     sample_count(loader.dataset)
-    if loader.batch_size is None or type(loader.batch_sampler) is not BatchSampler:
+    if loader.batch_sampler is None:
+        raise Refusal(
+            "the DataLoader has batch_size=None, so its dataset hands out whole batches, which cannot be divided among "
+            "processes: let the dataset hand out samples, and give the DataLoader a batch_size"
+        )
+    if type(loader.batch_sampler) is not BatchSampler:
         raise Refusal("the DataLoader has a batch_sampler of its own: give it a batch_size, and a sampler if need be")
+    if type(loader).__iter__ is not DataLoader.__iter__ and not type(loader).__module__.startswith("torchdata."):
+        raise Refusal(
+            f"the DataLoader is a {type(loader).__name__}, which iterates in a way of its own, so that its batches "
+            "cannot be divided: give tidepool.torch.prepare a DataLoader of torch, and do the rest in its collate_fn"
+        )
     if isinstance(loader.sampler, torch.utils.data.DistributedSampler):
         raise Refusal("the DataLoader has a DistributedSampler: leave it out, ranks get their shares by themselves")
     return loader

@@ -59,7 +59,8 @@ class ErrorHints:
 
     outside: str = (
         "loss.backward() outside of a loop over the prepared loader: its gradients would be this process's alone "
-        "(while the model is in eval mode the loader divides nothing: call model.train() before the loop)"
+        "(while the model is in eval mode the loader divides nothing: call model.train() before the loop; a DataLoader "
+        "that is made later is prepared, too: loader = tidepool.torch.prepare(loader))"
     )
     give: str = "Give schedulers, and every object that counts, to tidepool.torch.prepare"
     pieces: str = (
