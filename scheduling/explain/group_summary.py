@@ -7,6 +7,7 @@ from itertools import chain
 from typing import NamedTuple
 
 from scheduling.placement.slot_choice import JobSlots, handed_over
+from scheduling.policies.backfill import Reservation
 from scheduling.policies.demand import Demand
 from scheduling.sharing.decision import Decision
 from scheduling.snapshot import JobView
@@ -55,8 +56,6 @@ class GroupSummary:
     givers_slots: int
     #: Free slots that nobody claims in this cycle: too few for a job that waits.
     free_left: int
-    #: The first job of each line of `_line` that waits though it would fit, with its place among the demands.
-    first_waiting: Mapping[int, tuple[int, Demand]]
     #: Job -> its place among the demands.
     places: Mapping[int, int]
 
@@ -65,17 +64,6 @@ class GroupSummary:
         """Slots that the group's jobs share. They exceed what the policy may divide only while no job may be
         stopped."""
         return max(self.decision.capacity, self.served.slots)
-
-    @cached_property
-    def firm(self) -> Mapping[int, int]:
-        """Priority -> slots of all jobs of this priority or a higher one, where they are served by priority, and the
-        least of protected ones below it."""
-        demands, shares = self.decision.demands, self.decision.shares
-        firm, total = {}, sum(demand.least for demand in demands if demand.protected)
-        for demand in demands:
-            total += shares.get(demand.id, 0) - (demand.least if demand.protected else 0)
-            firm[demand.priority] = total
-        return firm
 
     @cached_property
     def entitlement(self) -> Mapping[str, int | float]:
@@ -96,10 +84,16 @@ class GroupSummary:
             figures["group_draining"] = entitlement.draining
         return figures
 
+    def reservation_in_line(self, demand: Demand) -> Reservation | None:
+        """Return the reservation in the line that the job waits in."""
+        reservations = self.decision.reservations
+        return reservations.get(demand.priority, reservations.get(None))
+
     def ahead_of(self, demand: Demand) -> Demand | None:
         """Return the first waiting job ahead of this one that would fit: no job behind it may overtake it."""
-        place, first = self.first_waiting.get(_line(self.decision, demand), (len(self.places), demand))
-        return first if place < self.places[demand.id] else None
+        reservation = self.reservation_in_line(demand)
+        place = self.places[reservation.job] if reservation else len(self.places)
+        return self.decision.demands[place] if place < self.places[demand.id] else None
 
 
 def summarize(decision: Decision, placed: Mapping[int, JobSlots], others: OtherGroups) -> GroupSummary:
@@ -121,7 +115,6 @@ def summarize(decision: Decision, placed: Mapping[int, JobSlots], others: OtherG
         # Jobs on one host claim slots that are kept for them apart.
         free_left=decision.pool.free_count
         - sum(len(slots.claim) for job, slots in placed.items() if not others.views[job].one_host),
-        first_waiting=_first_waiting(decision),
         places={demand.id: place for place, demand in enumerate(demands)},
     )
 
@@ -132,19 +125,3 @@ def _givers(decision: Decision, placed: Mapping[int, JobSlots], foreign: Mapping
     for job, count in chain(foreign.items(), own.items()):
         givers[job] = givers.get(job, 0) + count
     return dict(sorted(givers.items()))
-
-
-def _first_waiting(decision: Decision) -> dict[int, tuple[int, Demand]]:
-    first: dict[int, tuple[int, Demand]] = {}
-    is_priority = decision.pool.group.policy == "priority"
-    for place, demand in enumerate(decision.demands):
-        waits = demand.id not in decision.shares and (not demand.running or is_priority)  # otherwise the job is stopped
-        if waits and demand.min_slots <= decision.capacity:
-            first.setdefault(_line(decision, demand), (place, demand))
-    return first
-
-
-def _line(decision: Decision, demand: Demand) -> int:
-    """Return the queue that the job waits in: under preemptive priority, one for each priority."""
-    group = decision.pool.group
-    return demand.priority if group.policy == "priority" and group.preemption else 0

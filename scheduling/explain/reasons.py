@@ -17,7 +17,7 @@ from scheduling.plan import Explanation, PlanReason
 from scheduling.policies.backfill import Reservation
 from scheduling.policies.demand import Demand
 from scheduling.policies.speedups import KNEE, JobScaling
-from scheduling.sharing.decision import Decision, gives_way
+from scheduling.sharing.decision import Decision
 from scheduling.sharing.pool import Pool
 from scheduling.snapshot import JobView
 
@@ -455,18 +455,12 @@ def _in_line(case: _Case) -> Explanation:
     """Explain the next job to start: `taken` slots are out of its reach, and the rest is less than its minimum."""
     need, first = case.demand.min_slots, case.first_other
     by_priority = case.decision.pool.group.policy == "priority" and case.preemption
-    if (division := case.decision.division or case.decision.goodput) and case.preemption:
-        # A job that gives way keeps nothing from it.
-        taken = sum(
-            floor
-            for job, floor in division.floors.items()
-            if not gives_way(case.decision, case.decision.demands[case.summary.places[job]])
-        )
-    else:
-        taken = case.summary.firm[case.me.priority] if by_priority else case.others.slots
+    reservation = case.summary.reservation_in_line(case.demand)
+    assert reservation is not None
+    taken = case.others.slots if reservation.taken is None else reservation.taken
     # The sum exceeds the capacity only while no job may be stopped.
     capacity = max(case.decision.capacity, taken)
-    message = "in_line_for_minimums" if division and case.preemption else "in_line"
+    message = "in_line" if by_priority or not case.preemption else "in_line_for_minimums"
     figures = {"missing": need - (capacity - taken), "min_slots": need, "taken": taken, "capacity": capacity}
     code = _waits_for_group(case) or PlanReason.WAITING_FOR_SLOTS
     if by_priority and first is not None and first.priority > case.me.priority:

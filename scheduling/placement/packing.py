@@ -145,9 +145,6 @@ class SlotsByHost:
             heapify(hosts)
         self._sizes = sorted(self._hosts)
 
-    def __len__(self) -> int:
-        return self._count
-
     def take(self, count: int) -> list[SlotRef]:
         """Take up to `count` slots, on as few hosts as possible."""
         chosen: list[SlotRef] = []

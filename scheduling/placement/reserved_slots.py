@@ -5,7 +5,7 @@ from itertools import chain, islice
 
 from scheduling.placement.slot_choice import JobSlots
 from scheduling.policies.demand import Demand
-from scheduling.sharing.decision import Decision, gives_way
+from scheduling.sharing.decision import Decision
 from scheduling.snapshot import SlotRef
 
 __all__ = ["reserved_slots"]
@@ -38,9 +38,17 @@ def _shrinking(decision: Decision, placed: Mapping[int, JobSlots], at: float) ->
     for demand in reversed(decision.demands):
         slots, ends_at = placed[demand.id], demand.ends(decision.pool.at)
         if slots.target and (ends_at is None or ends_at > at):
-            stays = 0 if gives_way(decision, demand) or _is_below(decision, demand) else demand.min_slots
+            stays = 0 if _gives_way(decision, demand) or _is_below(decision, demand) else demand.min_slots
             yield from (slots.kept + slots.claim)[stays:]
             yield from slots.vacate
+
+
+def _gives_way(decision: Decision, demand: Demand) -> bool:
+    """Return whether the job is stopped for who has the reservation, once that one can start."""
+    first = decision.reservation
+    if first is None or not demand.may_give_way:
+        return False
+    return demand.backfilled_for == first.job or first.filling.get(demand.id) == "gives_way"
 
 
 def _is_below(decision: Decision, demand: Demand) -> bool:

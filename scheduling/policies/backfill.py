@@ -52,6 +52,8 @@ class Reservation:
     waits_for_elastic: bool
     #: Jobs that start before it now -> the rule that lets them.
     filling: dict[int, Rule] = field(default_factory=dict)
+    #: Slots that it cannot have, whoever shrinks or gives way. None: all that others get.
+    taken: int | None = None
 
     def admit(self, job: int, least: int, most: int, ends_at: float | None) -> int:
         """Return the slots that a job behind it may have until then, from `least` to `most`; 0: none. Counts them."""

@@ -14,8 +14,6 @@ class FairDivision:
     """Slots of each job, and how that came about. All counts but the priority are slots."""
 
     shares: dict[int, int]
-    #: The least that each job gets which takes part.
-    floors: Mapping[int, int]
     #: Jobs held by neither their least nor their most: priority alone divides `shared` between them.
     by_priority: frozenset[int]
     #: The sum of their priorities.
@@ -69,7 +67,7 @@ def fair_division(demands: Sequence[Demand], capacity: int, *, preemption: bool,
             shares[job] += 1
     priority = sum(demand.priority for demand in unclamped)
     by_priority = frozenset(demand.id for demand in unclamped)
-    return FairDivision(shares, least, by_priority, priority, left, reservation)
+    return FairDivision(shares, by_priority, priority, left, reservation)
 
 
 def ceilings_of(
@@ -98,6 +96,7 @@ def floors_of(
             least[demand.id] = demand.min_slots
             spare -= need
     giving_way = [demand for demand in running if preemption and demand.may_give_way and demand.backfilled_for]
+    yielding = set[int]()
     reservation: Reservation | None = None
     for demand in demands:
         if demand.running:
@@ -127,6 +126,9 @@ def floors_of(
                 else committed_slots(demands, floors, demand, now)
             )
             reservation = reserve(demand.id, demand.min_slots, committed, capacity)
+    if reservation is not None and preemption:
+        yielding |= {job for job, rule in reservation.filling.items() if rule == "gives_way"}
+        reservation.taken = sum(count for job, count in least.items() if job not in yielding)
     return least, reservation
 
 

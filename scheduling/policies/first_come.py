@@ -5,7 +5,7 @@ policy.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import chain
 
 from scheduling.policies.backfill import Reservation, committed_slots, reserve
@@ -18,18 +18,22 @@ __all__ = ["Shares", "serve_in_order"]
 
 @dataclass(frozen=True)
 class Shares:
-    """Slots that a policy assigns, and the reservation of the first waiting job."""
+    """Slots that a policy assigns, and the reservations of the first waiting jobs."""
 
     #: Slots of each job that gets any.
     slots: dict[int, int]
-    #: Reservation of the first job in line that waits though it would fit; None: no job does.
-    reservation: Reservation | None
-    #: Jobs that start before one that waits, and hold its slots when it could start -> that one.
-    overtaking: Mapping[int, int] = field(default_factory=dict)
+    #: Reservation of the first job that waits though it would fit, in each line where one does: the key is the line's
+    #: priority under priority with preemption, else None. The highest priority first.
+    reservations: Mapping[int | None, Reservation]
     #: Division by fair share; None under other policies.
     division: FairDivision | None = None
     #: Division by goodput; None under other policies.
     goodput: GoodputDivision | None = None
+
+    @property
+    def overtaking(self) -> dict[int, int]:
+        """Jobs that start before one that waits, and hold its slots when it could start -> that one."""
+        return {job: first for one in self.reservations.values() for job, first in one.overtaking.items()}
 
 
 def serve_in_order(
@@ -65,4 +69,4 @@ def serve_in_order(
         if gets:
             result[demand.id] = gets
             spare -= gets - has
-    return Shares(result, reservation, reservation.overtaking if reservation else {})
+    return Shares(result, {None: reservation} if reservation else {})

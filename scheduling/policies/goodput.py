@@ -129,16 +129,12 @@ class Bid:
 @dataclass(frozen=True)
 class GoodputDivision:
     shares: dict[int, int]
-    #: The least that each job gets which takes part.
-    floors: Mapping[int, int]
     #: Upper bound on the optimality gap, as a fraction of the best utility above the floors.
     gap: float
     #: Weighted utility of one further slot; 0 where every job has all that it is offered.
     price: float
     #: Weighted utility of all jobs together.
     value: float
-    #: True if the jobs have this division already.
-    at_rest: bool = False
     #: Of two jobs on each kind that have more than their floors: what the last step up of each is worth least for.
     last: tuple[Step, ...] = ()
     #: Where there are several kinds of GPU: the one that each job shall train on, but for those that have to train on
@@ -164,13 +160,12 @@ def bid_weight(aim: Aim, priority: int, gpu_seconds: float, remaining_seconds: f
 
 def goodput_division(bids: Sequence[Bid], capacity: int) -> GoodputDivision:
     """`bids` in the order in which they are served. Floors are given even where they do not fit: nobody is stopped."""
-    floors = {bid.id: bid.floor for bid in bids}
-    shares, gap, prices = greedy(bids, capacity - sum(floors.values()))
+    shares, gap, prices = greedy(bids, capacity - sum(bid.floor for bid in bids))
     price, value = prices.get("", 0.0), total_value(bids, shares)
     has = _what_they_have(bids, capacity)
     if has is not None and (kept := total_value(bids, has)) >= value - BETTER * abs(value):
-        return GoodputDivision(has, floors, gap, price, kept, at_rest=True, last=last_steps(bids, has))
-    return GoodputDivision(shares, floors, gap, price, value, last=last_steps(bids, shares))
+        return GoodputDivision(has, gap, price, kept, last=last_steps(bids, has))
+    return GoodputDivision(shares, gap, price, value, last=last_steps(bids, shares))
 
 
 def last_steps(bids: Iterable[Bid], shares: Mapping[int, int]) -> tuple[Step, ...]:

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from scheduling.policies.backfill import Reservation
 from scheduling.policies.demand import Demand
 from scheduling.policies.fair_share import ceilings_of, floors_of
 from scheduling.policies.first_come import Shares
@@ -21,17 +22,17 @@ def by_goodput(
     """The least of each job as under fair share; what is beyond it where it is worth most."""
     least, reservation = floors_of(demands, capacity, preemption=group.preemption, now=now)
     most = ceilings_of(demands, least, reservation, preemption=group.preemption)
-    overtaking = reservation.overtaking if reservation else {}
+    reservations: dict[int | None, Reservation] = {None: reservation} if reservation else {}
     part = [demand for demand in demands if demand.id in least]
     if (held_targets := _held_targets(group, part, least, most, capacity, now, rooms)) is not None:
-        return Shares(held_targets.shares, reservation, overtaking, goodput=held_targets)
+        return Shares(held_targets.shares, reservations, goodput=held_targets)
     if rooms is None:
         division = goodput_division([_bid(group, demand, least, most) for demand in part], capacity)
     else:
         before = {demand.id: demand.target_kind for demand in part if demand.target_kind is not None}
         offers = [_offer(group, demand, least, most) for demand in part]
         division = division_of_kinds(offers, rooms, capacity, before)
-    return Shares(division.shares, reservation, overtaking, goodput=division)
+    return Shares(division.shares, reservations, goodput=division)
 
 
 def _bid(group: GroupView, demand: Demand, least: Mapping[int, int], most: Mapping[int, int]) -> Bid:
@@ -88,4 +89,4 @@ def _held_targets(
             wanted[kind] += targets[job]
         if any(count > rooms.get(kind, 0) for kind, count in wanted.items()):
             return None
-    return GoodputDivision(targets, least, 0.0, 0.0, 0.0, at_rest=True, kinds=kinds)
+    return GoodputDivision(targets, 0.0, 0.0, 0.0, kinds=kinds)

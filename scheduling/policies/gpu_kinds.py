@@ -109,12 +109,10 @@ def division_of_kinds(
     missing, most = max(0.0, bound - best.value), bound - least
     return GoodputDivision(
         shares=fixed | best.shares,
-        floors={offer.id: offer.mixed.floor for offer in offers},
         # Floors that do not fit may be worth more than the bound of what does.
         gap=min(1.0, missing / most) if missing > BETTER * abs(bound) and most > 0 else 0.0,
         price=max(best.prices.values(), default=0.0),
         value=best.value,
-        at_rest=best is as_it_is,
         last=last_steps(bids, best.shares),
         kinds={job: kind for job, kind in best.chosen.items() if kind is not None},
         prices={kind: best.prices.get(kind, 0.0) for kind in rooms},

@@ -20,8 +20,7 @@ def by_priority_with_preemption(demands: Sequence[Demand], capacity: int, now: f
     which binds its equals: lower ones use what is left until it is taken from them.
     """
     given: dict[int, int] = {}
-    first: Reservation | None = None
-    overtaking: dict[int, int] = {}
+    reservations: dict[int | None, Reservation] = {}
     reserved = sum(demand.least for demand in demands if demand.protected)
     #: Slots of higher priorities, and of these, those that elastic jobs of unknown end have.
     firm = lasting = 0
@@ -31,19 +30,20 @@ def by_priority_with_preemption(demands: Sequence[Demand], capacity: int, now: f
         # Ends of other priorities count for the first reservation only: no later one says a time.
         committed: Iterable[Commitment] = (
             _committed_beside(level, demands, given, now)
-            if first is None
+            if not reservations
             else (Commitment(firm - lasting + reserved, None), Commitment(lasting, None, is_elastic=True))
         )
         found = _among_equals(equals, capacity - reserved - sum(given.values()), capacity, committed, now)
         given |= found.slots
-        overtaking |= found.overtaking
-        first = first or found.reservation
+        for reservation in found.reservations.values():
+            reservation.taken = reserved + sum(given.values())
+            reservations[level] = reservation
         for demand in equals:
             if demand.id in given:
                 firm += demand.max_slots
                 is_endless = (demand.ends_at if demand.running else demand.lasts) is None
                 lasting += demand.max_slots if demand.elastic and is_endless else 0
-    return Shares(given, first, overtaking)
+    return Shares(given, reservations)
 
 
 def _committed_beside(

@@ -77,7 +77,7 @@ def served(
     if group.policy == "fairshare":
         division = fair_division(demands, capacity, preemption=group.preemption, now=now)
         found = division.reservation
-        return Shares(division.shares, found, found.overtaking if found else {}, division)
+        return Shares(division.shares, {None: found} if found else {}, division)
     if group.policy == "goodput":
         return by_goodput(group, demands, capacity, now, rooms)
     if group.policy == "priority" and group.preemption:

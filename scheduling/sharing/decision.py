@@ -17,7 +17,7 @@ from scheduling.sharing.entitlement import GroupEntitlement
 from scheduling.sharing.pool import Pool
 from scheduling.snapshot import GroupView
 
-__all__ = ["Decision", "decide", "gives_way", "within_limit"]
+__all__ = ["Decision", "decide", "within_limit"]
 
 
 @dataclass(frozen=True)
@@ -36,8 +36,8 @@ class Decision:
     #: Jobs that keep exactly what they hold, because some of it is on a host that takes nothing new: fixed-size jobs,
     #: which finish there, and elastic ones whose minimum fits nowhere else.
     pinned: frozenset[int]
-    #: Reservation of the first job in line that waits though it would fit; None: no job does.
-    reservation: Reservation | None = None
+    #: See `scheduling.policies.first_come.Shares`.
+    reservations: Mapping[int | None, Reservation] = field(default_factory=dict)
     #: Jobs that start before one that waits, and hold its slots when it could start -> that one.
     overtaking: Mapping[int, int] = field(default_factory=dict)
     division: FairDivision | None = None
@@ -57,6 +57,11 @@ class Decision:
     entitlement: GroupEntitlement | None = None
 
     @property
+    def reservation(self) -> Reservation | None:
+        """Reservation of the first job in line that waits though it would fit; None: no job does."""
+        return next(iter(self.reservations.values()), None)
+
+    @property
     def used(self) -> int:
         """Slots in service that its jobs have after all pending changes."""
         return sum(self.shares.values()) + sum(len(self.pool.held.get(job, ())) for job in self.pinned)
@@ -73,14 +78,6 @@ class Decision:
             shared_reservation=before.shared_reservation,
             overtaking={**before.overtaking, **self.overtaking},
         )
-
-
-def gives_way(decision: Decision, demand: Demand) -> bool:
-    """Return whether the job is stopped for who has the reservation, once that one can start."""
-    first = decision.reservation
-    if first is None or not demand.may_give_way:
-        return False
-    return demand.backfilled_for == first.job or first.filling.get(demand.id) == "gives_way"
 
 
 def decide(pool: Pool, room: int, *, beside_others: bool = False, held_back: frozenset[int] = frozenset()) -> Decision:
@@ -134,7 +131,7 @@ def _decide_without(
         capacity=capacity,
         demands=tuple(line),
         shares=shares.slots,
-        reservation=shares.reservation,
+        reservations=shares.reservations,
         overtaking=shares.overtaking,
         division=shares.division,
         goodput=shares.goodput,
