@@ -99,8 +99,9 @@ def _played(policy: str, name: str) -> Figures:
         job = job_of(number, submission, policy)
         job.physics.application = OnKinds(submission.application)
         if policy == "apart":
-            job.group = min(KINDS, key=lambda kind: (dealt[kind] + 1) / (KINDS[kind][0] * KINDS[kind][1]))
-            dealt[job.group] += 1
+            partition = min(KINDS, key=lambda kind: (dealt[kind] + 1) / (KINDS[kind][0] * KINDS[kind][1]))
+            job.view = replace(job.view, group=partition)
+            dealt[partition] += 1
         jobs.append(job)
     world.play(jobs)
     return figures(jobs, _alone_seconds(), world.cycles)

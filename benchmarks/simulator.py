@@ -11,8 +11,8 @@ measure is off by 20 %. `--runs 5`: each trace so many times, with steps that di
 another course of it: the bars hold for the medians then, and tell less of chance.
 
 Each training declares its work truly, so policy `soon` knows its rest at any time; Pollux, as published, knows none.
-`--declared 2`: each declares twice its work; `--declared none`: none does. `--load 2`: twice the trainings in the same
-hours.
+`--declared 2`: each declares twice its work; `--declared none`: none does. `--load 2`: twice the trainings in each
+hour.
 """
 
 import argparse
@@ -39,7 +39,7 @@ from scheduling.replay.measuring import Measured, bounds_of
 from scheduling.replay.physics import Physics
 from scheduling.replay.report import Figures, figures
 from scheduling.replay.world import Costs, Replayed, World
-from scheduling.snapshot import GroupView, SlotRef, SlotView
+from scheduling.snapshot import GroupView, JobView, SlotRef, SlotView
 
 AIMS = ("soon", "used", "even")
 POLICIES = ("rigid", "fifo", "fairshare", *BASELINES, *AIMS)
@@ -196,7 +196,9 @@ def job_of(number: int, submission: Submission, policy: str, noise: int | None =
     measured = Measured(bounds, errors)
     rigid = policy == "rigid"
     physics = Physics(application, measured.choose)
-    return Replayed(number, submission.at, most if rigid else 1, most, not rigid, physics, measured)
+    least = most if rigid else 1
+    view = JobView(number, submission.name, "all", "PENDING", 5000, submission.at, least, most, elastic=not rigid)
+    return Replayed(view, physics, measured)
 
 
 def _to_pollux(name: str, found: Figures) -> float | None:

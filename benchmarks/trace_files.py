@@ -44,15 +44,15 @@ def traces() -> dict[str, Path]:
 
 
 def trace(name: str, load: float = 1.0) -> list[Submission]:
-    """The submissions of a trace in order of time. With `load`, there are so many times as many in the same hours: each
-    further one repeats one of the trace at another hour."""
+    """The submissions of a trace in order of time. With `load`, there are so many times as many in each hour: a further
+    one repeats one of the trace before the next one comes, on average."""
     found, turns = _submissions(name), ceil(load)
-    span = found[-1].at
+    gap = found[-1].at / len(found)
     for turn in range(1, turns):
-        part, shift = min(1.0, load - turn), turn * span / turns
+        part, shift = min(1.0, load - turn), turn * gap / turns
         for number, one in enumerate(_submissions(name)):
             if int((number + 1) * part) > int(number * part):
-                found.append(replace(one, name=f"{one.name}+{turn}", at=(one.at + shift) % span))
+                found.append(replace(one, name=f"{one.name}+{turn}", at=one.at + shift))
     return sorted(found, key=lambda submission: submission.at)
 
 

@@ -25,7 +25,7 @@ from replay.queries import jobs_between
 from scheduling.policies.speedups import kind_of_most
 from scheduling.replay.history import History, KnownMeasures, Outcome, RecordedJob, Segment
 from scheduling.replay.world import Change, Costs, JobChange
-from scheduling.snapshot import SlotRef
+from scheduling.snapshot import JobView, SlotRef
 
 __all__ = ["read_history"]
 
@@ -130,31 +130,36 @@ class _JobHistory:
 
     def job(self, default_costs: Costs) -> RecordedJob:
         """Return the job as input of a replay. default_costs: for costs that were not measured for this job."""
-        requests = self._columns_at_start()
         spans = list(_cut(self.spans, self.start))
-        return RecordedJob(
+        view = JobView(
             id=self.pk,
+            name=self.name,
+            owner=self.owner,
             group=self.group,
-            priority=requests.get("priority", self.priority),
+            state="PENDING",
+            priority=self.priority,
             submitted_at=self._submitted.timestamp(),
-            min_slots=requests.get("min_slots", self.min_slots),
-            max_slots=requests.get("max_slots", self.max_slots),
+            started_at=self._started and self._started.timestamp(),
+            min_slots=self.min_slots,
+            max_slots=self.max_slots,
             elastic=self.elastic,
-            max_seconds=requests.get("max_seconds", self.max_seconds),
+            lasts=self.max_seconds,
+        )
+        for event in reversed(self._field_events()):
+            view = replace(view, **self._fields(event, "old"))
+        return RecordedJob(
+            view=view,
             outcome=self._outcome(),
             segments=tuple(Segment(max(0.0, span.end - span.start), *span[2:]) for span in spans),
             before=sum(span.end <= self.start for span in spans),
             slots=tuple(sorted(claim.ref for claim in self.claims if self._was_held(claim))),
             is_held_back=self._was_held_back(),
-            started_at=self._started and self._started.timestamp(),
             ended_at=self.finished_at,
             progress=1.0 if self.ended_itself else self._progress,
             known=self._known(),
             # The spans of a script that never reported training include its start.
             costs=_costs([self], default_costs if self._reports_sizes() else replace(default_costs, start=0.0)),
             held=tuple(_heights(self.claims)),
-            name=self.name,
-            owner=self.owner,
         )
 
     @property
@@ -191,25 +196,22 @@ class _JobHistory:
             elif stops or (event.reason == Reason.SUSPENDED_BY_USER and event.old != JobState.PREEMPTING):
                 yield event.at.timestamp(), "hold"
 
-    def _columns_at_start(self) -> dict[str, Any]:
-        """Return the values at the start of columns that have changed since."""
-        found: dict[str, Any] = {}
-        for event in self.events:
-            if "field" in event.detail and event.at.timestamp() >= self.start:
-                found.setdefault(event.detail["field"], event.detail["old"])
-        return self._with_fixed_minimum(found)
+    def _field_events(self) -> list[JobEvent]:
+        """Return the users' changes of its request since the start."""
+        return [event for event in self.events if "field" in event.detail and event.at.timestamp() >= self.start]
 
-    def _with_fixed_minimum(self, columns: dict[str, Any]) -> dict[str, Any]:
-        """Return the columns with the minimum of a fixed-size training equal to its maximum."""
-        if not self.elastic and "max_slots" in columns:
-            return {**columns, "min_slots": columns["max_slots"]}
-        return columns
+    def _fields(self, event: JobEvent, side: str) -> dict[str, Any]:
+        """Return the "old" or "new" values of the fields of a `JobView` that a change sets. The minimum of a fixed-size
+        training is its maximum."""
+        changed = event.detail["field"]
+        names = ["lasts" if changed == "max_seconds" else changed]
+        if changed == "max_slots" and not self.elastic:
+            names.append("min_slots")
+        return dict.fromkeys(names, event.detail[side])
 
     def changes(self) -> Iterator[Change]:
-        for event in self.events:
-            if "field" in event.detail and event.at.timestamp() >= self.start:
-                columns = self._with_fixed_minimum({event.detail["field"]: event.detail["new"]})
-                yield event.at.timestamp(), JobChange(self.pk, "change", columns)
+        for event in self._field_events():
+            yield event.at.timestamp(), JobChange(self.pk, "change", self._fields(event, "new"))
         for at, verb in self._requests():
             if at >= self.start:
                 yield at, JobChange(self.pk, "resume" if verb == "resume" else "hold")

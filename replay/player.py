@@ -85,7 +85,7 @@ def _discard(at: float, result: CycleResult | None) -> None:
 
 def _scalings(history: History) -> list[Scaling]:
     """Return the scalings to simulate: both if an elastic training was never measured."""
-    unknown = any(job.known is None and job.elastic and job.max_slots > 1 for job in history.jobs)
+    unknown = any(job.known is None and job.view.elastic and job.view.max_slots > 1 for job in history.jobs)
     return ["linear", "none"] if unknown else ["linear"]
 
 
@@ -117,7 +117,7 @@ def _result(history: History, plays: Sequence[Sequence[PlayResult]]) -> dict[str
     errors = [outcome.errors_of(history, one) for one in plays[0]]
     worst = outcome.Errors(*(max(values) for values in zip(*errors, strict=True)))
     jobs = history.jobs
-    held: list[_Held] = [{job.id: job.held for job in jobs}, *(outcome.held_by_job(same[0]) for same in plays)]
+    held: list[_Held] = [{job.view.id: job.held for job in jobs}, *(outcome.held_by_job(same[0]) for same in plays)]
     shown = _largest(held[0], history)
     names = ("recorded", "same", "other")
     return {
@@ -133,14 +133,14 @@ def _result(history: History, plays: Sequence[Sequence[PlayResult]]) -> dict[str
         "errors": worst._asdict(),
         "is_good": worst.is_good,
         "is_too_large": worst.is_too_large,
-        "groups": {group: _group_figures(history, plays, group) for group in sorted({job.group for job in jobs})},
+        "groups": {group: _group_figures(history, plays, group) for group in sorted({job.view.group for job in jobs})},
         "series": {name: _series(one, shown, history) for name, one in zip(names, held, strict=False)},
     }
 
 
 def _group_figures(history: History, plays: Sequence[Sequence[PlayResult]], group: str) -> dict[str, Any]:
     return {
-        "counted": sum(job.is_counted for job in history.jobs if job.group == group),
+        "counted": sum(job.is_counted for job in history.jobs if job.view.group == group),
         "recorded": asdict(outcome.recorded(history, plays[0][0].alone, group)),
         "same": [asdict(outcome.played(history, one, group)) for one in plays[0]],
         "other": [asdict(outcome.played(history, one, group)) for same in plays[1:] for one in same],
@@ -149,7 +149,7 @@ def _group_figures(history: History, plays: Sequence[Sequence[PlayResult]], grou
 
 def _moments(history: History, plays: Sequence[PlayResult], notes: Sequence[Notes]) -> dict[str, Any]:
     """Return the column `Replay.moments`; {} if there were too many changes."""
-    held = [[(at, job.id, slots) for job in history.jobs for at, slots in job.held], *(one.held for one in plays)]
+    held = [[(at, job.view.id, slots) for job in history.jobs for at, slots in job.held], *(one.held for one in plays)]
     within = [sorted(change for change in changes if change[0] <= history.end) for changes in held]
     if any(one.is_full for one in notes) or sum(map(len, within)) > _MAX_CHANGES:
         return {}
@@ -166,9 +166,9 @@ def _moments(history: History, plays: Sequence[PlayResult], notes: Sequence[Note
 
 def _rows(history: History, found: Sequence[Sequence[Sequence[TrainingOutcome]]]) -> Iterable[list[Any]]:
     for place, job in enumerate(history.jobs):
-        seconds = None if job.ended_at is None else job.ended_at - job.submitted_at
-        row = [job.id, job.is_counted, job.known is not None, _rounded(seconds)]
-        row.append(_rounded(None if job.started_at is None else job.started_at - job.submitted_at))
+        recorded, submitted_at = outcome.recorded_outcome(job), job.view.submitted_at
+        row = [job.view.id, job.is_counted, job.known is not None, _rounded(recorded.seconds)]
+        row.append(_rounded(None if recorded.started_at is None else recorded.started_at - submitted_at))
         for same in found:
             outcomes = [outcomes[place] for outcomes in same]
             ended = [one.seconds for one in outcomes]
@@ -176,7 +176,7 @@ def _rows(history: History, found: Sequence[Sequence[Sequence[TrainingOutcome]]]
             complete = len(known) == len(ended)
             row += [_rounded(min(known)), _rounded(max(known))] if complete else [None, None]
             started = outcomes[0].started_at
-            row.append(_rounded(None if started is None else started - job.submitted_at))
+            row.append(_rounded(None if started is None else started - submitted_at))
         yield row + [None] * (len(JOB_COLUMNS) - len(row))
 
 

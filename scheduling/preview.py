@@ -24,6 +24,7 @@ __all__ = [
     "TargetChange",
     "after_cycle",
     "compare",
+    "job_after",
     "lost_slots",
     "moves",
     "preview",
@@ -120,7 +121,9 @@ def after_cycle(snapshot: Snapshot, placed: Mapping[int, JobSlots | JobPlan]) ->
     return replace(
         snapshot,
         slots=tuple(_slot_after(slot, known, claims, vacated) for slot in snapshot.slots),
-        jobs=tuple(_job_after(view, placed.get(view.id), snapshot.at) for view in snapshot.jobs),
+        jobs=tuple(
+            job_after(view, placed[view.id], snapshot.at) if view.id in placed else view for view in snapshot.jobs
+        ),
     )
 
 
@@ -132,21 +135,21 @@ def _slot_after(slot: SlotView, known: set[int], claims: dict[SlotRef, int], vac
     return replace(slot, vacating=True) if slot.ref in vacated else slot
 
 
-def _job_after(view: JobView, placed: JobSlots | JobPlan | None, now: float) -> JobView:
-    if placed is None:
-        return view
-    if view.target_kind != placed.kind:
-        view = replace(view, target_kind=placed.kind)
-    if not (placed.preempt or placed.claim):
-        return view
+def job_after(view: JobView, placed: JobSlots | JobPlan, now: float) -> JobView:
+    """Return the job as the next cycle sees it, once its part of a plan is carried out at `now`."""
+    if (view.target, view.target_kind) != (placed.target, placed.kind):
+        view = replace(view, target=placed.target, target_kind=placed.kind)
     if placed.preempt:
-        return replace(view, state="PENDING", ends_at=None, backfilled_for=None, over_quota=False)
-    if view.state != "PENDING":
-        return replace(view, state="RUNNING")
-    ends_at = None if view.lasts is None else now + view.lasts
+        return replace(
+            view, state="PENDING", started_at=None, ends_at=None, backfilled_for=None, over_quota=False,
+            unsaved_since=None,
+        )  # fmt: skip
+    if view.state != "PENDING" or not placed.claim:
+        return view
     return replace(
-        view, state="RUNNING", ends_at=ends_at, backfilled_for=placed.backfilled_for, over_quota=placed.over_quota
-    )
+        view, state="RUNNING", started_at=now, ends_at=None if view.lasts is None else now + view.lasts,
+        backfilled_for=placed.backfilled_for, over_quota=placed.over_quota,
+    )  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from scheduling.replay.physics import Physics
 from scheduling.replay.profiles import Placement, StepTime
 from scheduling.replay.world import Change, Costs, Held, JobChange, Pool, Replayed, Rules, World
 from scheduling.schedule import CycleResult
-from scheduling.snapshot import GroupView, SlotRef, SlotView
+from scheduling.snapshot import GroupView, JobView, SlotRef, SlotView
 
 __all__ = [
     "Alternative",
@@ -84,14 +84,8 @@ class KnownMeasures:
 class RecordedJob:
     """A training of the window. Moments are Unix seconds."""
 
-    id: int
-    group: str
-    priority: int
-    submitted_at: float
-    min_slots: int
-    max_slots: int
-    elastic: bool
-    max_seconds: float | None
+    #: The training as it was when it was submitted or the window began, whichever is later.
+    view: JobView
     outcome: Outcome
     #: All segments of the training, including those before the window.
     segments: tuple[Segment, ...]
@@ -100,7 +94,6 @@ class RecordedJob:
     #: Slots that the job held when the window began.
     slots: tuple[SlotRef, ...] = ()
     is_held_back: bool = False
-    started_at: float | None = None
     ended_at: float | None = None
     #: Part of its work that the segments are, 0..1. None: unknown, for a training that did not end by itself.
     progress: float | None = None
@@ -108,9 +101,6 @@ class RecordedJob:
     costs: Costs | None = None
     #: (Unix seconds, number of GPUs held from then on).
     held: tuple[tuple[float, int], ...] = ()
-    #: For sentences only.
-    name: str = ""
-    owner: int | None = None
 
     @property
     def is_counted(self) -> bool:
@@ -287,7 +277,7 @@ def _hosts(pool: Iterable[SlotView]) -> list[int]:
 
 
 def _alone_seconds(job: Replayed, hosts: Sequence[int], kind: str) -> float:
-    left, placement = job.max_slots, list[int]()
+    left, placement = job.view.max_slots, list[int]()
     for slots in hosts:
         if left > 0:
             placement.append(min(left, slots))
@@ -355,29 +345,20 @@ def _replayed(
     costs = job.costs or history.costs
     if alternative.restart_seconds is not None:
         costs = replace(costs, pause=alternative.restart_seconds, join=0.0, release=alternative.restart_seconds)
-    recording = Recording(str(job.id), job.known, scaling, total)
+    recording = Recording(str(job.view.id), job.known, scaling, total)
     physics, measured = _begun(job, recording)
     physics.progress, physics.epoch = before, recording.epoch_at(before)
-    was_there = job.submitted_at < history.start
+    was_there = job.view.submitted_at < history.start
     return Replayed(
-        id=job.id,
-        submitted_at=job.submitted_at,
-        min_slots=job.min_slots,
-        max_slots=job.max_slots,
-        elastic=job.elastic,
+        view=job.view,
         physics=physics,
         measured=measured,
-        group=job.group,
-        name=job.name,
-        owner=job.owner,
-        priority=job.priority,
-        max_seconds=job.max_seconds,
         costs=costs,
         comes_at=history.start if was_there else None,
         is_held_back=job.is_held_back,
         # A training whose GPUs do not exist in the alternative starts on other GPUs.
         slots=job.slots if there >= set(job.slots) else (),
-        started_at=job.started_at if was_there else None,
+        started_at=job.view.started_at if was_there else None,
     )
 
 
@@ -402,7 +383,7 @@ def _tell(measured: Measured, known: KnownMeasures | None) -> None:
 def _work(job: RecordedJob, scaling: Scaling) -> tuple[float, float]:
     """Return its total work, and the part done when the window began."""
     known = job.known
-    physics, measured = _begun(job, Recording(str(job.id), known, scaling))
+    physics, measured = _begun(job, Recording(str(job.view.id), known, scaling))
     _tell(measured, known)
     before = 0.0
     for number, segment in enumerate(job.segments):

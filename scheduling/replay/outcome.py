@@ -14,6 +14,7 @@ import numpy as np
 
 from scheduling.replay.history import History, PlayResult, RecordedJob
 from scheduling.replay.world import Pool
+from scheduling.snapshot import JobView
 
 __all__ = [
     "BARS",
@@ -26,6 +27,7 @@ __all__ = [
     "outcomes",
     "played",
     "recorded",
+    "recorded_outcome",
     "summed",
 ]
 
@@ -79,7 +81,7 @@ class TrainingOutcome(NamedTuple):
 
 def recorded(history: History, alone: Mapping[int, float], group: str | None = None) -> Figures:
     """group: only its trainings."""
-    outcomes = [_recorded_outcome(job) for job in history.jobs]
+    outcomes = [recorded_outcome(job) for job in history.jobs]
     return _figures(history, outcomes, [job.held for job in history.jobs], alone, group)
 
 
@@ -88,17 +90,15 @@ def played(history: History, play: PlayResult, group: str | None = None) -> Figu
 
 
 def outcomes(play: PlayResult) -> list[TrainingOutcome]:
-    return [
-        TrainingOutcome(
-            job.id, job.started_at, job.ended_at, None if job.ended_at is None else job.ended_at - job.submitted_at
-        )
-        for job in play.jobs
-    ]
+    return [_outcome(job.view, job.started_at, job.ended_at) for job in play.jobs]
 
 
-def _recorded_outcome(job: RecordedJob) -> TrainingOutcome:
-    seconds = None if job.ended_at is None else job.ended_at - job.submitted_at
-    return TrainingOutcome(job.id, job.started_at, job.ended_at, seconds)
+def recorded_outcome(job: RecordedJob) -> TrainingOutcome:
+    return _outcome(job.view, job.view.started_at, job.ended_at)
+
+
+def _outcome(view: JobView, started_at: float | None, ended_at: float | None) -> TrainingOutcome:
+    return TrainingOutcome(view.id, started_at, ended_at, None if ended_at is None else ended_at - view.submitted_at)
 
 
 def errors_of(history: History, play: PlayResult) -> Errors:
@@ -106,7 +106,7 @@ def errors_of(history: History, play: PlayResult) -> Errors:
     pairs = [
         (one.seconds, mine.seconds)
         for job, mine in zip(history.jobs, outcomes(play), strict=True)
-        if job.is_counted and (one := _recorded_outcome(job)).seconds and mine.seconds is not None
+        if job.is_counted and (one := recorded_outcome(job)).seconds and mine.seconds is not None
     ]
     true, simulated = [one for one, _ in pairs if one], [one for _, one in pairs]
     in_use = summed(job.held for job in history.jobs), summed(held_by_job(play).values())
@@ -137,11 +137,11 @@ def _figures(
     own = [
         (job, one, steps)
         for job, one, steps in zip(history.jobs, found, held, strict=True)
-        if group in (None, job.group)
+        if group in (None, job.view.group)
     ]
     counted = [one for job, one, _ in own if job.is_counted]
     times = [one.seconds for one in counted if one.seconds is not None]
-    submitted = {job.id: job.submitted_at for job in history.jobs}
+    submitted = {job.view.id: job.view.submitted_at for job in history.jobs}
     waits = [one.started_at - submitted[one.job] for one in counted if one.started_at is not None]
     slowdowns = [one.seconds / alone[one.job] for one in counted if one.seconds is not None and one.job in alone]
     used = _area(summed(steps for _, _, steps in own), history.start, history.end)

@@ -11,10 +11,11 @@ from dataclasses import dataclass, field, replace
 from heapq import heappop, heappush
 from itertools import groupby
 from math import inf, nextafter
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from scheduling.placement.slot_choice import JobSlots
 from scheduling.policies.target_hold import TARGET_HOLD_SECONDS, is_held
+from scheduling.preview import job_after
 from scheduling.replay.measuring import Measured
 from scheduling.replay.physics import Physics
 from scheduling.replay.profiles import Placement
@@ -50,9 +51,9 @@ class JobChange:
     """A user's change of a training."""
 
     job: int
-    #: "change": other values of these columns of a `Replayed`.
+    #: "change": other values of these fields of its `JobView`.
     verb: Literal["change", "hold", "resume", "withdraw"]
-    columns: Mapping[str, int] = field(default_factory=dict)
+    fields: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -85,21 +86,10 @@ class Held(NamedTuple):
 class Replayed:
     """A training of the world."""
 
-    id: int
-    submitted_at: float
-    min_slots: int
-    max_slots: int
-    elastic: bool
+    #: The training as the newest cycle saw it, with what the cycle decided.
+    view: JobView
     physics: Physics
     measured: Measured
-    #: "": the world's only one.
-    group: str = ""
-    #: For sentences only.
-    name: str = ""
-    owner: int | None = None
-    priority: int = 5000
-    #: Seconds for which it may hold slots from a start on. None: no limit.
-    max_seconds: float | None = None
     #: Costs of this training; None: those of the world.
     costs: Costs | None = None
     #: Time of a training that began before the world: it appears then, with `slots`. None: when it is submitted.
@@ -111,10 +101,6 @@ class Replayed:
     joining: frozenset[SlotRef] = frozenset()
     started_at: float | None = None
     ended_at: float | None = None
-    backfilled_for: int | None = None
-    over_quota: bool = False
-    target: int | None = None
-    target_kind: str | None = None
     #: Time up to which it has been simulated.
     played_to: float = 0.0
     #: Version of the present state: events of an earlier one are dropped, and so are epochs' ends no longer expected.
@@ -122,13 +108,17 @@ class Replayed:
     epoch_ends_at: float = 0.0
 
     @property
+    def id(self) -> int:
+        return self.view.id
+
+    @property
+    def submitted_at(self) -> float:
+        return self.view.submitted_at
+
+    @property
     def completion_seconds(self) -> float:
         assert self.ended_at is not None, "it has not ended"
         return self.ended_at - self.submitted_at
-
-    @property
-    def gpu_seconds(self) -> float:
-        return self.physics.gpu_seconds
 
 
 @dataclass
@@ -260,8 +250,7 @@ class World:
             return
         match change.verb:
             case "change":
-                for column, value in change.columns.items():
-                    setattr(job, column, value)
+                job.view = replace(job.view, **change.fields)
             case "resume":
                 job.is_held_back = False
                 self._come(job)
@@ -299,7 +288,7 @@ class World:
             self._catch_up(job)
             if job.ended_at is None:
                 job.slots, job.joining = kept, job.joining.intersection(kept)
-                if len(kept) < (job.min_slots if job.elastic else job.max_slots):
+                if len(kept) < (job.view.min_slots if job.view.elastic else job.view.max_slots):
                     self._give_back(job, kept)
                 else:
                     self._train_on(job, self._costs(job).pause)
@@ -352,7 +341,7 @@ class World:
         self._divide_anew()
 
     def _group(self, job: Replayed) -> GroupView:
-        return next((group for group in self.groups if group.name == job.group), self.groups[0])
+        return next((group for group in self.groups if group.name == job.view.group), self.groups[0])
 
     def _expect(self, job: Replayed) -> None:
         """Plan the end of its next epoch."""
@@ -415,38 +404,27 @@ class World:
         )
 
     def _view(self, job: Replayed) -> JobView:
-        costs, limit = self._costs(job), job.max_seconds
-        return JobView(
-            id=job.id,
-            name=job.name,
-            owner=job.owner,
-            group=self._group(job).name,
+        costs, limit, began = self._costs(job), job.view.lasts, job.started_at if job.slots else None
+        job.view = replace(
+            job.view,
             state="RUNNING" if job.slots else "PENDING",
-            priority=job.priority,
-            submitted_at=job.submitted_at,
-            min_slots=job.min_slots,
-            max_slots=job.max_slots,
-            elastic=job.elastic,
-            started_at=job.started_at if job.slots else None,
-            lasts=limit,
-            ends_at=job.started_at + limit if limit and job.slots and job.started_at is not None else None,
-            backfilled_for=job.backfilled_for,
-            over_quota=job.over_quota,
-            target=job.target,
-            target_kind=job.target_kind,
-            gpu_seconds=job.gpu_seconds,
+            started_at=began,
+            ends_at=began + limit if limit and began is not None else None,
+            gpu_seconds=job.physics.gpu_seconds,
             profile=job.measured.view(job.physics, pause_seconds=costs.pause, start_seconds=costs.join),
         )
+        group = self._group(job).name
+        return job.view if group == job.view.group else replace(job.view, group=group)
 
     def _carry_out(self, job: Replayed, placed: JobSlots) -> None:
-        job.target, job.target_kind = placed.target, placed.kind
+        job.view = job_after(job.view, placed, self.now)
         if not placed.claim and not placed.vacate:
             return
         costs, starts = self._costs(job), not job.slots
         slots = tuple(sorted({*job.slots, *placed.claim}.difference(placed.vacate)))
         trained_on = set(job.slots) - job.joining
         if starts:
-            job.started_at, job.backfilled_for, job.over_quota = self.now, placed.backfilled_for, placed.over_quota
+            job.started_at = self.now
         job.slots = slots
         job.joining = frozenset() if starts else (job.joining | set(placed.claim)).intersection(slots)
         if placed.vacate:

@@ -186,7 +186,7 @@ def test_user_commands_rules_and_pool_are_read(group: InstanceGroup) -> None:
     CapacityPoint.objects.create(host=Slot.objects.first().host, at=at(500), slots=3)
     past = read_history(START, END, END)
     assert (past.groups[0].policy, past.groups[0].quota) == ("priority", 2)
-    assert past.jobs[0].priority == 5000
+    assert past.jobs[0].view.priority == 5000
     assert len(past.slots) == 4
     told = [(moment - START.timestamp(), change) for moment, change in past.changes]
     assert [moment for moment, _ in told] == [100, 200, 300, 400, 500]
@@ -201,7 +201,7 @@ def test_trainings_that_began_before_or_are_unfinished(group: InstanceGroup) -> 
     gone = trained(group, 500, 500, 10, state=JobState.CANCELLED)
     other = JobFactory(instance_group=group, submitted_at=at(-900), finished_at=at(-800), state=JobState.CANCELLED)
     past = read_history(START, END, END)
-    by_id = {job.id: job for job in past.jobs}
+    by_id = {job.view.id: job for job in past.jobs}
     assert other.pk not in by_id
     assert by_id[there.pk].before == 1
     assert [segment.seconds for segment in by_id[there.pk].segments] == [695, 305]

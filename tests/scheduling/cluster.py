@@ -91,13 +91,11 @@ class SimulatedCluster:
         return plan
 
     def settle(self, limit: int = 20) -> int:
-        """Run cycles until nothing is claimed or vacated any more; how many cycles changed something."""
-        for cycles in range(limit):
-            if not any(slot.vacating for slot in self.snapshot.slots):
-                before = self.snapshot
-                self.cycle()
-                if self.snapshot == before:
-                    return cycles
-            else:
-                self.cycle()
+        """Run cycles until nothing changes any more; how many of them claimed or vacated slots."""
+        moved = 0
+        for _ in range(limit):
+            before = self.snapshot
+            moved += any(line.claim or line.vacate for line in self.cycle().jobs)
+            if self.snapshot == before:
+                return moved
         raise AssertionError(f"not settled after {limit} cycles")

@@ -54,8 +54,7 @@ class PlayedCluster:
             elif slot.vacating:
                 self.leaving[slot.ref] = self.dice.choice((1, 1, 2, 4))
             slots.append(slot)
-        jobs = tuple(replace(self._started(job), target=by_job[job.id].target) for job in after.jobs)
-        self.snapshot = replace(after, slots=tuple(slots), jobs=jobs)
+        self.snapshot = replace(after, slots=tuple(slots))
         self._pass(seconds)
         return seen, plan
 
@@ -79,12 +78,6 @@ class PlayedCluster:
 
     def _pass(self, seconds: float) -> None:
         self.snapshot = replace(self.snapshot, at=self.snapshot.at + seconds)
-
-    def _started(self, job: JobView) -> JobView:
-        before = next(one for one in self.snapshot.jobs if one.id == job.id)
-        if before.state == "PENDING" and job.state != "PENDING":
-            return replace(job, started_at=self.snapshot.at)
-        return replace(job, started_at=None, unsaved_since=None) if job.state == "PENDING" else job
 
     def _submit(self) -> None:
         if len(self.snapshot.jobs) < self.most_jobs:

@@ -8,7 +8,7 @@ from tidepool.goodput.model import Bounds, NoiseScale, Point, ThroughputParamete
 from scheduling.replay.history import Alternative, History, KnownMeasures, PlayResult, RecordedJob, Segment, play
 from scheduling.replay.outcome import errors_of, played, recorded
 from scheduling.replay.world import Costs, JobChange, Pool
-from scheduling.snapshot import GroupView, SlotRef, SlotView
+from scheduling.snapshot import GroupView, JobView, SlotRef, SlotView
 
 COSTS = Costs(start=5.0, pause=1.0, join=0.0, release=2.0, end=1.0)
 GROUP = GroupView("all", "all", "fifo", preemption=False)
@@ -22,23 +22,18 @@ def slots(count: int, host: str = "a") -> tuple[SlotView, ...]:
 
 def job(number: int, seconds: float, **changes: object) -> RecordedJob:
     """On four GPUs from its submission on."""
+    view = JobView(number, f"T{number}", "all", "PENDING", 5000, 0.0, 1, 4, started_at=0.0)
     usual = RecordedJob(
-        id=number,
-        group="all",
-        priority=5000,
-        submitted_at=0.0,
-        min_slots=1,
-        max_slots=4,
-        elastic=True,
-        max_seconds=None,
+        view=view,
         outcome="over",
         segments=(Segment(seconds, (4,)),),
-        started_at=0.0,
         ended_at=seconds + COSTS.start + COSTS.end,
         progress=1.0,
         held=((0.0, 4), (seconds + COSTS.start + COSTS.end, 0)),
     )
-    return replace(usual, **changes)  # type: ignore[arg-type]
+    seen = {name: value for name, value in changes.items() if hasattr(view, name)}
+    others = {name: value for name, value in changes.items() if name not in seen}
+    return replace(usual, view=replace(view, **seen), **others)  # type: ignore[arg-type]
 
 
 def history(*jobs: RecordedJob, gpus: int = 4, **changes: object) -> History:
@@ -127,7 +122,7 @@ def test_noise_follows_progress_and_not_the_hour() -> None:
     assert found.jobs[0].physics.progress == pytest.approx(20 + 80 * 4, rel=0.01)
     assert ends(found)[1] == pytest.approx(106.0, rel=1e-3)
     assert found.alone[1] == pytest.approx(106.0, rel=1e-3)
-    later = replace(pair, submitted_at=500.0, started_at=500.0)
+    later = replace(pair, view=replace(pair.view, submitted_at=500.0, started_at=500.0))
     assert ends(again(history(later, slots=slots(2))))[1] == pytest.approx(606.0, rel=1e-3)
 
 
@@ -186,7 +181,7 @@ def test_what_people_asked_happens_when_they_asked_it() -> None:
     # The first has done five seconds; the second takes its place until it is withdrawn, and the first starts anew.
     assert ends(found)[2] == 60.0
     assert ends(found)[1] == pytest.approx(62 + 5 + 95 + 1)
-    assert found.jobs[0].priority == 1
+    assert found.jobs[0].view.priority == 1
 
 
 def test_a_host_that_leaves_takes_its_ranks_along() -> None:
@@ -201,7 +196,7 @@ def test_unfinished_ones_are_played_and_not_counted() -> None:
     going = job(
         2, 50.0, outcome="unfinished", ended_at=None, progress=0.5, max_slots=1, segments=(Segment(50.0, (1,)),)
     )
-    endless = replace(going, id=3, progress=None)
+    endless = replace(going, view=replace(going.view, id=3), progress=None)
     past = history(job(1, 100.0, max_slots=2), going, endless)
     found = again(past)
     assert ends(found) == {1: pytest.approx(106.0), 2: pytest.approx(106.0), 3: None}
