@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 from itertools import chain, islice
 
 from scheduling.placement.slot_choice import JobSlots
+from scheduling.policies.backfill import Reservation
 from scheduling.policies.demand import Demand
 from scheduling.sharing.decision import Decision
 from scheduling.snapshot import SlotRef
@@ -20,7 +21,7 @@ def reserved_slots(decision: Decision, placed: Mapping[int, JobSlots]) -> tuple[
     claimed = {ref for slots in placed.values() for ref in slots.claim}
     free = (ref for refs in pool.free.values() for ref in refs if ref not in claimed)
     coming = (ref for holder in sorted(pool.coming) for ref in pool.coming[holder])
-    found = chain(free, coming, _ending(decision, placed, reservation.at), _shrinking(decision, placed, reservation.at))
+    found = chain(free, coming, _ending(decision, placed, reservation.at), _shrinking(decision, placed, reservation))
     return tuple(sorted(islice(found, reservation.slots)))
 
 
@@ -33,22 +34,14 @@ def _ending(decision: Decision, placed: Mapping[int, JobSlots], at: float) -> It
         yield from placed[job].kept + placed[job].claim + placed[job].vacate
 
 
-def _shrinking(decision: Decision, placed: Mapping[int, JobSlots], at: float) -> Iterator[SlotRef]:
+def _shrinking(decision: Decision, placed: Mapping[int, JobSlots], first: Reservation) -> Iterator[SlotRef]:
     """Return slots of the others beyond their least, from the last in line on; all slots of stopped ones."""
     for demand in reversed(decision.demands):
         slots, ends_at = placed[demand.id], demand.ends(decision.pool.at)
-        if slots.target and (ends_at is None or ends_at > at):
-            stays = 0 if _gives_way(decision, demand) or _is_below(decision, demand) else demand.min_slots
+        if slots.target and (ends_at is None or first.at is None or ends_at > first.at):
+            stays = 0 if first.gives_way(demand.id) or _is_below(decision, demand) else demand.min_slots
             yield from (slots.kept + slots.claim)[stays:]
             yield from slots.vacate
-
-
-def _gives_way(decision: Decision, demand: Demand) -> bool:
-    """Return whether the job is stopped for who has the reservation, once that one can start."""
-    first = decision.reservation
-    if first is None or not demand.may_give_way:
-        return False
-    return demand.backfilled_for == first.job or first.filling.get(demand.id) == "gives_way"
 
 
 def _is_below(decision: Decision, demand: Demand) -> bool:

@@ -52,6 +52,8 @@ class Reservation:
     waits_for_elastic: bool
     #: Jobs that start before it now -> the rule that lets them.
     filling: dict[int, Rule] = field(default_factory=dict)
+    #: Running jobs that started before it, and are stopped for it.
+    stopping: frozenset[int] = frozenset()
     #: Slots that it cannot have, whoever shrinks or gives way. None: all that others get.
     taken: int | None = None
 
@@ -74,6 +76,10 @@ class Reservation:
     def overtaking(self) -> dict[int, int]:
         """Jobs that start now and hold its slots when it could start -> the job with the reservation."""
         return {job: self.job for job, rule in self.filling.items() if rule in ("gives_way", "meanwhile")}
+
+    def gives_way(self, job: int) -> bool:
+        """Return whether the job is stopped for this one, once this one can start."""
+        return job in self.stopping or self.filling.get(job) == "gives_way"
 
     def is_far(self, now: float) -> bool:
         """Return whether it is worth while to start somebody who is stopped again for it."""

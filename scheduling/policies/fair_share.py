@@ -96,7 +96,6 @@ def floors_of(
             least[demand.id] = demand.min_slots
             spare -= need
     giving_way = [demand for demand in running if preemption and demand.may_give_way and demand.backfilled_for]
-    yielding = set[int]()
     reservation: Reservation | None = None
     for demand in demands:
         if demand.running:
@@ -117,8 +116,8 @@ def floors_of(
             least[demand.id] = demand.min_slots
             spare -= demand.min_slots
         elif demand.min_slots <= capacity:
-            yielding = {one.id for one in own}
-            floors = {job: count for job, count in least.items() if job not in yielding}
+            stopping = frozenset(one.id for one in own)
+            floors = {job: count for job, count in least.items() if job not in stopping}
             # With preemption what is beyond the least is taken back at once.
             committed = (
                 (d.commits(floors[d.id], now, demand.id) for d in demands if d.id in floors)
@@ -126,9 +125,9 @@ def floors_of(
                 else committed_slots(demands, floors, demand, now)
             )
             reservation = reserve(demand.id, demand.min_slots, committed, capacity)
+            reservation.stopping = stopping
     if reservation is not None and preemption:
-        yielding |= {job for job, rule in reservation.filling.items() if rule == "gives_way"}
-        reservation.taken = sum(count for job, count in least.items() if job not in yielding)
+        reservation.taken = sum(count for job, count in least.items() if not reservation.gives_way(job))
     return least, reservation
 
 
