@@ -421,7 +421,7 @@ class World:
         if not placed.claim and not placed.vacate:
             return
         costs, starts = self._costs(job), not job.slots
-        slots = tuple(sorted({*job.slots, *placed.claim}.difference(placed.vacate)))
+        slots = tuple(sorted(placed.kept + placed.claim))
         trained_on = set(job.slots) - job.joining
         if starts:
             job.started_at = self.now
