@@ -11,6 +11,7 @@ import torch
 from tests.runtime.lab import Lab
 from tests.runtime.test_halt import halted, newest
 from tests.runtime.test_loop_ends import STEPS, assert_whole, weights
+from tests.waiting import wait_until
 
 Make = Callable[..., Lab]
 EPOCHS = 9
@@ -37,7 +38,9 @@ class _Training:
             halted(self.lab)
             self._begin(checkpoints=newest(self.lab))
         elif what == "death" and self._size > 1:
-            self.lab.wait_for_size(self._size)  # a lone rank is the whole training
+            # A lone rank is the whole training: after another death, one that leaves still counts in the size.
+            slots = list(range(self._size))
+            wait_until(lambda: sorted(one["slot"] for one in self.lab.active()["members"]) == slots, self.lab.story)
             self.lab.wait_for_steps(2)  # and so is the only one that has the state
             self.lab.kill(self.lab.member_ids()[0])
         else:
