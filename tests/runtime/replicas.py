@@ -9,9 +9,10 @@ from unittest import mock
 import torch
 from tidepool.torch import prepare
 from tidepool.torch.comm.process_group import Group
-from tidepool.torch.rank import prepared, session
+from tidepool.torch.rank import later_objects, prepared, session
 from tidepool.torch.rank.object_patches import watched
 from tidepool.torch.rank.options import Options
+from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from tests.runtime.groups import groups, together
 
@@ -27,7 +28,7 @@ def on_ranks(count: int, work: Callable[[], Any]) -> list[Any]:
     """Return what `work` returns on each rank. Its sessions and prepared loops use the group of all ranks."""
 
     def on(group: Group) -> Any:
-        _rank.group, _rank.backward = group, _real_backward
+        _rank.group, _rank.backward, _rank.later = group, _real_backward, None
         return work()
 
     with groups(count) as members, _group_in_options(), one_thread():
@@ -45,12 +46,29 @@ def one_thread() -> Iterator[None]:
         torch.set_num_threads(threads)
 
 
+def _later() -> Any:
+    return getattr(_rank, "later", None)
+
+
+@contextmanager
+def _removed(handle: Any) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        handle.remove()
+
+
 @contextmanager
 def _group_in_options() -> Iterator[None]:
     def options(**values: Any) -> Options:
         return Options(group=_rank.group, **values)
 
+    hook = register_optimizer_step_pre_hook(lambda *given: _later() and _later().steps(*given))
+    made = later_objects.noticing(torch.optim.Optimizer.__init__, lambda item: _later() and _later().made(item))
     with (
+        _removed(hook),
+        mock.patch.object(torch.optim.Optimizer, "__init__", made),
+        mock.patch.object(prepared, "watch", lambda later: setattr(_rank, "later", later)),
         mock.patch.object(prepared, "Options", options),
         mock.patch.object(session, "Options", options),
         mock.patch.object(torch.autograd, "backward", lambda *given, **named: _rank.backward(*given, **named)),

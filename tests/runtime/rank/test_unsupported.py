@@ -176,7 +176,7 @@ def test_a_model_that_changes_after_its_session_was_made() -> None:
             if step.number == 1:
                 change(model)
 
-        with pytest.raises(RuntimeError, match=f"{name} has been replaced, moved or converted"):
+        with pytest.raises(RuntimeError, match=f"{name} was replaced, moved or converted"):
             begun(model, body)
 
 

@@ -198,7 +198,7 @@ class Training:
         training_loop.total_epochs = None
         training_loop.before_change = self.share
         scalers = [item.mp_scaler for item in self.parallels if item.mp_scaler is not None]
-        adopt_others(script_loop, training_loop.optimizers, scalers, list(schedulers.values()))
+        adopt_others(script_loop, scalers, list(schedulers.values()))
         watch_backward(script_loop)
         if context is None:
             _standalone.begin(training_loop, self.save)

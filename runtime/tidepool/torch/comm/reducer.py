@@ -6,18 +6,22 @@ Where losses are means over something else, such as labels, n counts that, and t
 
 The layout follows from the order of the parameters alone, so a joiner's equals a survivor's (DDP's does not: it
 rebuilds its buckets after the first step). Buckets are launched in order as backward fills them, the last one by
-`finish`. A parameter that got no gradient on one rank contributes zeros; one that got none on any rank ends the step
-with its gradient None, so that optimizers leave it alone as they do in plain PyTorch. To know, a flag for each
-parameter is summed with the control block.
+`finish`. A script may thaw parameters that have no place in the layout. They are late in one step: summed after the
+others, once all ranks have told that they have the same ones. The next step has a layout with all of them. A parameter
+that got no gradient on one rank contributes zeros; one that got none on any rank ends the step with its gradient None,
+so that optimizers leave it alone as they do in plain PyTorch. To know, a flag for each parameter is summed with the
+control block.
 
 `Reducer` owns the buckets and knows when each is full; how one is summed is up to `SumReducer` here (one all-reduce,
 in whatever order the group adds) and to `TreeReducer` in `tree_reducer.py` (always in the same order).
 """
 
+import zlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
 import torch
@@ -26,13 +30,15 @@ from tidepool.refusal import Refusal
 from tidepool.torch.comm.gradient_hooks import GradientHooks
 from tidepool.torch.comm.process_group import CommunicationError, Group
 
-__all__ = ["AGREEMENT_SIZE", "CONTROL_SIZE", "Bucket", "Reducer", "SumReducer"]
+__all__ = ["AGREEMENT_SIZE", "CONTROL_SIZE", "Bucket", "Reducer", "SumReducer", "is_alike"]
 
 BUCKET_BYTES = 16 * 2**20
 #: Floats of the control block: see `step.py`.
 CONTROL_SIZE = 33
 #: Floats of the comparison of the ranks' models: see `rank/agreement.py`.
 AGREEMENT_SIZE = 10
+#: ... and of that of their late parameters: ranks that have some, a number that stands for them, and its square.
+_LATE_SIZE = 3
 
 
 @dataclass
@@ -65,28 +71,21 @@ class Reducer(ABC):
         spare: int = 0,
         control_size: int = CONTROL_SIZE,
     ) -> None:
+        self._all = list(parameters)
         kept = {id(parameter) for parameter in thawing}
-        trained = [parameter for parameter in parameters if parameter.requires_grad or id(parameter) in kept]
-        if not any(parameter.requires_grad for parameter in trained):
+        if not any(parameter.requires_grad for parameter in self._all):
             raise Refusal("the model has no parameter that requires a gradient: there is nothing to train")
-        self._parameters = trained
-        self._control_size = control_size
-        sizes = [control_size, AGREEMENT_SIZE, len(trained), buffers]
-        self._buckets, tail = _buckets(trained, sum(sizes), spare)
-        #: Control block, comparison and buffers: written before `end_part` and `finish`; after it the sum over all
-        #: parts of all ranks. `users`: by parameter, the number of ranks on which it got a gradient in this step.
-        self.control, self.agreement, self._users, self.buffers = torch.split(tail, sizes)
+        self._first = [number for number, one in enumerate(self._all) if one.requires_grad or id(one) in kept]
+        self._sizes = (control_size, AGREEMENT_SIZE, _LATE_SIZE), buffers, spare
+        #: Numbers of the parameters that are late in this step, and then of all that have been thawed.
+        self._late: list[int] = []
+        self.thawed: list[int] = []
         #: Sums of the control block and of the comparison, once `finish` is over. They and the users are read in one
         #: go: each time that numbers are taken from a GPU, the host waits for it.
         self.summed: list[float] = []
         self.summed_agreement: list[float] = []
-        self._read = tail[: sum(sizes[:3])]
-        self._place = {
-            id(parameter): (bucket, index)
-            for bucket in self._buckets
-            for index, parameter in enumerate(bucket.parameters)
-        }
         self._used: set[int] = set()
+        self._hooks: list[Any] = []
         #: Called with each bucket before its sum begins.
         self.on_launch: Callable[[Bucket], None] | None = None
         self._group: Group | None = None
@@ -105,13 +104,49 @@ class Reducer(ABC):
         #: `checkpoint(use_reentrant=True)` twice on one layer does that.
         self._overlaps = False
         self._has_portions = False
-        self._hooks: list[Any] = [_hook(parameter, self._on_gradient) for parameter in trained]
+        self._lay_out(self._first)
+
+    def _lay_out(self, numbers: list[int]) -> None:
+        """Give these parameters of the model their places."""
+        self._laid_out = [self._all[number] for number in numbers]
+        self._left_out = sorted({*range(len(self._all))} - {*numbers})
+        self._late = []
+        fixed, buffers, spare = self._sizes
+        sizes = [*fixed, len(numbers), buffers]
+        self._buckets, tail = _buckets(self._laid_out, sum(sizes), spare)
+        #: Control block, comparison and buffers: written before `end_part` and `finish`; after it the sum over all
+        #: parts of all ranks. `users`: by parameter, the number of ranks on which it got a gradient in this step.
+        self.control, self.agreement, self._told_late, self._users, self.buffers = torch.split(tail, sizes)
+        self._read = tail[: sum(sizes[:4])]
+        self._late_buckets: list[Bucket] = []
+        self._attach()
+
+    def _attach(self) -> None:
+        """Learn of each gradient of the parameters that have a place, and of the script's hooks on them."""
+        self.close()
+        places = [(bucket, index) for bucket in self.buckets for index in range(len(bucket.parameters))]
+        self._place = {id(bucket.parameters[index]): (bucket, index) for bucket, index in places}
+        self._parameters = [*self._laid_out, *(self._all[number] for number in self._late)]
+        self._hooks = [_hook(parameter, self._on_gradient) for parameter in self._parameters]
         #: The script's own.
-        self.hooks = GradientHooks(trained, self._on_gradient, lambda: self._under_way)
+        self.hooks = GradientHooks(self._parameters, self._on_gradient, lambda: self._under_way)
+
+    def follow(self, thawed: list[int]) -> None:
+        """Lay out what the training has thawed, and find what the script has thawed since. Called between steps."""
+        if thawed != self.thawed:
+            self.thawed = thawed
+            self._lay_out(sorted({*self._first, *thawed}))
+        late = [number for number in self._left_out if self._all[number].requires_grad]
+        if late != self._late:
+            self._late = late
+            self._late_buckets, self._late_users = [], self._users[:0]
+            if late:
+                self._late_buckets, self._late_users = _buckets([self._all[number] for number in late], len(late), 0)
+            self._attach()
 
     @property
     def buckets(self) -> list[Bucket]:
-        return self._buckets
+        return [*self._buckets, *self._late_buckets]
 
     @property
     def is_under_way(self) -> bool:
@@ -125,7 +160,7 @@ class Reducer(ABC):
     def empty(self) -> None:
         """Add nothing from this rank to the present sum; none of its buckets may have been launched."""
         self._used.clear()
-        for bucket in self._buckets:
+        for bucket in self.buckets:
             bucket.flat.zero_()
 
     def begin(self, group: Group, sharing: list[int]) -> None:
@@ -137,7 +172,7 @@ class Reducer(ABC):
         self._under_way = True
         self.hooks.defer()
         self._used.clear()
-        for bucket in self._buckets:
+        for bucket in self.buckets:
             bucket.flat.zero_()
             bucket.work, bucket.launched = None, False
             bucket.missing = {index for index, one in enumerate(bucket.parameters) if one.requires_grad}
@@ -159,7 +194,7 @@ class Reducer(ABC):
         finally:
             self._apart = False
         factor = weight()
-        for bucket in self._buckets:
+        for bucket in self.buckets:
             for parameter, view in zip(bucket.parameters, bucket.views, strict=True):
                 if parameter.grad is not None:
                     self._used.add(id(parameter))
@@ -190,18 +225,44 @@ class Reducer(ABC):
         """
         self._under_way = False
         self._overlaps = not self._has_portions
-        used = [1.0 if id(parameter) in self._used else 0.0 for parameter in self._parameters]
-        self._users.copy_(torch.tensor(used))
-        self._launch_ready(everything=True)
-        self._complete()
-        if self._failure is not None:
-            raise self._failure
-        numbers: list[float] = self._read.tolist()
-        end = self._control_size + AGREEMENT_SIZE
-        self.summed, self.summed_agreement = numbers[: self._control_size], numbers[self._control_size : end]
-        for parameter, users in zip(self._parameters, numbers[end:], strict=True):
+        self._users.copy_(self._used_among(self._laid_out))
+        if self._late:
+            number = float(zlib.crc32(str(self._late).encode()) % 64)
+            self._told_late.copy_(torch.tensor([1.0, number, number * number]))
+        self._launch_ready(self._buckets, everything=True)
+        self._complete(self._buckets)
+        pieces = iter(self._read.tolist())
+        self.summed, self.summed_agreement, late = ([*islice(pieces, size)] for size in self._sizes[0])
+        self._take(self._laid_out, list(pieces))
+        if late[0]:
+            self._finish_late(late)
+
+    def _finish_late(self, told: list[float]) -> None:
+        """Sum the gradients of late parameters. told: by all ranks about theirs."""
+        assert self._group is not None
+        if told[0] != self._group.size or not is_alike(told[0], told[1:]):
+            raise Refusal(
+                "some processes train parameters that others have frozen: call requires_grad_() at the same batch in "
+                "all of them, such as at the beginning of an epoch and by its number"
+            )
+        late = [self._all[number] for number in self._late]
+        self._late_users.copy_(self._used_among(late))
+        self._launch_ready(self._late_buckets, everything=True)
+        self._complete(self._late_buckets)
+        self._take(late, self._late_users.tolist())
+
+    @property
+    def now_thawed(self) -> list[int]:
+        """Return the numbers of all parameters that have been thawed, once a step has summed them."""
+        return sorted({*self.thawed, *self._late}) if self._late else self.thawed
+
+    def _used_among(self, parameters: list[torch.nn.Parameter]) -> torch.Tensor:
+        return torch.tensor([1.0 if id(parameter) in self._used else 0.0 for parameter in parameters])
+
+    def _take(self, parameters: list[torch.nn.Parameter], users: list[float]) -> None:
+        for parameter, count in zip(parameters, users, strict=True):
             bucket, index = self._place[id(parameter)]
-            parameter.grad = bucket.views[index] if users else None
+            parameter.grad = bucket.views[index] if count else None
 
     @torch.no_grad()
     def scale(self, factor: float) -> None:
@@ -217,15 +278,17 @@ class Reducer(ABC):
     def _sum(self, bucket: Bucket, group: Group) -> Any:
         """Begin to sum a full bucket over the group; returns what `Group.wait` waits for."""
 
-    def _complete(self) -> None:
-        """Wait until every bucket is summed, or has failed."""
+    def _complete(self, buckets: list[Bucket]) -> None:
+        """Wait until every bucket is summed, or has failed. Raises CommunicationError."""
         assert self._group is not None
-        for bucket in self._buckets:
+        for bucket in buckets:
             try:
                 self._group.wait(bucket.work)
             except CommunicationError as error:
                 self._failure = error
             bucket.work = None
+        if self._failure is not None:
+            raise self._failure
 
     def _on_gradient(self, parameter: torch.Tensor) -> None:
         if self._apart:
@@ -248,10 +311,10 @@ class Reducer(ABC):
             self._has_portions = self._has_portions or index not in bucket.missing
             bucket.missing.discard(index)
             if self._overlaps:
-                self._launch_ready(everything=False)
+                self._launch_ready(self._buckets[:-1], everything=False)
 
-    def _launch_ready(self, *, everything: bool) -> None:
-        for bucket in self._buckets if everything else self._buckets[:-1]:
+    def _launch_ready(self, buckets: list[Bucket], *, everything: bool) -> None:
+        for bucket in buckets:
             if bucket.launched:
                 continue
             if bucket.missing and not everything:
@@ -275,6 +338,12 @@ class SumReducer(Reducer):
 
     def _sum(self, bucket: Bucket, group: Group) -> Any:
         return group.all_reduce(bucket.wire)
+
+
+def is_alike(ranks: float, sums: Sequence[float]) -> bool:
+    """Return whether so many ranks have the same numbers. sums: of each number and of its square."""
+    pairs = zip(sums[::2], sums[1::2], strict=True)
+    return all(ranks * squares == numbers * numbers for numbers, squares in pairs)
 
 
 def _buckets(parameters: list[torch.nn.Parameter], tail_size: int, spare: int) -> tuple[list[Bucket], torch.Tensor]:

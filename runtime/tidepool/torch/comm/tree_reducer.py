@@ -34,8 +34,13 @@ def reducer_of(
     virtual_ranks: int | None,
     control_size: int = CONTROL_SIZE,
 ) -> Reducer:
-    """The reducer that sums gradients in exactness `sum`, or, with `virtual_ranks`, in `bitwise`."""
-    parameters, thawing = model.parameters(), optimized(optimizers)
+    """The reducer that sums gradients in exactness `sum`, or, with `virtual_ranks`, in `bitwise`.
+
+    The latter, and that of a batch that adapts, have a place for each parameter, also for those that are never thawed.
+    """
+    parameters, thawing = list(model.parameters()), optimized(optimizers)
+    if virtual_ranks is not None or control_size != CONTROL_SIZE:
+        thawing = parameters
     if virtual_ranks is None:
         return SumReducer(parameters, thawing, buffers=buffers.size, control_size=control_size)
     _be_deterministic()
@@ -156,19 +161,19 @@ class TreeReducer(Reducer):
             return None
         return tree.send(group, [len(nodes(*span)) for span in self._spans])
 
-    def _complete(self) -> None:
-        super()._complete()
+    def _complete(self, buckets: list[Bucket]) -> None:
+        super()._complete(buckets)
         assert self._group is not None
         if self._group.size == 1:
             return
         everybody = [nodes(*span) for span in self._spans]
-        for bucket in self._buckets:
+        for bucket in buckets:
             if self._failure is None:
                 try:
                     bucket.work = self._trees[id(bucket)].gather(self._group, everybody)
                 except CommunicationError as error:
                     self._failure = error
-        super()._complete()
+        super()._complete(buckets)
 
 
 class _Tree:

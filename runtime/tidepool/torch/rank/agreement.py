@@ -18,10 +18,10 @@ import torch
 
 from tidepool.refusal import Refusal
 from tidepool.torch.adaptive.profiler import device_kind
-from tidepool.torch.comm.reducer import AGREEMENT_SIZE
+from tidepool.torch.comm.reducer import AGREEMENT_SIZE, is_alike
 from tidepool.torch.state.digest import digest
 
-__all__ = ["Agreement", "is_alike"]
+__all__ = ["Agreement"]
 
 _BITS = 6
 #: Pieces of a digest in a step's sum, beside the wish, the number of ranks that tell a digest, and the kind of device:
@@ -118,12 +118,6 @@ class Agreement:
             "at which all processes were alike"
         )
         raise self._refusal
-
-
-def is_alike(ranks: float, sums: Sequence[float]) -> bool:
-    """Return whether so many ranks have the same numbers. sums: of each number and of its square."""
-    pairs = zip(sums[::2], sums[1::2], strict=True)
-    return all(ranks * squares == numbers * numbers for numbers, squares in pairs)
 
 
 def _pieces(number: torch.Tensor, bits: int, count: int) -> list[torch.Tensor]:

@@ -11,7 +11,15 @@ from tidepool.env import RankContext
 from tidepool.refusal import Refusal
 from tidepool.torch.rank.script_loop import ScriptLoop
 
-__all__ = ["adopt", "adopt_optimizer", "adopt_others", "refuse_validation", "watch_backward", "watched"]
+__all__ = [
+    "adopt",
+    "adopt_optimizer",
+    "adopt_others",
+    "adopt_schedule",
+    "refuse_validation",
+    "watch_backward",
+    "watched",
+]
 
 _backward = torch.autograd.backward
 
@@ -25,27 +33,21 @@ def adopt(
     """Route the script's calls through the loop."""
     for name, optimizer in optimizers.items():
         adopt_optimizer(lambda real, name=name: script_loop.step(name, real), optimizer)  # type: ignore[misc]
-    adopt_others(script_loop, optimizers, scalers, registered)
+    adopt_others(script_loop, scalers, registered)
 
 
-def adopt_others(
-    script_loop: ScriptLoop,
-    optimizers: Mapping[str, torch.optim.Optimizer],
-    scalers: Sequence[torch.amp.GradScaler],
-    registered: Sequence[Any],
-) -> None:
+def adopt_others(script_loop: ScriptLoop, scalers: Sequence[torch.amp.GradScaler], registered: Sequence[Any]) -> None:
     """Do the same for all but the optimizers."""
-    names = {id(optimizer): name for name, optimizer in optimizers.items()}
     for scaler in scalers:
         real = scaler.step
         scaler.step = lambda optimizer, *args, real=real, **keywords: script_loop.step(  # type: ignore[method-assign]
-            names[id(optimizer)], lambda: real(optimizer, *args, **keywords)
+            script_loop.name_of(optimizer), lambda: real(optimizer, *args, **keywords)
         )
         for name in ("update", "unscale_"):
             setattr(scaler, name, _only(lambda: script_loop.counts, getattr(scaler, name)))
     for item in registered:
         if isinstance(item, torch.optim.lr_scheduler.LRScheduler):
-            _adopt_schedule(script_loop, item)
+            adopt_schedule(script_loop, item)
 
 
 def adopt_optimizer(take_step: Callable[[Callable[[], Any]], Any], optimizer: torch.optim.Optimizer) -> None:
@@ -95,7 +97,7 @@ def refuse_validation(context: RankContext | None) -> None:
         )
 
 
-def _adopt_schedule(script_loop: ScriptLoop, schedule: torch.optim.lr_scheduler.LRScheduler) -> None:
+def adopt_schedule(script_loop: ScriptLoop, schedule: torch.optim.lr_scheduler.LRScheduler) -> None:
     """Change the schedule's class, because all of its attributes count as its state."""
     kind = type(schedule)
 

@@ -13,7 +13,7 @@ gradients over all ranks before it returns; `script_loop.py` says what an optimi
 script from the top: passes that the others have completed yield nothing to it.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any, TypeVar
@@ -26,6 +26,7 @@ from tidepool.journal import last_record
 from tidepool.refusal import Refusal
 from tidepool.torch.data import Feed, reading_of, sample_count, to_device
 from tidepool.torch.rank.epoch_loops import continued, described
+from tidepool.torch.rank.later_objects import LaterObjects, watch
 from tidepool.torch.rank.object_patches import adopt, refuse_validation, watch_backward
 from tidepool.torch.rank.options import Options
 from tidepool.torch.rank.orders import Orders
@@ -56,7 +57,9 @@ class PreparedTraining:
         #: `batch_size` of the training's DataLoaders; the batches may be others, if the job says so.
         self.batch_size = 0
         self.pass_is_under_way = False
+        training_loop.transitions.state.may_grow = True
         self.script_loop = ScriptLoop(training_loop, registered)
+        self.later = LaterObjects(self.script_loop, self._note_made)
         self.script_loop.order_digest = lambda: orders.digest
         orders.training_loop = training_loop
         self.has_joined = False
@@ -65,6 +68,10 @@ class PreparedTraining:
         self._has_epochs = self._in_epoch = False
         #: Loops over epochs that the script has begun.
         self._loops = 0
+        #: Epochs of this loop that the script has repeated without batches, to make again what it made in them; and
+        #: whether it is at that.
+        self._repeated = 0
+        self._repeats = False
         #: Structure of the state and versions of its tensors when the weights were written.
         self._written: tuple[str, list[int]] | None = None
         #: Whether a pass is over whose epilogue in the script is still running.
@@ -89,7 +96,9 @@ class PreparedTraining:
         """The script begins to iterate over the loader. False: the others have completed this pass."""
         number, position = self._passes, self.training_loop.position
         self._passes += 1
-        if not self.has_joined and not self._has_epochs and number < _epoch_of_others(self.training_loop):
+        if self._repeats or (
+            not self.has_joined and not self._has_epochs and number < _epoch_of_others(self.training_loop)
+        ):
             self._note_steps()
             return False
         self._join()
@@ -101,6 +110,7 @@ class PreparedTraining:
             self._has_trained = True
             if self._put_back is not None:
                 self._put_back()
+            self.training_loop.transitions.state.complete()
             self.script_loop.carry_on()
         position.has_begun = True
         if not self._has_epochs:
@@ -150,6 +160,8 @@ class PreparedTraining:
         self._has_epochs = True
         if not self._loops:
             position.loop = described(own)
+            if self._made_path is not None and self._made_path.exists():
+                yield from self._without_batches(own[: _epoch_of_others(self.training_loop)])
             self._join()
         loop, self._loops = self._loops, self._loops + 1
         if loop < len(position.earlier_loops):
@@ -164,6 +176,9 @@ class PreparedTraining:
         """Yield the epochs of a loop that are left. begun_at: epochs that were complete when the loop began."""
         training_loop, position = self.training_loop, self.training_loop.position
         training_loop.total_epochs = begun_at + len(every)
+        if not training_loop.transitions.state.is_complete:
+            self._note_made()
+            yield from self._without_batches(every[self._repeated : position.epoch - begun_at])
         while position.epoch < training_loop.total_epochs:
             number = position.epoch - begun_at
             training_loop.generators.begin_epoch()
@@ -176,6 +191,30 @@ class PreparedTraining:
                 self._end_pass()
             training_loop.end_epoch()
         training_loop.end_loop(self._write_results)
+
+    def _without_batches(self, epochs: Sequence[T | int]) -> Iterator[T | int]:
+        """Have the script repeat epochs that are complete, in which it made objects that the training has."""
+        self._repeats = True
+        for each in epochs:
+            self._passes, self._in_epoch = 0, True
+            with self.training_loop.generators.aside():
+                yield each
+            self._in_epoch = False
+            self._repeated += 1
+        self._repeats = False
+
+    @property
+    def _made_path(self) -> Path | None:
+        """File that tells joiners to repeat epochs: the script has made objects while it trained."""
+        return self.training_loop.folder / "made-later" if self.training_loop.folder else None
+
+    def _note_made(self) -> None:
+        if self.has_joined and self.training_loop.rank == 0 and self._made_path is not None:
+            self._made_path.touch()
+
+    def report(self, values: Mapping[str, float]) -> None:
+        if not self._repeats:
+            self.training_loop.report(values)
 
     def _end_loop(self) -> None:
         """The script begins another loop over epochs, maybe after a `break` out of this one."""
@@ -273,7 +312,7 @@ class _Pass:
 
     def batches(self) -> Iterator[Any]:
         training_loop, script_loop = self._prepared.training_loop, self._prepared.script_loop
-        training_loop.layout.check()
+        training_loop.layout.check(optimizers_grow=True)
         order = self._prepared.orders.begin(self._loader)
         self._samples = len(order)
         try:
@@ -362,6 +401,7 @@ def prepare(
     _prepared = ours
     rank_process.at_success(ours.finish)
     watch_backward(ours.script_loop)
+    watch(ours.later)
     return _with_loaders(ours, objects)
 
 
@@ -389,7 +429,7 @@ def epochs(numbers: Iterable[T]) -> Iterator[T | int]:
 
 def report(**values: float) -> None:
     """Add metrics to the newest step's record, such as the accuracy on held-out data after an epoch."""
-    current().training_loop.report(values)
+    current().report(values)
 
 
 def weigh(count: float | torch.Tensor) -> None:

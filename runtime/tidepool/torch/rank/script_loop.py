@@ -13,7 +13,7 @@ and the group's batches are handed out again. A script that counts batches to ac
 import copy
 import sys
 import zlib
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,12 +23,16 @@ from tidepool.procfs import end_at_once
 from tidepool.refusal import Refusal
 from tidepool.torch.comm.reducer import CONTROL_SIZE
 from tidepool.torch.data import Feed
+from tidepool.torch.rank.error_hints import ErrorHints
 from tidepool.torch.rank.loss_counts import Weight, weighted_gradient
+from tidepool.torch.rank.loss_leaves import ForeignLeaves, depends_on
 from tidepool.torch.rank.step import LOSS, Step
 from tidepool.torch.rank.training_loop import TrainingLoop, agreed_generation
+from tidepool.torch.rank.volatile_state import VolatileState, rates_of
 from tidepool.torch.state.training_state import Stateful, load_optimizer
+from tidepool.torch.state.update import optimized
 
-__all__ = ["ErrorHints", "ScriptLoop"]
+__all__ = ["ScriptLoop"]
 
 #: Places of the control block, behind the metrics and before the times of steps: ranks that say where they are, and
 #: the sum of what they say.
@@ -45,38 +49,21 @@ class _Boundary:
 
     position: dict[str, Any] = field(default_factory=dict)
     buffers: list[torch.Tensor] = field(default_factory=list)
-    #: State of what the script registered, modules aside, and hyperparameters.
-    registered: dict[str, Any] = field(default_factory=dict)
-    rates: list[dict[str, Any]] = field(default_factory=list)
+    #: State of what the script registered, without modules.
+    volatile: VolatileState = field(default_factory=VolatileState)
     #: Weights and state of optimizers that have stepped before the group's last sum: (parameters, state).
     undo: dict[str, tuple[list[torch.Tensor], dict[str, Any]]] = field(default_factory=dict)
     adaptation: dict[str, Any] | None = None
-
-
-@dataclass(frozen=True)
-class ErrorHints:
-    """Hints about mistakes, in the words of the API that the script uses."""
-
-    outside: str = (
-        "loss.backward() outside of a loop over the prepared loader: its gradients would be this process's alone "
-        "(while the model is in eval mode the loader divides nothing: call model.train() before the loop; a DataLoader "
-        "that is made later is prepared, too: loader = tidepool.torch.prepare(loader))"
-    )
-    give: str = "Give schedulers, and every object that counts, to tidepool.torch.prepare"
-    pieces: str = (
-        "Pieces come of rank_batch_size, or of exactness bitwise: give the DataLoader a larger batch_size instead, and "
-        "prepare a rank_batch_size"
-    )
 
 
 class ScriptLoop:
     """The group under way. Only the training thread calls it."""
 
     def __init__(
-        self, training_loop: TrainingLoop, registered: Mapping[str, Stateful], words: ErrorHints | None = None
+        self, training_loop: TrainingLoop, registered: dict[str, Stateful], words: ErrorHints | None = None
     ) -> None:
         self.training_loop = training_loop
-        self._registered = registered
+        self.registered = registered
         self._words = words or ErrorHints()
         #: Factors on learning rates in an optimizer's step, by parameter group.
         self.factors: Callable[[], Sequence[float]] = self._factors
@@ -109,6 +96,8 @@ class ScriptLoop:
         #: A rank died: nothing of the group counts until it is handed out again. `_step_called_in_vain`: the script's
         #: own count of batches has come to the group's end.
         self._void = self._step_called_in_vain = False
+        self._parameters = {id(parameter) for parameter in training_loop.model.parameters()}
+        self.foreign = ForeignLeaves(self._parameters)
         #: Steps change weights before a group's last sum: keep what is needed to undo them.
         self._undoes = len(training_loop.optimizers) > 1
         #: Optimizers that have stepped in the group.
@@ -237,12 +226,11 @@ class ScriptLoop:
             return
         position = {name: copy.copy(value) for name, value in vars(training_loop.position).items()}
         adaptation = training_loop.adaptation.state_dict() if training_loop.adaptation else None
-        states = self._states(modules=False)
-        self._boundary = _Boundary(position, registered=states, rates=self._rates(), adaptation=adaptation)
+        volatile = VolatileState.of(self.registered, training_loop.optimizers, modules=False)
+        self._boundary = _Boundary(position, volatile=volatile, adaptation=adaptation)
 
     def close(self) -> None:
-        """End the group when the script requests the next batch, if an optimizer has stepped or the group must be
-        repeated."""
+        """End the group, if an optimizer has stepped or it must be repeated, as the script requests a batch."""
         if not self._void:
             if self._stepped:
                 self._commit()
@@ -252,7 +240,7 @@ class ScriptLoop:
             self.carry_on()
             self._reset()
         elif self._step_called_in_vain:
-            self._restore(self._boundary.registered, self._boundary.rates)
+            self._boundary.volatile.restore(self.registered, self.training_loop.optimizers)
             if self.training_loop.transitions.state.carried:
                 self.carry_on()
             self._void = self._step_called_in_vain = False
@@ -307,9 +295,14 @@ class ScriptLoop:
         run: the backward itself, given the roots' gradients. Which of these are None are scalars' own.
         """
         step, reducer = self._step, self.training_loop.reducer
+        if not depends_on(roots, self._parameters):  # the loss of a copy of the model, as in meta-learning
+            run(list(gradients))
+            return
         if self._void or step is None:
             self._run(run, gradients)
             return
+        if not step.number & (step.number - 1):
+            self.foreign.note(roots)
         if (self._step_called and not self.is_whole) or (self._sums and self.training_loop.virtual_ranks):
             raise Refusal(
                 "the script back-propagates again in the same batch, after its sum or after an optimizer's step: this "
@@ -361,7 +354,7 @@ class ScriptLoop:
         """Empty the buckets, and keep what the script has accumulated so far."""
         parameters = self.training_loop.model.parameters()
         self._accumulated = [(one, one.grad.clone()) for one in parameters if one.grad is not None]
-        self.training_loop.reducer.begin(self.training_loop.group, self.training_loop.transitions.sharing)
+        self.training_loop.begin_sum()
 
     def _set_aside(self) -> None:
         """Leave the gradients of a piece in the buckets, where the script's clipping does not find them."""
@@ -402,10 +395,11 @@ class ScriptLoop:
         self._switch_to = self._switch_to or agreed_generation(control)
 
     def _where(self) -> int:
-        """Return a number that differs between ranks at different sums or batches, or with different optimizer
-        steps."""
+        """Return a number that differs between ranks at different sums or batches, or with different rates."""
         position = self.training_loop.position
-        rates = [value for group in self._rates() for value in group.values() if isinstance(value, int | float)]
+        every = sorted(self.training_loop.optimizers.items())
+        groups = [group for _, optimizer in every for group in rates_of(optimizer)]
+        rates = [value for group in groups for value in group.values() if isinstance(value, int | float)]
         place = position.epoch, position.passes, position.cursor, self._sums, rates, self.order_digest()
         return zlib.crc32(repr(place).encode()) % _WHERES
 
@@ -435,33 +429,40 @@ class ScriptLoop:
         self._reset()
         self._boundary = boundary
 
-    def _states(self, *, modules: bool) -> dict[str, Any]:
-        return {
-            name: copy.deepcopy(item.state_dict())
-            for name, item in self._registered.items()
-            if modules or not isinstance(item, torch.nn.Module)
-        }
-
-    def _rates(self) -> list[dict[str, Any]]:
-        """Return the hyperparameters of all parameter groups."""
-        groups = [group for optimizer in self.training_loop.optimizers.values() for group in optimizer.param_groups]
-        return [{key: value for key, value in group.items() if key != "params"} for group in groups]
-
-    def _restore(self, registered: dict[str, Any], rates: list[dict[str, Any]]) -> None:
-        for name, state in registered.items():
-            self._registered[name].load_state_dict(copy.deepcopy(state))
-        groups = [group for optimizer in self.training_loop.optimizers.values() for group in optimizer.param_groups]
-        for group, values in zip(groups, rates, strict=False):
-            group.update(values)
-
     def volatile(self) -> Callable[[], None]:
         """Save the state that the script's repetition may change; return a function that restores it."""
-        carried = self.training_loop.transitions.state.registered
-        states = {name: state for name, state in self._states(modules=True).items() if name in carried}
-        rates = self._rates()
-        return lambda: self._restore(states, rates)
+        carried, optimizers = self.training_loop.transitions.state.registered, self.training_loop.optimizers
+        registered = {name: item for name, item in self.registered.items() if name in carried}
+        saved = VolatileState.of(registered, optimizers, modules=True)
+        parameters = list(self.training_loop.model.parameters())
+        trained = [parameter.requires_grad for parameter in parameters]
+
+        def restore() -> None:
+            saved.restore(self.registered, optimizers)
+            for parameter, is_trained in zip(parameters, trained, strict=True):
+                parameter.requires_grad_(is_trained)
+
+        return restore
 
     # --- updates ---
+
+    def add_optimizer(self, name: str, optimizer: torch.optim.Optimizer) -> None:
+        """Take along an optimizer that the script has made later.
+
+        If it has all parameters of an earlier one, it takes the place of that one, until that steps again.
+        """
+        optimizers, retired = self.training_loop.optimizers, self.training_loop.transitions.state.retired
+        updated = {id(one) for one in optimized({"": optimizer})}
+        for other in [key for key, one in optimizers.items() if {id(each) for each in optimized({"": one})} <= updated]:
+            retired[other] = optimizers.pop(other)
+        optimizers[name] = optimizer
+        self.training_loop.update.guard(optimizer)
+        self._undoes = self._undoes or len(optimizers) > 1
+
+    def name_of(self, optimizer: torch.optim.Optimizer) -> str:
+        """Raises KeyError for an optimizer that is no part of the training."""
+        every = self.training_loop.optimizers | self.training_loop.transitions.state.retired
+        return {id(one): name for name, one in every.items()}[id(optimizer)]
 
     def step(self, name: str, real: Callable[[], Any]) -> Any:
         """Handle the script's call of an optimizer's or scaler's step; call `real` if it is due."""
@@ -469,6 +470,7 @@ class ScriptLoop:
         self._step_called_in_vain = self._void
         if not self.counts:
             return None
+        self.training_loop.transitions.state.active(name)
         self._keep_for_undo(name)
         with self.training_loop.update.by_script(self.factors()):
             result = real()

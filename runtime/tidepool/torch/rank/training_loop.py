@@ -28,10 +28,10 @@ from tidepool.torch.adaptive.adaptation import ADAPTIVE_CONTROL_SIZE, Adaptation
 from tidepool.torch.adaptive.profiler import Profiler
 from tidepool.torch.comm.gather import gather_bytes, packed, unpacked
 from tidepool.torch.comm.process_group import CommunicationError, Group
-from tidepool.torch.comm.reducer import CONTROL_SIZE
+from tidepool.torch.comm.reducer import CONTROL_SIZE, is_alike
 from tidepool.torch.comm.tree_reducer import reducer_of
 from tidepool.torch.data import Feed
-from tidepool.torch.rank.agreement import Agreement, is_alike
+from tidepool.torch.rank.agreement import Agreement
 from tidepool.torch.rank.checkpointer import Checkpointer
 from tidepool.torch.rank.metrics_file import KEPT_RECORDS, MetricsFile
 from tidepool.torch.rank.options import ChosenOptions, Options, chosen_options
@@ -155,8 +155,13 @@ class TrainingLoop:
         if not self.is_due():
             return None
         step = self.open(feed, order)
-        self.reducer.begin(self.group, self.transitions.sharing)
+        self.begin_sum()
         return step
+
+    def begin_sum(self) -> None:
+        """Zero the gradients: those of the coming sum are added to them."""
+        self.reducer.follow(self.position.thawed)
+        self.reducer.begin(self.group, self.transitions.sharing)
 
     def is_due(self) -> bool:
         """Do the work between two steps. False: no step is due yet, and the position may have moved; call it again."""
@@ -188,7 +193,7 @@ class TrainingLoop:
             self._agreement.want_by_time(now)
 
     def open(self, feed: Feed, order: list[int], *, at_boundary: bool = True) -> Step:
-        """The next step's share of this rank. Gradients are as they were; `Reducer.begin` sets them to zero."""
+        """The next step's share of this rank. Gradients are as they were; `begin_sum` sets them to zero."""
         if at_boundary:
             self._agreement.at_boundary()
         feed.ahead = partial(self.division.ahead, order, self.transitions.sharing)
@@ -220,6 +225,7 @@ class TrainingLoop:
         except CommunicationError as error:
             self.recover(error)
             return None
+        self.position.thawed = self.reducer.now_thawed
         if self._agreement.read(self.reducer.summed_agreement, step.number) and self.rank == 0:
             self._checkpoints.confirm()
         self.buffers.unpack(self.reducer.buffers)

@@ -9,7 +9,7 @@ from torch.nn.parallel import DataParallel, DistributedDataParallel
 from tidepool.protocol import LaunchSpec
 from tidepool.refusal import Refusal
 
-__all__ = ["Layout", "bare_model", "check_engine", "check_trainable"]
+__all__ = ["Layout", "bare_model", "check_engine", "check_kind", "check_trainable"]
 
 _FIXED_SIZE = "train it as a fixed-size training (torchrun), or with the whole model in each process"
 
@@ -39,7 +39,7 @@ def check_trainable(model: nn.Module, optimizers: Mapping[str, torch.optim.Optim
     names = {id(parameter): name for name, parameter in model.named_parameters()}
     owners: dict[int, str] = {}
     for name, optimizer in optimizers.items():
-        _check_kind(name, optimizer)
+        check_kind(name, optimizer)
         for group in optimizer.param_groups:
             for parameter in group["params"]:
                 if id(parameter) not in names:
@@ -62,24 +62,37 @@ class Layout:
         self._model, self._optimizers = model, optimizers
         self._parameters, self._optimized = self._now()
 
-    def check(self) -> None:
-        """Raise RuntimeError if the script has changed the layout."""
+    def check(self, *, optimizers_grow: bool = False) -> None:
+        """Raise Refusal if the script has changed the layout.
+
+        optimizers_grow: there may be further optimizers and groups, of the model's own parameters.
+        """
         parameters, optimized = self._now()
-        changed = [name for name, place in parameters.items() if self._parameters.get(name) != place]
-        changed += [name for name in self._parameters if name not in parameters]
-        if changed:
-            raise Refusal(
-                f"{changed[0]} has been replaced, moved or converted since the session was made: build the model, move "
-                "it to its device, and then make optimizers and session"
-            )
-        if optimized != self._optimized:
+        known = self._parameters
+        changes = {
+            "is new in the model": [name for name in parameters if name not in known],
+            "is no longer in the model": [name for name in known if name not in parameters],
+            "was replaced, moved or converted": [name for name in known if known[name] != parameters.get(name)],
+        }
+        for change, names in changes.items():
+            if names:
+                raise Refusal(
+                    f"the parameter {names[0]} {change}: a model keeps its parameters while it is trained elastically, "
+                    "since processes that join build it as it was at the beginning. Build all of it before, and move "
+                    "it to its device; parts may be frozen"
+                )
+        own = {place[0] for place in parameters.values()}
+        if optimizers_grow:
+            if not all(number in own for groups in optimized.values() for group in groups for number in group):
+                raise Refusal("an optimizer has got parameters that are in no prepared model: give all models")
+        elif optimized != self._optimized:
             raise Refusal(
                 "an optimizer has got other parameters since the session was made: give it all of them from the "
                 "beginning, and freeze with requires_grad_(False) what shall not be trained yet"
             )
 
-    def _now(self) -> tuple[dict[str, object], dict[str, list[list[int]]]]:
-        parameters: dict[str, object] = {
+    def _now(self) -> tuple[dict[str, tuple[int, object, object]], dict[str, list[list[int]]]]:
+        parameters: dict[str, tuple[int, object, object]] = {
             name: (id(parameter), parameter.dtype, parameter.device)
             for name, parameter in self._model.named_parameters()
         }
@@ -125,7 +138,8 @@ def _check_tensors(model: nn.Module) -> None:
         )
 
 
-def _check_kind(name: str, optimizer: torch.optim.Optimizer) -> None:
+def check_kind(name: str, optimizer: torch.optim.Optimizer) -> None:
+    """Raises Refusal for a kind of optimizer that no elastic step can have."""
     if isinstance(optimizer, torch.optim.LBFGS):
         raise Refusal(
             f"optimizer {name!r} is LBFGS, which computes the loss several times in one step: an elastic step computes "

@@ -72,6 +72,8 @@ class Position:
     loop: list[int] = field(default_factory=list)
     #: Epochs that were complete at the end of each earlier loop of the script.
     earlier_loops: list[int] = field(default_factory=list)
+    #: Numbers of the parameters that were frozen at the beginning and have been trained since.
+    thawed: list[int] = field(default_factory=list)
     #: Names of the metrics, in the order of their places in the control block.
     metric_names: list[str] = field(default_factory=list)
     #: Items (such as labels) that losses are means over, per sample, as in the step in which that number last changed
@@ -92,6 +94,7 @@ class Position:
         self.step, self.operation = newer.step, newer.operation
         self.effective_batch_size = newer.effective_batch_size
         self.items_per_sample = newer.items_per_sample
+        self.thawed = newer.thawed
         self.metric_names, self.last_sum, self.records = newer.metric_names, newer.last_sum, newer.records
 
 
@@ -128,6 +131,12 @@ class TrainingState:
     #: Hook of the script after each optimizer step, given its number; a rank that receives a step's result runs it.
     after_update: Callable[[int], None] | None = None
     adaptation: Stateful | None = None
+    #: Whether the script may make optimizers and registered objects while it trains.
+    may_grow: bool = False
+    #: Optimizers whose place later ones have taken, until they step again. Their state is none of the training's.
+    retired: dict[str, torch.optim.Optimizer] = field(default_factory=dict)
+    #: States that were loaded and belong to objects that the script has not made yet, or not as they were saved.
+    pending: dict[tuple[str, str], Any] = field(default_factory=dict)
     #: Gradients that the next update adds to, by parameter: where a script's accumulation goes on in the next epoch.
     carried: dict[str, torch.Tensor] = field(default_factory=dict)
 
@@ -166,8 +175,9 @@ class TrainingState:
     def load(self, structure: Any, tensors: list[torch.Tensor]) -> None:
         """Load the state. Raise ValueError if it belongs to a different script."""
         values = unflatten(structure, tensors)
-        _same("registered objects", values["registered"], self.registered)
-        _same("optimizers", values["optimizers"], self.optimizers)
+        if not self.may_grow:
+            _same("registered objects", values["registered"], self.registered)
+            _same("optimizers", values["optimizers"], self.optimizers)
         _same(
             "kinds of state",
             [name for name in ["scaler"] if values[name] is not None],
@@ -176,12 +186,10 @@ class TrainingState:
         self._load_model(values)
         for parameter, trained in zip(self.model.parameters(), values["trained"], strict=True):
             parameter.requires_grad_(trained)
-        for name, optimizer in self.optimizers.items():
-            load_optimizer(optimizer, values["optimizers"][name])
+        self.pending = {(kind, name): each for kind in _MADE for name, each in values[kind].items()}
+        self._load_pending()
         if self.scaler is not None:
             self.scaler.load_state_dict(values["scaler"])
-        for name, item in self.registered.items():
-            item.load_state_dict(values["registered"][name])
         if self.generators is not None and values["generators"] is not None:
             self.generators.load_state_dict(values["generators"])
         self.position.__dict__.update(values["position"])
@@ -191,6 +199,43 @@ class TrainingState:
             self.adaptation.load_state_dict(adapted)
         elif adapted is not None:  # the script no longer adapts: it continues with its requested batch size
             self.position.effective_batch_size = adapted["batch_size"]
+
+    @property
+    def is_complete(self) -> bool:
+        """Return whether the script has made everything that the loaded state is of."""
+        return all(self._awaits(*key) for key in self.pending)
+
+    def complete(self) -> None:
+        """Load what could not be loaded before. Raises Refusal for what the script has not made."""
+        self._load_pending()
+        if self.pending:
+            [kind, name] = next(iter(self.pending))
+            raise Refusal(
+                f"the training has {name!r} among its {_MADE[kind]}, which this process's script has not made, or with "
+                "other parameters: what a script makes while it trains has to follow from the number of the epoch, and "
+                "be made in the same order in all processes"
+            )
+
+    def _load_pending(self) -> None:
+        for kind, name in [key for key in self.pending if not self.may_grow or self._awaits(*key)]:
+            saved = self.pending.pop((kind, name))
+            if kind == "optimizers":
+                load_optimizer(self.active(name), saved)
+            else:
+                self.registered[name].load_state_dict(saved)
+
+    def active(self, name: str) -> torch.optim.Optimizer:
+        """Return the optimizer, which is one of the training's from now on."""
+        if name in self.retired:
+            self.optimizers[name] = self.retired.pop(name)
+        return self.optimizers[name]
+
+    def _awaits(self, kind: str, name: str) -> bool:
+        """Return whether the object exists that the state of this name is of."""
+        if kind == "registered":
+            return name in self.registered
+        own, saved = (self.optimizers | self.retired).get(name), self.pending[kind, name]["param_groups"]
+        return own is not None and _sizes(own.param_groups) == _sizes(saved)
 
     def catch_up(self, structure: Any, tensors: list[torch.Tensor]) -> None:
         """Take over the result of the one operation that this rank has missed.
@@ -224,6 +269,10 @@ class TrainingState:
                 buffers[name].detach().copy_(tensor)
 
 
+#: Kinds of state whose objects a script may make later, in words.
+_MADE = {"optimizers": "optimizers", "registered": "schedules"}
+
+
 def _unsaved_buffers(model: torch.nn.Module) -> dict[str, torch.Tensor]:
     saved = model.state_dict().keys()
     return {name: buffer for name, buffer in model.named_buffers() if name not in saved}
@@ -238,6 +287,10 @@ def load_optimizer(optimizer: torch.optim.Optimizer, values: dict[str, Any]) -> 
         for key, value in saved.items():
             if isinstance(value, torch.Tensor) and loaded[key].dtype != value.dtype:
                 loaded[key] = value.to(loaded[key].device)
+
+
+def _sizes(groups: list[dict[str, Any]]) -> list[int]:
+    return [len(group["params"]) for group in groups]
 
 
 def _same(what: str, saved: Iterable[str], own: Iterable[str]) -> None:

@@ -88,7 +88,11 @@ class Update:
 
     def __post_init__(self) -> None:
         for optimizer in self.optimizers.values():
-            optimizer.register_step_pre_hook(self._check_caller)
+            self.guard(optimizer)
+
+    def guard(self, optimizer: torch.optim.Optimizer) -> None:
+        """Refuse its steps but in an update."""
+        optimizer.register_step_pre_hook(self._check_caller)
 
     def scaled(self, loss: torch.Tensor) -> torch.Tensor:
         return loss if self.scaler is None else self.scaler.scale(loss)

@@ -1,0 +1,44 @@
+"""What a script changes by itself between two updates: hyperparameters, and the state of what it has registered."""
+
+import copy
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from tidepool.torch.state.training_state import Stateful
+
+__all__ = ["VolatileState", "rates_of"]
+
+Optimizers = Mapping[str, torch.optim.Optimizer]
+
+
+@dataclass(frozen=True)
+class VolatileState:
+    """A copy that can be restored."""
+
+    registered: dict[str, Any] = field(default_factory=dict)
+    #: Hyperparameters of each optimizer's groups.
+    rates: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, registered: Mapping[str, Stateful], optimizers: Optimizers, *, modules: bool) -> "VolatileState":
+        """modules: those of the registered objects, too, whose weights are copied with them."""
+        chosen = {name: item for name, item in registered.items() if modules or not isinstance(item, torch.nn.Module)}
+        states = {name: copy.deepcopy(item.state_dict()) for name, item in chosen.items()}
+        return cls(states, {name: rates_of(optimizer) for name, optimizer in optimizers.items()})
+
+    def restore(self, registered: Mapping[str, Stateful], optimizers: Optimizers) -> None:
+        """Put it back. What the script has made since stays as it is."""
+        for name, state in self.registered.items():
+            registered[name].load_state_dict(copy.deepcopy(state))
+        for name, rates in self.rates.items():
+            groups = optimizers[name].param_groups if name in optimizers else []
+            for group, values in zip(groups, rates, strict=False):
+                group.update(values)
+
+
+def rates_of(optimizer: torch.optim.Optimizer) -> list[dict[str, Any]]:
+    """Return the hyperparameters of its groups."""
+    return [{key: value for key, value in group.items() if key != "params"} for group in optimizer.param_groups]
