@@ -37,7 +37,12 @@ def main() -> int:
     with temporary as folder, running_forkserver(Path(folder)) as forkserver:
 
         def run_loop(loop: Loop) -> None:
-            course = run_twin(loop, Path(folder, loop.name))
+            try:
+                course = run_twin(loop, Path(folder, loop.name))
+            except AssertionError as error:
+                print(f"{loop.name:28} WRONG: {error}", flush=True)
+                verdicts[patterns[0]]["WRONG"] += 1
+                return
             for pattern in patterns:
                 runs = Path(folder, loop.name, pattern)
                 verdicts[pattern][_told(loop, course, pattern, options.seed, forkserver, runs, options.out)] += 1

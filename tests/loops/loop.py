@@ -20,8 +20,8 @@ class Loop:
     """A script of the corpus.
 
     Its comment `# outcome:` is one of `trains`, `trains within <tolerance>`, `differs: <documented kind>`, `refused:
-    <part of the sentence>` and `trains, or refused: <part of the sentence>`. `# launch: exactness=bitwise
-    virtual_ranks=4` sets options of the job.
+    <part of the sentence>`, or `trains` or `differs` with `, or refused: <part of the sentence>`. `# launch:
+    exactness=bitwise virtual_ranks=4` sets options of the job.
     """
 
     name: str

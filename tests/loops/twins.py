@@ -16,7 +16,8 @@ from tests.runtime.lab import OFF_CLUSTER
 __all__ = ["Course", "run_twin"]
 
 _PROCESSES = multiprocessing.get_context("forkserver")
-_PROCESSES.set_forkserver_preload(["torch"])
+# A process imports the main module's modules again, unless they are there.
+_PROCESSES.set_forkserver_preload(["tests.loops.verdict", "tidepool.torch", "torch._dynamo"])
 _PATIENCE_SECONDS = 120.0
 
 
@@ -46,6 +47,7 @@ def _run(script: str, folder: str) -> None:
     output = os.open(f"{folder}/output", os.O_WRONLY | os.O_CREAT)
     os.dup2(output, 1)
     os.dup2(output, 2)
+    multiprocessing.set_start_method("fork", force=True)  # for the workers of loaders, as in a plain process
     os.environ.clear()
     os.environ.update(OFF_CLUSTER, PLAIN="1", RESULT_DIR=folder, DATA_DIR=folder)
     sys.path.insert(0, str(Path(script).parent))

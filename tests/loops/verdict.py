@@ -14,7 +14,7 @@ from tests.runtime.lab import Lab
 
 __all__ = ["Verdict", "judge"]
 
-_LONGEST_WORDS = 240
+_LONGEST_WORDS = 400
 Weights = dict[str, torch.Tensor]
 
 
@@ -41,38 +41,44 @@ def judge(loop: Loop, course: Course, played: Played) -> Verdict:
 def _judge_errors(loop: Loop, played: Played) -> Verdict:
     errors = [end["error"] or {"kind": "exit", "message": f"code {end['code']}"} for end in played.failures]
     sentences = [f"{error['kind']}: {' '.join(error['message'].split())}" for error in errors]
+    said = " | ".join(dict.fromkeys(sentences))
     made = len(set(played.steps()))
     if played.survivors:
-        return _wrong(f"{played.failures[0]['member_id']} died at step {made}, not all: {sentences[0]}")
+        return _wrong(f"{played.failures[0]['member_id']} died at step {made}, not all: {said}")
     if not loop.refusal or not all(loop.refusal in sentence for sentence in sentences):
-        return _wrong(f"refused or failed at step {made}: {sentences[0]}")
+        return _wrong(f"refused or failed at step {made}: {said}")
     if made and not all(error["kind"] in HOPELESS for error in errors):
-        return _wrong(f"refused at step {made}, and would be computed again to be refused again: {sentences[0]}")
-    return Verdict("refused", _shortened(sentences[0]))
+        return _wrong(f"refused at step {made}, and would be computed again to be refused again: {said}")
+    return Verdict("refused", _shortened(said))
 
 
 def _judge_end(loop: Loop, course: Course, played: Played) -> Verdict:
-    steps = played.steps()
-    if not course.steps:
-        return _wrong("succeeded without a step")
-    if steps != list(range(1, len(steps) + 1)):
-        return _wrong(f"steps are missing or made twice: {steps}")
-    if len(steps) != course.steps:
-        return _wrong(f"{len(steps)} steps instead of {course.steps}")
     lab = played.labs[-1]
     ends = {name: lab.folder / f"final-{name}.pt" for name in lab.member_ids()}
     if missing := [name for name, path in ends.items() if not path.exists()]:
         return _wrong(f"{', '.join(missing)} did not come to the script's end")
-    weights = [torch.load(path, weights_only=True) for path in ends.values()]
-    for name, other in zip(ends, weights, strict=True):
-        if difference := _difference(other, weights[0], 0.0):
-            return _wrong(f"{name} holds other weights than the first rank: {difference}")
-    if difference := _difference(_result(lab, weights[0]), weights[0], 0.0):
-        return _wrong(f"the weights that the training has written are others: {difference}")
-    difference = _difference(weights[0], course.weights, loop.tolerance)
-    if difference and loop.outcome == "differs":
-        return Verdict("differs", difference)
-    return _wrong(f"other weights than the plain loop: {difference}") if difference else Verdict("trained")
+    weights = {name: torch.load(path, weights_only=True) for name, path in ends.items()}
+    own = next(iter(weights.values()))
+    difference = _difference(own, course.weights, loop.tolerance)
+    wrong = [*_wrong_steps(played.steps(), course.steps)]
+    for name, other in weights.items():
+        if between := _difference(other, own, 0.0):
+            wrong.append(f"{name} holds other weights than the first rank: {between}")
+    if between := _difference(_result(lab, own), own, 0.0):
+        wrong.append(f"the weights that the training has written are others: {between}")
+    if difference and loop.outcome != "differs":
+        wrong.append(f"other weights than the plain loop: {difference}")
+    if wrong:
+        return _wrong("; ".join(wrong))
+    return Verdict("differs", difference) if difference else Verdict("trained")
+
+
+def _wrong_steps(steps: list[int], expected: int) -> list[str]:
+    if not expected:
+        return ["succeeded without a step"]
+    if steps != list(range(1, len(steps) + 1)):
+        return [f"steps are missing or made twice: {steps}"]
+    return [] if len(steps) == expected else [f"{len(steps)} steps instead of {expected}"]
 
 
 def _result(lab: Lab, own: Weights) -> Weights:

@@ -1,0 +1,21 @@
+"""All batches are read into a list once, and the epochs iterate over it."""
+# outcome: trains, or refused: pass over the data
+
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+from twin import epochs, finish, pace, prepare, tensors
+
+torch.manual_seed(1)
+model = nn.Sequential(nn.Linear(6, 16), nn.Tanh(), nn.Linear(16, 2))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+loader = DataLoader(TensorDataset(*tensors(40)), batch_size=8)
+loader, model, optimizer = prepare(loader, model, optimizer)
+batches = list(loader)
+for _epoch in epochs(range(4)):
+    for inputs, labels in batches:
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(model(inputs), labels).backward()
+        optimizer.step()
+        pace()
+finish(model)

@@ -1,0 +1,22 @@
+"""Autocast to bfloat16."""
+# outcome: trains within 3e-2
+
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+from twin import epochs, finish, pace, prepare, tensors
+
+torch.manual_seed(1)
+model = nn.Sequential(nn.Linear(6, 16), nn.ReLU(), nn.Linear(16, 2))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+loader = DataLoader(TensorDataset(*tensors(44)), batch_size=8)
+loader, model, optimizer = prepare(loader, model, optimizer)
+for _epoch in epochs(range(4)):
+    for inputs, labels in loader:
+        optimizer.zero_grad()
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            loss = nn.functional.cross_entropy(model(inputs), labels)
+        loss.backward()
+        optimizer.step()
+        pace()
+finish(model)

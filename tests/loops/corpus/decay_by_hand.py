@@ -1,0 +1,24 @@
+"""Weight decay by hand before each step, of matrices only."""
+# outcome: trains
+
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+from twin import epochs, finish, pace, prepare, tensors
+
+torch.manual_seed(1)
+model = nn.Sequential(nn.Linear(6, 16), nn.Tanh(), nn.Linear(16, 2))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+loader = DataLoader(TensorDataset(*tensors(44)), batch_size=8)
+loader, model, optimizer = prepare(loader, model, optimizer)
+for _epoch in epochs(range(4)):
+    for inputs, labels in loader:
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(model(inputs), labels).backward()
+        with torch.no_grad():
+            for parameter in model.parameters():
+                if parameter.ndim > 1:
+                    parameter.mul_(1 - 0.01)
+        optimizer.step()
+        pace()
+finish(model)

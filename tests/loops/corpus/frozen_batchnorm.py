@@ -1,0 +1,22 @@
+"""Fine-tuning with BatchNorm in eval mode, as of a pretrained backbone."""
+# outcome: trains
+
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+from twin import epochs, finish, pace, prepare, tensors
+
+torch.manual_seed(1)
+model = nn.Sequential(nn.Linear(6, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Linear(16, 2))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+loader = DataLoader(TensorDataset(*tensors(44)), batch_size=8)
+loader, model, optimizer = prepare(loader, model, optimizer)
+for _epoch in epochs(range(4)):
+    model.train()
+    model[1].eval()
+    for inputs, labels in loader:
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(model(inputs), labels).backward()
+        optimizer.step()
+        pace()
+finish(model)

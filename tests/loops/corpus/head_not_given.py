@@ -1,0 +1,23 @@
+"""A projection head is trained by an optimizer of its own, and neither is given to prepare."""
+# outcome: refused: prepare
+
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+from twin import epochs, finish, pace, prepare, tensors
+
+torch.manual_seed(1)
+model, head = nn.Sequential(nn.Linear(6, 16), nn.Tanh()), nn.Linear(16, 2)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+of_head = torch.optim.SGD(head.parameters(), lr=0.1)
+loader = DataLoader(TensorDataset(*tensors(44)), batch_size=8)
+loader, model, optimizer = prepare(loader, model, optimizer)
+for _epoch in epochs(range(4)):
+    for inputs, labels in loader:
+        optimizer.zero_grad()
+        of_head.zero_grad()
+        nn.functional.cross_entropy(head(model(inputs)), labels).backward()
+        optimizer.step()
+        of_head.step()
+        pace()
+finish(model, head)

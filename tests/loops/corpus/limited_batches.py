@@ -1,0 +1,22 @@
+"""Only the first batches of each epoch train, by islice."""
+# outcome: trains
+
+import itertools
+
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+from twin import epochs, finish, pace, prepare, tensors
+
+torch.manual_seed(1)
+model = nn.Sequential(nn.Linear(6, 16), nn.Tanh(), nn.Linear(16, 2))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+loader = DataLoader(TensorDataset(*tensors(64)), batch_size=8)
+loader, model, optimizer = prepare(loader, model, optimizer)
+for _epoch in epochs(range(5)):
+    for inputs, labels in itertools.islice(loader, 5):
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(model(inputs), labels).backward()
+        optimizer.step()
+        pace()
+finish(model)

@@ -1,0 +1,22 @@
+"""The rate follows the number of the epoch, written into the parameter groups by hand."""
+# outcome: trains
+
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+from twin import epochs, finish, pace, prepare, tensors
+
+torch.manual_seed(1)
+model = nn.Sequential(nn.Linear(6, 16), nn.Tanh(), nn.Linear(16, 2))
+optimizer = torch.optim.Adam(model.parameters(), lr=0.05)
+loader = DataLoader(TensorDataset(*tensors(44)), batch_size=8)
+loader, model, optimizer = prepare(loader, model, optimizer)
+for epoch in epochs(range(1, 6)):
+    for group in optimizer.param_groups:
+        group["lr"] = 0.05 * 0.5 ** (epoch // 2)
+    for inputs, labels in loader:
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(model(inputs), labels).backward()
+        optimizer.step()
+        pace()
+finish(model)

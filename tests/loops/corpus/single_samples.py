@@ -1,0 +1,20 @@
+"""Batches of one sample: with several processes most get none."""
+# outcome: trains
+
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+from twin import epochs, finish, pace, prepare, tensors
+
+torch.manual_seed(1)
+model = nn.Sequential(nn.Linear(6, 16), nn.Tanh(), nn.Linear(16, 2))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+loader = DataLoader(TensorDataset(*tensors(12)), batch_size=1)
+loader, model, optimizer = prepare(loader, model, optimizer)
+for _epoch in epochs(range(3)):
+    for inputs, labels in loader:
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(model(inputs), labels).backward()
+        optimizer.step()
+        pace()
+finish(model)
