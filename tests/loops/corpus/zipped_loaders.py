@@ -1,10 +1,10 @@
 """Semi-supervised: batches of a labelled and of an unlabelled loader, zipped."""
-# outcome: trains, or refused: loader
+# outcome: trains
 
 import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
-from twin import epochs, finish, pace, prepare, tensors
+from twin import epochs, finish, pace, prepare, tensors, weigh
 
 torch.manual_seed(1)
 model = nn.Sequential(nn.Linear(6, 16), nn.Tanh(), nn.Linear(16, 2))
@@ -19,6 +19,7 @@ for _epoch in epochs(range(4)):
             guess = model(free).argmax(1)
         consistency = nn.functional.cross_entropy(model(free + 0.1), guess)
         loss = nn.functional.cross_entropy(model(inputs), labels) + 0.3 * consistency
+        weigh(len(labels))  # the consistency is a mean over something else
         loss.backward()
         optimizer.step()
         pace()

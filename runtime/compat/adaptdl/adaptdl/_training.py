@@ -21,9 +21,10 @@ from tidepool.torch.adaptive.scaling_rules import Rule
 from tidepool.torch.comm.gather import gather_bytes
 from tidepool.torch.comm.process_group import Group
 from tidepool.torch.comm.standalone_group import meet
+from tidepool.torch.rank.error_hints import ErrorHints
 from tidepool.torch.rank.object_patches import adopt_others, refuse_validation, watch_backward
 from tidepool.torch.rank.options import Options
-from tidepool.torch.rank.script_loop import ErrorHints, ScriptLoop
+from tidepool.torch.rank.script_loop import ScriptLoop
 from tidepool.torch.rank.training_loop import TrainingLoop
 from tidepool.torch.rank.unsupported import bare_model
 

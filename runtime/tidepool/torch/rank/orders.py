@@ -20,7 +20,7 @@ from tidepool.refusal import Refusal
 from tidepool.torch.rank.training_loop import TrainingLoop
 from tidepool.torch.state.randomness import seed_step
 
-__all__ = ["Orders"]
+__all__ = ["Orders", "set_state", "state_of"]
 
 #: Beside the parts of `update.py`: the random numbers of a sampler that draws an epoch's order.
 _IN_ORDER = -5
@@ -68,9 +68,9 @@ class Orders:
     def _drawn(self, loader: DataLoader[Any]) -> list[int]:
         training_loop, sampler, position = self.training_loop, loader.sampler, self.training_loop.position
         if self._at_pass is not None:
-            _set_state(sampler, self._at_pass)
+            set_state(sampler, self._at_pass)
         else:
-            self._at_pass = _state_of(sampler)
+            self._at_pass = state_of(sampler)
         with training_loop.generators.aside():
             seed_step(training_loop.seed, position.epoch * 1009 + position.passes, _IN_ORDER)
             if loader.generator is not None:  # torch's DataLoader draws a seed for its workers before each pass
@@ -78,12 +78,12 @@ class Orders:
             return _epoch_of(sampler, max(_length(loader.dataset), _length(sampler)))
 
     def state_dict(self) -> dict[str, Any]:
-        return {"at_pass": self._at_pass, "now": [_state_of(sampler) for sampler in self._samplers]}
+        return {"at_pass": self._at_pass, "now": [state_of(sampler) for sampler in self._samplers]}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self._at_pass = state["at_pass"]
         for sampler, now in zip(self._samplers, state["now"], strict=False):
-            _set_state(sampler, now)
+            set_state(sampler, now)
 
 
 def _whole_batches(order: list[int], size: int) -> list[int]:
@@ -121,14 +121,14 @@ def _epoch_of(sampler: Any, samples: int) -> list[int]:
 # --- the state of a sampler ---
 
 
-def _state_of(item: Any) -> dict[str, Any]:
-    """Return the state of a sampler that `_set_state` can set: generators, numbers, texts and lists of numbers."""
+def state_of(item: Any) -> dict[str, Any]:
+    """Return the state of a sampler that `set_state` can set: generators, numbers, texts and lists of numbers."""
     if hasattr(item, "state_dict") and hasattr(item, "load_state_dict"):
         return {"": item.state_dict()}
     return {name: kept for name, value in _kept(item) if (kept := _packed(value)) is not None}
 
 
-def _set_state(item: Any, state: Mapping[str, Any]) -> None:
+def set_state(item: Any, state: Mapping[str, Any]) -> None:
     if hasattr(item, "state_dict") and hasattr(item, "load_state_dict"):
         item.load_state_dict(state[""])
         return
@@ -160,7 +160,7 @@ def _packed(value: Any) -> Any:
     if isinstance(value, list) and value and all(type(number) is int for number in value):
         return {"list": torch.tensor(value)}
     if isinstance(value, Sampler):
-        return {"sampler": _state_of(value)}
+        return {"sampler": state_of(value)}
     return None
 
 
@@ -182,7 +182,7 @@ def _unpacked(value: Any, kept: dict[str, Any]) -> Any:
     elif kind == "list":
         value[:] = state.tolist()
     elif kind == "sampler":
-        _set_state(value, state)
+        set_state(value, state)
     else:
         return state
     return value

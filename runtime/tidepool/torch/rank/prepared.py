@@ -26,6 +26,7 @@ from tidepool.journal import last_record
 from tidepool.refusal import Refusal
 from tidepool.torch.data import Feed, reading_of, sample_count, to_device
 from tidepool.torch.rank.epoch_loops import continued, described
+from tidepool.torch.rank.further_loaders import FurtherLoaders, release
 from tidepool.torch.rank.later_objects import LaterObjects, watch
 from tidepool.torch.rank.object_patches import adopt, refuse_validation, watch_backward
 from tidepool.torch.rank.options import Options
@@ -51,6 +52,7 @@ class PreparedTraining:
         training_loop: TrainingLoop,
         registered: dict[str, Stateful],
         orders: Orders,
+        further_loaders: FurtherLoaders,
         models: Sequence[torch.nn.Module],
     ) -> None:
         self.training_loop, self.orders, self._models = training_loop, orders, models
@@ -62,6 +64,8 @@ class PreparedTraining:
         self.later = LaterObjects(self.script_loop, self._note_made)
         self.script_loop.order_digest = lambda: orders.digest
         orders.training_loop = training_loop
+        self.further_loaders = self.script_loop.further_loaders = further_loaders
+        further_loaders.script_loop = self.script_loop
         self.has_joined = False
         #: Passes over the loader that this process has begun: of the epoch, if the script has `epochs`, else of all.
         self._passes = 0
@@ -378,12 +382,12 @@ def prepare(
     if wrong := [item for item in others if not hasattr(item, "state_dict")]:
         raise Refusal(f"{type(wrong[0]).__name__} has no state_dict: it is nothing that a training could carry along")
     registered = {f"{type(item).__name__}-{number}": item for number, item in enumerate(others)}
-    orders = Orders()
+    orders, further_loaders = Orders(), FurtherLoaders()
     options = Options(
         effective_batch_size=loader.batch_size or 1,
         rank_batch_size=rank_batch_size,
         seed=seed,
-        registered={**registered, "orders": orders},
+        registered={**registered, "orders": orders, "further loaders": further_loaders},
         checkpoint_every=checkpoint_every,
         checkpoint_seconds=checkpoint_seconds,
         checkpoints_kept=checkpoints_kept,
@@ -396,7 +400,7 @@ def prepare(
     named = named_optimizers(optimizers[0] if len(optimizers) == 1 else optimizers)
     training_loop = TrainingLoop(model, named, options)
     training_loop.total_epochs = None
-    ours = PreparedTraining(training_loop, registered, orders, bare)
+    ours = PreparedTraining(training_loop, registered, orders, further_loaders, bare)
     adopt(ours.script_loop, named, scalers, others)
     _prepared = ours
     rank_process.at_success(ours.finish)
@@ -413,7 +417,10 @@ def _with_loaders(prepared: PreparedTraining, objects: Sequence[Any]) -> Any:
             f"this DataLoader has batch_size={loader.batch_size}, and the training's first one "
             f"batch_size={prepared.batch_size}: the batches of a training have one size"
         )
+    when = "later" if prepared.batch_size else "first"
     prepared.batch_size = loader.batch_size or 1
+    for number, item in enumerate(item for item in objects if isinstance(item, DataLoader) and item is not loader):
+        prepared.further_loaders.adopt(f"{when} call, number {number + 2}", item)
     ours = [Loader(prepared, item) if item is loader else item for item in objects]
     return ours[0] if len(ours) == 1 else tuple(ours)
 
@@ -459,6 +466,7 @@ def _training_loader(objects: Sequence[Any]) -> DataLoader[Any]:
     loader = next((item for item in objects if isinstance(item, DataLoader)), None)
     if loader is None:
         raise Refusal("give tidepool.torch.prepare the DataLoader of the training: it hands out each rank's share")
+    release(loader)
     sample_count(loader.dataset)
     if loader.batch_sampler is None:
         raise Refusal(

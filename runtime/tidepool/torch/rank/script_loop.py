@@ -12,7 +12,6 @@ and the group's batches are handed out again. A script that counts batches to ac
 
 import copy
 import sys
-import zlib
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -24,11 +23,12 @@ from tidepool.refusal import Refusal
 from tidepool.torch.comm.reducer import CONTROL_SIZE
 from tidepool.torch.data import Feed
 from tidepool.torch.rank.error_hints import ErrorHints
+from tidepool.torch.rank.further_loaders import FurtherLoaders
 from tidepool.torch.rank.loss_counts import Weight, weighted_gradient
 from tidepool.torch.rank.loss_leaves import ForeignLeaves, depends_on
 from tidepool.torch.rank.step import LOSS, Step
 from tidepool.torch.rank.training_loop import TrainingLoop, agreed_generation
-from tidepool.torch.rank.volatile_state import VolatileState, rates_of
+from tidepool.torch.rank.volatile_state import VolatileState, place_digest
 from tidepool.torch.state.training_state import Stateful, load_optimizer
 from tidepool.torch.state.update import optimized
 
@@ -69,6 +69,7 @@ class ScriptLoop:
         self.factors: Callable[[], Sequence[float]] = self._factors
         #: Digest of the order in which this rank's pass takes the samples.
         self.order_digest: Callable[[], int] = lambda: 0
+        self.further_loaders = FurtherLoaders()
         training_loop.before_recovery = self._roll_back
         training_loop.reducer.lets_be = False
         training_loop.reducer.remedy = self._words.outside
@@ -88,7 +89,7 @@ class ScriptLoop:
         #: True while a backward of the script is computed.
         self.is_back_propagating = False
         #: True if the batch is computed in several pieces.
-        self._has_pieces = False
+        self.has_pieces = False
         #: State of the group: complete batches, whether an optimizer has stepped, the generation to switch to.
         self._complete = 0
         self._stepped = False
@@ -170,6 +171,7 @@ class ScriptLoop:
                 return
             order = going_on
             if self.is_at_boundary:
+                self.further_loaders.mark()
                 if not training_loop.is_due():
                     continue
                 self._begin_group()
@@ -181,7 +183,7 @@ class ScriptLoop:
 
     def _pieces(self, step: Step, order: list[int], draw: Callable[[list[int]], Any]) -> Generator[Any]:
         self._step, self._sums, self._control = step, 0, []
-        self._stand_in, self._has_pieces, self._count = not step.pieces, step.pieces > 1, None
+        self._stand_in, self.has_pieces, self._count = not step.pieces, step.pieces > 1, None
         self.training_loop.reducer.give_up()
         with self.training_loop.generators.aside():
             if self._stand_in:
@@ -195,7 +197,7 @@ class ScriptLoop:
                 yield batch
                 if self._void:
                     return
-                if self._has_pieces and not self._step_called:
+                if self.has_pieces and not self._step_called:
                     raise Refusal(
                         "this process computes each batch in several pieces, and the script did not call the "
                         f"optimizer's step after one: do not accumulate gradients yourself then. {self._words.pieces}"
@@ -241,6 +243,7 @@ class ScriptLoop:
             self._reset()
         elif self._step_called_in_vain:
             self._boundary.volatile.restore(self.registered, self.training_loop.optimizers)
+            self.further_loaders.repeat()
             if self.training_loop.transitions.state.carried:
                 self.carry_on()
             self._void = self._step_called_in_vain = False
@@ -279,6 +282,7 @@ class ScriptLoop:
             self.training_loop.transitions.state.carried = {}
         self._reset()
         if summed:  # else the step has used what the pass had left over: that was a boundary already
+            self.further_loaders.mark()
             self.training_loop.commit(generation)
 
     def _reset(self) -> None:
@@ -362,7 +366,9 @@ class ScriptLoop:
             parameter.grad = None
 
     def _sum(self, step: Step) -> None:
-        training_loop, where = self.training_loop, self._where()
+        training_loop = self.training_loop
+        data = self._sums, self.order_digest(), self.further_loaders.places()
+        where = place_digest(training_loop.position, training_loop.optimizers, data) % _WHERES
         training_loop.reducer.control[_WHERE : _WHERE + 2] = torch.tensor([1.0, float(where)])
         operation = training_loop.position.operation
         control = training_loop.reduce(step)
@@ -393,15 +399,6 @@ class ScriptLoop:
         step.begin_again()
         self._sums, self._control = self._sums + 1, control
         self._switch_to = self._switch_to or agreed_generation(control)
-
-    def _where(self) -> int:
-        """Return a number that differs between ranks at different sums or batches, or with different rates."""
-        position = self.training_loop.position
-        every = sorted(self.training_loop.optimizers.items())
-        groups = [group for _, optimizer in every for group in rates_of(optimizer)]
-        rates = [value for group in groups for value in group.values() if isinstance(value, int | float)]
-        place = position.epoch, position.passes, position.cursor, self._sums, rates, self.order_digest()
-        return zlib.crc32(repr(place).encode()) % _WHERES
 
     # --- failures ---
 

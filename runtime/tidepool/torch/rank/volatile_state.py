@@ -1,15 +1,16 @@
 """What a script changes by itself between two updates: hyperparameters, and the state of what it has registered."""
 
 import copy
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
-from tidepool.torch.state.training_state import Stateful
+from tidepool.torch.state.training_state import Position, Stateful
 
-__all__ = ["VolatileState", "rates_of"]
+__all__ = ["VolatileState", "place_digest"]
 
 Optimizers = Mapping[str, torch.optim.Optimizer]
 
@@ -27,7 +28,7 @@ class VolatileState:
         """modules: those of the registered objects, too, whose weights are copied with them."""
         chosen = {name: item for name, item in registered.items() if modules or not isinstance(item, torch.nn.Module)}
         states = {name: copy.deepcopy(item.state_dict()) for name, item in chosen.items()}
-        return cls(states, {name: rates_of(optimizer) for name, optimizer in optimizers.items()})
+        return cls(states, {name: _rates_of(optimizer) for name, optimizer in optimizers.items()})
 
     def restore(self, registered: Mapping[str, Stateful], optimizers: Optimizers) -> None:
         """Put it back. What the script has made since stays as it is."""
@@ -39,6 +40,13 @@ class VolatileState:
                 group.update(values)
 
 
-def rates_of(optimizer: torch.optim.Optimizer) -> list[dict[str, Any]]:
+def _rates_of(optimizer: torch.optim.Optimizer) -> list[dict[str, Any]]:
     """Return the hyperparameters of its groups."""
     return [{key: value for key, value in group.items() if key != "params"} for group in optimizer.param_groups]
+
+
+def place_digest(position: Position, optimizers: Optimizers, further: object) -> int:
+    """Return a number that differs between ranks at different batches, with different rates or anything further."""
+    groups = [group for _, optimizer in sorted(optimizers.items()) for group in _rates_of(optimizer)]
+    rates = [value for group in groups for value in group.values() if isinstance(value, int | float)]
+    return zlib.crc32(repr((position.epoch, position.passes, position.cursor, rates, further)).encode())
