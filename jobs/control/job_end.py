@@ -10,6 +10,7 @@ from datetime import datetime
 from typing import Any
 
 from django.db import transaction
+from django.db.models import Max
 from django.utils import timezone
 
 from jobs.control.checkpoints import has_saved_since, is_resumable
@@ -20,7 +21,7 @@ from jobs.control.outcome import ENVIRONMENT_FAILED, Facts, Failure, RankEnd, ju
 from jobs.control.transition import Why, change, lock_job, record, transition_all
 from jobs.files.validation_runs import keep_result, validation_of
 from jobs.messages import message
-from jobs.models import Generation, Job, Journal, Rank, SlotClaim
+from jobs.models import Checkpoint, Generation, Job, Journal, Rank, SlotClaim
 from jobs.states import (
     HOLDING,
     LIVE_RANKS,
@@ -108,6 +109,7 @@ def _facts(job: Job) -> Facts:
         after_stop=JobState(job.run.after_stop or JobState.PENDING),
         gang=not job.elastic,
         resumable=not job.elastic and is_resumable(job),
+        saved=Checkpoint.objects.filter(job=job).aggregate(step=Max("step"))["step"],
         stopped_for=reason_of(job.reason_code),
     )
 

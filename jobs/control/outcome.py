@@ -117,6 +117,8 @@ class Facts:
     gang: bool = False
     #: For a gang: whether its next start resumes from CHECKPOINT_DIR.
     resumable: bool = False
+    #: Step of the newest checkpoint of an elastic training; None: it has none.
+    saved: int | None = None
     #: While PREEMPTING: reason of the stop.
     stopped_for: AnyReason = PlanReason.PREEMPTED_BY_PRIORITY
 
@@ -190,12 +192,17 @@ def _judge_preempted(facts: Facts) -> Verdict | None:
         return _success(facts)
     if facts.open_claims or facts.halting:
         return None
-    kind, params = ("gang_", {"resumable": facts.resumable}) if facts.gang else ("", {})
+    kind, params = "gang_" if facts.gang else "", _continuation(facts)
     if facts.after_stop == JobState.SUSPENDED and facts.stopped_for == Reason.TIME_LIMIT:
         return Verdict(JobState.SUSPENDED, Reason.TIME_LIMIT, message(f"{kind}limit_held_back", **params))
     if facts.after_stop == JobState.SUSPENDED:
         return Verdict(JobState.SUSPENDED, Reason.SUSPENDED_BY_USER, message(f"{kind}held_back", **params))
     return Verdict(JobState.PENDING, facts.stopped_for, message(f"{kind}stopped", **params))
+
+
+def _continuation(facts: Facts) -> dict[str, Any]:
+    """Return the params of a sentence about where the training continues."""
+    return {"resumable": facts.resumable} if facts.gang else {"step": facts.step, "saved": facts.saved}
 
 
 def _success(facts: Facts) -> Verdict:
@@ -214,13 +221,13 @@ def _error(facts: Facts, end: RankEnd) -> Verdict:
     if before is None or facts.step > before.step:
         if restarts > MAX_ERROR_RESTARTS:
             return _failed(end, "restarts_used_up", attempts=restarts, restarts=MAX_ERROR_RESTARTS)
-        return _restart(end, Failure(key, facts.step, 1, restarts))
+        return _restart(facts, end, Failure(key, facts.step, 1, restarts))
     attempts = before.attempts + 1
     if before.key == key:
         return _failed(end, "same_error", attempts=attempts, step=before.step)
     if attempts >= _MAX_DIFFERENT_ERRORS:
         return _failed(end, "always_an_error", attempts=attempts, step=before.step)
-    return _restart(end, Failure(key, before.step, attempts, restarts))
+    return _restart(facts, end, Failure(key, before.step, attempts, restarts))
 
 
 def _key(end: RankEnd) -> str:
@@ -239,9 +246,10 @@ def too_large(error: Mapping[str, Any] | None) -> tuple[str, int] | None:
     return None
 
 
-def _restart(end: RankEnd, failure: Failure) -> Verdict:
+def _restart(facts: Facts, end: RankEnd, failure: Failure) -> Verdict:
     error, reason, seen = _described(end)
-    return Verdict(JobState.PENDING, reason, message("failed_once", **seen, step=failure.step), error, failure=failure)
+    params = message("failed_once", **seen, **_continuation(facts))
+    return Verdict(JobState.PENDING, reason, params, error, failure=failure)
 
 
 def _failed(end: RankEnd, key: str = "", *, attempts: int = 1, **figures: int) -> Verdict:
@@ -279,5 +287,5 @@ def _loss(facts: Facts) -> Verdict:
         params = message("gang_lost_too_often" if facts.gang else "ranks_lost_too_often", **params)
         error = {"kind": "RankLost", "message": "", "traceback": ""}
         return Verdict(JobState.FAILED, Reason.RANK_LOST, params, error, fruitless)
-    params = message("gang_lost" if facts.gang else "ranks_lost", **params, resumable=facts.resumable)
+    params = message("gang_lost" if facts.gang else "ranks_lost", **params, **_continuation(facts))
     return Verdict(JobState.PENDING, Reason.RANK_LOST, params, fruitless_starts=fruitless)

@@ -40,8 +40,25 @@ def _changed(params: Params) -> str:
     return f"{params['by']} changed {column} from {old} to {new}."
 
 
-def _gang_restart(words: str) -> Callable[[Params], str]:
-    return lambda params: words.format(restart=_RESTARTS[params["resumable"]], cause=_signals(params))
+def _restart(words: str) -> Callable[[Params], str]:
+    """Return the sentence of an event after which a training continues, with where it does in place of {restart}."""
+    return lambda params: words.format(**{"restart": _continues(params), "cause": _signals(params), **params})
+
+
+def _continues(params: Params) -> str:
+    if "resumable" in params:
+        return _RESTARTS[params["resumable"]]
+    step, saved = params.get("step"), params.get("saved")
+    if step is None:  # told by an earlier release
+        return "it continues from its last checkpoint, or from the beginning"
+    if not step:
+        return "it starts from the beginning"
+    lost = plural(max(0, step - (saved or 0)), "{count} step is", "{count} steps are")
+    if saved is None:
+        return f"it starts from the beginning, because no checkpoint was written: {lost} made again"
+    if saved >= step:
+        return f"it continues after step {step}, which its checkpoint holds"
+    return f"it continues from its checkpoint of step {saved}: {lost} made again"
 
 
 def _signals(params: Params) -> str:
@@ -154,8 +171,8 @@ OF_EVENTS: dict[str, str | Callable[[Params], str]] = {
     "cancelling": "Cancelled by {by}; its processes are being terminated.",
     "limit_near": _limit_near,
     "limit_reached": _limit_reached,
-    "limit_held_back": "Suspended at its time limit. Resume it to let it run for the same time again.",
-    "gang_limit_held_back": _gang_restart("Suspended at its time limit. Once resumed, {restart}."),
+    "limit_held_back": _restart("Suspended at its time limit. Once resumed, it has the same time again; {restart}."),
+    "gang_limit_held_back": _restart("Suspended at its time limit. Once resumed, {restart}."),
     "suspended": "Suspended by {by}.",
     "suspended_with_grace": "Suspended by {by}. Its script gets SIGTERM and {seconds} s to save.",
     "resumed": "Resumed by {by}.",
@@ -234,21 +251,18 @@ OF_EVENTS: dict[str, str | Callable[[Params], str]] = {
     "complete": "The training is complete.",
     "ended_early": "The script ended by itself on all ranks after step {step}, before its last epoch.",
     "failed": _failed,
-    "failed_once": "The script failed on {host}: {error}. It restarts from its last checkpoint.",
-    "ranks_lost": lambda params: (
-        f"All ranks were killed{_signals(params)}. The training restarts from its last checkpoint, or from the "
-        "beginning."
-    ),
+    "failed_once": _restart("The script failed on {host}: {error}. In its next attempt, {restart}."),
+    "ranks_lost": _restart("All ranks were killed{cause}. In its next attempt, {restart}."),
     "ranks_lost_too_often": _lost_before_a_step,
-    "gang_lost": _gang_restart("A rank was killed{cause}, so all ranks are stopped; {restart}."),
+    "gang_lost": _restart("A rank was killed{cause}, so all ranks are stopped; {restart}."),
     "gang_lost_too_often": _lost_before_a_step,
-    "held_back": "Suspended. Resume it to let it continue.",
-    "gang_held_back": _gang_restart("Suspended. Once resumed, {restart}."),
-    "stopped": "Stopped; it continues when GPUs are free for it.",
-    "gang_stopped": _gang_restart("Stopped. When GPUs are free for it, {restart}."),
+    "held_back": _restart("Suspended. Once resumed, {restart}."),
+    "gang_held_back": _restart("Suspended. Once resumed, {restart}."),
+    "stopped": _restart("Stopped. When GPUs are free for it, {restart}."),
+    "gang_stopped": _restart("Stopped. When GPUs are free for it, {restart}."),
     # Shutdown of Tidepool.
     "stack_stopping": "Tidepool is shutting down. The training continues when Tidepool starts again.",
-    "stack_stopped": "Tidepool was shut down. The training restarts from its last checkpoint.",
-    "stack_stopped_gang": _gang_restart("Tidepool was shut down; {restart}."),
+    "stack_stopped": "Tidepool was shut down. The training restarts from its last checkpoint, or from the beginning.",
+    "stack_stopped_gang": _restart("Tidepool was shut down; {restart}."),
     "stack_stopped_held_back": "Suspended; all its processes have ended.",
 }

@@ -263,10 +263,15 @@ SAMPLES: dict[str, tuple[dict[str, Any], str]] = {
         "The script failed on a: ValueError: bad. Each of 2 attempts failed with the same error, and none got "
         "beyond step 7.",
     ),
-    "failed_once": (END, "The script failed on a: ValueError: bad. It restarts from its last checkpoint."),
+    "failed_once": (
+        {**END, "step": 7, "saved": 5},
+        "The script failed on a: ValueError: bad. In its next attempt, it continues from its checkpoint of step 5: 2 "
+        "steps are made again.",
+    ),
     "ranks_lost": (
-        {"signals": [9, 15], "fruitless_starts": 1, "resumable": False},
-        "All ranks were killed (signal 9, 15). The training restarts from its last checkpoint, or from the beginning.",
+        {"signals": [9, 15], "fruitless_starts": 1, "step": 1, "saved": None},
+        "All ranks were killed (signal 9, 15). In its next attempt, it starts from the beginning, because no "
+        "checkpoint was written: 1 step is made again.",
     ),
     "ranks_lost_too_often": (
         {"signals": [], "fruitless_starts": 3},
@@ -291,23 +296,33 @@ SAMPLES: dict[str, tuple[dict[str, Any], str]] = {
         "The training has reached its time limit of 1 h 0 min: its script gets SIGTERM and 10 s to save, and is "
         "suspended; work not saved in its CHECKPOINT_DIR by then is lost.",
     ),
-    "limit_held_back": ({}, "Suspended at its time limit. Resume it to let it run for the same time again."),
+    "limit_held_back": (
+        {"step": 8, "saved": 8},
+        "Suspended at its time limit. Once resumed, it has the same time again; it continues after step 8, which its "
+        "checkpoint holds.",
+    ),
     "gang_limit_held_back": (
         {"resumable": True},
         "Suspended at its time limit. Once resumed, its script continues from its CHECKPOINT_DIR, if it reads it.",
     ),
-    "held_back": ({}, "Suspended. Resume it to let it continue."),
+    "held_back": ({"step": 0, "saved": None}, "Suspended. Once resumed, it starts from the beginning."),
     "gang_held_back": (
         {"resumable": True},
         "Suspended. Once resumed, its script continues from its CHECKPOINT_DIR, if it reads it.",
     ),
-    "stopped": ({}, "Stopped; it continues when GPUs are free for it."),
+    "stopped": (
+        {},
+        "Stopped. When GPUs are free for it, it continues from its last checkpoint, or from the beginning.",
+    ),
     "gang_stopped": (
         {"resumable": True},
         "Stopped. When GPUs are free for it, its script continues from its CHECKPOINT_DIR, if it reads it.",
     ),
     "stack_stopping": ({}, "Tidepool is shutting down. The training continues when Tidepool starts again."),
-    "stack_stopped": ({}, "Tidepool was shut down. The training restarts from its last checkpoint."),
+    "stack_stopped": (
+        {},
+        "Tidepool was shut down. The training restarts from its last checkpoint, or from the beginning.",
+    ),
     "stack_stopped_gang": (
         {"resumable": False},
         "Tidepool was shut down; it starts from scratch, because its script saved nothing that it declared "

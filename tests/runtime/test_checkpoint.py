@@ -16,6 +16,7 @@ from tidepool.protocol import CHECKPOINT_SECONDS, LaunchSpec
 from tidepool.torch.coordination.publication import aside_name, final_name, prune, publish, sweep
 from tidepool.torch.rank.checkpointer import CheckpointPolicy, StateCopy
 from tidepool.torch.rank.options import Options, chosen_options
+from tidepool.torch.state import checkpoint_files
 from tidepool.torch.state.checkpoint_files import CheckpointError, load_weights, read_checkpoint, write_files
 from tidepool.torch.state.training_state import Position, TrainingState
 
@@ -398,3 +399,28 @@ def test_the_period_goes_on_when_rank_0_changes(make_lab: Callable[..., Lab]) ->
             break
     assert lab.journal("checkpoint")
     assert len(lab.started()) > 2
+
+
+KINDS = sorted(
+    {
+        kind
+        for kind in vars(torch).values()
+        if isinstance(kind, torch.dtype) and kind.itemsize and not str(kind).startswith(("torch.q", "torch.bits"))
+    },
+    key=str,
+)
+
+
+@pytest.mark.filterwarnings("ignore:ComplexHalf")
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+def test_tensors_of_every_type_are_written_and_read(tmp_path: Path, kind: torch.dtype) -> None:
+    tensors = [torch.empty(shape, dtype=kind) for shape in [(), (0,), (3,), (2, 5)]]
+    for number, tensor in enumerate(tensors):
+        content = tensor.view(-1).view(torch.uint8)
+        content.copy_(torch.arange(number, number + content.numel()) % 2)
+    write_files(tmp_path / "checkpoint", {"dict": []}, tensors)
+    structure, read = checkpoint_files._read(tmp_path / "checkpoint")
+    assert structure == {"dict": []}
+    for tensor, found in zip(tensors, read, strict=True):
+        assert (found.dtype, found.shape) == (kind, tensor.shape)
+        assert found.view(-1).view(torch.uint8).equal(tensor.view(-1).view(torch.uint8))

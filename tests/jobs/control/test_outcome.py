@@ -240,6 +240,7 @@ def test_an_attempt_that_failed_says_so_and_what_follows() -> None:
     assert verdict.error == ERROR
     assert verdict.params["message"] == "failed_once"
     assert (verdict.params["host"], verdict.params["error"]) == ("b", "ValueError: bad shape")
+    assert (verdict.params["step"], verdict.params["saved"]) == (7, None)
     assert verdict.failure == replace(ONCE, restarts=1)
 
 

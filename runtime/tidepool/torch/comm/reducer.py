@@ -37,8 +37,9 @@ BUCKET_BYTES = 16 * 2**20
 CONTROL_SIZE = 33
 #: Floats of the comparison of the ranks' models: see `rank/agreement.py`.
 AGREEMENT_SIZE = 10
-#: ... and of that of their late parameters: ranks that have some, a number that stands for them, and its square.
-_LATE_SIZE = 3
+#: ... and of notes: ranks that have late parameters, a number that stands for these, its square, and whether buffers
+#: have other shapes than at the beginning.
+_NOTES_SIZE = 4
 
 
 @dataclass
@@ -76,7 +77,7 @@ class Reducer(ABC):
         if not any(parameter.requires_grad for parameter in self._all):
             raise Refusal("the model has no parameter that requires a gradient: there is nothing to train")
         self._first = [number for number, one in enumerate(self._all) if one.requires_grad or id(one) in kept]
-        self._sizes = (control_size, AGREEMENT_SIZE, _LATE_SIZE), buffers, spare
+        self._sizes = (control_size, AGREEMENT_SIZE, _NOTES_SIZE), buffers, spare
         #: Numbers of the parameters that are late in this step, and then of all that have been thawed.
         self._late: list[int] = []
         self.thawed: list[int] = []
@@ -84,6 +85,7 @@ class Reducer(ABC):
         #: go: each time that numbers are taken from a GPU, the host waits for it.
         self.summed: list[float] = []
         self.summed_agreement: list[float] = []
+        self.buffers_are_reshaped = False
         self._used: set[int] = set()
         self._hooks: list[Any] = []
         #: Called with each bucket before its sum begins.
@@ -116,7 +118,7 @@ class Reducer(ABC):
         self._buckets, tail = _buckets(self._laid_out, sum(sizes), spare)
         #: Control block, comparison and buffers: written before `end_part` and `finish`; after it the sum over all
         #: parts of all ranks. `users`: by parameter, the number of ranks on which it got a gradient in this step.
-        self.control, self.agreement, self._told_late, self._users, self.buffers = torch.split(tail, sizes)
+        self.control, self.agreement, self._notes, self._users, self.buffers = torch.split(tail, sizes)
         self._read = tail[: sum(sizes[:4])]
         self._late_buckets: list[Bucket] = []
         self._attach()
@@ -228,14 +230,20 @@ class Reducer(ABC):
         self._users.copy_(self._used_among(self._laid_out))
         if self._late:
             number = float(zlib.crc32(str(self._late).encode()) % 64)
-            self._told_late.copy_(torch.tensor([1.0, number, number * number]))
+            self._notes[:3] = torch.tensor([1.0, number, number * number])
         self._launch_ready(self._buckets, everything=True)
         self._complete(self._buckets)
         pieces = iter(self._read.tolist())
-        self.summed, self.summed_agreement, late = ([*islice(pieces, size)] for size in self._sizes[0])
+        self.summed, self.summed_agreement, notes = ([*islice(pieces, size)] for size in self._sizes[0])
         self._take(self._laid_out, list(pieces))
+        *late, reshaped = notes
+        self.buffers_are_reshaped = bool(reshaped)
         if late[0]:
             self._finish_late(late)
+
+    def note_reshaped_buffers(self) -> None:
+        """Note that the first part of the step, which is this rank's, has changed the shape of a buffer."""
+        self._notes[3] = 1.0
 
     def _finish_late(self, told: list[float]) -> None:
         """Sum the gradients of late parameters. told: by all ranks about theirs."""

@@ -25,12 +25,20 @@ from tidepool.protocol import (
 )
 from tidepool.torch.coordination.publication import aside_name, drop, drop_unpublished
 from tidepool.torch.rank.transitions import Transitions
-from tidepool.torch.state.checkpoint_files import CheckpointError, load_weights, read_checkpoint, write_files
+from tidepool.torch.state.checkpoint_files import (
+    CheckpointError,
+    check_files,
+    load_weights,
+    read_checkpoint,
+    write_files,
+)
 
 __all__ = ["CheckpointPolicy", "Checkpointer", "StateCopy"]
 
 #: Seconds between attempts to write the checkpoint of a halt.
 HALT_RETRY_SECONDS = 2.0
+#: Numbers of each tensor in the trial of a checkpoint.
+_FEW = 64
 
 
 @dataclass(frozen=True)
@@ -86,6 +94,7 @@ class Checkpointer:
         self._idle = threading.Event()
         self._idle.set()
         self._started_at = time.monotonic()
+        self._is_tried_out = False
         #: Time when this rank began its newest checkpoint, successful or not.
         self._tried_at = 0.0
         #: The error of the checkpoint before: each is reported once.
@@ -102,6 +111,9 @@ class Checkpointer:
         """
         if self._folder is None:
             return False
+        if not self._is_tried_out:
+            self._is_tried_out = True
+            self._try_out(self._folder)
         tried_at = self._tried_at
         if is_wanted or (epoch_is_over and self._policy.is_due_after(self._transitions.state.position.epoch)):
             self.finish()
@@ -177,6 +189,20 @@ class Checkpointer:
 
     # --- writing ---
 
+    def _try_out(self, folder: Path) -> None:
+        """Write and read a checkpoint of a few numbers of each tensor: what cannot be saved is told at once."""
+        structure, tensors = self._transitions.state.pack()
+        position = self._transitions.state.position
+        few = [tensor.reshape(-1)[:_FEW].cpu().contiguous() for tensor in tensors]
+        aside = folder / aside_name(position.step, f"{self._transitions.member_id}.trial")
+        try:
+            write_files(aside, structure, few)
+            check_files(aside, structure, few)
+        except Exception as error:
+            self._tell_trouble(position.step, position.epoch, _words(error))
+        finally:
+            drop(aside)
+
     def _seconds_since_the_newest(self) -> float:
         """Return the time since the newest checkpoint of any rank: a change of rank 0 does not restart the period."""
         newest_at = self._transitions.checkpointed_at or self._started_at
@@ -189,10 +215,10 @@ class Checkpointer:
         """
         structure, tensors = self._transitions.state.pack()
         if not self._copy.fits(tensors):
-            if not at_once:
+            if not at_once and not self._copy.tensors:
                 self._run(lambda: self._copy.make_room(tensors))
                 return
-            self._copy.make_room(tensors)
+            self._copy.make_room(tensors)  # for shapes that change, maybe with each step
         fault("snapshot", self._transitions.member_id)
         self._copy.take(tensors)
         with self._lock:
@@ -228,9 +254,9 @@ class Checkpointer:
         try:
             fault("checkpoint-write", member_id, OSError)
             size_bytes, sha256 = write_files(aside, structure, tensors)
-        except OSError as error:
+        except Exception as error:  # whatever it is, the owner of the training learns of it
             drop(aside)
-            self._tell_trouble(step, epoch, error.strerror or str(error))
+            self._tell_trouble(step, epoch, _words(error))
             return False
         fault("checkpoint-written", member_id)
         self._trouble = ""
@@ -250,6 +276,12 @@ class Checkpointer:
         self._trouble = trouble
         _warn(f"no checkpoint was written at step {step}: {trouble}; older ones stay, training goes on")
         self._transitions.send(MemberMessage("checkpoint_failed", 0, step, epoch, error=trouble))
+
+
+def _words(error: Exception) -> str:
+    if isinstance(error, OSError):
+        return error.strerror or str(error)
+    return f"{type(error).__name__}: {error}"
 
 
 def _warn(sentence: str) -> None:

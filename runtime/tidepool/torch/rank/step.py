@@ -266,6 +266,8 @@ class Step:
             reducer.control[_FIXED + place] = self._logged.get(name, 0.0)
         if self._parts and self._parts[self._ended].number == 0:
             self._shared.buffers.pack(reducer.buffers)
+            if self._shared.buffers.reshaped:
+                reducer.note_reshaped_buffers()
 
     def rescaling(self, control: list[float]) -> float:
         """Return the factor by which the sums become means over all items. control: summed over all ranks."""

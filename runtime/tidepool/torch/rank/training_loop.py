@@ -221,6 +221,8 @@ class TrainingLoop:
             self.reducer.finish()
             control = self.reducer.summed
             step.agree_on_names(control, self.group)
+            if self.reducer.buffers_are_reshaped:
+                reshaped = b"".join(gather_bytes(self.group, self.buffers.packed_reshaped()))
             fault("step-result", self.transitions.member_id, CommunicationError)
         except CommunicationError as error:
             self.recover(error)
@@ -229,6 +231,8 @@ class TrainingLoop:
         if self._agreement.read(self.reducer.summed_agreement, step.number) and self.rank == 0:
             self._checkpoints.confirm()
         self.buffers.unpack(self.reducer.buffers)
+        if self.reducer.buffers_are_reshaped:
+            self.buffers.unpack_reshaped(reshaped)
         if (factor := step.rescaling(control)) != 1.0:
             self.reducer.scale(factor)
             control[LOSS] *= factor

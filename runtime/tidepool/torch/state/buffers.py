@@ -3,16 +3,18 @@
 Each part of a step sees its own samples and would produce its own statistics. Only the buffers of part 0 count; they
 travel to all ranks in the same sum as the gradients, to which the other parts add zeros.
 A float32 carries each number of a narrow type exactly (but for the sign of a zero); wider ones travel as 16-bit pieces.
+A buffer that has another shape than at the beginning, as a memory bank that grows, travels by itself after the sum.
 
 Non-persistent buffers are not sent: they are caches, which each rank fills for itself.
 """
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import torch
 
-__all__ = ["Buffers", "normalizes_batches"]
+__all__ = ["Buffers", "normalizes_batches", "set_buffer"]
 
 #: Module that holds a buffer, and the buffer's name there.
 _Place = tuple[torch.nn.Module, str]
@@ -23,25 +25,37 @@ def normalizes_batches(model: torch.nn.Module) -> bool:
     return any(isinstance(module, torch.nn.modules.batchnorm._BatchNorm) for module in model.modules())
 
 
+def set_buffer(model: torch.nn.Module, name: str, tensor: torch.Tensor) -> None:
+    """Replace a buffer, given by its full name, by one of another shape."""
+    path, _, leaf = name.rpartition(".")
+    model.get_submodule(path)._buffers[leaf] = tensor
+
+
 class Buffers:
-    """The buffers of `model`, which must not change their number or shapes any more (a forward may replace them)."""
+    """The buffers of `model`, whose number must not change any more (a forward may replace and reshape them)."""
 
     def __init__(self, model: torch.nn.Module) -> None:
         self._model = model
         by_type: dict[tuple[torch.dtype, torch.device], list[_Place]] = {}
-        for module in model.modules():
+        #: Persistent ones: full name -> shape in the block.
+        self._shapes: dict[str, torch.Size] = {}
+        for path, module in model.named_modules():
             for name, buffer in module.named_buffers(recurse=False):
-                if name not in module._non_persistent_buffers_set and buffer.numel():
-                    by_type.setdefault((buffer.dtype, buffer.device), []).append((module, name))
+                if name not in module._non_persistent_buffers_set:
+                    self._shapes[f"{path}.{name}" if path else name] = buffer.shape
+                    if buffer.numel():
+                        by_type.setdefault((buffer.dtype, buffer.device), []).append((module, name))
         self._travellers = [_Travellers(places) for places in by_type.values()]
         #: float32 places that `pack` fills.
         self.size = sum(travellers.size for travellers in self._travellers)
         self._saved: list[torch.Tensor] = []
         self._divided = False
+        #: After `pack`, on the rank of the first part: buffers that have another shape than in the block.
+        self.reshaped: dict[str, torch.Tensor] = {}
 
     def begin_step(self, *, divided: bool) -> None:
         """divided: there are other parts than this rank's, or may have to be another attempt."""
-        self._divided = divided
+        self._divided, self.reshaped = divided, {}
         self._saved = [buffer.detach().clone() for buffer in self._model.buffers()] if divided else []
 
     def saved(self) -> list[torch.Tensor]:
@@ -49,8 +63,11 @@ class Buffers:
         return self._saved
 
     def put_back(self, saved: list[torch.Tensor]) -> None:
-        for buffer, before in zip(self._model.buffers(), saved, strict=False):
-            buffer.detach().copy_(before)
+        for (name, buffer), before in zip([*self._model.named_buffers()], saved, strict=False):
+            if buffer.shape == before.shape:
+                buffer.detach().copy_(before)
+            else:
+                set_buffer(self._model, name, before.clone())
 
     def restore(self) -> None:
         """Restore the buffers that the step began with, if one is under way."""
@@ -63,16 +80,41 @@ class Buffers:
         try:
             yield
         finally:
-            for buffer, before in zip(self._model.buffers(), saved, strict=True):
-                buffer.detach().copy_(before)
+            self.put_back(saved)
 
     @torch.no_grad()
     def pack(self, block: torch.Tensor) -> None:
         """Write the persistent ones into `block`, float32 of shape (size,); nothing in a step that is not divided."""
         if not self._divided:
             return
+        now = {name: self._model.get_buffer(name) for name in self._shapes}
+        self.reshaped = {
+            name: buffer.detach().clone() for name, buffer in now.items() if buffer.shape != self._shapes[name]
+        }
         for travellers, piece in self._pieces(block):
             travellers.pack(piece)
+
+    def packed_reshaped(self) -> bytes:
+        """Return the reshaped buffers of the first part; nothing on a rank that has not computed it."""
+        if not self.reshaped:
+            return b""
+        tensors = {name: tensor.cpu().contiguous() for name, tensor in self.reshaped.items()}
+        header = json.dumps([[name, list(tensor.shape)] for name, tensor in tensors.items()]).encode()
+        pieces = [bytes(tensor.view(-1).view(torch.uint8).numpy().data) for tensor in tensors.values()]
+        return b"".join([len(header).to_bytes(8, "big"), header, *pieces])
+
+    def unpack_reshaped(self, packed: bytes) -> None:
+        """Take the buffers that another rank has packed."""
+        start = 8 + int.from_bytes(packed[:8], "big")
+        for name, shape in json.loads(packed[8:start]):
+            own = self._model.get_buffer(name)
+            tensor = torch.empty(shape, dtype=own.dtype)
+            size = tensor.numel() * tensor.element_size()
+            if size:
+                content = torch.frombuffer(bytearray(packed[start : start + size]), dtype=torch.uint8)
+                tensor.view(-1).view(torch.uint8).copy_(content)
+            start += size
+            set_buffer(self._model, name, tensor.to(own.device))
 
     @torch.no_grad()
     def unpack(self, block: torch.Tensor) -> None:
@@ -104,12 +146,19 @@ class _Travellers:
         self.size = self._numbers.numel()
 
     def pack(self, block: torch.Tensor) -> None:
-        torch._foreach_copy_(self._views, self._buffers())
+        views, buffers = self._alike()
+        torch._foreach_copy_(views, buffers)
         block.copy_(self._numbers)
 
     def unpack(self, block: torch.Tensor) -> None:
         self._numbers.copy_(block)
-        torch._foreach_copy_(self._buffers(), self._views)
+        views, buffers = self._alike()
+        torch._foreach_copy_(buffers, views)
+
+    def _alike(self) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+        """Return the views and the buffers of the same shapes. The others travel by themselves."""
+        pairs = [pair for pair in zip(self._views, self._buffers(), strict=True) if pair[0].shape == pair[1].shape]
+        return [view for view, _ in pairs], [buffer for _, buffer in pairs]
 
     def _buffers(self) -> list[torch.Tensor]:
         return [module.get_buffer(name).detach() for module, name in self._places]

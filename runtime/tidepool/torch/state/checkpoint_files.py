@@ -8,7 +8,7 @@ import hashlib
 import json
 import os
 import pickle
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,6 @@ from safetensors import SafetensorError
 from safetensors.torch import load, load_file
 from torch.optim.swa_utils import AveragedModel
 
-from tidepool.refusal import Refusal
 from tidepool.torch.state.training_state import TrainingState, unflatten
 from tidepool.torch.state.update import first_of
 
@@ -25,6 +24,7 @@ __all__ = [
     "WEIGHTS_FOLDER",
     "CheckpointError",
     "WeightsError",
+    "check_files",
     "load_weights",
     "read_checkpoint",
     "write_files",
@@ -66,6 +66,7 @@ def write_files(folder: Path, structure: Any, tensors: Sequence[torch.Tensor]) -
     """
     folder.mkdir(parents=True)
     digest, size = hashlib.sha256(), 0
+    others = {str(n): [_name(t.dtype), list(t.shape)] for n, t in enumerate(tensors) if t.dtype not in _DTYPES}
     with (folder / _TENSORS).open("wb", buffering=0) as raw:
         for piece in _safetensors(tensors):
             digest.update(piece)
@@ -75,11 +76,23 @@ def write_files(folder: Path, structure: Any, tensors: Sequence[torch.Tensor]) -
         os.fsync(raw.fileno())
     text = json.dumps(structure)
     header = {"sha256": digest.hexdigest(), "structure": text, "structure_sha256": _digest(text.encode())}
+    header |= {"bytes_of": others} if others else {}
     with (folder / _HEADER).open("w") as file:
         json.dump(header, file)
         file.flush()
         os.fsync(file.fileno())
     return size, digest.hexdigest()
+
+
+def check_files(folder: Path, structure: Any, tensors: Sequence[torch.Tensor]) -> None:
+    """Raise CheckpointError unless the files hold exactly this."""
+    found, read = _read(folder)
+    alike = [
+        (one.dtype, one.shape) == (other.dtype, other.shape) and one.view(torch.uint8).equal(other.view(torch.uint8))
+        for one, other in zip(read, tensors, strict=True)
+    ]
+    if found != json.loads(json.dumps(structure)) or not all(alike):
+        raise CheckpointError(f"the checkpoint {folder.name} does not hold what was written")
 
 
 def read_checkpoint(path: Path, state: TrainingState) -> None:
@@ -88,7 +101,7 @@ def read_checkpoint(path: Path, state: TrainingState) -> None:
     Raises CheckpointError if it is incomplete or corrupt, WeightsError if it is another model's.
     """
     structure, tensors = _read(path)
-    _check_fits(_model_of(structure, tensors), state.model)
+    _check_fits(_model_of(structure, tensors), state.model, reshaped={name for name, _ in state.model.named_buffers()})
     state.load(structure, tensors)
 
 
@@ -143,11 +156,13 @@ def _read(path: Path) -> tuple[Any, list[torch.Tensor]]:
         data = (path / _TENSORS).read_bytes()
         structure = str(header["structure"])
         expected = (header["sha256"], header["structure_sha256"])
+        others = dict(header.get("bytes_of", {}))
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise CheckpointError(f"the checkpoint {path.name} cannot be read: {error}") from error
     if (_digest(data), _digest(structure.encode())) != expected:
         raise CheckpointError(f"the checkpoint {path.name} is corrupt: its sha256 does not match")
     named: dict[str, torch.Tensor] = load(data)
+    named |= {number: named[number].view(getattr(torch, kind)).view(shape) for number, (kind, shape) in others.items()}
     return json.loads(structure), [named[str(number)] for number in range(len(named))]
 
 
@@ -156,7 +171,8 @@ def _model_of(structure: Any, tensors: list[torch.Tensor]) -> dict[str, Any]:
     return saved
 
 
-def _check_fits(weights: Any, model: torch.nn.Module) -> None:
+def _check_fits(weights: Any, model: torch.nn.Module, reshaped: Collection[str] = ()) -> None:
+    """Raise WeightsError unless the weights are of this model. reshaped: names of those that may have any shape."""
     own = model.state_dict()
     if not isinstance(weights, dict):
         raise WeightsError("the initial weights are not a dictionary of parameters by name")
@@ -166,7 +182,7 @@ def _check_fits(weights: Any, model: torch.nn.Module) -> None:
         if name not in own:
             raise WeightsError(f"the initial weights do not fit this model: it has no {name}")
         there, here = getattr(weights[name], "shape", None), getattr(own[name], "shape", None)
-        if there != here:
+        if there != here and name not in reshaped:
             shapes = f"{_words(there)} there and {_words(here)} here"
             raise WeightsError(f"the initial weights do not fit this model: {name} is {shapes}")
 
@@ -176,15 +192,16 @@ def _words(shape: Any) -> str:
 
 
 def _safetensors(tensors: Sequence[torch.Tensor]) -> list[memoryview]:
-    """The file's content in pieces: the format's header, then the memory of the tensors, named by their numbers."""
+    """The file's content in pieces: the format's header, then the memory of the tensors, named by their numbers.
+
+    Those of a type that the format does not know are bytes in it.
+    """
     entries, end, memories = {}, 0, []
     for number, tensor in enumerate(tensors):
-        if tensor.dtype not in _DTYPES:
-            raise Refusal(f"a tensor of the state is {tensor.dtype}, which a checkpoint cannot hold")
         begin, end = end, end + tensor.numel() * tensor.element_size()
         entries[str(number)] = {
-            "dtype": _DTYPES[tensor.dtype],
-            "shape": list(tensor.shape),
+            "dtype": _DTYPES.get(tensor.dtype, "U8"),
+            "shape": list(tensor.shape) if tensor.dtype in _DTYPES else [end - begin],
             "data_offsets": [begin, end],
         }
         memories.append(tensor.view(-1).view(torch.uint8).numpy().data)
@@ -192,6 +209,10 @@ def _safetensors(tensors: Sequence[torch.Tensor]) -> list[memoryview]:
     text += b" " * (-len(text) % 8)
     start = memoryview(len(text).to_bytes(8, "little") + text)
     return [start, *(memory[at : at + _PIECE] for memory in memories for at in range(0, len(memory), _PIECE))]
+
+
+def _name(kind: torch.dtype) -> str:
+    return str(kind).removeprefix("torch.")
 
 
 def _digest(content: bytes) -> str:

@@ -22,6 +22,7 @@ from typing import Any, Protocol
 import torch
 
 from tidepool.refusal import Refusal
+from tidepool.torch.state.buffers import set_buffer
 from tidepool.torch.state.randomness import Generators
 
 __all__ = [
@@ -262,8 +263,11 @@ class TrainingState:
             self.adaptation.load_state_dict(values["adaptation"])
 
     def _load_model(self, values: dict[str, Any]) -> None:
-        self.model.load_state_dict(values["model"]["saved"])
-        buffers = dict(self.model.named_buffers())
+        saved, buffers = values["model"]["saved"], dict(self.model.named_buffers())
+        for name, buffer in buffers.items():
+            if isinstance(tensor := saved.get(name), torch.Tensor) and tensor.shape != buffer.shape:
+                set_buffer(self.model, name, torch.empty_like(tensor, device=buffer.device))
+        self.model.load_state_dict(saved)
         for name, tensor in values["model"]["unsaved"].items():
             if name in buffers and buffers[name].shape == tensor.shape:  # a cache that has grown is grown again
                 buffers[name].detach().copy_(tensor)
@@ -306,7 +310,9 @@ def flatten(value: Any, tensors: list[torch.Tensor], where: str = "state") -> An
     strings or integers), list or tuple of them.
     """
     if isinstance(value, torch.Tensor):
-        tensors.append(value.detach())
+        if value.layout != torch.strided or value.is_quantized:
+            raise Refusal(f"{where} is a sparse or quantized tensor, which cannot be carried to another process")
+        tensors.append(value.detach().resolve_conj().resolve_neg())
         return {"tensor": len(tensors) - 1}
     if value is None or isinstance(value, bool | int | float | str):
         return value
