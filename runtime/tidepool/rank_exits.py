@@ -74,6 +74,13 @@ _OUR_FRAMES = '\n  File "<frozen runpy>"'
 _LAST_BYTES = 16 * 1024
 _LAST_LINES = 20
 _MAX_WORDS = 500
+#: Longest error in a sentence, in characters; all of its message is above its traceback.
+_MAX_SHOWN = 300
+_QUOTED_TRACEBACK = "Traceback (most recent call last):"
+#: First line of an error at the end of a traceback.
+_NAMED_ERROR = re.compile(r"[A-Za-z_][\w.]*(Error|Exception|Interrupt|Exit|Warning|Refusal): ")
+#: Colors and other codes of terminals.
+_ESCAPES = re.compile(r"\x1b(\[[0-9;:?]*[ -/]*[@-~]|[@-Z\\^_])")
 _CGROUP = Path("/sys/fs/cgroup")
 #: Numbers and addresses differ between two occurrences of the same error.
 _VARYING = re.compile(r"0x[0-9a-fA-F]+|\d+(\.\d+)?")
@@ -123,9 +130,22 @@ def describe_end(
 
 
 def error_words(error: Mapping[str, Any]) -> str:
-    """Return the error on one line: kind and message of an exception, or the last words of a script that exited."""
-    kind, message = error.get("kind", ""), error.get("message", "")
-    return str(message) if kind in _EXITS and message else f"{kind}: {message}"
+    """Return the error on one short line: kind and message of an exception, or the last words of a script that exited.
+
+    Of a message that quotes another process's traceback, such as that of a DataLoader's worker, its last error counts.
+    """
+    kind, message = str(error.get("kind", "")), _cause(str(error.get("message", "")))
+    is_whole = (kind in _EXITS and message) or _NAMED_ERROR.match(message)
+    words = message if is_whole else f"{kind}: {message}"
+    return words if len(words) <= _MAX_SHOWN else f"{words[: _MAX_SHOWN - 1].rstrip()}…"
+
+
+def _cause(message: str) -> str:
+    _, quoted, traceback = message.rpartition(_QUOTED_TRACEBACK)
+    lines = traceback.splitlines()
+    if quoted and (ends := [place for place, line in enumerate(lines) if _NAMED_ERROR.match(line)]):
+        message = "\n".join(lines[ends[-1] :])
+    return " ".join(message.split())
 
 
 def error_key(error: dict[str, Any] | None, code: int | None, number: int | None) -> str:
@@ -162,6 +182,7 @@ def _error_of(log_dir: Path, code: int) -> dict[str, Any] | None:
         error: dict[str, Any] = json.loads((log_dir / ERROR_FILE).read_text())
     except (FileNotFoundError, ValueError):
         error = _error("Exit", f"the process ended with code {code}")
+    error |= {name: _ESCAPES.sub("", str(error.get(name, ""))) for name in ("message", "traceback")}
     return _with_last_words(error, log_dir, code) if error.get("kind") in _EXITS else error
 
 
@@ -180,7 +201,7 @@ def _last_lines(path: Path) -> list[str]:
     try:
         with path.open("rb") as stream:
             stream.seek(max(0, stream.seek(0, os.SEEK_END) - _LAST_BYTES))
-            text = stream.read().decode(errors="replace")
+            text = _ESCAPES.sub("", stream.read().decode(errors="replace"))
     except OSError:
         return []
     lines = [line.rstrip("\r").rpartition("\r")[2] for line in text.rstrip().split("\n")]

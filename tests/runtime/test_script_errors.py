@@ -63,7 +63,7 @@ def test_a_scripts_own_words_and_a_crashs_stacks_are_kept(tmp_path: Path) -> Non
         (3, "", "Exit", "the process ended with code 3"),
         (3, "why\n[W1123 01:02:03.4 Socket.cpp:1] slow\ntidepool: saved\n", "Exit", "why"),
         (3, "2026-11-23 01:02:03,456 tidepool.shim INFO x\n[rank0]:[W1123 a", "Exit", "the process ended with code 3"),
-        (1, "x" * 100_000, "Exit", "x" * 500),
+        (1, "\x1b[31mno data\x1b[0m\n", "Exit", "no data"),
     ],
 )  # fmt: skip
 def test_a_script_that_ended_itself_is_quoted(tmp_path: Path, code: int, said: str, kind: str, message: str) -> None:
@@ -71,6 +71,54 @@ def test_a_script_that_ended_itself_is_quoted(tmp_path: Path, code: int, said: s
     error = describe_end("a.0.1", 0, code, tmp_path).error
     assert error is not None
     assert (error["kind"], error["message"], error_words(error)) == (kind, message, message)
+
+
+def test_what_a_script_said_last_is_cut(tmp_path: Path) -> None:
+    (tmp_path / "stderr").write_text("x" * 100_000)
+    error = describe_end("a.0.1", 0, 1, tmp_path).error
+    assert error is not None
+    assert error["message"] == "x" * 500
+    assert error_words(error) == "x" * 299 + "…"
+
+
+@pytest.mark.parametrize("field", ["message", "traceback"])
+def test_no_error_has_codes_of_terminals(tmp_path: Path, field: str) -> None:
+    (tmp_path / "error.json").write_text(json.dumps({**ERROR, field: "load \x1b[1mfailed\x1b[0m"}))
+    error = describe_end("a.0.1", 0, 1, tmp_path).error
+    assert error is not None
+    assert error[field] == "load failed"
+
+
+WORKER = """Caught RuntimeError in DataLoader worker process 0.
+Original Traceback (most recent call last):
+  File "torch/utils/data/_utils/worker.py", line 349, in _worker_loop
+    data = fetcher.fetch(index)
+RuntimeError: unable to write to file </torch_1_2_3>: No space left on device (28)
+"""
+
+
+@pytest.mark.parametrize(
+    ("kind", "message", "words"),
+    [
+        ("ValueError", "bad\n  shape", "ValueError: bad shape"),
+        ("RuntimeError", WORKER, "RuntimeError: unable to write to file </torch_1_2_3>: No space left on device (28)"),
+        (
+            "RuntimeError",
+            f"{WORKER}\nand again\n\n{WORKER}",
+            "RuntimeError: unable to write to file </torch_1_2_3>: No",
+        ),
+        (
+            "KeyError",
+            "Traceback (most recent call last): is a key",
+            "KeyError: Traceback (most recent call last): is a",
+        ),
+        ("KeyError", "y" * 2489, "KeyError: yyy"),
+    ],
+)
+def test_a_sentence_has_the_cause_of_an_error_on_a_short_line(kind: str, message: str, words: str) -> None:
+    said = error_words({"kind": kind, "message": message})
+    assert said.startswith(words)
+    assert len(said) <= 300
 
 
 def test_numbers_and_addresses_do_not_make_another_error() -> None:
