@@ -13,6 +13,8 @@ from tests.runtime.lab import Lab
 
 __all__ = ["Played", "play"]
 
+#: Deadlines of the training's own: for a rank that holds the others up, and for a step. They hold before ours.
+_STUCK_SECONDS, _STALL_SECONDS = 15.0, 30.0
 #: A run without a step, a join or an exit for so many seconds hangs.
 SILENCE_SECONDS = 60.0
 #: The others may take so many seconds to end after a rank with an error.
@@ -89,7 +91,15 @@ class _Player:
     def _begin(self, size: int, **launch: Any) -> None:
         folder = self._folder / f"attempt-{len(self.played.labs) + 1}"
         smallest = min([size, *(event.size for event in self._pattern.events)])
-        options = {"min_slots": smallest, "max_slots": MOST, "code_folder": str(CORPUS), **self._loop.launch, **launch}
+        options = {
+            "min_slots": smallest,
+            "max_slots": MOST,
+            "code_folder": str(CORPUS),
+            "stuck_seconds": _STUCK_SECONDS,
+            "stall_seconds": _STALL_SECONDS,
+            **self._loop.launch,
+            **launch,
+        }
         lab = Lab(self._forkserver, folder, self._loop.script.name, **options)
         self.played.labs.append(lab)
         for event in self._pattern.events:
@@ -113,7 +123,7 @@ class _Player:
                 self._begin(event.size, checkpoints=[str(self._lab.folder / entry["path"]) for entry in paths])
             case kill:
                 members = sorted(self._lab.active()["members"], key=lambda member: int(member["rank"]))
-                victim = members[0 if kill == "kill first" else -1]["member_id"]
+                victim = members[0 if kill == "kill-first" else -1]["member_id"]
                 self.played.killed.add((len(self.played.labs) - 1, victim))
                 self._lab.kill(victim)
                 self._go(event, 0)

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.loops.loop import Loop, corpus
-from tests.loops.patterns import PATTERNS
+from tests.loops.patterns import PATTERNS, pattern_of
 from tests.loops.played import play
 from tests.loops.twins import run_twin
 from tests.loops.verdict import judge
@@ -34,7 +34,7 @@ def _cases() -> list[object]:
 @pytest.mark.parametrize(("loop", "pattern"), _cases())
 def test_a_loop_trains_as_alone_or_is_refused(forkserver: Path, tmp_path: Path, loop: Loop, pattern: str) -> None:
     course = run_twin(loop, tmp_path / "twin")
-    plan = PATTERNS[pattern](course, random.Random(f"{loop.name} 0"))
+    plan = pattern_of(pattern, course, random.Random(f"{loop.name} 0"))
     played = play(loop, plan, forkserver, tmp_path / "runs")
     verdict = judge(loop, course, played)
     assert verdict.kind != "WRONG", f"{verdict.words}\n{played.labs[-1].story()}"
