@@ -46,10 +46,11 @@ _BUFFER = 256 * 1024
 #: Suffixes of archives, and of files that some app accepts alone.
 SUFFIXES = (
     ".zip", ".tar.gz", ".tgz", ".tar",
-    ".csv", ".tsv", ".json", ".jsonl", ".npy", ".npz", ".parquet", ".txt", ".py", ".safetensors", ".pth", ".pt",
+    ".csv", ".tsv", ".json", ".jsonl", ".npy", ".npz", ".parquet", ".txt", ".py",
+    ".safetensors", ".pth", ".pt", ".bin", ".ckpt",
 )  # fmt: skip
-#: Suffixes of files with the weights of a model.
-WEIGHTS_SUFFIXES = (".pth", ".pt", ".safetensors")
+#: Suffixes of files with the weights of a model, and of archives of several such files.
+WEIGHTS_SUFFIXES = (".pth", ".pt", ".bin", ".ckpt", ".safetensors", ".zip")
 _MAX_OPEN = 20
 #: Time without a piece after which an upload is removed.
 KEPT = timedelta(days=2)

@@ -6,6 +6,7 @@ The files are linked into the new job's folder at submission, so that they stay 
 """
 
 import os
+import re
 import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -44,6 +45,10 @@ WEIGHTS_WANTED = (
     "number} for an uploaded file."
 )
 
+#: Suffixes of files that torch.save has not written.
+_OWN_FORMATS = (".safetensors", ".zip")
+#: Name of one of several files that hold a model's weights together.
+_PART = re.compile(r"-\d+-of-\d+\.[a-z]+$")
 _FINAL_WEIGHTS = Path("model") / "train" / "model_epoch_final.pth"
 
 
@@ -133,8 +138,8 @@ def bring(beginning: Beginning, folder: Path) -> None:
         if (top / name).is_dir():
             link_checkpoint(top, name, folder / INITIAL / Path(name).name)
         else:
-            is_safe = beginning.file_name.lower().endswith(".safetensors")
-            link_file(top, name, folder / INITIAL / ("weights.safetensors" if is_safe else "weights.pth"))
+            suffix = Path(beginning.file_name).suffix.lower()
+            link_file(top, name, folder / INITIAL / f"weights{suffix if suffix in _OWN_FORMATS else '.pth'}")
     except OSError as error:
         field = "checkpoint" if beginning.kind == Job.StartsFrom.CHECKPOINT else "initial_weights"
         sentence = f"The files cannot be linked ({error.strerror or error}): choose another one."
@@ -177,6 +182,8 @@ def _uploaded(problems: Problems, upload_id: Any, user: User) -> Beginning | Non
 def _problem_of(upload: Upload) -> str:
     """Return why the file holds no weights, as far as can be seen without loading it; "" if nothing is wrong."""
     path, name = file_of(upload), upload.name.lower()
+    if _PART.search(name):
+        return f"{upload.name} is one of several files: put all of them into a zip file and upload that."
     if name.endswith(".safetensors"):
         try:
             with safe_open(path, framework="numpy"):
@@ -187,14 +194,19 @@ def _problem_of(upload: Upload) -> str:
         return f"{upload.name} is not a file of weights: upload one of {', '.join(WEIGHTS_SUFFIXES)}."
     try:
         with zipfile.ZipFile(path) as archive:
-            is_saved = any(Path(entry).name == "data.pkl" for entry in archive.namelist())
+            names = archive.namelist()
     except (zipfile.BadZipFile, OSError):
-        is_saved = False
-    if is_saved:
+        names = []
+    if any(Path(entry).name == "data.pkl" for entry in names):
         return ""
-    return (
-        f"{upload.name} was not written by torch.save: save the model's state_dict() with it and upload the new file."
-    )
+    if not name.endswith(".zip"):
+        return (
+            f"{upload.name} was not written by torch.save: save the model's state_dict() with it and upload the new "
+            "file."
+        )
+    if any(entry.endswith((".safetensors", ".bin")) for entry in names):
+        return ""
+    return f"{upload.name} has no file of weights (.safetensors or .bin): put those that save_pretrained wrote into it."
 
 
 def _of_checkpoint(checkpoint: Checkpoint, kind: Job.StartsFrom, *, job: Job | None = None) -> Beginning:

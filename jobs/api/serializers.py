@@ -116,7 +116,7 @@ class JobInput(StrictSerializer):
         allow_null=True,
         help_text="Weights to start from at step 0: id of a job, for its final weights (or its newest "
         'checkpoint\'s); `{"checkpoint": id}`, for those of that checkpoint; or `{"upload": id}`, for a file that was '
-        "uploaded: the state_dict as torch.save wrote it, or safetensors.",
+        "uploaded: the state_dict as torch.save wrote it, safetensors, or a zip file of what save_pretrained wrote.",
     )
 
     def get_fields(self) -> dict[str, serializers.Field[Any, Any, Any, Any]]:

@@ -13,6 +13,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from tidepool.protocol import CHECKPOINT_SECONDS, LaunchSpec
+from tidepool.refusal import Refusal
 from tidepool.torch.coordination.publication import aside_name, final_name, prune, publish, sweep
 from tidepool.torch.rank.checkpointer import CheckpointPolicy, StateCopy
 from tidepool.torch.rank.options import Options, chosen_options
@@ -69,7 +70,7 @@ def test_a_file_of_weights_is_a_beginning(tmp_path: Path, name: str) -> None:
     load_weights(path, other.model)
     assert all(a.equal(b) for a, b in zip(other.model.parameters(), saved.model.parameters(), strict=True))
     path.write_bytes(path.read_bytes()[:40])
-    with pytest.raises(CheckpointError, match="the initial weights cannot be read"):
+    with pytest.raises(Refusal, match="the initial weights cannot be read"):
         load_weights(path, other.model)
 
 

@@ -2,6 +2,7 @@
 
 import io
 import shutil
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -375,11 +376,24 @@ def saved(kind: str) -> bytes:
     if kind == ".safetensors":
         return save(weights)
     file = io.BytesIO()
+    if kind == ".zip":
+        with zipfile.ZipFile(file, "w") as archive:
+            archive.writestr("net/model-00001-of-00001.safetensors", save(weights))
+        return file.getvalue()
     torch.save(weights, file)
     return file.getvalue()
 
 
-@pytest.mark.parametrize(("suffix", "expected"), [(".pth", "weights.pth"), (".safetensors", "weights.safetensors")])
+@pytest.mark.parametrize(
+    ("suffix", "expected"),
+    [
+        (".pth", "weights.pth"),
+        (".bin", "weights.pth"),
+        (".ckpt", "weights.pth"),
+        (".safetensors", "weights.safetensors"),
+        (".zip", "weights.zip"),
+    ],
+)
 def test_a_job_begins_with_an_uploaded_file(submit: Submit, alice: User, suffix: str, expected: str) -> None:
     upload = uploaded(alice, f"mine{suffix}", saved(suffix))
     jobs = [submit(initial_weights={"upload": upload.pk}) for _ in range(2)]
@@ -399,6 +413,8 @@ def test_a_job_begins_with_an_uploaded_file(submit: Submit, alice: User, suffix:
         ("a.safetensors", b"\xff" * 20, "a.safetensors is not a valid safetensors file"),
         ("a.safetensors", b"\x02\0\0\0\0\0\0\0[]", "a.safetensors is not a valid safetensors file"),
         ("a.csv", b"1,2", "a.csv is not a file of weights"),
+        ("a.zip", b"no archive", "a.zip has no file of weights"),
+        ("model-00001-of-00002.safetensors", save({"weight": torch.ones(2)}), "is one of several files"),
     ],
 )
 def test_a_file_without_weights_is_refused(

@@ -7,23 +7,21 @@ A checkpoint is safetensors plus JSON with a sha256, never a pickle. `rank/check
 import hashlib
 import json
 import os
-import pickle
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load, load_file
+from safetensors.torch import load
 from torch.optim.swa_utils import AveragedModel
 
+from tidepool.torch.state.initial_weights import check_fits, fitted, read_weights
 from tidepool.torch.state.training_state import TrainingState, unflatten
 from tidepool.torch.state.update import first_of
 
 __all__ = [
     "WEIGHTS_FOLDER",
     "CheckpointError",
-    "WeightsError",
     "check_files",
     "load_weights",
     "read_checkpoint",
@@ -53,10 +51,6 @@ _DTYPES = {
 
 class CheckpointError(ValueError):
     """A checkpoint that cannot be used; the message names it and the reason."""
-
-
-class WeightsError(ValueError):
-    """Weights of a different model; the message names the parameter."""
 
 
 def write_files(folder: Path, structure: Any, tensors: Sequence[torch.Tensor]) -> tuple[int, str]:
@@ -98,24 +92,17 @@ def check_files(folder: Path, structure: Any, tensors: Sequence[torch.Tensor]) -
 def read_checkpoint(path: Path, state: TrainingState) -> None:
     """Load a published checkpoint into `state`.
 
-    Raises CheckpointError if it is incomplete or corrupt, WeightsError if it is another model's.
+    Raises CheckpointError if it is incomplete or corrupt, Refusal if it is another model's.
     """
     structure, tensors = _read(path)
-    _check_fits(_model_of(structure, tensors), state.model, reshaped={name for name, _ in state.model.named_buffers()})
+    check_fits(_model_of(structure, tensors), state.model, reshaped={name for name, _ in state.model.named_buffers()})
     state.load(structure, tensors)
 
 
 def load_weights(path: Path, model: torch.nn.Module) -> None:
-    """Load a checkpoint's model, or a file of weights, and nothing else. Raises CheckpointError, WeightsError."""
-    if path.is_dir():
-        weights = _model_of(*_read(path))
-    else:
-        try:
-            weights = _read_weights(path)
-        except (OSError, EOFError, RuntimeError, pickle.UnpicklingError, SafetensorError) as error:
-            raise CheckpointError(f"the initial weights cannot be read: {error}") from error
-    _check_fits(weights, model)
-    model.load_state_dict(weights)
+    """Load a checkpoint's model, or a file of weights, and nothing else. Raises CheckpointError, Refusal."""
+    loaded = _model_of(*_read(path)) if path.is_dir() else read_weights(path)
+    model.load_state_dict(fitted(loaded, model))
 
 
 def write_weights(
@@ -144,12 +131,6 @@ def write_weights(
         (folder / f".{file_name}").rename(folder / file_name)
 
 
-def _read_weights(path: Path) -> Any:
-    if path.suffix == ".safetensors":
-        return load_file(path)
-    return torch.load(path, map_location="cpu", weights_only=True)
-
-
 def _read(path: Path) -> tuple[Any, list[torch.Tensor]]:
     try:
         header = json.loads((path / _HEADER).read_text())
@@ -169,26 +150,6 @@ def _read(path: Path) -> tuple[Any, list[torch.Tensor]]:
 def _model_of(structure: Any, tensors: list[torch.Tensor]) -> dict[str, Any]:
     saved: dict[str, Any] = unflatten(structure, tensors)["model"]["saved"]
     return saved
-
-
-def _check_fits(weights: Any, model: torch.nn.Module, reshaped: Collection[str] = ()) -> None:
-    """Raise WeightsError unless the weights are of this model. reshaped: names of those that may have any shape."""
-    own = model.state_dict()
-    if not isinstance(weights, dict):
-        raise WeightsError("the initial weights are not a dictionary of parameters by name")
-    for name in [*own, *weights]:
-        if name not in weights:
-            raise WeightsError(f"the initial weights do not fit this model: they have no {name}")
-        if name not in own:
-            raise WeightsError(f"the initial weights do not fit this model: it has no {name}")
-        there, here = getattr(weights[name], "shape", None), getattr(own[name], "shape", None)
-        if there != here and name not in reshaped:
-            shapes = f"{_words(there)} there and {_words(here)} here"
-            raise WeightsError(f"the initial weights do not fit this model: {name} is {shapes}")
-
-
-def _words(shape: Any) -> str:
-    return "no tensor" if shape is None else " x ".join(map(str, shape)) or "a single number"
 
 
 def _safetensors(tensors: Sequence[torch.Tensor]) -> list[memoryview]:
