@@ -7,6 +7,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
+from tidepool.script_modules import module_of
+
 from core.errors import UserError, field_error
 from core.folders import regular_files
 from models_registry.in_batch import IN_BATCH, compares_in_batch
@@ -57,6 +59,7 @@ _BY_BATCH = re.compile(
 )
 #: Usual names of entry points.
 _USUAL = ("main.py", "train.py", "run.py")
+_MODULE = re.compile(r"\w+(\.\w+)*")
 _NO_SCRIPT = re.compile(r"(^|/)(setup|conftest|__init__|test_[^/]*|[^/]*_test)\.py$|(^|/)(tests?|docs)/")
 _CANDIDATES_SHOWN = 5
 _MAX_SOURCE_BYTES = 4 * 1024**2
@@ -116,7 +119,12 @@ class _Found:
 
 
 def checked_entry_point(folder: Path, entry_point: str) -> str:
-    """Return the path of the entry point relative to `folder`. Raises UserError if it is not a file there."""
+    """Return the path of the entry point relative to `folder`.
+
+    `package.train`, also after `-m`, names the file that `python -m package.train` runs. Raises UserError if there is
+    no such file, or if its package is the folder itself.
+    """
+    entry_point = _file_of_module(folder, entry_point)
     try:
         file = (folder / entry_point).resolve()
         relative = file.relative_to(folder.resolve()).as_posix()
@@ -130,7 +138,23 @@ def checked_entry_point(folder: Path, entry_point: str) -> str:
             "entry_point",
             "The path of the entry point has more than 255 characters: move the script to a higher folder.",
         )
+    module = module_of(folder, relative)
+    if module is not None and module.root == "..":
+        raise field_error(
+            "entry_point",
+            f"{relative} imports from the package that it is in, and that package is the folder itself: give the "
+            "folder above it.",
+        )
     return relative
+
+
+def _file_of_module(folder: Path, entry_point: str) -> str:
+    name = entry_point.removeprefix("-m ").strip()
+    if not _MODULE.fullmatch(name) or (folder / name).is_file():
+        return entry_point
+    path = name.replace(".", "/")
+    files = [f"{path}.py", f"{path}/__main__.py"]
+    return next((file for file in files if (folder / file).is_file()), entry_point)
 
 
 def found_entry_point(folder: Path) -> str:

@@ -263,8 +263,10 @@ def test_the_client_is_separate() -> None:
     for file in files_below("runtime/tidepool/"):
         ours = {name for name in imports_of(file) if name.startswith("tidepool.")}
         if module_name(file).startswith(children):
-            shared = ("tidepool.version", "tidepool.units", "tidepool.function_payload", "tidepool.notebook_cells")
-            assert all(name.startswith((*children, *shared)) for name in ours), relative(file)
+            shared = ("version", "units", "function_payload", "notebook_cells", "script_modules")
+            assert all(name.startswith((*children, *(f"tidepool.{one}" for one in shared))) for name in ours), relative(
+                file
+            )
         elif module_name(file) not in ("tidepool", "tidepool.__main__"):
             # A rank offers what stands in for pyspark to scripts that name it.
             assert not any(name.startswith(children) for name in ours - {"tidepool.stand_ins"}), relative(file)
@@ -280,7 +282,7 @@ def test_only_the_users_own_processes_unpickle() -> None:
         ),
         *("runtime/tidepool/notebook_cells.py", "runtime/tidepool/notebook/names.py"),
         # Catches what torch raises of it.
-        "runtime/tidepool/torch/state/checkpoint_files.py",
+        "runtime/tidepool/torch/state/initial_weights.py",
         *(f"runtime/compat/adaptdl/adaptdl/{name}.py" for name in ("_training", "torch/accumulator")),
     }
     picklers = {"pickle", "cloudpickle", "dill", "shelve", "joblib", "marshal"}

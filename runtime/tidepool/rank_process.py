@@ -31,6 +31,7 @@ from tidepool.gang import join_gang
 from tidepool.journal import replace_file
 from tidepool.network_interfaces import interface_variables, interfaces
 from tidepool.rank_exits import ERROR_FILE, FATAL_FILE
+from tidepool.script_modules import module_of
 from tidepool.shim_slots import gpu_of
 
 __all__ = [
@@ -258,7 +259,9 @@ def _enter_code_folder(context: RankContext, required: list[str]) -> None:
         if script.parent != Path(context.launch.code_folder):  # the model's own modules come before ours of that name
             compat.insert(0, context.launch.code_folder)
     installed = [entry for entry in sys.path if Path(entry).resolve() != _RUNTIME_ROOT]
-    sys.path[:] = [str(script.parent), *compat, *_asked_for(context), *required, *installed, str(_RUNTIME_ROOT)]
+    module = module_of(Path(context.launch.code_folder), context.launch.entry_point)
+    own = script.parent if module is None else Path(context.launch.code_folder, module.root)
+    sys.path[:] = [str(own), *compat, *_asked_for(context), *required, *installed, str(_RUNTIME_ROOT)]
     # Asked by name alone: libraries look whether there is a pyspark to choose what they do.
     if stand_ins.is_named([*script.parent.glob("*.py"), script.parent / CALL_FILE]):
         stand_ins.offer()
@@ -276,9 +279,9 @@ def _script(context: RankContext) -> Path:
 
 
 def _run_script(context: RankContext) -> int:
-    """The exit code that `python script.py` would have had."""
+    """The exit code that `python script.py`, or `python -m package.script`, would have had."""
     try:
-        _run_to_its_end(str(_script(context)))
+        _run_to_its_end(context)
         code = 0
     except SystemExit as error:
         _ends.append(error)
@@ -295,9 +298,13 @@ def _run_script(context: RankContext) -> int:
     return code
 
 
-def _run_to_its_end(script: str) -> None:
+def _run_to_its_end(context: RankContext) -> None:
+    module = module_of(Path(context.launch.code_folder), context.launch.entry_point)
     try:
-        runpy.run_path(script, run_name="__main__")
+        if module is None:
+            runpy.run_path(str(_script(context)), run_name="__main__")
+        else:
+            runpy.run_module(module.name, run_name="__main__", alter_sys=True)
     except SystemExit as error:
         _ends.append(error)
         if error.code or isinstance(error, RankReleased):

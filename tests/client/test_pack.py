@@ -45,6 +45,16 @@ def test_a_script_goes_with_what_it_imports(folder: Path) -> None:
     assert package(folder / "train.py").entry_point == "train.py"
 
 
+def test_a_script_of_a_package_goes_with_all_of_it(folder: Path) -> None:
+    (folder / "parts/train.py").write_text("from .net import Net\nimport helper\n")
+    code = package(folder / "parts/train.py")
+    assert (code.folder, code.entry_point, code.name) == (folder, "parts/train.py", "project")
+    assert {file.as_posix() for file in code.files} == {
+        *("parts/train.py", "parts/net.py", "parts/__init__.py"),
+        *("helper.py", "deeper.py"),
+    }
+
+
 def test_a_script_goes_with_its_requirements(folder: Path) -> None:
     (folder / "requirements.txt").write_text("timm")
     assert "requirements.txt" in _names(folder / "train.py")

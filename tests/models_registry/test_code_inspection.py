@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from core.errors import UserError
-from models_registry.code_inspection import EntryPointWanted, found_entry_point, inspect_code
+from models_registry.code_inspection import EntryPointWanted, checked_entry_point, found_entry_point, inspect_code
 from models_registry.script_declarations import Argument, Declared
 
 BEGUN = "if __name__ == '__main__':\n    print(1)\n"
@@ -32,6 +32,25 @@ def put(folder: Path, **files: str) -> Path:
 )
 def test_the_script_that_trains_is_found(tmp_path: Path, files: dict[str, str], found: str) -> None:
     assert found_entry_point(put(tmp_path, **files)) == found
+
+
+@pytest.mark.parametrize("given", ["shapes/train.py", "shapes.train", "-m shapes.train", "-m shapes"])
+def test_an_entry_point_may_be_a_module(tmp_path: Path, given: str) -> None:
+    folder = put(tmp_path, shapes__train="from . import net", shapes__net="")
+    (folder / "shapes/__main__.py").touch()
+    expected = "shapes/__main__.py" if given == "-m shapes" else "shapes/train.py"
+    assert checked_entry_point(folder, given) == expected
+
+
+@pytest.mark.parametrize("given", ["", "shapes.test", "-m ", "shapes..train", "-m nothing"])
+def test_an_entry_point_that_is_no_module_is_refused(tmp_path: Path, given: str) -> None:
+    with pytest.raises(UserError, match="is not in the model's folder"):
+        checked_entry_point(put(tmp_path, shapes__train=""), given)
+
+
+def test_a_folder_that_is_the_package_itself_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="give the folder above it"):
+        checked_entry_point(put(tmp_path, train="from . import net", net=""), "train.py")
 
 
 def test_several_scripts_are_asked_about(tmp_path: Path) -> None:

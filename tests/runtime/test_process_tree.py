@@ -113,6 +113,22 @@ print(sys.argv[1:])
     assert job.log(exited["member_id"], "stdout").splitlines() == ["['--epochs', '2']", "thread done", "handled"]
 
 
+def test_a_script_of_a_package_is_run_as_a_module(keep: Keep, tmp_path: Path) -> None:
+    package = tmp_path / "code" / "shapes"
+    package.mkdir(parents=True)
+    (package / "net.py").write_text("SIZE = 7")
+    (package / "__init__.py").touch()
+    (package / "train.py").write_text(
+        "import sys\nfrom .net import SIZE\nprint(SIZE, __name__, __package__, sys.path[0], sys.argv)\n1 / 0\n"
+    )
+    job = keep("", entry_point="shapes/train.py", arguments=["--epochs", "2"])
+    job.desired([0])
+    [exited] = job.until_records("rank_exited", 1)
+    folder, script = str(tmp_path / "code"), str(package / "train.py")
+    assert job.log(exited["member_id"], "stdout") == f"7 __main__ shapes {folder} {[script, '--epochs', '2']}\n"
+    assert exited["error"]["traceback"].splitlines()[1] == f'  File "{script}", line 4, in <module>'
+
+
 SHOW_PLACE = """
 import json, os, sys
 from tidepool.env import rank_context

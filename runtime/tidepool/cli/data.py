@@ -144,7 +144,7 @@ def show_model(context: Context, name: str, as_json: bool) -> None:
 @click.argument("path", type=click.Path(exists=True))
 @click.option("--engine", type=click.Choice(["elastic", "fixed", "single"]), default="elastic", show_default=True,
               help="Training engine.")  # fmt: skip
-@click.option("--entry-point", help="Script in the folder that trains.")
+@click.option("--entry-point", help="Script in the folder that trains, or its module: train.py, package.train.")
 @click.option("--dataset", help="Default dataset of the model's trainings.", shell_complete=names_of("datasets"))
 @click.option("--description", default="")
 @json_option

@@ -39,7 +39,7 @@ _SETTINGS = (
     click.option("--tag", "tags", multiple=True, metavar="TAG", help="Tag; may be repeated."),
     click.option("--no-autolog", "autolog", flag_value="off",
                  help="Disable autologging: only the script itself logs to MLflow."),
-    click.option("--entry-point", default="", help="Script in the folder that trains."),
+    click.option("--entry-point", default="", help="Script in the folder that trains, or its module (package.train)."),
     click.option("--file", "-f", "file", type=click.Path(exists=True, dir_okay=False), metavar="JOB.toml",
                  help="File with these options; the command line overrides it. YAML: an AdaptDLJob."),
     click.option("--key", help="Idempotency key: a repeated command with the same key submits nothing."),

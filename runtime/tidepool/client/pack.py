@@ -15,6 +15,7 @@ from tempfile import TemporaryFile
 from typing import IO
 
 from tidepool.client.errors import InvalidRequest
+from tidepool.script_modules import module_of
 from tidepool.units import size_words
 
 __all__ = ["MAX_BYTES", "Package", "archived", "package", "write_zip"]
@@ -50,17 +51,17 @@ class Package:
 def package(path: str | Path) -> Package:
     """Pack the code of a script or folder.
 
-    For a script: its folder's files known to git or, without git, the script and its imports from the same folder. For
-    a folder: the files known to git, or all except hidden files and environments. Raises InvalidRequest for a missing
-    path, an empty selection, and too much data.
+    For a script: its folder's files known to git or, without git, the script and its imports from the same folder. If
+    it imports from its own package, the folder is that of the package. For a folder: the files known to git, or all
+    except hidden files and environments. Raises InvalidRequest for a missing path, an empty selection, and too much
+    data.
     """
     given = Path(path).expanduser()
     if not given.exists():
         raise InvalidRequest(f"There is no {given}: check the path.")
     if given.is_file() and given.suffix != ".py":
         raise InvalidRequest(f"{given} is not a Python script: give a .py file or a folder.")
-    folder = (given if given.is_dir() else given.parent).resolve()
-    entry_point = "" if given.is_dir() else given.name
+    folder, entry_point = (given.resolve(), "") if given.is_dir() else _place_of(given.resolve())
     known = _known_to_git(folder)
     if known is not None and (not entry_point or Path(entry_point) in known):
         files, chosen_by = known, "what git knows"
@@ -138,6 +139,13 @@ def _is_meant(name: str) -> bool:
     return not name.startswith(".") and name not in _LEFT_OUT and not name.endswith(_SUFFIXES_LEFT_OUT)
 
 
+def _place_of(script: Path) -> tuple[Path, str]:
+    """Return the folder that the script is run in, and its path there."""
+    module = module_of(Path(script.anchor), script.relative_to(script.anchor).as_posix())
+    folder = script.parent if module is None else Path(script.anchor, module.root)
+    return folder, script.relative_to(folder).as_posix()
+
+
 def _imported(folder: Path, script: str) -> list[Path]:
     """Return the script, the modules of its folder that it imports, directly or indirectly, and its
     requirements.txt."""
@@ -148,6 +156,8 @@ def _imported(folder: Path, script: str) -> list[Path]:
         if file in found or not _is_sent(folder / file):
             continue
         found.add(file)
+        if len(file.parts) > 1 and file == Path(script):  # a module may import any other of its package
+            waiting += [Path(file.parts[0]) / inner for inner in _all_below(folder / file.parts[0])]
         for name in _imports_of(folder / file):
             top = name.partition(".")[0]
             if (folder / top).is_dir():
