@@ -7,14 +7,14 @@ number is its line's position, from 1.
 import json
 import os
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from tidepool.protocol import Entry, entry_from_json, entry_to_json
 from tidepool.safe_open import open_regular
 
-__all__ = ["Journal", "last_record", "read_journal", "replace_file"]
+__all__ = ["Journal", "end_of", "last_record", "read_journal", "replace_file"]
 
-#: Holds the last line, however many metrics it has.
+#: Bytes that are read first to find the last line; a line of very many metrics is longer.
 _TAIL_BYTES = 65536
 
 
@@ -60,13 +60,25 @@ def last_record(path: Path) -> dict[str, Any]:
     if descriptor is None:
         return {}
     with open(descriptor, "rb") as file:
-        file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL_BYTES))
-        lines = file.read().rpartition(b"\n")[0].splitlines()
+        line, _ = end_of(file)
     try:
-        record = json.loads(lines[-1]) if lines else {}
+        record = json.loads(line) if line else {}
     except ValueError:  # a script has written there
         return {}
     return record if isinstance(record, dict) else {}
+
+
+def end_of(file: BinaryIO) -> tuple[bytes, int]:
+    """Return the last complete line without its end, b"" if there is none, and the position after it."""
+    size, length = file.seek(0, os.SEEK_END), _TAIL_BYTES
+    while True:
+        start = file.seek(max(0, size - length))
+        tail = file.read(size - start)
+        end = tail.rfind(b"\n")
+        begin = tail.rfind(b"\n", 0, max(end, 0)) + 1
+        if not start or (end >= 0 and begin):
+            return tail[begin : max(end, 0)], start + end + 1
+        length *= 4
 
 
 def replace_file(path: Path, text: str, *, mode: int = 0o666) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from tidepool.journal import last_record
 from tidepool.torch.rank.metrics_file import MetricsFile
 from tidepool.torch.state.update import learning_rates, named_optimizers
 
@@ -46,6 +47,23 @@ def test_a_line_that_its_writer_was_killed_in_is_written_again(tmp_path: Path, t
         file.write(torn)
     MetricsFile(tmp_path).write([{"step": 2}, {"step": 3, "loss": 1.5}])
     assert read(tmp_path) == [{"step": 1}, {"step": 2}, {"step": 3, "loss": 1.5}]
+
+
+@pytest.mark.parametrize("torn", [b"", b'{"step":3,"lo', b"x" * 200_000])
+def test_a_record_may_have_any_number_of_metrics(tmp_path: Path, torn: bytes) -> None:
+    many = {f"task_{number}/loss": 1.5 for number in range(10_000)}
+    MetricsFile(tmp_path).write([{"step": 1, **many}, {"step": 2, **many}])
+    with (tmp_path / "metrics.jsonl").open("ab") as file:
+        file.write(torn)
+    assert last_record(tmp_path / "metrics.jsonl") == {"step": 2, **many}
+    MetricsFile(tmp_path).write([{"step": 2}, {"step": 3}])
+    assert [record["step"] for record in read(tmp_path)] == [1, 2, 3]
+
+
+@pytest.mark.parametrize("content", [b"", b"torn", b"\n", b"[]\n"])
+def test_a_file_without_a_record_has_no_last_one(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "metrics.jsonl").write_bytes(content)
+    assert last_record(tmp_path / "metrics.jsonl") == {}
 
 
 def test_off_the_cluster_nothing_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,15 +5,14 @@ Metrics that a script reports after its loop are in a further line of the last s
 
 import json
 import math
-import os
 from pathlib import Path
 from typing import Any
+
+from tidepool.journal import end_of
 
 __all__ = ["MetricsFile"]
 
 KEPT_RECORDS = 4
-#: Holds the last record, however many metrics it has.
-_TAIL_BYTES = 65536
 
 
 class MetricsFile:
@@ -55,14 +54,9 @@ def _last_step(path: Path) -> int:
     if not path.exists():
         return 0
     with path.open("r+b") as file:
-        size = file.seek(0, os.SEEK_END)
-        start = file.seek(max(0, size - _TAIL_BYTES))
-        tail = file.read()
-        whole = tail[: tail.rfind(b"\n") + 1]
-        if len(whole) < len(tail):
-            file.truncate(start + len(whole))
-    lines = whole.splitlines()
-    return int(json.loads(lines[-1])["step"]) if lines else 0
+        line, end = end_of(file)
+        file.truncate(end)
+    return int(json.loads(line)["step"]) if line else 0
 
 
 def _finite(record: dict[str, Any]) -> dict[str, Any]:
