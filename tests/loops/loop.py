@@ -30,7 +30,7 @@ class Loop:
     outcome: Literal["trains", "differs", "refused"]
     #: Largest difference between a weight and the twin's.
     tolerance: float
-    #: Part of the sentence with which the loop is or may be refused; "": it may not be refused.
+    #: Regular expression for a part of the sentence with which the loop is or may be refused; "": it may not be.
     refusal: str
     launch: dict[str, Any] = field(default_factory=dict)
 

@@ -69,7 +69,7 @@ def _join(place: int) -> Callable[[Course, random.Random], Pattern]:
 def _middle(course: Course) -> tuple[int, int]:
     """Return the steps before and after a pass in the middle of the training."""
     passes = [*(course.passes or [0]), course.steps]
-    number = max(0, min(len(passes) - 2, len(passes) // 2))
+    number = (len(passes) - 1) // 2
     return passes[number], passes[number + 1]
 
 

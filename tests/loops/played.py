@@ -33,7 +33,7 @@ class Played:
     killed: set[tuple[int, str]] = field(default_factory=set)
     #: Ends of ranks that failed by themselves, in their order.
     failures: list[dict[str, Any]] = field(default_factory=list)
-    #: Ranks that trained on, or ended without an error, although others had failed.
+    #: Members of the training that trained on, or ended without an error, although others had failed.
     survivors: set[str] = field(default_factory=set)
     #: Stacks of all ranks if the run hung, else "".
     hung: str = ""
@@ -72,6 +72,8 @@ class _Player:
     def __init__(self, loop: Loop, pattern: Pattern, forkserver: Path, folder: Path) -> None:
         self._loop, self._pattern, self._forkserver, self._folder = loop, pattern, forkserver, folder
         self.played = Played()
+        #: Number of ranks that are wanted since the newest resize.
+        self._wanted = 0
 
     @property
     def _lab(self) -> Lab:
@@ -102,6 +104,7 @@ class _Player:
         }
         lab = Lab(self._forkserver, folder, self._loop.script.name, **options)
         self.played.labs.append(lab)
+        self._wanted = 0
         for event in self._pattern.events:
             (folder / f"hold-{event.step}").touch()
         lab.size(size)
@@ -130,6 +133,7 @@ class _Player:
 
     def _let_go(self, event: Event, size: int) -> None:
         """Go on when all wanted ranks have come, in which step the others learn of the new ones."""
+        self._wanted = size
         self._until(lambda: len(self._joined()) >= size)
         self._go(event, size)
 
@@ -150,11 +154,7 @@ class _Player:
         while not met():
             if self._failures():
                 self._await_ends()
-                self.played.failures = self._failures()
-                failed = {end["member_id"] for end in self.played.failures}
-                self.played.survivors = (
-                    self._lab.started().keys() - failed - {victim for _, victim in self.played.killed}
-                )
+                self._note_failures()
                 raise _Ended
             if self._is_over():
                 raise _Ended
@@ -170,9 +170,22 @@ class _Player:
         return self._all_have_ended() and not self._lab.halting
 
     def _failures(self) -> list[dict[str, Any]]:
-        attempt = len(self.played.labs) - 1
-        ends = self._lab.exits().items()
-        return [end for name, end in ends if end["code"] != 0 and (attempt, name) not in self.played.killed]
+        """Return the ends of ranks that failed, and that left a training which they should have joined."""
+        attempt, lab = len(self.played.labs) - 1, self._lab
+        ends = {name: end for name, end in lab.exits().items() if (attempt, name) not in self.played.killed}
+        failed = [end for end in ends.values() if end["code"] != 0]
+        if failed or len(lab.started()) - len(lab.exits()) >= self._wanted or lab.journal("finished"):
+            return failed
+        took_part = {member["member_id"] for entry in lab.journal("generation_active") for member in entry["members"]}
+        early = {"kind": "exit", "message": "its script ended without an error before it took part"}
+        return [end | {"error": early} for name, end in ends.items() if name not in took_part]
+
+    def _note_failures(self) -> None:
+        """Note who failed, and who trained on. Ranks that were ended after the others' errors are neither."""
+        failures, lab = self._failures(), self._lab
+        self.played.failures = [end for end in failures if end["error"]] or failures
+        failed = {end["member_id"] for end in failures}
+        self.played.survivors = set(lab.member_ids()) - failed - {victim for _, victim in self.played.killed}
 
     def _all_have_ended(self) -> bool:
         started, exits = self._lab.started(), self._lab.exits()

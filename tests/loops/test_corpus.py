@@ -17,6 +17,12 @@ _SHORT = {
     "shuffled": "1-3-2",
     "teacher_last": "join-between",
     "lbfgs": "2",
+    "thaw_by_new_optimizer": "join-first",
+    "gan": "1-3-2",
+    "accumulate_with_rest": "suspend",
+    "packed_sequences": "kill-other",
+    "ignored_labels": "join-last",
+    "two_passes_per_epoch": "4",
 }
 
 

@@ -1,5 +1,6 @@
 """The verdict on a run: trained as the plain twin, different as documented, refused by name, or wrong."""
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -45,7 +46,7 @@ def _judge_errors(loop: Loop, played: Played) -> Verdict:
     made = len(set(played.steps()))
     if played.survivors:
         return _wrong(f"{played.failures[0]['member_id']} died at step {made}, not all: {said}")
-    if not loop.refusal or not all(loop.refusal in sentence for sentence in sentences):
+    if not loop.refusal or not all(re.search(loop.refusal, sentence) for sentence in sentences):
         return _wrong(f"refused or failed at step {made}: {said}")
     if made and not all(error["kind"] in HOPELESS for error in errors):
         return _wrong(f"refused at step {made}, and would be computed again to be refused again: {said}")

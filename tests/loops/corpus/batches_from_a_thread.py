@@ -1,5 +1,5 @@
 """A thread reads the batches from the loader and hands them over in a queue."""
-# outcome: trains, or refused: outside of a loop over the prepared loader
+# outcome: trains, or refused: outside of a loop over the prepared loader|at another batch
 
 import queue
 import threading

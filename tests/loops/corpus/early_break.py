@@ -1,5 +1,5 @@
 """An epoch is left by break in its middle."""
-# outcome: trains
+# outcome: trains, or refused: at another batch
 
 import torch
 from torch import nn

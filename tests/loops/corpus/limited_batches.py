@@ -1,5 +1,5 @@
 """Only the first batches of each epoch train, by islice."""
-# outcome: trains
+# outcome: trains, or refused: at another batch
 
 import itertools
 

@@ -1,5 +1,5 @@
 """A memory bank in a buffer that is empty at first and grows to 64 rows."""
-# outcome: trains, or refused: buffer
+# outcome: differs, or refused: buffer
 
 import torch
 from torch import nn

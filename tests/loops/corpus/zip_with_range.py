@@ -1,5 +1,5 @@
 """Zip ends an epoch early, after it has taken one batch that is not used."""
-# outcome: trains
+# outcome: trains, or refused: at another batch
 
 import torch
 from torch import nn
