@@ -49,7 +49,8 @@ class _Lending:
         for name in self._largest_first():
             if self.division.decisions[name].reclaimed:
                 needed = sum(demand.least for demand in self._sharers.pools[name].demands)
-                self._lend(name, self.taken.most(name, min(needed, self.division.claimants[name].most)))
+                room = self.taken.most(name, min(needed, self.division.claimants[name].most))
+                self._lend(name, room, keeps_jobs=True)
 
     def lend_to_who_wants_more(self) -> None:
         """Let each group keep what it uses. One that cannot use its part asks for no more, and what it leaves is shared
@@ -81,14 +82,15 @@ class _Lending:
         owned = 0 if one.lends else min(one.owned, self.division.rooms[name])
         return max(decision.used, within_limit(decision.pool, owned, decision.pinned))
 
-    def _lend(self, name: str, room: int) -> None:
-        """Give the group so much, unless it uses no more: a job that begins to fit may keep others waiting."""
+    def _lend(self, name: str, room: int, *, keeps_jobs: bool = False) -> None:
+        """Give the group so much, unless it uses no more: a job that begins to fit may keep others waiting. With
+        `keeps_jobs`, unless it stops as many: a group that uses a part of this could not get more afterwards."""
         before, now = self.division.rooms[name], self.division.decisions[name]
         if room > before and self._sharers.may_displace:
             room = self._in_place(name, room)
         if room > before:
             tried = self.division.decide(self._sharers.pools[name], room)
-            if tried.used > now.used:
+            if len(tried.reclaimed) < len(now.reclaimed) if keeps_jobs else tried.used > now.used:
                 self.division = self.division.with_decisions({name: tried}, {name: room})
                 self.taken.ask({name: self.taken_by(name)})
                 if self._sharers.may_displace:

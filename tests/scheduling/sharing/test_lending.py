@@ -116,6 +116,32 @@ def test_a_large_minimum_is_not_starved_by_a_stream_of_small_jobs() -> None:
     assert len(cluster.held(100)) == 6
 
 
+def test_no_job_is_stopped_for_a_loan_that_its_group_could_have_used_otherwise() -> None:
+    """T2 starts on what others cannot use. In the next cycle a loan of two moved T1 off its draining host and stopped
+    T2, which needs three; then T2 started again, and so on."""
+    offered = (*slots(1, 1, 3), *(replace(slot, claimable=False) for slot in slots(0, 0, 0, 2)))
+    held = hold(offered, {"h1:0": 5, "h2:0": 4, "h4:0": 1, "h4:1": 4})
+    groups = (
+        group("priority", name="a", quota=6, lends=False),
+        group("priority", name="b", quota=16, weight=3, borrows=False),
+        group("priority", name="c", quota=3, lends=False),
+        group(name="d", quota=16),
+        group(name="e", quota=16, weight=10),
+    )
+    jobs = (
+        running(job(1, group="c", most=1, submitted_at=20.0)),
+        job(2, group="c", least=3, most=4),
+        job(3, group="a", least=4, most=5),
+        running(job(4, group="d", least=2, most=2, elastic=False)),
+        running(job(5, group="e", most=1)),
+        job(6, group="b", least=8, most=8),
+    )
+    cluster = SimulatedCluster(Snapshot(1000.0, groups, held, jobs))
+    cluster.settle()
+    assert len(cluster.held(2)) == 3
+    assert not [line.job for plan in cluster.plans for line in plan.jobs if line.preempt]
+
+
 def test_a_stopped_group_starts_nothing_and_lends_what_it_leaves() -> None:
     groups = (group(name="a", quota=6, started=False), group(name="b"))
     held = hold(slots(4, 4), {"h1:0-1": 1})
