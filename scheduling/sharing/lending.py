@@ -72,10 +72,14 @@ class _Lending:
             full |= stuck
 
     def lend_to_who_can_use_it(self) -> None:
-        for name in self._largest_first():
-            most = self.division.claimants[name].most
-            if self.division.decisions[name].used < most:
-                self._lend(name, self.taken.most(name, most))
+        """Lend as many slots as a group's jobs hold, and then more, in an order that does not depend on what is held:
+        otherwise a job would start because another one of its group runs, and stop that one."""
+        in_use = {name: self._sharers.pools[name].in_use for name in self.division.decisions}
+        most = {name: one.most for name, one in self.division.claimants.items()}
+        for name in (*self._largest_first(), *sorted(self.division.decisions)):
+            wanted = min(in_use.pop(name, most[name]), most[name])
+            if self.division.decisions[name].used < wanted:
+                self._lend(name, self.taken.most(name, wanted))
 
     def taken_by(self, name: str) -> int:
         one, decision = self.division.claimants[name], self.division.decisions[name]

@@ -142,6 +142,29 @@ def test_no_job_is_stopped_for_a_loan_that_its_group_could_have_used_otherwise()
     assert not [line.job for plan in cluster.plans for line in plan.jobs if line.preempt]
 
 
+def test_a_loan_does_not_depend_on_who_runs_in_the_group() -> None:
+    """While T2 ran, its group was lent what T4, of a higher priority, needs: T2 was stopped. Meanwhile T1's group was lent
+    it: T2 started again, and so on."""
+    held = hold(slots(1, 4, 4), {"h1:0": 2, "h2:0-2": 5, "h2:3": 2, "h3:0-1": 2, "h3:3": 2})
+    groups = (
+        group(name="a", quota=6, weight=3, lends=False),
+        group("goodput", name="b", quota=4),
+        group(name="c", quota=0),
+        group("priority", name="d", quota=4),
+        group("priority", name="e", quota=4),
+    )
+    jobs = (
+        job(1, group="c", most=2),
+        running(job(2, group="e", most=12)),
+        job(3, 7000, group="d", least=8, most=9),
+        job(4, 7000, group="e", least=6, most=8),
+        running(job(5, group="b", least=3, most=3, elastic=False)),
+    )
+    cluster = SimulatedCluster(Snapshot(1000.0, groups, held, jobs))
+    cluster.settle()
+    assert sum(line.preempt for plan in cluster.plans for line in plan.jobs) <= 1
+
+
 def test_a_stopped_group_starts_nothing_and_lends_what_it_leaves() -> None:
     groups = (group(name="a", quota=6, started=False), group(name="b"))
     held = hold(slots(4, 4), {"h1:0-1": 1})
