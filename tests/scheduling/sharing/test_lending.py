@@ -143,8 +143,8 @@ def test_no_job_is_stopped_for_a_loan_that_its_group_could_have_used_otherwise()
 
 
 def test_a_loan_does_not_depend_on_who_runs_in_the_group() -> None:
-    """While T2 ran, its group was lent what T4, of a higher priority, needs: T2 was stopped. Meanwhile T1's group was lent
-    it: T2 started again, and so on."""
+    """While T2 ran, its group was lent what T4, of a higher priority, needs, and T2 was stopped. Then the group of T1
+    was lent it, T2 started again, and so on."""
     held = hold(slots(1, 4, 4), {"h1:0": 2, "h2:0-2": 5, "h2:3": 2, "h3:0-1": 2, "h3:3": 2})
     groups = (
         group(name="a", quota=6, weight=3, lends=False),
