@@ -11,8 +11,8 @@ measure is off by 20 %. `--runs 5`: each trace so many times, with steps that di
 another course of it: the bars hold for the medians then, and tell less of chance.
 
 Each training declares its work truly, so policy `soon` knows its rest at any time; Pollux, as published, knows none.
-`--declared 2`: each declares twice its work; `--declared none`: none does. `--load 2`: twice the trainings in each
-hour.
+`--declared 2`: each declares twice its work; `--declared none`: none does; `--declared 1 4`: every second one declares
+four times its work. `--load 2`: twice the trainings in each hour.
 """
 
 import argparse
@@ -22,6 +22,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict
 from functools import cache
+from itertools import cycle
 from math import inf, prod
 from multiprocessing import get_context
 from pathlib import Path
@@ -72,7 +73,7 @@ def _play(options: argparse.Namespace) -> None:
         for row in pool.imap(_row, wanted):
             rows.append(row)
             _print(row)
-    if (options.delay, options.noise, options.declared, options.load) == ("30/1", None, 1.0, 1.0):
+    if (options.delay, options.noise, options.declared, options.load) == ("30/1", None, [1.0], 1.0):
         for bar in bars(rows):
             print(bar)
     if options.json:
@@ -128,7 +129,9 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--delay", choices=("30/1", "30/30"), default="30/1")
     parser.add_argument("--join", type=float, default=0.0, help="seconds that new ranks of a running training need")
     parser.add_argument("--noise", type=int, metavar="SEED", help="steps vary by 2x, and measures are off by 20 %%")
-    parser.add_argument("--declared", type=_declared, default=1.0, help="declared work over the true one, or none")
+    parser.add_argument(
+        "--declared", nargs="+", type=_declared, default=[1.0], help="declared work over the true one, or none, in turn"
+    )
     parser.add_argument("--load", type=float, default=1.0, help="how many times the trainings of a trace are submitted")
     parser.add_argument("--runs", type=int, default=1, help="how many times each trace is played")
     parser.add_argument("--processes", type=int, default=1, help="how many traces are played at a time")
@@ -152,9 +155,9 @@ def run(policy: str, name: str, options: argparse.Namespace, turn: int) -> Figur
         return figures(played(policy, name, options.load), alone)
     submissions = trace(name, options.load)
     jobs = [job_of(number, submission, policy, options.noise) for number, submission in enumerate(submissions)]
-    for job in jobs:
+    for job, declared in zip(jobs, cycle(options.declared), strict=False):
         job.physics.pace = 1.0 + JITTER * turn
-        job.measured.declared = options.declared
+        job.measured.declared = declared
     world = _world(policy, costs, HOSTS)
     world.play(jobs)
     return figures(jobs, alone, world.cycles)
