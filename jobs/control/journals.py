@@ -278,6 +278,7 @@ def store_steps(job: Job, records: Sequence[dict[str, Any]]) -> None:
         epoch=max(job.run.epoch, last.epoch),
         progress=_progress(job, last.progress),
         final_metrics={**job.run.final_metrics, **_newest(points.values())},
+        curve_limits=_limits(job, left_out=max(map(_beyond, records))),
         # A validation run starts over after a loss, however much it had measured.
         fruitless_starts=0 if validation_of(job) is None else job.run.fruitless_starts,
     )
@@ -292,7 +293,8 @@ def _store_recorded(job: Job, records: Sequence[dict[str, Any]]) -> None:
             points |= {(point.name, point.step): point for point in _points(job, recorded, values)}
     if points:
         _store_points(job, list(points.values()))
-        change(job, final_metrics={**job.run.final_metrics, **_newest(points.values())})
+        metrics = {**job.run.final_metrics, **_newest(points.values())}
+        change(job, final_metrics=metrics, curve_limits=_limits(job, left_out=max(map(_beyond, records))))
 
 
 def _store_observed(job: Job, records: Sequence[dict[str, Any]]) -> None:
@@ -304,7 +306,13 @@ def _store_observed(job: Job, records: Sequence[dict[str, Any]]) -> None:
     points, sources = observed_points(job, [_within_limits(step) for step in steps])
     _store_points(job, points)
     metrics = {**job.run.final_metrics, **_newest(points)}
-    change(job, curve_sources=sources, final_metrics=metrics, **observed_columns(job, steps))
+    limits = _limits(
+        job,
+        left_out=max(max(step.left_out, len(step.metrics) - _MAX_METRICS_PER_STEP) for step in steps),
+        has_gaps=any(step.has_gaps for step in steps),
+    )
+    columns = observed_columns(job, steps)
+    change(job, curve_sources=sources, curve_limits=limits, final_metrics=metrics, **columns)
 
 
 @transaction.atomic
@@ -342,13 +350,29 @@ def _parse(job: Job, values: dict[str, Any], kind: type[Step]) -> Step | None:
         return None
 
 
+def _names(values: dict[str, Any]) -> list[str]:
+    return [name for name in values if name not in _FIXED_KEYS and type(values[name]) in (int, float, NoneType)]
+
+
+def _beyond(values: dict[str, Any]) -> int:
+    """Return the number of metrics that are not stored of a record."""
+    names = _names(values)
+    short = sum(len(name) <= _MAX_METRIC_NAME_LENGTH for name in names)
+    return len(names) - min(short, _MAX_METRICS_PER_STEP)
+
+
+def _limits(job: Job, *, left_out: int, has_gaps: bool = False) -> dict[str, Any]:
+    before = job.run.curve_limits
+    names = max(before.get("names", 0), left_out)
+    return {**before, **({"names": names} if names > 0 else {}), **({"gaps": True} if has_gaps else {})}
+
+
 def _points(job: Job, step: StepRecord | RecordedStep, values: dict[str, Any]) -> list[MetricPoint]:
     at, epoch = datetime.fromtimestamp(step.at, UTC), step.epoch if isinstance(step, StepRecord) else 0
-    names = [name for name in values if name not in _FIXED_KEYS and len(name) <= _MAX_METRIC_NAME_LENGTH]
+    names = [name for name in _names(values) if len(name) <= _MAX_METRIC_NAME_LENGTH]
     return [
         MetricPoint(job=job, name=name, step=step.step, epoch=epoch, value=_finite(values[name]), at=at)
         for name in names[:_MAX_METRICS_PER_STEP]
-        if type(values[name]) in (int, float, NoneType)
     ]
 
 

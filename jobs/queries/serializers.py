@@ -118,6 +118,11 @@ class JobStateOutput(serializers.Serializer[Job]):
         help_text="For scripts without a session: metric -> `{kind, where}` of its source; kind is log, csv, "
         "json or tensorboard, and where the stream or file.",
     )
+    curve_limits = ObjectField(
+        source="run.curve_limits",
+        help_text="Parts of the metrics that the curves lack: `names`, number of metrics of a step that were left out; "
+        "`gaps`, true if points were written faster than they could be read.",
+    )
     error = JobErrorField(allow_null=True)
     started_at = Moment(allow_null=True)
     finished_at = Moment(allow_null=True)

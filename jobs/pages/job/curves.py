@@ -10,6 +10,7 @@ from django.views.decorators.http import require_http_methods
 
 from core.errors import UserError
 from core.pages import login_user
+from core.text import plural
 from jobs.actions.curves import PATTERN_HELP, change_log_pattern, try_log_pattern
 from jobs.models import Job
 from jobs.pages.crumbs import LIST_CRUMB
@@ -26,7 +27,23 @@ def sources_of(job: Job) -> dict[str, Any]:
     for name, source in sorted(job.run.curve_sources.items()):
         curves.setdefault((source["kind"], source["where"]), []).append(name)
     sources = [{"kind": _KINDS[kind], "where": where, "curves": names} for (kind, where), names in curves.items()]
-    return {"sources": sources, "pattern": job.log_pattern}
+    return {"sources": sources, "pattern": job.log_pattern, "limits": _limits_of(job)}
+
+
+def _limits_of(job: Job) -> list[str]:
+    """Return sentences about what the curves lack."""
+    said, limits = [], job.run.curve_limits
+    if names := limits.get("names"):
+        said.append(
+            f"{names:,} more {plural(names, 'metric has', 'metrics have')} no curve: the first 100 of a step are kept, "
+            "with names of at most 64 characters, and 200 of a plain script's files and logs."
+        )
+    if limits.get("gaps"):
+        said.append(
+            "The curves have gaps: the script wrote more than can be kept, or faster than it could be read. The final "
+            "values are those that it wrote last."
+        )
+    return said
 
 
 @require_http_methods(["GET", "HEAD", "POST"])

@@ -64,6 +64,9 @@ class JobInfo(JobProperties):
     #: For scripts without a session: metric -> `{kind, where}` of its source; kind is log, csv, json or tensorboard,
     #: and where the stream or file.
     curve_sources: Mapping[str, Any] = field(default_factory=dict)
+    #: Parts of the metrics that the curves lack: `names`, number of metrics of a step that were left out; `gaps`, true
+    #: if points were written faster than they could be read.
+    curve_limits: Mapping[str, Any] = field(default_factory=dict)
     #: Keys: kind, message, traceback, tried.
     error: Mapping[str, Any] | None = None
     started_at: datetime | None = None

@@ -282,6 +282,9 @@ class ObservedStep(msgspec.Struct, frozen=True):
     progress: float | None = None
     #: Number of the pattern that the logs are read by.
     revision: Count = 0
+    #: Number of curves beyond the limit, and whether parts of a source were passed over.
+    left_out: Count = 0
+    has_gaps: bool = False
 
 
 _KINDS = [cls for base in (Entry, _Failure) for cls in base.__subclasses__() if cls is not _Failure]

@@ -7,8 +7,11 @@ from django.contrib.auth.models import User
 from django.test import Client
 
 from jobs.control.dispatch import build_sync
+from jobs.control.journals import store_steps
+from jobs.control.transition import lock_job
 from jobs.files.job_folder import job_folder
 from jobs.models import Job, MetricPoint
+from jobs.pages.job.curves import sources_of
 from jobs.states import JobState
 from models_registry.models import RegisteredModelVersion
 from tests.jobs.cluster import Cluster
@@ -71,6 +74,23 @@ def test_another_source_begins_a_curve_anew(cluster: Cluster, job: Job) -> None:
 def test_more_curves_than_a_page_can_use_are_left_out(cluster: Cluster, job: Job) -> None:
     records = [observed(1, metrics={f"m{part}.{n}": 1.0 for n in range(100)}) for part in range(4)]
     assert len(report(cluster, job, *records).run.curve_sources) == 300
+
+
+def test_what_the_curves_lack_is_told(cluster: Cluster, job: Job) -> None:
+    report(cluster, job, observed(1, metrics={"loss": 1.0}, left_out=40))
+    after = report(cluster, job, observed(2, metrics={f"m{number}": 1.0 for number in range(103)}, has_gaps=True))
+    assert after.run.curve_limits == {"names": 40, "gaps": True}
+    said = sources_of(report(cluster, job, observed(3, metrics={"loss": 1.0})))["limits"]
+    assert [sentence.split(":")[0] for sentence in said] == ["40 more metrics have no curve", "The curves have gaps"]
+
+
+def test_names_of_a_session_beyond_the_limit_are_counted(job: Job) -> None:
+    made = {"epoch": 1, "cursor": 1, "samples": 1, "world_size": 1, "generation": 1, "attempt": 1, "at": 1.0}
+    names = {f"task{number}": 1.0 for number in range(300)}
+    store_steps(lock_job(job.pk), [{**made, "step": 1}, {**made, "step": 2, **names, "x" * 65: 1.0}])
+    run = Job.objects.get(pk=job.pk).run
+    assert run.curve_limits == {"names": 201}
+    assert len(run.final_metrics) == 100
 
 
 def test_steps_of_a_plain_script_judge_nothing(cluster: Cluster, job: Job) -> None:

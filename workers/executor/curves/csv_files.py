@@ -11,7 +11,7 @@ __all__ = ["EPOCHS", "STEPS", "Table"]
 #: Lower-case names of columns that hold the step, and the epoch.
 STEPS = ("step", "global_step", "steps", "iteration", "iter", "batch", "trained_steps")
 EPOCHS = ("epoch", "epochs")
-_MAX_COLUMNS = 100
+_MAX_COLUMNS = 10_000
 _DELIMITERS = ",;\t"
 
 

@@ -13,6 +13,7 @@ __all__ = ["MAX_NAMES", "Names", "Owner"]
 
 #: Highest number of curves of a training.
 MAX_NAMES: Final = 200
+_MOST_COUNTED: Final = 10_000
 #: Precedence of each kind of source.
 _RANKS: Final[dict[Kind, int]] = {"log": 0, "csv": 1, "json": 1, "tensorboard": 1}
 
@@ -26,6 +27,12 @@ class Owner(NamedTuple):
 class Names:
     def __init__(self, owners: dict[str, Owner] | None = None) -> None:
         self.owners = owners or {}
+        #: Names beyond the limit, as far as they are counted.
+        self._left_out: set[str] = set()
+
+    @property
+    def left_out(self) -> int:
+        return len(self._left_out)
 
     def name_for(self, owner: Owner, stem: str, name: str) -> str | None:
         """Return the name of the curve; None if another source owns it, or there are too many curves."""
@@ -44,6 +51,8 @@ class Names:
 
     def _take(self, name: str, owner: Owner) -> str | None:
         if name not in self.owners and len(self.owners) >= MAX_NAMES:
+            if len(self._left_out) < _MOST_COUNTED:
+                self._left_out.add(name)
             return None
         self.owners[name] = owner
         return name

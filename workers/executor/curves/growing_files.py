@@ -39,9 +39,11 @@ Kind = Literal["log", "csv", "json", "tensorboard"]
 _CHUNK: Final = 64 * 1024
 _MOST_LINES: Final = 200
 _MOST_ROWS: Final = 500
+#: Longest line of a table in bytes: that of 10,000 columns, say.
+_LONG_LINE: Final = 1024 * 1024
 #: Unread bytes beyond which reading skips to near the end of a log: of a growing log, and of a finished one.
-_BEHIND: Final = 1024 * 1024
-BEHIND_AT_END: Final = 16 * 1024 * 1024
+_BEHIND: Final = 16 * 1024 * 1024
+BEHIND_AT_END: Final = 64 * 1024 * 1024
 _MAX_RECORD: Final = 256 * 1024
 _MAX_RESULTS: Final = 4 * 1024 * 1024
 
@@ -84,11 +86,13 @@ class LogSource:
     place: Place = field(default_factory=Place)
     reader: LineReader = field(default_factory=LineReader)
     most_behind: int = _BEHIND
+    has_gaps: bool = False
     kind: ClassVar[Kind] = "log"
 
     def read(self, file: int, pattern: LinePattern | None, *, is_last: bool) -> list[Point]:
         if self.place.behind(file) > self.most_behind:
             self.place.offset += self.place.behind(file) - _CHUNK
+            self.has_gaps = True
         data = self.place.read(file, _CHUNK)
         lines, used = complete_lines(data, is_last=is_last and len(data) < _CHUNK)
         self.place.offset += used
@@ -103,7 +107,8 @@ class LogSource:
 
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> "LogSource":
-        return cls(values["where"], Place(**values["place"]), LineReader.from_json(values["reader"]))
+        place, reader = Place(**values["place"]), LineReader.from_json(values["reader"])
+        return cls(values["where"], place, reader, has_gaps=values.get("has_gaps", False))
 
 
 @dataclass
@@ -114,7 +119,7 @@ class TableSource:
     kind: ClassVar[Kind] = "csv"
 
     def read(self, file: int, pattern: LinePattern | None, *, is_last: bool) -> list[Point]:
-        header = os.pread(file, _CHUNK, 0).split(b"\n", 1)
+        header = os.pread(file, _LONG_LINE, 0).split(b"\n", 1)
         if len(header) < 2:
             return []
         first = header[0].decode(errors="replace").strip("\r\ufeff ")
@@ -123,8 +128,8 @@ class TableSource:
         table = Table.of(first)
         if table is None or not self.place.behind(file):
             return []
-        data = self.place.read(file, _CHUNK)
-        rows, used = complete_lines(data, is_last=is_last, most=_MOST_ROWS)
+        longest = _CHUNK if len(first) < _CHUNK // 2 else _LONG_LINE
+        rows, used = complete_lines(self.place.read(file, longest), is_last=is_last, most=_MOST_ROWS, longest=longest)
         begins = self.place.offset == 0
         self.place.offset += used
         return [point for row in rows[1 if begins else 0 :] if (point := table.point(row))]
@@ -227,7 +232,9 @@ class EventSource:
         return cls(values["where"], Place(**values["place"]), values["is_broken"])
 
 
-def complete_lines(data: bytes, *, is_last: bool, most: int = _MOST_LINES) -> tuple[list[str], int]:
+def complete_lines(
+    data: bytes, *, is_last: bool, most: int = _MOST_LINES, longest: int = _CHUNK
+) -> tuple[list[str], int]:
     """Return the complete lines, at most `most`, and the number of bytes that they took.
 
     Of text overwritten by carriage returns, only the newest counts. is_last: the file will not grow any more.
@@ -242,7 +249,7 @@ def complete_lines(data: bytes, *, is_last: bool, most: int = _MOST_LINES) -> tu
     if drawn > 0:
         lines.append(rest[:drawn])
         rest = rest[drawn:]
-    if rest and (is_last or len(rest) >= _CHUNK):  # too long for a line
+    if rest and (is_last or len(rest) >= longest):  # too long for a line
         lines += [rest] if is_last else []
         rest = b""
     return _texts(lines), len(data) - len(rest)

@@ -8,11 +8,13 @@ killed in between repeats some steps, and storing those again changes nothing.
 import logging
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from tidepool.protocol import DesiredJob
+from msgspec import structs
+from tidepool.protocol import DesiredJob, ObservedStep
 
 from workers.executor.curves.reader import Watch, as_line
 from workers.executor.saved_state import JobKey, load_json, save_json
@@ -24,10 +26,12 @@ logger = logging.getLogger(__name__)
 _EVERY_SECONDS: Final = 1.0
 #: Number of reads between two searches for new files.
 _SEARCH_EVERY: Final = 4
-#: Highest size of the journal of an attempt. A point has about 150 bytes.
+#: Size of the journal of an attempt from which on not all points are kept. A point has about 150 bytes.
 _MAX_JOURNAL_BYTES: Final = 128 * 1024**2
-#: Highest number of reads for a job whose processes have ended.
-_LAST_LOOKS: Final = 60
+#: Time in seconds for which one job's files are read without a pause: other jobs wait for it.
+_TURN_SECONDS: Final = 0.3
+#: Highest number of turns for a job whose processes have ended: other processes may go on writing.
+_LAST_TURNS: Final = 600
 
 
 class CurveObserver:
@@ -39,6 +43,8 @@ class CurveObserver:
         self._guard = threading.Lock()
         self._watches: dict[JobKey, Watch] = {}
         self._released: set[JobKey] = set()
+        #: Turns since the processes of a job have ended.
+        self._last_turns: Counter[JobKey] = Counter()
         #: Patterns of the jobs' owners with their revisions, for the next read: reading a file may take long.
         self._patterns: dict[JobKey, tuple[str, int]] = {}
         #: Numbers of the newest read that has begun, and of the newest one that is over.
@@ -104,24 +110,32 @@ class CurveObserver:
         for key, watch in watches.items():
             try:
                 watch.set_pattern(*patterns.get(key, ("", 0)))
-                if key in released:
-                    self._read_out(key, watch)
-                else:
-                    self._look_at(key, watch, search=self._turn % _SEARCH_EVERY == 1, is_last=False)
+                is_last = key in released
+                is_read = self._read_on(key, watch, search=is_last or self._turn % _SEARCH_EVERY == 1, is_last=is_last)
+                self._last_turns[key] += is_last
+                if is_last and (is_read or self._last_turns[key] >= _LAST_TURNS):
+                    self._stop_watching(key)
             except Exception:
                 logger.exception("job=%s attempt=%s: reading its curves failed, retrying", *key)
+                if key in released:
+                    self._stop_watching(key)
         self._read_turn = self._turn
 
-    def _read_out(self, key: JobKey, watch: Watch) -> None:
-        try:
-            for _ in range(_LAST_LOOKS):
-                if not self._look_at(key, watch, search=True, is_last=True):
-                    break
-        finally:
-            with self._guard:
-                self._watches.pop(key, None)
-                self._patterns.pop(key, None)
-            self._state_file(key).unlink(missing_ok=True)
+    def _read_on(self, key: JobKey, watch: Watch, *, search: bool, is_last: bool) -> bool:
+        """Read on for a while; return whether all of the files has been read."""
+        end = time.monotonic() + _TURN_SECONDS
+        while self._look_at(key, watch, search=search, is_last=is_last):
+            search = False
+            if time.monotonic() > end:
+                return False
+        return True
+
+    def _stop_watching(self, key: JobKey) -> None:
+        with self._guard:
+            self._watches.pop(key, None)
+            self._patterns.pop(key, None)
+        self._last_turns.pop(key, None)
+        self._state_file(key).unlink(missing_ok=True)
 
     def _look_at(self, key: JobKey, watch: Watch, *, search: bool, is_last: bool) -> bool:
         """Read new lines and files; return whether there were any."""
@@ -129,17 +143,20 @@ class CurveObserver:
         steps = watch.look(self._clock(), search=search, is_last=is_last)
         after = watch.to_json()
         if steps:
-            self._append(self.path(key), b"".join(map(as_line, steps)))
+            self._append(self.path(key), steps)
         if after != before:
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             save_json(self._state_file(key), after)
         return after != before
 
-    def _append(self, journal: Path, lines: bytes) -> None:
+    def _append(self, journal: Path, steps: list[ObservedStep]) -> None:
+        """Append the steps; to a full journal, only the newest of each source."""
         journal.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with open(journal, "ab") as file:
-            if file.tell() < _MAX_JOURNAL_BYTES:
-                file.write(lines)
+            if file.tell() >= _MAX_JOURNAL_BYTES:
+                newest = {(step.kind, step.where): step for step in steps}
+                steps = [structs.replace(step, has_gaps=True) for step in newest.values()]
+            file.write(b"".join(map(as_line, steps)))
 
     def _state_file(self, job: JobKey) -> Path:
         return self._folder / f"{job[0]}.{job[1]}.state.json"

@@ -175,6 +175,8 @@ class Watch:
                 epoch=min(point.epoch, _MAX_STEP),
                 progress=max((part for part in self.parts.values() if part is not None), default=None),
                 revision=self.revision,
+                left_out=self.names.left_out,
+                has_gaps=getattr(source, "has_gaps", False),
             )
         steps = list(found.values())
         # A bar without metrics is drawn ten times a second: keep only its newest position.

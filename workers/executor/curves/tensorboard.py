@@ -18,7 +18,7 @@ TRAILER_BYTES = 4
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 #: DataType of a tensor -> `struct` format of its raw content.
 _PACKED = {1: "<f", 2: "<d", 3: "<i", 9: "<q"}
-_MAX_VALUES = 100
+_MAX_VALUES = 10_000
 
 
 class EventFileError(ValueError):

@@ -10,7 +10,7 @@ from workers.executor.curves.parsed_points import Point, cleaned_name, number
 __all__ = ["RESULTS_FILE", "points_of"]
 
 RESULTS_FILE: Final = "val_dict_list.json"
-_MAX_NAMES: Final = 100
+_MAX_NAMES: Final = 10_000
 
 
 def points_of(data: bytes) -> list[Point | None] | None:

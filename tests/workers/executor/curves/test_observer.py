@@ -171,3 +171,59 @@ def test_a_script_with_a_session_speaks_for_itself(training: Training) -> None:
     training.say("epoch 1 loss 0.5\n")
     (training.folder / "metrics.jsonl").write_text("{}\n")
     assert training.look() == []
+
+
+def observed(training: Training) -> list[dict[str, Any]]:
+    """Let it read all of the training, whose processes have ended, and return what it has kept."""
+    training.curves.release(KEY)
+    while training.curves.watches(KEY):
+        training.curves.look()
+    return [json.loads(line) for line in training.curves.path(KEY).read_text().splitlines()]
+
+
+@pytest.mark.parametrize(
+    ("name", "count"), [("metrics.csv", 32_000), ("events.out.tfevents.1", 32_000), ("stdout", 13_000)]
+)
+def test_a_fast_writer_is_read_to_its_end(
+    training: Training, monkeypatch: pytest.MonkeyPatch, name: str, count: int
+) -> None:
+    monkeypatch.setattr("workers.executor.curves.observer._TURN_SECONDS", 0.01)
+    if name == "stdout":
+        training.say("".join(f"step {step} loss {step}\n" for step in range(1, count + 1)))
+    elif name == "metrics.csv":
+        (training.code / name).write_text("step,loss\n" + "".join(f"{step},{step}\n" for step in range(1, count + 1)))
+    else:
+        events = (files.event(step, {"loss": files.scalar(step)}) for step in range(1, count + 1))
+        (training.code / name).write_bytes(b"".join(events))
+    steps = observed(training)
+    assert len(steps) == count
+    assert (steps[-1]["step"], steps[-1]["metrics"]) == (count, {"loss": count})
+    assert not any(step.get("has_gaps") for step in steps)
+
+
+def test_a_table_of_very_many_columns_is_cut_with_a_word(training: Training) -> None:
+    names = [f"layer{number}.norm" for number in range(5000)]
+    rows = [",".join(map(str, [step, *range(5000)])) for step in (1, 2)]
+    (training.code / "wide.csv").write_text("\n".join([",".join(["step", *names]), *rows, ""]))
+    steps = observed(training)
+    assert [step["step"] for step in steps] == [1, 2]
+    assert [len(step["metrics"]) for step in steps] == [200, 200]
+    assert steps[-1]["left_out"] == 4800
+
+
+def test_a_full_journal_goes_on_with_the_newest_points(training: Training, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("workers.executor.curves.observer._MAX_JOURNAL_BYTES", 1000)
+    (training.code / "metrics.csv").write_text("step,loss\n" + "".join(f"{step},{step}\n" for step in range(1, 2001)))
+    steps = observed(training)
+    assert 500 <= len(steps) < 600
+    assert (steps[-1]["step"], steps[-1]["has_gaps"]) == (2000, True)
+
+
+def test_a_log_that_is_passed_over_says_so(training: Training) -> None:
+    training.curves.look()
+    for source in training.curves._watches[KEY].sources.values():
+        source.most_behind = 100_000
+    training.say("".join(f"step {step} loss 1\n" for step in range(1, 20_000)))
+    training.curves.look()
+    steps = observed(training)
+    assert (steps[-1]["step"], steps[-1]["has_gaps"]) == (19_999, True)
