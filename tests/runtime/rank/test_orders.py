@@ -176,6 +176,29 @@ def test_a_process_that_joins_goes_on_with_it(
     assert passes(joiner, 2) == expected[2:]
 
 
+def test_what_a_sampler_has_not_changed_stays_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A training that continues with more data has a longer sampler."""
+
+    class Longer(Sampler[int]):
+        def __init__(self, length: int) -> None:
+            self.length, self.epoch = length, 0
+
+        def __len__(self) -> int:
+            return self.length
+
+        def __iter__(self) -> Iterator[int]:
+            self.epoch += 1
+            return iter([self.epoch] * self.length)
+
+    first = training(by(lambda: Longer(3))(), monkeypatch)
+    assert passes(first, 2) == [[1.0] * 3, [2.0] * 3]
+    prepared.current().orders.end()
+    state = prepared.current().orders.state_dict()
+    later = training(by(lambda: Longer(5))(), monkeypatch)
+    prepared.current().orders.load_state_dict(state)
+    assert passes(later, 1) == [[3.0] * 5]
+
+
 def test_another_order_has_another_digest(monkeypatch: pytest.MonkeyPatch) -> None:
     digests = []
     for numbers in ([0, 1, 2], [0, 2, 1]):

@@ -41,11 +41,17 @@ class Orders:
         self.digest = 0
         #: Samplers that were prepared before the training began: processes that join have them, too.
         self._samplers: list[Any] = []
+        #: State of the samplers when they were prepared, by id. What has not changed since is not carried: a training
+        #: that continues with other data has samplers of another length.
+        self._prepared: dict[int, dict[str, Any]] = {}
         #: State of the sampler when the pass under way began; None between passes.
         self._at_pass: dict[str, Any] | None = None
 
-    def add(self, sampler: Any) -> None:
-        self._samplers.append(sampler)
+    def add(self, sampler: Any, *, is_early: bool) -> None:
+        """Note a sampler. is_early: the training has not begun."""
+        self._prepared[id(sampler)] = state_of(sampler)
+        if is_early:
+            self._samplers.append(sampler)
 
     def begin(self, loader: DataLoader[Any]) -> list[int]:
         """Return the order of the pass that begins, or that is under way on the other ranks."""
@@ -68,9 +74,9 @@ class Orders:
     def _drawn(self, loader: DataLoader[Any]) -> list[int]:
         training_loop, sampler, position = self.training_loop, loader.sampler, self.training_loop.position
         if self._at_pass is not None:
-            set_state(sampler, self._at_pass)
+            self._set(sampler, self._at_pass)
         else:
-            self._at_pass = state_of(sampler)
+            self._at_pass = self._changed(sampler)
         with training_loop.generators.aside():
             seed_step(training_loop.seed, position.epoch * 1009 + position.passes, _IN_ORDER)
             if loader.generator is not None:  # torch's DataLoader draws a seed for its workers before each pass
@@ -78,12 +84,18 @@ class Orders:
             return _epoch_of(sampler, max(_length(loader.dataset), _length(sampler)))
 
     def state_dict(self) -> dict[str, Any]:
-        return {"at_pass": self._at_pass, "now": [state_of(sampler) for sampler in self._samplers]}
+        return {"at_pass": self._at_pass, "now": [self._changed(sampler) for sampler in self._samplers]}
+
+    def _changed(self, sampler: Any) -> dict[str, Any]:
+        return _difference(state_of(sampler), self._prepared[id(sampler)])
+
+    def _set(self, sampler: Any, changed: dict[str, Any]) -> None:
+        set_state(sampler, {**self._prepared[id(sampler)], **changed})
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self._at_pass = state["at_pass"]
         for sampler, now in zip(self._samplers, state["now"], strict=False):
-            set_state(sampler, now)
+            self._set(sampler, now)
 
 
 def _whole_batches(order: list[int], size: int) -> list[int]:
@@ -137,6 +149,20 @@ def set_state(item: Any, state: Mapping[str, Any]) -> None:
             unpacked = _unpacked(value, state[name])
             if unpacked is not value:
                 setattr(item, name, unpacked)
+
+
+def _difference(state: dict[str, Any], before: dict[str, Any]) -> dict[str, Any]:
+    """Return the entries of the state that are not as before."""
+    return {name: kept for name, kept in state.items() if not _is_alike(kept, before.get(name))}
+
+
+def _is_alike(one: Any, other: Any) -> bool:
+    if isinstance(one, torch.Tensor):
+        return isinstance(other, torch.Tensor) and one.equal(other)
+    if isinstance(one, dict):
+        same_keys = isinstance(other, dict) and one.keys() == other.keys()
+        return same_keys and all(_is_alike(value, other[key]) for key, value in one.items())
+    return type(one) is type(other) and bool(one == other)
 
 
 def _kept(item: Any) -> Iterator[tuple[str, Any]]:

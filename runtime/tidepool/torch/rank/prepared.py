@@ -268,8 +268,7 @@ class Loader:
         #: One for all passes: persistent workers outlive them.
         self._feed = Feed(loader.dataset, loader.collate_fn, training_loop.seed, reading, training_loop.generators)
         self._pass: _Pass | None = None
-        if not prepared.has_joined:
-            prepared.orders.add(loader.sampler)
+        prepared.orders.add(loader.sampler, is_early=not prepared.has_joined)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._loader, name)
