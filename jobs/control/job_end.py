@@ -51,7 +51,8 @@ def judge_job(job_id: int) -> None:
     why = Why(verdict.reason, verdict.params, "executor")
     match verdict.state:
         case JobState.SUCCEEDED:
-            finish([job], verdict.state, why, progress=1.0)
+            is_done = verdict.params["message"] != "no_step"
+            finish([job], verdict.state, why, **({"progress": 1.0} if is_done else {}))
         case JobState.FAILED:
             finish([job], verdict.state, why, error=verdict.error)
         case JobState.CANCELLED:
@@ -102,6 +103,7 @@ def _facts(job: Job) -> Facts:
         trains=last is not None and last.state == GenerationState.ACTIVE,
         min_slots=job.min_slots,
         step=step,
+        has_no_step=trains and job.elastic and not step,
         previous=Failure(**job.run.failure) if job.run.failure else None,
         given_up=None if is_unbuilt else gave_up,
         unbuilt=gave_up if is_unbuilt else None,

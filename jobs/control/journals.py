@@ -203,7 +203,8 @@ def _store_entry(job: Job, entry: protocol.Entry, host: str) -> None:
             end_halt(job)
         case protocol.Finished():
             # Steps carry the epoch that they belong to, from 0; now all epochs are done.
-            change(job, completed_attempt=job.run.attempt, epoch=max(job.run.epoch, entry.epoch))
+            step, epoch = max(job.run.step, entry.step), max(job.run.epoch, entry.epoch)
+            change(job, completed_attempt=job.run.attempt, step=step, epoch=epoch)
             key = "trained" if validation_of(job) is None else "measured"
             _tell(job, Reason.COMPLETED, key, step=entry.step, epoch=entry.epoch)
 

@@ -105,6 +105,8 @@ class Facts:
     min_slots: int = 1
     #: Number of completed steps, as far as known.
     step: int = 0
+    #: Whether it is an elastic training of which no step is known in any attempt.
+    has_no_step: bool = False
     #: Failure of the attempts before this one, if errors of the script ended them.
     previous: Failure | None = None
     #: Exit by which the coordinator gave up: the same error ended two ranks at the same step.
@@ -206,6 +208,8 @@ def _continuation(facts: Facts) -> dict[str, Any]:
 
 
 def _success(facts: Facts) -> Verdict:
+    if facts.has_no_step:
+        return Verdict(JobState.SUCCEEDED, Reason.COMPLETED, message("no_step"))
     # A gang's progress beyond its checkpoint files is known only if a session reports steps.
     is_early = facts.stepped and facts.step > 0 and not facts.completed
     params = message("ended_early", step=facts.step) if is_early else message("complete")

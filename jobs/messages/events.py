@@ -117,6 +117,8 @@ def _rank_failed(params: Params) -> str:
 def _trained(params: Params) -> str:
     steps = plural(params["step"], "{count} step", "{count} steps")
     epochs = plural(params["epoch"], "{count} epoch", "{count} epochs")
+    if not params["step"]:
+        return f"The training ended after {epochs} without a step. Its weights are saved as they were at its beginning."
     return f"Training finished after {steps} and {epochs}. The final weights are saved."
 
 
@@ -249,6 +251,10 @@ OF_EVENTS: dict[str, str | Callable[[Params], str]] = {
     "measured": "Evaluated on the held-out samples. The result is saved.",
     # Derived from the exits of the ranks.
     "complete": "The training is complete.",
+    "no_step": (
+        "The script ended without an error, but it made no step, so nothing has been trained. Look whether its loop "
+        "has batches: fewer samples than a batch with drop_last leave none."
+    ),
     "ended_early": "The script ended by itself on all ranks after step {step}, before its last epoch.",
     "failed": _failed,
     "failed_once": _restart("The script failed on {host}: {error}. In its next attempt, {restart}."),

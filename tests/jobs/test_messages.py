@@ -254,6 +254,11 @@ SAMPLES: dict[str, tuple[dict[str, Any], str]] = {
     "trained": ({"step": 1, "epoch": 2}, "Training finished after 1 step and 2 epochs. The final weights are saved."),
     "measured": ({"step": 1, "epoch": 1}, "Evaluated on the held-out samples. The result is saved."),
     "complete": ({}, "The training is complete."),
+    "no_step": (
+        {},
+        "The script ended without an error, but it made no step, so nothing has been trained. Look whether its loop "
+        "has batches: fewer samples than a batch with drop_last leave none.",
+    ),
     "ended_early": (
         {"step": 3},
         "The script ended by itself on all ranks after step 3, before its last epoch.",

@@ -221,6 +221,13 @@ def test_a_gang_ended_early_only_if_its_steps_are_known(step: int, key: str) -> 
     assert verdict.params["message"] == key
 
 
+@pytest.mark.parametrize("completed", [True, False])
+def test_a_training_without_a_step_is_not_called_complete(completed: bool) -> None:
+    verdict = judge(replace(FACTS, completed=completed, has_no_step=True, ends=(OK, OK)))
+    assert verdict is not None
+    assert (verdict.state, verdict.params["message"]) == (JobState.SUCCEEDED, "no_step")
+
+
 def test_the_first_error_of_a_gang_is_shown() -> None:
     verdict = judge(replace(FACTS, gang=True, ends=(LOST_PEER, LATE_ERROR)))
     assert verdict is not None
