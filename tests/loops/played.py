@@ -39,7 +39,12 @@ class Played:
     hung: str = ""
 
     def steps(self) -> list[int]:
-        return [record["step"] for lab in self.labs for record in lab.steps()]
+        """Return the steps that count: an attempt may continue from a checkpoint that is older than the last step."""
+        steps: list[int] = []
+        for lab in self.labs:
+            made = [record["step"] for record in lab.steps()]
+            steps = [step for step in steps if not made or step < made[0]] + made
+        return steps
 
     def sizes(self) -> str:
         """Return the numbers of ranks with the steps from which on they trained, as in `1 2@14`."""
@@ -74,6 +79,8 @@ class _Player:
         self.played = Played()
         #: Number of ranks that are wanted since the newest resize.
         self._wanted = 0
+        #: Events to which a further attempt, if there is one, still comes.
+        self._left = pattern.events
 
     @property
     def _lab(self) -> Lab:
@@ -85,7 +92,8 @@ class _Player:
 
     def play(self) -> None:
         self._begin(self._pattern.size)
-        for event in self._pattern.events:
+        for number, event in enumerate(self._pattern.events):
+            self._left = self._pattern.events[number + 1 :]
             self._until(lambda step=event.step: any(self._data.glob(f"held-{step}-*")))  # type: ignore[misc]
             self._happen(event)
         self._until(lambda: False)
@@ -105,7 +113,7 @@ class _Player:
         lab = Lab(self._forkserver, folder, self._loop.script.name, **options)
         self.played.labs.append(lab)
         self._wanted = 0
-        for event in self._pattern.events:
+        for event in self._left:
             (folder / f"hold-{event.step}").touch()
         lab.size(size)
 
@@ -122,14 +130,21 @@ class _Player:
                 self._lab.halt()
                 self._go(event, _ANY_SIZE)
                 self._until(lambda: bool(self._lab.journal("halted")) and self._all_have_ended())
-                paths = reversed(self._lab.journal("checkpoint"))
-                self._begin(event.size, checkpoints=[str(self._lab.folder / entry["path"]) for entry in paths])
+                self._begin(event.size, checkpoints=self._checkpoints())
             case kill:
                 members = sorted(self._lab.active()["members"], key=lambda member: int(member["rank"]))
                 victim = members[0 if kill == "kill-first" else -1]["member_id"]
                 self.played.killed.add((len(self.played.labs) - 1, victim))
                 self._lab.kill(victim)
                 self._go(event, 0)
+
+    def _checkpoints(self) -> list[str]:
+        """Return those of all attempts, the newest first."""
+        return [
+            str(lab.folder / entry["path"])
+            for lab in reversed(self.played.labs)
+            for entry in reversed(lab.journal("checkpoint"))
+        ]
 
     def _let_go(self, event: Event, size: int) -> None:
         """Go on when all wanted ranks have come, in which step the others learn of the new ones."""
@@ -156,6 +171,8 @@ class _Player:
                 self._await_ends()
                 self._note_failures()
                 raise _Ended
+            if self._lab.journal("lost") and self._all_have_ended():
+                self._begin(len(self._lab.members), checkpoints=self._checkpoints())
             if self._is_over():
                 raise _Ended
             if (now := self._signs()) != seen:
@@ -172,7 +189,13 @@ class _Player:
     def _failures(self) -> list[dict[str, Any]]:
         """Return the ends of ranks that failed, and that left a training which they should have joined."""
         attempt, lab = len(self.played.labs) - 1, self._lab
-        ends = {name: end for name, end in lab.exits().items() if (attempt, name) not in self.played.killed}
+        if lab.journal("lost"):  # the ranks have ended themselves, to begin again
+            return []
+        ends = {
+            name: end
+            for name, end in lab.exits().items()
+            if (attempt, name) not in self.played.killed and not self._ended_itself(name)
+        }
         failed = [end for end in ends.values() if end["code"] != 0]
         if failed or len(lab.started()) - len(lab.exits()) >= self._wanted or lab.journal("finished"):
             return failed
@@ -186,6 +209,10 @@ class _Player:
         self.played.failures = [end for end in failures if end["error"]] or failures
         failed = {end["member_id"] for end in failures}
         self.played.survivors = set(lab.member_ids()) - failed - {victim for _, victim in self.played.killed}
+
+    def _ended_itself(self, member_id: str) -> bool:
+        logs = self._lab.folder.glob(f"log/{member_id}*/stderr")
+        return any("start again from the checkpoint" in path.read_text() for path in logs)
 
     def _all_have_ended(self) -> bool:
         started, exits = self._lab.started(), self._lab.exits()

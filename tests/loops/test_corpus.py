@@ -23,6 +23,12 @@ _SHORT = {
     "packed_sequences": "kill-other",
     "ignored_labels": "join-last",
     "two_passes_per_epoch": "4",
+    "by_iterations": "kill-first",
+    "iterator_class": "join-last",
+    "early_break": "join-last",
+    "one_batch_per_epoch": "join-between",
+    "memory_bank_grows": "1-3-2",
+    "gradients_by_autograd": "2",
 }
 
 

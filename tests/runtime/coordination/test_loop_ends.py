@@ -162,6 +162,17 @@ def test_a_training_whose_ranks_hold_different_weights_is_none() -> None:
     assert f"{member_id(1)} held other weights or buffers than {member_id(0)}" in stopped["text"]
 
 
+def test_the_weights_of_an_earlier_loop_are_not_compared() -> None:
+    story = Story()
+    story.train_on(0, 1)
+    story.finish(0, 1, kind="trained", digest="0 abc")
+    story.finish(0, kind="trained", step=20, digest="0 abd")
+    story.pass_time(1.0)
+    assert not story.records("no_progress")
+    story.finish(1, step=20, digest="0 abd")
+    assert finished(story) == [(20, 2)]
+
+
 @pytest.mark.parametrize("other", ["", "1 abd"])
 def test_weights_that_the_script_changed_later_and_those_of_another_kind_of_device_are_not_compared(other: str) -> None:
     story = Story()

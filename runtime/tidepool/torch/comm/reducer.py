@@ -264,6 +264,13 @@ class Reducer(ABC):
         """Return the numbers of all parameters that have been thawed, once a step has summed them."""
         return sorted({*self.thawed, *self._late}) if self._late else self.thawed
 
+    def is_own(self, parameter: torch.nn.Parameter) -> bool:
+        """Return whether the parameter has a gradient that is none of the sums."""
+        bucket, index = self._place.get(id(parameter), (None, 0))
+        return parameter.grad is not None and (
+            bucket is None or parameter.grad.data_ptr() != bucket.views[index].data_ptr()
+        )
+
     def _used_among(self, parameters: list[torch.nn.Parameter]) -> torch.Tensor:
         return torch.tensor([1.0 if id(parameter) in self._used else 0.0 for parameter in parameters])
 

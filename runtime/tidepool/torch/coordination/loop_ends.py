@@ -48,7 +48,9 @@ class LoopEnds:
 
     def differing(self, members: list[str]) -> list[str]:
         """Return the members whose weights are not those of the first one, on devices of the same kind."""
-        told = [(name, *report.digest.split()) for name in members if (report := self._reports.get(name)) is not None]
+        reports = {name: report for name in members if (report := self._reports.get(name)) is not None}
+        newest = max((report.operation for report in reports.values()), default=0)  # older ones are of an earlier loop
+        told = [(name, *one.digest.split()) for name, one in reports.items() if one.operation == newest]
         known = [(name, *digest) for name, *digest in told if digest]
         return [name for name, kind, digest in known if kind == known[0][1] and digest != known[0][2]]
 

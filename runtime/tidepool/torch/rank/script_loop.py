@@ -10,10 +10,8 @@ The body cannot be unwound when a rank dies. It continues to its optimizer's ste
 and the group's batches are handed out again. A script that counts batches to accumulate is thereby in step again.
 """
 
-import copy
 import sys
-from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -22,6 +20,7 @@ from tidepool.procfs import end_at_once
 from tidepool.refusal import Refusal
 from tidepool.torch.comm.reducer import CONTROL_SIZE
 from tidepool.torch.data import Feed
+from tidepool.torch.rank.boundary import Boundary
 from tidepool.torch.rank.error_hints import ErrorHints
 from tidepool.torch.rank.further_loaders import FurtherLoaders
 from tidepool.torch.rank.loss_counts import Weight, weighted_gradient
@@ -29,7 +28,7 @@ from tidepool.torch.rank.loss_leaves import ForeignLeaves, depends_on
 from tidepool.torch.rank.step import LOSS, Step
 from tidepool.torch.rank.training_loop import TrainingLoop, agreed_generation
 from tidepool.torch.rank.volatile_state import VolatileState, place_digest
-from tidepool.torch.state.training_state import Stateful, load_optimizer
+from tidepool.torch.state.training_state import Stateful
 from tidepool.torch.state.update import optimized
 
 __all__ = ["ScriptLoop"]
@@ -41,19 +40,6 @@ _WHERE = CONTROL_SIZE - 4
 _WHERES = 4096
 #: A failed group ends with the script's next optimizer step; this is the largest number of further batches until then.
 _MOST_IN_VAIN = 10_000
-
-
-@dataclass
-class _Boundary:
-    """The state at the newest boundary, as far as the group changes it before its update."""
-
-    position: dict[str, Any] = field(default_factory=dict)
-    buffers: list[torch.Tensor] = field(default_factory=list)
-    #: State of what the script registered, without modules.
-    volatile: VolatileState = field(default_factory=VolatileState)
-    #: Weights and state of optimizers that have stepped before the group's last sum: (parameters, state).
-    undo: dict[str, tuple[list[torch.Tensor], dict[str, Any]]] = field(default_factory=dict)
-    adaptation: dict[str, Any] | None = None
 
 
 class ScriptLoop:
@@ -73,7 +59,7 @@ class ScriptLoop:
         training_loop.before_recovery = self._roll_back
         training_loop.reducer.lets_be = False
         training_loop.reducer.remedy = self._words.outside
-        self._boundary = _Boundary()
+        self._boundary = Boundary()
         #: The batch that the script is processing.
         self._step: Step | None = None
         self._stand_in = False
@@ -99,6 +85,11 @@ class ScriptLoop:
         self._void = self._step_called_in_vain = False
         self._parameters = {id(parameter) for parameter in training_loop.model.parameters()}
         self.foreign = ForeignLeaves(self._parameters)
+        #: True while the script gets batches of which nothing comes: it repeats what others have done, see `in_vain`.
+        self._pretends = False
+        #: The script counts batches without regard to passes, and whether it has got some twice in the present pass:
+        #: its own counts are then beyond those of the training.
+        self.counts_batches = self._repeats_in_pass = False
         #: Steps change weights before a group's last sum: keep what is needed to undo them.
         self._undoes = len(training_loop.optimizers) > 1
         #: Optimizers that have stepped in the group.
@@ -123,7 +114,7 @@ class ScriptLoop:
     @property
     def counts(self) -> bool:
         """Return whether the present work counts: it neither follows a failure nor covers a part of a batch only."""
-        return not self._void and self.is_whole
+        return not self._void and not self._pretends and self.is_whole
 
     @property
     def samples_under_way(self) -> int:
@@ -132,8 +123,8 @@ class ScriptLoop:
 
     @property
     def is_whole(self) -> bool:
-        """Return whether no further part of the present batch follows."""
-        return self._step is None or self._step.is_last or self._stand_in
+        """Return whether no further part of the present batch follows, and the batch counts for schedules."""
+        return not self._pretends and (self._step is None or self._step.is_last or self._stand_in)
 
     @property
     def has_summed(self) -> bool:
@@ -142,7 +133,7 @@ class ScriptLoop:
 
     @property
     def in_batch(self) -> bool:
-        return self._step is not None or self._void
+        return self._step is not None or self._void or self._pretends
 
     def batches(
         self,
@@ -157,7 +148,7 @@ class ScriptLoop:
         draw: the batch of these samples. further: the order in which the pass goes on; None: it is over.
         samples: of an epoch.
         """
-        training_loop, vain = self.training_loop, 0
+        training_loop, vain, self._repeats_in_pass = self.training_loop, 0, False
         while True:
             self.close()
             if self._void:
@@ -180,6 +171,17 @@ class ScriptLoop:
                 self._boundary.buffers = training_loop.buffers.saved()
             yield from self._pieces(step, order, draw)
             self._end_batch(samples)
+
+    def in_vain(self, batches: Iterable[Any]) -> Iterator[Any]:
+        """Hand out batches of which nothing comes: no sum, no step, and buffers and random numbers as they were."""
+        training_loop = self.training_loop
+        self._pretends = True
+        try:
+            with training_loop.generators.aside(), training_loop.buffers.kept():
+                yield from batches
+        finally:
+            self._pretends = False
+            self.carry_on()
 
     def _pieces(self, step: Step, order: list[int], draw: Callable[[list[int]], Any]) -> Generator[Any]:
         self._step, self._sums, self._control = step, 0, []
@@ -216,6 +218,7 @@ class ScriptLoop:
             return
         if not self._sums:  # the script skipped it, as on all ranks
             self.training_loop.position.cursor += step.samples
+            self.training_loop.position.batches += 1
             return
         self.training_loop.count(step, self._control, samples, self._complete)
         self._complete += 1
@@ -226,10 +229,7 @@ class ScriptLoop:
         training_loop = self.training_loop
         if not training_loop.transitions.on_cluster:
             return
-        position = {name: copy.copy(value) for name, value in vars(training_loop.position).items()}
-        adaptation = training_loop.adaptation.state_dict() if training_loop.adaptation else None
-        volatile = VolatileState.of(self.registered, training_loop.optimizers, modules=False)
-        self._boundary = _Boundary(position, volatile=volatile, adaptation=adaptation)
+        self._boundary = Boundary.of(training_loop, self.registered)
 
     def close(self) -> None:
         """End the group, if an optimizer has stepped or it must be repeated, as the script requests a batch."""
@@ -251,6 +251,9 @@ class ScriptLoop:
 
     def leave(self, samples: int) -> None:
         """End a pass of this many samples that the script leaves early."""
+        if self._repeats_in_pass and not self.training_loop.is_over:
+            end_at_once("a rank died in a pass that the script leaves by its count: start again from the checkpoint")
+        self.training_loop.position.leaves_early = True
         if self._void and not self.training_loop.caught_up:
             text = "tidepool: the loop ended with a batch that a dead rank has spoiled: it is left out on all ranks"
             print(text, file=sys.stderr, flush=True)  # noqa: T201
@@ -287,7 +290,7 @@ class ScriptLoop:
 
     def _reset(self) -> None:
         self._complete, self._sums, self._stepped, self._switch_to = 0, 0, False, 0
-        self._boundary = _Boundary()
+        self._boundary = Boundary()
 
     # --- gradients ---
 
@@ -302,7 +305,7 @@ class ScriptLoop:
         if not depends_on(roots, self._parameters):  # the loss of a copy of the model, as in meta-learning
             run(list(gradients))
             return
-        if self._void or step is None:
+        if self._void or self._pretends or step is None:
             self._run(run, gradients)
             return
         if not step.number & (step.number - 1):
@@ -408,6 +411,9 @@ class ScriptLoop:
         self._void = True
         self._step_called_in_vain = False
         self.training_loop.caught_up = self.training_loop.position.operation != operation
+        if self.counts_batches and not self.training_loop.caught_up:
+            end_at_once("a rank died, and the script counts its iterations: start again from the checkpoint")
+        self._repeats_in_pass = self._repeats_in_pass or not self.training_loop.caught_up
 
     def _roll_back(self) -> None:
         """Restore weights, buffers and position of the newest boundary, before a recovery."""
@@ -416,13 +422,7 @@ class ScriptLoop:
             return
         if self._stepped and set(boundary.undo) != self._steppers:
             end_at_once("a rank died after a step of the first batch with several: start again from the checkpoint")
-        for name, (weights, state) in boundary.undo.items():
-            _put_back(training_loop.optimizers[name], weights, state)
-        training_loop.buffers.put_back(boundary.buffers)
-        training_loop.position.__dict__.update(boundary.position)
-        if training_loop.adaptation is not None and boundary.adaptation is not None:
-            training_loop.adaptation.load_state_dict(boundary.adaptation)
-        boundary.undo.clear()
+        boundary.restore(training_loop)
         self._reset()
         self._boundary = boundary
 
@@ -467,8 +467,11 @@ class ScriptLoop:
         self._step_called_in_vain = self._void
         if not self.counts:
             return None
-        self.training_loop.transitions.state.active(name)
-        self._keep_for_undo(name)
+        optimizer = self.training_loop.transitions.state.active(name)
+        if self._step is not None and self.is_clean and not self.training_loop.transitions.state.carried:
+            self._refuse_unsummed(optimizer)
+        if self._undoes:
+            self._boundary.keep(name, optimizer)
         with self.training_loop.update.by_script(self.factors()):
             result = real()
         self._steppers = {*(self._steppers if self._stepped else ()), name}
@@ -476,21 +479,14 @@ class ScriptLoop:
         self.training_loop.updated()
         return result
 
+    def _refuse_unsummed(self, optimizer: torch.optim.Optimizer) -> None:
+        """Raise Refusal if an optimizer steps in a batch without a backward, by gradients that no sum has made."""
+        if any(self.training_loop.reducer.is_own(one) for one in optimized({"": optimizer})):
+            raise Refusal(
+                "the optimizer steps in a batch in which no loss.backward() has computed gradients of the prepared "
+                "model: those that it has (by torch.autograd.grad, torch.func, or written to .grad) are this process's "
+                "alone. Compute them by loss.backward()"
+            )
+
     def _factors(self) -> Sequence[float]:
         return self.training_loop.adaptation.factors if self.training_loop.adaptation else ()
-
-    def _keep_for_undo(self, name: str) -> None:
-        boundary = self._boundary
-        if not self._undoes or not boundary.position or name in boundary.undo:
-            return
-        optimizer = self.training_loop.optimizers[name]
-        weights = [parameter.detach().clone() for group in optimizer.param_groups for parameter in group["params"]]
-        boundary.undo[name] = weights, copy.deepcopy(optimizer.state_dict())
-
-
-def _put_back(optimizer: torch.optim.Optimizer, weights: list[torch.Tensor], state: dict[str, Any]) -> None:
-    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
-    with torch.no_grad():
-        for parameter, weight in zip(parameters, weights, strict=True):
-            parameter.copy_(weight)
-    load_optimizer(optimizer, state)

@@ -272,7 +272,7 @@ class TrainingLoop:
     def count(self, step: Step, control: list[float], samples: int, since: int = 0) -> None:
         """Move the position behind the step. since: steps since the newest boundary, whose records are not written."""
         position, self._is_written = self.position, False
-        position.step += 1
+        position.step, position.batches = position.step + 1, position.batches + 1
         position.cursor += step.samples
         position.items_per_sample *= step.change_of_items(control)
         seconds = time.monotonic() - step.begun_at

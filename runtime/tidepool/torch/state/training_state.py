@@ -61,6 +61,10 @@ class Position:
     epoch: int = 0
     #: Samples of this epoch that completed steps have used.
     cursor: int = 0
+    #: Batches of a script's own loop, also those that it has left out.
+    batches: int = 0
+    #: Whether the script has left a pass over the data before its end.
+    leaves_early: bool = False
     #: Completed collective operations; tells ranks apart that a failure left one operation apart.
     operation: int = 0
     #: Fixed at the first start, except in adaptive training; resizes never change it.
@@ -95,7 +99,7 @@ class Position:
         self.step, self.operation = newer.step, newer.operation
         self.effective_batch_size = newer.effective_batch_size
         self.items_per_sample = newer.items_per_sample
-        self.thawed = newer.thawed
+        self.thawed, self.batches, self.leaves_early = newer.thawed, newer.batches, newer.leaves_early
         self.metric_names, self.last_sum, self.records = newer.metric_names, newer.last_sum, newer.records
 
 
