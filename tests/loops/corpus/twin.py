@@ -14,7 +14,10 @@ from tidepool.torch.data import epoch_order
 from tidepool.torch.state.randomness import seed_step
 from torch.utils.data import DataLoader, RandomSampler, Sampler
 
-__all__ = ["PLAIN", "epochs", "finish", "is_first", "ordered", "pace", "prepare", "report", "tensors", "weigh"]
+__all__ = [
+    *("PLAIN", "add_up", "epochs", "finish", "from_first", "is_first", "ordered", "pace", "prepare", "report"),
+    *("tensors", "totals", "weigh"),
+]
 
 PLAIN = "PLAIN" in os.environ
 RESULTS, DATA = Path(os.environ["RESULT_DIR"]), Path(os.environ["DATA_DIR"])
@@ -44,8 +47,21 @@ if PLAIN:
 
     def weigh(_count):
         pass
+
+    _sums = {}
+
+    def add_up(**values):
+        _sums.update({name: _sums.get(name, 0.0) + value for name, value in values.items()})
+
+    def totals():
+        found = dict(_sums)
+        _sums.clear()
+        return found
+
+    def from_first(compute):
+        return compute()
 else:
-    from tidepool.torch import epochs, is_first, prepare, report, weigh
+    from tidepool.torch import add_up, epochs, from_first, is_first, prepare, report, totals, weigh
     from tidepool.torch.rank.prepared import current
 
 

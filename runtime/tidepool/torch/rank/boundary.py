@@ -24,6 +24,8 @@ class Boundary:
     #: Weights and state of optimizers that have stepped before the group's last sum: (parameters, state).
     undo: dict[str, tuple[list[torch.Tensor], dict[str, Any]]] = field(default_factory=dict)
     adaptation: dict[str, Any] | None = None
+    #: What this rank has added to totals and no sum has taken yet.
+    pending: dict[str, float] = field(default_factory=dict)
 
     @classmethod
     def of(cls, training_loop: TrainingLoop, registered: Mapping[str, Stateful]) -> "Boundary":

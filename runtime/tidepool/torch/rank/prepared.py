@@ -13,7 +13,7 @@ gradients over all ranks before it returns; `script_loop.py` says what an optimi
 script from the top: passes that the others have completed yield nothing to it.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeVar
 
 import torch
@@ -33,7 +33,7 @@ from tidepool.torch.rank.training_loop import TrainingLoop
 from tidepool.torch.rank.unsupported import bare_model
 from tidepool.torch.state.update import named_optimizers
 
-__all__ = ["current", "epochs", "is_first", "prepare", "report", "weigh"]
+__all__ = ["add_up", "current", "epochs", "from_first", "is_first", "prepare", "report", "totals", "weigh"]
 
 T = TypeVar("T")
 
@@ -136,6 +136,28 @@ def epochs(numbers: Iterable[T]) -> Iterator[T | int]:
 def report(**values: float) -> None:
     """Add metrics to the newest step's record, such as the accuracy on held-out data after an epoch."""
     current().report(values)
+
+
+def add_up(**values: float) -> None:
+    """Add numbers of this process's share of a batch to totals over all batches and processes, see `totals`."""
+    current().script_loop.add_up(values)
+
+
+def totals() -> dict[str, float]:
+    """Return, on all processes, the sums of what all of them have given to `add_up` since the call before.
+
+    All processes call it at the same place, such as behind each pass over the data. They are right also if processes
+    have come, gone or died meanwhile: a batch that is repeated counts once.
+    """
+    return current().totals()
+
+
+def from_first(compute: Callable[[], T]) -> T:
+    """Return, on all processes, what `compute()` returns on the first one: something that JSON can hold.
+
+    All processes call it at the same place. If the first one dies meanwhile, its successor computes it again.
+    """
+    return current().from_first(compute)
 
 
 def weigh(count: float | torch.Tensor) -> None:

@@ -4,6 +4,7 @@ A joiner runs the script from the top. Epochs that the others have completed are
 them by `epochs`, and their passes over the data yield nothing that counts otherwise.
 """
 
+import json
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -212,6 +213,30 @@ class PreparedTraining:
     def _note_made(self) -> None:
         if self.has_joined and self.training_loop.rank == 0 and self._made_path is not None:
             self._made_path.touch()
+
+    @property
+    def is_ahead_of_its_pass(self) -> bool:
+        """Return whether this process repeats what the others have done, and is in no pass with them."""
+        return self._repeats or (self.repeated is not None and not self.training_loop.is_over)
+
+    def totals(self) -> dict[str, float]:
+        if self.is_ahead_of_its_pass:
+            return self.script_loop.totals.take_in_vain()
+        self.script_loop.totals.take_in_vain()
+        return self.script_loop.totals.take_all()
+
+    def from_first(self, compute: Callable[[], T]) -> T:
+        if self.is_ahead_of_its_pass:
+            return compute()
+        computed: list[bytes] = []
+
+        def give() -> bytes:
+            if self.training_loop.rank == 0 and not computed:
+                computed.append(json.dumps(compute()).encode())
+            return computed[0] if self.training_loop.rank == 0 else b""
+
+        result: T = json.loads(b"".join(self.training_loop.gathered(give)))
+        return result
 
     def report(self, values: Mapping[str, float]) -> None:
         if not self._repeats:

@@ -11,7 +11,7 @@ and the group's batches are handed out again. A script that counts batches to ac
 """
 
 import sys
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -26,6 +26,7 @@ from tidepool.torch.rank.further_loaders import FurtherLoaders
 from tidepool.torch.rank.loss_counts import Weight, weighted_gradient
 from tidepool.torch.rank.loss_leaves import ForeignLeaves, depends_on
 from tidepool.torch.rank.step import LOSS, Step
+from tidepool.torch.rank.totals import Totals
 from tidepool.torch.rank.training_loop import TrainingLoop, agreed_generation
 from tidepool.torch.rank.volatile_state import VolatileState, place_digest
 from tidepool.torch.state.training_state import Stateful
@@ -56,6 +57,8 @@ class ScriptLoop:
         #: Digest of the order in which this rank's pass takes the samples.
         self.order_digest: Callable[[], int] = lambda: 0
         self.further_loaders = FurtherLoaders()
+        self.totals = Totals(training_loop)
+        training_loop.before_change = self.totals.gather_before_change
         training_loop.before_recovery = self._roll_back
         training_loop.reducer.lets_be = False
         training_loop.reducer.remedy = self._words.outside
@@ -230,6 +233,7 @@ class ScriptLoop:
         if not training_loop.transitions.on_cluster:
             return
         self._boundary = Boundary.of(training_loop, self.registered)
+        self._boundary.pending = self.totals.saved()
 
     def close(self) -> None:
         """End the group, if an optimizer has stepped or it must be repeated, as the script requests a batch."""
@@ -336,6 +340,11 @@ class ScriptLoop:
         else:
             self._set_aside()
 
+    def add_up(self, values: Mapping[str, float]) -> None:
+        """Add numbers of this rank's share of the batch under way to the totals."""
+        if not self._stand_in or self._pretends or self._void:
+            self.totals.add(values, in_vain=self._pretends or self._void)
+
     def weigh(self, count: Weight) -> None:
         """Note the number of items that the next loss of the batch under way is a mean over."""
         self._count = count
@@ -374,10 +383,12 @@ class ScriptLoop:
         where = place_digest(training_loop.position, training_loop.optimizers, data) % _WHERES
         training_loop.reducer.control[_WHERE : _WHERE + 2] = torch.tensor([1.0, float(where)])
         operation = training_loop.position.operation
+        self.totals.give(step)
         control = training_loop.reduce(step)
         if control is None:
             self._fail(operation)
             return
+        self.totals.take(step, control)
         ranks, total = control[_WHERE : _WHERE + 2]
         if total != ranks * where:
             raise Refusal(
@@ -423,6 +434,7 @@ class ScriptLoop:
         if self._stepped and set(boundary.undo) != self._steppers:
             end_at_once("a rank died after a step of the first batch with several: start again from the checkpoint")
         boundary.restore(training_loop)
+        self.totals.restore(boundary.pending)
         self._reset()
         self._boundary = boundary
 
@@ -444,17 +456,10 @@ class ScriptLoop:
     # --- updates ---
 
     def add_optimizer(self, name: str, optimizer: torch.optim.Optimizer) -> None:
-        """Take along an optimizer that the script has made later.
-
-        If it has all parameters of an earlier one, it takes the place of that one, until that steps again.
-        """
-        optimizers, retired = self.training_loop.optimizers, self.training_loop.transitions.state.retired
-        updated = {id(one) for one in optimized({"": optimizer})}
-        for other in [key for key, one in optimizers.items() if {id(each) for each in optimized({"": one})} <= updated]:
-            retired[other] = optimizers.pop(other)
-        optimizers[name] = optimizer
+        """Take along an optimizer that the script has made later."""
+        self.training_loop.transitions.state.add_optimizer(name, optimizer)
         self.training_loop.update.guard(optimizer)
-        self._undoes = self._undoes or len(optimizers) > 1
+        self._undoes = self._undoes or len(self.training_loop.optimizers) > 1
 
     def name_of(self, optimizer: torch.optim.Optimizer) -> str:
         """Raises KeyError for an optimizer that is no part of the training."""

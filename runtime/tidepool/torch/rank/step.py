@@ -3,7 +3,7 @@
 import math
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
@@ -24,7 +24,7 @@ from tidepool.torch.state.randomness import seed_step
 from tidepool.torch.state.training_state import Position
 from tidepool.torch.state.update import Update, learning_rates
 
-__all__ = ["LOSS", "RECORDED", "Step", "StepParts"]
+__all__ = ["LOSS", "RECORDED", "TOTAL", "Step", "StepParts"]
 
 #: Places of the control block before the metrics: flag, flag x generation, ranks with a name that is new, excess of
 #: counted items over samples, loss.
@@ -36,6 +36,8 @@ _TIMES = slice(CONTROL_SIZE - TIMES, CONTROL_SIZE)
 #: With more metrics than that the times of steps have no place.
 _TIMED_METRICS = _METRICS - TIMES
 _NAME_BYTES = 64
+#: Beginning of the names of totals, which ride on the sum as metrics do and are none.
+TOTAL = "total/"
 #: Names in each step's record, which no metric of a script can have.
 RECORDED = frozenset({*StepRecord.__struct_fields__, "loss", "samples_per_second"})
 
@@ -228,6 +230,17 @@ class Step:
             sums = self._logged if name in self._shared.position.metric_names else self._new
             sums[name] = sums.get(name, 0.0) + number * self._share
 
+    def add_totals(self, sums: Mapping[str, float]) -> None:
+        """Add numbers to the sum over all ranks, which `totals` returns."""
+        for name, value in sums.items():
+            known = f"{TOTAL}{name}" in self._shared.position.metric_names
+            (self._logged if known else self._new)[f"{TOTAL}{name}"] = value
+
+    def totals(self, control: list[float]) -> dict[str, float]:
+        """Return the sums over all ranks of what they have added. control: summed over all ranks."""
+        places = enumerate(self._shared.position.metric_names)
+        return {name.removeprefix(TOTAL): control[_FIXED + place] for place, name in places if name.startswith(TOTAL)}
+
     def complete(self, generation: int) -> None:
         """Complete this rank's part in the step's sums, once the script is done with it.
 
@@ -346,7 +359,8 @@ class Step:
     def metrics(self, control: list[float]) -> dict[str, float]:
         """The step's metrics over all ranks, from the summed control block: float32, so seven digits mean something."""
         names = ["loss", *self._shared.position.metric_names]
-        return {name: float(f"{value:.7g}") for name, value in zip(names, control[_FIXED - 1 :], strict=False)}
+        pairs = zip(names, control[_FIXED - 1 :], strict=False)
+        return {name: float(f"{value:.7g}") for name, value in pairs if not name.startswith(TOTAL)}
 
 
 @contextmanager

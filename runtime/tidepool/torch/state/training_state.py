@@ -24,6 +24,7 @@ import torch
 from tidepool.refusal import Refusal
 from tidepool.torch.state.buffers import set_buffer
 from tidepool.torch.state.randomness import Generators
+from tidepool.torch.state.update import optimized
 
 __all__ = [
     "BatchChoice",
@@ -79,6 +80,8 @@ class Position:
     earlier_loops: list[int] = field(default_factory=list)
     #: Numbers of the parameters that were frozen at the beginning and have been trained since.
     thawed: list[int] = field(default_factory=list)
+    #: Sums over all ranks of what a script's own loop has added up, see `rank/totals.py`.
+    totals: dict[str, float] = field(default_factory=dict)
     #: Names of the metrics, in the order of their places in the control block.
     metric_names: list[str] = field(default_factory=list)
     #: Items (such as labels) that losses are means over, per sample, as in the step in which that number last changed
@@ -99,6 +102,7 @@ class Position:
         self.step, self.operation = newer.step, newer.operation
         self.effective_batch_size = newer.effective_batch_size
         self.items_per_sample = newer.items_per_sample
+        self.totals = newer.totals
         self.thawed, self.batches, self.leaves_early = newer.thawed, newer.batches, newer.leaves_early
         self.metric_names, self.last_sum, self.records = newer.metric_names, newer.last_sum, newer.records
 
@@ -228,6 +232,13 @@ class TrainingState:
                 load_optimizer(self.active(name), saved)
             else:
                 self.registered[name].load_state_dict(saved)
+
+    def add_optimizer(self, name: str, optimizer: torch.optim.Optimizer) -> None:
+        """Add one. If it has all parameters of an earlier one, it takes the place of that one, until that steps again."""
+        updated = {*map(id, optimized({"": optimizer}))}
+        for other in [key for key, one in self.optimizers.items() if {*map(id, optimized({"": one}))} <= updated]:
+            self.retired[other] = self.optimizers.pop(other)
+        self.optimizers[name] = optimizer
 
     def active(self, name: str) -> torch.optim.Optimizer:
         """Return the optimizer, which is one of the training's from now on."""
