@@ -15,8 +15,8 @@ class ErrorHints:
         "that is made later is prepared, too: loader = tidepool.torch.prepare(loader))"
     )
     give: str = (
-        "Give schedulers, and every object that counts, to tidepool.torch.prepare; a number that a rate or an end of the "
-        "loop follows, such as the mean loss of an epoch, comes from tidepool.torch.totals() or from_first()"
+        "Give schedulers, and every object that counts, to tidepool.torch.prepare; a number that a rate or an end of "
+        "the loop follows, such as the mean loss of an epoch, comes from tidepool.torch.totals() or from_first()"
     )
     pieces: str = (
         "Pieces come of rank_batch_size, or of exactness bitwise: give the DataLoader a larger batch_size instead, and "

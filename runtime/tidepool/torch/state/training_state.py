@@ -234,7 +234,7 @@ class TrainingState:
                 self.registered[name].load_state_dict(saved)
 
     def add_optimizer(self, name: str, optimizer: torch.optim.Optimizer) -> None:
-        """Add one. If it has all parameters of an earlier one, it takes the place of that one, until that steps again."""
+        """Add one. An earlier one all of whose parameters it has gives it its place, until that one steps again."""
         updated = {*map(id, optimized({"": optimizer}))}
         for other in [key for key, one in self.optimizers.items() if {*map(id, optimized({"": one}))} <= updated]:
             self.retired[other] = self.optimizers.pop(other)
