@@ -15,8 +15,19 @@ from tidepool.torch.state.randomness import seed_step
 from torch.utils.data import DataLoader, RandomSampler, Sampler
 
 __all__ = [
-    *("PLAIN", "add_up", "epochs", "finish", "from_first", "is_first", "ordered", "pace", "prepare", "report"),
-    *("tensors", "totals", "weigh"),
+    "PLAIN",
+    "add_up",
+    "epochs",
+    "finish",
+    "from_first",
+    "is_first",
+    "ordered",
+    "pace",
+    "prepare",
+    "report",
+    "tensors",
+    "totals",
+    "weigh",
 ]
 
 PLAIN = "PLAIN" in os.environ
