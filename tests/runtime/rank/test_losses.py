@@ -123,6 +123,22 @@ def two_heads(model: nn.Module, words: torch.Tensor, labels: torch.Tensor) -> An
     return torch.stack([no_labels(model, words, labels), 0.4 * nll(model, words + 0, labels)]).sum()
 
 
+def mean_of_tasks(model: nn.Module, words: torch.Tensor, labels: torch.Tensor) -> Any:
+    """One loss for each sample, as meta-learning has one for each task."""
+    return torch.stack([(scores(model, one[None]) - 1).square().mean() for one in words]).mean()
+
+
+def divided_by_tasks(model: nn.Module, words: torch.Tensor, labels: torch.Tensor) -> Any:
+    losses = [functional.mse_loss(scores(model, one[None]), torch.ones(LENGTH, WORDS)) for one in words]
+    return sum(losses) / len(losses)
+
+
+def with_anchors(model: nn.Module, words: torch.Tensor, labels: torch.Tensor) -> Any:
+    """A second term of labels that all ranks have."""
+    anchors = functional.cross_entropy(scores(model, torch.arange(6)[None]), torch.arange(6))
+    return functional.cross_entropy(scores(model, words[:, :1]), words[:, 1]) + 0.2 * anchors
+
+
 def a_mean(model: nn.Module, words: torch.Tensor, labels: torch.Tensor) -> Any:
     return (scores(model, words) - 1).square().view(len(words), -1).sum(1).mean() / 50
 
@@ -130,6 +146,7 @@ def a_mean(model: nn.Module, words: torch.Tensor, labels: torch.Tensor) -> Any:
 LOSSES = [
     *(no_labels, nll, pictures, class_weights, smoothed, summed, summed_by_batch, summed_by_samples, summed_by_number),
     *(squares, masked, mask_first, selected, penalized, penalized_sum, two_heads, a_mean),
+    *(mean_of_tasks, divided_by_tasks, with_anchors),
 ]
 
 

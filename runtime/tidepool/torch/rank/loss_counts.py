@@ -5,14 +5,16 @@ them, which differs from rank to rank. So is a sum that the script divides by th
 mean at all. Autograd keeps what such a loss was divided by: no call has to be watched for it, and nothing is computed
 again. On a GPU, counts are tensors that nobody waits for.
 
-A loss may add several terms: the count is that of its labels, and of the first term where several have some. Penalties
-of the parameters alone have no count. A graph that says nothing (a compiled loss, say) counts its samples.
+A loss may add several terms: the count is that of its labels. Where several terms have some, it is that of the term
+with one for each sample, or else of the first one. A mean of several losses, as of the tasks of a batch, counts the
+items of all of them. Penalties of the parameters alone have no count. A graph that says nothing (a compiled loss, say)
+counts its samples.
 """
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
 
 import torch
 
@@ -87,6 +89,15 @@ class _Term:
     is_sum: bool = False
     #: Whether the count is one of labels or a divisor of the script, not the number of all elements.
     is_explicit: bool = False
+    #: Means of several losses that it belongs to, by their numbers in `_Walk.means`.
+    means: tuple[int, ...] = ()
+
+
+class _Way(NamedTuple):
+    """What lies above a node: numbers by which it is divided, and means of several losses that it belongs to."""
+
+    divisors: tuple[Any, ...] = ()
+    means: tuple[int, ...] = ()
 
 
 @dataclass
@@ -99,37 +110,65 @@ class _Walk:
     left: int = _MOST_NODES
     terms: list[_Term] = field(default_factory=list)
     penalties: list[_Term] = field(default_factory=list)
+    #: Means of several losses: (how many losses, whether this is known to be a mean of them).
+    means: list[tuple[float, bool]] = field(default_factory=list)
 
     def go(self, root: Any) -> None:
         """Find the terms below the node."""
-        #: Nodes, and the numbers by which each has been divided on the way to it.
-        waiting: list[tuple[Any, tuple[Any, ...]]] = [(root, ())]
+        #: Nodes, and what lies above each.
+        waiting: list[tuple[Any, _Way]] = [(root, _Way())]
         while waiting and self.left > 0:
             self.left -= 1
-            node, divisors = waiting.pop()
-            if (below := self._below(node, divisors)) is not None:
+            node, way = waiting.pop()
+            if (below := self._below(node, way)) is not None:
                 waiting += below
                 continue
             kind = type(node).__name__
             is_penalty = kind in _REDUCED and self._is_of_parameters(node)
-            (self.penalties if is_penalty else self.terms).append(self._term(kind, node, divisors))
+            term = replace(self._term(kind, node, way.divisors), means=way.means)
+            (self.penalties if is_penalty else self.terms).append(term)
+        self.terms = [self._times(term) for term in self.terms]
 
-    def _below(self, node: Any, divisors: tuple[Any, ...]) -> list[tuple[Any, tuple[Any, ...]]] | None:
+    def _below(self, node: Any, way: _Way) -> list[tuple[Any, _Way]] | None:
         """The nodes that a node adds up or leaves as they are; None: it is a term."""
         kind, inputs = type(node).__name__, _inputs(node)
         if kind in _ADDED | _JOINED or (kind in _UNCHANGED and len(inputs) == 1):
-            return [(each, divisors) for each in inputs]
+            return [(each, way) for each in inputs]
         if kind in _MULTIPLIED and len(inputs) == 1:
-            return [(inputs[0], (*divisors, *_inverse(_constant(node), self.samples)))]
+            inverse = _inverse(_constant(node), self.samples)
+            return [(inputs[0], self._mean(way, *inverse, is_known=False))]
         if kind in _MULTIPLIED and len(varying := [one for one in inputs if not self._is_of_parameters(one)]) == 1:
-            return [(varying[0], divisors)]
+            return [(varying[0], way)]
         if kind in _DIVIDED and len(inputs) == 1:
-            return [(inputs[0], (*divisors, node._saved_other))]
+            return [(inputs[0], self._mean(way, node._saved_other, is_known=False))]
         if kind in _DIVIDED and self._is_of_parameters(inputs[1]):
-            return [(inputs[0], divisors)]
+            return [(inputs[0], way)]
         if kind in _SUMMED | _AVERAGED and (not node._saved_self_sym_sizes or type(inputs[0]).__name__ in _JOINED):
-            return [(inputs[0], divisors)]
+            joined = len(_inputs(inputs[0]))
+            known = kind in _AVERAGED and type(inputs[0]).__name__ in _JOINED
+            return [(inputs[0], way._replace(means=(*way.means, self._note_mean(joined, True))) if known else way)]
         return None
+
+    def _mean(self, way: _Way, *divisors: Any, is_known: bool) -> _Way:
+        """Return the way below a division, which may make a mean of several losses."""
+        numbers = [one for one in divisors if not isinstance(one, torch.Tensor) or one.device.type == "cpu"]
+        found = [self._note_mean(float(one), is_known) for one in numbers if _is_single(one) and _is_python_number(one)]
+        return _Way((*way.divisors, *divisors), (*way.means, *found))
+
+    def _note_mean(self, losses: float, is_known: bool) -> int:
+        self.means.append((losses, is_known))
+        return len(self.means) - 1
+
+    def _times(self, term: _Term) -> _Term:
+        """Count the items of all losses of whose mean it is a part, as of a sum divided by the number of its terms."""
+        factor = 1.0
+        for number in term.means:
+            losses, is_known = self.means[number]
+            if losses > 1 and (is_known or losses == sum(number in other.means for other in self.terms)):
+                factor *= losses
+        if factor == 1.0 or term.is_sum:
+            return term
+        return replace(term, count=factor * (1.0 if term.count is None else term.count))
 
     def _term(self, kind: str, node: Any, divisors: tuple[Any, ...]) -> _Term:
         if kind in _LABELLED and node._saved_reduction == _MEAN:
@@ -223,9 +262,21 @@ def count_of(loss: torch.Tensor, samples: int, batch_size: int, seen: dict[str, 
     means = [term for term in terms if not term.is_sum]
     explicit = [term.count for term in means if term.is_explicit]
     known = [term.count for term in means if term.count is not None]
-    chosen = explicit[0] if explicit else known[0] if _are_alike(known, samples) and len(known) == len(means) else None
+    chosen = (
+        _chosen(explicit, samples)
+        if explicit
+        else known[0]
+        if _are_alike(known, samples) and len(known) == len(means)
+        else None
+    )
     is_mixed = len(means) < len(terms) or not _are_alike([chosen, *(term.count for term in means)], samples)
     return LossCount(chosen, is_mixed=is_mixed)
+
+
+def _chosen(counts: Sequence[Count], samples: int) -> Count:
+    """Return that of the term with one label for each sample, or else of the first term, which the walk found last."""
+    of_samples = [count for count in counts if isinstance(count, float) and count == samples]
+    return of_samples[0] if of_samples else counts[-1]
 
 
 def weighted_gradient(root: torch.Tensor, gradient: torch.Tensor | None, factor: Weight) -> Any:
