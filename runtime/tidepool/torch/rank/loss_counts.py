@@ -94,7 +94,7 @@ class _Term:
 
 
 class _Way(NamedTuple):
-    """What lies above a node: numbers by which it is divided, and means of several losses that it belongs to."""
+    """Numbers by which a node is divided above it, and means of several losses that it belongs to."""
 
     divisors: tuple[Any, ...] = ()
     means: tuple[int, ...] = ()

@@ -6,6 +6,7 @@ from types import MethodType
 from typing import Any
 
 import torch
+from torch.optim.swa_utils import AveragedModel
 
 from tidepool.env import RankContext
 from tidepool.refusal import Refusal
@@ -48,6 +49,10 @@ def adopt_others(script_loop: ScriptLoop, scalers: Sequence[torch.amp.GradScaler
     for item in registered:
         if isinstance(item, torch.optim.lr_scheduler.LRScheduler):
             adopt_schedule(script_loop, item)
+        elif isinstance(item, AveragedModel):
+            # What another rank has completed happens to this one's average in its own body.
+            update = _only(lambda: script_loop.counts or script_loop.training_loop.caught_up, item.update_parameters)
+            item.update_parameters = update  # type: ignore[method-assign]
 
 
 def adopt_optimizer(take_step: Callable[[Callable[[], Any]], Any], optimizer: torch.optim.Optimizer) -> None:

@@ -28,7 +28,7 @@ from tidepool.torch.rank.loss_leaves import ForeignLeaves, depends_on
 from tidepool.torch.rank.step import LOSS, Step
 from tidepool.torch.rank.totals import Totals
 from tidepool.torch.rank.training_loop import TrainingLoop, agreed_generation
-from tidepool.torch.rank.volatile_state import VolatileState, place_digest
+from tidepool.torch.rank.volatile_state import VolatileState, Weights, place_digest
 from tidepool.torch.state.training_state import Stateful
 from tidepool.torch.state.update import optimized
 
@@ -445,9 +445,11 @@ class ScriptLoop:
         saved = VolatileState.of(registered, optimizers, modules=True)
         parameters = list(self.training_loop.model.parameters())
         trained = [parameter.requires_grad for parameter in parameters]
+        weights = Weights(self.training_loop.model)
 
         def restore() -> None:
             saved.restore(self.registered, optimizers)
+            weights.restore()
             for parameter, is_trained in zip(parameters, trained, strict=True):
                 parameter.requires_grad_(is_trained)
 

@@ -87,6 +87,9 @@ class Step:
         self._weight = 0.0
         #: The same for metrics, which may be logged before or after.
         self._share = 0.0
+        #: The current micro-batch stands in for one that has no samples after all.
+        self._is_empty = False
+        self._planned = 0
         self._loss = torch.zeros(())
         #: Sum, over this part's losses, of the items that they are means over, less their samples. The items are in
         #: units of `Position.items_per_sample`.
@@ -107,15 +110,32 @@ class Step:
             seed_step(self._shared.seed, self.number, part.number)
             for first, last in part.pieces:
                 self._weight = self._share = (last - first) / self.samples
+                self._is_empty = False
                 self._named.clear()
                 self.is_last = place == self._last_filled and last == part.pieces[-1][1]
                 self.ends_last_part = self.is_last and place + 1 == len(self._parts)
                 if self.ends_last_part:
                     self._shared.reducer.expect_last_backward()
-                batch = self._feed.take(MicroBatch(self.number, first, self._indices[first:last]))
-                yield to_device(batch, self._device)
+                yield to_device(self._taken(MicroBatch(self.number, first, self._indices[first:last])), self._device)
             if place == self._ended and place + 1 < len(self._parts):  # a script's own sum has ended all of them
                 self._end_part()
+
+    def _taken(self, piece: MicroBatch) -> Any:
+        """Return the micro-batch; where no batch can be made of its samples, the whole step's, which counts nothing.
+
+        A collate function may leave samples out, and all samples of a share may be such.
+        """
+        try:
+            return self._feed.take(piece)
+        except Exception as error:
+            if len(piece.indices) == self.samples:
+                raise
+            try:
+                batch = self._feed.read(self.number, self._indices)
+            except Exception:
+                raise error from None
+            self._is_empty, self._share, self._planned = True, 0.0, len(piece.indices)
+            return batch
 
     def backward(self, loss: torch.Tensor, *, weight: Weight | None = None) -> None:
         """Back-propagate the loss of the current micro-batch, weighed by its part of the whole step.
@@ -161,6 +181,10 @@ class Step:
             raise Refusal(f"the weight of a loss counts what it is a mean over, and is not {given}")
         if self._share == 1.0:  # all of the step: a mean of its own
             return 1.0
+        if self._is_empty:
+            self._excess = self._excess - self._planned
+            self._is_counted = True
+            return 0.0
         samples = self._share * self.samples
         batch_size, seen = self._shared.position.effective_batch_size, self._shared.seen_losses
         found = LossCount() if loss is None else count_of(loss, round(samples), batch_size, seen)

@@ -10,7 +10,7 @@ import torch
 
 from tidepool.torch.state.training_state import Position, Stateful
 
-__all__ = ["VolatileState", "place_digest"]
+__all__ = ["VolatileState", "Weights", "place_digest"]
 
 Optimizers = Mapping[str, torch.optim.Optimizer]
 
@@ -38,6 +38,20 @@ class VolatileState:
             groups = optimizers[name].param_groups if name in optimizers else []
             for group, values in zip(groups, rates, strict=False):
                 group.update(values)
+
+
+class Weights:
+    """A copy, in main memory, of a model's parameters and buffers."""
+
+    def __init__(self, model: torch.nn.Module) -> None:
+        tensors = [tensor.detach() for tensor in (*model.parameters(), *model.buffers())]
+        self._kept = [(tensor, tensor._version, tensor.to("cpu", copy=True)) for tensor in tensors]
+
+    def restore(self) -> None:
+        """Put back those that were written to."""
+        for tensor, version, kept in self._kept:
+            if tensor._version != version:
+                tensor.copy_(kept)
 
 
 def _rates_of(optimizer: torch.optim.Optimizer) -> list[dict[str, Any]]:
