@@ -50,7 +50,7 @@ def adopt_others(script_loop: ScriptLoop, scalers: Sequence[torch.amp.GradScaler
         if isinstance(item, torch.optim.lr_scheduler.LRScheduler):
             adopt_schedule(script_loop, item)
         elif isinstance(item, AveragedModel):
-            # What another rank has completed happens to this one's average in its own body.
+            # A step that another rank has completed is added to this one's average in its own body.
             update = _only(lambda: script_loop.counts or script_loop.training_loop.caught_up, item.update_parameters)
             item.update_parameters = update  # type: ignore[method-assign]
 

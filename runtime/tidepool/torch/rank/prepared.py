@@ -100,7 +100,7 @@ def prepare(
     training_loop = TrainingLoop(model, named, options)
     training_loop.total_epochs = None
     ours = PreparedTraining(training_loop, registered, orders, further_loaders, bare)
-    adopt(ours.script_loop, named, scalers, others)
+    adopt(ours.script_loop, named, scalers, [*others, *models])
     _prepared = ours
     rank_process.at_success(ours.finish)
     watch_backward(ours.script_loop)
