@@ -24,6 +24,8 @@ class Boundary:
     #: Weights and state of optimizers that have stepped before the group's last sum: (parameters, state).
     undo: dict[str, tuple[list[torch.Tensor], dict[str, Any]]] = field(default_factory=dict)
     adaptation: dict[str, Any] | None = None
+    #: Weights, if the script changes some beside its optimizers.
+    weights: list[torch.Tensor] = field(default_factory=list)
     #: What this rank has added to totals and no sum has taken yet.
     pending: dict[str, float] = field(default_factory=dict)
 
@@ -32,7 +34,18 @@ class Boundary:
         position = {name: copy.copy(value) for name, value in vars(training_loop.position).items()}
         adaptation = training_loop.adaptation.state_dict() if training_loop.adaptation else None
         volatile = VolatileState.of(registered, training_loop.optimizers, modules=False)
-        return cls(position, volatile=volatile, adaptation=adaptation)
+        boundary = cls(position, volatile=volatile, adaptation=adaptation)
+        boundary.keep_weights(training_loop)
+        return boundary
+
+    def keep_weights(self, training_loop: TrainingLoop) -> None:
+        if training_loop.position.writes_weights:
+            self.weights = [parameter.detach().clone() for parameter in training_loop.model.parameters()]
+
+    @torch.no_grad()
+    def restore_weights(self, training_loop: TrainingLoop) -> None:
+        for parameter, weight in zip(training_loop.model.parameters(), self.weights, strict=False):
+            parameter.copy_(weight)
 
     def keep(self, name: str, optimizer: torch.optim.Optimizer) -> None:
         """Keep what undoes the coming step of an optimizer, if it is the first one of the group."""
@@ -44,6 +57,7 @@ class Boundary:
         """Restore weights, buffers and position, before a recovery."""
         for name, (weights, state) in self.undo.items():
             _put_back(training_loop.optimizers[name], weights, state)
+        self.restore_weights(training_loop)
         training_loop.buffers.put_back(self.buffers)
         training_loop.position.__dict__.update(self.position)
         if training_loop.adaptation is not None and self.adaptation is not None:

@@ -239,8 +239,10 @@ class ScriptLoop:
         """End the group, if an optimizer has stepped or it must be repeated, as the script requests a batch."""
         if not self._void:
             if self._stepped:
+                self.training_loop.note_own_writes()
                 self._commit()
             return
+        self._boundary.restore_weights(self.training_loop)
         if self.training_loop.caught_up:
             self._void = self.training_loop.caught_up = False
             self.carry_on()
@@ -417,14 +419,15 @@ class ScriptLoop:
     # --- failures ---
 
     def _fail(self, operation: int) -> None:
-        """Handle a rank's death in a sum, after the survivors have agreed. operation: the boundaries that this rank had
-        passed."""
+        """Handle a rank's death, after the survivors have agreed. operation: the boundaries that this rank had passed."""
         self._void = True
         self._step_called_in_vain = False
         self.training_loop.caught_up = self.training_loop.position.operation != operation
         if self.counts_batches and not self.training_loop.caught_up:
             end_at_once("a rank died, and the script counts its iterations: start again from the checkpoint")
         self._repeats_in_pass = self._repeats_in_pass or not self.training_loop.caught_up
+        if self.training_loop.caught_up:  # what the body still does to the weights has been done to these
+            self._boundary.keep_weights(self.training_loop)
 
     def _roll_back(self) -> None:
         """Restore weights, buffers and position of the newest boundary, before a recovery."""
@@ -442,16 +445,11 @@ class ScriptLoop:
         """Save the state that the script's repetition may change; return a function that restores it."""
         carried, optimizers = self.training_loop.transitions.state.registered, self.training_loop.optimizers
         registered = {name: item for name, item in self.registered.items() if name in carried}
-        saved = VolatileState.of(registered, optimizers, modules=True)
-        parameters = list(self.training_loop.model.parameters())
-        trained = [parameter.requires_grad for parameter in parameters]
-        weights = Weights(self.training_loop.model)
+        saved, weights = VolatileState.of(registered, optimizers, modules=True), Weights(self.training_loop.model)
 
         def restore() -> None:
             saved.restore(self.registered, optimizers)
             weights.restore()
-            for parameter, is_trained in zip(parameters, trained, strict=True):
-                parameter.requires_grad_(is_trained)
 
         return restore
 
@@ -479,6 +477,7 @@ class ScriptLoop:
             self._refuse_unsummed(optimizer)
         if self._undoes:
             self._boundary.keep(name, optimizer)
+        self.training_loop.note_own_writes()
         with self.training_loop.update.by_script(self.factors()):
             result = real()
         self._steppers = {*(self._steppers if self._stepped else ()), name}

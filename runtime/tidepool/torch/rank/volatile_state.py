@@ -41,14 +41,17 @@ class VolatileState:
 
 
 class Weights:
-    """A copy, in main memory, of a model's parameters and buffers."""
+    """A copy, in main memory, of a model's parameters and buffers, and of which parameters are trained."""
 
     def __init__(self, model: torch.nn.Module) -> None:
+        self._trained = [(parameter, parameter.requires_grad) for parameter in model.parameters()]
         tensors = [tensor.detach() for tensor in (*model.parameters(), *model.buffers())]
         self._kept = [(tensor, tensor._version, tensor.to("cpu", copy=True)) for tensor in tensors]
 
     def restore(self) -> None:
-        """Put back those that were written to."""
+        """Put back what was changed."""
+        for parameter, is_trained in self._trained:
+            parameter.requires_grad_(is_trained)
         for tensor, version, kept in self._kept:
             if tensor._version != version:
                 tensor.copy_(kept)

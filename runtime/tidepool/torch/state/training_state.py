@@ -64,8 +64,9 @@ class Position:
     cursor: int = 0
     #: Batches of a script's own loop, also those that it has left out.
     batches: int = 0
-    #: Whether the script has left a pass over the data before its end.
+    #: Whether the script has left a pass over the data before its end, and has changed weights beside its optimizers.
     leaves_early: bool = False
+    writes_weights: bool = False
     #: Completed collective operations; tells ranks apart that a failure left one operation apart.
     operation: int = 0
     #: Fixed at the first start, except in adaptive training; resizes never change it.
@@ -104,6 +105,7 @@ class Position:
         self.items_per_sample = newer.items_per_sample
         self.totals = newer.totals
         self.thawed, self.batches, self.leaves_early = newer.thawed, newer.batches, newer.leaves_early
+        self.writes_weights = newer.writes_weights
         self.metric_names, self.last_sum, self.records = newer.metric_names, newer.last_sum, newer.records
 
 
