@@ -419,7 +419,7 @@ class ScriptLoop:
     # --- failures ---
 
     def _fail(self, operation: int) -> None:
-        """Handle a rank's death, after the survivors have agreed. operation: the boundaries that this rank had passed."""
+        """Handle a rank's death, once the survivors have agreed. operation: boundaries that this rank had passed."""
         self._void = True
         self._step_called_in_vain = False
         self.training_loop.caught_up = self.training_loop.position.operation != operation
