@@ -133,7 +133,8 @@ def _place_in_turn(index: SlotIndex, in_turn: Sequence[Decision], host_choices: 
     for decision in in_turn:
         if decision.entitlement is not None:
             left = left or RemainingSlots(index)
-            decision = replace(decision, pool=left.pool(decision.pool))
+            leaving = [ref for job in decision.pool.held for ref in host_choices.moving.get(job, ())]
+            decision = replace(decision, pool=left.pool(decision.pool, leaving))
         if host_choices.kept_for:
             free = without(decision.pool.free, host_choices.kept)
             decision = replace(decision, pool=replace(decision.pool, free=free))

@@ -398,15 +398,17 @@ class RemainingSlots:
             for job in list(coming):
                 _take_out(coming, job, everything)
 
-    def pool(self, pool: Pool) -> Pool:
-        """The same pool with what is left, as far as that is allotted to it."""
+    def pool(self, pool: Pool, leaving: Collection[SlotRef]) -> Pool:
+        """The same pool with what is left, as far as that is allotted to it, beside slots that its jobs leave."""
         group, index = pool.group, self._index
         if pool.allotted is None:
             found = index.pool(group)
             return replace(found, free=dict(found.free), coming=dict(found.coming))
-        free, coming, held_in = [], [], index.held_in.get(group.name, {})
+        free, coming = [], []
+        staying = Counter(index.held_in.get(group.name, {}))
+        staying.subtract(index.classes_of(leaving))
         for offered in index.open_to(group):
-            left = pool.allotted.get(offered, 0) - held_in.get(offered, 0)
+            left = pool.allotted.get(offered, 0) - staying[offered]
             if left > 0 and offered in index.free:
                 free.append(_first(index.free[offered], left))
                 left -= _count(free[-1])

@@ -7,7 +7,7 @@ from scheduling.plan import Plan, PlanReason
 from scheduling.schedule import schedule
 from scheduling.snapshot import SlotRef, Snapshot
 from tests.scheduling.checks import check_plan
-from tests.scheduling.cluster import group, hold, job, lines, running, slots, targets, text_for
+from tests.scheduling.cluster import SimulatedCluster, group, hold, job, lines, running, slots, targets, text_for
 from tests.scheduling.explain.test_reasons import check_reasons
 from tests.scheduling.sharing.test_lending import Kind, cycle, workload
 from tests.scheduling.test_corners import load
@@ -41,6 +41,22 @@ def test_a_target_counts_no_gpu_of_a_protected_job_whose_minimum_fits_nowhere_el
     plan = schedule(snapshot)
     check_plan(snapshot, plan)
     assert targets(plan) == {1: 3, 2: 1, 3: 1}
+
+
+def test_a_job_leaves_a_host_to_another_groups_gang_for_a_slot_that_is_free() -> None:
+    """T2 needs all of h1, of which T1 has one GPU. The only free one beside it is in the part of T2's group."""
+    offered = {"h1": ("r1", "r2"), "h2": ("r1", "r2"), "h3": ("r2",)}
+    places = tuple(replace(slot, resource_groups=offered[slot.ref.host]) for slot in slots(2, 1, 1))
+    jobs = (
+        running(job(1, group="a", most=1)),
+        job(2, group="b", least=2, most=2, elastic=False, one_host=True),
+        running(job(3, group="b", most=1, elastic=False)),
+    )
+    groups = (group(name="a", rg="r1"), group(name="b", rg="r2"))
+    cluster = SimulatedCluster(Snapshot(0.0, groups, hold(places, {"h1:0": 1, "h3:0": 3}), jobs))
+    cluster.settle()
+    assert {ref.host for ref in cluster.held(2)} == {"h1"}
+    assert cluster.held(1) == [SlotRef("h2", 0)]
 
 
 OFFERS = {"h1": ("r1", "r2"), "h2": ("r2",), "h3": ("r1",)}
