@@ -88,7 +88,8 @@ def _suspension(course: Course, _dice: random.Random) -> Pattern:
 def _random(course: Course, dice: random.Random) -> Pattern:
     begun = size = dice.randint(1, MOST)
     events = []
-    steps = range(1, max(2, course.steps - 1))
+    # The ranks take two steps to follow an event.
+    steps = range(dice.randint(1, 3), max(4, course.steps - 1), 3)
     for step in sorted(dice.sample(steps, min(_EVENTS, len(steps)))):
         possible: list[What] = ["resize", "suspend"]
         what = dice.choice([*possible, "kill-first", "kill-other"] if size > 1 else possible)

@@ -19,6 +19,10 @@ _STUCK_SECONDS, _STALL_SECONDS = 15.0, 30.0
 SILENCE_SECONDS = 60.0
 #: The others may take so many seconds to end after a rank with an error.
 _GRACE_SECONDS = 10.0
+#: Largest number of attempts, of which some begin because all ranks of another have died.
+_MOST_ATTEMPTS = 8
+#: Steps of a generation after which all of its members have the training's state.
+_STEPS_TO_SETTLE = 3
 #: A go file with it lets ranks go on only when a halt is announced: no training has so many ranks.
 _ANY_SIZE = 1_000_000
 _PAUSE_SECONDS = 0.05
@@ -94,9 +98,17 @@ class _Player:
         self._begin(self._pattern.size)
         for number, event in enumerate(self._pattern.events):
             self._left = self._pattern.events[number + 1 :]
-            self._until(lambda step=event.step: any(self._data.glob(f"held-{step}-*")))  # type: ignore[misc]
-            self._happen(event)
+            self._until(lambda event=event: self._is_held(event) or self._is_past(event))  # type: ignore[misc]
+            if self._is_held(event):
+                self._happen(event)
         self._until(lambda: False)
+
+    def _is_held(self, event: Event) -> bool:
+        return any(self._data.glob(f"held-{event.step}-*"))
+
+    def _is_past(self, event: Event) -> bool:
+        """Return whether the step of the event was made while an earlier event was still under way."""
+        return max(self.played.steps(), default=0) > event.step
 
     def _begin(self, size: int, **launch: Any) -> None:
         folder = self._folder / f"attempt-{len(self.played.labs) + 1}"
@@ -129,13 +141,11 @@ class _Player:
             case "suspend":
                 self._lab.halt()
                 self._go(event, _ANY_SIZE)
+                self._let_all_go(after=event.step)
                 self._until(lambda: bool(self._lab.journal("halted")) and self._all_have_ended())
                 self._begin(event.size, checkpoints=self._checkpoints())
             case kill:
-                members = sorted(self._lab.active()["members"], key=lambda member: int(member["rank"]))
-                victim = members[0 if kill == "kill-first" else -1]["member_id"]
-                self.played.killed.add((len(self.played.labs) - 1, victim))
-                self._lab.kill(victim)
+                self._kill(event, is_first=kill == "kill-first")
                 self._go(event, 0)
 
     def _checkpoints(self) -> list[str]:
@@ -145,6 +155,16 @@ class _Player:
             for lab in reversed(self.played.labs)
             for entry in reversed(lab.journal("checkpoint"))
         ]
+
+    def _kill(self, event: Event, *, is_first: bool) -> None:
+        """Kill a rank, unless the others may not have the training's state yet."""
+        active, attempt = self._lab.active(), len(self.played.labs) - 1
+        living = [member for member in active["members"] if member["member_id"] not in self._lab.exits()]
+        if len(living) < 2 or active["step"] + _STEPS_TO_SETTLE > event.step:
+            return
+        victim = sorted(living, key=lambda member: int(member["rank"]))[0 if is_first else -1]["member_id"]
+        self.played.killed.add((attempt, victim))
+        self._lab.kill(victim)
 
     def _let_go(self, event: Event, size: int) -> None:
         """Go on when all wanted ranks have come, in which step the others learn of the new ones."""
@@ -156,6 +176,11 @@ class _Player:
         fresh = self._data / f"go-{event.step}.new"
         fresh.write_text(str(size))
         fresh.rename(self._data / f"go-{event.step}")
+
+    def _let_all_go(self, after: int) -> None:
+        for event in self._pattern.events:
+            if event.step > after:
+                self._go(event, 0)
 
     def _joined(self) -> set[str]:
         joined = {entry["member_id"] for entry in self._lab.journal("rank_joined")}
@@ -171,7 +196,7 @@ class _Player:
                 self._await_ends()
                 self._note_failures()
                 raise _Ended
-            if self._lab.journal("lost") and self._all_have_ended():
+            if self._lab.journal("lost") and self._all_have_ended() and len(self.played.labs) < _MOST_ATTEMPTS:
                 self._begin(len(self._lab.members), checkpoints=self._checkpoints())
             if self._is_over():
                 raise _Ended
@@ -189,15 +214,15 @@ class _Player:
     def _failures(self) -> list[dict[str, Any]]:
         """Return the ends of ranks that failed, and that left a training which they should have joined."""
         attempt, lab = len(self.played.labs) - 1, self._lab
-        if lab.journal("lost"):  # the ranks have ended themselves, to begin again
-            return []
         ends = {
             name: end
             for name, end in lab.exits().items()
             if (attempt, name) not in self.played.killed and not self._ended_itself(name)
         }
-        failed = [end for end in ends.values() if end["code"] != 0]
-        if failed or len(lab.started()) - len(lab.exits()) >= self._wanted or lab.journal("finished"):
+        is_lost = bool(lab.journal("lost"))  # then the ranks without an error are ended, too
+        failed = [end for end in ends.values() if end["code"] != 0 and (end["error"] or not is_lost)]
+        is_over = lab.halting or is_lost or lab.journal("finished")
+        if failed or is_over or len(lab.started()) - len(lab.exits()) >= self._wanted:
             return failed
         took_part = {member["member_id"] for entry in lab.journal("generation_active") for member in entry["members"]}
         early = {"kind": "exit", "message": "its script ended without an error before it took part"}
@@ -219,8 +244,7 @@ class _Player:
         return bool(started) and len(started) == len(exits)
 
     def _await_ends(self) -> None:
-        for event in self._pattern.events:
-            self._go(event, 0)
+        self._let_all_go(after=0)
         deadline = time.monotonic() + _GRACE_SECONDS
         while not self._all_have_ended() and time.monotonic() < deadline:
             time.sleep(_PAUSE_SECONDS)
