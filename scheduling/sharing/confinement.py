@@ -41,9 +41,13 @@ def confine(division: Division) -> Division:
         confined_pool = _confined(index, pool, found.at(name), stopped[name], kept)
         is_same = not confined_pool.displaced and decisions[name].room == division.rooms[name]
         # If nobody moves, nothing changes.
-        confined_to[name] = (
+        decision = (
             decisions[name].on(confined_pool) if is_same else division.decide_again(confined_pool, division.rooms[name])
         )
+        if decision.used > (allotted := sum(found.at(name).values())):
+            # A job that is stopped to move leaves room for a larger one, but others count on the rest.
+            decision = division.decide_again(confined_pool, allotted)
+        confined_to[name] = decision
     division = division.with_decisions(confined_to)
     return division if index.kinds is None else _choose_kinds(division, found, held, stopped)
 

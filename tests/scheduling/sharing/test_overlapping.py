@@ -59,6 +59,29 @@ def test_a_job_leaves_a_host_to_another_groups_gang_for_a_slot_that_is_free() ->
     assert cluster.held(1) == [SlotRef("h2", 0)]
 
 
+def test_a_group_that_stops_a_job_to_move_it_counts_on_no_more_than_its_slots() -> None:
+    """T2, whose minimum fits nowhere but on its draining host, leaves a GPU to T3 and is stopped: T5 may have the rest
+    that T2 had in service, but not what T3 and T4 were given meanwhile."""
+    offered = {"h1": ("r1", "r2"), "h2": ("r1",), "h3": ("r1", "r2")}
+    places = tuple(
+        replace(slot, resource_groups=offered[slot.ref.host], claimable=slot.ref.host != "h1")
+        for slot in slots(8, 4, 8)
+    )
+    holders = {"h1:0-5": 2, "h1:6-7": 3, "h2:0": 2, "h3:0-1": 2, "h3:2-4": 3, "h3:5-6": 2, "h3:7": 3}
+    groups = (
+        group(name="a", rg="r1"),
+        group("fifo", name="b", rg="r1", quota=4, weight=2),
+        group("priority", name="c", rg="r2", weight=2),
+    )
+    jobs = (
+        running(job(2, 2500, group="b", least=8, most=16)),
+        running(job(3, group="c", least=4, most=6)),
+        job(4, 7000, group="a", most=12),
+        job(5, group="b", least=6, most=7),
+    )
+    check_plan(snapshot := Snapshot(1000.0, groups, hold(places, holders), jobs), schedule(snapshot))
+
+
 OFFERS = {"h1": ("r1", "r2"), "h2": ("r2",), "h3": ("r1",)}
 PLACES = tuple(replace(slot, resource_groups=OFFERS[slot.ref.host]) for slot in slots(2, 3, 1))
 
