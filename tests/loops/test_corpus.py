@@ -13,6 +13,7 @@ from tests.loops.verdict import judge
 
 #: Loops and patterns that run in the suite; all others are marked `long`.
 _SHORT = {
+    "beside_for_ever": "join-first",
     "plain_epochs": "kill-first",
     "shuffled": "1-3-2",
     "teacher_last": "join-between",

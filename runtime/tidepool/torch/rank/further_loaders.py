@@ -37,6 +37,8 @@ class Loop(Protocol):
 
     training_loop: TrainingLoop
     has_pieces: bool
+    #: True while a process that joins repeats what the others have done, in batches of which nothing comes.
+    pretends: bool
 
     @property
     def in_batch(self) -> bool: ...
@@ -124,6 +126,8 @@ class _Further:
         self.begun = 0
         self._place: tuple[int, ...] = ()
         self._iterations: list[weakref.ref[_Iteration]] = []
+        #: A batch for bodies of which nothing comes.
+        self._sample: list[Any] = []
         #: Whether it is known that the script does not repeat an iteration by itertools.cycle.
         self.is_checked = False
 
@@ -143,6 +147,15 @@ class _Further:
         self._place = place
         seed = mixed_seed(training_loop.seed, *place, self.begun, zlib.crc32(self.name.encode()), _BESIDE)
         return _Origin(seed, state_of(_index_sampler(loader)))
+
+    def sample(self, loader: DataLoader[Any], kind: type[DataLoader[Any]]) -> Any:
+        """Return some batch, without a trace in the sampler. Raises StopIteration for an empty loader."""
+        if not self._sample:
+            state = state_of(_index_sampler(loader))
+            with self.all_of_them.script_loop.training_loop.generators.aside():
+                self._sample.append(next(_begun(loader, kind, _Origin(0, state), 0)))
+            set_state(_index_sampler(loader), state)
+        return self._sample[0]
 
     def state_dict(self) -> list[dict[str, Any]]:
         begun = [one for one in self.live() if one.origin is not None]
@@ -178,14 +191,19 @@ class _Iteration:
         #: Pass over the training's data in which the script has drawn from it last; None: only other ranks know.
         self.last_pass: tuple[int, int] | None = None
         self.is_over = False
+        #: Whether the iteration was made in a body of which nothing comes.
+        self._is_pretended = further.all_of_them.script_loop.pretends
         further.add(self)
-        self.take_awaited()
+        if not self._is_pretended:
+            self.take_awaited()
 
     def __iter__(self) -> "_Iteration":
         return self
 
     def __next__(self) -> Any:
         script_loop = self._further.all_of_them.script_loop
+        if script_loop.pretends and self._batches is None:
+            return self._next_pretended()
         if not script_loop.in_batch:
             return self._next_alone()
         position = script_loop.training_loop.position
@@ -214,6 +232,7 @@ class _Iteration:
         self.drawn = self.at_boundary
 
     def _begin_beside(self, place: tuple[int, ...]) -> None:
+        self.is_over = False
         self.take_awaited()
         if self.origin is None:
             self.origin, self._begun_at = self._further.next_origin(self._loader), place
@@ -228,6 +247,13 @@ class _Iteration:
         batch = self._drawn_from(self._batches)
         self._recent.append(batch)
         return batch
+
+    def _next_pretended(self) -> Any:
+        """Return some batch; an iteration that the body itself has made ends after one, as an evaluation does."""
+        if self.is_over:
+            raise StopIteration
+        self.is_over = self._is_pretended
+        return self._further.sample(self._loader, self._kind)
 
     def _next_alone(self) -> Any:
         if self._batches is None:

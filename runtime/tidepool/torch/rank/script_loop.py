@@ -89,7 +89,7 @@ class ScriptLoop:
         self._parameters = {id(parameter) for parameter in training_loop.model.parameters()}
         self.foreign = ForeignLeaves(self._parameters)
         #: True while the script gets batches of which nothing comes: it repeats what others have done, see `in_vain`.
-        self._pretends = False
+        self.pretends = False
         #: The script counts batches without regard to passes, and whether it has got some twice in the present pass:
         #: its own counts are then beyond those of the training.
         self.counts_batches = self._repeats_in_pass = False
@@ -117,7 +117,7 @@ class ScriptLoop:
     @property
     def counts(self) -> bool:
         """Return whether the present work counts: it neither follows a failure nor covers a part of a batch only."""
-        return not self._void and not self._pretends and self.is_whole
+        return not self._void and not self.pretends and self.is_whole
 
     @property
     def samples_under_way(self) -> int:
@@ -127,7 +127,7 @@ class ScriptLoop:
     @property
     def is_whole(self) -> bool:
         """Return whether no further part of the present batch follows, and the batch counts for schedules."""
-        return not self._pretends and (self._step is None or self._step.is_last or self._stand_in)
+        return not self.pretends and (self._step is None or self._step.is_last or self._stand_in)
 
     @property
     def has_summed(self) -> bool:
@@ -136,7 +136,7 @@ class ScriptLoop:
 
     @property
     def in_batch(self) -> bool:
-        return self._step is not None or self._void or self._pretends
+        return self._step is not None or self._void or self.pretends
 
     def batches(
         self,
@@ -178,12 +178,12 @@ class ScriptLoop:
     def in_vain(self, batches: Iterable[Any]) -> Iterator[Any]:
         """Hand out batches of which nothing comes: no sum, no step, and buffers and random numbers as they were."""
         training_loop = self.training_loop
-        self._pretends = True
+        self.pretends = True
         try:
             with training_loop.generators.aside(), training_loop.buffers.kept():
                 yield from batches
         finally:
-            self._pretends = False
+            self.pretends = False
             self.carry_on()
 
     def _pieces(self, step: Step, order: list[int], draw: Callable[[list[int]], Any]) -> Generator[Any]:
@@ -311,7 +311,7 @@ class ScriptLoop:
         if not depends_on(roots, self._parameters):  # the loss of a copy of the model, as in meta-learning
             run(list(gradients))
             return
-        if self._void or self._pretends or step is None:
+        if self._void or self.pretends or step is None:
             self._run(run, gradients)
             return
         if not step.number & (step.number - 1):
@@ -344,8 +344,8 @@ class ScriptLoop:
 
     def add_up(self, values: Mapping[str, float]) -> None:
         """Add numbers of this rank's share of the batch under way to the totals."""
-        if not self._stand_in or self._pretends or self._void:
-            self.totals.add(values, in_vain=self._pretends or self._void)
+        if not self._stand_in or self.pretends or self._void:
+            self.totals.add(values, in_vain=self.pretends or self._void)
 
     def weigh(self, count: Weight) -> None:
         """Note the number of items that the next loss of the batch under way is a mean over."""
