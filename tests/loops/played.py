@@ -196,7 +196,7 @@ class _Player:
                 self._await_ends()
                 self._note_failures()
                 raise _Ended
-            if self._lab.journal("lost") and self._all_have_ended() and len(self.played.labs) < _MOST_ATTEMPTS:
+            if self._begins_again() and self._all_have_ended() and len(self.played.labs) < _MOST_ATTEMPTS:
                 self._begin(len(self._lab.members), checkpoints=self._checkpoints())
             if self._is_over():
                 raise _Ended
@@ -234,6 +234,10 @@ class _Player:
         self.played.failures = [end for end in failures if end["error"]] or failures
         failed = {end["member_id"] for end in failures}
         self.played.survivors = set(lab.member_ids()) - failed - {victim for _, victim in self.played.killed}
+
+    def _begins_again(self) -> bool:
+        """Return whether the ranks have ended themselves, to continue from a checkpoint in another attempt."""
+        return bool(self._lab.journal("lost")) and any(map(self._ended_itself, self._lab.exits()))
 
     def _ended_itself(self, member_id: str) -> bool:
         logs = self._lab.folder.glob(f"log/{member_id}*/stderr")

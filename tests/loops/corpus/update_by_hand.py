@@ -1,5 +1,5 @@
 """The script changes the weights itself and never calls the optimizer's step."""
-# outcome: trains, or refused: gradient
+# outcome: trains, or refused: optimizer's step
 
 import torch
 from torch import nn

@@ -76,7 +76,9 @@ class Reducer(ABC):
         kept = {id(parameter) for parameter in thawing}
         if not any(parameter.requires_grad for parameter in self._all):
             raise Refusal("the model has no parameter that requires a gradient: there is nothing to train")
-        self._first = [number for number, one in enumerate(self._all) if one.requires_grad or id(one) in kept]
+        self._from_the_beginning = [
+            number for number, one in enumerate(self._all) if one.requires_grad or id(one) in kept
+        ]
         self._sizes = (control_size, AGREEMENT_SIZE, _NOTES_SIZE), buffers, spare
         #: Numbers of the parameters that are late in this step, and then of all that have been thawed.
         self._late: list[int] = []
@@ -106,7 +108,7 @@ class Reducer(ABC):
         #: `checkpoint(use_reentrant=True)` twice on one layer does that.
         self._overlaps = False
         self._has_portions = False
-        self._lay_out(self._first)
+        self._lay_out(self._from_the_beginning)
 
     def _lay_out(self, numbers: list[int]) -> None:
         """Give these parameters of the model their places."""
@@ -137,7 +139,7 @@ class Reducer(ABC):
         """Lay out what the training has thawed, and find what the script has thawed since. Called between steps."""
         if thawed != self.thawed:
             self.thawed = thawed
-            self._lay_out(sorted({*self._first, *thawed}))
+            self._lay_out(sorted({*self._from_the_beginning, *thawed}))
         late = [number for number in self._left_out if self._all[number].requires_grad]
         if late != self._late:
             self._late = late

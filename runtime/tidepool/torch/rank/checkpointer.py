@@ -168,6 +168,8 @@ class Checkpointer:
             used = launch.initial_checkpoint
         elif not used and launch.initial_weights:
             load_weights(Path(launch.initial_weights), state.model)
+        if used and state.position.cursor:
+            state.position.resumed_in = [state.position.epoch, state.position.passes]
         state.position.records = []  # the previous attempt's file has them
         if used or unusable:
             for each in unusable:

@@ -1,8 +1,19 @@
-"""Hints in the errors of a loop of a script's own, in the words of the API that it uses."""
+"""Errors of a loop of a script's own, and hints in the words of the API that it uses."""
 
 from dataclasses import dataclass
 
-__all__ = ["ErrorHints"]
+import torch
+
+from tidepool.refusal import Refusal
+from tidepool.torch.comm.reducer import Reducer
+from tidepool.torch.state.update import optimized
+
+__all__ = ["BY_HAND", "ErrorHints", "refuse_unsummed"]
+
+BY_HAND = (
+    "the script changes weights by itself and calls no optimizer's step: what follows a batch counts with the step of "
+    "an optimizer that was given to tidepool.torch.prepare"
+)
 
 
 @dataclass(frozen=True)
@@ -22,3 +33,13 @@ class ErrorHints:
         "Pieces come of rank_batch_size, or of exactness bitwise: give the DataLoader a larger batch_size instead, and "
         "prepare a rank_batch_size"
     )
+
+
+def refuse_unsummed(reducer: Reducer, optimizer: torch.optim.Optimizer) -> None:
+    """Raise Refusal if an optimizer that steps in a batch without a backward has gradients that no sum has made."""
+    if any(reducer.is_own(one) for one in optimized({"": optimizer})):
+        raise Refusal(
+            "the optimizer steps in a batch in which no loss.backward() has computed gradients of the prepared model: "
+            "those that it has (by torch.autograd.grad, torch.func, or written to .grad) are this process's alone. "
+            "Compute them by loss.backward()"
+        )

@@ -5,7 +5,8 @@ the model's own parameters belongs to the training from then on. What was made b
 updates parameters of another model, is refused when it steps: no other process would learn of it.
 """
 
-from collections.abc import Callable
+import gc
+from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import Any, Protocol
 from weakref import WeakSet
@@ -50,6 +51,15 @@ def noticing(init: Callable[..., None], notice: Callable[[Any], None]) -> Callab
         notice(self)
 
     return __init__
+
+
+def schedules_of(optimizers: Sequence[torch.optim.Optimizer], known: Sequence[Any]) -> list[Any]:
+    """Return the schedules of these optimizers that are neither known nor a part of another one, in their order."""
+    if not any(hasattr(optimizer.step, "_wrapped_by_lr_sched") for optimizer in optimizers):
+        return []  # each schedule marks its optimizer, and to look for one takes time
+    every = [one for one in gc.get_objects() if isinstance(one, lr_scheduler.LRScheduler) and hasattr(one, "optimizer")]
+    parts = {id(part) for one in every for part in getattr(one, "_schedulers", [])} | {id(one) for one in known}
+    return [one for optimizer in optimizers for one in every if one.optimizer is optimizer and id(one) not in parts]
 
 
 class LaterObjects:

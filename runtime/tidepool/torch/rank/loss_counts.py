@@ -260,7 +260,7 @@ def count_of(loss: torch.Tensor, samples: int, batch_size: int, seen: dict[str, 
     if all(term.is_sum for term in terms):
         return LossCount(is_sum=True)
     means = [term for term in terms if not term.is_sum]
-    explicit = [term.count for term in means if term.is_explicit]
+    explicit = [term.count for term in means if term.is_explicit and term.count is not None]
     known = [term.count for term in means if term.count is not None]
     chosen = (
         _chosen(explicit, samples)

@@ -23,7 +23,7 @@ from tidepool import rank_process
 from tidepool.refusal import Refusal
 from tidepool.torch.data import sample_count
 from tidepool.torch.rank.further_loaders import FurtherLoaders, release
-from tidepool.torch.rank.later_objects import watch
+from tidepool.torch.rank.later_objects import schedules_of, watch
 from tidepool.torch.rank.object_patches import adopt, watch_backward
 from tidepool.torch.rank.options import Options
 from tidepool.torch.rank.orders import Orders
@@ -80,6 +80,7 @@ def prepare(
     others = [item for item in objects if not any(item is one for one in known) and not isinstance(item, DataLoader)]
     if wrong := [item for item in others if not hasattr(item, "state_dict")]:
         raise Refusal(f"{type(wrong[0]).__name__} has no state_dict: it is nothing that a training could carry along")
+    others += schedules_of(optimizers, others)
     registered = {f"{type(item).__name__}-{number}": item for number, item in enumerate(others)}
     orders, further_loaders = Orders(), FurtherLoaders()
     options = Options(

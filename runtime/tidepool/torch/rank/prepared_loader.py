@@ -9,7 +9,7 @@ batch by `next()` or through a generator of its own, gets one for each batch, so
 import dis
 import inspect
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import closing
 from itertools import islice
 from types import FrameType
@@ -74,9 +74,9 @@ class Loader:
             self._pass.yielded = missed
             yield from self._in_vain(missed or (0 if self._pass.has_batches else 1), self._pass.order)
             prepared.repeated = None
-        prepared.pass_under_way = self._pass.batches()
+        batches = prepared.pass_under_way = self._pass.batches()
         try:
-            yield from prepared.pass_under_way
+            yield from batches
         finally:
             self._pass = prepared.pass_under_way = None
 
@@ -130,7 +130,7 @@ class _Pass:
         left = self._samples - position.cursor - self._prepared.script_loop.samples_under_way
         return self.yielded + -(-left // position.effective_batch_size)
 
-    def batches(self) -> Iterator[Any]:
+    def batches(self) -> Generator[Any]:
         training_loop, script_loop = self._prepared.training_loop, self._prepared.script_loop
         try:
             with closing(

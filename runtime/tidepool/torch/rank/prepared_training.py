@@ -113,12 +113,14 @@ class PreparedTraining:
     def missed(self) -> int:
         """Return the number of batches that this process has to repeat before the present one, to count as the others.
 
-        A script that leaves a pass early counts its batches.
+        A script that leaves a pass early counts its batches. In a pass that is resumed nobody is waited for, so that
+        every script gets them.
         """
         position = self.training_loop.position
         if self.script_loop.counts_batches:
             return position.batches - (self.repeated or 0)
-        return -(-position.cursor // position.effective_batch_size) if position.leaves_early else 0
+        counts = position.leaves_early or position.resumed_in == [position.epoch, position.passes]
+        return -(-position.cursor // position.effective_batch_size) if counts else 0
 
     def pass_is_over(self) -> None:
         self._after_pass = True

@@ -21,7 +21,7 @@ from tidepool.refusal import Refusal
 from tidepool.torch.comm.reducer import CONTROL_SIZE
 from tidepool.torch.data import Feed
 from tidepool.torch.rank.boundary import Boundary
-from tidepool.torch.rank.error_hints import ErrorHints
+from tidepool.torch.rank.error_hints import BY_HAND, ErrorHints, refuse_unsummed
 from tidepool.torch.rank.further_loaders import FurtherLoaders
 from tidepool.torch.rank.loss_counts import Weight, weighted_gradient
 from tidepool.torch.rank.loss_leaves import ForeignLeaves, depends_on
@@ -30,7 +30,6 @@ from tidepool.torch.rank.totals import Totals
 from tidepool.torch.rank.training_loop import TrainingLoop, agreed_generation
 from tidepool.torch.rank.volatile_state import VolatileState, Weights, place_digest
 from tidepool.torch.state.training_state import Stateful
-from tidepool.torch.state.update import optimized
 
 __all__ = ["ScriptLoop"]
 
@@ -81,7 +80,7 @@ class ScriptLoop:
         self.has_pieces = False
         #: State of the group: complete batches, whether an optimizer has stepped, the generation to switch to.
         self._complete = 0
-        self._stepped = False
+        self._stepped = self._has_stepped = False
         self._switch_to = 0
         #: A rank died: nothing of the group counts until it is handed out again. `_step_called_in_vain`: the script's
         #: own count of batches has come to the group's end.
@@ -158,9 +157,13 @@ class ScriptLoop:
                 vain += 1
                 if vain > _MOST_IN_VAIN:
                     raise RuntimeError("a rank died, and the script has called no optimizer's step since")
+                position = training_loop.position  # other batches in turn: the script may make no step in one
+                place = (position.cursor + (vain - 1) * position.effective_batch_size) % samples
                 with training_loop.generators.aside():
-                    yield draw(self._own_or_first(training_loop.division.chunk(order, training_loop.position.cursor)))
+                    yield draw(self._own_or_first(training_loop.division.chunk(order, place)))
                 continue
+            if self._complete and not self._has_stepped and training_loop.has_own_writes:
+                raise Refusal(BY_HAND)
             if (going_on := further(order)) is None:
                 return
             order = going_on
@@ -474,25 +477,16 @@ class ScriptLoop:
             return None
         optimizer = self.training_loop.transitions.state.active(name)
         if self._step is not None and self.is_clean and not self.training_loop.transitions.state.carried:
-            self._refuse_unsummed(optimizer)
+            refuse_unsummed(self.training_loop.reducer, optimizer)
         if self._undoes:
             self._boundary.keep(name, optimizer)
         self.training_loop.note_own_writes()
         with self.training_loop.update.by_script(self.factors()):
             result = real()
         self._steppers = {*(self._steppers if self._stepped else ()), name}
-        self._stepped = True
+        self._stepped = self._has_stepped = True
         self.training_loop.updated()
         return result
-
-    def _refuse_unsummed(self, optimizer: torch.optim.Optimizer) -> None:
-        """Raise Refusal if an optimizer steps in a batch without a backward, by gradients that no sum has made."""
-        if any(self.training_loop.reducer.is_own(one) for one in optimized({"": optimizer})):
-            raise Refusal(
-                "the optimizer steps in a batch in which no loss.backward() has computed gradients of the prepared "
-                "model: those that it has (by torch.autograd.grad, torch.func, or written to .grad) are this process's "
-                "alone. Compute them by loss.backward()"
-            )
 
     def _factors(self) -> Sequence[float]:
         return self.training_loop.adaptation.factors if self.training_loop.adaptation else ()

@@ -289,10 +289,13 @@ class TrainingLoop:
         record = step.record(control, seconds, self.group, attempt, progress)
         position.records = [*position.records, record][-KEPT_RECORDS - since :]
 
+    @property
+    def has_own_writes(self) -> bool:
+        """Return whether the script has changed weights since the step began or an optimizer has stepped."""
+        return self._count_writes() != self._writes
+
     def note_own_writes(self) -> None:
-        """Note whether the script has changed weights since the step began or an optimizer has stepped."""
-        if self._count_writes() != self._writes:
-            self.position.writes_weights = True
+        self.position.writes_weights = self.position.writes_weights or self.has_own_writes
 
     def _count_writes(self) -> int:
         return sum(parameter._version for parameter in self._parameters)

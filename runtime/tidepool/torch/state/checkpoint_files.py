@@ -69,7 +69,11 @@ def write_files(folder: Path, structure: Any, tensors: Sequence[torch.Tensor]) -
                 piece = piece[raw.write(piece) :]
         os.fsync(raw.fileno())
     text = json.dumps(structure)
-    header = {"sha256": digest.hexdigest(), "structure": text, "structure_sha256": _digest(text.encode())}
+    header: dict[str, Any] = {
+        "sha256": digest.hexdigest(),
+        "structure": text,
+        "structure_sha256": _digest(text.encode()),
+    }
     header |= {"bytes_of": others} if others else {}
     with (folder / _HEADER).open("w") as file:
         json.dump(header, file)

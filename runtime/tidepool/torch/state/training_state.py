@@ -67,6 +67,8 @@ class Position:
     #: Whether the script has left a pass over the data before its end, and has changed weights beside its optimizers.
     leaves_early: bool = False
     writes_weights: bool = False
+    #: Epoch and pass in whose middle the training was resumed: in it the script's own counts are those of the batches.
+    resumed_in: list[int] = field(default_factory=list)
     #: Completed collective operations; tells ranks apart that a failure left one operation apart.
     operation: int = 0
     #: Fixed at the first start, except in adaptive training; resizes never change it.
@@ -157,7 +159,7 @@ class TrainingState:
         Raises Refusal, which names it, if there is something that cannot be carried to another process.
         """
         tensors: list[torch.Tensor] = []
-        values = {
+        values: dict[str, Any] = {
             "model": {"saved": dict(self.model.state_dict()), "unsaved": _unsaved_buffers(self.model)},
             "trained": [parameter.requires_grad for parameter in self.model.parameters()],
             "optimizers": {name: item.state_dict() for name, item in self.optimizers.items()},
@@ -168,6 +170,8 @@ class TrainingState:
             "position": asdict(self.position),
             "carried": self.carried,
         }
+        for (kind, name), state in self.pending.items():  # hand on what waits for the script's objects
+            values[kind][name] = state
         return flatten(values, tensors), tensors
 
     def snapshot(self) -> Snapshot:
