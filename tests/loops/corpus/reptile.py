@@ -1,5 +1,5 @@
 """Reptile: a copy trains on the batch, and the difference to it is the gradient of the model."""
-# outcome: trains, or refused: hold different weights
+# outcome: trains, or refused: no loss.backward
 
 import copy
 
