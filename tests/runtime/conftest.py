@@ -3,6 +3,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tidepool.torch.rank import prepared
 
 from tests.runtime.lab import Lab
 from workers.executor.forkserver import Forkserver
@@ -12,6 +13,12 @@ from workers.executor.forkserver import Forkserver
 def forkserver(warm_forkserver: Forkserver) -> Path:
     """The socket of the forkserver that all tests share."""
     return warm_forkserver.socket
+
+
+@pytest.fixture(autouse=True)
+def _no_optimizer_is_watched(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`prepare` watches what its process makes from then on, and this one runs all tests."""
+    monkeypatch.setattr(prepared, "watch", lambda later: None)
 
 
 @pytest.fixture

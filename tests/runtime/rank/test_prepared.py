@@ -1,5 +1,6 @@
 """A prepared loop on one process equals the same loop without `prepare`, to the bit; and what is refused."""
 
+import itertools
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -208,6 +209,13 @@ def test_a_rate_that_is_set_before_an_epochs_first_pass_holds(of_ours: bool) -> 
             optimizer.step()
             used.append((number, optimizer.param_groups[0]["lr"]))
     assert used == [(0, 0.05)] * 6 + [(1, 0.025)] * 6
+
+
+def test_epochs_without_an_end_are_refused() -> None:
+    have = parts()
+    prepare(have["loader"], have["model"], have["optimizer"])
+    with pytest.raises(RuntimeError, match="at most 1000000 epochs"):
+        next(iter(epochs(itertools.count())))
 
 
 def test_a_sampler_of_ones_own_is_followed() -> None:

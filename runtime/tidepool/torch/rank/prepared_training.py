@@ -6,6 +6,7 @@ them by `epochs`, and their passes over the data yield nothing that counts other
 
 import json
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -25,6 +26,9 @@ from tidepool.torch.state.training_state import Stateful
 __all__ = ["PreparedTraining"]
 
 T = TypeVar("T")
+
+#: Upper bound of the epochs of a loop, all of which are known before it begins.
+_MOST_EPOCHS = 1_000_000
 
 
 class PreparedTraining:
@@ -160,7 +164,12 @@ class PreparedTraining:
     def epochs(self, numbers: Iterable[T]) -> Iterator[T | int]:
         if self._in_epoch or (self._passes and not self.has_epochs):
             raise Refusal("tidepool.torch.epochs() is iterated once at a time, before the first pass over the data")
-        own, position = list(numbers), self.training_loop.position
+        own, position = list(islice(numbers, _MOST_EPOCHS + 1)), self.training_loop.position
+        if len(own) > _MOST_EPOCHS:
+            raise Refusal(
+                f"tidepool.torch.epochs() takes at most {_MOST_EPOCHS} epochs: pass a range, and leave the loop by "
+                "break, by a number that is the same in all processes"
+            )
         self.has_epochs = True
         if not self._loops:
             position.loop = described(own)
