@@ -21,8 +21,8 @@ from tidepool.version import VERSION
 
 from core.broker import connect
 from core.text import plural
+from insights.unstored import Unstored, unstored
 from jobs.models import SchedulerLease
-from jobs.queries.dead_letters import Unstored, unstored
 from tracking.availability import mlflow_away_since
 from workers.models import Host
 

@@ -18,7 +18,7 @@ from core.pages import Undo, done, login_user, or_404, say, show_error
 from core.roles import is_cluster_admin, require_cluster_admin
 from insights.cluster import IDLE_AFTER_SECONDS
 from insights.host_panels import host_panels, idle_slots, question
-from jobs.queries.dead_letters import unstored
+from insights.unstored import unstored
 from workers import actions
 from workers.forms import JoinForm
 from workers.join_tokens import create_join_token, join_command, join_command_of_containers, withdraw_join_token
