@@ -60,6 +60,8 @@ _BY_BATCH = re.compile(
 #: Usual names of entry points.
 _USUAL = ("main.py", "train.py", "run.py")
 _MODULE = re.compile(r"\w+(\.\w+)*")
+#: A longer name is none of a file.
+_LONGEST_MODULE = 240
 _NO_SCRIPT = re.compile(r"(^|/)(setup|conftest|__init__|test_[^/]*|[^/]*_test)\.py$|(^|/)(tests?|docs)/")
 _CANDIDATES_SHOWN = 5
 _MAX_SOURCE_BYTES = 4 * 1024**2
@@ -150,7 +152,7 @@ def checked_entry_point(folder: Path, entry_point: str) -> str:
 
 def _file_of_module(folder: Path, entry_point: str) -> str:
     name = entry_point.removeprefix("-m ").strip()
-    if not _MODULE.fullmatch(name) or (folder / name).is_file():
+    if not _MODULE.fullmatch(name) or len(name) > _LONGEST_MODULE or (folder / name).is_file():
         return entry_point
     path = name.replace(".", "/")
     files = [f"{path}.py", f"{path}/__main__.py"]

@@ -30,6 +30,7 @@ __all__ = [
     "Collate",
     "Feed",
     "MicroBatch",
+    "NoSamplesError",
     "Part",
     "Reading",
     "collate",
@@ -119,11 +120,20 @@ def sample_count(dataset: Dataset[Any]) -> int:
     return length
 
 
+class NoSamplesError(RuntimeError):
+    """All samples of a batch are None, which a collate function leaves out, as damaged ones."""
+
+
 def collate(dataset: Dataset[Any], indices: list[int], collate_fn: Collate | None = None) -> Any:
     """Read the samples as torch's DataLoader does, and make a batch of them."""
     together = getattr(dataset, "__getitems__", None)
     samples = together(indices) if together else [dataset[index] for index in indices]
-    return (collate_fn or default_collate)(samples)
+    try:
+        return (collate_fn or default_collate)(samples)
+    except Exception as error:
+        if all(sample is None for sample in samples):
+            raise NoSamplesError(f"a collate function left out all samples of a batch: {error}") from None
+        raise
 
 
 def to_device(value: Any, device: torch.device) -> Any:

@@ -18,7 +18,7 @@ from typing import Any
 from torch.utils.data import DataLoader
 
 from tidepool.refusal import Refusal
-from tidepool.torch.data import Feed, reading_of, to_device
+from tidepool.torch.data import Feed, NoSamplesError, reading_of, to_device
 from tidepool.torch.rank.orders import set_state, state_of
 from tidepool.torch.rank.prepared_training import PreparedTraining
 
@@ -102,7 +102,7 @@ class Loader:
         training_loop = self._prepared.training_loop
         try:
             batch = self._feed.read(-1, order[: training_loop.division.least_samples])
-        except Exception:  # whatever a dataset raises, and a collate function that leaves samples out
+        except NoSamplesError:
             batch = self._feed.read(-1, order[: training_loop.position.effective_batch_size])
         return to_device(batch, training_loop.device)
 
@@ -150,7 +150,13 @@ class _Pass:
 
     def _draw(self, indices: list[int]) -> Any:
         training_loop = self._prepared.training_loop
-        return to_device(self._feed.read(training_loop.position.step, indices), training_loop.device)
+        try:
+            batch = self._feed.read(training_loop.position.step, indices)
+        except NoSamplesError:
+            batch = self._feed.read(
+                training_loop.position.step, training_loop.division.chunk(self.order, training_loop.position.cursor)
+            )
+        return to_device(batch, training_loop.device)
 
     def _further(self, order: list[int]) -> list[int] | None:
         return order if self.has_batches else None

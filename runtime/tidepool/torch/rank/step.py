@@ -17,7 +17,7 @@ from tidepool.torch.adaptive.adaptation import Adaptation
 from tidepool.torch.adaptive.profiler import TIMES, CompletedStep, Profiler, Shape
 from tidepool.torch.comm.process_group import Group
 from tidepool.torch.comm.reducer import CONTROL_SIZE, Reducer
-from tidepool.torch.data import Feed, MicroBatch, Part, to_device
+from tidepool.torch.data import Feed, MicroBatch, NoSamplesError, Part, to_device
 from tidepool.torch.rank.loss_counts import LossCount, Weight, count_of
 from tidepool.torch.state.buffers import Buffers
 from tidepool.torch.state.randomness import seed_step
@@ -121,19 +121,14 @@ class Step:
                 self._end_part()
 
     def _taken(self, piece: MicroBatch) -> Any:
-        """Return the micro-batch; where no batch can be made of its samples, the whole step's, which counts nothing.
-
-        A collate function may leave samples out, and all samples of a share may be such.
-        """
+        """Return the micro-batch; where its collate function leaves out all samples, the whole step's, which counts
+        nothing then."""
         try:
             return self._feed.take(piece)
-        except Exception as error:
+        except NoSamplesError:
             if len(piece.indices) == self.samples:
                 raise
-            try:
-                batch = self._feed.read(self.number, self._indices)
-            except Exception:
-                raise error from None
+            batch = self._feed.read(self.number, self._indices)
             self._is_empty, self._share, self._planned = True, 0.0, len(piece.indices)
             return batch
 
