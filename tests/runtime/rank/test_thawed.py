@@ -49,7 +49,7 @@ def thaw_by_epochs(model: Any, epoch: int, batch: int) -> bool:
 
 
 Thaw = Callable[[Any, int, int], bool]
-#: How a script has its optimizer update a layer that it thaws: all are in it from the beginning, another optimizer
+#: Ways in which a script has a thawed layer updated: all are in its optimizer from the beginning, another optimizer
 #: takes its place, or a group is added to it.
 WAYS = ["all", "another", "group"]
 

@@ -26,7 +26,7 @@ class Boundary:
     adaptation: dict[str, Any] | None = None
     #: Weights, if the script changes some beside its optimizers.
     weights: list[torch.Tensor] = field(default_factory=list)
-    #: What this rank has added to totals and no sum has taken yet.
+    #: Numbers that this rank has added to totals and no sum has taken yet.
     pending: dict[str, float] = field(default_factory=dict)
 
     @classmethod

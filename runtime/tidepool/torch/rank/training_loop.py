@@ -452,7 +452,7 @@ class TrainingLoop:
 
     def _report_end(self, kind: Literal["trained", "finished"]) -> None:
         position, place = self.position, (self.group.generation, self.position.step, self.position.epoch)
-        # What the script has changed since the last update may be one rank's alone: the best weights, loaded by it.
+        # Changes of the script since the last update may be one rank's alone: the best weights, loaded by it.
         is_as_trained = self.transitions.on_cluster and self._count_writes() == self._writes
         digest = self._agreement.final() if is_as_trained else ""
         self.transitions.send(MemberMessage(kind, *place, operation=position.operation, digest=digest))
