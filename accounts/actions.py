@@ -39,7 +39,7 @@ def invite(actor: User, username: str, role: str) -> Handout:
     require_cluster_admin(actor)
     name, role = _checked_username(username), _checked_role(role)
     if OneTimeLink.objects.filter(user__last_login=None).count() >= MAX_OPEN_INVITATIONS:
-        raise Conflict(f"There are {MAX_OPEN_INVITATIONS} open invitations: withdraw those that are no longer needed.")
+        raise Conflict(f"There are {MAX_OPEN_INVITATIONS} open invitations: revoke those that are no longer needed.")
     user = User(username=name)
     user.set_unusable_password()
     try:
@@ -58,7 +58,7 @@ def withdraw_invitation(actor: User, user_id: int) -> None:
     user = _locked(actor, user_id)
     if user.last_login is not None or user.has_usable_password():
         raise Conflict(f"{user.username} already has a password: deactivate the account instead.")
-    audit(actor, "withdrew the invitation of", kind=_KIND, key=user.pk, name=user.username, before=_facts(user))
+    audit(actor, "revoked the invitation of", kind=_KIND, key=user.pk, name=user.username, before=_facts(user))
     try:
         user.delete()
     except ProtectedError:
@@ -124,7 +124,7 @@ def reset_password(actor: User, user_id: int) -> Handout:
     user.set_unusable_password()
     user.save(update_fields=["password"])
     reset(username=user.username)
-    _changed(actor, "made another link for" if is_new else "reset the password of", user, None)
+    _changed(actor, "created another link for" if is_new else "reset the password of", user, None)
     return hand_out_link(user, INVITATION if is_new else RESET, actor)
 
 

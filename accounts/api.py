@@ -172,7 +172,7 @@ class MyTokenDetail(GenericAPIView[ApiToken]):
 
     @extend_schema(responses=_GONE)
     def delete(self, request: Request, token: int) -> Response:
-        """Withdraw it: it opens nothing from now on."""
+        """Revoke the token at once."""
         user = signed_in(request)
         return _withdrawn(user, user, token)
 
@@ -193,7 +193,7 @@ class MyCurrentToken(GenericAPIView[ApiToken]):
 
     @extend_schema(responses={**_GONE, 404: ErrorSerializer})
     def delete(self, request: Request) -> Response:
-        """Withdraw it: it opens nothing from now on."""
+        """Revoke the token at once."""
         withdraw_token(signed_in(request), self.get_object())
         return Response(status=204)
 

@@ -90,9 +90,9 @@ def _owner_of(text: str) -> tuple[User, ApiToken]:
         raise AuthenticationFailed("The token is not valid: create a new token on your account page.")
     now = timezone.now()
     if token.expires_at is not None and token.expires_at <= now:
-        raise AuthenticationFailed("The token has expired: create a new token on your account page, or log on again.")
+        raise AuthenticationFailed("The token has expired: create a new token on your account page, or log in again.")
     if token.session_hash and not constant_time_compare(token.session_hash, token.user.get_session_auth_hash()):
-        raise AuthenticationFailed("The password has changed since the token was created: log on again.")
+        raise AuthenticationFailed("The password has changed since the token was created: log in again.")
     if token.last_used_at is None or now - token.last_used_at > _USE_NOTED_EVERY:
         ApiToken.objects.filter(pk=token.pk).update(last_used_at=now)
     return token.user, token
@@ -120,7 +120,7 @@ class BasicLogin(BasicAuthentication):
         """Return the user. Wrong passwords count as on the log-in page; too many are refused for a while."""
         plain = getattr(request, "_request", request)
         if not AxesProxyHandler.is_allowed(plain, {"username": userid}):
-            raise Throttled(settings.AXES_COOLOFF_TIME * 3600, "Too many failed log-ins: wait a quarter of an hour.")
+            raise Throttled(settings.AXES_COOLOFF_TIME * 3600, "Too many failed logins: wait a quarter of an hour.")
         user = authenticate(request=plain, username=userid, password=password)
         if not isinstance(user, User) or not user.is_active:
             raise AuthenticationFailed(_WRONG)

@@ -16,6 +16,7 @@ from django.core.handlers.asgi import ASGIRequest
 from django.utils.http import parse_header_parameters
 from rest_framework.exceptions import APIException
 from rest_framework.request import Request
+from tidepool.units import size_words
 
 from accounts.authentication import REALM, BasicLogin, BearerToken, XAuthToken
 from core.errors import TooMany
@@ -124,9 +125,9 @@ def _is_known(scope: Scope) -> bool:
 
 
 async def _refuse(send: Send, *, known: bool) -> None:
-    status, sentence = 401, f"Log in before sending more than {STRANGERS_BYTES} bytes."
+    status, sentence = 401, f"Log in before sending more than {size_words(STRANGERS_BYTES)}."
     if known:
-        most = f"A request may have at most {largest_body()} bytes."
+        most = f"A request may have at most {size_words(largest_body())}."
         status, sentence = 413, f"{most} Send a large file in pieces: /api/v1/uploads/."
     await _answer(send, status, sentence, *([] if known else [(b"www-authenticate", REALM.encode())]))
 

@@ -53,7 +53,7 @@ def ask(request: HttpRequest, machine: str, scope: str) -> DeviceRequest:
     now, address = timezone.now(), address_of(request)[:64]
     DeviceGrant.objects.filter(expires_at__lte=now).delete()
     if DeviceGrant.objects.filter(address=address).count() >= _MOST_OF_ADDRESS or DeviceGrant.objects.count() >= _MOST:
-        raise TooMany("Too many programs wait for a log-in: confirm one, or try again later.", retry_seconds=60)
+        raise TooMany("Too many programs are waiting for a login: confirm one, or try again later.", retry_seconds=60)
     device, code = secrets.token_urlsafe(32), "".join(secrets.choice(_LETTERS) for _ in range(2 * _HALF))
     grant = DeviceGrant.objects.create(
         device_digest=digest_of(device),
@@ -97,11 +97,11 @@ def fetch(device: str) -> NewToken | None:
     rows = DeviceGrant.objects.select_for_update(of=("self",)).select_related("user")
     grant = rows.filter(device_digest=digest_of(device), expires_at__gt=timezone.now()).first()
     if grant is None:
-        raise NotFound("The log-in was refused or not confirmed: try again with `tidepool login`.")
+        raise NotFound("The login was refused or not confirmed: try again with `tidepool login`.")
     if grant.user is None:
         return None
     grant.delete()
     if not grant.user.is_active:
-        raise NotFound("The account that confirmed this log-in is deactivated: ask an administrator.")
+        raise NotFound("The account that confirmed this login is deactivated: ask an administrator.")
     expires_at = timezone.now() + timedelta(days=TOKEN_DAYS)
     return replace_token(grant.user, f"tidepool on {grant.machine}", expires_at, grant.scope)

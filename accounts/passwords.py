@@ -94,7 +94,7 @@ def set_password_by_link(request: HttpRequest, number: int, secret: str, passwor
     """Set the user's password and delete the link. Raises UserError for an invalid password, and keeps the link."""
     link = find_link(request, number, secret, lock=True)
     _check_password(link.user, password)
-    _set_password(link.user, password, "set by a one-time link the password of")
+    _set_password(link.user, password, "used a one-time link to set the password of")
     link.delete()
     return link.user
 
@@ -107,9 +107,9 @@ def record_lockout(sender: object, username: str | None, ip_address: str | None,
     name, address = storable(username or "")[:255], (ip_address or "unknown")[:64]
     since = timezone.now() - timedelta(hours=settings.AXES_COOLOFF_TIME)
     with transaction.atomic():
-        if not AuditEntry.objects.filter(kind="log-in", key=address, name=name, at__gte=since).exists():
+        if not AuditEntry.objects.filter(kind="login", key=address, name=name, at__gte=since).exists():
             after = {"from": address, "failures": settings.AXES_FAILURE_LIMIT}
-            audit("Tidepool", "paused", kind="log-in", key=address, name=name, after=after)
+            audit("Tidepool", "paused", kind="login", key=address, name=name, after=after)
 
 
 def _check_password(user: User, password: str) -> None:

@@ -69,7 +69,7 @@ def make_token(user: User, name: str, expires_at: datetime | None, scope: str = 
     if expires_at is not None and expires_at <= timezone.now():
         raise field_error("expires_at", "The time is in the past: enter a later time.")
     if user.api_tokens.filter(session_hash="").count() >= MAX_TOKENS:
-        raise Conflict(f"You have {MAX_TOKENS} tokens, the maximum: withdraw an unused token.")
+        raise Conflict(f"You have {MAX_TOKENS} tokens, the maximum: revoke an unused token.")
     text = f"tide_{secrets.token_urlsafe(32)}"
     try:
         with transaction.atomic():
@@ -77,16 +77,16 @@ def make_token(user: User, name: str, expires_at: datetime | None, scope: str = 
                 user=user, name=name, digest=digest_of(text), expires_at=expires_at, scope=scope
             )
     except IntegrityError:
-        sentence = f"You already have a token {name!r}: choose another name, or withdraw that token."
+        sentence = f"You already have a token {name!r}: choose another name, or revoke that token."
         raise Conflict(sentence, fields={"name": [sentence]}) from None
-    _record(user, "made", row, after=_facts(row))
+    _record(user, "created", row, after=_facts(row))
     return NewToken(row, text)
 
 
 @transaction.atomic
 def withdraw_token(actor: User, token: ApiToken) -> None:
     ApiToken.objects.filter(pk=token.pk).delete()
-    _record(actor, "withdrew", token, before=_facts(token))
+    _record(actor, "revoked", token, before=_facts(token))
 
 
 @transaction.atomic

@@ -74,9 +74,7 @@ class Turns:
         with self._lock:
             wait = self._owed_until.get(network, 0.0) - self.clock() - self.failures * self.seconds_per_failure
             if wait >= 0:
-                raise TooMany(
-                    "Too many failed log-ins from this address: try again later.", retry_seconds=int(wait) + 1
-                )
+                raise TooMany("Too many failed logins from this address: try again later.", retry_seconds=int(wait) + 1)
             if self._here[network] >= self.most_of_address or self._here.total() >= self.most:
                 raise TooMany("Too many people log in at this moment: try again.", retry_seconds=1)
             self._here[network] += 1

@@ -9,7 +9,7 @@ from django.contrib.auth.models import User
 from django.forms import Form
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
-from django.urls import reverse
+from django.urls import resolve, reverse
 from django.views.decorators.cache import never_cache
 from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
@@ -18,6 +18,7 @@ from accounts import actions, device_login
 from accounts.authentication import BACKEND
 from accounts.forms import ROLES, SCOPES, DeviceForm, InviteForm, NewPasswordForm, OwnPasswordForm, TokenForm
 from accounts.link_throttling import ONE_TIME_LINK, count_wrong_guess
+from accounts.models import OneTimeLink
 from accounts.passwords import Handout, change_own_password, find_link, set_password_by_link
 from accounts.queries import find_user, user_row, users
 from accounts.tokens import NewToken, make_token, withdraw_token
@@ -25,6 +26,7 @@ from core.errors import NotFound, UserError
 from core.keyset import Order
 from core.pages import Undo, carried_out, done, login_user, or_404, page_of, say, show_error
 from core.roles import is_cluster_admin, require_cluster_admin, role_of
+from core.shown_once import redirect_showing, shown_once
 
 __all__ = [
     "account",
@@ -77,8 +79,9 @@ def account_token_make(request: HttpRequest) -> HttpResponse:
         return make_token(login_user(request), form.cleaned_data["name"], form.expires_at(), form.given_scope())
 
     made = carried_out(request, form, make)
-    # Without a redirect, for which the token would have to be stored in between.
-    return _account_page(request, made=made) if made else _account_page(request, token_form=form)
+    if made is None:
+        return _account_page(request, token_form=form)
+    return redirect_showing(request, reverse("account"), id=made.row.pk, name=made.row.name, token=made.text)
 
 
 @require_POST
@@ -91,7 +94,10 @@ def account_token_withdraw(request: HttpRequest, token_id: int) -> HttpResponse:
 def device(request: HttpRequest) -> HttpResponse:
     """Confirm or refuse a program's request for a token, by its code."""
     form = DeviceForm(request.POST or (request.GET if "code" in request.GET else None))
-    context: dict[str, Any] = {"section": "account", "crumbs": [("Your account", "/account/"), ("Log-in", None)]}
+    context: dict[str, Any] = {
+        "section": "account",
+        "crumbs": [("Your account", "/account/"), ("Log in a program", None)],
+    }
     if not form.is_valid():
         return render(request, "accounts/device.html", {**context, "form": form}, status=400 if form.errors else 200)
     try:
@@ -150,7 +156,7 @@ def user_invite(request: HttpRequest) -> HttpResponse:
     require_cluster_admin(request.user)
     form = InviteForm(request.POST or None)
     if handout := carried_out(request, form, lambda: actions.invite(login_user(request), **form.cleaned_data)):
-        return _handed_out(request, handout, f"{handout.user.username} is invited")
+        return _handed_out(request, handout)
     context = {
         "section": "users",
         "crumbs": [LIST_CRUMB, ("Invite", None)],
@@ -173,6 +179,7 @@ def user_detail(request: HttpRequest, user_id: int) -> HttpResponse:
         "tokens": user.api_tokens.all(),
         "roles": _ROLES,
         "active_jobs": user.jobs.filter(finished_at__isnull=True).count(),
+        "handout": _shown_link(request, user),
     }
     return render(request, "accounts/user.html", context)
 
@@ -195,12 +202,12 @@ def user_role(request: HttpRequest, user_id: int) -> HttpResponse:
 
 @require_POST
 def user_reset(request: HttpRequest, user_id: int) -> HttpResponse:
-    return _hand_out(request, user_id, actions.reset_password, "There is a new link for {}")
+    return _hand_out(request, user_id, actions.reset_password)
 
 
 @require_POST
 def user_activate(request: HttpRequest, user_id: int) -> HttpResponse:
-    return _hand_out(request, user_id, actions.activate, "{} is active again")
+    return _hand_out(request, user_id, actions.activate)
 
 
 @require_POST
@@ -218,7 +225,7 @@ def user_withdraw(request: HttpRequest, user_id: int) -> HttpResponse:
     user = _user(user_id)
     if not done(request, lambda: actions.withdraw_invitation(login_user(request), user_id)):
         return redirect("user", user_id)
-    say(request, f"The invitation of {user.username} has been withdrawn.")
+    say(request, f"The invitation of {user.username} has been revoked.")
     return redirect("users")
 
 
@@ -234,23 +241,21 @@ def _account_page(
     *,
     password_form: Form | None = None,
     token_form: Form | None = None,
-    made: NewToken | None = None,
 ) -> HttpResponse:
     user = login_user(request)
+    tokens = user.api_tokens.all()
+    made = shown_once(request)
     context = {
         "section": "account",
         "crumbs": [("Your account", None)],
         "row": user_row(find_user(user.username)),
-        "tokens": user.api_tokens.all(),
+        "tokens": tokens,
         "password_form": password_form or OwnPasswordForm(),
         "token_form": token_form or TokenForm(),
-        "made": made,
+        "made": made if made and any(token.pk == made["id"] for token in tokens) else None,
     }
     status = 200 if password_form is None and token_form is None else 400
-    response = render(request, "accounts/account.html", context, status=status)
-    if made is not None:
-        response["Cache-Control"] = "no-store"
-    return response
+    return render(request, "accounts/account.html", context, status=status)
 
 
 def _user(user_id: int) -> User:
@@ -260,29 +265,30 @@ def _user(user_id: int) -> User:
 def _withdraw_token(request: HttpRequest, user: User, token_id: int) -> None:
     token = or_404(user.api_tokens.filter(pk=token_id).first())
     withdraw_token(login_user(request), token)
-    say(request, f"The token “{token.name}” has been withdrawn and is no longer valid.")
+    say(request, f"The token “{token.name}” has been revoked.")
 
 
-def _hand_out(request: HttpRequest, user_id: int, action: Callable[[User, int], Handout], what: str) -> HttpResponse:
+def _hand_out(request: HttpRequest, user_id: int, action: Callable[[User, int], Handout]) -> HttpResponse:
     require_cluster_admin(request.user)
-    user = _user(user_id)
+    _user(user_id)
     try:
         handout = action(login_user(request), user_id)
     except UserError as error:
         messages.error(request, error.message)
         return redirect("user", user_id)
-    return _handed_out(request, handout, what.format(user.username))
+    return _handed_out(request, handout)
 
 
-def _handed_out(request: HttpRequest, handout: Handout, what: str) -> HttpResponse:
-    """Show the link in this response: for a redirect, it would have to be stored in between."""
-    context = {
-        "section": "users",
-        "crumbs": [LIST_CRUMB, (handout.user.username, reverse("user", args=[handout.user.pk])), ("Link", None)],
-        "what": what,
-        "handout": handout,
-        "link": request.build_absolute_uri(handout.path),
-    }
-    response = render(request, "accounts/handout.html", context)
-    response["Cache-Control"] = "no-store"
-    return response
+def _handed_out(request: HttpRequest, handout: Handout) -> HttpResponse:
+    return redirect_showing(request, reverse("user", args=[handout.user.pk]), path=handout.path)
+
+
+def _shown_link(request: HttpRequest, user: User) -> dict[str, Any] | None:
+    """Return the one-time link that has just been made for the user, unless it has been used or replaced."""
+    shown = shown_once(request)
+    if shown is None:
+        return None
+    link = OneTimeLink.objects.filter(user=user, pk=resolve(shown["path"]).kwargs["link_id"]).first()
+    if link is None:
+        return None
+    return {**shown, "address": request.build_absolute_uri(shown["path"]), "expires_at": link.expires_at}

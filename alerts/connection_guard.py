@@ -44,7 +44,7 @@ class _Guard:
         try:
             number = ipaddress.ip_address(str(address[0]).partition("%")[0])
         except (ValueError, TypeError, IndexError):
-            self._refuse("an address that is no number")
+            self._refuse("an address that is not numeric")
             return
         if self.networks is not None and not is_allowed(number, self.networks, plain=self.plain):
             self._refuse(str(number))

@@ -109,7 +109,7 @@ def _send_to_slack(route: Route, message: Message, now: float) -> None:
 
 def _send_mail(route: Route, message: Message, now: float) -> None:
     if not settings.TIDEPOOL_MAIL_URL:
-        raise NotDelivered("The site has no mail server any more: ask an administrator to set TIDEPOOL_MAIL_URL.")
+        raise NotDelivered("The site no longer has a mail server: ask an administrator to set TIDEPOOL_MAIL_URL.")
     sign = "&" if "?" in settings.TIDEPOOL_MAIL_URL else "?"
     options = urlencode({"to": route.address, "redirect": "no"})
     _by_apprise(f"{settings.TIDEPOOL_MAIL_URL}{sign}{options}", message, "The mail server", {})

@@ -5,6 +5,7 @@ from typing import Any
 from django.forms import Form
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
+from django.urls import reverse
 from django.views.decorators.http import require_POST, require_safe
 
 from alerts import actions, queries
@@ -12,6 +13,7 @@ from alerts.forms import ChannelForm, QuietForm, RuleForm
 from alerts.messages import title_of
 from alerts.models import Delivery
 from core.pages import carried_out, done, login_user, or_404, say
+from core.shown_once import redirect_showing, shown_once
 
 __all__ = [
     "alerts",
@@ -49,10 +51,7 @@ def channel_add(request: HttpRequest) -> HttpResponse:
     if not made.secret:
         say(request, f"The channel “{made.row.name}” has been added. Send a test, then add a rule.")
         return redirect("alerts")
-    # Not after a redirect: the secret would have to lie somewhere in between.
-    response = _page(request, made=made)
-    response["Cache-Control"] = "no-store"
-    return response
+    return redirect_showing(request, reverse("alerts"), id=made.row.pk, name=made.row.name, secret=made.secret)
 
 
 @require_POST
@@ -116,21 +115,21 @@ def _page(
     channel_form: Form | None = None,
     rule_form: Form | None = None,
     quiet_form: Form | None = None,
-    made: actions.NewChannel | None = None,
 ) -> HttpResponse:
     user = login_user(request)
+    channels, made = list(queries.channels(user)), shown_once(request)
     quiet = queries.quiet_hours(user)
     given = {"begins": quiet.begins, "ends": quiet.ends, "time_zone": quiet.time_zone} if quiet else None
     context = {
         "section": "account",
         "crumbs": [("Your account", "/account/"), ("Alerts", None)],
-        "channels": list(queries.channels(user)),
+        "channels": channels,
         "rules": list(queries.rules(user)),
         "quiet": quiet,
         "channel_form": channel_form or ChannelForm(),
         "rule_form": rule_form or RuleForm(user),
         "quiet_form": quiet_form or QuietForm(initial=given),
-        "made": made,
+        "made": made if made and any(channel.pk == made["id"] for channel in channels) else None,
         **_deliveries(request),
     }
     is_refused = channel_form or rule_form or quiet_form

@@ -20,6 +20,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
+from tidepool.units import size_words
+
 from core.errors import UserError, field_error
 
 __all__ = ["ARCHIVE_SUFFIXES", "Limits", "store_uploads"]
@@ -128,12 +130,12 @@ class _Budget:
         self._entries += 1
         self.files += is_file
         if self._entries > self.limits.max_files:
-            raise _refused(f"The archive has more than {self.limits.max_files} entries: split it.")
+            raise _refused(f"The archive has more than {self.limits.max_files:,} entries: split it.")
 
     def count_bytes(self, number: int) -> None:
         self._bytes += number
         if self._bytes > self.limits.max_bytes:
-            raise _refused(f"The archive is larger than {self.limits.max_bytes} bytes when unpacked.")
+            raise _refused(f"The archive is larger than {size_words(self.limits.max_bytes)} when unpacked.")
         if self._bytes > 10 * _MEBIBYTE and self._bytes > self.limits.max_ratio * self._uploaded_bytes:
             raise _refused("The archive is compressed suspiciously well: upload it uncompressed.")
 
@@ -217,7 +219,7 @@ def _zip_entries(upload: IO[bytes], limits: Limits) -> Iterator[_Entry]:
     with zipfile.ZipFile(upload) as archive:
         infos = archive.infolist()
         if len(infos) > limits.max_files:
-            raise _refused(f"The archive has more than {limits.max_files} entries: split it.")
+            raise _refused(f"The archive has more than {limits.max_files:,} entries: split it.")
         for info in infos:
             if info.flag_bits & 0x1:
                 raise _refused("The archive is encrypted: create it again without a password.")

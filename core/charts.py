@@ -16,7 +16,18 @@ from plotly.io.json import to_json_plotly
 
 from core.time import iso
 
-__all__ = ["SEVERAL", "Band", "JobLook", "Step", "figure", "fill_pattern", "job_look", "tide_figure"]
+__all__ = [
+    "SEVERAL",
+    "TIME_AXIS",
+    "Band",
+    "JobLook",
+    "Step",
+    "figure",
+    "fill_pattern",
+    "gpu_ticks",
+    "job_look",
+    "tide_figure",
+]
 
 #: Colours of jobs: Okabe and Ito's and four more by lightness, in an order that makes consecutive jobs look different.
 _COLOURS = (
@@ -32,6 +43,14 @@ _TICK_FORMATS = [
     {"dtickrange": [None, 59_999], "value": "%H:%M:%S\n%b %-d"},
     {"dtickrange": [60_000, None], "value": "%H:%M\n%b %-d"},
 ]
+
+#: Axis of times: the browser writes them in the viewer's time zone.
+TIME_AXIS = {
+    "type": "date",
+    "title": {"text": "Time of day"},
+    "hoverformat": "%H:%M:%S",
+    "tickformatstops": _TICK_FORMATS,
+}
 
 #: Layout that all figures share.
 _LAYOUT = {
@@ -119,17 +138,12 @@ def tide_figure(
     ]
     values = figure(
         traces,
-        xaxis={
-            "type": "date",
-            "title": {"text": "Time of day"},
-            "hoverformat": "%H:%M:%S",
-            "tickformatstops": _TICK_FORMATS,
-        },
+        xaxis=TIME_AXIS,
         yaxis={
             "title": {"text": "GPUs"},
             "rangemode": "tozero",
             "tick0": 0,
-            "dtick": max(1, -(-capacity // 8)),
+            "dtick": gpu_ticks(capacity),
             "zeroline": False,
             "range": [0, max(1, capacity) * 1.1],
         },
@@ -141,7 +155,12 @@ def tide_figure(
     return values
 
 
-def figure(traces: Sequence[go.Scatter], **looks: Any) -> dict[str, Any]:
+def gpu_ticks(most: int) -> int:
+    """Return the distance of two ticks on an axis from 0 to `most` GPUs: a whole number, for at most nine ticks."""
+    return max(1, -(-most // 8))
+
+
+def figure(traces: Sequence[go.Scatter | go.Bar], **looks: Any) -> dict[str, Any]:
     """Return a figure for `json_script`. looks: keywords of the layout; the browser adds the theme's colours.
 
     Plotly validated each trace when it was made, and validates the layout here; a `go.Figure` would validate all again.

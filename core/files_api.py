@@ -1,8 +1,10 @@
 """REST API of `/api/v1/folders/` and `/api/v1/uploads/`, the sources of files for datasets and models."""
 
+from collections.abc import Sequence
 from typing import IO, Any
 
 from django.conf import settings
+from django.contrib.auth.models import User
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, OpenApiResponse, extend_schema
 from rest_framework import serializers
@@ -20,7 +22,7 @@ from core.models import Upload
 from core.rest import Pages, signed_in, validated
 from core.text import whole
 
-__all__ = ["Folders", "SourceInput", "UploadDetail", "UploadList", "UploadOutput"]
+__all__ = ["Folders", "SourceInput", "UploadDetail", "UploadList", "UploadOutput", "upload_field"]
 
 _OFFSET = "Upload-Offset"
 _OCTETS = "application/octet-stream"
@@ -145,3 +147,14 @@ class UploadDetail(GenericAPIView[Upload]):
     def delete(self, request: Request, upload: int) -> Response:
         uploads.discard(uploads.find_upload(signed_in(request), upload))
         return Response(status=204)
+
+
+def upload_field(user: User, suffixes: Sequence[str]) -> dict[str, Any]:
+    """Return the context of `templates/_upload_field.html`: limits, and the user's uploads that the field accepts."""
+    kept = Upload.objects.filter(owner=user).order_by("-id")
+    return {
+        "uploads": [UploadOutput(upload).data for upload in kept if upload.name.lower().endswith(tuple(suffixes))],
+        "suffixes": ",".join(suffixes),
+        "max_bytes": settings.TIDEPOOL_UPLOAD_MAX_BYTES,
+        "max_files": settings.TIDEPOOL_UPLOAD_MAX_FILES,
+    }

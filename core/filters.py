@@ -15,12 +15,12 @@ from core.errors import UserError
 from core.text import is_storable
 from core.time import parsed_moment
 
-__all__ = ["ListFilter", "MomentFilter", "TextFilter", "choice_filter", "within"]
+__all__ = ["ListFilter", "MomentFilter", "TextField", "TextFilter", "choice_filter", "within"]
 
 Row = TypeVar("Row", bound=Model)
 
 
-class _TextField(forms.CharField):
+class TextField(forms.CharField):
     def to_python(self, value: Any) -> str:
         text = str(super().to_python(value))
         if not is_storable(text):
@@ -37,7 +37,7 @@ class _MomentField(forms.CharField):
 
 
 class TextFilter(CharFilter):  # type: ignore[misc]  # django-filter has no types
-    field_class = _TextField
+    field_class = TextField
 
 
 class MomentFilter(DateTimeFilter):  # type: ignore[misc]

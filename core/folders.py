@@ -15,6 +15,7 @@ __all__ = [
     "PAGE_SIZE",
     "FolderFacts",
     "Listing",
+    "empty_folders",
     "folder_facts",
     "is_own",
     "listing",
@@ -35,7 +36,7 @@ _OWN = ("uploads", "sets")
 class FolderFacts:
     file_count: int
     size_bytes: int
-    #: sha256 over the sorted names, sizes and contents; empty for more than `HASHED_BYTES`.
+    #: sha256 over the sorted names, sizes and contents, and the empty folders; empty for more than `HASHED_BYTES`.
     digest: str
 
 
@@ -96,6 +97,12 @@ def regular_files(folder: Path) -> Iterator[tuple[str, Path]]:
     yield from sorted(found)
 
 
+def empty_folders(folder: Path) -> list[str]:
+    """Return the relative names of the folders that contain nothing, sorted."""
+    found = [Path(parent) for parent, folders, names in os.walk(folder) if not folders and not names]
+    return sorted(each.relative_to(folder).as_posix() for each in found if each != folder)
+
+
 def folder_facts(folder: Path) -> FolderFacts:
     files = [(name, file, file.stat().st_size) for name, file in regular_files(folder)]
     size_bytes = sum(size for _, _, size in files)
@@ -107,6 +114,8 @@ def folder_facts(folder: Path) -> FolderFacts:
         with file.open("rb") as stream:
             while chunk := stream.read(_CHUNK):
                 digest.update(chunk)
+    for name in empty_folders(folder):
+        digest.update(f"{name}/\0".encode("utf-8", "surrogateescape"))
     return FolderFacts(len(files), size_bytes, digest.hexdigest())
 
 

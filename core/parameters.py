@@ -1,7 +1,6 @@
 """Parameters of models and jobs, which reach the script as `--name value`, and their text in forms."""
 
 import json
-import math
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -103,4 +102,5 @@ def _is_scalar(value: Any) -> bool:
         return len(value) <= _MAX_TEXT and is_storable(value)
     if isinstance(value, bool):
         return True
-    return isinstance(value, int | float) and math.isfinite(value) and abs(value) <= _MAX_WHOLE
+    # False for NaN. `math.isfinite` raises OverflowError for an integer of 400 digits.
+    return isinstance(value, int | float) and abs(value) <= _MAX_WHOLE

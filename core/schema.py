@@ -28,7 +28,7 @@ _SENTENCES = {
     409: "The request is valid but conflicts with the current state.",
     413: "The body is larger than an upload may be.",
     415: "The body has a type that is not accepted here.",
-    429: "Too many wrong passwords, or too many log-ins at once: try again after `Retry-After` seconds.",
+    429: "Too many wrong passwords, or too many logins at once: try again after `Retry-After` seconds.",
 }
 
 

@@ -16,6 +16,7 @@ from typing import IO
 
 from django.conf import settings
 from django.contrib.auth.models import User
+from tidepool.units import size_words
 
 from core.errors import Conflict, NotFound, field_error
 from core.file_sources import Source
@@ -64,10 +65,10 @@ def begin(owner: User, name: str, size_bytes: int) -> Upload:
     limit, free = settings.TIDEPOOL_UPLOAD_MAX_BYTES, shutil.disk_usage(settings.TIDEPOOL_HOME).free
     if not 0 < size_bytes <= limit:
         raise field_error(
-            "size_bytes", f"The file must have 1 to {limit:,} bytes: choose a folder on the server instead."
+            "size_bytes", f"The file must have 1 byte to {size_words(limit)}: choose a folder on the server instead."
         )
     if size_bytes > free:
-        sentence = f"The server has only {free:,} bytes left: ask an administrator to free space."
+        sentence = f"The server has only {size_words(free)} left: ask an administrator to free space."
         raise field_error("size_bytes", sentence, code="disk_full")
     if Upload.objects.filter(owner=owner).count() >= _MAX_OPEN:
         raise Conflict(f"You have {_MAX_OPEN} unfinished uploads: finish or remove one.")
@@ -167,7 +168,7 @@ def _copy(content: IO[bytes], file: IO[bytes], room: int, start: int) -> int:
     while chunk := content.read(_BUFFER):
         written += len(chunk)
         if written > room:
-            raise field_error("offset", f"The piece is too long: at most {room:,} bytes are left.")
+            raise field_error("offset", f"The piece is too long: {room:,} bytes are left.")
         try:
             file.write(chunk)
         except OSError as error:

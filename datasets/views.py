@@ -6,7 +6,6 @@ from typing import Any
 
 from django.conf import settings
 from django.contrib import messages
-from django.contrib.auth.models import User
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
@@ -14,9 +13,8 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 
 from core.archive import ARCHIVE_SUFFIXES
 from core.file_sources import given_source
-from core.files_api import UploadOutput
+from core.files_api import upload_field
 from core.keyset import Order
-from core.models import Upload
 from core.pages import carried_out, done, login_user, or_404, page_of
 from core.roles import may_edit
 from core.text import whole
@@ -122,10 +120,7 @@ def dataset_new(request: HttpRequest) -> HttpResponse:
         "kind_label": kind_label,
         "folder_fields": [form[name] for name in ("training", "validation", "testing")],
         "roots": settings.TIDEPOOL_DATA_ROOTS,
-        "uploads": _unfinished_uploads(login_user(request)),
-        "max_bytes": settings.TIDEPOOL_UPLOAD_MAX_BYTES,
-        "suffixes": ",".join((*ARCHIVE_SUFFIXES, *SINGLE_SUFFIXES)),
-        "max_files": settings.TIDEPOOL_UPLOAD_MAX_FILES,
+        "upload_field": upload_field(login_user(request), (*ARCHIVE_SUFFIXES, *SINGLE_SUFFIXES)),
     }
     return render(request, "datasets/new.html", context)
 
@@ -231,15 +226,6 @@ def _version_deletion(dataset: Dataset, version: DatasetVersion) -> dict[str, st
         "action": reverse("datasets:version-delete", args=[dataset.pk, version.number]),
         "yes": "Delete version",
     }
-
-
-def _unfinished_uploads(user: User) -> list[dict[str, Any]]:
-    """Return the user's unfinished uploads with the received bytes of each, so that the form can continue them."""
-    return [
-        UploadOutput(upload).data
-        for upload in Upload.objects.filter(owner=user).order_by("-id")
-        if upload.name.lower().endswith((*ARCHIVE_SUFFIXES, *SINGLE_SUFFIXES))
-    ]
 
 
 def _natural(name: str) -> tuple[int, str]:

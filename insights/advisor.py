@@ -87,8 +87,8 @@ def job_advice(job: Job, curves: Mapping[str, Curve] | None = None) -> JobAdvice
     elif count == 0:
         summary = "No loss is reported, so there is nothing to judge."
     elif count < MIN_STEPS:
-        few = plural(count, "{count} step is too few", "{count} steps are too few")
-        summary = f"{few} to judge: advice starts after {MIN_STEPS} steps."
+        few = plural(count, "{count} value of the loss is too few", "{count} values of the loss are too few")
+        summary = f"{few} to judge: advice starts at {MIN_STEPS}."
     else:
         summary = f"No problem was found in {count} values of the loss."
     return JobAdvice(summary, found)
@@ -122,7 +122,7 @@ def _not_a_number(training: Training) -> Advice | None:
     return Advice(
         "LOSS_NOT_A_NUMBER",
         "wrong",
-        f"The loss is not a number since step {since}: every step after it is wasted.",
+        f"The loss has not been a number since step {since}: every step after it is wasted.",
         (
             "Stop the training and continue from the last checkpoint before that step with a lower learning rate.",
             "Clip gradients (Session's before_update), or use a GradScaler with float16.",
@@ -223,9 +223,9 @@ def _overfits(training: Training) -> Advice | None:
     return Advice(
         "OVERFITS",
         "warning",
-        f"The model overfits since step {best_step}: the loss on held-out data has risen from {_short(at_best)} to "
-        f"{_short(later)} (+{100 * (later / at_best - 1):.0f} %), while the training loss fell from {_short(then)} to "
-        f"{_short(now)}.",
+        f"The model has overfitted since step {best_step}: the loss on held-out data has risen from {_short(at_best)} "
+        f"to {_short(later)} (+{100 * (later / at_best - 1):.0f} %), while the training loss fell from {_short(then)} "
+        f"to {_short(now)}.",
         (
             f"Use the weights of the checkpoint nearest to step {best_step}, and train for fewer epochs.",
             "Add weight decay, dropout or augmentation of the data, or use a smaller model.",
@@ -253,8 +253,8 @@ def _stalled(training: Training) -> Advice | None:
         "LOSS_STALLED",
         "warning",
         f"The loss has stalled: {_short(now)} in steps {last[0].step} to {last[-1].step}, {_short(was)} in steps "
-        f"{middle[0].step} to {middle[-1].step} before. Of two steps, one of each, the later is lower in "
-        f"{100 * better:.0f} % of cases; without any progress it would be 50 %.",
+        f"{middle[0].step} to {middle[-1].step} before. A step of the later range has a lower loss than one "
+        f"of the earlier range in {100 * better:.0f} % of cases; without any progress, it would be 50 %.",
         (
             "Lower the learning rate: by a schedule, or by continuing from a checkpoint with a tenth of it.",
             "If the loss is good enough, stop here: more steps cost GPU time without benefit.",

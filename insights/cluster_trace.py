@@ -21,7 +21,7 @@ from usage.claim_intervals import first_held
 from workers.models import Host, Slot
 from workers.queries import capacity_since
 
-__all__ = ["WINDOWS", "Change", "Trace", "all_changes", "cluster_trace", "first_window", "means", "summed"]
+__all__ = ["WINDOWS", "Change", "Trace", "all_changes", "cluster_trace", "first_window", "means", "summed", "trace_of"]
 
 
 #: (words, minutes) of each window that a page offers.
@@ -71,11 +71,22 @@ def cluster_trace(user: Asking, end: datetime, minutes: int, group: InstanceGrou
     group: restrict the trace to the trainings of this group; the capacity is its resource group's.
     """
     start = end - timedelta(minutes=minutes)
-    of_group = {} if group is None else {"job__instance_group": group}
-    changes = _changes(start, of_group)
+    if group is not None:
+        return trace_of(user, start, end, {"job__instance_group": group}, deployment(group.resource_group).slots)
+    present = Slot.objects.filter(index__lt=F("host__ngpus")).exclude(host__state=Host.State.OFFLINE)
+    trace = trace_of(user, start, end, {}, present.count())
+    return replace(trace, capacities=_capacities(trace.start))
+
+
+def trace_of(user: Asking, start: datetime, end: datetime, of_jobs: Mapping[str, Any], capacity: int) -> Trace:
+    """Return the trace of some jobs, in six queries, without past capacities.
+
+    of_jobs: conditions of a query of rows that have a `job`.
+    """
+    changes = _changes(start, of_jobs)
     if len(changes) == MAX_CHANGES:
         start = changes[0].at
-    had = [Change(*row) for row in held_before(start).filter(**of_group).values_list("job_id", "at", "slots")]
+    had = [Change(*row) for row in held_before(start).filter(**of_jobs).values_list("job_id", "at", "slots")]
     by_job: dict[int, list[Change]] = defaultdict(list)
     for change in [*had, *changes]:
         by_job[change.job].append(change)
@@ -92,18 +103,13 @@ def cluster_trace(user: Asking, end: datetime, minutes: int, group: InstanceGrou
         rest = summed([by_job[job] for job in others])
         bands.append(Band(0, f"{len(others)} smaller trainings", _steps(rest, False)))
     mean_seconds = None
-    held = held_since(start, MAX_CHANGES, of_group)
+    held = held_since(start, MAX_CHANGES, of_jobs)
     if max(len(changes), len(held)) > MAX_STEPS:
         mean_seconds = (end - start).total_seconds() / BUCKETS
         held = means(held, start, end)
         bands = [Band(band.job, band.label, means(band.steps, start, end)) for band in bands]
     readable = [change if change.job in labels else replace(change, text="") for change in newest]
-    if group is None:
-        present = Slot.objects.filter(index__lt=F("host__ngpus")).exclude(host__state=Host.State.OFFLINE)
-        capacity, capacities = present.count(), _capacities(start)
-    else:
-        capacity, capacities = deployment(group.resource_group).slots, []
-    return Trace(start, end, capacity, capacities, held, bands, readable, labels, len(changes), mean_seconds)
+    return Trace(start, end, capacity, [], held, bands, readable, labels, len(changes), mean_seconds)
 
 
 def first_window(end: datetime) -> int:
@@ -155,9 +161,9 @@ def means(steps: Sequence[Step], start: datetime, end: datetime, buckets: int = 
     return found
 
 
-def _changes(start: datetime, of_group: Mapping[str, Any]) -> list[Change]:
+def _changes(start: datetime, of_jobs: Mapping[str, Any]) -> list[Change]:
     """Return the changes, the oldest first. Only the newest have a text: no others are listed singly."""
-    points = AllocationPoint.objects.filter(at__gte=start, **of_group).order_by("-at", "-id")
+    points = AllocationPoint.objects.filter(at__gte=start, **of_jobs).order_by("-at", "-id")
     rows = points.values_list("pk", "job_id", "at", "slots", "pause_ms")[:MAX_CHANGES]
     reasons = dict(points.values_list("pk", "reason_params")[:MAX_STEPS])
     changes = [Change(job, at, slots, text_of(reasons.get(pk, {})), pause_ms) for pk, job, at, slots, pause_ms in rows]

@@ -52,10 +52,10 @@ class GroupLine:
         """Return a sentence about the quality of the division under policy goodput; "" under others."""
         if self.price is None or self.gap is None:
             return ""
-        best = f"at most {100 * self.gap:.1f} % below the best one" if self.gap >= 0.0005 else "the best one"
+        best = f"at most {100 * self.gap:.1f} % below the best possible one" if self.gap >= 0.0005 else "the best one"
         if not self.price:
             return f"{self.name}: each training has all the GPUs that it can use well; another GPU would not help."
-        each = [f"{price:.3g} on {kind or 'GPUs of no known kind'}" for kind, price in sorted(self.prices.items())]
+        each = [f"{price:.3g} on {kind or 'GPUs of an unknown model'}" for kind, price in sorted(self.prices.items())]
         price = ", ".join(each) if each else f"{self.price:.3g}"
         worth = f"another GPU would be worth {price} (weighted speed-up) to its trainings"
         return f"{self.name}: {worth}, and the division of its present GPUs is {best}."

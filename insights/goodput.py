@@ -11,7 +11,7 @@ import plotly.graph_objects as go
 from django.utils import timezone
 from tidepool.goodput.model import gain
 
-from core.charts import figure
+from core.charts import figure, gpu_ticks
 from core.text import plural
 from insights.batch import BatchNow, batch_now
 from jobs.control.goodput_inputs import profile_of
@@ -211,21 +211,21 @@ def _thinned(most: int, needed: Iterable[int]) -> list[int]:
 def _sentences(outlook: Outlook, limit: Limit, most: int) -> Iterator[str]:
     largest = max((point.gpus for point in outlook.measured), default=0)
     on = gpus(largest) if largest < 2 else f"up to {gpus(largest)}"
-    rest = "; what is dashed is assumed" if _has_assumed(outlook) else ""
-    yield f"It was measured on {on}{rest}."
+    rest = "; dashed lines are extrapolated" if _has_assumed(outlook) else ""
+    yield f"The training was measured on {on}{rest}."
     now = outlook.now
     at_most = next((size for size in outlook.sizes if size.gpus == most), None)
     if now is not None and at_most is not None and now.goodput and most > now.gpus:
         faster = round(100 * (at_most.goodput / now.goodput - 1))
         yield f"{gpus(most)} instead of {now.gpus} would make it {faster} % faster."
     if limit == "knee":
-        yield f"Its knee is at {gpus(most)}: more would make it at most {round(100 / KNEE - 100)} % faster."
+        yield f"More than {gpus(most)} would make it at most {round(100 / KNEE - 100)} % faster."
     elif limit == "profile":
         yield f"It gets at most {gpus(most)} for now, {BEYOND_MEASURED} times as many as were measured."
     elif limit == "hosts":
         yield f"It gets at most {gpus(most)}: beyond one host, it only gets whole hosts."
     else:
-        yield f"It has no knee up to its maximum, {gpus(most)}."
+        yield f"Each GPU up to its maximum, {gpus(most)}, makes it faster."
 
 
 def _has_assumed(outlook: Outlook) -> bool:
@@ -238,7 +238,7 @@ def batch_in_words(size: OutlookSize) -> str:
     if size.accumulation:
         parts.append(f"{size.accumulation + 1} micro-batches")
     product = size.gpus * size.micro_batch * (size.accumulation + 1)
-    return " × ".join(parts) + (", on some one less" if product > size.batch else "")
+    return " × ".join(parts) + (", one less on some GPUs" if product > size.batch else "")
 
 
 def goodput_figure(outlook: Outlook) -> dict[str, Any]:
@@ -247,7 +247,8 @@ def goodput_figure(outlook: Outlook) -> dict[str, Any]:
     known = [size for size in sizes if not size.assumed]
     # The dashed part begins where the solid one ends.
     assumed = [*known[-1:], *(size for size in sizes if size.assumed)] if _has_assumed(outlook) else []
-    marks = [(outlook.now, "It has now", "now", "circle"), (_at(sizes, outlook.knee), "Its knee", "knee", "diamond")]
+    knee = f"{KNEE:.0%} of the best speed".replace("%", " %")
+    marks = [(outlook.now, "Now", "now", "circle"), (_at(sizes, outlook.knee), knee, "knee", "diamond")]
     traces = [
         *(_line(part, name, kind, dash) for part, name, kind, dash in _lines(known, assumed)),
         *([_dots(outlook.measured)] if outlook.measured else []),
@@ -255,7 +256,13 @@ def goodput_figure(outlook: Outlook) -> dict[str, Any]:
     ]
     return figure(
         traces,
-        xaxis={"title": {"text": "GPUs"}, "rangemode": "tozero", "zeroline": False, "tickformat": "d", "nticks": 9},
+        xaxis={
+            "title": {"text": "GPUs"},
+            "rangemode": "tozero",
+            "zeroline": False,
+            "tick0": 0,
+            "dtick": gpu_ticks(max((size.gpus for size in sizes), default=1)),
+        },
         yaxis={"title": {"text": "Goodput (steps / s)"}, "rangemode": "tozero", "zeroline": False, "nticks": 6},
         hovermode="closest",
         meta={"kind": "goodput"},

@@ -132,7 +132,7 @@ def question(host: Host, verb: str) -> HostQuestion:
         after = without_host(snapshot(timezone.now()), host.name)
         found = moves(after, {slot.ref for slot in after.slots if slot.ref.host == host.name})
         effects = move_sentences(found) or ["No training holds a GPU of this host now."]
-        lost = " ".join(["No training starts on its GPUs any more.", *effects])
+        lost = " ".join(["No further training starts on its GPUs.", *effects])
         hint = "Nothing is lost, and you can return the host to service at any time."
     elif verb == "remove":
         refuse_removal(host)
@@ -151,7 +151,7 @@ def move_sentences(moves: Collection[Move]) -> list[str]:
     """Return a sentence for each training that must leave slots; trainings that stop come first."""
     names = dict(Job.objects.filter(pk__in=[move.job for move in moves]).values_list("pk", "name"))
     ordered = sorted(moves, key=lambda move: (move.target > 0, -move.held))
-    sentences = [_move_sentence(move, names.get(move.job, f"Job {move.job}")) for move in ordered[:_MOST_NAMED]]
+    sentences = [_move_sentence(move, names.get(move.job, f"Training {move.job}")) for move in ordered[:_MOST_NAMED]]
     if rest := len(ordered) - len(sentences):
         sentences.append(plural(rest, "{count} more training.", "{count} more trainings."))
     return sentences

@@ -22,7 +22,7 @@ def chosen_jobs(user: Asking, text: str, *, most: int) -> list[Job]:
     """Return the jobs in `1,2,3`, in this order. Raises UserError for too few or many, NotFound for unknown ones."""
     numbers = job_numbers(text)
     if not MIN_CHOSEN <= len(numbers) <= most:
-        raise field_error("jobs", f"Give {MIN_CHOSEN} to {most} jobs as 1,2,3, not {len(numbers)}.")
+        raise field_error("jobs", f"Give {MIN_CHOSEN} to {most} trainings as 1,2,3, not {len(numbers)}.")
     return jobs_in_order(user, numbers)
 
 

@@ -2,6 +2,7 @@
 
 from insights.advisor import job_advice
 from insights.cluster import slots_of_job
+from insights.gpu_use import GPU_COLUMNS
 from insights.speed import SPEED_COLUMNS, speed_of
 from insights.why import why
 from jobs.pages.job.parts import Part, ViewedJob, register_part
@@ -24,7 +25,7 @@ def register_job_parts() -> None:
         Part(
             "insights/job/_speed.html",
             context=lambda view: speed_of(view.job),
-            on_page=lambda _: {"speed_columns": SPEED_COLUMNS},
+            on_page=lambda _: {"speed_columns": SPEED_COLUMNS, "gpu_columns": GPU_COLUMNS},
         ),
     )
     register_part("why", Part("insights/job/_why.html", context=lambda view: why(view.job, view.user)))

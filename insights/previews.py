@@ -14,7 +14,7 @@ from jobs.actions.submission import Checked, Submission, check
 from jobs.control.durations import NewTraining, lengths, with_lengths
 from jobs.control.snapshots import snapshot
 from jobs.control.time_limits import limit_end
-from jobs.messages import text_of
+from jobs.messages import message, text_of
 from jobs.messages.spans import span_in_words, starts_in
 from jobs.models import Job
 from jobs.queries.jobs import visible_jobs
@@ -34,8 +34,8 @@ _OVER_ITS_LIMIT = {
     "start_text": "After a resume, the time limit starts again from zero.",
     "end_text": "The training is suspended at once, because it has held GPUs for longer than that.",
 }
-#: Fields about missing modules for a training that has been submitted.
-_NOTHING_MISSING: Mapping[str, Any] = {"missing": [], "missing_text": ""}
+#: Fields about modules and requirements for a training that has been submitted.
+_NOTHING_MISSING: Mapping[str, Any] = {"missing": [], "missing_text": "", "skipped": [], "skipped_text": ""}
 
 
 def preview_submission(submission: Submission, user: User) -> dict[str, Any]:
@@ -52,7 +52,13 @@ def preview_checked(checked: Checked, user: User) -> dict[str, Any]:
     new = NewTraining(checked.model.model_id, checked.dataset.dataset_id if checked.dataset else None, parameters)
     lacks = missing_modules(checked.code, checked.model.entry_point, checked.given)
     answer = _answer(without, with_job(without, view), view.id, {view.id: new}, user, now)
-    return answer | {"missing": lacks, "missing_text": missing_words(lacks)}
+    skipped = text_of(message("requirements_skipped", lines=checked.skipped)) if checked.skipped else ""
+    return answer | {
+        "missing": lacks,
+        "missing_text": missing_words(lacks),
+        "skipped": checked.skipped,
+        "skipped_text": skipped,
+    }
 
 
 def preview_change(job: Job, wanted: JobChange, user: User) -> dict[str, Any]:
@@ -85,6 +91,7 @@ def _view(checked: Checked, without: Snapshot, now: datetime) -> JobView:
         owner=checked.owner.pk,
         lasts=checked.given.max_seconds,
         one_host=checked.given.on_one_host,
+        bundle=checked.given.bundle,
     )
 
 

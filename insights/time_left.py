@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+from tidepool.own_checkpoints import SPEED
+
 from jobs.files.validation_runs import validation_of
 from jobs.models import AllocationPoint, Job, MetricPoint
 from jobs.states import JobState
@@ -50,15 +52,23 @@ def time_left(job: Job) -> Eta:
         return Eta(None, None, "")
     points = AllocationPoint.objects.filter(job=job).order_by("-at", "-id").values_list("at", "slots")[:_MOST_CHANGES]
     changes = [Change(at.timestamp(), slots) for at, slots in reversed(points)]
-    steps: list[StepTime] = []
-    if names := sorted(job.run.final_metrics, key=lambda name: (name != "loss", name)):
-        newest = MetricPoint.objects.filter(job=job, name=names[0], step__lte=job.run.step).order_by("-step")
-        steps = [
-            StepTime(step, at.timestamp()) for step, at in reversed(newest.values_list("step", "at")[:_MOST_STEPS])
-        ]
+    steps = _steps(job)
     if validation_of(job) is not None:
         return eta(steps, changes, job.run.progress or 0.0, counted="progress reports")
     return eta(steps, changes, job.run.progress)
+
+
+def _steps(job: Job) -> list[StepTime]:
+    """Return the newest steps with a loss; with another metric, if there is none; where a library notes its speed more
+    often than its loss, those."""
+    names = sorted(job.run.final_metrics, key=lambda name: (name != "loss", name))
+    steps: list[StepTime] = []
+    for name in dict.fromkeys([*names[:1], *(name for name in names if name == SPEED)]):
+        if len(steps) < LEAST_STEPS:
+            newest = MetricPoint.objects.filter(job=job, name=name, step__lte=job.run.step).order_by("-step")
+            found = reversed(newest.values_list("step", "at")[:_MOST_STEPS])
+            steps = max(steps, [StepTime(step, at.timestamp()) for step, at in found], key=len)
+    return steps
 
 
 def eta(steps: Sequence[StepTime], changes: Sequence[Change], progress: float | None, *, counted: str = "steps") -> Eta:

@@ -7,39 +7,40 @@ from typing import Annotated, Any
 from django.contrib.auth.models import User
 from django.utils import timezone
 
+from core.text import plural
 from jobs.control.durations import lengths, with_lengths
 from jobs.control.snapshots import snapshot
 from jobs.models import Job
 from jobs.queries.jobs import visible_jobs
 from jobs.states import ACTIVE
-from jobs.words import gpus, label
+from jobs.words import gpus, label, listed
 from scheduling.remedies import Remedy, remedies
 
 __all__ = ["Term", "remedy_text", "terms", "why"]
 
 #: Key of an explanation's params -> its label, in the order of the arithmetic.
 _NAMES = {
-    "capacity": "GPUs that the trainings of its group share",
-    "min_slots": "Its minimum",
-    "max_slots": "Its maximum",
-    "priority": "Its priority",
+    "capacity": "GPUs that the trainings of the instance group share",
+    "min_slots": "Minimum of the training",
+    "max_slots": "Maximum of the training",
+    "priority": "Priority of the training",
     "shared": "GPUs divided by priority alone",
     "sharing_count": "Other trainings that share these GPUs",
     "total_priority": "Sum of the priorities of all these trainings",
     "others_count": "Other trainings that have GPUs",
     "others_slots": "GPUs of other trainings",
     "floor": "GPUs that other trainings must keep",
-    "taken": "GPUs that it cannot get",
+    "taken": "GPUs that the training cannot get",
     "free": "Free GPUs",
     "before": "Before",
     "target": "Target",
     "claimed": "Newly assigned",
-    "missing": "GPUs that it still lacks",
-    "group_total": "GPUs that its instance group shares with others",
-    "group_quota": "Its group's quota",
-    "group_weight": "Its group's weight for GPUs beyond all quotas",
-    "group_deserved": "Its group's share by quota and weight, before rounding",
-    "group_room": "GPUs that its group may have now",
+    "missing": "GPUs that the training still lacks",
+    "group_total": "GPUs that the instance group shares with others",
+    "group_quota": "Quota of the instance group",
+    "group_weight": "Weight of the instance group for GPUs beyond all quotas",
+    "group_deserved": "Share of the instance group by quota and weight, before rounding",
+    "group_room": "GPUs that the instance group may have now",
 }
 _EVEN_IF_ZERO = frozenset({"capacity", "free", "target", "before"})
 
@@ -105,13 +106,15 @@ def _share(params: Mapping[str, Any]) -> Term | None:
     if params.get("message") not in {"by_priority", "compared"} or not (capacity and mine and total):
         return None
     exact = f"{capacity} × {mine} / {total} = {capacity * mine / total:.2f}"
-    return Term("Its share by priority, before rounding, minimum and maximum", exact)
+    return Term("Share by priority, before rounding, minimum and maximum", exact)
 
 
 def remedy_text(remedy: Remedy) -> str:
     if remedy.kind == "end":
         assert remedy.other is not None
         return f"Once {label(remedy.other)} has ended: {_outcome(remedy)}."
+    if remedy.kind == "hosts":
+        return f"Once {_returning(remedy)}: {_outcome(remedy)}."
     if remedy.places is not None:
         then, now, of = remedy.places
         where = "the next in the queue" if then == 1 else f"number {then} in the queue"
@@ -121,6 +124,14 @@ def remedy_text(remedy: Remedy) -> str:
         return f"Priority {remedy.value} instead of {remedy.former}: {_outcome(remedy)}."
     what = "minimum" if remedy.kind == "min_slots" else "maximum"
     return f"A {what} of {gpus(remedy.value)} instead of {remedy.former}: {_outcome(remedy)}."
+
+
+def _returning(remedy: Remedy) -> str:
+    names = listed([name for name, _ in remedy.hosts], "hosts")
+    states = {state for _, state in remedy.hosts}
+    if states <= {"lost", "offline"}:
+        return plural(len(remedy.hosts), "{names} reports again", "{names} report again", names=names)
+    return plural(len(remedy.hosts), "{names} is in service again", "{names} are in service again", names=names)
 
 
 def _outcome(remedy: Remedy) -> str:

@@ -8,7 +8,8 @@ class JobsConfig(AppConfig):
         from core.roles import register_own_matters
         from core.scopes import register_for_one_job, register_for_submit
 
-        register_own_matters("POST", "jobs:columns", "jobs:save-filter", "jobs:forget-filter", "api:job-filters")
+        register_own_matters("POST", "jobs:columns", "jobs:charts")
+        register_own_matters("POST", "jobs:save-filter", "jobs:forget-filter", "api:job-filters")
         register_own_matters("DELETE", "api:job-filter")
         register_for_submit("api:job")
         register_for_one_job(

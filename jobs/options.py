@@ -160,7 +160,7 @@ class Option:
         """Return the limits of a whole number; "" for other values."""
         if self.is_variables or self.most_characters or self.choices:
             return ""
-        return f"from {self.least} to {self.most}" if self.most < _MAX_INTEGER else f"of {self.least} or more"
+        return f"from {self.least} to {self.most:,}" if self.most < _MAX_INTEGER else f"of {self.least} or more"
 
     @property
     def limit_sentence(self) -> str:
@@ -201,32 +201,32 @@ class Options:
     """The values of a training's options."""
 
     min_slots: int = _option(
-        "The least number of GPUs",
+        "The minimum number of GPUs",
         "The training waits until this many GPUs are free.",
         default=1,
         label="At least",
         unit="GPUs",
         least=1,
         is_launched=True,
-        title="Fewest GPUs",
+        title="Minimum GPUs",
         shapes_results=True,
         is_placed=True,
     )
     max_slots: int = _option(
-        "The most GPUs",
+        "The maximum number of GPUs",
         "The training grows up to this many GPUs without stopping. WMLA: max number of workers.",
         label="At most",
         unit="GPUs",
         least=1,
         initial=8,
-        title="Most GPUs",
+        title="Maximum GPUs",
         shapes_results=True,
         is_placed=True,
     )
     #: Priority from 1 to MAX_PRIORITY; None: the instance group's default.
     priority: int | None = _option(
         "The priority",
-        f"1 to {MAX_PRIORITY}. Twice the priority means twice the GPUs where trainings compete.",
+        f"1 to {MAX_PRIORITY:,}. Twice the priority means twice the GPUs where trainings compete.",
         default=None,
         label="Priority",
         least=1,
@@ -235,7 +235,7 @@ class Options:
         is_placed=True,
     )
     max_seconds: int | None = _option(
-        "The most seconds",
+        "The time limit in seconds",
         "Longest time that the training may hold GPUs after each start. The training then stops with a checkpoint and "
         "stays suspended until you resume it; a script without checkpoints starts over. With a limit, the training may "
         "start before larger ones that wait.",
@@ -391,7 +391,7 @@ class Options:
         "replaced.",
         default="",
         label="Requirements",
-        most_characters=10_000,
+        most_characters=100_000,
         is_launched=True,
         absent="those that the script declares (PEP 723), or those of a requirements.txt beside it.",
     )

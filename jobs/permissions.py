@@ -43,7 +43,7 @@ _SENTENCES = {
     Refusal.NOT_SUSPENDED: "Only a suspended training can be resumed.",
     Refusal.STARTED: "The training has started: suspend it before you change the GPUs that it starts with.",
     Refusal.NOT_ELASTIC: "The training is not elastic: it starts with all of its GPUs, and has no minimum.",
-    Refusal.NOBODY_STAYS: "No process is left after the exit of another: there is nothing to {verb} for.",
+    Refusal.NOBODY_STAYS: "No process is still running after another has ended: there is nothing to {verb} for.",
 }
 
 

@@ -8,14 +8,14 @@ from django.utils import timezone
 from tidepool.protocol import ProtocolError, Report, from_json
 
 from core.text import storable
-from jobs.control import checkpoints
+from jobs.control import checkpoints, gpu_spans
 from jobs.control.dead_letters import PASSES, in_words
 from jobs.control.dispatch import send_sync
 from jobs.control.hosts import RETURNING, note_problem, record_host, release_vacated
 from jobs.control.journals import store_entries
 from workers.models import Host
 
-__all__ = ["ingest_report", "note_saves"]
+__all__ = ["ingest_report", "merge_old_gpu_spans", "note_saves"]
 
 logger = logging.getLogger(__name__)
 
@@ -57,3 +57,9 @@ def _record_host(report: Report) -> tuple[Host | None, str]:
 def note_saves() -> None:
     """Update the time of the last save of scripts without a session. Too frequent calls do nothing."""
     checkpoints.note_saves()
+
+
+@shared_task(name="jobs.tasks.merge_old_gpu_spans", ignore_result=True)  # type: ignore[untyped-decorator]
+def merge_old_gpu_spans() -> None:
+    """Reduce the resolution of GPUs' use over time by its age. Repeated and concurrent calls do nothing."""
+    gpu_spans.merge_old(timezone.now())

@@ -2,13 +2,15 @@
 
 from collections.abc import Mapping, Sequence
 from typing import Any
+from unicodedata import bidirectional
 
 from core.text import plural
 
-__all__ = ["ANOTHER_USERS_TRAINING", "capitalized", "gpus", "label", "listed", "trainings"]
+__all__ = ["ANOTHER_USERS_TRAINING", "capitalized", "gpus", "isolated", "label", "listed", "trainings"]
 
 #: Label of a job that belongs to another user.
 ANOTHER_USERS_TRAINING = "another user's training"
+_ANOTHER_USERS_STUDY = "another user's study"
 
 _WHO = {
     "ending": "a training that is ending",
@@ -31,8 +33,20 @@ def capitalized(text: str) -> str:
 
 
 def label(entry: Mapping[str, Any]) -> str:
-    """Return the label of the entry's job for this reader; see `explain.reasons.label`."""
-    return str(entry["name"]) if "name" in entry else _WHO[entry["who"]]
+    """Return the label of the entry's job for this reader; see `explain.case.label`.
+
+    An entry with a number of trainings is a study, and names one of them.
+    """
+    if "trainings" not in entry:
+        return isolated(str(entry["name"])) if "name" in entry else _WHO[entry["who"]]
+    return f"the study of {isolated(str(entry['name']))}" if "name" in entry else _ANOTHER_USERS_STUDY
+
+
+def isolated(name: str) -> str:
+    """Return a name that keeps the words of the sentence around it in order: one with letters that run from right to
+    left is enclosed in Unicode's isolates."""
+    runs_left = any(bidirectional(letter) in ("R", "AL") for letter in name)
+    return f"\N{FIRST STRONG ISOLATE}{name}\N{POP DIRECTIONAL ISOLATE}" if runs_left else name
 
 
 def listed(names: Sequence[str], noun: str) -> str:

@@ -75,6 +75,8 @@ class ModelRegistration:
     compat: list[str] | None = None
     #: One of `Readers`. "": the model's readers; for a new model those of its source, or everybody.
     readers: str = ""
+    #: Whether code that Python cannot parse is refused. Otherwise it is registered, and its pages say so.
+    refuses_broken_code: bool = False
     description: str = ""
 
 
@@ -158,6 +160,8 @@ def register(owner: User, registration: ModelRegistration, *, reuse: bool = Fals
         _refuse_own_copies(source)
     readers = registration.readers or _readers_of(source)
     with _kept_code(source, registration.entry_point, compat=registration.compat, label=name) as code:
+        if code.warning and registration.refuses_broken_code:
+            raise field_error("entry_point", code.warning)
         version = RegisteredModelVersion(
             framework=registration.framework,
             engine=registration.engine or code.engine,
@@ -188,13 +192,16 @@ def register_script(owner: User, source: Source, entry_point: str = "", engine: 
     engine: the engine, if the code does not show it.
 
     Only the owner can read a new model. Files that equal the newest version make no new one.
-    Raises EntryPointWanted if a person has to choose the script that trains.
+    Raises EntryPointWanted if a person has to choose the script that trains, and UserError if Python cannot parse it.
     """
     path = source.path or (source.upload.name if source.upload else "")
     if not is_storable(path):
         raise field_error("path", "The path contains a character that no file name can contain: remove it.")
     name = _name_for(owner, Path(path))
-    registration = ModelRegistration(name, source, entry_point, engine=engine, readers=readers_of_training(name))
+    readers = readers_of_training(name)
+    registration = ModelRegistration(
+        name, source, entry_point, engine=engine, readers=readers, refuses_broken_code=True
+    )
     return register(owner, registration, reuse=True)
 
 
@@ -228,10 +235,10 @@ def _same_as(new: RegisteredModelVersion, name: str) -> RegisteredModelVersion |
     """Return the model's newest version if it equals the new one; older ones do not count."""
     facts = ("digest", "entry_point", "engine", "framework", "compat", "settings", "parameters", "default_dataset")
     newest = RegisteredModelVersion.objects.filter(model__name=name).select_related("model").order_by("-number").first()
-    is_same = (
-        newest is not None and newest.digest and all(getattr(newest, each) == getattr(new, each) for each in facts)
-    )
-    return newest if is_same else None
+    if newest is None or not newest.digest or any(getattr(newest, each) != getattr(new, each) for each in facts):
+        return None
+    # A later release may read more from the same code.
+    return newest if newest.declared == new.declared else None
 
 
 def _share_files(new: RegisteredModelVersion, name: str) -> None:
@@ -274,6 +281,8 @@ class _Code:
     columns: Mapping[str, Any]
     #: Engine that the code shows.
     engine: str
+    #: Sentence about code that Python cannot parse, or None.
+    warning: str | None
 
 
 @contextmanager
@@ -345,7 +354,7 @@ def _inspected(path: Path, folder: Path, entry_point: str, compat: list[str] | N
         "folder_arguments": facts.folder_arguments,
         "script": facts.declared.to_json(),
     }
-    return _Code(columns, facts.engine)
+    return _Code(columns, facts.engine, facts.warning)
 
 
 def _drop_unused(folders: list[Path]) -> None:

@@ -11,9 +11,10 @@ from tidepool.script_modules import module_of
 
 from core.errors import UserError, field_error
 from core.folders import regular_files
+from models_registry.data_variables import needs_data
 from models_registry.in_batch import IN_BATCH, compares_in_batch
 from models_registry.models import RegisteredModelVersion
-from models_registry.script_declarations import LONG_NAME, Argument, Declared, Takes
+from models_registry.script_declarations import LOCAL_RANK_ARGUMENTS, LONG_NAME, Argument, Continues, Declared, Takes
 from models_registry.unknown_options import is_declaring, may_take_others
 
 __all__ = [
@@ -23,6 +24,7 @@ __all__ = [
     "checked_entry_point",
     "found_entry_point",
     "imported_modules",
+    "imports_within",
     "inspect_code",
 ]
 
@@ -49,14 +51,18 @@ _LAUNCHERS = frozenset({"Trainer", "Fabric"})
 _COUNTS = ("devices", "num_nodes")
 #: Names, modules and words in scripts that train in several processes, directly or through a library.
 _DISTRIBUTED_NAMES = frozenset({"init_process_group", "DistributedDataParallel", "FullyShardedDataParallel"})
-_DISTRIBUTED_MODULES = frozenset({"accelerate", "deepspeed", "lightning", "pytorch_lightning"})
+_LIGHTNING = frozenset({"lightning", "pytorch_lightning"})
+_DISTRIBUTED_MODULES = frozenset({"accelerate", "deepspeed", *_LIGHTNING})
+#: Modules with the Trainer of Transformers, and classes that derive from it.
+_WITH_TRAINERS = frozenset({"sentence_transformers", "transformers", "trl"})
 _DISTRIBUTED_WORDS = frozenset({"LOCAL_RANK", "WORLD_SIZE"})
-_DATA_WORDS = frozenset({"DATA_DIR", "DLI_DATA_FS"})
 #: Names of layers and functions that draw random numbers in a step or normalise over the batch.
 _BY_BATCH = re.compile(
     r"(Lazy)?BatchNorm[123]d|(Feature)?(Alpha)?[Dd]ropout[123]?d?|(feature_)?alpha_dropout|batch_norm|RReLU|"
     r"Transformer(En|De)coderLayer"
 )
+#: Modules and names of tidepool that scripts of any engine use.
+_ANY_SCRIPT = frozenset({"tidepool", "tidepool.trial"})
 #: Usual names of entry points.
 _USUAL = ("main.py", "train.py", "run.py")
 _MODULE = re.compile(r"\w+(\.\w+)*")
@@ -65,6 +71,8 @@ _LONGEST_MODULE = 240
 _NO_SCRIPT = re.compile(r"(^|/)(setup|conftest|__init__|test_[^/]*|[^/]*_test)\.py$|(^|/)(tests?|docs)/")
 _CANDIDATES_SHOWN = 5
 _MAX_SOURCE_BYTES = 4 * 1024**2
+#: Nodes in which statements are, imports among them.
+_BLOCKS = (ast.stmt, ast.excepthandler, ast.match_case)
 
 
 class EntryPointWanted(UserError):
@@ -112,6 +120,8 @@ class CodeFacts:
 @dataclass
 class _Found:
     modules: set[str] = field(default_factory=set)
+    #: Modules and names of tidepool that are imported, such as `tidepool.torch` and `tidepool.trial`.
+    of_tidepool: set[str] = field(default_factory=set)
     names: set[str] = field(default_factory=set)
     #: String constants.
     words: set[str] = field(default_factory=set)
@@ -160,8 +170,15 @@ def _file_of_module(folder: Path, entry_point: str) -> str:
 
 
 def found_entry_point(folder: Path) -> str:
-    """Return the only candidate for the entry point. Raises EntryPointWanted if there are several."""
-    trees = _trees(folder)
+    """Return the only candidate for the entry point.
+
+    Raises EntryPointWanted if there are several, and UserError if the script cannot be parsed.
+    """
+    problems: dict[str, str] = {}
+    trees = _trees(folder, problems)
+    broken = [name for name in problems if name in _USUAL or not trees]
+    if broken and not trees.keys() & set(_USUAL):
+        raise field_error("entry_point", _not_python(broken[0], problems[broken[0]]))
     if folder.is_file() or len(trees) == 1:
         return next(iter(trees), folder.name)
     imported = {name for each in trees for name in _imports(each, trees)}
@@ -189,15 +206,16 @@ def inspect_code(folder: Path, entry_point: str) -> CodeFacts:
     refuses = "parse_args" in found.names and "parse_known_args" not in found.names
     return CodeFacts(
         compat=sorted(name for name, modules in COMPAT_MODULES.items() if modules & whole.modules),
-        warning=f"{entry_point} is not valid Python ({problem}): trainings fail." if problem else None,
+        warning=_not_python(entry_point, problem) if problem else None,
         declared=Declared(
             arguments=tuple(found.arguments.values()),
             is_complete=refuses and "ArgumentParser" in found.names
             and not may_take_others([trees[name] for name in reached]),
-            reads_data=fabric or _MANAGER in found.modules or bool(found.words & _DATA_WORDS) or not found.names,
+            reads_data=fabric or _MANAGER in found.modules or needs_data([trees[name] for name in reached]),
             asks_manager=_MANAGER in found.modules,
             layers=(*_layers(found.names), *_losses([trees[name] for name in reached])),
             processes=max(found.processes, default=None),
+            continues=_continues(found),
         ),
         engine=_engine_of(found),
         can_validate=fabric or "validate_on" in found.names,
@@ -222,12 +240,23 @@ def _kind(name: str) -> str:
 
 
 def _engine_of(found: _Found) -> str:
-    if found.modules & {*_FABRIC, "adaptdl", "tidepool"}:
+    if found.modules & {*_FABRIC, "adaptdl"} or found.of_tidepool - _ANY_SCRIPT:
         return _Engine.ELASTIC
     by_library = found.modules & _DISTRIBUTED_MODULES or ("transformers" in found.modules and "Trainer" in found.names)
-    if by_library or found.names & _DISTRIBUTED_NAMES or found.words & _DISTRIBUTED_WORDS:
+    words = _DISTRIBUTED_WORDS | {f"--{name}" for name in LOCAL_RANK_ARGUMENTS}
+    if by_library or found.names & _DISTRIBUTED_NAMES or found.words & words:
         return _Engine.FIXED
     return _Engine.SINGLE
+
+
+def _continues(found: _Found) -> Continues:
+    if found.modules & _LIGHTNING and found.names & {"Trainer", "LightningCLI"}:
+        return "lightning"
+    if found.modules & _WITH_TRAINERS and any(name.endswith("Trainer") for name in found.names):
+        return "trainer"
+    if "accelerate" in found.modules and "Accelerator" in found.names:
+        return "load_state" if "load_state" in found.names else "anew"
+    return ""
 
 
 def imported_modules(folder: Path, entry_point: str) -> set[str]:
@@ -248,6 +277,31 @@ def imported_modules(folder: Path, entry_point: str) -> set[str]:
     return found - own
 
 
+def imports_within(folder: Path, entry_point: str, module: str) -> bool:
+    """Return whether the entry point, or what it imports from the folder, imports the module: in functions, too.
+
+    Imports in a `try` do not count: the script goes on without the module.
+    """
+    trees = _trees(folder)
+    return any(_imports_module(trees[name], module) for name in _reached(entry_point, trees))
+
+
+def _imports_module(tree: ast.AST, module: str) -> bool:
+    waiting: list[ast.AST] = [tree]
+    while waiting:
+        node = waiting.pop()
+        names: list[str] = []
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            names = [] if node.level else [node.module or ""]
+        if any(name.partition(".")[0] == module for name in names):
+            return True
+        tried = node.body if isinstance(node, ast.Try) else []
+        waiting += [each for each in ast.iter_child_nodes(node) if isinstance(each, _BLOCKS) and each not in tried]
+    return False
+
+
 # --- the files, and which of them import which ------------------------------------------------------------------------
 
 
@@ -262,8 +316,13 @@ def _trees(folder: Path, problems: dict[str, str] | None = None) -> dict[str, as
         # ast reports deep nesting by MemoryError or RecursionError, and NUL bytes by ValueError.
         except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
             if problems is not None:
-                problems[name] = str(error)
+                problems[name] = _problem_words(error)
     return trees
+
+
+def _problem_words(error: Exception) -> str:
+    """Return the error of the parser with its line, without the file name that `ast` makes up."""
+    return f"line {error.lineno}: {error.msg}" if isinstance(error, SyntaxError) and error.lineno else str(error)
 
 
 def _reached(entry_point: str, trees: dict[str, ast.AST]) -> set[str]:
@@ -309,12 +368,19 @@ def _is_begun(tree: ast.AST) -> bool:
 # --- contents of a file ----------------------------------------------------------------------------------------------
 
 
+def _look_at_modules(names: Sequence[str], found: _Found) -> None:
+    """Note imported modules, and names imported from modules. names: with all dots."""
+    modules = {name: name.split(".")[0] for name in names}
+    found.modules |= set(modules.values())
+    found.of_tidepool |= {name for name, module in modules.items() if module == "tidepool"}
+
+
 def _look(tree: ast.AST, found: _Found) -> None:
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
-            found.modules |= {alias.name.split(".")[0] for alias in node.names}
+            _look_at_modules([alias.name for alias in node.names], found)
         elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
-            found.modules.add(node.module.split(".")[0])
+            _look_at_modules([f"{node.module}.{alias.name}" for alias in node.names], found)
             found.names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.Attribute):
             found.names.add(node.attr)
@@ -398,6 +464,10 @@ def _constant(node: ast.expr | None) -> object:
         value = node.operand.value
         return -value if isinstance(value, int | float) else None
     return node.value if isinstance(node, ast.Constant) else None
+
+
+def _not_python(name: str, problem: str) -> str:
+    return f"{name} is not valid Python ({problem}): trainings fail until you correct it."
 
 
 def _not_found(folder: Path, entry_point: str) -> str:

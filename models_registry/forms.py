@@ -40,7 +40,11 @@ class LocationForm(forms.Form):
     file = forms.FileField(
         label="Or upload the code", required=False, help_text="A .zip or .tar.gz archive, or a single .py file."
     )
-    entry_point = forms.CharField(initial="main.py", max_length=1000, help_text="Training script in the folder.")
+    upload = forms.IntegerField(required=False, min_value=1, widget=forms.HiddenInput)
+    entry_point = forms.CharField(
+        label="Training script", required=False, max_length=1000,
+        help_text="Path in the folder, such as main.py. Empty: the only script, or the one that has a usual name.",
+    )  # fmt: skip
     readers = _readers_field(
         "Everybody by default. Everybody who may read the code may create models from it; administrators always may."
     )

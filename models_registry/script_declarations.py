@@ -11,8 +11,10 @@ from typing import Any, Literal, Self
 
 from core.parameters import Scalar
 
-__all__ = ["LONG_NAME", "Argument", "Declared", "Takes"]
+__all__ = ["LOCAL_RANK_ARGUMENTS", "LONG_NAME", "Argument", "Continues", "Declared", "Takes"]
 
+#: Names of the argument for LOCAL_RANK: before torch 2.0, and since.
+LOCAL_RANK_ARGUMENTS = ("local_rank", "local-rank")
 LONG_NAME = re.compile(r"--[A-Za-z][A-Za-z0-9_.-]{0,63}")
 #: Beginning of an option, as opposed to a negative number.
 _OPTION = re.compile(r"-(?![\d.])")
@@ -22,6 +24,10 @@ _MAX_WHOLE = 2**53
 
 #: Words after `--name`: a value; none (a flag); none, with `--no-name` for false (a switch); several words.
 Takes = Literal["value", "flag", "switch", "words"]
+
+#: Library that continues a stopped training by itself: the Trainer of Transformers, or Lightning. With Accelerate, the
+#: script calls `load_state()`, or it never does and begins anew.
+Continues = Literal["", "trainer", "lightning", "load_state", "anew"]
 
 #: Similarity from which a name counts as a typing error of another.
 _ALIKE = 0.75
@@ -64,6 +70,8 @@ class Declared:
     layers: tuple[str, ...] = ()
     #: Number of processes that the script asks its library for, such as `Trainer(devices=2)`; None: it does not say.
     processes: int | None = None
+    #: Library, or function of one, by which a stopped training continues; "": the code names none.
+    continues: Continues = ""
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -82,6 +90,12 @@ class Declared:
         named = [each for each in self.arguments if name in (each.name, *each.aliases)]
         begun = [each for each in self.arguments if any(one.startswith(name) for one in (each.name, *each.aliases))]
         return named[0] if named else begun[0] if len(begun) == 1 else None
+
+    @property
+    def local_rank_argument(self) -> str:
+        """Return the name of the argument by which `torch.distributed.launch` tells a process its LOCAL_RANK, or ""."""
+        names = {name for each in self.arguments for name in (each.name, *each.aliases)}
+        return next((name for name in LOCAL_RANK_ARGUMENTS if name in names), "")
 
     def misfits(self, parameters: Mapping[str, Any], others: Collection[str] = ()) -> dict[str, str]:
         """Return name -> sentence for each parameter that the script would refuse. `others` are allowed names."""

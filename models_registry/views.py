@@ -1,6 +1,7 @@
 """Pages of models and templates."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import zip_longest
 from typing import Any
 
@@ -10,12 +11,15 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
+from core.archive import ARCHIVE_SUFFIXES
 from core.file_sources import given_source
+from core.files_api import upload_field
 from core.keyset import Order
 from core.pages import carried_out, done, login_user, or_404, page_of
 from core.roles import may_edit
 from core.text import whole
 from core.time import parsed_moment
+from core.uploads import taken
 from core.visibility import Readers
 from models_registry import actions
 from models_registry.actions import ModelRegistration, TemplateAddition
@@ -152,7 +156,7 @@ def _model_form(
     if codes:
         messages.success(request, f"Version {number} has been added. Trainings use it from now on.")
     elif number > 1:
-        messages.success(request, f"The model {name} existed already: version {number} has been added.")
+        messages.success(request, f"The model {name} already existed: version {number} has been added.")
     else:
         messages.success(request, f"The model {name} has been added. You can train it now.")
     return redirect("models:detail", version.model_id)
@@ -229,9 +233,12 @@ def template_add(request: HttpRequest) -> HttpResponse:
     form = LocationForm(request.POST or None, request.FILES or None)
 
     def add() -> ModelTemplate:
-        values = dict(form.cleaned_data)
-        source = given_source(values.pop("path"), values.pop("file"))
-        return actions.add_template(login_user(request), TemplateAddition(source=source, **values))
+        values, user = dict(form.cleaned_data), login_user(request)
+        path, file, upload = (values.pop(name) for name in ("path", "file", "upload"))
+        if not upload:
+            return actions.add_template(user, TemplateAddition(source=given_source(path, file), **values))
+        with taken(user, upload) as source:
+            return actions.add_template(user, TemplateAddition(source=replace(source, path=path), **values))
 
     if template := carried_out(request, form, add):
         messages.success(request, "Model template has been added.")
@@ -241,6 +248,7 @@ def template_add(request: HttpRequest) -> HttpResponse:
         "crumbs": [LIST_CRUMB, _TEMPLATES_CRUMB, ("Add location", None)],
         "form": form,
         "roots": settings.TIDEPOOL_MODEL_ROOTS,
+        "upload_field": upload_field(login_user(request), (*ARCHIVE_SUFFIXES, ".py")),
     }
     return render(request, "models_registry/add_location.html", context)
 

@@ -40,7 +40,7 @@ _REQUESTS = {Reason.SUSPENDED_BY_USER, Reason.RESUMED_BY_USER, Reason.TIME_LIMIT
 _JOB = (
     "pk", "name", "owner_id", "instance_group__name", "priority", "submitted_at", "min_slots", "max_slots",
     "model__engine", "max_seconds", "state", "started_at", "finished_at", "run__progress", "model_id",
-    "model__model_id",
+    "model__model_id", "bundle",
 )  # fmt: skip
 
 
@@ -115,7 +115,7 @@ class _JobHistory:
         (
             self.pk, self.name, self.owner, self.group, self.priority, self._submitted, self.min_slots, self.max_slots,
             engine, self.max_seconds, self.state, self._started, self._finished, self._progress, self._version,
-            self._model,
+            self._model, self.bundle,
         ) = row  # fmt: skip
         self.rows, self.start, self.end, self.now = rows, start, end, now
         self.elastic = engine == _ELASTIC
@@ -144,6 +144,7 @@ class _JobHistory:
             max_slots=self.max_slots,
             elastic=self.elastic,
             lasts=self.max_seconds,
+            bundle=self.bundle,
         )
         for event in reversed(self._field_events()):
             view = replace(view, **self._fields(event, "old"))

@@ -58,7 +58,8 @@ def run_replay(replay: Replay, now: datetime, report_progress: Callable[[float],
 
 
 def _replayed(replay: Replay, now: datetime, report_progress: Callable[[float], None]) -> ReplayResult:
-    began = process_time()
+    # Memory is what the replay adds to that of what else this process does.
+    began, others = process_time(), psutil.Process().memory_info().rss
     history = read_history(replay.start, replay.end, now)
     report_progress(_READING)
     alternatives = [Alternative()]
@@ -71,7 +72,7 @@ def _replayed(replay: Replay, now: datetime, report_progress: Callable[[float], 
         plays.append([])
         for place, scaling in enumerate(scalings):
             done = number * len(scalings) + place
-            tick = _tick_function(history, done, len(alternatives) * len(scalings), report_progress, began)
+            tick = _tick_function(history, done, len(alternatives) * len(scalings), report_progress, began, others)
             on_plan = _discard if place else notes[number].tell
             plays[-1].append(play(history, alternative, scaling, clock=process_time, tick=tick, on_plan=on_plan))
     result = _result(history, plays) | {"cpu_seconds": round(process_time() - began, 2)}
@@ -90,7 +91,7 @@ def _scalings(history: History) -> list[Scaling]:
 
 
 def _tick_function(
-    history: History, done: int, count: int, report_progress: Callable[[float], None], began: float
+    history: History, done: int, count: int, report_progress: Callable[[float], None], began: float, others: int
 ) -> Callable[[float], None]:
     process = psutil.Process()
     span, events = history.end - history.start, 0
@@ -104,7 +105,7 @@ def _tick_function(
             raise LimitExceeded(
                 f"The replay needs more than {_MAX_CPU_SECONDS:.0f} s of CPU time: choose a shorter period."
             )
-        if process.memory_info().rss > _MAX_BYTES:
+        if process.memory_info().rss - others > _MAX_BYTES:
             raise LimitExceeded("The replay needs over 1 GiB of memory: choose a shorter period.")
         part = min(1.0, max(0.0, (now - history.start) / span))
         report_progress(_READING + (1 - _READING) * (done + part) / count)

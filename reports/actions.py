@@ -54,7 +54,7 @@ def make_report(user: User, title: str, readers: str = Readers.OWNER) -> Report:
     _check_readers(readers)
     User.objects.select_for_update().get(pk=user.pk)  # serialises the count of concurrent requests
     if Report.objects.filter(owner=user).count() >= MAX_REPORTS:
-        raise Conflict(f"You have {MAX_REPORTS} reports, which is the maximum: delete one before you make another.")
+        raise Conflict(f"You have {MAX_REPORTS} reports, which is the maximum: delete one before you create another.")
     now = timezone.now()
     return Report.objects.create(owner=user, title=title, readers=readers, created_at=now, changed_at=now)
 
@@ -92,7 +92,7 @@ def add_figures(user: User, report_id: int, jobs: Sequence[Job], figures: Collec
     """Append the chosen figures of the trainings to the report, frozen. jobs: trainings that the user may see."""
     report = locked(user, report_id)
     if report.owner_id != user.pk:
-        raise NotAllowed("Only the owner of a report can add trainings to it: make a report of your own.")
+        raise NotAllowed("Only the owner of a report can add trainings to it: create your own report.")
     return _append(user, report, freeze(jobs, figures))
 
 
@@ -197,14 +197,14 @@ def _append(user: User, report: Report, added: Sequence[Frozen]) -> list[ReportB
 def _check_room(report: Report, added: Sequence[Frozen]) -> None:
     count, there = report.blocks.count(), report.blocks.aggregate(bytes=Sum("size_bytes"))["bytes"] or 0
     if count + len(added) > MAX_BLOCKS:
-        raise Conflict(f"The report has {count} blocks of at most {MAX_BLOCKS}: remove some, or make another report.")
+        raise Conflict(f"The report has {count} blocks of at most {MAX_BLOCKS}: remove some, or create another report.")
     for one in added:
         if one.size_bytes > MAX_BLOCK_BYTES:
             raise Conflict(
                 f"{one.title} has {size(one.size_bytes)}, but a block can have at most {size(MAX_BLOCK_BYTES)}."
             )
     if there + sum(one.size_bytes for one in added) > _MAX_BYTES:
-        raise Conflict("The report's figures would exceed 4 MiB: remove some, or make another report.")
+        raise Conflict("The report's figures would exceed 4 MiB: remove some, or create another report.")
 
 
 def _put(report: Report, block: ReportBlock, place: int) -> bool:

@@ -271,7 +271,7 @@ class ReportLinkDetail(ReportView):
 
     @extend_schema(responses=_DELETED)
     def delete(self, request: Request, report: int, link: int) -> Response:
-        """Withdraw the link, which stops working at once."""
+        """Revoke the link, which stops working at once."""
         links.withdraw(signed_in(request), report, link)
         return Response(status=204)
 

@@ -12,7 +12,7 @@ from reports.models import MAX_REPORT_TEXT, Report
 __all__ = ["AddForm", "ShareForm", "TextForm", "TitleForm"]
 
 _NEW = "new"
-_MARKDOWN = "Markdown: headings, lists, tables, code and links. Pictures and HTML are not shown."
+_MARKDOWN = "Markdown: headings, lists, tables, code and links. Images and HTML are not shown."
 
 
 def _title() -> forms.CharField:

@@ -70,7 +70,7 @@ def share(user: User, report_id: int, days: int, *, confirmed: bool = False) -> 
     row = ShareLink.objects.create(
         report=report, digest=digest_of(secret), created_at=now, expires_at=now + timedelta(days=days)
     )
-    audit(user, "made a public link to", kind=KIND, key=report.pk, name=report.title, after=_facts(row))
+    audit(user, "created a public link to", kind=KIND, key=report.pk, name=report.title, after=_facts(row))
     return NewLink(row, reverse("shared-report", args=[secret]))
 
 
@@ -82,7 +82,7 @@ def withdraw(user: User, report_id: int, link_id: int) -> ShareLink:
     if link is None:
         raise NotFound(f"The report has no link {link_id}: reload its page.")
     if ShareLink.objects.filter(pk=link.pk, withdrawn_at=None).update(withdrawn_at=timezone.now()):
-        audit(user, "withdrew a public link to", kind=KIND, key=report.pk, name=report.title, before=_facts(link))
+        audit(user, "revoked a public link to", kind=KIND, key=report.pk, name=report.title, before=_facts(link))
     link.refresh_from_db()
     return link
 
@@ -99,7 +99,7 @@ def open_report(request: HttpRequest, secret: str) -> Report:
     # A single query counts the visit and checks that the link is open: no visit succeeds after a withdrawal.
     if not open_links(now).filter(digest=digest).update(**counted):
         if ShareLink.objects.filter(digest=digest).exists():
-            raise LinkEnded("This link has expired or was withdrawn: ask the sender for a new one.")
+            raise LinkEnded("This link has expired or was revoked: ask the sender for a new one.")
         raise NotFound("Report not found: it was deleted, or the address is incomplete.")
     return Report.objects.select_related("owner").get(links__digest=digest)
 

@@ -1,6 +1,6 @@
 """Pages of reports."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 from django.contrib import messages
@@ -16,13 +16,14 @@ from core.errors import NotFound, UserError
 from core.keyset import Order
 from core.pages import carried_out, login_user, or_404, page_of, say
 from core.roles import may_change, may_edit
+from core.shown_once import redirect_showing, shown_once
 from core.text import whole
 from core.visibility import Readers
 from reports import actions, links
 from reports.figures import figure_choices, jobs_of
 from reports.forms import AddForm, ShareForm, TextForm, TitleForm
 from reports.mentions import mentions_text
-from reports.models import Report, ReportBlock
+from reports.models import Report, ReportBlock, ShareLink
 from reports.queries import ends_at, mentions_of, open_links, own_reports, reports
 from reports.rendering import COLUMNS, block_views
 
@@ -180,7 +181,7 @@ def report_readers(request: HttpRequest, report_id: int) -> HttpResponse:
 
 @require_POST
 def report_share(request: HttpRequest, report_id: int) -> HttpResponse:
-    """Make a public link, and show it in this response: a redirect would require storing its secret."""
+    """Make a public link, which the report's page shows once."""
     report, form = _report(request, report_id), ShareForm(request.POST)
 
     def share() -> links.NewLink:
@@ -188,10 +189,10 @@ def report_share(request: HttpRequest, report_id: int) -> HttpResponse:
         return links.share(login_user(request), report.pk, given["days"], confirmed=given["confirmed"])
 
     made = carried_out(request, form, share)
-    response = _detail(request, report, share_form=form, made=made)
-    if made is not None:
-        response["Cache-Control"] = "no-store"
-    return response
+    if made is None:
+        return _detail(request, report, share_form=form)
+    page = reverse("reports:detail", args=[report.pk])
+    return redirect_showing(request, page, id=made.row.pk, path=made.path)
 
 
 @require_POST
@@ -201,7 +202,7 @@ def report_link_withdraw(request: HttpRequest, report_id: int, link_id: int) -> 
         links.withdraw(login_user(request), report.pk, link_id)
     except NotFound as error:
         raise Http404 from error
-    say(request, "The link was withdrawn and no longer opens the report.")
+    say(request, "The link was revoked and no longer opens the report.")
     return redirect(f"{reverse('reports:detail', args=[report.pk])}#sharing")
 
 
@@ -240,9 +241,7 @@ def _may_edit(request: HttpRequest, report: Report) -> bool:
     return may_edit(request.user, report) and may_change(request.user)
 
 
-def _detail(
-    request: HttpRequest, report: Report, *, share_form: Form | None = None, made: links.NewLink | None = None
-) -> HttpResponse:
+def _detail(request: HttpRequest, report: Report, *, share_form: Form | None = None) -> HttpResponse:
     blocks, may = list(report.blocks.order_by("place")), _may_edit(request, report)
     shown = block_views(blocks, request.user)
     context: dict[str, Any] = {
@@ -262,11 +261,17 @@ def _detail(
             "max_days": links.max_days(),
             "mentions": mentions_text(mentions),
             "share_form": share_form or ShareForm(initial={"days": min(_DEFAULT_DAYS, links.max_days())}),
-            "made": made,
-            "made_address": request.build_absolute_uri(made.path) if made else "",
+            "shown_link": _shown_link(request, still_open),
         }
     is_invalid = share_form is not None and share_form.errors
     return render(request, "reports/detail.html", context, status=400 if is_invalid else 200)
+
+
+def _shown_link(request: HttpRequest, still_open: Collection[ShareLink]) -> dict[str, Any] | None:
+    """Return the public link that the user has just made, unless it is withdrawn."""
+    shown = shown_once(request)
+    row = next((link for link in still_open if shown and link.pk == shown["id"]), None)
+    return {**shown, "row": row, "address": request.build_absolute_uri(shown["path"])} if shown and row else None
 
 
 def _figures(shown: list[Any]) -> dict[str, Any]:

@@ -77,7 +77,7 @@ class JobPlan:
     claim: tuple[SlotRef, ...]
     #: Held slots to give back at the next step boundary.
     vacate: tuple[SlotRef, ...]
-    #: Stop the job and put it back into the queue (only ever under the priority policy with preemption).
+    #: Stop the job and put it back into the queue.
     preempt: bool
     reason: Explanation
     #: Waiting job before which this one starts, on slots that it needs; None: there is none.

@@ -12,9 +12,11 @@ once they are free. A job that waits is started only when at least its minimum c
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import chain, islice
 from operator import attrgetter
 
+from scheduling.explain.absent_hosts import absent_hosts
 from scheduling.explain.group_summary import OtherGroups
 from scheduling.explain.reasons import explain
 from scheduling.placement.one_host import HostChoices
@@ -25,7 +27,7 @@ from scheduling.policies.speedups import batch_of
 from scheduling.sharing.decision import Decision
 from scheduling.sharing.division import divide
 from scheduling.sharing.pool import Pool, RemainingSlots, SlotIndex, index_slots
-from scheduling.snapshot import JobView, SlotRef, Snapshot
+from scheduling.snapshot import JobView, SlotRef, SlotView, Snapshot
 
 __all__ = ["CycleResult", "run_cycle", "schedule"]
 
@@ -94,7 +96,11 @@ class CycleResult:
                 for job, refs in jobs.items():
                     count = len(refs) if classes is None else sum(group.resource_group in classes[ref] for ref in refs)
                     foreign |= {job: count} if count else {}
-        return OtherGroups(self.views, foreign)
+        return OtherGroups(self.views, foreign, absent_hosts(self._free_out_of_service, group.resource_group))
+
+    @cached_property
+    def _free_out_of_service(self) -> list[SlotView]:
+        return [slot for slot in self.index.snapshot.slots if not slot.claimable and slot.held_by is None]
 
 
 def schedule(snapshot: Snapshot) -> Plan:

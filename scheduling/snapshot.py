@@ -34,6 +34,8 @@ class SlotView:
     vacating: bool = False
     #: GPU model; "": unknown.
     device: str = ""
+    #: For sentences only: the state of a host that is out of service, such as "draining"; "": not known.
+    out: str = ""
 
 
 def limit_of(quota: int | None, weight: int, *, borrows: bool) -> int | None:
@@ -149,8 +151,14 @@ class JobView:
     #: GPU-seconds that it has used so far. Counted by us, not by the job.
     gpu_seconds: float = 0.0
     profile: ProfileView | None = None
+    #: Whether `max_slots` is the size at which new ranks of it have failed repeatedly, below the maximum asked for.
+    newcomers_fail: bool = False
     #: All its slots have to be on one host. Only of jobs that are not elastic.
     one_host: bool = False
+    #: Number of the study whose jobs count as one job towards others of its group. None: it counts alone.
+    bundle: int | None = None
+    #: Order within the bundle: jobs of a higher rank are served first.
+    bundle_rank: int = 0
 
     def loses(self, slots: int, at: float) -> float:
         """GPU-seconds of work that are lost if it is stopped now, of `slots` slots that it holds."""

@@ -18,7 +18,9 @@ from django.utils import timezone
 from datasets.inspection.findings import parts_of
 from datasets.inspection.inspector import inspect
 from datasets.models import DatasetVersion
+from jobs.control.gpu_spans import SPAN, Span, store
 from jobs.files.job_folder import job_folder
+from jobs.gpu_time import cuts, to_ms
 from jobs.messages import message
 from jobs.models import (
     AllocationPoint,
@@ -37,6 +39,8 @@ from models_registry.models import RegisteredModelVersion
 from replay.models import Replay
 from reports.models import Report, ReportBlock
 from scheduling.plan import PlanReason
+from studies.models import Study
+from tests.example_study import example_study
 from tests.factories import (
     DatasetFactory,
     DatasetVersionFactory,
@@ -110,6 +114,7 @@ class Scene:
     replay: Replay
     #: Alice's, with a block of each kind.
     report: Report
+    study: Study
 
 
 def user_who_can_log_in(name: str, **values: object) -> User:
@@ -138,6 +143,7 @@ def build_scene(now: datetime | None = None) -> Scene:
     failed = _failed(common, now - timedelta(minutes=25))
     first = _first(common, now, slots[:3])
     second = _second(common, now, slots[3:])
+    _measure(now)
     waiting = JobFactory(
         **{**common, "owner": alice},
         name="digits-wide",
@@ -159,6 +165,7 @@ def build_scene(now: datetime | None = None) -> Scene:
         *(alice, first, second, waiting, failed, done, model, dataset, _refused(alice)),
         _replay(alice, done, failed, now),
         _report(alice, [first, second], now),
+        example_study(done, now),
     )
 
 
@@ -424,6 +431,14 @@ def _history(job: Job, now: datetime, changes: list[tuple], slots: list[Slot]) -
             rank=rank,
             generation=job.run.generation,
         )
+
+
+def _measure(now: datetime) -> None:
+    """Store how busy the held GPUs were in the last six minutes."""
+    cut = [*cuts(to_ms(now - timedelta(minutes=6)), to_ms(now), SPAN)]
+    for claim in SlotClaim.objects.select_related("slot"):
+        uses = [(random.uniform(40, 98), random.randrange(200, 220) * 1024**2) for _ in cut]
+        store(claim.slot.host_id, [Span(claim.pk, *ends, *use) for ends, use in zip(cut, uses, strict=True)])
 
 
 def _points(job: Job, changes: list[tuple]) -> None:

@@ -18,7 +18,7 @@ MAX_LINES = 500
 ONE_FILE = "wmla/dlicmd.py"
 APPS = (
     *("core", "accounts", "datasets", "models_registry", "workers", "jobs", "usage", "insights", "reports", "replay"),
-    *("wmla", "tracking", "alerts", "webapp"),
+    *("studies", "wmla", "tracking", "alerts", "webapp"),
 )
 
 #: Layers of apps, lowest first. An app imports apps of lower layers only.
@@ -31,7 +31,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("jobs",),
     ("usage",),
     ("insights",),
-    ("reports", "replay"),
+    ("reports", "replay", "studies"),
     ("wmla", "tracking", "alerts"),
     ("webapp",),
 )
@@ -263,7 +263,8 @@ def test_the_client_is_separate() -> None:
     for file in files_below("runtime/tidepool/"):
         ours = {name for name in imports_of(file) if name.startswith("tidepool.")}
         if module_name(file).startswith(children):
-            shared = ("version", "units", "function_payload", "notebook_cells", "script_modules")
+            shared = ("version", "units", "function_payload", "notebook_cells", "requirement_files", "script_modules")
+            shared += ("space_notation",)
             assert all(name.startswith((*children, *(f"tidepool.{one}" for one in shared))) for name in ours), relative(
                 file
             )

@@ -57,7 +57,7 @@ WMLA_RULES: dict[str, Audience | Rule] = {
     **{
         f"{method} wmla:{name}": NOT_THERE if method == "GET" else NOT_THERE_FOR_CHANGERS
         for name in (
-            *("inferences", "edimodels", "hypersearch", "model-hypersearch"),
+            *("inferences", "edimodels", "model-hypersearch"),
             *("dataset-csvs", "dataset-pictures", "some-model-file", "some-template-file"),
         )
         for method in ("GET", "POST", "PUT", "DELETE")
@@ -104,6 +104,7 @@ WMLA_RULES: dict[str, Audience | Rule] = {
     "GET wmla:ego-hosts": USERS,
     # WMLA: who logs on sends a password, and no cookie counts
     "GET wmla:conductor-logon": NOBODY,
+    "GET wmla:ego-logon": NOBODY,
     "GET wmla:logon": NOBODY,
     "POST wmla:logon": NOBODY,
     "GET wmla:validate-auth": NOBODY,
@@ -121,4 +122,20 @@ WMLA_RULES: dict[str, Audience | Rule] = {
     "POST wmla:exec-deploy": OWNER_CHANGES,
     "GET wmla:exec-log": OWNER_SEES,
     "GET wmla:exec-result": OWNER_SEES,
+    # WMLA: hyperparameter searches
+    "GET wmla:hypersearches": USERS,
+    "POST wmla:hypersearches": CHANGERS,
+    "DELETE wmla:hypersearches": CHANGERS,
+    "GET wmla:hypersearch": OWNER_SEES,
+    "PUT wmla:hypersearch": OWNER_CHANGES,
+    "DELETE wmla:hypersearch": Rule(OWNER_CHANGES, args={"hpo_name": "finished search"}),
+    "PUT wmla:hypersearch-force": OWNER_CHANGES,
+    "PUT wmla:hypersearch-restart": Rule(OWNER_CHANGES, args={"hpo_name": "finished search"}),
+    "GET wmla:search-algorithms": USERS,
+    "GET wmla:search-algorithm": USERS,
+    "DELETE wmla:search-algorithm": CHANGERS,
+    **{
+        f"{method} wmla:hypersearch-install": USERS if method == "GET" else CHANGERS
+        for method in ("GET", "POST", "PUT", "DELETE")
+    },
 }

@@ -7,6 +7,7 @@ from contextlib import suppress
 from typing import Any
 
 from django.conf import settings
+from tidepool.units import size_words
 
 from accounts.body_limits import announced_bytes
 from tracking import artifacts, call_rules
@@ -43,7 +44,7 @@ class Files:
             return False
         method, is_list = self._exchange.method, not found[1]
         if (is_list and method != "GET") or method not in ("GET", "PUT", "DELETE"):
-            raise Answered(405, "Files are listed, read, written and removed: nothing else.")
+            raise Answered(405, "Files can only be listed, read, written and removed.")
         place = self._place(self._exchange.question("path") if is_list else found[1])
         await self._refuse_stranger(place, _READING if method == "GET" else _WRITING)
         if is_list:
@@ -93,7 +94,7 @@ class Files:
 
     async def _refuse_stranger(self, place: Place, allowed: frozenset[str]) -> None:
         if self._caller.job is not None and not await belongs_to_job(self._caller, place.parts, self._ask):
-            raise Answered(403, "The token opens the files of its own training alone.")
+            raise Answered(403, "The token opens only the files of its own training.")
         if self._caller.is_admin:
             return
         question = {"username": self._caller.user, "resource_type": "experiment", "resource_id": place.experiment}
@@ -122,7 +123,7 @@ class Files:
     async def _take(self, place: Place) -> None:
         most = int(settings.TIDEPOOL_UPLOAD_MAX_BYTES)
         if announced_bytes(self._exchange.scope) > most:
-            raise Answered(413, f"A file may have at most {most} bytes.")
+            raise Answered(413, f"A file may have at most {size_words(most)}.")
         try:
             writing = await asyncio.to_thread(Writing, place)
             try:
@@ -150,7 +151,7 @@ class Files:
                 piece, has_more = await self._exchange.piece()
                 size += len(piece)
                 if size > most:
-                    raise Answered(413, f"A file may have at most {most} bytes.")
+                    raise Answered(413, f"A file may have at most {size_words(most)}.")
                 gathered += piece
                 if len(gathered) >= _PIECE_BYTES or not has_more:
                     if under_way is not None:

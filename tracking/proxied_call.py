@@ -6,6 +6,7 @@ from typing import Any
 from urllib.parse import parse_qs
 
 from django.http import parse_cookie
+from tidepool.units import size_words
 
 __all__ = ["Answered", "Exchange", "Header", "Receive", "Scope", "Send", "TooLarge", "error_of"]
 
@@ -47,7 +48,7 @@ class Answered(Exception):
 
 class TooLarge(Answered):
     def __init__(self) -> None:
-        super().__init__(413, f"A request to MLflow may have {_MAX_BODY_BYTES} bytes.")
+        super().__init__(413, f"A request to MLflow may have at most {size_words(_MAX_BODY_BYTES)}.")
 
 
 def error_of(status: int, sentence: str) -> dict[str, str]:

@@ -99,7 +99,7 @@ class TrackingProxy:
             if _OF_A_TRAINING.fullmatch(exchange.path):
                 await _redirect(exchange, f"{_site()}{exchange.path}")
                 return
-            raise Answered(404, "This name shows MLflow alone: Tidepool itself has another one.")
+            raise Answered(404, "This host name serves only MLflow: Tidepool has another one.")
         try:
             caller = await caller_of(exchange.scope)
         except Unknown as error:
@@ -110,7 +110,7 @@ class TrackingProxy:
             return
         _refuse_foreign(exchange, caller)
         if caller.only_reads and not call_rules.is_read(exchange.method, exchange.path):
-            raise Answered(403, "You may look at everything here and change nothing.")
+            raise Answered(403, "You may read everything here, but change nothing.")
         files = Files(exchange, caller, self._ask)
         if await files.answer():
             return
@@ -147,7 +147,7 @@ class TrackingProxy:
         host, is_tls = _host_of(exchange)
         site = own_origin(host, is_tls=is_tls)
         if site is None:
-            raise Answered(400, "The site is not known by the name that this request was sent to.")
+            raise Answered(400, "This site does not use the host name of the request.")
         await _redirect(exchange, ask_address(site))
 
     async def _enter(self, exchange: Exchange) -> None:
@@ -160,7 +160,7 @@ class TrackingProxy:
         if exchange.method != "GET" or value is None:
             raise Answered(
                 403,
-                "This address was good once, for a minute and one browser: open MLflow from Tidepool's pages again.",
+                "This address worked once, for a minute and in one browser: open MLflow from Tidepool's pages again.",
             )
         await _redirect(exchange, f"{PREFIX}/", _cookie(COOKIE, value, PREFIX))
 
@@ -241,7 +241,7 @@ def _refuse_foreign(exchange: Exchange, caller: Caller) -> None:
         host, is_tls = _host_of(exchange)
         is_own = is_own_origin(origin.decode("latin-1"), host, is_tls=is_tls)
     if not is_own:
-        raise Answered(403, "This was sent by another site's page.")
+        raise Answered(403, "The request was sent from a page of another site.")
 
 
 def _values(body: bytes) -> dict[str, Any]:

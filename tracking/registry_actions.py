@@ -45,7 +45,7 @@ def why_not_registered(job: Job) -> str:
     if not settings.TIDEPOOL_MLFLOW_SOCKET:
         return _NO_MLFLOW
     if job.finished_at is None:
-        return "It has not ended yet."
+        return "The training has not ended yet."
     return "" if trained_weights(job) else "The training has no weights: neither a result nor a checkpoint."
 
 
@@ -59,7 +59,7 @@ def register(job: Job, user: User) -> ModelVersion:
     if there is not None and there.problem:
         ModelVersion.objects.filter(pk=there.pk).update(problem="")
     elif there is not None:
-        raise Conflict(f"It is registered already, as {there}.")
+        raise Conflict(f"The training is already registered as {there}.")
     try:
         return there or ModelVersion.objects.create(job=job, name=name)
     except IntegrityError:

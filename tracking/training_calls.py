@@ -30,7 +30,7 @@ _ABOUT_A_RUN = frozenset(
 _EXPERIMENTS = frozenset(
     {("GET", "experiments/get"), ("GET", "experiments/get-by-name"), ("POST", "experiments/create")}
 )
-_REFUSED = "The token of a training logs to its own run, and does nothing else."
+_REFUSED = "The token of a training may only log to its own run."
 #: Names that MLflow and we give: a script's tags are its own.
 _NOT_ITS_TAGS = ("mlflow.", "tidepool.")
 

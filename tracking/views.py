@@ -20,7 +20,7 @@ __all__ = ["alias", "register", "share", "take_over"]
 def register(request: HttpRequest, job_id: int) -> HttpResponse:
     job = job_or_404(request.user, job_id)
     if done(request, lambda: registry_actions.register(job, login_user(request))):
-        messages.success(request, "It is being registered. Its version appears here in some seconds.")
+        messages.success(request, "The training is being registered. Its version appears here in a few seconds.")
     return redirect(f"{reverse('jobs:detail', args=[job_id])}#results")
 
 
@@ -37,7 +37,7 @@ def take_over(request: HttpRequest, version_id: int) -> HttpResponse:
     version, uploads = _version(request, version_id), []
     if not done(request, lambda: uploads.append(registry_actions.take_over(version, login_user(request)))):
         return redirect(f"{reverse('models:detail', args=[version.job.model.model_id])}#lineage")
-    messages.success(request, f"The weights of {version} are an upload of yours: a training can begin with them.")
+    messages.success(request, f"The weights of {version} are an upload of yours: trainings can start from them.")
     model = version.job.model.model_id
     return redirect(f"{reverse('jobs:train')}?model={model}&start_from=upload-{uploads[0].pk}")
 

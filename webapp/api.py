@@ -1,8 +1,10 @@
 """`/api/v1/`: joins the apps' endpoints."""
 
+from functools import cache
 from typing import Any
 
 from django.urls import URLPattern, URLResolver, include, path, re_path
+from drf_spectacular.generators import SchemaGenerator
 from drf_spectacular.renderers import OpenApiJsonRenderer, OpenApiJsonRenderer2
 from drf_spectacular.utils import OpenApiParameter, extend_schema
 from drf_spectacular.views import SpectacularAPIView
@@ -23,11 +25,11 @@ __all__ = ["urlpatterns"]
 
 
 class SearchOutput(serializers.Serializer[Any]):
-    results = output_of(Hit, kind=serializers.ChoiceField(["job", "dataset", "model", "report"]))(many=True)
+    results = output_of(Hit, kind=serializers.ChoiceField(["job", "study", "dataset", "model", "report"]))(many=True)
 
 
 class Search(GenericAPIView[Any]):
-    """Jobs, datasets, models and reports by a part of their name, newest first, a few of each kind."""
+    """Jobs, studies, datasets, models and reports by a part of their name, newest first, a few of each kind."""
 
     serializer_class = SearchOutput
     pagination_class = None
@@ -38,9 +40,22 @@ class Search(GenericAPIView[Any]):
         return Response(SearchOutput({"results": hits}).data)
 
 
+class _Described(SchemaGenerator):
+    """Describes the API once per process: it takes seconds, and is the same for all."""
+
+    def get_schema(self, request: Request | None = None, public: bool = False) -> Any:
+        return _description(public)
+
+
+@cache
+def _description(public: bool) -> Any:
+    return SchemaGenerator().get_schema(public=public)  # type: ignore[no-untyped-call]
+
+
 class Schema(SpectacularAPIView):
     """This API's own description."""
 
+    generator_class = _Described
     #: Renderers: OpenAPI's own media type, and plain JSON for clients that ask for no other.
     renderer_classes = [OpenApiJsonRenderer, OpenApiJsonRenderer2]
 
@@ -71,6 +86,7 @@ _v1: list[URLPattern | URLResolver] = [
     path("", include("insights.api.urls")),
     path("", include("usage.api")),
     path("", include("reports.api")),
+    path("", include("studies.api")),
     path("", include("replay.api")),
 ]
 

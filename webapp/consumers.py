@@ -24,6 +24,8 @@ from datasets.topics import DATASETS
 from jobs.files.log_tail import LogTails, log_topic_parts, topic_log
 from jobs.queries.jobs import visible_jobs
 from jobs.topics import GROUPS, JOBS, job_of_topic, jobs_topic_of
+from studies.queries import studies
+from studies.topics import study_of_topic
 from webapp.metrics import WEBSOCKETS
 from workers.topics import CLUSTER
 
@@ -155,12 +157,15 @@ class LiveConsumer(AsyncWebsocketConsumer):
 
 @database_sync_to_async
 def may_see(user: User, topics: Iterable[str]) -> bool:
-    """Return whether the user may see all these topics: cluster topics are open to all, those of a job to users who may
-    see it."""
+    """Return whether the user may see all these topics: cluster topics are open to all, those of a job or a study to
+    users who may see it."""
     free = {CLUSTER, DATASETS, GROUPS, jobs_topic_of(user.pk or 0)}
     if is_cluster_admin(user):
         free.add(JOBS)
-    numbers = {_job_of(topic) for topic in topics if topic not in free}
+    of_studies = {topic: number for topic in topics if (number := study_of_topic(topic)) is not None}
+    if studies(user).filter(pk__in=of_studies.values()).count() < len(of_studies):
+        return False
+    numbers = {_job_of(topic) for topic in topics if topic not in free and topic not in of_studies}
     wanted = {number for number in numbers if number is not None}
     return None not in numbers and visible_jobs(user).filter(pk__in=wanted).count() == len(wanted)
 

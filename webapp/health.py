@@ -71,7 +71,7 @@ def _sentence(not_stored: Unstored) -> str:
     count = len(not_stored.entries) + len(not_stored.hosts)
     return plural(
         count,
-        "A report of a host could not be stored in the last day: the page Hosts shows it and the reason.",
+        "A report of a host could not be stored in the last day: the Hosts page shows it and the reason.",
         "{count} things that hosts reported in the last day could not be stored: Hosts says which, and why.",
     )
 

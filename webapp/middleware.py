@@ -18,6 +18,7 @@ from core.origins import is_own_origin
 from core.roles import SignedIn, refuse_what_viewers_send
 from core.scopes import SAFE_METHODS
 from core.text import LARGEST_ID, is_storable, shown_text
+from webapp.form_pages import form_page, wants_json
 from webapp.views import not_found, refused
 
 __all__ = [
@@ -116,9 +117,7 @@ class LoginRequired:
         if request.path in PUBLIC_PATHS or _name_of(request) in PUBLIC_NAMES or _asks_itself(view):
             return None
         if not request.user.is_authenticated:
-            is_program = request.path.startswith("/api/")
-            login = resolve_url(settings.LOGIN_URL)
-            return _unauthorized() if is_program else redirect_to_login(request.get_full_path(), login)
+            return _without_log_in(request)
         try:
             refuse_what_viewers_send(request.user, request)
         except NotAllowed as error:
@@ -188,6 +187,15 @@ def _name_of(request: HttpRequest) -> str | None:
     return request.resolver_match.view_name if request.resolver_match else None
 
 
-def _unauthorized() -> JsonResponse:
-    body = {"error": "Log in, or send a token, to use the API.", "code": "not_authenticated", "fields": {}}
-    return JsonResponse(body, status=401)
+def _without_log_in(request: HttpRequest) -> HttpResponseBase:
+    """Refuse a program, and lead a browser to the log-in: from there to the page that it opened or sent a form from."""
+    if request.path.startswith("/api/"):
+        return _unauthorized("Log in, or send a token, to use the API.")
+    if wants_json(request):
+        return _unauthorized("You are logged out: log in again.")
+    after = None if request.method in SAFE_METHODS else form_page(request)
+    return redirect_to_login(after or request.get_full_path(), resolve_url(settings.LOGIN_URL))
+
+
+def _unauthorized(sentence: str) -> JsonResponse:
+    return JsonResponse({"error": sentence, "code": "not_authenticated", "fields": {}}, status=401)

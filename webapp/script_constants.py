@@ -35,6 +35,7 @@ def script_constants() -> dict[str, Any]:
         "calmFields": sorted(CALM),
         "maxTopics": MAX_TOPICS,
         "finalCloseCodes": [NOT_LOGGED_IN, NOT_ALLOWED],
+        "loggedOutCloseCode": NOT_LOGGED_IN,
         "maxPoints": MAX_POINTS,
         "comparedLeast": MIN_CHOSEN,
         "comparedMost": MOST_JOBS,

@@ -1,4 +1,5 @@
-"""The search of the palette: jobs, datasets, models and reports by a part of their name, as far as one may see them."""
+"""The search of the palette: jobs, studies, datasets, models and reports by a part of their name, as far as one may see
+them."""
 
 from dataclasses import dataclass
 from typing import Annotated
@@ -12,6 +13,7 @@ from datasets.queries import datasets
 from jobs.queries.jobs import visible_jobs
 from models_registry.queries import models
 from reports.models import Report
+from studies.queries import studies
 
 __all__ = ["Hit", "find"]
 
@@ -22,7 +24,7 @@ MAX_LETTERS = 100
 
 @dataclass(frozen=True)
 class Hit:
-    #: "job", "dataset", "model" or "report".
+    #: "job", "study", "dataset", "model" or "report".
     kind: str
     id: int
     name: str
@@ -42,6 +44,10 @@ def find(user: User, text: str) -> list[Hit]:
             "job", job.pk, job.name, f"{job.state.capitalize()}, number {job.pk}", reverse("jobs:detail", args=[job.pk])
         )
         for job in visible_jobs(user).filter(wanted | number).order_by("-id")[:HITS]
+    ]
+    hits += [
+        Hit("study", study.pk, study.name, study.state.capitalize(), reverse("studies:detail", args=[study.pk]))
+        for study in studies(user).filter(wanted).order_by("-id")[:HITS]
     ]
     for kind, rows in (("dataset", datasets()), ("model", models(user))):
         hits += [

@@ -4,6 +4,7 @@ from django.contrib.auth.views import LoginView, LogoutView
 from django.urls import URLPattern, URLResolver, include, path
 
 from core.audit.views import audit
+from insights.pages import gpu_use
 from insights.pages.checkpoints import views as checkpoint_views
 from insights.pages.cluster import views as cluster_views
 from insights.pages.groups import views as group_views
@@ -22,6 +23,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("logout/", LogoutView.as_view(), name="logout"),
     path("cluster/", cluster_views.cluster, name="cluster"),
     path("cluster/now/", cluster_views.cluster_now, name="cluster-now"),
+    path("cluster/gpus.json", gpu_use.cluster_gpus, name="cluster-gpus"),
     path("cluster/trace.json", cluster_views.cluster_trace_json, name="cluster-trace"),
     path("jobs/", include("jobs.pages.urls")),
     path("jobs/", include("insights.pages.urls")),
@@ -42,6 +44,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("fair-share/", group_views.fair_share, name="fair-share"),
     path("usage/", include("usage.urls")),
     path("what-if/", include("replay.urls")),
+    path("studies/", include("studies.urls")),
     path("healthz", healthz, name="healthz"),
     path("metrics", metrics, name="metrics"),
     path("account/connect/", connect, name="connect"),

@@ -2,8 +2,9 @@
 
 from collections.abc import Mapping, Sequence
 
+from django.contrib import messages
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase, JsonResponse
-from django.shortcuts import render
+from django.shortcuts import redirect, render
 from django.utils import timezone
 from django.views.decorators.http import require_safe
 
@@ -17,6 +18,7 @@ from insights.pages.cluster.views import COLUMNS, trace_figure
 from jobs.pages.queries import job_or_404
 from jobs.queries.job_list import jobs_topic
 from jobs.topics import GROUPS, job_of_topic
+from webapp.form_pages import form_page, is_of_browser, wants_json
 from webapp.health import troubles
 from workers.topics import CLUSTER
 
@@ -80,6 +82,14 @@ def bad_request(request: HttpRequest, exception: Exception) -> HttpResponseBase:
 
 
 def csrf_failure(request: HttpRequest, reason: str = "") -> HttpResponseBase:
+    """Show the form's page again, with a valid token: the form's token ended with the log-in that it was made for."""
+    page = form_page(request)
+    if page is not None and is_of_browser(request):
+        messages.error(
+            request,
+            "Nothing was changed, because you have logged in again since the page was opened. Send the form again.",
+        )
+        return redirect(page)
     return _refusal(request, 403, "permission_denied", "The form is too old: load the page again, and repeat the step.")
 
 
@@ -108,7 +118,7 @@ def server_error(request: HttpRequest) -> HttpResponseBase:
 
 def locked_out(request: HttpRequest, response: object, credentials: object) -> HttpResponseBase:
     """The answer to the wrong password that was one too many, for django-axes."""
-    sentence = "Too many failed log-ins: wait a quarter of an hour."
+    sentence = "Too many failed logins: wait a quarter of an hour."
     if request.path.startswith((*_FOR_WMLA, "/api/")):
         return _refusal(request, 429, "throttled", sentence)
     return HttpResponse(f"{sentence}\n", status=429, content_type="text/plain; charset=utf-8")
@@ -126,6 +136,6 @@ def _refusal(
     """A page for people; programs get the one error shape of the API, or of WMLA's addresses."""
     if request.path.startswith(_FOR_WMLA):
         return HttpResponse(f"Error {status}: {sentence}\n", status=status, content_type="text/plain; charset=utf-8")
-    if request.path.startswith("/api/"):
+    if request.path.startswith("/api/") or wants_json(request):
         return JsonResponse({"error": sentence, "code": code, "fields": fields or {}}, status=status)
     return render(request, f"{status}.html", words, status=status)

@@ -6,6 +6,7 @@ it after an upgrade. It holds no secret and is the same for everybody.
 
 import hashlib
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -21,15 +22,15 @@ from django.urls import reverse
 from django.views.decorators.http import condition, require_safe
 from tidepool.version import VERSION
 
+from jobs.actions.mlflow_client import MLFLOW_CLIENT
+
 __all__ = ["WHEEL", "built_wheel", "client_wheel", "connect"]
 
 #: Name of the wheel without the suffix; pip reads the version in it.
 WHEEL = f"tidepool_runtime-{VERSION}-py3-none-any"
 _BUILD = "import sys; from setuptools import build_meta; print(build_meta.build_wheel(sys.argv[1]))"
-_LEFT_OUT = shutil.ignore_patterns("__pycache__", "*.egg-info", "build", "compat")
+_LEFT_OUT = shutil.ignore_patterns("__pycache__", "*.egg-info", "build", "wmla")
 _BUILD_SECONDS = 120
-#: The version that ranks have.
-_MLFLOW_CLIENT = '"mlflow-skinny==3.13.*"'
 #: A moment that a zip file can hold, so that the same files are the same wheel.
 _SOURCE_DATE = "1577836800"
 
@@ -74,13 +75,15 @@ def client_wheel(request: HttpRequest, wheel: str) -> HttpResponse:
 def connect(request: HttpRequest) -> HttpResponse:
     """The lines to paste into a shell and a notebook."""
     site = request.build_absolute_uri("/").rstrip("/")
+    wheel = f"{site}{reverse('client-wheel', args=[WHEEL])}"
     context = {
         "section": "account",
         "crumbs": [("Your account", reverse("account")), ("Connect", None)],
         "site": site,
-        "install": f"pip install {site}{reverse('client-wheel', args=[WHEEL])}",
+        "install": f"pip install {wheel}",
+        "install_for_scripts": f'pip install "tidepool-runtime[torch] @ {wheel}"',
         "has_mlflow": bool(settings.TIDEPOOL_MLFLOW_SOCKET),
-        "mlflow_client": _MLFLOW_CLIENT,
+        "mlflow_client": " ".join(shlex.quote(line) for line in MLFLOW_CLIENT),
         "login": f"tidepool login {site}",
         "version": VERSION,
     }

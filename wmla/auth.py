@@ -1,4 +1,4 @@
-"""Log-on of WMLA's clients: Conductor's starts a session, Cloud Pak's returns a token."""
+"""Log-on of WMLA's clients: those of Conductor and EGO start a session, Cloud Pak's returns a token."""
 
 from typing import Any
 
@@ -21,7 +21,7 @@ from core.rest import signed_in
 from core.text import is_storable
 from wmla.base_view import ConductorView, WmlaView, csrf_token_of, json_body, route
 
-__all__ = ["auth_urls", "conductor_urls", "preauth_urls"]
+__all__ = ["auth_urls", "conductor_urls", "ego_urls", "preauth_urls"]
 
 #: Lifetime of a session, as in Conductor.
 SESSION_SECONDS = 8 * 3600
@@ -105,6 +105,7 @@ class Logoff(WmlaView):
 
 
 conductor_urls: list[URLPattern] = [route("auth/logon", ConductorLogon, "conductor-logon")]
+ego_urls: list[URLPattern] = [route("auth/logon", ConductorLogon, "ego-logon")]
 auth_urls: list[URLPattern] = [route("logon", Logon, "logon"), route("logoff", Logoff, "logoff")]
 preauth_urls: list[URLPattern] = [route("validateAuth", ValidateAuth, "validate-auth")]
 

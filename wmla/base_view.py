@@ -47,6 +47,8 @@ Row = TypeVar("Row", bound=Model)
 
 _SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 _MAX_TOKEN = 200
+#: Headers in which clients send the `csrftoken` of their log-on.
+_TOKEN_HEADERS = ("X-CSRFToken", "csrftoken")
 _MAX_ROWS = 1000
 
 #: WMLA's lists are not paginated, so long ones take the parameters of its list of applications.
@@ -106,7 +108,9 @@ class ConductorView(WmlaView):
         super().initial(request, *args, **kwargs)
         if request.method in _SAFE_METHODS or not isinstance(request.successful_authenticator, SessionCookie):
             return
-        given = request.query_params.get("csrftoken") or request.headers.get("X-CSRFToken") or ""
+        given = request.query_params.get("csrftoken") or next(
+            filter(None, map(request.headers.get, _TOKEN_HEADERS)), ""
+        )
         if not constant_time_compare(given[:_MAX_TOKEN], csrf_token_of(request.session.session_key or "")):
             raise PermissionDenied(
                 "The csrftoken is missing or belongs to another session: log on again and send the new one."

@@ -43,6 +43,8 @@ __all__ = ["InstanceOutput", "instances", "urls"]
 _RESOURCE_GROUP_PARAMETERS = ("gpu_executor_rg_param", "executor_rg_param")
 _TERMS_OF_PARAMETERS = {"execution_user": "execution_user", "deploy_home": "deployment_directory"}
 _MEBIBYTE = 1024**2
+#: Path of the root of the tree of consumers.
+_ROOT = "/"
 #: Similarity to a known parameter from which an unknown name is reported as a misspelling.
 _SIMILARITY = 0.9
 _TEXT = {(200, "text/plain"): OpenApiTypes.STR}
@@ -118,7 +120,9 @@ class ConfigurationInput(serializers.Serializer[Any]):
 
 class InstanceInput(ConfigurationInput):
     conductorinstancename = serializers.CharField()
-    consumerpath = serializers.CharField(required=False, help_text="Ignored: there is no tree of consumers.")
+    consumerpath = serializers.CharField(
+        required=False, help_text="/, or / and the group's name: each instance group is a consumer at the root."
+    )
     template = serializers.CharField(required=False, help_text="Name of a template of Tidepool or WMLA; not in WMLA.")
 
 
@@ -162,10 +166,9 @@ class InstanceConfiguration(_InstanceView):
     @extend_schema(request=ConfigurationInput, responses=InstanceOutput)
     def put(self, request: Request, sig_id: str) -> Response:
         """Change all given fields, or none if one is invalid."""
-        group = self.group()
-        change = group_actions.change_instance_group(
-            group.pk, parsed_configuration(json_body(request)), signed_in(request)
-        )
+        group, body = self.group(), json_body(request)
+        _check_unchanged(body, group.name)
+        change = group_actions.change_instance_group(group.pk, parsed_configuration(body), signed_in(request))
         return Response(instance_of(change.group))
 
 
@@ -242,10 +245,27 @@ def parsed_instance(body: Mapping[str, Any]) -> group_actions.InstanceGroupSpec:
         raise field_error("conductorinstancename", "Send the instance group's name as conductorinstancename.")
     if not isinstance(template, str):
         raise field_error("template", "template must be the name of a template.")
+    _check_consumer(body, name)
     parameters = _object(body, "parameters")
     terms = {column: _text(parameters, key) for key, column in _TERMS_OF_PARAMETERS.items() if key in parameters}
     terms |= _spark_terms(body)
     return group_actions.InstanceGroupSpec(name, _resource_group(parameters), template, terms)
+
+
+def _check_unchanged(body: Mapping[str, Any], name: str) -> None:
+    """Refuse a change of what a group keeps: its name and its place in the tree of consumers."""
+    if body.get("conductorinstancename") not in (None, "", name):
+        raise field_error(
+            "conductorinstancename", f"An instance group keeps its name, {name}: create another one, or leave this out."
+        )
+    _check_consumer(body, name)
+
+
+def _check_consumer(body: Mapping[str, Any], name: str) -> None:
+    path = body.get("consumerpath")
+    if path not in (None, "", _ROOT, _ROOT + name):
+        sentence = "the tree of consumers has one level, in which each instance group is a consumer"
+        raise field_error("consumerpath", f"consumerpath is {ascii(path)[:80]}, but {sentence}: send {_ROOT!r}.")
 
 
 def parsed_configuration(body: Mapping[str, Any]) -> dict[str, Any]:
@@ -282,11 +302,7 @@ def _similar_parameter(name: str) -> str | None:
 
 
 def _resource_group(parameters: Mapping[str, Any]) -> str:
-    """Return the name of the resource group with GPUs that these fields select.
-
-    WMLA's scripts name one group for everything, such as ComputeHosts, whose slots are CPUs: if there is only one group
-    with GPUs, it is used instead.
-    """
+    """Return the name of the resource group with GPUs that these fields select. No other group replaces it."""
     key = next((name for name in _RESOURCE_GROUP_PARAMETERS if name in parameters), _RESOURCE_GROUP_PARAMETERS[1])
     name = _text(parameters, key)
     kinds = dict(ResourceGroup.objects.order_by("name").values_list("name", "kind"))
@@ -295,13 +311,14 @@ def _resource_group(parameters: Mapping[str, Any]) -> str:
         raise field_error(key, f"Send the resource group whose GPUs it uses as {key}. {_gpu_groups(of_gpus)}")
     if name not in kinds:
         raise field_error(key, f"Resource group {name[:80]!a} not found. {_gpu_groups(of_gpus)}")
-    if name in of_gpus:
-        return name
-    if len(of_gpus) != 1:
+    if name not in of_gpus:
+        gpus, executors = _RESOURCE_GROUP_PARAMETERS
         raise field_error(
-            key, f"{key} is {name[:80]!a}, whose slots are CPUs: name one with GPUs. {_gpu_groups(of_gpus)}"
+            key,
+            f"{key} is {name[:80]!a}, whose slots are CPUs, but trainings hold GPUs: send a resource group of GPUs as "
+            f"{executors}, or beside it as {gpus}. {_gpu_groups(of_gpus)}",
         )
-    return of_gpus[0]
+    return name
 
 
 def _gpu_groups(names: Collection[str]) -> str:

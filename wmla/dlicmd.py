@@ -60,6 +60,9 @@ examples:
     dlicmd.py --app-wait wmla-12
     dlicmd.py --exec-trainlogs wmla-12
     dlicmd.py --exec-trainresult wmla-12
+  Search for the best parameters: search.json has modelSpec, algoDef and hyperParams, as for POST /hypersearch:
+    dlicmd.py --hpo-start search.json --model-dir mnist
+    dlicmd.py --hpo-get-all -o custom-columns=name,state,progress
 
 exit codes:
   0  success          1  the server refused or cannot be reached, or the training failed
@@ -395,6 +398,10 @@ def get(path: str, call: Call, **query: str) -> int:
     return print_value(call, call.server.json("GET", BASE + path.format(call.path), query))
 
 
+def change(method: str, path: str, call: Call) -> int:
+    return print_value(call, call.server.json(method, BASE + path.format(call.path)))
+
+
 def send_each(method: str, path: str, done: str, call: Call) -> int:
     for value in call.value if isinstance(call.value, list) else [call.value]:
         call.server.json(method, BASE + path.format(quote(str(value), safe="")))
@@ -420,7 +427,7 @@ def exec_start(call: Call) -> int:
         query["sigName"] = options.ig
     say("Copying files and directories ...")
     with tempfile.TemporaryFile() as content:
-        name = packed(folder, main, content, is_command=options.user_cmd)
+        name = packed(folder, main, content, needs_script=not options.user_cmd)
         say(f"Content size: {_size(content.tell())}")
         body = form_with_file(name, content) if name else None
         with call.server.ask("POST", f"{BASE}/execs/", query, body) as answer:
@@ -445,13 +452,13 @@ def unmarked(words: Sequence[str]) -> list[str]:
     return [word.replace(QUOTE, "") for word in found]
 
 
-def packed(folder: str | None, main: str | None, into: IO[bytes], *, is_command: bool) -> str:
+def packed(folder: str | None, main: str | None, into: IO[bytes], *, needs_script: bool) -> str:
     """Write the upload and return its file name: <name>.modelDir.tar for a folder (gzipped), or a single script.
 
-    Return "" for a command that needs no file.
+    Return "" if neither is given nor needed.
     """
     if not folder:
-        if is_command and not main:
+        if not needs_script and not main:
             return ""
         if not main or not Path(main).is_file():
             raise Misuse(
@@ -463,7 +470,7 @@ def packed(folder: str | None, main: str | None, into: IO[bytes], *, is_command:
     top = Path(folder).resolve()
     if not top.is_dir():
         raise Misuse(f"--model-dir {folder} is not a folder.")
-    if not main and not is_command:
+    if not main and needs_script:
         raise Misuse(f"Give the script of {folder} to run: --model-main SCRIPT.")
     if main and not (top / main).is_file():
         raise Misuse(f"--model-main {main} is not in {folder}: give its path relative to that folder.")
@@ -479,12 +486,13 @@ def packed(folder: str | None, main: str | None, into: IO[bytes], *, is_command:
     return f"{top.name}.modelDir.tar"
 
 
-def form_with_file(name: str, content: IO[bytes]) -> Body:
-    """Return a form with the single part `file`, which is read while it is sent."""
+def form_with_file(name: str, content: IO[bytes], data: str = "") -> Body:
+    """Return a form with the part `file`, which is read while it is sent, after the field `data` if there is any."""
     boundary = base64.urlsafe_b64encode(os.urandom(24)).decode()
     shown_name = name.replace("\\", "\\\\").replace('"', '\\"').replace("\r", "").replace("\n", "")
+    field = f'--{boundary}\r\nContent-Disposition: form-data; name="data"\r\n\r\n{data}\r\n' if data else ""
     head = (
-        f'--{boundary}\r\nContent-Disposition: form-data; name="file"; filename="{shown_name}"\r\n'
+        f'{field}--{boundary}\r\nContent-Disposition: form-data; name="file"; filename="{shown_name}"\r\n'
         "Content-Type: application/octet-stream\r\n\r\n"
     ).encode()
     tail = f"\r\n--{boundary}--\r\n".encode()
@@ -492,6 +500,61 @@ def form_with_file(name: str, content: IO[bytes]) -> Body:
     content.seek(0)
     parts = chain([head], iter(lambda: content.read(CHUNK), b""), [tail])
     return Body(f"multipart/form-data; boundary={boundary}", size, parts)
+
+
+def hpo_start(call: Call) -> int:
+    options = call.options
+    say = note if options.output else print
+    definition = _definition(str(call.value))
+    if not options.model_dir and not options.model_main:
+        raise Misuse("Give the code of the experiments: --model-dir FOLDER, or only --model-main FILE.py.")
+    say("Copying files and directories ...")
+    with tempfile.TemporaryFile() as content:
+        # The definition names the script.
+        name = packed(options.model_dir, options.model_main, content, needs_script=False)
+        say(f"Content size: {_size(content.tell())}")
+        body = form_with_file(name, content, definition)
+        with call.server.ask("POST", f"{BASE}/hypersearch", body=body) as answer:
+            text = answer.read().decode("utf-8", "replace")
+    if options.output:
+        return print_value(call, _parsed(text.encode(), call.server.address))
+    print(_printable(f"Start hypersearch with id: {text}"))
+    return 0
+
+
+def _definition(name: str) -> str:
+    """Return the JSON in the file, on one line."""
+    try:
+        given = json.loads(Path(name).read_text("utf-8"))
+    except (OSError, ValueError) as error:
+        raise Misuse(f"--hpo-start {name} cannot be read ({error}): give a file with the JSON of a search.") from error
+    if not isinstance(given, dict):
+        raise Misuse(f"--hpo-start {name} has no JSON object: it needs modelSpec, algoDef and hyperParams.")
+    return json.dumps(given)
+
+
+def hpo_list(path: str, call: Call) -> int:
+    """Print searches, or their algorithms. A column `name` is that of the search."""
+    rows = _rows(call.server.json("GET", BASE + path))
+    if not rows and call.options.output != "json":
+        print("No result found")
+        return 0
+    columns = (call.options.output or "json") != "json"
+    return print_value(call, [{"name": row.get("hpoName"), **row} if columns else row for row in rows])
+
+
+def hpo_each(method: str, verb: str, call: Call) -> int:
+    """Stop or delete each search; return 1 if the server refuses one of them."""
+    code = 0
+    for value in call.value:
+        path = f"{BASE}/hypersearch/{quote(str(value), safe='')}"
+        try:
+            with call.server.ask(method, path) as answer:
+                print(_printable(f"{verb} hpo {value} succeed. HTTP:{answer.status} "))
+        except Refused as refused:  # the others may be accepted
+            note(_printable(f"{verb} hpo {value} failed. HTTP:{refused.status} {refused}"))
+            code = 1
+    return code
 
 
 def train_log(kind: str, call: Call) -> int:
@@ -685,10 +748,6 @@ class Command:
     count: str | None = None
 
 
-_NO_SEARCH = (
-    "This server has no hyperparameter search: start a training for each choice with --exec-start, and "
-    "compare them on the page Trainings."
-)
 _NO_SERVING = "This server does not serve trained models: download the model with --exec-trainresult."
 _NO_KUBERNETES = "Trainings do not run on Kubernetes here, so there are no Kubernetes objects: see --app-get-all."
 _STOPPING, _DELETED = "Stopping {}", "Deleted {}"
@@ -725,6 +784,20 @@ COMMANDS: dict[str, Command] = {
     "app-launcherlogs": Command("like --exec-launcherlogs", partial(run_log, "launcherlog", of_exec=False), "ID"),
     "app-outlogs": Command("like --exec-outlogs", partial(run_log, "stdout", of_exec=False), "ID"),
     "app-errlogs": Command("like --exec-errlogs", partial(run_log, "stderr", of_exec=False), "ID"),
+    "hpo-start": Command("start a hyperparameter search, defined in a file of JSON", hpo_start, "FILE"),
+    "hpo-get-all": Command("your hyperparameter searches, newest first", partial(hpo_list, "/hypersearch")),
+    "hpo-get": Command("one search, with its experiments", partial(get, "/hypersearch/{}"), "ID"),
+    "hpo-stop": Command("stop searches", partial(hpo_each, "PUT", "Stop"), "ID", "+"),
+    "hpo-restart": Command("continue a stopped search", partial(change, "PUT", "/hypersearch/{}/restart"), "ID"),
+    "hpo-delete": Command("delete searches that are over", partial(hpo_each, "DELETE", "Delete"), "ID", "+"),
+    "hpo-delete-all": Command(
+        "delete all your searches", partial(send_each, "DELETE", "/hypersearch", "Deleted all yours")
+    ),
+    "hpo-algorithm-get-all": Command("search algorithms", partial(hpo_list, "/hypersearch/algorithm")),
+    "hpo-algorithm-get": Command("one algorithm", partial(get, "/hypersearch/algorithm/{}"), "NAME"),
+    "hpo-algorithm-delete": Command(
+        "delete an algorithm", partial(send_each, "DELETE", "/hypersearch/algorithm/{}", _DELETED), "NAME"
+    ),
     "rp-get-all": Command("resource plans: instance groups and their shares", partial(get, "/resplans/resplantree")),
     "rp-get": Command("one resource plan", partial(get, "/resplans/resplan/{}"), "NAME"),
     "rp-delete": Command(
@@ -733,9 +806,6 @@ COMMANDS: dict[str, Command] = {
 }
 #: WMLA's commands that are not supported -> error.
 UNSUPPORTED = {
-    **{f"hpo-{verb}": _NO_SEARCH for verb in ("start", "get", "stop", "restart", "delete")},
-    **{f"hpo-{verb}": _NO_SEARCH for verb in ("get-all", "delete-all")},
-    **{f"hpo-algorithm-{verb}": _NO_SEARCH for verb in ("get-all", "get", "delete")},
     **dict.fromkeys(("pj-get-all", "k8s-obj-get", "k8s-obj-get-all"), _NO_KUBERNETES),
     "exec-deploy": _NO_SERVING,
 }
@@ -747,7 +817,10 @@ class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         if message.endswith("is required"):  # argparse's message would list all commands
             raise Misuse("Give a command, such as --status or --exec-get-all: dlicmd.py -h lists them.")
-        raise Misuse(f"{message[:1].upper()}{message[1:]}. See dlicmd.py -h.")
+        hint = ""
+        if message.startswith("argument --") and message.endswith("expected one argument"):
+            hint = f" Write {message.split()[1].rstrip(':')}=VALUE for a value that begins with a dash."
+        raise Misuse(f"{message[:1].upper()}{message[1:]}.{hint} See dlicmd.py -h.")
 
 
 def parser() -> argparse.ArgumentParser:
@@ -773,7 +846,7 @@ def parser() -> argparse.ArgumentParser:
     training = made.add_argument_group(
         "options of the training",
         "Options of --exec-start. Options that are not listed here are passed to the server (see --dl-frameworks), "
-        "such as --numWorker N and --cs-datastore-meta type=fs,data_path=PATH.",
+        "such as --numWorker N and --cs-datastore-meta type=fs,data_path=PATH. --hpo-start takes the first two.",
     )
     training.add_argument("--model-dir", metavar="FOLDER", help="folder to upload; links to folders are skipped")
     training.add_argument("--model-main", metavar="SCRIPT", help="script to run, relative to that folder")

@@ -1,5 +1,4 @@
-"""Resource groups, consumers and hosts under EGO's base URL. IBM does not publish these URLs, so they are Tidepool's
-own.
+"""Resource groups, consumers and hosts under EGO's base URL. These URLs are Tidepool's own; the log-on is EGO's.
 
 They are read-only; use `/api/v1/` for changes.
 """

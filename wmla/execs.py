@@ -5,7 +5,6 @@ from collections.abc import Iterable, Iterator
 from datetime import UTC
 from typing import Any
 
-from django.core.files.uploadedfile import UploadedFile
 from django.http import HttpResponse, StreamingHttpResponse
 from django.urls import URLPattern
 from drf_spectacular.types import OpenApiTypes
@@ -14,10 +13,8 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from accounts.body_limits import largest_body
 from core.downloads import file_response
 from core.errors import UserError
-from core.file_sources import Upload
 from core.rest import signed_in, validated
 from jobs.actions.job_commands import hide
 from jobs.files.job_folder import job_folder
@@ -32,12 +29,10 @@ from wmla.job_names import EXEC_WORDS, KNOWN_WORDS, Dialect, state_word, states_
 from wmla.logs import LOG_TYPES, as_json_string, launcher_log, rank_log, train_log
 from wmla.service_info import framework_of
 from wmla.submission import parse_form, prepare, submit
+from wmla.uploads import PARSERS, data_field, preflight_answer, uploaded_files
 
-__all__ = ["PREFLIGHT", "urls"]
+__all__ = ["urls"]
 
-#: Key that wmla/preflight.py sets in an ASGI scope to the announced size in bytes: check a submission by its URL alone,
-#: without reading the body.
-PREFLIGHT = "tidepool.preflight"
 _MAX_LISTED = 1000
 _MAX_DATA = 64 * 1024
 _ORDERS = {"id": "id", "createTime": "submitted_at"}
@@ -109,6 +104,8 @@ class LogQuery(serializers.Serializer[Any]):
 
 
 class Execs(WmlaView):
+    parser_classes = PARSERS
+
     @extend_schema(operation_id="execs_list", parameters=[ListQuery], responses=ExecOutput(many=True))
     def get(self, request: Request) -> Response:
         """List the user's trainings from any interface; for an administrator, those of all users."""
@@ -135,18 +132,13 @@ class Execs(WmlaView):
         args = request.query_params.get("args")
         if args is not None:
             prepare(user, sig_name, args)
-        announced = getattr(request._request, "scope", {}).get(PREFLIGHT)
-        if announced is not None:
-            if announced > largest_body():
-                raise UserError(f"The upload has {announced:,} bytes: send at most {largest_body():,} bytes.")
-            return Response(status=204)
-        form = parse_form(_data_field(request))
+        if (answer := preflight_answer(request)) is not None:
+            return answer
+        form = parse_form(data_field(request, _MAX_DATA))
         if args is not None and form.args not in ("", args):
             raise UserError("args differs between the URL and data: send it in only one of them.")
         prepared = prepare(user, sig_name, form.args if args is None else args, form)
-        sent = [file for part, files in request.FILES.lists() if part != "data" for file in files]
-        files = [Upload(file.name or "", file.file) for file in sent]
-        return _answer(request, submit(user, prepared, files))
+        return _answer(request, submit(user, prepared, uploaded_files(request)))
 
     @extend_schema(operation_id="execs_delete_all", responses=_DELETED)
     def delete(self, request: Request) -> HttpResponse:
@@ -245,14 +237,6 @@ def _streamed(request: Request, chunks: Iterator[bytes], kind: str, closes: Any 
 def _wants_text(request: Request) -> bool:
     accepted = request.headers.get("Accept", "")
     return any(kind in accepted for kind in ("text/plain", "octet-stream")) and "json" not in accepted
-
-
-def _data_field(request: Request) -> str:
-    """Return the form's field `data`, which some clients send as a file."""
-    value = request.data.get("data", "") if hasattr(request.data, "get") else ""
-    if isinstance(value, UploadedFile):
-        return str(value.read(_MAX_DATA), "utf-8", "replace")
-    return value if isinstance(value, str) else ""
 
 
 def _order(text: str) -> tuple[str, str]:

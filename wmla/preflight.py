@@ -10,13 +10,15 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from accounts.body_limits import announced_bytes
-from wmla.execs import PREFLIGHT
 from wmla.unsupported import refuses_uploads
+from wmla.uploads import PREFLIGHT
 
 __all__ = ["Preflight"]
 
 _BASE = "/platform/rest/deeplearning/v1/"
 _ACCEPTED = 204
+#: Addresses that take a model's files.
+_SUBMISSIONS = ("execs", "hypersearch")
 _BODY_HEADERS = frozenset({b"content-length", b"content-type", b"transfer-encoding"})
 
 Message = Mapping[str, Any]
@@ -61,4 +63,4 @@ class Preflight:
 def _may_be_refused(path: str) -> bool:
     """Return whether the request may be refused by its URL alone: a submission, or an unsupported upload."""
     address = path.removeprefix(_BASE)
-    return address != path and (address.rstrip("/") == "execs" or refuses_uploads(address))
+    return address != path and (address.rstrip("/") in _SUBMISSIONS or refuses_uploads(address))

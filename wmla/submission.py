@@ -4,6 +4,7 @@
 actions as the pages and `/api/v1/`.
 """
 
+import codecs
 import io
 import json
 from collections.abc import Sequence
@@ -35,12 +36,16 @@ from wmla.job_names import Dialect
 from wmla.service_info import Framework, framework_named
 from workers.queries import capacity
 
-__all__ = ["Form", "Prepared", "default_group", "parse_form", "prepare", "submit"]
+__all__ = ["Form", "Prepared", "default_group", "parse_form", "prepare", "submit", "with_files"]
 
 _Engine = RegisteredModelVersion.Engine
 #: Suffixes that clients append to the name of a model's folder.
 _SUFFIXES = (".modelDir.tar", ".tar.gz", ".tgz", ".tar", ".zip", ".py")
 _DEFAULT_SCRIPT = "main.py"
+#: Name of a model whose submission gives none.
+_DEFAULT_NAME = "model"
+#: Number of bytes at the start of a file that tell a script from an archive: those of a tar's first header.
+_HEAD_BYTES = 512
 _COMPAT = ["wmla"]
 _FORM_FIELDS = frozenset({"args", "hardwareSpec", "dataSource"})
 
@@ -137,10 +142,20 @@ def prepare(user: User, sig_name: str, args: str, form: Form = Form()) -> Prepar
 
 
 def submit(user: User, prepared: Prepared, files: Sequence[Upload]) -> Job:
-    """Queue the job. Raise UserError that describes problems of the files or the data."""
+    """Queue the job. Raise UserError that describes problems of the files or the data. A file's name may be ""."""
+    submission, wanted = with_files(user, prepared, files)
+    return actions.submit(submission, user, then=lambda job: _record_differences(job, prepared, wanted))
+
+
+def with_files(user: User, prepared: Prepared, files: Sequence[Upload]) -> tuple[actions.Submission, str]:
+    """Register model and dataset; return the submission of a training, and the model's name as requested.
+
+    Raises like `submit`.
+    """
     files = [file for file in files if PurePosixPath(file.name).name not in prepared.given.unread_files]
     if prepared.given.is_command:
         files.append(Upload(COMMAND_FILE, io.BytesIO(COMMAND_SOURCE.encode())))
+    files = [_with_name(file, prepared.given) for file in files]
     if not files:
         raise UserError(
             "The request has no model: send a .modelDir.tar or a .py file as the multipart part named file."
@@ -167,7 +182,7 @@ def submit(user: User, prepared: Prepared, files: Sequence[Upload]) -> Job:
         dialect=prepared.dialect,
         submitted_args=prepared.args,
     )
-    return actions.submit(submission, user, then=lambda job: _record_differences(job, prepared))
+    return submission, _wanted_name(prepared.given, files)
 
 
 def default_group(user: User) -> InstanceGroup:
@@ -193,7 +208,7 @@ def _model(user: User, prepared: Prepared, files: Sequence[Upload]) -> Registere
     # For a single script, WMLA's command line sends only the file, but names it with its folders on the client.
     script = single if PurePosixPath(given.model_main).name in ("", single) else given.model_main
     script = COMMAND_FILE if given.is_command else script or _DEFAULT_SCRIPT
-    name = _model_name(user, given.model_dir or _stem(first.name))
+    name = _model_name(user, _wanted_name(given, files))
     registration = ModelRegistration(
         name=name,
         source=Source(upload=_named_as_archive(first), more=more, unwrap=not single),
@@ -204,6 +219,23 @@ def _model(user: User, prepared: Prepared, files: Sequence[Upload]) -> Registere
         description="Submitted by a WMLA client.",
     )
     return register(user, registration, reuse=True)
+
+
+def _with_name(file: Upload, given: Arguments) -> Upload:
+    """Return the file under a name for its content, if it was sent without one: a script, or a model's folder."""
+    if file.name:
+        return file
+    if _is_script(file):
+        return Upload(PurePosixPath(given.model_main).name or _DEFAULT_SCRIPT, file.content)
+    return Upload(f"{given.model_dir or _DEFAULT_NAME}.tar", file.content)
+
+
+def _is_script(file: Upload) -> bool:
+    head = _from_start(file.content).read(_HEAD_BYTES)
+    try:
+        return "\0" not in codecs.getincrementaldecoder("utf-8")().decode(head)
+    except UnicodeDecodeError:
+        return False
 
 
 def _from_start(content: Any) -> Any:
@@ -222,10 +254,14 @@ def _stem(name: str) -> str:
     return name[: len(name) - len(suffix)]
 
 
+def _wanted_name(given: Arguments, files: Sequence[Upload]) -> str:
+    """Return the name that a submission gives its model: that of its folder, or of its first file."""
+    return (given.model_dir or _stem(PurePosixPath(files[0].name).name)).strip(" .") or _DEFAULT_NAME
+
+
 def _model_name(user: User, wanted: str) -> str:
-    """Return the folder's name for the model, with the user's name appended if another user has a model of that
-    name."""
-    name = checked_name(wanted.strip(" .") or "model", field="model")
+    """Return the name, with the user's name appended if another user has a model of that name."""
+    name = checked_name(wanted, field="model")
     owners = dict(
         RegisteredModel.objects.filter(name__in=(name, own := f"{name}-{user.get_username()}")).values_list(
             "name", "owner"
@@ -234,7 +270,7 @@ def _model_name(user: User, wanted: str) -> str:
     return name if owners.get(name, user.pk) == user.pk else own
 
 
-def _record_differences(job: Job, prepared: Prepared) -> None:
+def _record_differences(job: Job, prepared: Prepared, wanted_name: str) -> None:
     """Record differences between the request and the job as events of the job."""
     actor, given = job.owner.get_username(), prepared.given
     found = []
@@ -247,6 +283,8 @@ def _record_differences(job: Job, prepared: Prepared) -> None:
             found.append(message("workers_beyond_group", **asked, **group))
     if given.max_workers is None and prepared.framework.is_elastic:
         found.append(message("no_most_workers", max_slots=job.max_slots, group=prepared.group.name))
+    if (name := job.model.model.name) != wanted_name:
+        found.append(message("model_renamed", model=name, wanted=wanted_name))
     if given.without_effect:
         found.append(message("without_effect", options=", ".join(given.without_effect)[:1900]))
     for params in found:

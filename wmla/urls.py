@@ -8,6 +8,7 @@ from wmla import (
     datasets,
     ego,
     execs,
+    hypersearch,
     registered_models,
     scheduler,
     service_info,
@@ -24,6 +25,7 @@ deeplearning: list[URLPattern] = [
     *execs.urls,
     *scheduler.urls,
     *unsupported.uploads,
+    *hypersearch.urls,
     *datasets.urls,
     *templates.urls,
     *registered_models.urls,
@@ -39,7 +41,7 @@ def _base(prefix: str, routes: list[URLPattern]) -> URLResolver:
 urlpatterns = [
     _base("platform/rest/deeplearning/v1/", deeplearning),
     _base("platform/rest/conductor/v1/", [*logon.conductor_urls, *conductor.urls, *unsupported.certificates]),
-    _base("platform/rest/ego/v1/", ego.urls),
+    _base("platform/rest/ego/v1/", [*logon.ego_urls, *ego.urls]),
     _base("auth/v1/", logon.auth_urls),
     _base("v1/preauth/", logon.preauth_urls),
 ]

@@ -103,7 +103,7 @@ def restore_host(name: str, actor: Actor) -> None:
     hold(CLUSTER)
     host = Host.objects.get(name=name)
     if host.removed_at is None:
-        raise Conflict(f"The host {name} is not removed: it has come back already.", code="stale_host")
+        raise Conflict(f"The host {name} is not removed: it has already come back.", code="stale_host")
     state = Host.State.DRAINING if host.removed_boot else Host.State.OFFLINE
     write_host_states(Host.objects.filter(pk=host.pk), state, removed_at=None, removed_boot="")
     audit(actor, "restored", kind="host", key=host.pk, name=name, after={"state": state})
@@ -112,7 +112,7 @@ def restore_host(name: str, actor: Actor) -> None:
 def refuse_removal(host: Host) -> None:
     """Raise Conflict, with the remedy, while the host is in service or trainings hold its GPUs."""
     if host.removed_at is not None:
-        raise Conflict(f"The host {host.name} is removed already.", code="stale_host")
+        raise Conflict(f"The host {host.name} is already removed.", code="stale_host")
     held = held_slots(host)
     if held:
         gpus = plural(held, "{count} GPU of it is", "{count} GPUs of it are")
@@ -190,7 +190,7 @@ def create_resource_group(spec: ResourceGroupSpec, actor: Actor) -> ResourceGrou
     spec, members = _checked(spec)
     group, is_new = ResourceGroup.objects.get_or_create(name=spec.name, defaults=_columns(spec))
     if not is_new:
-        sentence = f"The resource group {spec.name!r} exists already."
+        sentence = f"The resource group {spec.name!r} already exists."
         raise Conflict(sentence, code="name_taken", fields={"name": ["This name is taken."]})
     group.hosts.set(members)
     audit(actor, "created", kind=_GROUP, key=group.pk, name=group.name, after=_audited(spec))

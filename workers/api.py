@@ -288,7 +288,7 @@ class JoinTokenList(ListAPIView[JoinToken]):
 class JoinTokenDetail(GenericAPIView[JoinToken]):
     serializer_class = JoinTokenOutput
 
-    @extend_schema(responses={204: OpenApiResponse(description="The token is withdrawn.")})
+    @extend_schema(responses={204: OpenApiResponse(description="The token is revoked.")})
     def delete(self, request: Request, token: int) -> Response:
         require_cluster_admin(signed_in(request))
         withdraw_join_token(signed_in(request), token)

@@ -75,7 +75,7 @@ class ResourceGroupForm(forms.Form):
         hosts = self.fields["hosts"]
         assert isinstance(hosts, forms.MultipleChoiceField)
         hosts.choices = [(name, name) for name in names]
-        hosts.error_messages["invalid_choice"] = "The host %(value)s does not exist any more: reload the list."
+        hosts.error_messages["invalid_choice"] = "The host %(value)s no longer exists: reload the list."
         for kind, fields in _RULE_FIELDS.items():
             for name in fields:
                 self.fields[name].required = not self.is_bound or self._typed("rule") == kind

@@ -67,7 +67,7 @@ def create_join_token(actor: AbstractBaseUser | str, *, hosts: int = 1, hours: f
         created_by=actor if isinstance(actor, str) else actor.get_username(),
     )
     after = {"hosts": hosts, "expires_at": row.expires_at}
-    audit(actor, "made", kind="join token", key=row.pk, name=f"join token {row.pk}", after=after)
+    audit(actor, "created", kind="join token", key=row.pk, name=f"join token {row.pk}", after=after)
     return token, row
 
 
@@ -87,7 +87,7 @@ def withdraw_join_token(actor: AbstractBaseUser, pk: int) -> None:
     if row is None:
         raise NotFound("Join token not found: it has expired or was used up.")
     before = {"hosts": row.hosts_left, "expires_at": row.expires_at}
-    audit(actor, "withdrew", kind="join token", key=pk, name=f"join token {pk}", before=before)
+    audit(actor, "revoked", kind="join token", key=pk, name=f"join token {pk}", before=before)
     row.delete()
 
 
@@ -97,7 +97,7 @@ def redeem(token: str, host: str) -> Invitation:
     row = JoinToken.objects.select_for_update().filter(digest=_digest(token), expires_at__gt=timezone.now()).first()
     if row is None:
         raise NotAllowed(
-            "The join token is wrong, has expired, was withdrawn or is used up: ask an administrator for a new one.",
+            "The join token is wrong, has expired, was revoked or is used up: ask an administrator for a new one.",
             code="join_token",
         )
     enroll_host(host, f"join token {row.pk}")
@@ -120,7 +120,7 @@ def _refuse_name_in_use(host: str) -> None:
     since = timezone.now() - timedelta(seconds=settings.TIDEPOOL_LEASE_SECONDS)
     if Host.objects.exclude(state=Host.State.OFFLINE).filter(name=host, last_report_at__gt=since).exists():
         raise Conflict(
-            f"A host named {host} reports already: choose another name, or stop its executor first.",
+            f"A host named {host} is already reporting: choose another name, or stop its executor first.",
             code="name_taken",
             fields={"host": ["This name is taken."]},
         )

@@ -122,6 +122,8 @@ class GpuReading(models.Model):
     counted_from = models.DateTimeField(null=True)
     busy_ms = models.PositiveIntegerField(default=0)
     idle_ms = models.PositiveIntegerField(default=0)
+    #: The span of time that is still open, as `jobs.control.gpu_spans` stores it.
+    open_span = models.JSONField(null=True)
 
 
 class ResourceGroup(models.Model):

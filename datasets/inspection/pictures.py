@@ -13,7 +13,7 @@ from datasets.inspection.findings import Findings, PartFindings, Piece, Sample, 
 
 __all__ = ["CONTENT_TYPES", "FORMAT", "IMAGE_SUFFIXES", "image_type", "png", "read_pictures"]
 
-FORMAT = "pictures in class folders"
+FORMAT = "images in class folders"
 _MAX_CLASSES = 10_000
 _SAMPLES = 12
 _SAMPLES_PER_CLASS = 2
@@ -53,13 +53,11 @@ def _tell(findings: Findings, part: PartFindings, others: list[str], outside: li
     findings.warn_of_others(others)
     if outside and part.classes:
         findings.refuse(
-            f"{file_word(len(outside), 'picture')} outside of the class folders, such as {outside[0]}: move each into "
+            f"{file_word(len(outside), 'image')} outside the class folders, such as {outside[0]}: move each into "
             "the folder of its class."
         )
     elif outside:
-        findings.warn(
-            f"The pictures of {part.folder or 'the dataset'} are not in class folders, so they have no labels."
-        )
+        findings.warn(f"The images of {part.folder or 'the dataset'} are not in class folders, so they have no labels.")
     if len(part.classes) > _MAX_CLASSES:
         findings.refuse(f"There are {len(part.classes):,} class folders: at most {_MAX_CLASSES:,} are allowed.")
 

@@ -9,7 +9,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from core.dataclass_serializers import output_of
-from core.rest import signed_in, validated
+from core.rest import StrictJSONParser, signed_in, validated
 from insights.advisor import Advice, job_advice
 from insights.advisor import JobAdvice as AdviceOfJob
 from insights.batch import BatchNow
@@ -18,17 +18,22 @@ from insights.previews import preview_change, preview_submission
 from insights.time_left import Eta, time_left
 from insights.why import Term, why
 from jobs import actions
+from jobs.actions.adaptdl import submission_of
+from jobs.api.adaptdl import ManifestInput, ManifestParser, manifest_of
 from jobs.api.serializers import JobChangeInput, JobInput
 from jobs.api.views import JobView
 from jobs.models import Job
 from jobs.queries.serializers import ReasonOutput
 
-__all__ = ["JobAdvice", "JobChangePreview", "JobEta", "JobGoodput", "JobPreview", "JobWhy"]
+__all__ = ["AdaptDLPreview", "JobAdvice", "JobChangePreview", "JobEta", "JobGoodput", "JobPreview", "JobWhy"]
 
 
 class RemedyOutput(serializers.Serializer[Any]):
-    kind = serializers.ChoiceField(["min_slots", "max_slots", "priority", "end"])
-    value = serializers.IntegerField(allow_null=True, help_text="The new value; for `end` the id of the other job.")
+    kind = serializers.ChoiceField(["min_slots", "max_slots", "priority", "end", "hosts"])
+    value = serializers.IntegerField(
+        allow_null=True,
+        help_text="The new value; for `end` the id of the other job, for `hosts` the number of their GPUs.",
+    )
     target = serializers.IntegerField(help_text="GPUs that the job would have then.")
     starts_now = serializers.BooleanField()
     text = serializers.CharField()
@@ -105,6 +110,10 @@ class PreviewOutput(serializers.Serializer[Any]):
         child=serializers.CharField(), help_text="Modules that the script imports and the cluster lacks."
     )
     missing_text = serializers.CharField()
+    skipped = serializers.ListField(
+        child=serializers.CharField(), help_text="Lines of the requirements that are skipped, each with the cause."
+    )
+    skipped_text = serializers.CharField()
     start = SpanOutput(allow_null=True, help_text="null: unknown.")
     start_text = serializers.CharField()
     end = SpanOutput(allow_null=True)
@@ -120,6 +129,21 @@ class JobPreview(GenericAPIView[Job]):
         """Predict the effects of submitting this now. Nothing is written."""
         given = validated(JobInput, request.data)
         return Response(preview_submission(actions.Submission(**given), signed_in(request)))
+
+
+class AdaptDLPreview(GenericAPIView[Job]):
+    parser_classes = [ManifestParser, StrictJSONParser]
+
+    @extend_schema(
+        operation_id="jobs_adaptdl_preview",
+        request={"application/json": ManifestInput, "application/yaml": {"type": "string"}},
+        responses=PreviewOutput,
+    )
+    def post(self, request: Request) -> Response:
+        """Predict the effects of submitting this AdaptDLJob now. Nothing is written."""
+        given, user = validated(ManifestInput, request.data), signed_in(request)
+        manifest = manifest_of(given)
+        return Response(preview_submission(submission_of(manifest, given, user), user))
 
 
 class JobChangePreview(JobView):

@@ -1,19 +1,22 @@
 from django.urls import path
 
-from insights.api import cluster, differences, groups, jobs
+from insights.api import cluster, differences, gpu_use, groups, jobs
 
 urlpatterns = [
     path("cluster/", cluster.Cluster.as_view(), name="cluster"),
     path("cluster/trace/", cluster.ClusterTrace.as_view(), name="cluster-trace"),
     path("cluster/trace.csv", cluster.ClusterTraceCsv.as_view(), name="cluster-trace-csv"),
+    path("cluster/gpus/", gpu_use.ClusterGpus.as_view(), name="cluster-gpus"),
     path("software/", cluster.Software.as_view(), name="software"),
     path("jobs/differences/", differences.JobDifferences.as_view(), name="job-differences"),
     path("jobs/preview/", jobs.JobPreview.as_view(), name="job-preview"),
+    path("jobs/adaptdl/preview/", jobs.AdaptDLPreview.as_view(), name="job-adaptdl-preview"),
     path("jobs/<int:job>/preview/", jobs.JobChangePreview.as_view(), name="job-change-preview"),
     path("jobs/<int:job>/advice/", jobs.JobAdvice.as_view(), name="job-advice"),
     path("jobs/<int:job>/why/", jobs.JobWhy.as_view(), name="job-why"),
     path("jobs/<int:job>/eta/", jobs.JobEta.as_view(), name="job-eta"),
     path("jobs/<int:job>/goodput/", jobs.JobGoodput.as_view(), name="job-goodput"),
+    path("jobs/<int:job>/gpus/", gpu_use.JobGpus.as_view(), name="job-gpus"),
     path("fair-share/", cluster.FairShare.as_view(), name="fair-share"),
     path(
         "instance-groups/<str:reference>/preview/", groups.InstanceGroupPreview.as_view(), name="instance-group-preview"

@@ -73,7 +73,7 @@ def _answer(question: Callable[[], Question]) -> JsonResponse:
 def _priority_question(user: User, request: HttpRequest) -> Question:
     priority = whole(request.GET.get("priority", ""))
     if priority is None or not 1 <= priority <= 10_000:
-        raise field_error("priority", "Enter a priority from 1 to 10000.")
+        raise field_error("priority", "Enter a priority from 1 to 10,000.")
     jobs = _selected_jobs(request, user)
     changed = [job for job in jobs if refusal(Verb.CHANGE, job.state) is None and job.priority != priority]
     title = f"Set the priority of {trainings(len(changed))} to {priority}?"

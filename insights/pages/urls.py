@@ -2,7 +2,7 @@
 
 from django.urls import path
 
-from insights.pages import previews, questions
+from insights.pages import gpu_use, previews, questions
 from insights.pages.compare import differences
 from insights.pages.compare import views as compare
 
@@ -14,6 +14,7 @@ urlpatterns = [
     path("compare/tables/", compare.job_compare_tables, name="compare-tables"),
     path("stop-question.json", questions.stop_question_of, name="stop-question"),
     path("priority-question.json", questions.priority_question_of, name="priority-question"),
+    path("<int:job_id>/gpus.json", gpu_use.job_gpus, name="gpus"),
     path("new/preview/", previews.train_preview, name="train-preview"),
     path("<int:job_id>/change/preview/", previews.job_change_preview, name="change-preview"),
 ]

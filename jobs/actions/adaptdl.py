@@ -14,14 +14,16 @@ from django.contrib.auth.models import User
 
 from core.errors import UserError, field_error
 from jobs.actions.submission import Submission, check, submit
+from jobs.actions.submission_checks import Problems, find_model
 from jobs.control.transition import Why, record
 from jobs.messages import message
 from jobs.models import Job
 from jobs.queries.groups import find_visible_group
 from jobs.states import Reason
+from models_registry.models import RegisteredModelVersion
 from workers.queries import capacity
 
-__all__ = ["MANIFEST_CHARACTERS", "Manifest", "read_manifest", "submit_manifest"]
+__all__ = ["MANIFEST_CHARACTERS", "Manifest", "read_manifest", "submission_of", "submit_manifest"]
 
 MANIFEST_CHARACTERS = 256 * 1024
 _KIND = "AdaptDLJob"
@@ -46,14 +48,17 @@ class Manifest:
     arguments: Sequence[str]
     environment: Mapping[str, str]
     fewest: int
-    #: Largest number of GPUs; None: all GPUs of the instance group.
+    #: Largest number of GPUs; None: all GPUs of the instance group, or 1 for a script of a single process.
     most: int | None
     #: Fields without effect here, as dotted names.
     without_effect: tuple[str, ...]
 
 
-def read_manifest(text: str) -> Manifest:
-    """Parse the manifest. Raise UserError if it is not an AdaptDLJob or needs unsupported features."""
+def read_manifest(text: str, *, name: str = "", arguments: Sequence[str] | None = None) -> Manifest:
+    """Parse the manifest. Raise UserError if it is not an AdaptDLJob or needs unsupported features.
+
+    name, arguments: instead of its name and the `args` of its container.
+    """
     try:
         read = yaml.safe_load(text)
     except (yaml.YAMLError, RecursionError) as error:
@@ -67,7 +72,9 @@ def read_manifest(text: str) -> Manifest:
     template = _mapping(spec, "template", "spec.template")
     pod = _mapping(template, "spec", "spec.template.spec")
     container = _only_container(pod)
-    script, arguments = _command(container)
+    if arguments is not None:
+        container = {**container, "args": list(arguments)}
+    script, words = _command(container)
     fewest, most = _sizes(spec)
     parts = {
         "": read,
@@ -78,9 +85,9 @@ def read_manifest(text: str) -> Manifest:
         "container": container,
     }
     return Manifest(
-        name=str(metadata.get("name") or str(metadata.get("generateName", "")).rstrip("-")),
+        name=name or str(metadata.get("name") or str(metadata.get("generateName", "")).rstrip("-")),
         script=script,
-        arguments=arguments,
+        arguments=words,
         environment=_environment(container),
         fewest=fewest,
         most=most,
@@ -97,8 +104,22 @@ def submit_manifest(
 
     given: `model`, `instance_group` and other fields of a submission that a manifest lacks.
     """
+
+    def note(job: Job) -> None:
+        if manifest.without_effect:
+            told = message("without_effect", options=", ".join(manifest.without_effect)[:1900])
+            record(job, Why(Reason.SUBMITTED, told, user.get_username()))
+        then(job)
+
+    return submit(submission_of(manifest, given, user), user, note)
+
+
+def submission_of(manifest: Manifest, given: Mapping[str, Any], user: User) -> Submission:
+    """Return the manifest as a submission. Raises UserError, also if the model's script is not the manifest's."""
     group = find_visible_group(user, given["instance_group"])
-    most = manifest.most or (capacity(group.resource_group) if group else 0)
+    model = find_model(Problems(), given["model"], given.get("model_version"), user)
+    is_single = model is not None and model.engine == RegisteredModelVersion.Engine.SINGLE
+    most = manifest.most or (1 if is_single else capacity(group.resource_group) if group else 0)
     submission = Submission(
         **given,
         name=manifest.name,
@@ -113,14 +134,7 @@ def submit_manifest(
             f"The command runs {manifest.script[:200]}, but the model's entry point is {entry_point}: choose a model "
             "with that script as entry point."
         )
-
-    def note(job: Job) -> None:
-        if manifest.without_effect:
-            told = message("without_effect", options=", ".join(manifest.without_effect)[:1900])
-            record(job, Why(Reason.SUBMITTED, told, user.get_username()))
-        then(job)
-
-    return submit(submission, user, note)
+    return submission
 
 
 def _is_end_of(entry_point: str, script: str) -> bool:

@@ -121,7 +121,7 @@ class _Chosen:
 
 def _lock(numbers: Sequence[int], user: User) -> _Chosen:
     if not numbers:
-        raise field_error("jobs", "Choose at least one training.")
+        raise field_error("jobs", "Select at least one training.")
     if len(numbers) > MAX_JOBS:
         raise field_error("jobs", f"Choose at most {MAX_JOBS:,} trainings at once, not {len(numbers):,}.")
     visible = visible_jobs(user).select_related(None).filter(pk__in=numbers)

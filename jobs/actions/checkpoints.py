@@ -47,4 +47,4 @@ def _refuse(checkpoint: Checkpoint) -> None:
     if checkpoint.problem:
         raise Conflict(f"The checkpoint cannot be used ({checkpoint.problem}): keep another one.")
     if Checkpoint.objects.filter(job=checkpoint.job_id, kept=True).count() >= MOST_KEPT:
-        raise Conflict(f"{MOST_KEPT} checkpoints of this training are kept already: stop keeping one of them first.")
+        raise Conflict(f"{MOST_KEPT} checkpoints of this training are already kept: stop keeping one of them first.")

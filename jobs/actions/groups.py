@@ -316,7 +316,7 @@ def _checked(problems: Problems, term: Term, value: Any) -> Any:
         case models.IntegerField():
             is_number = isinstance(value, int) and not isinstance(value, bool) and term.least <= value <= term.most
             if not is_number and not (column.null and value is None):
-                sentence = f"The {term.name} must be a whole number from {term.least} to {term.most}."
+                sentence = f"The {term.name} must be a whole number from {term.least} to {term.most:,}."
                 problems.add(term.column, sentence)
         case models.ForeignKey():
             return _found_resource_group(problems, value)

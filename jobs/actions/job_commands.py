@@ -55,6 +55,8 @@ __all__ = [
     "check_undo",
     "hide",
     "may_be_stopped",
+    "prune",
+    "rank_in_bundle",
     "resume",
     "suspend",
     "undo_changes",
@@ -111,12 +113,39 @@ def may_be_stopped(job: Job) -> bool:
 def cancel_locked(jobs: Sequence[Job], actor: str) -> None:
     """Stop these jobs for good, for which `may_be_stopped` is true. Waiting jobs finish at once."""
     _audit_for_others(jobs, actor, "cancelled")
-    waiting = [job for job in jobs if job.state in WAITING]
-    holding = [job for job in jobs if job.state not in WAITING]
-    finish(waiting, JobState.CANCELLED, Why(Reason.CANCELLED_BY_USER, message("cancelled_by", by=actor), actor))
-    why = Why(Reason.CANCELLED_BY_USER, message("cancelling", by=actor), actor)
-    transition_all(holding, JobState.CANCELLING, why, target_slots=0, halt_until=None)
-    stop_ranks(holding)
+    _stop_for_good(
+        jobs,
+        waiting=Why(Reason.CANCELLED_BY_USER, message("cancelled_by", by=actor), actor),
+        holding=Why(Reason.CANCELLED_BY_USER, message("cancelling", by=actor), actor),
+    )
+
+
+@transaction.atomic
+def prune(job_id: int, sentence: str) -> Job:
+    """Stop a study's training for good, because others are better. No effect on a job that has finished."""
+    job = lock_job(job_id)
+    if refusal(Verb.CANCEL, job.state) is None:
+        why = Why(Reason.PRUNED, message("pruned", sentence=sentence), "study")
+        _stop_for_good([job], waiting=why, holding=why)
+    return job
+
+
+@transaction.atomic
+def rank_in_bundle(job_id: int, rank: int) -> None:
+    """Serve the job before those of its bundle with a lower rank."""
+    job = lock_job(job_id)
+    if job.state not in TERMINAL:
+        change_all([(job, {"bundle_rank": rank})])
+        wake_scheduler()
+
+
+def _stop_for_good(jobs: Sequence[Job], *, waiting: Why, holding: Why) -> None:
+    """Stop the jobs, with a reason for those that hold no slots and one for the others."""
+    free = [job for job in jobs if job.state in WAITING]
+    held = [job for job in jobs if job.state not in WAITING]
+    finish(free, JobState.CANCELLED, waiting)
+    transition_all(held, JobState.CANCELLING, holding, target_slots=0, halt_until=None)
+    stop_ranks(held)
 
 
 @transaction.atomic
@@ -265,17 +294,20 @@ def change_locked(changes: Iterable[CheckedChange], actor: str) -> list[JobEvent
     values = {one.job.pk: ({name: getattr(one.job, name) for name in one.columns}, one.columns) for one in changes}
     told = [(one.job, why) for one in changes for why in _whys(one, actor)]
     # The job keeps its reason, which explains its current GPUs, until the scheduler has decided again.
-    change_all([(one.job, _with_end(one)) for one in changes])
+    change_all([(one.job, _with_consequences(one)) for one in changes])
     _audit_for_others([one.job for one in changes], actor, "changed", values)
     wake_scheduler()
     return record_all(told)
 
 
-def _with_end(one: CheckedChange) -> Values:
-    """Return the columns, with the new end of a changed time limit, of which the owner is warned again."""
-    if "max_seconds" not in one.columns:
-        return one.columns
-    return {**one.columns, "ends_at": limit_end(one.job, one.columns["max_seconds"]), "warned": False}
+def _with_consequences(one: CheckedChange) -> Values:
+    """Return the columns, with what follows: a new time limit warns again, a new maximum is tried again."""
+    changed = dict(one.columns)
+    if "max_seconds" in changed:
+        changed |= {"ends_at": limit_end(one.job, changed["max_seconds"]), "warned": False}
+    if "max_slots" in changed:
+        changed["growth_limit"] = None
+    return changed
 
 
 def _whys(one: CheckedChange, actor: str) -> Iterator[Why]:

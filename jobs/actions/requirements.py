@@ -7,41 +7,76 @@ report their packages. The messages say so.
 import platform
 import sys
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from importlib.metadata import packages_distributions
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
+from tidepool.requirement_files import CONDA_FILES, FILE, text_of
+from tidepool.units import size_words
+
+from jobs.actions.conda_files import lines_of_conda
+from jobs.actions.mlflow_client import with_client
+from jobs.actions.requirement_lines import (
+    Read,
+    Reader,
+    RequirementsError,
+    read_lines,
+    read_requirements,
+    script_block,
+)
 from jobs.actions.submission_checks import Problems, Submitted
 from jobs.messages import HOW_TO_REQUIRE
 from jobs.options import Options
 from models_registry.code_inspection import COMPAT_MODULES, imported_modules
-from workers.executor.environments.requirements import RequirementsError, checked, conflict_with, installed, of_script
+from workers.executor.environments.requirements import installed
 
-__all__ = ["missing_modules", "missing_words", "with_requirements"]
+__all__ = ["HOW_TO_GO_ON", "missing_modules", "missing_words", "with_requirements"]
 
-_MAX_BYTES = 256 * 1024
+_MAX_BYTES = 1024 * 1024
+#: Last sentence of a refusal because of requirements.
+HOW_TO_GO_ON = (
+    "Correct these lines, or go on without them: check Skip unusable requirements on the Train page, or give "
+    "skip_unusable_requirements (in REST and Python) or --skip-unusable-requirements (on the command line)."
+)
 
 
-def with_requirements(problems: Problems, given: Submitted, folder: Path, entry_point: str) -> Submitted:
-    """Fill in one requirement per line: the given ones, or the script's (PEP 723), or those of a `requirements.txt`."""
+def with_requirements(
+    problems: Problems, given: Submitted, folder: Path, entry_point: str, *, skip_unusable: bool
+) -> tuple[Submitted, list[str]]:
+    """Fill in the requirements: the given ones, or the script's (PEP 723), or those of a file beside it.
+
+    skip_unusable: go on without the lines that cannot be used. Returns the options, and a sentence for each such line.
+    """
     text: object = given.requirements
     try:
         if not isinstance(text, str):
             raise RequirementsError("Give the requirements as text, one per line, such as timm>=1.0.")
-        lines = checked(text) if text.strip() else _of_folder(folder, entry_point)
-        if conflict := conflict_with(lines, installed()):
-            raise RequirementsError(conflict)
+        folder_reader = partial(_text_below, folder)
+        found = (
+            read_requirements(text, "", folder_reader, installed())
+            if text.strip()
+            else _of_folder(folder, entry_point, folder_reader)
+        )
     except RequirementsError as error:
         problems.add("requirements", str(error))
-        return given
-    return replace(given, requirements="\n".join(lines))
+        return given, []
+    unusable = [each.sentence for each in found.unusable]
+    if unusable and not skip_unusable:
+        for sentence in (*unusable, HOW_TO_GO_ON):
+            problems.add("requirements", sentence)
+        return given, unusable
+    lines = found.with_replacements
+    if not text.strip() or found.lines:  # a text of comments alone asks for nothing
+        lines = with_client(lines, folder, entry_point)
+    return replace(given, requirements="\n".join(lines)), unusable
 
 
 def missing_modules(folder: Path, entry_point: str, given: Options) -> list[str]:
     """Return the modules that the script imports and the cluster lacks, unless its requirements may bring them."""
-    if given.requirements:
+    supplied = {*with_client((), folder, entry_point)}
+    if {*given.requirements.splitlines()} - supplied:
         return []
-    return sorted(imported_modules(folder, entry_point) - _importable())
+    return sorted(imported_modules(folder, entry_point) - _importable() - ({"mlflow", "pandas"} if supplied else set()))
 
 
 def missing_words(modules: list[str]) -> str:
@@ -61,18 +96,26 @@ def _importable() -> frozenset[str]:
     return frozenset({*packages_distributions(), *sys.stdlib_module_names, "tidepool", *compat})
 
 
-def _of_folder(folder: Path, entry_point: str) -> list[str]:
+def _of_folder(folder: Path, entry_point: str, read: Reader) -> Read:
     script = folder / entry_point
-    stated = of_script(_read(script), platform.python_version()) if script.suffix == ".py" else None
-    if stated is not None:
-        return stated
-    files = [path / "requirements.txt" for path in (script.parent, folder)]
-    text = next((_read(file) for file in files if file.is_file()), "")
-    return checked(text)
+    block = script_block(read(entry_point) or "", platform.python_version()) if script.suffix == ".py" else None
+    if block is not None:
+        return read_requirements(block, entry_point, read, installed())
+    places = dict.fromkeys((PurePosixPath(entry_point).parent, PurePosixPath(".")))
+    for file in [str(place / name) for name in (FILE, *CONDA_FILES) for place in places]:
+        text = read(file)
+        if text is not None and PurePosixPath(file).name == FILE:
+            return read_requirements(text, file, read, installed())
+        if text is not None:
+            return read_lines(lines_of_conda(text, file, platform.python_version()), read, installed())
+    return Read()
 
 
-def _read(path: Path) -> str:
-    if path.is_symlink() or not path.is_file():
-        return ""
-    with path.open("rb") as file:
-        return file.read(_MAX_BYTES).decode(errors="replace").replace("\r\n", "\n")
+def _text_below(folder: Path, name: str) -> str | None:
+    """Return the text of a file in the folder; None if there is none. Raises RequirementsError for a large one."""
+    path = folder / name
+    if ".." in path.parts or not path.is_relative_to(folder) or path.is_symlink() or not path.is_file():
+        return None
+    if path.stat().st_size > _MAX_BYTES:
+        raise RequirementsError(f"{name} is larger than {size_words(_MAX_BYTES)}: shorten it.")
+    return text_of(path.read_bytes())

@@ -81,9 +81,15 @@ class Submission(Options):
     checkpoint: int | None = None
     #: Initial weights; training starts at step 0 with a fresh optimizer.
     initial_weights: Weights | None = None
+    #: Files added to the code: name relative to its folder -> content. A file of the model with the name is replaced.
+    code_files: Mapping[str, str] = field(default_factory=dict)
+    #: Whether to go on without the lines of the requirements that cannot be used.
+    skip_unusable_requirements: bool = False
     #: Interface of the submission, a `wmla.job_names.Dialect`, and its `args`.
     dialect: str = ""
     submitted_args: str = ""
+    #: Number of the study whose trainings count as one training towards others; None: counts alone. Not cloned.
+    bundle: int | None = None
 
 
 @dataclass(frozen=True)
@@ -99,6 +105,8 @@ class Checked:
     given: Submission
     #: Folder from which the code is copied.
     code: Path
+    #: A sentence for each line of the requirements that is skipped.
+    skipped: Sequence[str] = ()
 
     @property
     def elastic(self) -> bool:
@@ -190,19 +198,22 @@ def check(given: Submission, owner: User) -> Checked:
     beginning = find_beginning(
         problems, checkpoint=given.checkpoint, weights=given.initial_weights, user=owner, model=model
     )
+    skipped: list[str] = []
     if model is not None:
         check_code(problems, model)
-        given = with_requirements(problems, given, model.folder, model.entry_point)
+        skip = given.skip_unusable_requirements
+        given, skipped = with_requirements(problems, given, model.folder, model.entry_point, skip_unusable=skip)
     problems.raise_if_any()
     assert model is not None
     assert group is not None
-    return Checked(owner, name, model, dataset, group, beginning, with_virtual_ranks(given), code=model.folder)
+    given = with_virtual_ranks(given)
+    return Checked(owner, name, model, dataset, group, beginning, given, code=model.folder, skipped=skipped)
 
 
 def _create(checked: Checked, then: Callable[[Job], object]) -> Job:
     try:
         # Outside the transaction: a copy may take longer than other transactions should wait.
-        folder = stage(checked.owner.get_username(), checked.model.model.name, checked.code)
+        folder = stage(checked.owner.get_username(), checked.model.model.name, checked.code, checked.given.code_files)
     except OSError as error:
         problem = error.strerror or "see the server's log"
         sentence = f"The code of {checked.model.model.name} cannot be copied ({problem}): register the model again."
@@ -235,6 +246,7 @@ def _insert(checked: Checked) -> Job:
         arguments=list(given.arguments),
         dialect=given.dialect,
         submitted_args=given.submitted_args,
+        bundle=given.bundle,
         **option_values(given),
         starts_from=beginning.kind if beginning else Job.StartsFrom.NOTHING,
         initial_checkpoint=beginning.checkpoint if beginning else None,
@@ -246,6 +258,8 @@ def _insert(checked: Checked) -> Job:
     job.run = JobRun.objects.create(job=job)
     JobTag.objects.bulk_create(JobTag(job=job, name=name) for name in given.tags)
     record(job, why, old="")
+    if checked.skipped:
+        record(job, Why(Reason.SUBMITTED, message("requirements_skipped", lines=checked.skipped), why.actor))
     publish_in_cluster({job.pk: as_json(JobStateOutput, job)})
     for topic in (JOBS, jobs_topic_of(job.owner_id)):
         live.publish(topic, "append", {"jobs": [job.pk]})

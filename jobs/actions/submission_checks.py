@@ -206,7 +206,7 @@ def find_checkpoint(problems: Problems, field: str, checkpoint_id: object, user:
     found = checkpoints.filter(pk=checkpoint_id).first()
     if found is None:
         problems.add(
-            field, f"Checkpoint {checkpoint_id} not found among those of your trainings: see the page Checkpoints."
+            field, f"Checkpoint {checkpoint_id} not found among those of your trainings: see the Checkpoints page."
         )
     elif found.problem:
         problems.add(field, f"Checkpoint {checkpoint_id} cannot be used ({found.problem}): choose another one.")

@@ -11,14 +11,14 @@ from rest_framework.response import Response
 
 from core.errors import field_error
 from core.rest import ReferenceField, StrictJSONParser, StrictSerializer, signed_in, validated
-from jobs.actions.adaptdl import MANIFEST_CHARACTERS, read_manifest, submit_manifest
+from jobs.actions.adaptdl import MANIFEST_CHARACTERS, Manifest, read_manifest, submit_manifest
 from jobs.actions.idempotency import HEADER, once
 from jobs.api.serializers import JobInLine
 from jobs.api.views import IDEMPOTENCY_KEY, sent_again
 from jobs.models import Job
 from jobs.queries.queue_position import with_places
 
-__all__ = ["AdaptDLJob"]
+__all__ = ["AdaptDLJob", "ManifestInput", "ManifestParser", "manifest_of"]
 
 
 class ManifestParser(BaseParser):
@@ -44,6 +44,19 @@ class ManifestInput(StrictSerializer):
     )
     dataset = ReferenceField(default=None, allow_null=True, help_text="Leave it out if the script reads no dataset.")
     instance_group = ReferenceField()
+    name = serializers.CharField(
+        default="", allow_blank=True, max_length=255, help_text="Name of the training; default: the manifest's."
+    )
+    arguments = serializers.ListField(
+        child=serializers.CharField(allow_blank=True, trim_whitespace=False, max_length=MANIFEST_CHARACTERS),
+        default=None, allow_null=True, max_length=1000,
+        help_text="Words of the script instead of the container's `args`.",
+    )  # fmt: skip
+
+
+def manifest_of(given: dict[str, Any]) -> Manifest:
+    """Take the fields of the manifest out of the validated input, and return it."""
+    return read_manifest(given.pop("manifest"), name=given.pop("name"), arguments=given.pop("arguments"))
 
 
 class AdaptDLJob(GenericAPIView[Job]):
@@ -62,7 +75,7 @@ class AdaptDLJob(GenericAPIView[Job]):
         event of the training names the fields without effect (images, volumes, node selectors).
         """
         given, user = validated(ManifestInput, request.data), signed_in(request)
-        manifest = read_manifest(given.pop("manifest"))
+        manifest = manifest_of(given)
         made, is_new = once(
             user,
             request.headers.get(HEADER),

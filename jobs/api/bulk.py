@@ -84,7 +84,7 @@ class BulkInput(serializers.Serializer[Any]):
     )
     add = TagsField(help_text="Tags, for the action `tag`.")
     remove = TagsField(help_text="Tags, for the action `tag`.")
-    priority = serializers.IntegerField(required=False, help_text="1 to 10000, for the action `priority`.")
+    priority = serializers.IntegerField(required=False, help_text="1 to 10,000, for the action `priority`.")
     changes = ChangeField(many=True, default=list, help_text="`changes` of an earlier response, for the action `undo`.")
 
 

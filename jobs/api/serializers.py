@@ -20,6 +20,7 @@ __all__ = [
     "JobInput",
     "MetricOutput",
     "MetricQuery",
+    "option_fields",
 ]
 
 
@@ -119,8 +120,18 @@ class JobInput(StrictSerializer):
         "uploaded: the state_dict as torch.save wrote it, safetensors, or a zip file of what save_pretrained wrote.",
     )
 
+    skip_unusable_requirements = serializers.BooleanField(
+        default=False,
+        help_text="Go on without the lines of the requirements that cannot be used; an event of the job names them.",
+    )
+
     def get_fields(self) -> dict[str, serializers.Field[Any, Any, Any, Any]]:
-        return {**super().get_fields(), **{name: _field_of(option) for name, option in OPTIONS.items()}}
+        return {**super().get_fields(), **option_fields()}
+
+
+def option_fields() -> dict[str, serializers.Field[Any, Any, Any, Any]]:
+    """Return the fields of a training's options, by name."""
+    return {name: _field_of(option) for name, option in OPTIONS.items()}
 
 
 def _field_of(option: Option) -> serializers.Field[Any, Any, Any, Any]:

@@ -6,7 +6,8 @@ number names folders, journals and processes, and may be in use on a host at thi
 Jobs of fixed size whose script does not use Tidepool have a contract instead of rows: a script that is told to end
 (SIGTERM) and whose ranks all exit with 0 has declared that it can be resumed from CHECKPOINT_DIR. From then on, each
 start gets the folder as the previous attempt left it. A script can declare the same in advance by creating a file
-named `resumable` in the folder. All other scripts start over, in an empty folder.
+named `resumable` in the folder. Lightning, the Trainer of Transformers and Accelerate record what they save themselves
+(`tidepool.own_checkpoints`): such a training continues, too. All other scripts start over, in an empty folder.
 """
 
 import logging
@@ -16,10 +17,12 @@ from collections import defaultdict
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from django.conf import settings
 from django.db import connection, transaction
 from tidepool.journal import read_journal
+from tidepool.own_checkpoints import ACCELERATE, OwnCheckpoint, complete_checkpoints, saves_in
 from tidepool.protocol import CheckpointPublished, Restored
 
 from core.errors import Conflict
@@ -29,10 +32,12 @@ from jobs.messages import message
 from jobs.models import Checkpoint, InstanceGroup, Job, Rank
 from jobs.states import WAITING, JobState, RankState, Reason
 from models_registry.models import RegisteredModelVersion
+from models_registry.script_declarations import Continues
 
 __all__ = [
     "carry_checkpoints",
     "catch_up_with_folders",
+    "continuation",
     "has_saved_since",
     "is_resumable",
     "keep",
@@ -231,13 +236,33 @@ def _skip_numbers_up_to(number: int) -> None:
 # --- jobs of fixed size ---------------------------------------------------------------------------------------------
 
 
-def is_resumable(job: Job) -> bool:
-    """Return whether the next start resumes from CHECKPOINT_DIR, as left by this attempt or one before it.
+def newest_of_library(job: Job) -> OwnCheckpoint | None:
+    """Return the newest checkpoint that a library has saved and the next start continues from; None if there is none.
 
-    If all ranks of an attempt exited with 0 and the job is not finished, the attempt was stopped on request. An attempt
-    that saved nothing is not resumed.
+    Lightning and the Trainer of Transformers continue by themselves, and Accelerate where the script loads its state.
+    """
+    saved = [] if job.elastic else complete_checkpoints(job_folder(job).path)
+    loads = job.model.declared.continues == "load_state"
+    return next((each for each in reversed(saved) if loads or each.library != ACCELERATE), None)
+
+
+def continuation(job: Job) -> dict[str, Any]:
+    """Return the params of a sentence about where the next start continues."""
+    newest = newest_of_library(job)
+    return {"resumable": is_resumable(job)} | (
+        {} if newest is None else {"library": newest.library, "library_step": newest.step}
+    )
+
+
+def is_resumable(job: Job) -> bool:
+    """Return whether the next start resumes from what this attempt or one before it has saved.
+
+    A library has saved a checkpoint; or the script has, in CHECKPOINT_DIR. If all ranks of an attempt exited with 0 and
+    the job is not finished, the attempt was stopped on request. An attempt that saved nothing is not resumed.
     """
     if (_checkpoint_dir(job) / MARKER).exists() or Checkpoint.objects.filter(job=job).exists():
+        return True
+    if newest_of_library(job) is not None:
         return True
     if not any(_checkpoint_dir(job).glob("*")):
         return False
@@ -277,19 +302,35 @@ def _saved_at(job: Job) -> datetime | None:
     if not is_resumable(job):
         return None
     written = [path.lstat().st_mtime for path in _checkpoint_dir(job).rglob("*") if path.name != MARKER]
+    if newest := newest_of_library(job):
+        written = [newest.path.lstat().st_mtime]
     return datetime.fromtimestamp(max(written), UTC) if written else None
 
 
 def has_saved_since(job: Job, unix_seconds: float) -> bool:
-    """Return whether any file in CHECKPOINT_DIR was written since then."""
-    return any(path.lstat().st_mtime >= unix_seconds for path in _checkpoint_dir(job).rglob("*"))
+    """Return whether any file in CHECKPOINT_DIR was written since then, or a library has saved in this attempt."""
+    return saves_in(job_folder(job).path, job.run.attempt) or any(
+        path.lstat().st_mtime >= unix_seconds for path in _checkpoint_dir(job).rglob("*")
+    )
 
 
-def stop_words(group: InstanceGroup, *, resumable: bool = False) -> str:
-    """Describe what a stop of a fixed-size or single-process training loses, before it is ever stopped."""
+def stop_words(group: InstanceGroup, *, resumable: bool = False, continues: Continues = "") -> str:
+    """Describe what a stop of a fixed-size or single-process training loses, before it is ever stopped.
+
+    continues: declaration of the script.
+    """
     stoppable = group.preemption and group.policy == InstanceGroup.Policy.PRIORITY
     grace = f"{group.reclaim_grace_seconds} s"
-    keeps = "A training of higher priority may stop it" if stoppable else "It keeps its GPUs until it ends"
+    keeps = (
+        "A training of higher priority may stop this training"
+        if stoppable
+        else "This training keeps its GPUs until it ends"
+    )
+    if continues:
+        return (
+            f"{keeps}: it cannot give back some of its GPUs. When it is stopped or held back, its script gets SIGTERM "
+            f"and {grace}. {_CONTINUES[continues]}"
+        )
     if resumable:
         return (
             f"{keeps}: it cannot give back some of its GPUs. Its script can resume: when it is stopped or held back, "
@@ -298,8 +339,30 @@ def stop_words(group: InstanceGroup, *, resumable: bool = False) -> str:
     return (
         f"{keeps}: it cannot give back some of its GPUs. When it is stopped or held back, its script gets SIGTERM and "
         f"{grace}. If the script then exits with 0 and has saved in CHECKPOINT_DIR, it continues from there later. "
-        "Otherwise, or if a machine fails, it starts again from nothing but the files in its working folder."
+        "Otherwise, or if a host fails, it starts again from nothing but the files in its working folder."
     )
+
+
+_BY_ITSELF = (
+    "Later, or after a host has failed, it continues from the newest checkpoint that {library} has saved, as if the "
+    "script had given {argument}; steps after that are repeated. Without a checkpoint, it starts from the beginning: "
+    "{library} saves {often}, unless the script says otherwise."
+)
+_CONTINUES: dict[Continues, str] = {
+    "trainer": _BY_ITSELF.format(
+        library="the Trainer", argument="resume_from_checkpoint", often="every 500 steps, with the optimizer"
+    ),
+    "lightning": _BY_ITSELF.format(library="Lightning", argument="ckpt_path", often="at the end of each epoch"),
+    "load_state": (
+        "Later, or after a host has failed, its script runs from the top: it continues from the newest state that "
+        "Accelerate has saved if it loads that with load_state(). Its working folder is kept, and half-written states "
+        "are removed."
+    ),
+    "anew": (
+        "Later, or after a host has failed, it starts from the beginning: with Accelerate, the loop is the "
+        "script's, and this script never calls load_state(). Its working folder is kept."
+    ),
+}
 
 
 def _checkpoint_dir(job: Job) -> Path:

@@ -82,7 +82,10 @@ class PeriodicTask:
         _send(self.name, [], settings.CELERY_TASK_DEFAULT_QUEUE, f"the request for {self.name}")
 
 
-_periodic_tasks = [PeriodicTask("jobs.tasks.note_saves", every_seconds=30.0)]
+_periodic_tasks = [
+    PeriodicTask("jobs.tasks.note_saves", every_seconds=30.0),
+    PeriodicTask("jobs.tasks.merge_old_gpu_spans", every_seconds=60.0),
+]
 
 
 def register_periodic_task(task: PeriodicTask) -> None:
@@ -153,6 +156,7 @@ def launch_spec(job: Job) -> LaunchSpec:
         **{name: value for name, value in option_values(job).items() if OPTIONS[name].is_launched},
         owner=job.owner.username,
         micro_batch_limits=job.run.micro_batch_limits,
+        local_rank_argument=job.model.declared.local_rank_argument,
     )
 
 

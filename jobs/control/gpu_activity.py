@@ -1,4 +1,7 @@
-"""Busy and idle time of held GPUs, summed in the rows of their readings: one more query per report of a host."""
+"""Busy and idle time of held GPUs, and their use over time, summed in the rows of their readings.
+
+One more query per report of a host.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -6,6 +9,7 @@ from datetime import datetime
 
 from tidepool.protocol import DeviceReading
 
+from jobs.control import gpu_spans
 from jobs.gpu_time import PIECE, cuts, moment, to_ms
 from jobs.models import GpuActivity, SlotClaim
 from workers.models import Slot
@@ -15,7 +19,7 @@ __all__ = ["COUNTED", "MAX_GAP_MS", "Counted", "Reading", "count", "count_activi
 #: Longest gap between readings that counts: after a longer one, the GPU's activity in between is unknown.
 MAX_GAP_MS = 10_000
 #: Columns of a reading that hold the current sums.
-COUNTED = ("counted_claim", "counted_from", "busy_ms", "idle_ms")
+COUNTED = ("counted_claim", "counted_from", "busy_ms", "idle_ms", "open_span")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,30 +47,37 @@ class Reading:
 def count_activity(
     slots: Mapping[int, Slot], devices: Sequence[DeviceReading], now: datetime, idle_below_percent: float
 ) -> dict[int, dict[str, object]]:
-    """Store completed quarters of an hour. Returns slot index -> the columns `COUNTED` of its new reading."""
-    told = {device.slot: _is_busy(device, idle_below_percent) for device in devices}
-    before = {index: getattr(slots[index], "reading", None) for index in told}
-    if all(busy is None for busy in told.values()) and not any(row and row.counted_claim for row in before.values()):
-        return {index: _columns(None) for index in told}
-    held = SlotClaim.objects.open().filter(slot__in=[slots[index].pk for index in told]).order_by()
+    """Store completed spans and quarters of an hour. Returns slot index -> the columns `COUNTED` of its new reading."""
+    before = {device.slot: getattr(slots[device.slot], "reading", None) for device in devices}
+    is_silent = all(device.utilisation_percent is None and device.memory_used_bytes is None for device in devices)
+    if is_silent and not any(row and (row.counted_claim or row.open_span) for row in before.values()):
+        return {index: _columns(None, None) for index in before}
+    held = SlotClaim.objects.open().filter(slot__in=[slots[index].pk for index in before]).order_by()
     claims = {slot: (claim, to_ms(at)) for slot, claim, at in held.values_list("slot_id", "pk", "claimed_at")}
     columns: dict[int, dict[str, object]] = {}
     complete: list[GpuActivity] = []
-    for index, is_busy in told.items():
-        claim, claimed_at = claims.get(slots[index].pk, (None, 0))
-        row = before[index]
+    spans: list[gpu_spans.Span] = []
+    for device in devices:
+        slot, row = slots[device.slot], before[device.slot]
+        claim, claimed_at = claims.get(slot.pk, (None, 0))
+        is_busy = _is_busy(device, idle_below_percent)
         reading = Reading(to_ms(now), to_ms(row.at) if row else None, is_busy, claim, claimed_at)
         former = None
         if row and row.counted_claim and row.counted_from:
             former = Counted(row.counted_claim, to_ms(row.counted_from), row.busy_ms, row.idle_ms)
         counted, finished = count(former, reading)
-        columns[index] = _columns(counted)
         complete += [
             GpuActivity(claim_id=one.claim, at=moment(one.start), busy_ms=one.busy, idle_ms=one.idle)
             for one in finished
         ]
+        open_span = gpu_spans.from_json(row.open_span) if row and row.open_span else None
+        span, ended = gpu_spans.add(open_span, *_covered(reading), _use(reading, device))
+        spans += ended
+        columns[device.slot] = _columns(counted, span)
     # If a clock was set back, a quarter of an hour may come twice: the stored row stays.
     GpuActivity.objects.bulk_create(complete, ignore_conflicts=True)
+    if spans:
+        gpu_spans.store(next(iter(slots.values())).host_id, spans)
     return columns
 
 
@@ -76,7 +87,8 @@ def count(counted: Counted | None, reading: Reading) -> tuple[Counted | None, Se
     if counted is not None and counted.claim != reading.claim:
         finished.append(counted)
         counted = None
-    for start, end in cuts(*_told(reading), PIECE):
+    told = _covered(reading) if reading.is_busy is not None else (0, 0)
+    for start, end in cuts(*told, PIECE):
         quarter = start - start % PIECE
         if counted is not None and counted.start != quarter:
             finished.append(counted)
@@ -90,9 +102,9 @@ def count(counted: Counted | None, reading: Reading) -> tuple[Counted | None, Se
     return counted, finished
 
 
-def _told(reading: Reading) -> tuple[int, int]:
-    """Return the time span that the reading covers; an empty span if none."""
-    if reading.claim is None or reading.is_busy is None or reading.before is None:
+def _covered(reading: Reading) -> tuple[int, int]:
+    """Return the time span of the claim that the reading covers; an empty span if none."""
+    if reading.claim is None or reading.before is None:
         return 0, 0
     if not 0 < reading.at - reading.before <= MAX_GAP_MS:
         return 0, 0
@@ -106,6 +118,13 @@ def _is_busy(device: DeviceReading, idle_below_percent: float) -> bool | None:
     return device.utilisation_percent >= idle_below_percent
 
 
-def _columns(counted: Counted | None) -> dict[str, object]:
+def _use(reading: Reading, device: DeviceReading) -> gpu_spans.Use | None:
+    memory = None if device.memory_used_bytes is None else int(device.memory_used_bytes)
+    if reading.claim is None or (device.utilisation_percent is None and memory is None):
+        return None
+    return gpu_spans.Use(reading.claim, device.utilisation_percent, memory)
+
+
+def _columns(counted: Counted | None, span: gpu_spans.Span | None) -> dict[str, object]:
     values = (counted.claim, moment(counted.start), counted.busy, counted.idle) if counted else (None, None, 0, 0)
-    return dict(zip(COUNTED, values, strict=True))
+    return dict(zip(COUNTED, (*values, gpu_spans.to_json(span) if span else None), strict=True))

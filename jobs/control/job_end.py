@@ -13,7 +13,7 @@ from django.db import transaction
 from django.db.models import Max
 from django.utils import timezone
 
-from jobs.control.checkpoints import has_saved_since, is_resumable
+from jobs.control.checkpoints import continuation, has_saved_since
 from jobs.control.dispatch import wake_scheduler
 from jobs.control.generations import end_generations
 from jobs.control.lifecycle import open_claims, preempt, raise_revisions, release_claims, stop_ranks
@@ -110,14 +110,15 @@ def _facts(job: Job) -> Facts:
         halting=job.run.halt_until is not None,
         after_stop=JobState(job.run.after_stop or JobState.PENDING),
         gang=not job.elastic,
-        resumable=not job.elastic and is_resumable(job),
+        **({} if job.elastic else continuation(job)),
         saved=Checkpoint.objects.filter(job=job).aggregate(step=Max("step"))["step"],
         stopped_for=reason_of(job.reason_code),
+        stopped_with=job.reason_params,
     )
 
 
 def _made_progress(job: Job, ranks: Collection[Rank]) -> bool:
-    """Return whether a session completed a step; without a session, whether CHECKPOINT_DIR has a new file."""
+    """Return whether a session completed a step; without a session, whether anything new was saved."""
     if _has_session_steps(job, ranks):
         return True
     corrections = clock_corrections(rank.host for rank in ranks)
@@ -193,7 +194,7 @@ def _interrupt(job: Job, why: Why) -> bool:
         _leave_preempting(job, JobState.SUSPENDED, message("stack_stopped_held_back"))
         return False
     if not job.elastic:
-        why = replace(why, params=message("stack_stopped_gang", resumable=is_resumable(job)))
+        why = replace(why, params=message("stack_stopped_gang", **continuation(job)))
     _leave([job], JobState.PENDING, why)
     return True
 

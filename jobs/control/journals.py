@@ -17,7 +17,16 @@ from django.db import transaction
 from django.utils import timezone
 from msgspec import structs
 from tidepool import protocol
-from tidepool.protocol import JournalEntry, ObservedStep, ProtocolError, RecordedStep, Report, StepRecord, from_json
+from tidepool.protocol import (
+    LINGER_SECONDS,
+    JournalEntry,
+    ObservedStep,
+    ProtocolError,
+    RecordedStep,
+    Report,
+    StepRecord,
+    from_json,
+)
 from tidepool.rank_exits import error_words
 
 from core import live
@@ -26,6 +35,7 @@ from jobs.control import checkpoints, generations, speed_profiles
 from jobs.control.dead_letters import PASSES, end_job, has_had_its_tries, set_aside
 from jobs.control.generations import close_generations
 from jobs.control.job_end import end_halt, judge_job
+from jobs.control.lifecycle import open_claims, resize
 from jobs.control.observed_curves import forget_logs, observed_columns, observed_points, take_pattern
 from jobs.control.outcome import ENVIRONMENT_FAILED, reason_of, too_large
 from jobs.control.report_authorization import AttemptKey, JournalName, Place, misplaced, parse_name, places_of
@@ -33,8 +43,9 @@ from jobs.control.transition import Why, change, lock_job, record
 from jobs.files.validation_runs import validation_of
 from jobs.messages import message
 from jobs.models import Job, Journal, MetricPoint
-from jobs.states import RankState, Reason
+from jobs.states import TRAINING, RankState, Reason
 from jobs.topics import job_topic
+from workers.models import Slot
 
 __all__ = ["store_entries", "store_read_again", "store_steps"]
 
@@ -163,6 +174,8 @@ def _store_entry(job: Job, entry: protocol.Entry, host: str) -> None:
             _rank_exited(job, entry)
         case protocol.RankGrouped():
             job.ranks.filter(attempt=job.run.attempt, member_id=entry.member_id).update(grouped=True)
+        case protocol.RankLingers():
+            _tell(job, Reason.NO_PROGRESS, "rank_lingers", member_id=entry.member_id, seconds=LINGER_SECONDS)
         case protocol.RankJoined():
             ranks = job.ranks.filter(attempt=job.run.attempt, member_id=entry.member_id)
             ranks.filter(state__in=(RankState.LAUNCHING, RankState.JOINING)).update(state=RankState.READY)
@@ -175,6 +188,8 @@ def _store_entry(job: Job, entry: protocol.Entry, host: str) -> None:
             _tell(job, Reason.ENVIRONMENT_BUILDING, "environment_building", host=host, requirements=entry.requirements)
         case protocol.EnvironmentFailed():
             _not_built(job, entry, host)
+        case protocol.GrowthGivenUp():
+            _keep_size(job, entry)
         case protocol.AttemptFailed():
             _give_up(job, entry)
         case protocol.GenerationPlanned():
@@ -236,10 +251,28 @@ def _rank_exited(job: Job, exited: protocol.RankExited) -> None:
 
 def _rank_failed(job: Job, failed: protocol.RankFailed) -> None:
     error = failed.error or {}
-    shown = error_words(error) if error else f"exit code {failed.code}"
     where = {"member_id": failed.member_id, "host": failed.host, "step": failed.step}
     reason = reason_of(str(error.get("kind", "")))
-    _tell(job, reason, "rank_failed", **where, error=shown, traceback=error.get("traceback", ""))
+    _tell(job, reason, "rank_failed", **where, error=_error_shown(failed), traceback=error.get("traceback", ""))
+
+
+def _error_shown(failed: protocol.RankFailed | protocol.GrowthGivenUp) -> str:
+    return error_words(failed.error) if failed.error else f"exit code {failed.code}"
+
+
+def _keep_size(job: Job, failed: protocol.GrowthGivenUp) -> None:
+    """Return the slots of all ranks that do not train yet, and ask for no others."""
+    if job.state not in TRAINING:
+        return
+    train = {(member.host, member.slot) for member in failed.members}
+    kept, others = list[Slot](), list[Slot]()
+    for claim in open_claims(job):
+        if claim.vacating_at is None:
+            (kept if (claim.slot.host.name, claim.slot.index) in train else others).append(claim.slot)
+    size = max(len(kept), job.min_slots)
+    change(job, growth_limit=size)
+    params = message("growth_given_up", size=size, host=failed.host, error=_error_shown(failed))
+    resize(job, [], others[max(0, size - len(kept)) :], size, Why(Reason.GROWTH_GIVEN_UP, params, "executor"))
 
 
 def _give_up(job: Job, failed: protocol.AttemptFailed) -> None:

@@ -93,6 +93,7 @@ def start(
         warned=False,
         backfilled_for=backfilled_for,
         over_quota=over_quota,
+        growth_limit=None,
         step=resumed.step if resumed else 0,
         epoch=resumed.epoch if resumed else 0,
         error={},
@@ -122,11 +123,12 @@ def preempt(
 ) -> None:
     """Stop a job; it becomes `after_stop` once its slots are empty.
 
-    A running elastic job stops by itself after a step, with a checkpoint. The ranks of other jobs, and of those that
-    take longer than `within_seconds` (None: the instance group's grace period), are ended.
+    An elastic job stops by itself after a step, with a checkpoint; also one that starts, because its first steps may
+    not be reported yet. The ranks of other jobs, and of those that take longer than `within_seconds` (None: the
+    instance group's grace period), are ended.
     """
     grants = float(job.instance_group.reclaim_grace_seconds) if within_seconds is None else within_seconds
-    trains = job.state == JobState.RUNNING and job.elastic
+    may_train = job.state in TRAINING and job.elastic
     transition(
         job,
         JobState.PREEMPTING,
@@ -134,7 +136,7 @@ def preempt(
         after_stop=after_stop,
         target_slots=0,
         target_revision=job.run.target_revision + 1,
-        halt_until=timezone.now() + timedelta(seconds=grants) if trains else None,
+        halt_until=timezone.now() + timedelta(seconds=grants) if may_train else None,
     )
     stop_ranks([job])
 
@@ -168,7 +170,7 @@ class ClaimLost(Exception):
     job: int
 
     def __str__(self) -> str:
-        return f"job {self.job}: a slot that was free in the plan is held by now"
+        return f"job={self.job}: a slot that was free in the plan is now held"
 
 
 def open_claims(job: Job) -> list[SlotClaim]:

@@ -44,17 +44,19 @@ def observed_points(job: Job, steps: Iterable[ObservedStep]) -> tuple[list[Metri
 
 
 def observed_columns(job: Job, steps: Sequence[ObservedStep]) -> dict[str, Any]:
-    """Return the columns of the script's progress: from its log, or else from its files.
+    """Return the columns of the script's progress: from its library, or else its log, or else its files.
 
     The last lines of a log may be read after the script has ended, which decided on its progress.
     """
-    logs = [step for step in steps if step.kind == "log"]
-    newest = (logs or steps)[-1]
-    columns: dict[str, Any] = {}
-    if logs or not any(source["kind"] == "log" for source in job.run.curve_sources.values()):
-        # One stream may print steps and another only epochs.
-        columns = {"step": max(job.run.step, newest.step), "epoch": max(job.run.epoch, newest.epoch)}
-    return columns | ({"progress": _part(newest.progress)} if logs and job.state not in TERMINAL else {})
+    known = {source["kind"] for source in job.run.curve_sources.values()} | {step.kind for step in steps}
+    best = next((kind for kind in ("library", "log") if kind in known), None)
+    counting = [step for step in steps if best in (None, step.kind)]
+    if not counting:
+        return {}
+    newest = counting[-1]
+    # One stream may print steps and another only epochs.
+    columns: dict[str, Any] = {"step": max(job.run.step, newest.step), "epoch": max(job.run.epoch, newest.epoch)}
+    return columns | ({"progress": _part(newest.progress)} if best and job.state not in TERMINAL else {})
 
 
 def forget_logs(run_sources: Mapping[str, Any]) -> tuple[list[str], dict[str, Any]]:

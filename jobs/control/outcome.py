@@ -1,10 +1,11 @@
 """Verdict on a job, from the ends of its ranks. Pure: facts in, verdict out. Called by `jobs.control.job_end`."""
 
+import signal
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from tidepool.rank_exits import HOPELESS, LAUNCH_TIMEOUT, OUT_OF_MEMORY, STALLED, error_key, error_words
+from tidepool.rank_exits import HOPELESS, KILLED, LAUNCH_TIMEOUT, OUT_OF_MEMORY, STALLED, error_key, error_words
 
 from jobs.messages import message
 from jobs.states import AnyReason, JobState, Reason
@@ -119,10 +120,15 @@ class Facts:
     gang: bool = False
     #: For a gang: whether its next start resumes from CHECKPOINT_DIR.
     resumable: bool = False
+    #: ... or from a checkpoint of a library; "": from none. The number is the checkpoint's.
+    library: str = ""
+    library_step: int = 0
     #: Step of the newest checkpoint of an elastic training; None: it has none.
     saved: int | None = None
     #: While PREEMPTING: reason of the stop.
     stopped_for: AnyReason = PlanReason.PREEMPTED_BY_PRIORITY
+    #: Params of that reason.
+    stopped_with: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -149,6 +155,8 @@ def judge(facts: Facts) -> Verdict | None:
         case JobState.PREEMPTING:
             return _judge_preempted(facts)
         case JobState.CANCELLING if facts.open_claims == 0:
+            if facts.stopped_for == Reason.PRUNED:
+                return Verdict(JobState.CANCELLED, Reason.PRUNED, dict(facts.stopped_with))
             return Verdict(JobState.CANCELLED, Reason.CANCELLED_BY_USER, message("cancelled"))
     return None
 
@@ -204,7 +212,10 @@ def _judge_preempted(facts: Facts) -> Verdict | None:
 
 def _continuation(facts: Facts) -> dict[str, Any]:
     """Return the params of a sentence about where the training continues."""
-    return {"resumable": facts.resumable} if facts.gang else {"step": facts.step, "saved": facts.saved}
+    if not facts.gang:
+        return {"step": facts.step, "saved": facts.saved}
+    own = {"library": facts.library, "library_step": facts.library_step} if facts.library else {}
+    return {"resumable": facts.resumable, **own}
 
 
 def _success(facts: Facts) -> Verdict:
@@ -286,10 +297,18 @@ def reason_of(kind: str) -> Reason:
 def _loss(facts: Facts) -> Verdict:
     fruitless = 0 if facts.stepped else facts.fruitless_starts + 1
     signals = sorted({end.signal for end in facts.ends if end.signal is not None})
-    params = {"signals": signals, "fruitless_starts": fruitless}
+    params = {"signals": signals, "memory": _memory(facts), "fruitless_starts": fruitless}
     if fruitless >= MAX_FRUITLESS_STARTS:
         params = message("gang_lost_too_often" if facts.gang else "ranks_lost_too_often", **params)
         error = {"kind": "RankLost", "message": "", "traceback": ""}
         return Verdict(JobState.FAILED, Reason.RANK_LOST, params, error, fruitless)
     params = message("gang_lost" if facts.gang else "ranks_lost", **params, **_continuation(facts))
     return Verdict(JobState.PENDING, Reason.RANK_LOST, params, fruitless_starts=fruitless)
+
+
+def _memory(facts: Facts) -> str:
+    """Return whether ranks that were killed had "enough" memory by their kernel's count, or that this is "unknown"."""
+    errors = [end.error for end in facts.ends if end.signal == signal.SIGKILL]
+    if any((error or {}).get("kind") == KILLED for error in errors):
+        return "unknown"
+    return "enough" if errors and not any(errors) else ""

@@ -34,6 +34,8 @@ logger = logging.getLogger(__name__)
 LEASE_SECONDS = 3.0
 #: Seconds between renewals of the lease during a cycle, which may take longer than the lease.
 RENEW_SECONDS = LEASE_SECONDS / 3
+#: Params of a reason for slots that are not released yet, that are to be left, or that draining hosts keep.
+_ON_MOVES = ("missing", "moving_off", "leaving", "moves_to_kind", "hosts")
 
 
 class Leadership:
@@ -168,12 +170,20 @@ def _is_carried_out(line: JobPlan, job: Job) -> bool:
 
 
 def _explains_anew(line: JobPlan, job: Job) -> bool:
-    """Return whether the line changes the reason. UNCHANGED keeps the former reason unless the policy has changed."""
+    """Return whether the line changes the reason. UNCHANGED keeps the former reason, unless the policy has changed or
+    that reason tells of a move that is over."""
     code, params = line.reason.code, line.reason.params
-    policies = {job.reason_params.get("policy"), params.get("policy")} - {None}
-    if code == PlanReason.UNCHANGED and len(policies) < 2:
+    if (code, params) == (job.reason_code, job.reason_params):
         return False
-    return (code, params) != (job.reason_code, job.reason_params)
+    policies = {job.reason_params.get("policy"), params.get("policy")} - {None}
+    if code != PlanReason.UNCHANGED or len(policies) == 2:
+        return True
+    # No query as long as nothing moves: hardly any reason tells of a move.
+    return any(map(job.reason_params.get, _ON_MOVES)) and not _releases_slots(job)
+
+
+def _releases_slots(job: Job) -> bool:
+    return SlotClaim.objects.open().filter(job=job, vacating_at__isnull=False).exists()
 
 
 def _moves_nothing(job: Job, line: JobPlan, claim: Sequence[Slot], vacate: Sequence[Slot]) -> bool:

@@ -69,7 +69,7 @@ def misplaced(entry: protocol.Entry, host: str, places: set[Place]) -> str:
 def _ranks_in(entry: protocol.Entry, host: str) -> list[tuple[str, Place]]:
     """Return the ranks that the entry creates, changes or ends."""
     match entry:
-        case protocol.RankStarted() | protocol.RankGrouped() | protocol.RankExited():
+        case protocol.RankStarted() | protocol.RankGrouped() | protocol.RankLingers() | protocol.RankExited():
             return [(entry.member_id, Place(host, entry.slot))]
         case protocol.RankJoined():
             return [(entry.member_id, Place(entry.host, entry.slot))]

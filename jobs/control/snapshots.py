@@ -21,7 +21,7 @@ _ELASTIC = RegisteredModelVersion.Engine.ELASTIC
 _JOB_VIEW = (
     "pk", "name", "instance_group__name", "state", "priority", "submitted_at", "min_slots", "max_slots",
     "model__engine", "owner", "max_seconds", "run__ends_at", "run__backfilled_for", "run__over_quota",
-    "run__saved_at", "placement",
+    "run__saved_at", "placement", "run__growth_limit", "bundle", "bundle_rank",
 )  # fmt: skip
 
 
@@ -67,7 +67,8 @@ def group_view(group: InstanceGroup) -> GroupView:
 def _slot_views(open_claims: Iterable[_Claim], instead: Mapping[int, Offer]) -> tuple[SlotView, ...]:
     # Values instead of models: each cycle reads all slots and jobs, which are very many.
     hosts = list(Host.objects.all())
-    offered_by = offers(hosts, instead)
+    # Hosts that have left are missed, but not those that are removed from the lists.
+    offered_by = offers([host for host in hosts if host.removed_at is None], instead, were_there=True)
     claims = {slot: (job, vacating_at is not None) for slot, job, vacating_at, _ in open_claims}
     by_host = {host.pk: (host.name, host.state, offered_by[host.name]) for host in hosts}
     views = []
@@ -80,7 +81,8 @@ def _slot_views(open_claims: Iterable[_Claim], instead: Mapping[int, Offer]) -> 
         # A silent host's slots stay with their job until it is taken off the host: its ranks may well keep training.
         is_kept = held_by is not None and not vacating
         claimable = state == Host.State.ONLINE or (state == Host.State.LOST and is_kept)
-        views.append(SlotView(SlotRef(name, index), names, claimable, held_by, vacating, device))
+        out = "" if state == Host.State.ONLINE else state.lower()
+        views.append(SlotView(SlotRef(name, index), names, claimable, held_by, vacating, device, out))
     return tuple(sorted(views, key=lambda view: view.ref))
 
 
@@ -128,13 +130,16 @@ def _job_views(open_claims: Iterable[_Claim], with_minimum_run: Collection[str])
 def _job_view(*row: Any) -> JobView:
     (
         pk, name, group, state, priority, submitted_at, least, most, engine, owner, lasts, end, backfilled_for, above,
-        saved_at, placement, start, claimed,
+        saved_at, placement, growth_limit, bundle, bundle_rank, start, claimed,
     ) = row  # fmt: skip
+    keeps_size = growth_limit is not None and growth_limit < most and state != JobState.PENDING
     return JobView(
-        pk, name, group, state, priority, submitted_at.timestamp(), least, most, engine == _ELASTIC, owner,
+        pk, name, group, state, priority, submitted_at.timestamp(), least,
+        growth_limit if keeps_size else most, engine == _ELASTIC, owner,
         start and start.timestamp(), lasts, end and end.timestamp(), backfilled_for, above,
         _unsaved_since(claimed, saved_at), engine == _ELASTIC or saved_at is not None,
-        one_host=placement == Job.Placement.ONE_HOST,
+        newcomers_fail=keeps_size, one_host=placement == Job.Placement.ONE_HOST,
+        bundle=bundle, bundle_rank=bundle_rank,
     )  # fmt: skip
 
 

@@ -94,7 +94,7 @@ def transition_all(jobs: Sequence[Job], new: JobState, why: Why, *, explains: bo
     old = {job.pk: JobState(job.state) for job in jobs}
     for number, state in old.items():
         if (state, new) not in JOB_TRANSITIONS:
-            raise StaleJob(f"Job {number} is {state} and cannot become {new}: look at its page for what happened.")
+            raise StaleJob(f"Training {number} is {state} and cannot become {new}: its page shows what happened.")
     columns = {**changes, **(why.columns if explains else {}), "state": new}
     _update([(job, columns) for job in jobs])
     record_all([(job, why) for job in jobs], old)
@@ -182,7 +182,7 @@ def _update(wanted: Sequence[tuple[Job, Mapping[str, Any]]]) -> None:
         ):
             if names and _write(rows, objects, names) != len(jobs):
                 numbers = ", ".join(str(job.pk) for job in jobs)
-                raise StaleJob(f"Job {numbers} is not {state} any more: load it again.")
+                raise StaleJob(f"Training {numbers} is no longer {state}: load it again.")
     news = {}
     for job, _ in wanted:
         after = as_json(JobStateOutput, job)

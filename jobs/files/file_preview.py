@@ -61,7 +61,7 @@ def open_picture(job: Job, path: str) -> tuple[IO[bytes], str]:
     kind = _picture_type(stream)
     if kind is None or os.fstat(stream.fileno()).st_size > _MAX_PICTURE_BYTES:
         stream.close()
-        raise NotFound("This file is not a picture that can be shown: download it.")
+        raise NotFound("This file is not an image that can be shown: download it.")
     return stream, kind
 
 

@@ -9,16 +9,17 @@ import os
 import re
 import shutil
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from types import MappingProxyType
 
 from django.conf import settings
 from tidepool.safe_open import open_below
 
-from core.folders import regular_files
+from core.folders import empty_folders, regular_files
 from jobs.models import Job
 
 __all__ = [
@@ -48,7 +49,8 @@ CHECKPOINT_FILES = ("state.safetensors", "state.json")
 TRAIN_DIR = "model/train"
 _CREATED_AT_START = ("log", "checkpoint", TRAIN_DIR, "journal")
 _IGNORED_CODE = shutil.ignore_patterns("__pycache__", ".git", "*.pyc")
-#: File in a job's folder that lists the submitted files as `{path: [size, mtime in ns]}`. Others are the run's.
+#: File in a job's folder that lists the submitted files as `{path: [size, mtime in ns]}`, and the empty folders with a
+#: slash behind the path. All others are the run's.
 _MANIFEST = "code.json"
 #: Largest length of a name, within the 255 bytes that file systems allow.
 _MAX_NAME_BYTES = 120
@@ -67,6 +69,10 @@ class JobFolder:
     def is_submitted(self, name: str, status: os.stat_result) -> bool:
         """Return whether this file is unchanged since submission. `name`: relative to the folder of the code."""
         return self._submitted is None or self._submitted.get(name) == [status.st_size, status.st_mtime_ns]
+
+    def was_submitted(self, name: str) -> bool:
+        """Return whether a file of this name was submitted; the run may have changed it. `name`: as above."""
+        return self._submitted is None or name in self._submitted
 
     @cached_property
     def _submitted(self) -> dict[str, list[int]] | None:
@@ -148,14 +154,20 @@ class StagedFolder:
             shutil.rmtree(job_folder(job).path, ignore_errors=True)
 
 
-def stage(user_name: str, model_name: str, code: Path) -> StagedFolder:
-    """Copy the code and create the fixed names, next to the user's jobs. Raises OSError, leaving nothing behind."""
+def stage(user_name: str, model_name: str, code: Path, more: Mapping[str, str] = MappingProxyType({})) -> StagedFolder:
+    """Copy the code and create the fixed names, next to the user's jobs. Raises OSError, leaving nothing behind.
+
+    more: names in the code's folder -> contents of files that are written there, too.
+    """
     staged = StagedFolder(_user_folder(user_name) / f".new-{uuid.uuid4().hex}")
     try:
         staged.path.mkdir(parents=True, mode=0o755)
         # Links stay links: their targets could be anything.
         copy = staged.path / _CODE / safe_name(model_name)
         shutil.copytree(code, copy, symlinks=True, ignore=_ignored_of(code))
+        for name, content in more.items():
+            (copy / name).unlink(missing_ok=True)  # a link would lead out of the folder
+            (copy / name).write_text(content)
         (staged.path / _MANIFEST).write_text(json.dumps(_facts_of(copy)))
         for name in PUBLISHED:
             (staged.path / name).symlink_to(Path("current") / name)
@@ -167,7 +179,8 @@ def stage(user_name: str, model_name: str, code: Path) -> StagedFolder:
 
 def _facts_of(folder: Path) -> dict[str, list[int]]:
     found = {name: file.stat() for name, file in regular_files(folder)}
-    return {name: [status.st_size, status.st_mtime_ns] for name, status in found.items()}
+    facts = {name: [status.st_size, status.st_mtime_ns] for name, status in found.items()}
+    return facts | {f"{name}/": [0, 0] for name in empty_folders(folder)}
 
 
 def _manifest_of(code: Path) -> dict[str, list[int]] | None:

@@ -193,14 +193,14 @@ def open_result(job: Job, path: str) -> int:
 
 
 def code_files(job: Job) -> list[CodeFile]:
-    """Return the files of the code's copy that the ranks run in, by name; empty if the copy is gone."""
+    """Return the submitted files in the code's copy that the ranks run in, by name; empty if the copy is gone."""
     folder = job_folder(job)
     if not folder.code.is_dir():
         return []
     before = f"{_CODE}/{folder.code_name}/"
-    found = islice(_statuses(folder.path, (_CODE,)), registry.MAX_FILES)
-    files = (CodeFile(name.removeprefix(before), status.st_size) for name, status in found)
-    return sorted(files, key=lambda file: file.name)
+    found = ((name.removeprefix(before), status.st_size) for name, status in _statuses(folder.path, (_CODE,)))
+    submitted = (CodeFile(name, size) for name, size in found if folder.was_submitted(name))
+    return sorted(islice(submitted, registry.MAX_FILES), key=lambda file: file.name)
 
 
 def shown_code(job: Job, name: str) -> Shown | None:

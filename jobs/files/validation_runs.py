@@ -63,7 +63,7 @@ def why_not_validated(job: Job) -> str:
         return ""
     if facts.elastic:
         return (
-            "Its script does not name held-out data: add session.validate_on(dataset, loss) before "
+            "The script does not name held-out data: add session.validate_on(dataset, loss) before "
             "session.epochs, register a new version of the model, and train it again."
         )
     return "Only scripts with a tidepool Session or a FabricModel can be validated: runtime/README.md shows both."

@@ -4,6 +4,7 @@
 of the params, or a function of them where it has a plural or optional parts.
 """
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,6 +14,8 @@ from jobs.messages.plans import OF_PLANS
 __all__ = ["HOW_TO_REQUIRE", "SENTENCES", "message", "text_of", "tried"]
 
 SENTENCES = OF_PLANS | OF_EVENTS
+#: Two full stops in a row: an error that ends with one, quoted at the end of a sentence. An ellipsis has three.
+_DOUBLE_STOP = re.compile(r"(?<!\.)\.\.(?=\s|$)")
 
 
 def message(key: str, **params: Any) -> dict[str, Any]:
@@ -26,4 +29,5 @@ def text_of(params: Mapping[str, Any]) -> str:
     if "message" not in params:
         return ""
     sentence = SENTENCES[params["message"]]
-    return sentence.format_map(params) if isinstance(sentence, str) else sentence(params)
+    text = sentence.format_map(params) if isinstance(sentence, str) else sentence(params)
+    return _DOUBLE_STOP.sub(".", text)

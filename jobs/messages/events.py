@@ -1,5 +1,6 @@
 """Sentences about events reported by users, ranks and hosts, and about the end of a job."""
 
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -18,6 +19,12 @@ _RESTARTS = {
         "kept"
     ),
 }
+#: Library whose checkpoints a training continues from -> where it does.
+_FROM_LIBRARY = {
+    "transformers": "it continues after step {library_step}, from the newest checkpoint that its Trainer has saved",
+    "lightning": "it continues after step {library_step}, from the newest checkpoint that Lightning has saved",
+}
+_FROM_STATE = "its script continues from the newest state that Accelerate has saved, once it loads that"
 #: Column -> its name in a sentence.
 _COLUMNS = {
     "priority": "the priority",
@@ -46,6 +53,8 @@ def _restart(words: str) -> Callable[[Params], str]:
 
 
 def _continues(params: Params) -> str:
+    if library := params.get("library"):
+        return _FROM_LIBRARY.get(library, _FROM_STATE).format_map(params)
     if "resumable" in params:
         return _RESTARTS[params["resumable"]]
     step, saved = params.get("step"), params.get("saved")
@@ -55,15 +64,25 @@ def _continues(params: Params) -> str:
         return "it starts from the beginning"
     lost = plural(max(0, step - (saved or 0)), "{count} step is", "{count} steps are")
     if saved is None:
-        return f"it starts from the beginning, because no checkpoint was written: {lost} made again"
+        return f"it starts from the beginning, because no checkpoint was written: {lost} repeated"
     if saved >= step:
         return f"it continues after step {step}, which its checkpoint holds"
-    return f"it continues from its checkpoint of step {saved}: {lost} made again"
+    return f"it continues from its checkpoint of step {saved}: {lost} repeated"
+
+
+#: Knowledge about the memory of a host on which a rank was killed -> the rest of a sentence about the signal.
+_MEMORY = {
+    "enough": ", by another process than Tidepool's; the kernel reports no lack of memory",
+    "unknown": ", perhaps because memory ran out, which the kernel does not report here",
+}
 
 
 def _signals(params: Params) -> str:
     signals = params.get("signals")
-    return f" (signal {', '.join(map(str, signals))})" if signals else ""
+    if not signals:
+        return ""
+    memory = _MEMORY.get(params.get("memory", ""), "")
+    return f" (signal {', '.join(map(str, signals))}{memory})"
 
 
 def _processes(count: int, several: str = "have", one: str = "has") -> str:
@@ -96,8 +115,8 @@ def _stops_at_limit(params: Params) -> str:
     if params["grace"] is None:
         return "it stops after the current step, with a checkpoint, and is suspended"
     return (
-        f"its script gets SIGTERM and {params['grace']} s to save, and is suspended; work not saved in its "
-        "CHECKPOINT_DIR by then is lost"
+        f"its script gets SIGTERM and {params['grace']} s to save, and is suspended; work that it has not "
+        "saved by then is lost"
     )
 
 
@@ -112,6 +131,14 @@ def _rank_failed(params: Params) -> str:
     when = "before it joined the training" if params["step"] is None else f"after step {params['step']}"
     where = f"in rank {params['member_id']} on {params['host']}"
     return f"The script failed {where} {when}: {params['error']}. The other ranks continue."
+
+
+def _growth_given_up(params: Params) -> str:
+    size = gpus(params["size"])
+    return (
+        f"Two new processes on {params['host']} failed in the same way: {params['error']}. The training keeps {size} "
+        "and returns the others. To try again, change its maximum, or suspend and resume it."
+    )
 
 
 def _trained(params: Params) -> str:
@@ -137,10 +164,29 @@ HOW_TO_REQUIRE = (
 )
 
 
+#: Pattern of an error -> advice.
+_ADVICE = (
+    (re.compile(r"ModuleNotFoundError"), HOW_TO_REQUIRE),
+    (
+        re.compile(r"Bus error|SIGBUS|</torch_\w+>|/dev/shm"),
+        "The shared memory of the host (/dev/shm) is probably full, by which a DataLoader's workers hand over their "
+        "batches: use fewer workers (num_workers) or smaller batches, or ask an administrator to enlarge it.",
+    ),
+    (
+        re.compile(r"OutOfMemory: |killed by signal: Killed|DataLoader worker \(.*exited unexpectedly"),
+        "The memory of the host probably ran out, not that of the GPU: load less data at once, or use fewer workers "
+        "(num_workers).",
+    ),
+)
+
+
 def _failed(params: Params) -> str:
-    advice = HOW_TO_REQUIRE if params["error"].startswith("ModuleNotFoundError") else ""
     failure = f"The script failed on {params['host']}: {params['error']}."
-    return " ".join(filter(None, (failure, advice, tried(params))))
+    return " ".join(filter(None, (failure, _advice(params["error"]), tried(params))))
+
+
+def _advice(error: str) -> str:
+    return next((advice for pattern, advice in _ADVICE if pattern.search(error)), "")
 
 
 def tried(params: Params) -> str:
@@ -152,7 +198,8 @@ def tried(params: Params) -> str:
 def _lost_before_a_step(params: Params) -> str:
     times = f"{params['fruitless_starts']} times in a row"
     if params["message"] == "gang_lost_too_often":
-        return f"A rank was killed{_signals(params)}, {times} without a new file in CHECKPOINT_DIR."
+        nothing = "a new file in CHECKPOINT_DIR or a new checkpoint of a library"
+        return f"A rank was killed{_signals(params)}, {times} without {nothing}."
     return f"All ranks were killed{_signals(params)} before the first step, {times}."
 
 
@@ -171,6 +218,7 @@ OF_EVENTS: dict[str, str | Callable[[Params], str]] = {
     "cancelled": "Cancelled; all its processes have ended.",
     "cancelled_by": "Cancelled by {by}.",
     "cancelling": "Cancelled by {by}; its processes are being terminated.",
+    "pruned": "Stopped by its study: {sentence}",
     "limit_near": _limit_near,
     "limit_reached": _limit_reached,
     "limit_held_back": _restart("Suspended at its time limit. Once resumed, it has the same time again; {restart}."),
@@ -190,12 +238,15 @@ OF_EVENTS: dict[str, str | Callable[[Params], str]] = {
         "No maximum of workers was given: it is set to {max_slots}, the GPUs of {group}, even if the script requests "
         "more."
     ),
+    "requirements_skipped": lambda params: f"Skipped lines of the requirements: {' '.join(params['lines'])}",
+    "model_renamed": "The model is registered as {model}, because another user has a model named {wanted}.",
     "without_effect": "Options without effect here: {options}.",
     # Reported by ranks and hosts.
     "started": lambda params: f"Training runs on {params['slots']} of {gpus(params['target'])}.",
     "restored": _restored,
     "rank_lost": "A rank was lost; the other ranks continue.",
     "rank_stuck": "Rank {member_id} on {host} is killed: {why}. The other ranks continue.",
+    "growth_given_up": _growth_given_up,
     "rank_failed": _rank_failed,
     "no_progress": "{text}",
     "copies": _copies,
@@ -211,6 +262,11 @@ OF_EVENTS: dict[str, str | Callable[[Params], str]] = {
     "ranks_overdue": lambda params: (
         f"{_processes(params['live'], 'were', 'was')} still running {params['minutes']:g} minutes after another "
         "process had ended with exit code 0, and will be terminated. Saved files are kept."
+    ),
+    "rank_lingers": lambda params: (
+        f"The script has ended in rank {params['member_id']}, but a thread or process that it started still runs and "
+        f"holds the GPU. The rank ends once that has been idle for {duration(params['seconds'])}; its log names it. "
+        "Make it a daemon, or end it with the script."
     ),
     "host_lost": "The host {host} no longer reports.",
     "environment_building": lambda params: (
@@ -252,8 +308,8 @@ OF_EVENTS: dict[str, str | Callable[[Params], str]] = {
     # Derived from the exits of the ranks.
     "complete": "The training is complete.",
     "no_step": (
-        "The script ended without an error, but it made no step, so nothing has been trained. Look whether its loop "
-        "has batches: fewer samples than a batch with drop_last leave none."
+        "The script ended without an error, but it made no step, so nothing has been trained. Check that its loop "
+        "has batches: with drop_last, fewer samples than one batch leave none."
     ),
     "ended_early": "The script ended by itself on all ranks after step {step}, before its last epoch.",
     "failed": _failed,

@@ -7,7 +7,7 @@ from django.utils import timezone
 
 from core.text import plural
 from jobs.messages.spans import span_in_words
-from jobs.words import gpus, label, listed
+from jobs.words import gpus, label, listed, trainings
 from scheduling.forecast import Span
 
 __all__ = ["OF_PLANS"]
@@ -44,6 +44,8 @@ def _share(rule: str | Callable[[Params], str]) -> Callable[[Params], str]:
         parts = [f"{params['target']} of {gpus(params['capacity'])}: {because}"]
         if "fills" in params:
             parts.append(_FILLS[params["fills"]].format(first=label(params["before_whom"])))
+        if "study_slots" in params and params["message"] != "study":
+            parts.append(_study(params))
         if "over_quota" in params:
             parts.append(_OVER_QUOTA[params["before"] > 0].format_map(params))
         if "group_room" in params:
@@ -151,6 +153,21 @@ def _ahead(params: Params) -> str:
     return f"{label(ahead)} is ahead in the queue and waits for {gpus(ahead['min_slots'])}"
 
 
+def _study(params: Params) -> str:
+    has = "waits for its first GPUs"
+    if params["study_slots"]:
+        of = f"{params['study_slots']} of {gpus(params['capacity'])}"
+        # A training with slots has said before how many there are.
+        slots = gpus(params["study_slots"]) if params.get("target") else of
+        has = f"has {slots} for {trainings(params['study_trainings'])}"
+    return f"its study {has}, and counts as one training with priority {params['study_priority']}"
+
+
+def _study_waits(params: Params) -> str:
+    group = f"; {_group(params)}" if "group_room" in params else ""
+    return f"Waits: {_study(params)}{group}."
+
+
 def _pinned(params: Params) -> str:
     hosts = listed(params["hosts"], "hosts")
     why = "it runs on a fixed number of GPUs"
@@ -191,7 +208,18 @@ def _being_released(params: Params) -> str:
 
 def _too_large(params: Params) -> str:
     why = _group(params) if "group_room" in params else f"its group has {params['capacity']} to share now"
-    return f"Needs {gpus(params['min_slots'])} at once: {why}{_reserved(params)}."
+    return f"Needs {gpus(params['min_slots'])} at once: {why}{_absent(params)}{_reserved(params)}."
+
+
+#: State of a host that is out of service -> what it does. Plans of simulated clusters know no states.
+_OUT = {"draining": "is draining", "lost": "does not report", "offline": "is offline", "": "is out of service"}
+
+
+def _absent(params: Params) -> str:
+    """Return a phrase about the hosts out of service with which the training would start."""
+    hosts = params.get("absent", ())
+    named = [f"{host['host']} ({gpus(host['slots'])}) {_OUT[host['state']]}" for host in hosts]
+    return f"; {listed(named, 'hosts are out of service')}" if named else ""
 
 
 def _behind(params: Params) -> str:
@@ -207,7 +235,7 @@ def _in_line(params: Params) -> str:
     whose = "are in use" if params["message"] == "in_line" else "are the minimum of other trainings"
     group = f"; {_group(params)}" if "group_room" in params else ""
     needs = f"it needs {params['min_slots']}, and {params['taken']} of {params['capacity']} {whose}"
-    return f"{waits}: {needs}{group}{_reserved(params)}."
+    return f"{waits}: {needs}{group}{_absent(params)}{_reserved(params)}."
 
 
 def _reserved(params: Params) -> str:
@@ -227,7 +255,8 @@ def _available(params: Params) -> str:
 
 
 def _one_host(params: Params) -> str:
-    return f"Waits for {gpus(params['min_slots'])} on one host: no host has more than {params['most']} for it."
+    needs = f"no host has more than {params['most']} for it"
+    return f"Waits for {gpus(params['min_slots'])} on one host: {needs}{_absent(params)}."
 
 
 def _held_back_for(params: Params) -> str:
@@ -248,6 +277,7 @@ def _gave_way(params: Params) -> str:
 OF_PLANS: dict[str, str | Callable[[Params], str]] = {
     "fixed": _share("it runs on exactly {max_slots}"),
     "maximum": _share("its maximum is {max_slots}"),
+    "newcomers_fail": _share("new processes of it failed twice with the same error, so it keeps this size"),
     "alone": _share("all available GPUs"),
     "by_priority": _share(_by_priority),
     "compared": _share(_compared),
@@ -272,6 +302,11 @@ OF_PLANS: dict[str, str | Callable[[Params], str]] = {
     "whole_hosts": _share("beyond the {host} GPUs of one host, it gets whole hosts only"),
     "unmeasured": _share("its speed on more GPUs has not been measured yet"),
     "ahead": _share(_ahead),
+    "study": _share(_study),
+    "study_waits": _study_waits,
+    "study_shrinks": lambda params: (
+        f"Stops for now and releases {gpus(params['before'])}: {_study(params)}{_lost(params)}."
+    ),
     "protected": _share("kept, because its group stops no training in its first {minimum_run_seconds} s"),
     "pinned": _pinned,
     "reclaimed": _reclaimed,

@@ -1,6 +1,6 @@
 """Models of the jobs app, one file per subject. Invariants are database constraints in these models."""
 
-from jobs.models.jobs import ChosenColumns, InstanceGroup, Job, JobEvent, JobRun, SavedFilter
+from jobs.models.jobs import ChosenCharts, ChosenColumns, InstanceGroup, Job, JobEvent, JobRun, SavedFilter
 from jobs.models.profiles import JobProfile, ThroughputPoint
 from jobs.models.queues import GroupQueue, QueuedJob
 from jobs.models.runs import (
@@ -8,6 +8,7 @@ from jobs.models.runs import (
     Checkpoint,
     Generation,
     GpuActivity,
+    GpuSpans,
     Journal,
     MetricPoint,
     Rank,
@@ -23,9 +24,11 @@ from jobs.models.tags_and_notes import JobTag, Note
 __all__ = [
     "AllocationPoint",
     "Checkpoint",
+    "ChosenCharts",
     "ChosenColumns",
     "Generation",
     "GpuActivity",
+    "GpuSpans",
     "GroupQueue",
     "InstanceGroup",
     "Job",

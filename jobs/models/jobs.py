@@ -10,11 +10,11 @@ from datasets.models import DatasetVersion
 from jobs.messages import text_of, tried
 from jobs.options import OptionColumns
 from jobs.states import TERMINAL, JobState, Reason, choices
-from models_registry.models import RegisteredModelVersion
+from models_registry.models import RegisteredModel, RegisteredModelVersion
 from scheduling.plan import PlanReason
 from workers.models import ResourceGroup
 
-__all__ = ["ChosenColumns", "InstanceGroup", "Job", "JobEvent", "JobRun", "SavedFilter"]
+__all__ = ["ChosenCharts", "ChosenColumns", "InstanceGroup", "Job", "JobEvent", "JobRun", "SavedFilter"]
 
 
 class InstanceGroup(models.Model):
@@ -156,6 +156,10 @@ class Job(OptionColumns):
     dialect = models.CharField(max_length=16, blank=True, default="")
     #: The `args` of a submission through WMLA's interface, verbatim; "" for other submissions.
     submitted_args = models.TextField(blank=True, default="")
+    #: Number of the study whose trainings count as one training towards others; None: counts alone.
+    bundle = models.PositiveBigIntegerField(null=True, blank=True)
+    #: Order within the bundle: trainings of a higher rank, which have come further, are served first.
+    bundle_rank = models.PositiveSmallIntegerField(default=0)
     #: Time at which a WMLA client deleted the job: hidden from WMLA clients since then, kept for usage accounting.
     hidden_at = models.DateTimeField(null=True, blank=True)
     #: Number of times that the owner changed the log pattern: identifies the pattern that a point was parsed with.
@@ -293,6 +297,8 @@ class JobRun(models.Model):
     #: Time at which `max_seconds` ends the attempt, and whether the owner has been warned that it is near.
     ends_at = models.DateTimeField(null=True, blank=True)
     warned = models.BooleanField(default=False)
+    #: Size that the attempt keeps, because new ranks failed repeatedly. None: up to `max_slots`.
+    growth_limit = models.PositiveIntegerField(null=True, blank=True)
     #: Number of the waiting job before which this run started, on GPUs that it needs.
     backfilled_for = models.PositiveBigIntegerField(null=True, blank=True)
     #: Whether a reservation started the run with more slots than its group's share; kept until the run ends.
@@ -369,3 +375,20 @@ class ChosenColumns(models.Model):
 
     class Meta:
         constraints = [models.CheckConstraint(condition=~Q(columns=""), name="chosen_columns_are_some")]
+
+
+class ChosenCharts(models.Model):
+    """The charts that a user last chose for the trainings of a model, their order, and the grouping of their lines."""
+
+    owner = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="job_charts")
+    model = models.ForeignKey(RegisteredModel, on_delete=models.CASCADE, related_name="+")
+    #: Titles in the order of the page; charts with other titles follow in the usual order.
+    order = models.JSONField(default=list)
+    #: Titles of the charts that are not shown.
+    hidden = models.JSONField(default=list)
+    #: Grouping of the lines of a comparison, such as `model` or `setting:lr`.
+    group = models.CharField(max_length=200, blank=True)
+    changed_at = models.DateTimeField(auto_now=True)
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["owner", "model"], name="chosen_charts_once")]

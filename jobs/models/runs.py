@@ -11,13 +11,14 @@ from jobs.models.jobs import Job
 from jobs.states import GenerationState, RankState, Reason, choices
 from models_registry.models import RegisteredModelVersion
 from scheduling.plan import PlanReason
-from workers.models import Slot
+from workers.models import Host, Slot
 
 __all__ = [
     "AllocationPoint",
     "Checkpoint",
     "Generation",
     "GpuActivity",
+    "GpuSpans",
     "Journal",
     "MetricPoint",
     "Rank",
@@ -102,6 +103,22 @@ class GpuActivity(models.Model):
     class Meta:
         constraints = [models.UniqueConstraint(fields=["claim", "at"], name="gpu_activity_once")]
         indexes = [models.Index(fields=["at"], name="gpu_activity_by_time")]
+
+
+class GpuSpans(models.Model):
+    """Utilization and memory of a host's held GPUs in `seconds` from `at` on; `jobs.control.gpu_spans` merges them."""
+
+    host = models.ForeignKey(Host, on_delete=models.CASCADE, related_name="+")
+    at = models.DateTimeField()
+    seconds = models.PositiveSmallIntegerField()
+    #: [[claim, start and end in Unix milliseconds, mean utilization in percent or null, most bytes in use or null]]
+    spans = models.JSONField()
+
+    class Meta:
+        indexes = [
+            models.Index(fields=["host", "at"], name="gpu_spans_by_host"),
+            models.Index(fields=["seconds", "at"], name="gpu_spans_by_age"),
+        ]
 
 
 class Generation(models.Model):

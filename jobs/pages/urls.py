@@ -1,5 +1,6 @@
 from django.urls import path, re_path
 
+from jobs.pages import charts
 from jobs.pages.job import curves, files, labels
 from jobs.pages.job import views as job
 from jobs.pages.list import views as list_views
@@ -10,6 +11,7 @@ app_name = "jobs"
 urlpatterns = [
     path("", list_views.job_list, name="list"),
     path("columns/", list_views.choose_job_columns, name="columns"),
+    path("charts/", charts.choose_job_charts, name="charts"),
     path("filters/", list_views.save_job_filter, name="save-filter"),
     path("filters/<int:filter_id>/forget/", list_views.forget_job_filter, name="forget-filter"),
     path("counts/", list_views.job_counts, name="counts"),

@@ -34,7 +34,7 @@ FACTS: Final = {
     "duration": "Duration",
     "reason": "Why",
     "tags": "Tags",
-    "place": "In line",
+    "place": "Queue position",
     "model": "Model",
     "dataset": "Dataset",
     "group": "Instance group",

@@ -9,8 +9,9 @@ from django.core.exceptions import ValidationError
 from django.db.models import Count, Q, QuerySet
 from django_filters import CharFilter
 
-from core.filters import ListFilter, MomentFilter, TextFilter, choice_filter, within
+from core.filters import ListFilter, MomentFilter, TextField, TextFilter, choice_filter, within
 from core.keyset import KeysetPage, Order, every_row, keyset_page
+from core.name_patterns import compiled_pattern, pattern_in
 from core.roles import Asking, is_cluster_admin
 from core.text import whole
 from core.time import parsed_moment
@@ -26,6 +27,7 @@ from models_registry.models import RegisteredModelVersion
 __all__ = [
     "ACTIVE",
     "FINISHED",
+    "GROUPINGS",
     "ORDERS",
     "PERIODS",
     "JobFilter",
@@ -39,6 +41,17 @@ __all__ = [
 #: Values of `state` that stand for all unfinished and all finished states.
 ACTIVE, FINISHED = "active", "finished"
 PERIODS = {"1h": timedelta(hours=1), "24h": timedelta(days=1), "7d": timedelta(days=7), "30d": timedelta(days=30)}
+
+#: Parameter by which a list can be grouped, and filtered -> the column that it names.
+GROUPINGS = {
+    "model": "model__model__name",
+    "tag": "tags__name",
+    "instance_group": "instance_group__name",
+    "dataset": "dataset__dataset__name",
+    "owner": "owner__username",
+}
+#: Number of newest trainings whose names a regular expression is tried on.
+_MOST_MATCHED = 20_000
 
 #: Orders of the list, each with an index (see Job.Meta).
 ORDERS = {
@@ -61,6 +74,20 @@ class _ColumnsField(forms.Field):
             raise ValidationError(str(error)) from None
 
 
+class _SearchField(TextField):
+    def to_python(self, value: Any) -> str:
+        text = super().to_python(value)
+        try:
+            compiled_pattern(pattern_in(searched(text)[0]) or "")
+        except ValueError as error:
+            raise ValidationError(str(error)) from None
+        return text
+
+
+class _Search(CharFilter):  # type: ignore[misc]
+    field_class = _SearchField
+
+
 class _Columns(CharFilter):  # type: ignore[misc]  # django-filter has no types
     field_class = _ColumnsField
 
@@ -69,7 +96,11 @@ class JobFilter(ListFilter):
     """Filter of jobs. An empty one matches all jobs that the viewer may see, the newest first."""
 
     state = choice_filter("Unknown state", [ACTIVE, FINISHED, *JobState], method="in_state")
-    search = TextFilter(method="named", help_text="Part of the name, or the number; and words such as `tag:baseline`.")
+    search = _Search(
+        method="named",
+        help_text="Part of the name, the number, or a regular expression such as `/^resnet.*lr0/`; and words such as "
+        "`tag:baseline`.",
+    )
     tag = TextFilter(method="with_tag", help_text="Comma-separated tags; a job must have all of them.")
     owner = TextFilter("owner__username", help_text="User name.")
     model = TextFilter(method="with_model", help_text="Name.")
@@ -80,6 +111,12 @@ class JobFilter(ListFilter):
     submitted_before = MomentFilter("submitted_at", "lt")
     sort = choice_filter(
         "The list has no such order", ORDERS, method="sorted_by", help_text="`ended` leaves out what is not over."
+    )
+    group = choice_filter(
+        "The list cannot be grouped by that",
+        GROUPINGS,
+        method="all_of_them",
+        help_text="Grouping of the page; the API and the CSV file list each job.",
     )
     columns = _Columns(
         method="all_of_them",
@@ -104,7 +141,7 @@ class JobFilter(ListFilter):
 
     @property
     def is_narrowing(self) -> bool:
-        return bool(set(self.given) - {"sort", "columns"}) or self.sorted_as == "ended"
+        return bool(set(self.given) - {"sort", "columns", "group"}) or self.sorted_as == "ended"
 
     def in_state(self, jobs: QuerySet[Job], name: str, state: str) -> QuerySet[Job]:
         if state in (ACTIVE, FINISHED):
@@ -114,6 +151,10 @@ class JobFilter(ListFilter):
 
     def named(self, jobs: QuerySet[Job], name: str, search: str) -> QuerySet[Job]:
         name, tags = searched(search)
+        if pattern := pattern_in(name):
+            newest = jobs.order_by("-submitted_at").values_list("pk", "name")[:_MOST_MATCHED]
+            matches = compiled_pattern(pattern).search
+            return _tagged(jobs.filter(pk__in=[pk for pk, text in newest if matches(text)]), tags)
         named = Q(name_folded__contains=name.casefold())
         is_number = name.isascii() and name.isdecimal() and len(name) < 19
         return _tagged(jobs.filter(named | Q(pk=int(name)) if is_number else named), tags)
@@ -130,8 +171,8 @@ class JobFilter(ListFilter):
     def lately(self, jobs: QuerySet[Job], name: str, period: str) -> QuerySet[Job]:
         return jobs.filter(submitted_at__gte=within(PERIODS, period))
 
-    def all_of_them(self, jobs: QuerySet[Job], name: str, columns: tuple[str, ...]) -> QuerySet[Job]:
-        """Return all rows: columns do not filter."""
+    def all_of_them(self, jobs: QuerySet[Job], name: str, value: object) -> QuerySet[Job]:
+        """Return all rows: columns and groupings do not filter."""
         return jobs
 
     def sorted_by(self, jobs: QuerySet[Job], name: str, sort: str) -> QuerySet[Job]:

@@ -85,6 +85,8 @@ def place_text(job: Job) -> str:
         if place.of == 1
         else f"It is number {place.position} of {place.of} in the queue."
     )
+    if place.start is None and "absent" in job.reason_params:
+        return f"{where} It starts once enough hosts are in service again."
     return f"{where} {starts_in(place.start)}"
 
 

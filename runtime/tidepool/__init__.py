@@ -20,7 +20,7 @@ TYPE_CHECKING = False
 
 if TYPE_CHECKING:
     from tidepool.client.api import Client
-    from tidepool.client.default import datasets, job, jobs, models, submit
+    from tidepool.client.default import datasets, job, jobs, models, studies, study, submit
     from tidepool.client.errors import (
         Conflict,
         InvalidRequest,
@@ -33,7 +33,9 @@ if TYPE_CHECKING:
         Unreachable,
         WrongVersion,
     )
+    from tidepool.client.studies import Study, log_uniform, uniform, whole
     from tidepool.client.training import Job
+    from tidepool.trial_parameters import trial
 
 __all__ = [
     "Client",
@@ -45,21 +47,30 @@ __all__ = [
     "NotAllowed",
     "NotFound",
     "NotLoggedIn",
+    "Study",
     "TidepoolError",
     "Unreachable",
     "WrongVersion",
     "datasets",
     "job",
     "jobs",
+    "log_uniform",
     "models",
+    "studies",
+    "study",
     "submit",
+    "trial",
+    "uniform",
+    "whole",
 ]
 
-#: Names that the errors' module does not have -> the module below `tidepool.client` that does.
+#: Names that the module of errors does not have -> the module below `tidepool` that does.
 _MODULES = {
-    "Client": "api",
-    "Job": "training",
-    **dict.fromkeys(("datasets", "job", "jobs", "models", "submit"), "default"),
+    "Client": "client.api",
+    "Job": "client.training",
+    "trial": "trial_parameters",
+    **dict.fromkeys(("Study", "log_uniform", "uniform", "whole"), "client.studies"),
+    **dict.fromkeys(("datasets", "job", "jobs", "models", "studies", "study", "submit"), "client.default"),
 }
 
 
@@ -73,7 +84,7 @@ def load_ipython_extension(shell: object) -> None:
 def __getattr__(name: str) -> object:
     if name not in __all__:
         raise AttributeError(f"module 'tidepool' has no attribute {name!r}")
-    found: object = getattr(import_module(f"tidepool.client.{_MODULES.get(name, 'errors')}"), name)
+    found: object = getattr(import_module(f"tidepool.{_MODULES.get(name, 'client.errors')}"), name)
     return found
 
 

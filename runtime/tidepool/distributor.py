@@ -31,12 +31,13 @@ Work = Callable[..., Any] | str | os.PathLike[str]
 
 
 class TorchDistributor:
-    """Runs functions and scripts in `num_processes` processes, one for each GPU.
+    """Runs functions and scripts in `num_processes` processes, one for each GPU unless `use_gpu` is False.
 
-    local_mode: all on one host, for which it waits; an elastic one may be on several. use_gpu: False hides the GPUs,
-    which the training holds all the same. elastic: the function uses a `Session`, and gets between `min_processes` and
-    `num_processes` GPUs; else it has all of them from its start to its end, finds torchrun's variables, and starts from
-    nothing where it had to be stopped. Raises ValueError for numbers that cannot be, NotLoggedIn and Unreachable.
+    local_mode: all on one host, for which it waits; an elastic one may be on several. use_gpu: False runs the processes
+    on the CPUs of one host, as many as wanted; an elastic training has a GPU for each, which is hidden. elastic: the
+    function uses a `Session`, and gets between `min_processes` and `num_processes` GPUs; else it has all of them from
+    its start to its end, finds torchrun's variables, and starts from nothing where it had to be stopped. Raises
+    ValueError for numbers that cannot be, NotLoggedIn and Unreachable.
     """
 
     def __init__(
@@ -60,7 +61,9 @@ class TorchDistributor:
         self.client = client or Client()
         self.local_mode, self.use_gpu = local_mode, use_gpu
         self.elastic = elastic or min_processes is not None
-        self.num_processes = self._at_most(num_processes, instance_group)
+        #: Whether the processes run on the CPUs of one host, and the training holds one GPU for all of them.
+        self.on_cpus = not use_gpu and not self.elastic and num_processes > 1
+        self.num_processes = num_processes if self.on_cpus else self._at_most(num_processes, instance_group)
         self.min_processes = min(min_processes or 1, self.num_processes)
         self.num_tasks = self.num_processes
         self.input_params = {
@@ -69,10 +72,11 @@ class TorchDistributor:
             "local_mode": local_mode,
             "use_gpu": use_gpu,
         }
-        if local_mode and not self.elastic and self.num_processes > 1:
+        if local_mode and not self.elastic and not self.on_cpus and self.num_processes > 1:
             options.setdefault("placement", "one_host")
         if not use_gpu:
-            self.logger.warning("use_gpu=False: the training holds its GPUs all the same, and they are hidden from it.")
+            held = "one GPU for all processes, which run on the CPUs of its host" if self.on_cpus else "its GPUs"
+            self.logger.warning("use_gpu=False: the training holds %s, hidden from it.", held)
             options["environment"] = {**options.get("environment", {}), **_HIDDEN}
         wanted = requirements if isinstance(requirements, str) else "\n".join(requirements)
         given = {"name": name, "priority": priority, "instance_group": instance_group, "dataset": dataset}
@@ -100,6 +104,7 @@ class TorchDistributor:
         most, given = self.num_processes, self._given
         if callable(train_object):
             how: dict[str, Any] = {"elastic": self.elastic, "as_torchrun": True, "min_processes": self.min_processes}
+            how["on_cpus"] = self.on_cpus
             return submit_function(self.client, train_object, args, kwargs, processes=most, **how, **given)
         if not isinstance(train_object, str | os.PathLike):
             raise TypeError(f"{train_object!r} is neither a function nor the path of a script: give one of them.")
@@ -109,7 +114,19 @@ class TorchDistributor:
             )
         engine, least = ("elastic", self.min_processes) if self.elastic else ("fixed", most)
         path, words = os.fspath(train_object), [str(word) for word in args]
+        if self.on_cpus:
+            return self._submit_on_cpus(path, words)
         return self.client.submit(path, *words, engine=engine, min_slots=least, max_slots=most, **given)
+
+    def _submit_on_cpus(self, path: str, words: list[str]) -> Job:
+        # Not loaded by those who send functions.
+        from tidepool.client.pack import on_cpus, package
+
+        code = package(path, self._given.get("include", ()))
+        if not code.entry_point:
+            raise ValueError(f"{path} is a folder: give the script in it.")
+        with on_cpus(code, self.num_processes) as launched:
+            return self.client.submit(launched, *words, engine="single", min_slots=1, max_slots=1, **self._given)
 
     @property
     def described(self) -> str:

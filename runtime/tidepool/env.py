@@ -12,8 +12,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from tidepool.protocol import LaunchSpec, from_json
+if TYPE_CHECKING:
+    from tidepool.protocol import LaunchSpec
 
 __all__ = [
     "RankContext",
@@ -22,6 +24,8 @@ __all__ = [
     "command_environment",
     "data_folder",
     "fault_spec",
+    "is_in_group",
+    "local_process_environment",
     "log_folder",
     "logging_into",
     "rank_context",
@@ -45,7 +49,7 @@ class RankContext:
     slot: int
     #: Address that this host's collectives and listeners bind to.
     address: str
-    launch: LaunchSpec
+    launch: "LaunchSpec"
     #: Revision of the desired state that this rank was started for.
     target_revision: int = 0
 
@@ -95,6 +99,9 @@ def rank_context() -> RankContext | None:
     launch_file = os.environ.get("TIDEPOOL_LAUNCH")
     if launch_file is None:
         return None
+    # Here, because the client's wheel has this module and not what the protocol requires.
+    from tidepool.protocol import LaunchSpec, from_json
+
     return RankContext(
         job=int(os.environ["TIDEPOOL_JOB"]),
         attempt=int(os.environ["TIDEPOOL_ATTEMPT"]),
@@ -105,6 +112,32 @@ def rank_context() -> RankContext | None:
         launch=from_json(LaunchSpec, json.loads(Path(launch_file).read_text())),
         target_revision=int(os.environ["TIDEPOOL_TARGET_REVISION"]),
     )
+
+
+def is_in_group() -> bool:
+    """Return whether this process is one of a group, or the only one, that torchrun's variables describe."""
+    return "RANK" in os.environ
+
+
+def local_process_environment(rank: int, count: int, port: str) -> dict[str, str]:
+    """Return the environment of one of several processes on this host's CPUs, as `torchrun --standalone` sets it."""
+    number, size = str(rank), str(count)
+    return {
+        **os.environ,
+        "RANK": number,
+        "LOCAL_RANK": number,
+        "ROLE_RANK": number,
+        "GROUP_RANK": "0",
+        "ROLE_NAME": "default",
+        "WORLD_SIZE": size,
+        "LOCAL_WORLD_SIZE": size,
+        "ROLE_WORLD_SIZE": size,
+        "GROUP_WORLD_SIZE": "1",
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": port,
+        "TORCHELASTIC_USE_AGENT_STORE": "False",
+        "CUDA_VISIBLE_DEVICES": "",
+    }
 
 
 def command_environment() -> dict[str, str]:
@@ -175,7 +208,7 @@ def fault_spec() -> str | None:
     return os.environ.get("TIDEPOOL_FAULT")
 
 
-def share_faults(launch: LaunchSpec) -> None:
+def share_faults(launch: "LaunchSpec") -> None:
     """Have this coordinator obey the fault points that a test sets for the ranks of its job."""
     spec = launch.environment.get("TIDEPOOL_FAULT")
     if spec is not None:

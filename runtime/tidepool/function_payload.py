@@ -14,6 +14,7 @@ __all__ = [
     "CALL_FILE",
     "ENTRY_FILE",
     "ENTRY_SOURCE",
+    "LAUNCHER_SOURCE",
     "MAX_VALUE_BYTES",
     "VALUE_FACTS",
     "VALUE_FILE",
@@ -29,6 +30,14 @@ ENTRY_SOURCE = '''\
 from tidepool.function_runner import run
 
 run()
+'''
+#: Content of an entry point that runs another script in several processes.
+LAUNCHER_SOURCE = '''\
+"""Runs {script} in {count} processes on the CPUs of one host."""
+
+from tidepool.cpu_processes import run_script
+
+run_script({script!r}, {count})
 '''
 #: The file, in tracebacks, of what calls a notebook's cell and came with it.
 CALLER = "<tidepool>"
@@ -50,6 +59,8 @@ class CallFacts:
     sha256: str
     #: Text of a source that is no file of the cluster's, by the name that a traceback gives it.
     sources: dict[str, str]
+    #: Number of processes on the CPUs of the rank's host; 1: the rank itself.
+    cpu_processes: int = 1
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))

@@ -15,7 +15,8 @@ from typing import Any
 
 import cloudpickle
 
-from tidepool.env import result_folder
+from tidepool.cpu_processes import start_processes
+from tidepool.env import is_in_group, result_folder
 from tidepool.function_payload import (
     CALL_FACTS,
     CALL_FILE,
@@ -44,6 +45,8 @@ def run() -> None:
     """Load the call beside the script, make it, and leave its value if this is rank 0."""
     folder = Path(sys.argv[0]).resolve().parent
     facts = CallFacts.from_text((folder / CALL_FACTS).read_text())
+    if facts.cpu_processes > 1 and not is_in_group():
+        start_processes([sys.argv[0]], facts.cpu_processes)
     for name, text in facts.sources.items():
         linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
     sys.argv = [facts.name]

@@ -9,16 +9,17 @@ port by binding it without listening: nobody else is given the port, and the scr
 """
 
 import socket
+from collections.abc import Mapping
 
 import msgspec
 
 from tidepool.coordinator_client import RankConnection
 from tidepool.env import RankContext
 from tidepool.procfs import end_at_once, set_title
-from tidepool.protocol import CoordinatorMessage, GenerationPlan, Join, MemberMessage
+from tidepool.protocol import CoordinatorMessage, GenerationPlan, Join, LaunchSpec, MemberMessage
 from tidepool.shim_slots import gpu_of
 
-__all__ = ["SharedGpuError", "join_gang", "leave_gang", "torchrun_environment"]
+__all__ = ["SharedGpuError", "join_gang", "leave_gang", "local_rank_words", "reserve_port", "torchrun_environment"]
 
 
 class SharedGpuError(ValueError):
@@ -86,6 +87,14 @@ def torchrun_environment(plan: GenerationPlan, context: RankContext, slots_per_g
     return values
 
 
+def local_rank_words(launch: LaunchSpec, environment: Mapping[str, str]) -> list[str]:
+    """Return the words with which `torch.distributed.launch` tells a script its LOCAL_RANK; [] for a single process,
+    which such a script expects to be started without them."""
+    if not launch.local_rank_argument or environment.get("WORLD_SIZE", "1") == "1":
+        return []
+    return [f"--{launch.local_rank_argument}={environment['LOCAL_RANK']}"]
+
+
 def _devices(slots: list[int], slots_per_gpu: int) -> list[str]:
     devices = [str(gpu_of(slot, slots_per_gpu)) for slot in slots]
     if len(set(devices)) < len(devices):
@@ -96,7 +105,7 @@ def _devices(slots: list[int], slots_per_gpu: int) -> list[str]:
     return devices
 
 
-def _reserve() -> socket.socket:
+def reserve_port() -> socket.socket:
     """A socket that keeps a port for this process until its script listens there.
 
     Two sockets may bind one port if both say SO_REUSEADDR and neither listens yet; every TCPStore says so.
@@ -117,7 +126,7 @@ class GangConnection(RankConnection):
 
     def __init__(self, context: RankContext) -> None:
         super().__init__(context)
-        self._meeting = _reserve()
+        self._meeting = reserve_port()
         self._plan: GenerationPlan | None = None
         self.send(MemberMessage("ready", meeting=(context.address, self._meeting.getsockname()[1])))
         self._start(self._listen, "gang")

@@ -19,6 +19,7 @@ __all__ = [
     "ERROR_FILE",
     "FATAL_FILE",
     "HOPELESS",
+    "KILLED",
     "LAUNCH_TIMEOUT",
     "LOOPS_DIFFER",
     "MODELS_DIFFER",
@@ -27,7 +28,9 @@ __all__ = [
     "STUCK",
     "describe_end",
     "error_key",
+    "error_of",
     "error_words",
+    "may_be_starved",
     "oom_kills",
 ]
 
@@ -38,6 +41,8 @@ ERROR_FILE = "error.json"
 FATAL_FILE = "fatal"
 #: Kind of error of a rank that the kernel killed for lack of memory.
 OUT_OF_MEMORY = "OutOfMemory"
+#: Kind of error of a rank that was killed for a reason that the kernel does not tell.
+KILLED = "Killed"
 #: Kind of error of a rank that was killed because it held the others up: the machine may be to blame.
 STUCK = "Stuck"
 #: Kinds of errors of ranks that were killed because their training made no step, because some had ended their loop, and
@@ -81,6 +86,13 @@ _QUOTED_TRACEBACK = "Traceback (most recent call last):"
 _NAMED_ERROR = re.compile(r"[A-Za-z_][\w.]*(Error|Exception|Interrupt|Exit|Warning|Refusal): ")
 #: Colors and other codes of terminals.
 _ESCAPES = re.compile(r"\x1b(\[[0-9;:?]*[ -/]*[@-~]|[@-Z\\^_])")
+#: Words of torch, multiprocessing and subprocess about a process that was ended by SIGKILL.
+_KILLED_CHILD = re.compile(
+    r"killed by signal: Killed|exited unexpectedly|terminated abruptly|SIGKILL|"
+    r"non-zero exit status (-9|137)\b|with code 137\b"
+)
+_LOST_WORKER = re.compile(r"DataLoader worker \(pid\S* .*\) exited unexpectedly")
+_KILLED_WORKER = re.compile(r"DataLoader worker \(pid \d+\) is killed by signal: .*")
 _CGROUP = Path("/sys/fs/cgroup")
 #: Numbers and addresses differ between two occurrences of the same error.
 _VARYING = re.compile(r"0x[0-9a-fA-F]+|\d+(\.\d+)?")
@@ -100,7 +112,7 @@ def describe_end(
     had it killed.
 
     `late_after`: seconds after which it was killed because its script had not started to train.
-    `oom_killed`: whether the kernel has killed for lack of memory since the last check; None: unknown.
+    `oom_killed`: whether the kernel has killed for lack of memory and no other end explains it; None: unknown.
     """
     code, number = (exit_code, None) if exit_code >= 0 else (None, -exit_code)
 
@@ -117,7 +129,10 @@ def describe_end(
         )
         return end(by_script=True, error=_error(LAUNCH_TIMEOUT, text, _stacks(log_dir)))
     if number is None:
-        return end(by_script=code != 0, error=_error_of(log_dir, exit_code))
+        error = error_of(log_dir, exit_code)
+        if error is not None and oom_killed and may_be_starved(error):
+            error = _starved(error)
+        return end(by_script=code != 0, error=error)
     if number in _CRASHES:
         name = signal.Signals(number).name
         text = f"the process was ended by {name}: {_CRASHES[signal.Signals(number)]}"
@@ -126,7 +141,17 @@ def describe_end(
         return end(by_script=True, error=_error(OUT_OF_MEMORY, "the kernel killed the process because memory ran out"))
     unknown = number == signal.SIGKILL and oom_killed is None
     text = "killed by SIGKILL; whether memory ran out cannot be read on this host"
-    return end(by_script=False, error=_error("Killed", text) if unknown else None)
+    return end(by_script=False, error=_error(KILLED, text) if unknown else None)
+
+
+def may_be_starved(error: Mapping[str, Any] | None) -> bool:
+    """Return whether the script failed because one of its processes was killed, as the kernel does without memory."""
+    return error is not None and _KILLED_CHILD.search(str(error.get("message", ""))) is not None
+
+
+def _starved(error: dict[str, Any]) -> dict[str, Any]:
+    words = f"the kernel killed a process of the script because memory ran out ({error['kind']}: {error['message']})"
+    return {**error, "kind": OUT_OF_MEMORY, "message": words}
 
 
 def error_words(error: Mapping[str, Any]) -> str:
@@ -134,15 +159,18 @@ def error_words(error: Mapping[str, Any]) -> str:
 
     Of a message that quotes another process's traceback, such as that of a DataLoader's worker, its last error counts.
     """
-    kind, message = str(error.get("kind", "")), _cause(str(error.get("message", "")))
+    kind, message = str(error.get("kind", "")), _cause(str(error.get("message", "")), str(error.get("traceback", "")))
     is_whole = (kind in _EXITS and message) or _NAMED_ERROR.match(message)
     words = message if is_whole else f"{kind}: {message}"
     return words if len(words) <= _MAX_SHOWN else f"{words[: _MAX_SHOWN - 1].rstrip()}…"
 
 
-def _cause(message: str) -> str:
-    _, quoted, traceback = message.rpartition(_QUOTED_TRACEBACK)
-    lines = traceback.splitlines()
+def _cause(message: str, traceback: str) -> str:
+    # torch names the signal in one of two errors, and that one may be the cause of the other.
+    if _LOST_WORKER.search(message) and (signaled := _KILLED_WORKER.search(traceback)):
+        return " ".join(signaled[0].split())
+    _, quoted, inner = message.rpartition(_QUOTED_TRACEBACK)
+    lines = inner.splitlines()
     if quoted and (ends := [place for place, line in enumerate(lines) if _NAMED_ERROR.match(line)]):
         message = "\n".join(lines[ends[-1] :])
     return " ".join(message.split())
@@ -167,7 +195,9 @@ def oom_kills(cgroup: str | None = None) -> int | None:
         if not controllers:
             places += [_CGROUP / path.lstrip("/") / "memory.events", _CGROUP / "memory.events"]
         elif "memory" in controllers.split(","):
-            places += [_CGROUP / "memory" / path.lstrip("/") / "memory.oom_control"]
+            # A container sees its own cgroup of version 1 at the top, whatever the path is outside.
+            inner = [_CGROUP / "memory" / path.lstrip("/"), _CGROUP / "memory"]
+            places += [place / "memory.oom_control" for place in inner]
     for place in [*places, Path("/proc/vmstat")]:
         found = re.search(r"^oom_kill (\d+)$", _read(place), re.MULTILINE)
         if found:
@@ -175,8 +205,9 @@ def oom_kills(cgroup: str | None = None) -> int | None:
     return None
 
 
-def _error_of(log_dir: Path, code: int) -> dict[str, Any] | None:
-    if code == 0:
+def error_of(log_dir: Path, code: int) -> dict[str, Any] | None:
+    """Return the error of a script that ended with this exit code; None for 0, and for a signal."""
+    if code <= 0:
         return None
     try:
         error: dict[str, Any] = json.loads((log_dir / ERROR_FILE).read_text())

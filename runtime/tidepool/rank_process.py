@@ -23,22 +23,26 @@ from pathlib import Path
 from types import TracebackType
 from typing import NoReturn
 
-from tidepool import adaptdl_environment, procfs, stand_ins, tracking, wmla_environment
+from tidepool import adaptdl_environment, own_checkpoints, procfs, stand_ins, tracking, wmla_environment
 from tidepool.env import RankContext, rank_context, rank_environment, site_of
 from tidepool.first_process import is_named_first
 from tidepool.function_payload import CALL_FILE, CALLER
-from tidepool.gang import join_gang
+from tidepool.gang import join_gang, local_rank_words
 from tidepool.journal import replace_file
+from tidepool.leftovers import watch_leftovers
 from tidepool.network_interfaces import interface_variables, interfaces
 from tidepool.rank_exits import ERROR_FILE, FATAL_FILE
+from tidepool.requirement_files import projects_in
 from tidepool.script_modules import module_of
 from tidepool.shim_slots import gpu_of
 
 __all__ = [
     "GROUPED",
+    "LINGERS",
     "READY",
     "RankReleased",
     "RankStart",
+    "at_error",
     "at_success",
     "could_train",
     "inherited_environment",
@@ -54,12 +58,16 @@ RUNNING = b"R"
 READY = b"T"
 #: ... when a script without a session has formed a process group of torch.distributed.
 GROUPED = b"G"
+#: ... when the script has ended, and something of it still runs.
+LINGERS = b"L"
 
 #: Exceptions that left the script. They hold its frames: a DDP model in a frame that outlives its process group may
 #: wait forever in its destructor, for a thread of gloo's that waits for the interpreter.
 _ends: list[BaseException] = []
 #: Called when the script has ended without an error.
 _at_success: list[Callable[[], None]] = []
+#: Called with the error that has ended the script.
+_explanations: list[Callable[[BaseException], BaseException | None]] = []
 #: To the shim, in a rank.
 _shim_sockets: list[socket.socket] = []
 #: Steps that are completed; None: no training has begun here.
@@ -125,22 +133,32 @@ def run_rank(start: RankStart, shim_socket: socket.socket) -> NoReturn:
         required = _enter_environment(start.environment)
         _enter_code_folder(start.context, required)
         if start.context.launch.engine != "elastic":
-            os.environ.update(join_gang(start.context, slots_per_gpu=start.slots_per_gpu))
-            if wmla_environment.COMPAT in start.context.launch.compat and os.environ.get("RANK", "0") == "0":
-                wmla_environment.link_recorded_metrics(start.context)
-            if tracking.is_to_log(start.context.launch, os.environ):
-                tracking.log_by_themselves()
+            _enter_gang(start)
         if start.context.launch.engine == "fixed":
             threading.Thread(target=_report_group, args=(shim_socket,), name="group-watch", daemon=True).start()
         _shim_sockets.append(shim_socket)
         shim_socket.send(RUNNING)
         code = _run_script(start.context)
+        _run_exit_functions(code, start.context.launch.linger_seconds, shim_socket)
     except BaseException as error:
+        code = 1
         traceback.print_exc()
         _record_error(start.context.log_dir, type(error).__name__, *_story(error))
     finally:
         _flush()
         os._exit(code)
+
+
+def _enter_gang(start: RankStart) -> None:
+    context = start.context
+    own_checkpoints.remove_half_written(context)
+    os.environ.update(join_gang(context, slots_per_gpu=start.slots_per_gpu))
+    sys.argv[1:1] = local_rank_words(context.launch, os.environ)
+    if wmla_environment.COMPAT in context.launch.compat and os.environ.get("RANK", "0") == "0":
+        wmla_environment.link_recorded_metrics(context)
+    if tracking.is_to_log(context.launch, os.environ):
+        tracking.log_by_themselves()
+    own_checkpoints.hook_libraries(context, _number(), int(os.environ.get("WORLD_SIZE", "1")))
 
 
 def _yield_to_others() -> None:
@@ -270,8 +288,14 @@ def _enter_code_folder(context: RankContext, required: list[str]) -> None:
 
 
 def _asked_for(context: RankContext) -> list[str]:
-    """Folders of a PYTHONPATH that the submission gave: they come behind those that the script needs here."""
-    return [folder for folder in context.launch.environment.get("PYTHONPATH", "").split(os.pathsep) if folder]
+    """Folders of the own projects among the requirements, and of a PYTHONPATH that the submission gave.
+
+    They come behind those that the script needs here.
+    """
+    places = [Path(context.launch.code_folder, place) for place in projects_in(context.launch.requirements)]
+    projects = [str(place / "src" if (place / "src").is_dir() else place) for place in places]
+    given = context.launch.environment.get("PYTHONPATH", "").split(os.pathsep)
+    return [*projects, *filter(None, given)]
 
 
 def _script(context: RankContext) -> Path:
@@ -289,13 +313,27 @@ def _run_script(context: RankContext) -> int:
     except BaseException as error:
         _ends.append(error)
         message, text = _story(error)
+        told = next(filter(None, (explain(error) for explain in _explanations)), None)
+        if told is not None:
+            message, text = str(told), f"{text}{type(told).__name__}: {told}\n"
         sys.stderr.write(text)
-        _record_error(context.log_dir, type(error).__name__, message, text)
+        _record_error(context.log_dir, type(told or error).__name__, message, text)
         code = 1
-    if tracking.flush():
+    return code
+
+
+def _run_exit_functions(code: int, linger_seconds: float, shim_socket: socket.socket) -> None:
+    """Do what the interpreter does at its end. It waits for threads and processes, which may never end."""
+
+    def tell() -> None:
+        with suppress(OSError):  # the shim is gone, and this process ends with it
+            shim_socket.send(LINGERS)
+
+    is_flushed = tracking.flush()
+    watch_leftovers(code, linger_seconds, tell)
+    if is_flushed:
         threading._shutdown()  # type: ignore[attr-defined]  # what the interpreter does before its exit handlers
     atexit._run_exitfuncs()
-    return code
 
 
 def _run_to_its_end(context: RankContext) -> None:
@@ -362,6 +400,11 @@ def could_train() -> None:
     """Tell the shim that this rank's script has come as far as the training; again without effect."""
     while _shim_sockets:
         _shim_sockets.pop().send(READY)
+
+
+def at_error(explain: Callable[[BaseException], BaseException | None]) -> None:
+    """Ask it about an error of the script: it returns another one, to be reported instead, or None."""
+    _explanations.append(explain)
 
 
 def at_success(call: Callable[[], None]) -> None:

@@ -36,6 +36,7 @@ from tidepool.protocol import (
     RankEnd,
     RankExited,
     RankGrouped,
+    RankLingers,
     RankStarted,
     RankStatus,
     ShimCommand,
@@ -46,8 +47,8 @@ from tidepool.protocol import (
     encode,
     to_json,
 )
-from tidepool.rank_exits import describe_end, oom_kills
-from tidepool.rank_process import GROUPED, READY, RankStart, run_rank
+from tidepool.rank_exits import describe_end, error_of, may_be_starved, oom_kills
+from tidepool.rank_process import GROUPED, LINGERS, READY, RankStart, run_rank
 from tidepool.shim_slots import RankProcess, Slot
 
 __all__ = ["RESTART_LIMIT", "Shim", "journal_path", "rank_mark"]
@@ -95,6 +96,8 @@ class Shim:
         #: The newest ranks that were ended by their script.
         self._ended: deque[RankEnd] = deque(maxlen=_REPORTED_ENDS)
         self._oom_kills = oom_kills()
+        #: Kills for lack of memory that no end has been explained by.
+        self._unexplained_kills = 0
         self._recall()
         self._journal = Journal(journal_path(spec))
         self._launch_file = Path(spec.launch.folder) / f"launch.{spec.host}.json"
@@ -277,8 +280,8 @@ class Shim:
         return RankStart(context, self._launch_file, mark, slots_per_gpu, self._pid, spec.environment)
 
     def _receive_progress(self, rank: RankProcess) -> None:
-        """Read a progress byte: the script has started, is ready to train, or has formed a group. No byte: the pipe is
-        closed."""
+        """Read a progress byte: the script has started, is ready to train, has formed a group, or has ended with
+        something left that runs. No byte: the pipe is closed."""
         byte = rank.connection.recv(1)
         if not byte:
             self._selector.unregister(rank.connection)
@@ -286,6 +289,8 @@ class Shim:
             rank.ready_by = None
         elif byte == GROUPED:
             self._journal.append(RankGrouped(rank.member_id, rank.slot, at=time.time()))
+        elif byte == LINGERS:
+            self._journal.append(RankLingers(rank.member_id, rank.slot, at=time.time()))
         elif rank.state == "LAUNCHING":
             rank.state = "RUNNING"
 
@@ -371,7 +376,7 @@ class Shim:
             rank.log_dir,
             fenced=rank.fenced,
             late_after=self._spec.launch.launch_seconds if rank.late else None,
-            oom_killed=self._oom_killed(),
+            oom_killed=self._oom_killed(exit_code, rank.log_dir),
         )
         how = (end.code, end.signal, end.by_script, end.error, rank.state == "STOPPING")
         self._journal.append(RankExited(rank.member_id, rank.slot, rank.pid, *how, self._step(), at=time.time()))
@@ -396,10 +401,20 @@ class Shim:
         step = last_record(Path(self._spec.launch.folder) / "metrics.jsonl").get("step")
         return step if type(step) is int and step >= 0 else None
 
-    def _oom_killed(self) -> bool | None:
-        """Return whether the kernel has killed a process for lack of memory since the last check; None: unknown."""
+    def _oom_killed(self, exit_code: int, log_dir: Path) -> bool | None:
+        """Return whether one of the kernel's kills for lack of memory explains this end; None: unknown.
+
+        Ends are seen in any order: one that needs no explanation leaves the kill for the rank that was killed.
+        """
         before, self._oom_kills = self._oom_kills, oom_kills()
-        return None if self._oom_kills is None else self._oom_kills > (before or 0)
+        if self._oom_kills is None:
+            return None
+        self._unexplained_kills += max(0, self._oom_kills - (before or 0))
+        is_explained = exit_code == -signal.SIGKILL or may_be_starved(error_of(log_dir, exit_code))
+        if not (is_explained and self._unexplained_kills):
+            return False
+        self._unexplained_kills -= 1
+        return True
 
     def _kill_leftovers(self, rank: RankProcess) -> None:
         """Kill remaining processes of ended ranks: a slot is only empty without them."""

@@ -5,19 +5,17 @@ MLflow's client, one of them a secret that opens this training's run alone. With
 """
 
 import atexit
-import gc
 import importlib
 import importlib.util
 import json
 import sys
 import threading
-from collections.abc import Callable, Mapping, Sequence
-from importlib.abc import Loader, MetaPathFinder
-from importlib.machinery import ModuleSpec
+from collections.abc import Mapping
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
+from tidepool.first_imports import after_first_import
+from tidepool.live_objects import instances_of
 from tidepool.protocol import LaunchSpec
 
 __all__ = ["FLUSH_SECONDS", "URI", "access_variables", "flush", "is_to_log", "log_by_themselves"]
@@ -64,7 +62,7 @@ def log_by_themselves() -> None:
     For one rank of a training: all of them would log the same.
     """
     if importlib.util.find_spec("mlflow") is not None:
-        sys.meta_path.insert(0, _FirstImport(_FRAMEWORKS, _autolog))
+        after_first_import(_FRAMEWORKS, _autolog)
 
 
 def _autolog() -> None:
@@ -72,40 +70,6 @@ def _autolog() -> None:
         importlib.import_module("mlflow").autolog(log_models=False, silent=True)
     except Exception as error:  # whatever it is, the training goes on without
         sys.stderr.write(f"tidepool: frameworks do not log to MLflow by themselves: {error}\n")
-
-
-class _FirstImport(MetaPathFinder):
-    """Calls `then` once, after the first import of one of these packages."""
-
-    def __init__(self, names: frozenset[str], then: Callable[[], None]) -> None:
-        self._names, self._then = names, then
-
-    def find_spec(
-        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
-    ) -> ModuleSpec | None:
-        if fullname not in self._names:
-            return None
-        sys.meta_path.remove(self)
-        spec = importlib.util.find_spec(fullname)
-        if spec is not None and spec.loader is not None:
-            spec.loader = _Telling(spec.loader, self._then)
-        return spec
-
-
-class _Telling(Loader):
-    """The loader that it stands in for; then says that the module is there."""
-
-    def __init__(self, loader: Loader, then: Callable[[], None]) -> None:
-        self._loader, self._then = loader, then
-
-    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
-        return self._loader.create_module(spec)
-
-    def exec_module(self, module: ModuleType) -> None:
-        assert module.__spec__ is not None
-        module.__spec__.loader = module.__loader__ = self._loader
-        self._loader.exec_module(module)
-        self._then()
 
 
 def flush(seconds: float = FLUSH_SECONDS) -> bool:
@@ -138,6 +102,5 @@ def flush(seconds: float = FLUSH_SECONDS) -> bool:
 def _forget_queues() -> None:
     """Take back what MLflow's client wants to do at the exit: it would wait without end."""
     module = sys.modules.get("mlflow.utils.async_logging.async_logging_queue")
-    for queue in gc.get_objects() if module is not None else ():
-        if type(queue) is module.AsyncLoggingQueue:  # type: ignore[union-attr]
-            atexit.unregister(queue._at_exit_callback)
+    for queue in instances_of(module.AsyncLoggingQueue) if module is not None else ():
+        atexit.unregister(queue._at_exit_callback)

@@ -4,13 +4,13 @@
 owner. Params hold all that the sentence needs, names as they are now: a rewording changes no stored reason.
 """
 
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from itertools import islice
 from math import ceil, floor
 from typing import Any
 
-from scheduling.explain.group_summary import GroupSummary, OtherGroups, Served, summarize
+from scheduling.explain.case import Case, Params, label
+from scheduling.explain.group_summary import GroupSummary, OtherGroups, summarize
 from scheduling.placement.reserved_slots import reserved_slots
 from scheduling.placement.slot_choice import JobSlots
 from scheduling.plan import Explanation, PlanReason
@@ -21,11 +21,9 @@ from scheduling.sharing.decision import Decision
 from scheduling.sharing.pool import Pool
 from scheduling.snapshot import JobView
 
-__all__ = ["explain", "label"]
+__all__ = ["explain"]
 
 _MAX_GIVERS = 5
-
-Params = dict[str, Any]
 
 
 def explain(
@@ -36,23 +34,12 @@ def explain(
     return {job: _explain(summary, job) for job in jobs}
 
 
-def label(reader: JobView, other: JobView | None) -> dict[str, str]:
-    """Return the name of another job for the owner of `reader`: its own name only if both have the same owner."""
-    if other is None:
-        return {"who": "ending"}
-    if other.id == reader.id:
-        return {"who": "itself"}
-    if other.owner != reader.owner:
-        return {"who": "stranger"}
-    return {"name": other.name}
-
-
 def _explain(summary: GroupSummary, job: int) -> Explanation:
     decision, place = summary.decision, summary.places.get(job)
     if job in decision.reclaimed:
         return _reclaimed(summary, summary.views[job])
     if place is not None:
-        case = _Case(summary, decision.demands[place])
+        case = Case(summary, decision.demands[place])
         if case.placed.target == 0:
             return _stopped(case) if case.demand.running else _waiting(case)
         return _share(case) if case.demand.running or case.placed.claim else _awaiting(case)
@@ -65,103 +52,10 @@ def _because(code: PlanReason, message: str, **figures: Any) -> Explanation:
     return Explanation(code, {"message": message, **figures})
 
 
-class _Case:
-    """One job of the group, with the figures of its reason. No property looks at every other job."""
-
-    def __init__(self, summary: GroupSummary, demand: Demand) -> None:
-        pool = summary.decision.pool
-        self.summary = summary
-        self.decision = summary.decision
-        self.demand = demand
-        self.me = summary.views[demand.id]
-        self.placed = summary.placed[demand.id]
-        #: Slots that the policy gives it.
-        self.mine = summary.decision.shares.get(demand.id, 0)
-        away = pool.away.get(demand.id, ())
-        #: Slots that it holds and has not been told to give back; and of these, those that it shall leave.
-        self.before = len(pool.held.get(demand.id, ())) + len(away)
-        self.away = away + self.placed.makes_room
-        self.is_fair_share = pool.group.policy == "fairshare"
-        self.is_goodput = pool.group.policy == "goodput"
-        #: Kind of GPU that it shall train on, where there are several.
-        self.kind = self.placed.kind
-        #: The most that it asks for, whatever of that it is offered.
-        self.most = demand.max_slots if demand.scaling is None else self.me.max_slots
-        reservation = summary.decision.reservation
-        #: The rule by which it starts before the first that waits, or "".
-        self.filling = reservation.filling.get(demand.id, "") if reservation else ""
-
-    @property
-    def moving_off(self) -> list[str]:
-        """Hosts that take nothing new, or that another job needs, and that it leaves in this cycle."""
-        return sorted({ref.host for ref in set(self.away).intersection(self.placed.vacate)}) if self.away else []
-
-    @property
-    def moves_from(self) -> str | None:
-        """The kind of GPU that it has or begins with, where it shall train on another."""
-        kinds = self.decision.pool.kinds
-        if self.kind is None or kinds is None:
-            return None
-        has = Counter(kinds[ref] for ref in (*self.placed.kept, *self.placed.claim, *self.placed.vacate))
-        others = (kind for kind in has if kind != self.kind and kind in self.demand.scalings)
-        return max(others, key=lambda kind: (has[kind], kind), default=None)
-
-    @property
-    def others(self) -> Served:
-        """The other jobs that get anything."""
-        served = self.summary.served
-        return served.without(self.demand, self.mine) if self.demand.id in self.decision.shares else served
-
-    @property
-    def first_other(self) -> Demand | None:
-        """The other job with slots that is served first."""
-        for demand in self.summary.first_served:
-            if demand.id != self.demand.id:
-                return demand
-        return None
-
-    @property
-    def first_waiting(self) -> Demand | None:
-        """The job with the reservation."""
-        reservation = self.decision.reservation
-        return self.decision.demands[self.summary.places[reservation.job]] if reservation else None
-
-    @property
-    def preemption(self) -> bool:
-        """Return whether this group's policy may take slots from running jobs."""
-        return self.decision.pool.group.preemption and self.decision.pool.group.policy != "fifo"
-
-    @property
-    def goodput_limit(self) -> str:
-        """Return why the job is offered no more than it has, or ""."""
-        scaling = self.demand.scaling
-        if scaling is None or scaling.limit == "maximum":
-            return ""
-        if self.placed.target != self.demand.max_slots or self.placed.target == self.most:
-            return ""
-        return scaling.limit
-
-    def share(self, demand: Demand) -> int:
-        return self.decision.shares.get(demand.id, 0)
-
-    def label(self, job: int) -> dict[str, str]:
-        return label(self.me, self.summary.views.get(job))
-
-    def labelled(self, demand: Demand) -> Params:
-        return {
-            "job": demand.id,
-            **self.label(demand.id),
-            "slots": self.share(demand),
-            "priority": demand.priority,
-            "min_slots": demand.min_slots,
-            "max_slots": demand.max_slots,
-        }
-
-
 # --- jobs with slots -------------------------------------------------------------------------------------------------
 
 
-def _share(case: _Case) -> Explanation:
+def _share(case: Case) -> Explanation:
     placed, demand, moving_off, missing = case.placed, case.demand, case.moving_off, case.placed.missing
     message, figures = _rule(case)
     params: Params = {
@@ -175,6 +69,7 @@ def _share(case: _Case) -> Explanation:
         "priority": case.me.priority,
         "min_slots": demand.min_slots,
         "max_slots": case.most,
+        **(case.study if message == "goodput" else {}),
         **figures,
     }
     if case.filling:
@@ -195,7 +90,7 @@ def _share(case: _Case) -> Explanation:
     return Explanation(_code(case, moving_off), params)
 
 
-def _kind_figures(case: _Case, kind: str) -> Params:
+def _kind_figures(case: Case, kind: str) -> Params:
     """Return how much faster or slower it is there than on as many of the kind that it moves from, or else of the one
     that would suit it best of the others; and whether it was measured on both."""
     target, scalings, profile = case.placed.target, case.demand.scalings, case.me.profile
@@ -217,7 +112,7 @@ def _kind_figures(case: _Case, kind: str) -> Params:
 _CODES_OF_LIMITS = {"knee": PlanReason.AT_ITS_KNEE, "profile": PlanReason.PROFILING}
 
 
-def _code(case: _Case, moving_off: list[str]) -> PlanReason:
+def _code(case: Case, moving_off: list[str]) -> PlanReason:
     target, before = case.placed.target, case.before
     if not case.demand.running:
         return PlanReason.BACKFILLED if case.filling else PlanReason.GRANTED
@@ -232,21 +127,25 @@ def _code(case: _Case, moving_off: list[str]) -> PlanReason:
     entitlement = case.decision.entitlement
     if target < before and entitlement is not None and entitlement.gives_back:
         return PlanReason.RECLAIMED_BY_OWNER
-    if case.is_goodput and target < before:
-        return PlanReason.SHRUNK_FOR_GOODPUT
     if case.is_goodput and target > before and case.placed.claim:
         return PlanReason.GREW_FOR_GOODPUT
     if target < before:
-        return PlanReason.SHRUNK_FOR_FAIR_SHARE if case.is_fair_share else PlanReason.PREEMPTED_BY_PRIORITY
+        return _shrunk(case)
     if target > before:
         return PlanReason.GREW_INTO_FREE_SLOTS if case.placed.claim else PlanReason.REBALANCED
     return PlanReason.UNCHANGED
 
 
+def _shrunk(case: Case) -> PlanReason:
+    if case.is_goodput:
+        return PlanReason.SHRUNK_FOR_GOODPUT
+    return PlanReason.SHRUNK_FOR_FAIR_SHARE if case.is_fair_share else PlanReason.PREEMPTED_BY_PRIORITY
+
+
 _Rule = tuple[str, Params]
 
 
-def _rule(case: _Case) -> _Rule:
+def _rule(case: Case) -> _Rule:
     """Return the first rule that applies, with its figures."""
     if case.summary.capacity > case.decision.capacity:
         return "protected", {"minimum_run_seconds": case.decision.pool.group.minimum_run_seconds}
@@ -254,12 +153,14 @@ def _rule(case: _Case) -> _Rule:
         assert case.demand.scaling is not None
         return _limit_rule(case.goodput_limit, case.demand.scaling)
     if case.placed.target == case.most:
-        return "maximum" if case.me.elastic else "fixed", {}
+        return "newcomers_fail" if case.me.newcomers_fail else "maximum" if case.me.elastic else "fixed", {}
     ahead = None if (case.is_fair_share or case.is_goodput) and case.preemption else case.summary.ahead_of(case.demand)
     if ahead is not None:
         return "ahead", {"others": [case.labelled(ahead)]}
     if case.demand.scaling is not None:
         return _goodput_rule(case, case.demand.scaling)
+    if case.study:
+        return "study", case.study
     if case.first_other is None:
         return "alone", {}
     return _fair_share_rule(case) if case.is_fair_share else _in_order_rule(case)
@@ -274,7 +175,7 @@ def _limit_rule(limit: str, scaling: JobScaling) -> _Rule:
     return "knee", {"least_gain": round((1 / KNEE - 1) * 100)}
 
 
-def _goodput_rule(case: _Case, scaling: JobScaling) -> _Rule:
+def _goodput_rule(case: Case, scaling: JobScaling) -> _Rule:
     """Explain by the gain of its next step up, and of another job's last one, in percent of speed. Sizes that are no
     faster than a smaller one are nobody's step."""
     target, division = case.placed.target, case.decision.goodput
@@ -301,7 +202,7 @@ def _faster(scaling: JobScaling, before: int, after: int) -> int:
     return round((scaling.speedup(after) / scaling.speedup(before) - 1) * 100)
 
 
-def _fair_share_rule(case: _Case) -> _Rule:
+def _fair_share_rule(case: Case) -> _Rule:
     others, division = case.others, case.decision.division
     assert division is not None
     if others.at_maximum == others.jobs:
@@ -317,7 +218,7 @@ def _fair_share_rule(case: _Case) -> _Rule:
     return "by_priority", {**figures, **_counted(case)}
 
 
-def _counted(case: _Case) -> Params:
+def _counted(case: Case) -> Params:
     """Count the others and what they get together; names the other one, if it is one."""
     others = case.others
     figures: Params = {"others_count": others.jobs, "others_slots": others.slots}
@@ -326,7 +227,7 @@ def _counted(case: _Case) -> Params:
     return figures
 
 
-def _floor(case: _Case) -> _Rule:
+def _floor(case: Case) -> _Rule:
     """Explain a job that has more than its priority alone would give it, and cannot have less."""
     demand, figures = case.demand, {**_counted(case), "floor": case.mine}
     if demand.limit is not None and case.mine == demand.limit < demand.held:
@@ -336,7 +237,7 @@ def _floor(case: _Case) -> _Rule:
     return "floor" if case.mine == demand.min_slots else "kept", figures
 
 
-def _floor_of_others(case: _Case, first: Demand) -> _Rule:
+def _floor_of_others(case: Case, first: Demand) -> _Rule:
     """Explain a job whose slots are limited because every other job is at its minimum or maximum."""
     figures, share = _counted(case), case.share(first)
     if case.others.jobs > 1:
@@ -346,7 +247,7 @@ def _floor_of_others(case: _Case, first: Demand) -> _Rule:
     return "others_have" if case.preemption else "kept_of_other", {**figures, "floor": share}
 
 
-def _in_order_rule(case: _Case) -> _Rule:
+def _in_order_rule(case: Case) -> _Rule:
     first = case.first_other
     assert first is not None
     if case.preemption and first.priority > case.me.priority:
@@ -380,7 +281,8 @@ def _held_back(summary: GroupSummary, job: int) -> Explanation:
     slots."""
     reservation, me = summary.decision.shared_reservation, summary.views[job]
     if (most := summary.decision.pool.too_large_for_hosts.get(job)) is not None:
-        return _because(PlanReason.WAITING_FOR_SLOTS, "one_host", min_slots=me.max_slots, most=most)
+        absent = summary.absent.figures(me.max_slots, on_one_host=True)
+        return _because(PlanReason.WAITING_FOR_SLOTS, "one_host", min_slots=me.max_slots, most=most, **absent)
     assert reservation is not None
     first = summary.views[reservation.job]
     figures = {"min_slots": me.min_slots, "reserved": reservation.slots, **_at(reservation)}
@@ -400,11 +302,14 @@ def _closed(decision: Decision) -> Explanation:
 # --- jobs without slots ----------------------------------------------------------------------------------------------
 
 
-def _stopped(case: _Case) -> Explanation:
+def _stopped(case: Case) -> Explanation:
     figures = {"target": 0, "before": case.before, "priority": case.me.priority}
+    if (study := case.study) and study["study_slots"]:
+        figures |= {"capacity": case.summary.capacity, **_lost(case.decision.pool, case.me, case.before)}
+        return _because(_shrunk(case), "study_shrinks", **figures, **study)
     place = case.summary.places.get(case.demand.backfilled_for or 0)
     if place is not None and case.demand.may_give_way:
-        first = case.decision.demands[place]
+        first = case.summary.counted(case.decision.demands[place])
         return _because(PlanReason.GAVE_WAY, "gave_way", **figures, others=[case.labelled(first)])
     higher = case.first_other  # the policy serves by priority, and nothing else stops a job
     assert higher is not None
@@ -413,7 +318,7 @@ def _stopped(case: _Case) -> Explanation:
     return _because(PlanReason.PREEMPTED_BY_PRIORITY, "stopped_by_priority", **figures, others=others)
 
 
-def _awaiting(case: _Case) -> Explanation:
+def _awaiting(case: Case) -> Explanation:
     """Explain a job that has a target, but too few free slots yet."""
     target = case.placed.target
     one_host = case.me.one_host
@@ -422,19 +327,24 @@ def _awaiting(case: _Case) -> Explanation:
     return _because(PlanReason.WAITING_FOR_SLOTS, "given_back", **figures, **_givers(case, target - free))
 
 
-def _waiting(case: _Case) -> Explanation:
+def _waiting(case: Case) -> Explanation:
     need, capacity = case.demand.min_slots, case.decision.capacity
     if need > capacity:
         code = _waits_for_group(case) or PlanReason.GANG_TOO_LARGE_NOW
-        figures = {"min_slots": need, "capacity": capacity, **case.summary.entitlement}
+        figures = {"min_slots": need, "capacity": capacity, **_absent(case, need - capacity)}
         if (kept := case.decision.shared_reservation) and kept.job == case.demand.id:
             figures |= {"reserved": kept.slots, **_at(kept)}
-        return _because(code, "too_large", **figures)
+        return _because(code, "too_large", **figures, **case.summary.entitlement)
+    if case.demand.id in case.held_back and (first := case.first_waiting) is not None:
+        return _behind(case, first)
+    if (study := case.study) and (study["study_slots"] or case.counted.id != case.demand.id):
+        figures = {"capacity": case.summary.capacity, **study}
+        return _because(PlanReason.WAITING_FOR_SLOTS, "study_waits", **figures, **case.summary.entitlement)
     ahead = case.summary.ahead_of(case.demand)
     return _in_line(case) if ahead is None else _behind(case, ahead)
 
 
-def _waits_for_group(case: _Case) -> PlanReason | None:
+def _waits_for_group(case: Case) -> PlanReason | None:
     """Explain a job that would fit if its group did not already hold all the slots it owns."""
     entitlement = case.decision.entitlement
     owned = None if entitlement is None else entitlement.limit if entitlement.quota is None else entitlement.quota
@@ -444,14 +354,14 @@ def _waits_for_group(case: _Case) -> PlanReason | None:
     return PlanReason.OVER_QUOTA if is_at_quota and case.demand.min_slots <= entitlement.total else None
 
 
-def _behind(case: _Case, ahead: Demand) -> Explanation:
+def _behind(case: Case, ahead: Demand) -> Explanation:
     figures = {"priority": case.me.priority, "others": [case.labelled(ahead)]}
     if case.decision.pool.group.policy != "fifo" and ahead.priority > case.me.priority:
         return _because(PlanReason.BEHIND_HIGHER_PRIORITY, "behind_priority", **figures)
     return _because(PlanReason.WAITING_FOR_SLOTS, "behind", **figures)
 
 
-def _in_line(case: _Case) -> Explanation:
+def _in_line(case: Case) -> Explanation:
     """Explain the next job to start: `taken` slots are out of its reach, and the rest is less than its minimum."""
     need, first = case.demand.min_slots, case.first_other
     by_priority = case.decision.pool.group.policy == "priority" and case.preemption
@@ -461,14 +371,20 @@ def _in_line(case: _Case) -> Explanation:
     # The sum exceeds the capacity only while no job may be stopped.
     capacity = max(case.decision.capacity, taken)
     message = "in_line" if by_priority or not case.preemption else "in_line_for_minimums"
-    figures = {"missing": need - (capacity - taken), "min_slots": need, "taken": taken, "capacity": capacity}
+    missing = need - (capacity - taken)
+    figures = {"missing": missing, "min_slots": need, "taken": taken, "capacity": capacity, **_absent(case, missing)}
     code = _waits_for_group(case) or PlanReason.WAITING_FOR_SLOTS
     if by_priority and first is not None and first.priority > case.me.priority:
         code = PlanReason.BEHIND_HIGHER_PRIORITY
     return _because(code, message, **figures, **case.summary.entitlement, **_reserved(case))
 
 
-def _reserved(case: _Case) -> Params:
+def _absent(case: Case, missing: int) -> Params:
+    """Return the hosts out of service with which it would start; none where its group's part is the limit."""
+    return {} if case.summary.entitlement else case.summary.absent.figures(missing)
+
+
+def _reserved(case: Case) -> Params:
     """Return its reservation and its latest start; empty where nobody can say when."""
     reservation = case.decision.reservation
     if reservation is None or reservation.job != case.demand.id or reservation.at is None or case.me.one_host:
@@ -480,7 +396,7 @@ def _reserved(case: _Case) -> Params:
     )
 
 
-def _givers(case: _Case, missing: int) -> Params:
+def _givers(case: Case, missing: int) -> Params:
     """Return the missing slots, the jobs that give them back (only the first few if there are many), and those that
     nobody gives back yet."""
     givers, slots = case.summary.givers, case.summary.givers_slots

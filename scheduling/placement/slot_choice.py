@@ -12,7 +12,7 @@ from scheduling.placement.spread import spread
 from scheduling.policies.demand import Demand
 from scheduling.sharing.decision import Decision
 from scheduling.sharing.pool import Pool, SlotIndex
-from scheduling.sharing.slot_classes import ByJob
+from scheduling.sharing.slot_classes import ByJob, SlotClasses
 from scheduling.snapshot import JobView, SlotRef
 
 __all__ = ["JobSlots", "choose_all_hosts", "choose_kept", "handed_over", "place", "without"]
@@ -61,7 +61,7 @@ def place(decision: Decision, host_choices: HostChoices) -> dict[int, JobSlots]:
         placed[job] = JobSlots(len(slots), slots, (), ()) if stays else JobSlots(0, (), (), vacate=slots)
     served = [demand for demand in decision.demands if demand.id not in placed]
     targets = {demand.id: decision.shares.get(demand.id, 0) for demand in served}
-    kept = {demand.id: choose_kept(pool.held.get(demand.id, ()), targets[demand.id]) for demand in served}
+    kept = {one.id: choose_kept(pool.held.get(one.id, ()), targets[one.id], pool.classes) for one in served}
     claiming = [demand for demand in served if not pool.views[demand.id].one_host]
     claims: dict[int, list[SlotRef]] = {}
     staying = kept | {job: placed[job].kept for job in decision.pinned}
@@ -269,6 +269,12 @@ def handed_over(held: ByJob, placed: Mapping[int, JobSlots]) -> dict[int, list[S
     return found
 
 
-def choose_kept(held: tuple[SlotRef, ...], count: int) -> tuple[SlotRef, ...]:
-    """The `count` slots that a shrinking job keeps, so that the hosts it leaves are left whole. `held` is in order."""
-    return held if count >= len(held) else tuple(sorted(SlotsByHost(by_host(held)).take(count)))
+def choose_kept(held: tuple[SlotRef, ...], count: int, classes: SlotClasses | None = None) -> tuple[SlotRef, ...]:
+    """The `count` slots that a shrinking job keeps: most of one class, where `classes` matter to other groups, and so
+    that the hosts it leaves are left whole. `held` is in order."""
+    if count >= len(held):
+        return held
+    kept: list[SlotRef] = []
+    for row in [held] if classes is None else classes.rows(held):
+        kept += SlotsByHost(by_host(row)).take(count - len(kept))
+    return tuple(sorted(kept))

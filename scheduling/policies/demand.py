@@ -62,6 +62,11 @@ class Demand:
     held_on: Mapping[str, int] = field(default_factory=dict)
     target_kind: str | None = None
     elastic: bool = False
+    #: See `scheduling.policies.gpu_kinds.Offer`.
+    host_kinds: frozenset[str] = frozenset()
+    #: Study whose jobs count as one, and the job's rank in it; see `scheduling.policies.bundles`.
+    bundle: int | None = None
+    bundle_rank: int = 0
 
     @property
     def kept(self) -> int:

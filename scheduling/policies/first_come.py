@@ -5,10 +5,11 @@ policy.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain
 
 from scheduling.policies.backfill import Reservation, committed_slots, reserve
+from scheduling.policies.bundles import Bundle
 from scheduling.policies.demand import Commitment, Demand
 from scheduling.policies.fair_share import FairDivision
 from scheduling.policies.goodput import GoodputDivision
@@ -29,6 +30,8 @@ class Shares:
     division: FairDivision | None = None
     #: Division by goodput; None under other policies.
     goodput: GoodputDivision | None = None
+    #: Bundles by the id of their demand, which stands for their members in `division`.
+    bundles: Mapping[int, Bundle] = field(default_factory=dict)
 
     @property
     def overtaking(self) -> dict[int, int]:

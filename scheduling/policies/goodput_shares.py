@@ -1,12 +1,14 @@
 """Policy goodput: the least of each job as under fair share, and what is beyond it where it is worth most."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 from scheduling.policies.backfill import Reservation
+from scheduling.policies.bundles import Bundle, Folded
 from scheduling.policies.demand import Demand
-from scheduling.policies.fair_share import ceilings_of, floors_of
+from scheduling.policies.fair_share import FairDivision, ceilings_of, fair_division, floors_of
 from scheduling.policies.first_come import Shares
 from scheduling.policies.goodput import Bid, GoodputDivision, bid_weight, goodput_division
 from scheduling.policies.gpu_kinds import Offer, division_of_kinds
@@ -17,38 +19,98 @@ __all__ = ["by_goodput"]
 
 
 def by_goodput(
-    group: GroupView, demands: Sequence[Demand], capacity: int, now: float, rooms: Mapping[str, int] | None
+    group: GroupView,
+    demands: Sequence[Demand],
+    capacity: int,
+    now: float,
+    rooms: Mapping[str, int] | None,
+    folded: Folded | None = None,
 ) -> Shares:
     """The least of each job as under fair share; what is beyond it where it is worth most."""
-    least, reservation = floors_of(demands, capacity, preemption=group.preemption, now=now)
-    most = ceilings_of(demands, least, reservation, preemption=group.preemption)
+    if folded is None:
+        least, most, reservation = _limits(demands, capacity, preemption=group.preemption, now=now)
+    else:
+        folded, fair = _settled(folded, capacity, preemption=group.preemption, now=now)
+        least, most, reservation = _limits_of_members(folded, fair, capacity, preemption=group.preemption, now=now)
     reservations: dict[int | None, Reservation] = {None: reservation} if reservation else {}
+    bundles = folded.bundles if folded is not None else {}
     part = [demand for demand in demands if demand.id in least]
     if (held_targets := _held_targets(group, part, least, most, capacity, now, rooms)) is not None:
-        return Shares(held_targets.shares, reservations, goodput=held_targets)
+        return Shares(held_targets.shares, reservations, goodput=held_targets, bundles=bundles)
+    crowds = _crowds(bundles.values(), least)
+    bids = [_bid(group, demand, least, most, crowds.get(demand.id, 1)) for demand in part]
     if rooms is None:
-        division = goodput_division([_bid(group, demand, least, most) for demand in part], capacity)
+        division = goodput_division(bids, capacity)
     else:
         before = {demand.id: demand.target_kind for demand in part if demand.target_kind is not None}
-        offers = [_offer(group, demand, least, most) for demand in part]
+        offers = [_offer(group, demand, bid) for demand, bid in zip(part, bids, strict=True)]
         division = division_of_kinds(offers, rooms, capacity, before)
-    return Shares(division.shares, reservations, goodput=division)
+    return Shares(division.shares, reservations, goodput=division, bundles=bundles)
 
 
-def _bid(group: GroupView, demand: Demand, least: Mapping[int, int], most: Mapping[int, int]) -> Bid:
+class _Limits(NamedTuple):
+    """The least and the most of each job that takes part, and the reservation of the first that waits."""
+
+    least: Mapping[int, int]
+    most: Mapping[int, int]
+    reservation: Reservation | None
+
+
+def _limits(demands: Sequence[Demand], capacity: int, *, preemption: bool, now: float) -> _Limits:
+    least, reservation = floors_of(demands, capacity, preemption=preemption, now=now)
+    return _Limits(least, ceilings_of(demands, least, reservation, preemption=preemption), reservation)
+
+
+def _settled(folded: Folded, capacity: int, *, preemption: bool, now: float) -> tuple[Folded, FairDivision]:
+    """Return the fair shares of bundles and others."""
+    while True:
+        fair = fair_division(folded.demands, capacity, preemption=preemption, now=now)
+        corrected = folded.corrected(fair.shares, [fair.reservation] if fair.reservation else [])
+        if corrected is None:
+            return folded, fair
+        folded = corrected
+
+
+def _limits_of_members(folded: Folded, fair: FairDivision, capacity: int, *, preemption: bool, now: float) -> _Limits:
+    """Return the limits where bundles count as one job: as many members take part as their fair share has room for."""
+    least, most, reservation = _limits(folded.demands, capacity, preemption=preemption, now=now)
+    given = folded.divided(fair.shares)
+    floors = {job: count for job, count in least.items() if job not in folded.bundles}
+    tops = {job: most[job] for job in floors}
+    for job, slots in given.items():
+        for one in folded.bundles[job].members:
+            if one.id in slots:
+                kept = one.least if preemption else one.kept
+                floors[one.id] = max(kept, min(one.min_slots, slots[one.id]))
+                tops[one.id] = one.max_slots if preemption or most[job] > least[job] else floors[one.id]
+    return _Limits(floors, tops, reservation and folded.reservation(reservation, floors))
+
+
+def _crowds(bundles: Iterable[Bundle], least: Mapping[int, int]) -> dict[int, int]:
+    """Member of a bundle that takes part -> the number of those that do."""
+    found: dict[int, int] = {}
+    for bundle in bundles:
+        members = [member.id for member in bundle.members if member.id in least]
+        found |= dict.fromkeys(members, len(members))
+    return found
+
+
+def _bid(group: GroupView, demand: Demand, least: Mapping[int, int], most: Mapping[int, int], crowd: int) -> Bid:
+    """`crowd`: number of jobs that weigh as much as one together."""
     scaling = demand.scaling
     remaining = scaling.remaining_seconds if scaling is not None else None
     weight, power = bid_weight(group.aim, demand.priority, demand.gpu_seconds, remaining)
+    weight /= crowd
     has = demand.held if demand.running else None
     floor = least[demand.id]
     return Bid(demand.id, weight, power, floor, max(floor, most[demand.id]), has, scaling)
 
 
-def _offer(group: GroupView, demand: Demand, least: Mapping[int, int], most: Mapping[int, int]) -> Offer:
+def _offer(group: GroupView, demand: Demand, bid: Bid) -> Offer:
     """Return the job's offer. Without preemption, a running job stays on its kind of GPU."""
-    bid, has = _bid(group, demand, least, most), {kind: count for kind, count in demand.held_on.items() if count}
+    has = {kind: count for kind, count in demand.held_on.items() if count}
     if not demand.scalings:
-        return Offer({}, bid, has)
+        return Offer({}, bid, has, demand.host_kinds)
     stays = has.keys() if demand.running and not group.preemption else ()
     bids = {
         kind: replace(

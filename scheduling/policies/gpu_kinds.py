@@ -43,6 +43,8 @@ class Offer:
     mixed: Bid
     #: Slots that it holds of each kind.
     held: Mapping[str, int]
+    #: Kinds of which one host has enough for it, if it needs all its slots on one host; else empty.
+    host_kinds: frozenset[str] = frozenset()
 
     @property
     def id(self) -> int:
@@ -120,15 +122,21 @@ def division_of_kinds(
 
 
 def _beside_fixed(offers: Iterable[Offer], rooms: Mapping[str, int]) -> dict[str, int]:
-    """Rooms without what jobs of fixed size hold, or shall get: of the kind of which most is held by nobody."""
+    """Rooms without what jobs of fixed size hold, or shall get: of the kind of which most is held by nobody. A job on
+    one host gets all of the same kind, although others may hold some of it, which leave."""
     left, free = Counter(rooms), Counter(rooms)
     for offer in offers:
         free.subtract(offer.held)
         if not offer.bids:
             left.subtract(offer.held)
     for offer in offers:
-        if not offer.bids:
-            left.subtract(_taken(free, offer.mixed.floor - sum(offer.held.values())))
+        lacking = 0 if offer.bids else offer.mixed.floor - sum(offer.held.values())
+        if lacking > 0 and offer.host_kinds:
+            kind = min(offer.host_kinds, key=lambda kind: (-free[kind], kind))
+            free[kind] -= lacking
+            left[kind] -= lacking
+        else:
+            left.subtract(_taken(free, lacking))
     return {kind: max(0, count) for kind, count in left.items()}
 
 

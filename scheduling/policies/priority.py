@@ -68,7 +68,8 @@ def _among_equals(
     running = [demand for demand in equals if demand.running]
     costliest = cheapest_first(running)[::-1]
     for demand in sorted(costliest, key=lambda demand: not demand.protected):
-        if demand.least <= left or demand.protected:
+        # Protected jobs may keep more than there is: a job that holds nothing in service is not stopped for them.
+        if demand.least <= max(0, left) or demand.protected:
             given[demand.id] = demand.least
             left -= demand.least
     for demand in running:

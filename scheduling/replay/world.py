@@ -14,7 +14,7 @@ from math import inf, nextafter
 from typing import Any, Literal, NamedTuple
 
 from scheduling.placement.slot_choice import JobSlots
-from scheduling.policies.target_hold import TARGET_HOLD_SECONDS, is_held
+from scheduling.policies.target_hold import TARGET_HOLD_SECONDS, TargetHold, hold_targets
 from scheduling.preview import job_after
 from scheduling.replay.measuring import Measured
 from scheduling.replay.physics import Physics
@@ -146,8 +146,8 @@ class World:
     _devices: dict[SlotRef, str] = field(default_factory=dict)
     _events: list[tuple[float, int, Kind, int, int]] = field(default_factory=list)
     _count: int = 0
-    #: Time of the last division, and whether an event since then requires a new one.
-    _shared_at: float | None = None
+    #: See `hold_targets`.
+    _hold: TargetHold | None = None
     _next_cycle: float | None = None
 
     def play(self, jobs: Sequence[Replayed]) -> None:
@@ -169,7 +169,7 @@ class World:
                 self._cycle()
         waiting = [job.id for job in jobs if job.ended_at is None]
         if waiting and self.until == inf:
-            raise RuntimeError(f"Nothing happens any more, and these trainings are not over: {waiting[:10]}.")
+            raise RuntimeError(f"No event is left, but these trainings are not over: {waiting[:10]}.")
 
     def _at(self, when: float, kind: Kind, job: Replayed | None = None) -> None:
         number, version = (job.id, job.version) if job is not None else (-1, 0)
@@ -184,11 +184,6 @@ class World:
         if self._next_cycle is None or when < self._next_cycle:
             self._next_cycle = when
             self._at(when, "cycle")
-
-    def _divide_anew(self) -> None:
-        """Request a new division, because a training started or ended."""
-        self._shared_at = None
-        self._wake(self.now)
 
     # --- events ----------------------------------------------------------------------------------------------------
 
@@ -215,7 +210,7 @@ class World:
         if job.is_held_back:
             return
         self._active[job.id] = job
-        self._divide_anew()
+        self._wake(self.now)
         if job.slots:
             self._note(job)
             self._train_on(job, 0.0)
@@ -242,7 +237,7 @@ class World:
                 self._leave_lost_slots()
             case JobChange():
                 self._ask(self._jobs[change.job], change)
-        self._divide_anew()
+        self._wake(self.now)
 
     def _ask(self, job: Replayed, change: JobChange) -> None:
         """Apply a user's change; ignored if the training has already ended in this simulation."""
@@ -313,7 +308,7 @@ class World:
     def _observe(self, job: Replayed) -> None:
         job.measured.observe(job.physics)
         if self._group(job).policy == "goodput":
-            self._wake(max(self.now, (self._shared_at or 0.0) + TARGET_HOLD_SECONDS))
+            self._wake(self.now if self._hold is None else max(self.now, self._hold.at + TARGET_HOLD_SECONDS))
 
     def _catch_up(self, job: Replayed) -> None:
         """Simulate the training up to the present time."""
@@ -338,7 +333,7 @@ class World:
             self._leaving |= dict.fromkeys(slots, job.id)
             self._at(self.now + left, "free", job)
         self._note(job)
-        self._divide_anew()
+        self._wake(self.now)
 
     def _group(self, job: Replayed) -> GroupView:
         return next((group for group in self.groups if group.name == job.view.group), self.groups[0])
@@ -370,15 +365,13 @@ class World:
         if not self._active:
             self.on_plan(self.now, None)
             return
-        snapshot = self._snapshot()
+        snapshot, self._hold = hold_targets(self._snapshot(), self._hold)
         began = self.clock()
         result = run_cycle(snapshot)
         placed = result.placed
         self.cycles.append(self.clock() - began)
         self.on_plan(self.now, result)
         self._next_cycle = None
-        if not is_held(self._shared_at, self.now):
-            self._shared_at = self.now
         for number in sorted(placed):
             self._carry_out(self._active[number], placed[number])
 
@@ -387,7 +380,7 @@ class World:
         ending = set(self._leaving.values())
         return Snapshot(
             at=self.now,
-            groups=tuple(replace(group, shared_at=self._shared_at) for group in self.groups),
+            groups=self.groups,
             slots=tuple(
                 SlotView(
                     slot.ref,

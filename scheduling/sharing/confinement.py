@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Mapping, Set
 from dataclasses import replace
+from itertools import chain
 
 from scheduling.sharing.decision import Decision
 from scheduling.sharing.entitlement import SlotClass
@@ -16,7 +17,7 @@ from scheduling.snapshot import SlotRef
 __all__ = ["confine"]
 
 #: Group -> number of slots of each class.
-ByClass = Mapping[str, Mapping[SlotClass, int]]
+ByClass = Mapping[str, Counter[SlotClass]]
 
 
 def confine(division: Division) -> Division:
@@ -30,15 +31,11 @@ def confine(division: Division) -> Division:
         name: frozenset(pool.held) - decisions[name].shares.keys() - decisions[name].pinned
         for name, pool in sharers.pools.items()
     }
-    held = {
-        name: _held_beside(sharers, name, ending) if index.kinds is None else _kept_in(sharers, decisions[name])
-        for name, ending in stopped.items()
-    }
+    held = {name: _kept_in(sharers, decision) for name, decision in decisions.items()}
     found = _classes_in_place(division, held)
     confined_to: dict[str, Decision] = {}
     for name, pool in sharers.pools.items():
-        kept = None if index.kinds is None else held[name]
-        confined_pool = _confined(index, pool, found.at(name), stopped[name], kept)
+        confined_pool = _confined(index, pool, found.at(name), stopped[name], held[name])
         is_same = not confined_pool.displaced and decisions[name].room == division.rooms[name]
         # If nobody moves, nothing changes.
         decision = (
@@ -105,22 +102,16 @@ def _choose_kinds(
     return division
 
 
-def _held_beside(sharers: Sharers, name: str, jobs: frozenset[int]) -> Mapping[SlotClass, int]:
-    """Return slots of each class that the group holds beside those of these jobs."""
-    held = sharers.index.held_in.get(name, {})
-    refs = [ref for job in jobs for ref in sharers.pools[name].held[job]]
-    return Counter(held) - sharers.index.classes_of(refs) if refs else held
-
-
-def _kept_in(sharers: Sharers, decision: Decision) -> Mapping[SlotClass, int]:
-    """Return slots of each class that the group's jobs hold and keep. A job that shrinks keeps most of one kind."""
-    found = Counter[SlotClass]()
-    for job, refs in sharers.pools[decision.pool.group.name].held.items():
+def _kept_in(sharers: Sharers, decision: Decision) -> Counter[SlotClass]:
+    """Return slots of each class that the group's jobs hold and keep."""
+    index, name = sharers.index, decision.pool.group.name
+    assert index.classes is not None
+    given: list[SlotRef] = []
+    for job, refs in sharers.pools[name].held.items():
         left = decision.shares.get(job, len(refs) if job in decision.pinned else 0)
-        for one, count in sharers.index.classes_of(refs).most_common():
-            found[one] += (kept := min(count, left))
-            left -= kept
-    return found
+        if left < len(refs):
+            given += list(chain(*index.classes.rows(refs)))[left:]
+    return Counter(index.held_in.get(name, {})) - index.classes_of(given)
 
 
 # --- the pool of a group --------------------------------------------------------------------------------------------
@@ -131,18 +122,15 @@ def _confined(
     pool: Pool,
     allotted: Mapping[SlotClass, int],
     stopped: frozenset[int],
-    kept: Mapping[SlotClass, int] | None = None,
+    kept: Counter[SlotClass],
 ) -> Pool:
     """The group's pool, beside what is free or coming, with no more slots of any class than are allotted to it; what is
     held beyond that is to be left.
 
-    `stopped`: see `Pool`. `kept`: slots that its jobs hold and keep; None: all that those hold which are not stopped.
+    `stopped`: see `Pool`. `kept`: slots that its jobs hold and keep.
     """
-    staying = Counter(index.held_in.get(pool.group.name, {}) if kept is None else kept)
-    if kept is None and stopped:
-        staying -= index.classes_of([ref for job in stopped for ref in pool.held.get(job, ())])
     pool = replace(pool, allotted=allotted, stopped=stopped)
-    displaced = _displaced(pool, staying - Counter(allotted), index.classes, stopped)
+    displaced = _displaced(pool, kept - Counter(allotted), index.classes, stopped)
     if not displaced:
         return pool
     moving = {job: frozenset(refs) for job, refs in displaced.items() if pool.views[job].elastic}

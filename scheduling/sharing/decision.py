@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 
 from scheduling.policies.backfill import Reservation
+from scheduling.policies.bundles import KEEPS_ALL, Bundle, fold
 from scheduling.policies.demand import Demand
 from scheduling.policies.fair_share import FairDivision, fair_shares
 from scheduling.policies.goodput import GoodputDivision
@@ -42,6 +43,8 @@ class Decision:
     overtaking: Mapping[int, int] = field(default_factory=dict)
     division: FairDivision | None = None
     goodput: GoodputDivision | None = None
+    #: Bundles by the id of their demand; see `scheduling.policies.first_come.Shares`.
+    bundles: Mapping[int, Bundle] = field(default_factory=dict)
     #: Jobs that are stopped because other groups have a right to their slots. One of fixed size that has a share
     #: nevertheless starts again elsewhere.
     reclaimed: frozenset[int] = frozenset()
@@ -135,6 +138,7 @@ def _decide_without(
         overtaking=shares.overtaking,
         division=shares.division,
         goodput=shares.goodput,
+        bundles=shares.bundles,
         pinned=frozenset(pinned),
         reclaimed=reclaimed,
         closed=closed,
@@ -181,7 +185,9 @@ def _reclaim(
 def _limits(group: GroupView, running: Sequence[Demand], capacity: int) -> Mapping[int, int]:
     if group.policy in ("fairshare", "goodput"):
         requested = [replace(demand, max_slots=max(demand.kept, demand.least)) for demand in running]
-        return fair_shares(requested, capacity, preemption=True)
+        folded = fold(requested, capacity, KEEPS_ALL)
+        limits = fair_shares(folded.demands if folded else requested, capacity, preemption=True)
+        return folded.unfolded(limits) if folded else limits
     limits = {demand.id: demand.least for demand in running}
     spare = capacity - sum(limits.values())
     for demand in running:

@@ -49,7 +49,7 @@ class _Lending:
         for name in self._largest_first():
             if self.division.decisions[name].reclaimed:
                 needed = sum(demand.least for demand in self._sharers.pools[name].demands)
-                room = self.taken.most(name, min(needed, self.division.claimants[name].most))
+                room = self._there(name, min(needed, self.division.claimants[name].most))
                 self._lend(name, room, keeps_jobs=True)
 
     def lend_to_who_wants_more(self) -> None:
@@ -79,7 +79,18 @@ class _Lending:
         for name in (*self._largest_first(), *sorted(self.division.decisions)):
             wanted = min(in_use.pop(name, most[name]), most[name])
             if self.division.decisions[name].used < wanted:
-                self._lend(name, self.taken.most(name, wanted))
+                self._lend(name, self._there(name, wanted))
+
+    def _there(self, name: str, wanted: int) -> int:
+        """Return how much of `wanted` the group can have. What others keep and do not use keeps it from borrowing, but
+        not from its own quota, whether or not it could use its part."""
+        claimants, found = self.division.claimants, self.taken.most(name, wanted)
+        owned = min(wanted, claimants[name].asked_of_quota)
+        if found < owned and not all(one.lends for one in claimants.values()):
+            self.taken.ask(self.division.used)
+            found = max(found, self.taken.most(name, owned))
+            self.taken.ask({one: self.taken_by(one) for one in claimants})
+        return found
 
     def taken_by(self, name: str) -> int:
         one, decision = self.division.claimants[name], self.division.decisions[name]

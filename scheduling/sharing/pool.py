@@ -8,6 +8,7 @@ from itertools import chain
 from operator import attrgetter
 from typing import Any, TypeVar
 
+from scheduling.policies.bundles import in_bundles
 from scheduling.policies.demand import Demand, by_priority, by_submission
 from scheduling.policies.speedups import JobScaling, Shape, scaling_of, scalings_of, worths_of
 from scheduling.sharing.entitlement import SlotClass
@@ -71,6 +72,8 @@ class Pool:
     shapes: tuple[Shape, ...] = ()
     #: Slot -> kind of GPU. None: it has to do with one kind at most.
     kinds: Mapping[SlotRef, str] | None = None
+    #: See `SlotIndex`.
+    classes: SlotClasses | None = None
 
     @property
     def capacity(self) -> int:
@@ -99,7 +102,7 @@ class Pool:
     def demands(self) -> tuple[Demand, ...]:
         """Demands of its jobs, in the order in which they are served."""
         in_order = by_submission if self.group.policy == "fifo" else by_priority
-        return tuple(in_order(self._demand(job) for job in self.jobs))
+        return tuple(in_bundles(in_order(self._demand(job) for job in self.jobs)))
 
     def kind_counts(self, refs: Iterable[SlotRef]) -> dict[str, int]:
         assert self.kinds is not None
@@ -154,13 +157,15 @@ class Pool:
                 scaling = max(scalings.values(), key=lambda one: one.most)
             # Without preemption nothing shrinks, a job above its knee neither.
             most = max(least, scaling.most, 0 if self.group.preemption else min(kept, most))
+        hosts = self.shapes if job.one_host else ()
+        host_kinds = frozenset(shape.kind for shape in hosts if max(shape.hosts, default=0) >= job.max_slots)
         is_protected = job.id in self.protected
         may_give_way = job.elastic and self._gives_way
         return Demand(
             job.id, job.priority, job.submitted_at, least, most, running, kept, is_protected,
             None, job.lasts, job.ends_at, job.backfilled_for, may_give_way,
             job.loses(len(held) + len(away), self.at), job.continues, scaling, job.gpu_seconds, job.target,
-            scalings, held_on, job.target_kind, job.elastic,
+            scalings, held_on, job.target_kind, job.elastic, host_kinds, job.bundle, job.bundle_rank,
         )  # fmt: skip
 
 
@@ -216,6 +221,7 @@ class SlotIndex:
             too_large_for_hosts=self.too_large_for_hosts.get(group.name, {}),
             shapes=shapes if group.policy == "goodput" else (),
             kinds=self.kinds if group.policy == "goodput" and len(shapes) > 1 else None,
+            classes=self.classes,
         )
 
     def movable_for(self, group: GroupView, jobs: Iterable[JobView]) -> Iterator[tuple[int, SlotRef]]:

@@ -60,6 +60,13 @@ class SlotClasses:
     def __getitem__(self, ref: SlotRef) -> SlotClass:
         return self._kept.get(ref) or self._offered[bisect_right(self._starts, ref) - 1]
 
+    def rows(self, refs: Iterable[SlotRef]) -> list[Refs]:
+        """Return these slots by class, most of one class first: a job that shrinks keeps the first ones."""
+        found = defaultdict[SlotClass, list[SlotRef]](list)
+        for ref in refs:
+            found[self[ref]].append(ref)
+        return sorted(map(tuple, found.values()), key=len, reverse=True)
+
 
 @dataclass
 class SortedSlots:

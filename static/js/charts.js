@@ -238,7 +238,7 @@ class Stops {
 }
 
 function changeInWords(label, step) {
-  const parts = [`${label}: ${gpus(step.slots)} at ${clock(new Date(step.at))}`, step.text, pauseInWords(step.pause)];
+  const parts = [`${label}: ${gpus(step.slots)} at ${clock(new Date(step.at))}`, step.text.replace(/\.$/, ""), pauseInWords(step.pause)];
   return parts.filter(Boolean).join(". ");
 }
 

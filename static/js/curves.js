@@ -1,5 +1,6 @@
 // The curves of a training: rows one above the other on one axis, below a strip with the GPUs that it had.
 
+import { ChartOrder } from "./chart_order.js";
 import { Choices } from "./choices.js";
 import { asText, Figure, localTime, mayName, placeEnds, seenOn, themeColour } from "./figure.js";
 import { addPoint, asLine, epochsOf, modeOf, nearest, notOnLogAxis, smoothed, valueAxis } from "./lines.js";
@@ -30,6 +31,9 @@ export class MetricsChart extends Figure {
     super(panel, figure);
     this.gpus = gpus;
     this.note = panel.querySelector(".chart-note");
+    this.order = new ChartOrder(() => this.arrange());
+    this.order.unchosen.className = "chart-empty";
+    this.empty.after(this.order.unchosen);
     this.choices = new Choices(panel, { changed: (name) => this.follow(name), whole: () => this.showAll() });
     // Other metrics that are reported for the first time arrive within the same second. After a failure the next point asks again.
     this.refetch = atMostEvery(REFETCH_MS, async () => {
@@ -44,7 +48,19 @@ export class MetricsChart extends Figure {
     this.figure = figure;
     this.lines = new Map(figure.data.map((trace) => [trace.meta.metric, asLine(trace)]));
     this.leftOut = new Set(figure.layout.meta.left_out);
-    this.panel.querySelector(".chart-frame").style.setProperty("--rows", Math.max(1, figure.layout.meta.rows.length));
+    this.order.take(figure.layout.meta.rows.map(({ title }) => title));
+    this.makeRoom();
+  }
+
+  //: Height for the rows that are seen.
+  makeRoom() {
+    const seen = this.figure.layout.meta.rows.filter(({ title }) => this.order.isSeen(title));
+    this.panel.querySelector(".chart-frame").style.setProperty("--rows", Math.max(1, seen.length));
+  }
+
+  arrange() {
+    this.makeRoom();
+    this.draw();
   }
 
   addPoints(points) {
@@ -55,6 +71,13 @@ export class MetricsChart extends Figure {
       else if (!this.leftOut.has(name)) this.refetch();
     }
     if (isNew) this.request();
+  }
+
+  draw() {
+    super.draw();
+    const isUnchosen = this.filled().length > 0 && this.drawnLines.length === 0;
+    this.order.unchosen.hidden = !isUnchosen;
+    this.empty.hidden ||= isUnchosen;
   }
 
   // --- Choices of the person ---
@@ -75,7 +98,7 @@ export class MetricsChart extends Figure {
 
   //: Collects the axes that some drawn line has values for.
   settle() {
-    this.drawnLines = this.filled();
+    this.drawnLines = this.filled().filter((line) => this.order.isSeen(this.rowOf(line).title));
     this.epochs = epochsOf(this.longest());
     const each = this.figure.layout.meta.samples_per_step;
     const axes = ["step", "time", this.epochs && "epoch", each && "samples"];
@@ -114,6 +137,12 @@ export class MetricsChart extends Figure {
     return [...this.lines.values()].reduce((best, { points }) => (points.length > best.length ? points : best), []);
   }
 
+  //: Title of the horizontal axis. A script that only prints its steps may count anything by them.
+  axisTitle() {
+    const { countsUpdates } = document.getElementById("job").dataset;
+    return this.axis === "step" && countsUpdates !== "true" ? "Step" : TITLES[this.axis];
+  }
+
   prepare(layout) {
     this.placeRows(layout);
     if (this.namesEnds()) layout.margin.r = NAMES_PX;
@@ -121,7 +150,7 @@ export class MetricsChart extends Figure {
     // The zoom stays while points arrive; it means nothing on another axis.
     layout.uirevision = "kept";
     layout.dragmode = BY_FINGER.matches ? false : this.choices.drag;
-    Object.assign(layout.xaxis, { title: { text: TITLES[this.axis] }, fixedrange: BY_FINGER.matches, uirevision: this.axis });
+    Object.assign(layout.xaxis, { title: { text: this.axisTitle() }, fixedrange: BY_FINGER.matches, uirevision: this.axis });
     layout.xaxis.unifiedhovertitle = { text: READOUTS[this.axis] };
     if (this.axis === "time") layout.xaxis.type = "date";
     layout.shapes = this.resizes();
@@ -131,7 +160,8 @@ export class MetricsChart extends Figure {
   placeRows(layout) {
     const filled = new Set(this.drawnLines.map(({ trace }) => trace.yaxis));
     const rows = layout.meta.rows.map((row, index) => ({ ...row, axis: axisOf(index) }));
-    const drawn = rows.filter(({ axis }) => filled.has(axis));
+    const order = this.order.sorted();
+    const drawn = rows.filter(({ axis }) => filled.has(axis)).sort((one, other) => order.indexOf(one.title) - order.indexOf(other.title));
     for (const { axis } of rows) if (!filled.has(axis)) delete layout[axisKey(axis)];
     layout.annotations = layout.annotations.filter(({ yref }) => filled.has(yref.split(" ")[0]));
     const height = Math.max(1, this.canvas.clientHeight - layout.margin.b - TITLE_PX);
@@ -242,10 +272,13 @@ export class MetricsChart extends Figure {
     return this.hasStrip() ? [...lines, this.stripTrace()] : lines;
   }
 
+  rowOf({ trace }) {
+    return this.figure.layout.meta.rows[Number(trace.yaxis.slice(1) || 1) - 1];
+  }
+
   //: Returns whether a line is smoothed; a metric that is measured only now and then is not.
-  isSmooth({ trace }) {
-    const row = this.figure.layout.meta.rows[Number(trace.yaxis.slice(1) || 1) - 1];
-    return this.choices.smoothing > 0 && row.may_be_smooth && trace.mode === "lines";
+  isSmooth(line) {
+    return this.choices.smoothing > 0 && this.rowOf(line).may_be_smooth && line.trace.mode === "lines";
   }
 
   valuesOf(line) {

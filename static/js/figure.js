@@ -94,11 +94,15 @@ export class Figure {
     this.canvas.classList.toggle("invisible", isEmpty);
     if (this.table && !this.table.hidden) this.fillTable();
     if (isEmpty || !this.canvas.clientWidth) return;
+    this.paint();
+    this.drawingMs = performance.now() - this.drawnAt;
+    this.drawn();
+  }
+
+  paint() {
     const traces = this.shownTraces();
     window.Plotly.react(this.canvas, traces, this.layout(), this.config());
-    this.drawingMs = performance.now() - this.drawnAt;
     if (this.legend) showLegend(this.legend, this.names(traces), this.takenAway, (key) => this.toggle(key));
-    this.drawn();
   }
 
   config() {
@@ -179,10 +183,17 @@ export class Figure {
     const ground = themeColour("--surface");
     Object.assign(layout, { title, showlegend: true, paper_bgcolor: ground, plot_bgcolor: ground, margin: { ...layout.margin, t: 72 } });
     const drawing = await window.Plotly.toImage({ data: this.shownTraces(), layout }, { format: "svg", width: PNG.width, height: PNG.height });
-    save(await rastered(drawing), `${this.fileName()}.png`);
+    await this.savePicture(drawing, PNG);
+  }
+
+  //: drawing: address of an SVG image with this size.
+  async savePicture(drawing, { width, height }) {
+    save(await rastered(drawing, width, height), `${this.fileName()}.png`);
   }
 
   fileName() {
+    const study = this.panel.closest("[data-study]")?.dataset.study;
+    if (study) return `study-${study}-${this.panel.dataset.chart}`;
     const job = document.querySelector("[data-job]")?.dataset.job;
     return job && this.panel.closest("[data-job]") ? `job-${job}-${this.panel.dataset.chart}` : this.panel.dataset.chart;
   }
@@ -225,12 +236,12 @@ export class Figure {
 }
 
 //: Plotly's own way to a PNG loads a blob as an image, which the content security policy does not allow.
-async function rastered(drawing) {
+async function rastered(drawing, width, height) {
   const image = new Image();
   image.src = drawing;
   await image.decode();
   const picture = document.createElement("canvas");
-  [picture.width, picture.height] = [PNG.width * PNG.scale, PNG.height * PNG.scale];
+  [picture.width, picture.height] = [width * PNG.scale, height * PNG.scale];
   picture.getContext("2d").drawImage(image, 0, 0, picture.width, picture.height);
   return picture.toDataURL("image/png");
 }

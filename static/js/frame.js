@@ -2,7 +2,9 @@
 
 import "./ask.js";
 import "./busy.js";
+import "./drafts.js";
 import { showHelp } from "./keys.js";
+import "./logged_out.js";
 import "./menus.js";
 import { showPalette } from "./palette.js";
 import "./tabs.js";

@@ -14,6 +14,8 @@ export const CALM_MS = 2_000;
 //: Chosen boxes, opened details, Tab stops and buttons that wait for an answer: the server does not know of them.
 Idiomorph.defaults.callbacks.beforeAttributeUpdated = (name, element) =>
   !(["checked", "tabindex"].includes(name) || (name === "open" && element.matches("details")) || element.classList.contains("is-busy"));
+//: Elements that a script fills stay as they are.
+Idiomorph.defaults.callbacks.beforeNodeMorphed = (node) => !node.dataset || !("own" in node.dataset);
 Idiomorph.defaults.callbacks.afterNodeAdded = (node) => node.nodeName === "TR" && node.classList.add("is-new");
 
 export function refresh(part) {

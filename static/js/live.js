@@ -8,6 +8,8 @@ import { CONSTANTS } from "./constants.js";
 
 export const CLUSTER_TOPIC = CONSTANTS.clusterTopic;
 const POLL_MS = 2_000;
+//: Topics that one turn of polling fetches, each by a request; a page with more takes them in turn.
+const POLLED_AT_ONCE = 4;
 const OPEN_MS = 4_000;
 //: A connection that lasts this long counts as good; until then each new one only adds to the failures.
 const STABLE_MS = 5_000;
@@ -56,6 +58,8 @@ class Topic {
     this.onFetched = () => {};
     //: The server has answered the subscription: nothing is missed from there on.
     this.isFollowed = false;
+    //: Whether its last fetch failed.
+    this.isBehind = false;
   }
 
   //: True unless the chain is broken.
@@ -89,12 +93,19 @@ class Topic {
   }
 }
 
-//: Asking again does not help: logged out, or what the page shows may no longer be seen.
-class Refused extends Error {}
+//: Asking again does not help: logged out, or what the page shows may no longer be seen. The message says why.
+export class Refused extends Error {}
+
+//: The server's sentence in the answer to a refused request, or "".
+async function sentenceOf(response) {
+  const told = await response.json().catch(() => ({}));
+  return told.error ?? "";
+}
 
 export async function fetchJson(url, options = {}) {
   const response = await fetch(url, { ...options, headers: { Accept: "application/json" } });
-  if (response.redirected || [401, 403, 404].includes(response.status)) throw new Refused(url);
+  if (response.status === 401) document.dispatchEvent(new CustomEvent("tidepool:logged-out"));
+  if (response.redirected || [401, 403, 404].includes(response.status)) throw new Refused(await sentenceOf(response));
   if (!response.ok) throw new Error(`${url} answered ${response.status}`);
   return response.json();
 }
@@ -193,6 +204,7 @@ class Connection {
       clearTimeout(slow);
       if (this.socket !== socket) return;
       this.socket = null;
+      if (event.code === CONSTANTS.loggedOutCloseCode) document.dispatchEvent(new CustomEvent("tidepool:logged-out"));
       if (FINAL_CODES.has(event.code)) this.giveUp();
       else this.retry();
     });
@@ -255,8 +267,10 @@ class Connection {
   async fetch(topic) {
     try {
       await topic.fetch();
+      topic.isBehind = false;
     } catch (error) {
-      if (!(error instanceof Refused)) return false;
+      topic.isBehind = !(error instanceof Refused);
+      if (topic.isBehind) return false;
       this.unwatch(topic.name);
       if (!this.topics.size) this.giveUp();
     }
@@ -266,20 +280,22 @@ class Connection {
   startPolling() {
     showStatus("polling");
     if (this.poll) return;
+    let waiting = [];
     const turn = async () => {
-      const topics = [...this.topics.values()];
       if (!document.hidden) {
+        // A page with many topics asks for each less often, and for some of them in every turn: first for those behind.
+        if (!waiting.length) waiting = [...this.topics.values()].sort((one, other) => other.isBehind - one.isBehind);
+        const topics = waiting.splice(0, POLLED_AT_ONCE).filter(({ name }) => this.topics.has(name));
         const answers = await Promise.all(topics.map((topic) => this.fetch(topic)));
         if (this.poll) this.judgePoll(answers.every(Boolean));
       }
-      // A page with many topics asks less often: each is a request.
-      if (this.poll) this.poll = setTimeout(turn, POLL_MS * Math.max(1, topics.length / 4));
+      if (this.poll) this.poll = setTimeout(turn, POLL_MS);
     };
     this.poll = setTimeout(turn, 0);
   }
 
   judgePoll(answered) {
-    if (answered && this.isOpen()) {
+    if (answered && this.isOpen() && ![...this.topics.values()].some(({ isBehind }) => isBehind)) {
       this.stopPolling();
       this.settle();
     } else {
@@ -296,7 +312,7 @@ class Connection {
 const WORDS = {
   connected: ["live", "Changes appear immediately."],
   reconnecting: ["reconnecting", "The connection was lost and is being restored. No changes are lost."],
-  polling: ["polling", "The live connection is blocked: the page checks for changes every two seconds."],
+  polling: ["polling", "The live connection is blocked: the page checks for changes every few seconds."],
   off: ["not live", "You are logged out or may no longer see this page: reload the page."],
 };
 

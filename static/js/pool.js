@@ -12,7 +12,7 @@ const TRACE_MS = 15_000;
 const ANOTHERS = "another user's training";
 
 //: The server makes few points of however many changes; steps that come live are added until it is asked again.
-class Trace extends TideChart {
+export class Trace extends TideChart {
   take(figure) {
     this.figure = figure;
     this.takeCapacity(figure);
@@ -48,8 +48,9 @@ class Trace extends TideChart {
   drawn() {
     super.drawn();
     const { count, changes } = this.figure.layout.meta;
+    const all = this.panel.dataset.source ? "and so has the CSV" : "the CSV all";
     const note = this.means()
-      ? `${count} changes: each point is the mean of ${duration(this.means() * 1000)}. The table has the newest ${changes.length}, the CSV all.`
+      ? `${count} changes: each point is the mean of ${duration(this.means() * 1000)}. The table has the newest ${changes.length}, ${all}.`
       : "";
     this.panel.querySelector(".chart-note").textContent = note;
   }
@@ -115,7 +116,7 @@ export function showPool(now, panel, isShown) {
   });
   followRows(now, renew);
   followChanges(now);
-  return topic;
+  return { topic, trace };
 }
 
 //: A tile whose GPU went to somebody else moves, once.

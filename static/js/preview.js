@@ -1,15 +1,16 @@
 // Asks the server what a form would do as it is filled in now, and shows the answer.
 
 import { element, setField, showList } from "./dom.js";
-import { fetchJson } from "./live.js";
+import { fetchJson, Refused } from "./live.js";
 
 const PAUSE_MS = 250;
+const NO_ANSWER = "not available: the server did not answer. Your entries are kept; continue typing to retry.";
 
-function gpus(count) {
+export function gpus(count) {
   return count === 1 ? "1 GPU" : `${count} GPUs`;
 }
 
-function gpusWords(seen) {
+export function gpusWords(seen) {
   if (!seen.target_slots) return seen.before_slots ? "for now" : "now";
   if (seen.before_slots === seen.target_slots) return "unchanged";
   const from = seen.before_slots ? `instead of ${seen.before_slots}` : "";
@@ -22,7 +23,7 @@ function labelOf(form, name) {
 }
 
 //: Errors appear beside the fields that were touched; all but those of fields to be filled in, `left`, are summed up in
-//: the panel.
+//: the panel. Parts with data-when-invalid appear once the field of that name has an error.
 function showErrors(form, panel, errors, touched, left = []) {
   const list = panel.querySelector("[data-errors]");
   const lines = Object.entries(errors).flatMap(([name, sentences]) => {
@@ -34,6 +35,7 @@ function showErrors(form, panel, errors, touched, left = []) {
     showList(list, lines);
     list.hidden = !lines.length;
   }
+  for (const part of form.querySelectorAll("[data-when-invalid]")) if (errors[part.dataset.whenInvalid]) part.hidden = false;
   for (const name of touched) {
     const input = form.elements.namedItem(name);
     if (input?.id) showBeside(input, errors[name] ?? []);
@@ -59,6 +61,7 @@ function showPreview(panel, seen) {
   setField(panel, "why", (seen.then ?? seen.reason)?.text ?? "");
   setField(panel, "others", seen.others_text);
   setField(panel, "missing", seen.missing_text);
+  setField(panel, "skipped", seen.skipped_text);
   setField(panel, "start", seen.start_text);
   setField(panel, "end", seen.end_text || "–");
 }
@@ -96,10 +99,10 @@ export function watchPreview(form, panel, looks = { show: showPreview, showNothi
       showErrors(form, panel, answer.errors ?? {}, touched, left);
       if (answer.preview) looks.show(panel, answer.preview, answer);
       else looks.showNothing(panel, whenItIsTold(left.map((name) => labelOf(form, name))));
-    } catch {
+    } catch (error) {
       if (mine.signal.aborted) return;
       showErrors(form, panel, {}, touched);
-      looks.showNothing(panel, "not available: the server did not answer. Your entries are kept; continue typing to retry.");
+      looks.showNothing(panel, error instanceof Refused && error.message ? error.message : NO_ANSWER);
     }
     place.setAttribute("aria-busy", "false");
   }

@@ -17,18 +17,20 @@ function octal(number, digits) {
   return `${number.toString(8).padStart(digits, "0")}\0`;
 }
 
-function header(path, size) {
+//: `file`: null for a folder.
+function header(path, file) {
+  const size = file?.size ?? 0;
   const block = new Uint8Array(BLOCK);
   const put = (offset, text) => block.set(encoder.encode(text), offset);
   const [prefix, name] = split(path);
   put(0, name);
-  put(100, octal(0o644, 7));
+  put(100, octal(file ? 0o644 : 0o755, 7));
   put(108, octal(0, 7));
   put(116, octal(0, 7));
   put(124, octal(size, 11));
   put(136, octal(0, 11));
   put(148, " ".repeat(8));
-  put(156, "0");
+  put(156, file ? "0" : "5");
   put(257, "ustar\x0000");
   put(345, prefix);
   const checksum = block.reduce((sum, byte) => sum + byte, 0);
@@ -36,8 +38,8 @@ function header(path, size) {
   return block;
 }
 
-//: `files`: [path, Blob].
+//: `files`: [path, Blob], with null for an empty folder.
 export async function packed(files) {
-  const parts = files.flatMap(([path, file]) => [header(path, file.size), file, new Uint8Array((BLOCK - (file.size % BLOCK)) % BLOCK)]);
+  const parts = files.flatMap(([path, file]) => [header(path, file), ...(file ? [file, new Uint8Array((BLOCK - (file.size % BLOCK)) % BLOCK)] : [])]);
   return new Blob([...parts, new Uint8Array(2 * BLOCK)], { type: "application/x-tar" });
 }

@@ -82,6 +82,10 @@ class Sender {
       this.upload = null;
       throw new Error("the upload is gone");
     }
+    if (response.status === 401) {
+      document.dispatchEvent(new CustomEvent("tidepool:logged-out"));
+      throw new Refused("You are logged out: log in, and choose the same file again. The uploaded part is kept.");
+    }
     const told = await response.json().catch(() => ({}));
     throw new Refused(told.error ?? `The server rejected the file (${response.status}): reload the page.`);
   }

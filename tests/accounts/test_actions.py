@@ -79,7 +79,7 @@ class TestWithdrawInvitation:
         actions.withdraw_invitation(carol, erin.pk)
 
         assert not User.objects.filter(username="erin").exists()
-        assert entries()[-1] == ("carol", "withdrew the invitation of", "erin")
+        assert entries()[-1] == ("carol", "revoked the invitation of", "erin")
 
     def test_refuses_who_has_a_password(self, alice: User, carol: User) -> None:
         with pytest.raises(Conflict, match="deactivate"):
@@ -201,7 +201,7 @@ class TestResetPassword:
         assert second.path != first.path
         assert Client().get(first.path).status_code == 404
         assert Client().get(second.path).status_code == 200
-        assert entries()[-1] == ("carol", "made another link for", "erin")
+        assert entries()[-1] == ("carol", "created another link for", "erin")
 
     def test_refuses_oneself_and_who_is_deactivated(self, alice: User, carol: User) -> None:
         with pytest.raises(Conflict, match="your own account"):

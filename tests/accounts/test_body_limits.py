@@ -98,7 +98,7 @@ WRONG.append({"cookie": f"{settings.SESSION_COOKIE_NAME}=made-up"})
 async def test_who_is_not_is_refused_before_anything_is_read(headers: dict[str, str]) -> None:
     exchange = await Exchange(MUCH, **headers).go()
     assert (exchange.status, exchange.read, exchange.left) == (401, 0, MUCH)
-    assert exchange.sent[1]["body"] == b"Error 401: Log in before sending more than 1048576 bytes.\n"
+    assert exchange.sent[1]["body"] == b"Error 401: Log in before sending more than 1 MiB.\n"
     assert (b"www-authenticate", b'Bearer realm="api"') in exchange.sent[0]["headers"]
 
 
@@ -118,7 +118,7 @@ async def test_nobody_sends_more_than_an_upload_may_have(settings: Any) -> None:
     assert (await Exchange(2 * 1024**2, **known).go()).status == 200
     refused = await Exchange(2 * 1024**2 + 1, **known).go()
     assert (refused.status, refused.read) == (413, 0)
-    assert refused.sent[1]["body"].startswith(b"Error 413: A request may have at most 2097152 bytes. Send a large file")
+    assert refused.sent[1]["body"].startswith(b"Error 413: A request may have at most 2 MiB. Send a large file")
     unannounced = await Exchange(2 * 1024**2 + 1, announces=False, **known).go()
     assert (unannounced.cut_off, unannounced.read, unannounced.status) == (True, 2 * 1024**2, 413)
 

@@ -36,7 +36,7 @@ def test_sets_a_password_and_logs_in_once(invitation: Handout) -> None:
     assert User.objects.get(username="erin").check_password(GOOD["password"])
     assert Client().get(invitation.path).status_code == 404
     assert Client().post(invitation.path, GOOD).status_code == 404
-    assert AuditEntry.objects.filter(actor="erin", verb="set by a one-time link the password of").exists()
+    assert AuditEntry.objects.filter(actor="erin", verb="used a one-time link to set the password of").exists()
 
 
 def test_needs_a_csrf_token(invitation: Handout) -> None:

@@ -22,7 +22,7 @@ def test_a_lockout_leaves_one_line_however_long_the_guessing_goes_on(alice: User
         Client().get("/api/v1/me/", headers=headers)
 
     entry = AuditEntry.objects.get()
-    assert (entry.actor, entry.verb, entry.kind, entry.name) == ("Tidepool", "paused", "log-in", "alice")
+    assert (entry.actor, entry.verb, entry.kind, entry.name) == ("Tidepool", "paused", "login", "alice")
     assert entry.after == {"from": "127.0.0.1", "failures": 10}
 
 

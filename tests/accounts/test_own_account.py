@@ -34,15 +34,16 @@ def shown_token(content: str) -> str:
 
 
 class TestTokens:
-    def test_a_token_is_shown_once(self, alice: User, open_as: OpenAs) -> None:
+    def test_a_token_is_shown_to_its_user_in_this_browser(self, alice: User, open_as: OpenAs) -> None:
         browser = open_as(alice)
 
-        answer = browser.post("/account/tokens/", {"name": "nightly", "days": "90", "scope": "read"})
+        sent = {"name": "nightly", "days": "90", "scope": "read"}
+        answer = browser.post("/account/tokens/", sent, follow=True)
 
         token = shown_token(answer.content.decode())
-        assert answer["Cache-Control"] == "no-store"
+        assert answer["Cache-Control"] == "private, no-store"
         assert with_token(token) == 200
-        assert token not in browser.get("/account/").content.decode()
+        assert token not in open_as(alice).get("/account/").content.decode()
         assert timedelta(days=89) < ApiToken.objects.get().expires_at - timezone.now() < timedelta(days=91)
         assert AuditEntry.objects.get().name == "nightly of alice"
         assert ApiToken.objects.get().scope == "read"

@@ -131,4 +131,4 @@ def test_the_page_says_how_long_to_wait() -> None:
         verifying.count_failure("127.0.0.1")
     answer = Client().post("/login/", {"username": "alice", "password": PASSWORD})
     assert (answer.status_code, 0 < int(answer["Retry-After"]) <= 31) == (429, True)
-    assert "Too many failed log-ins from this address" in answer.content.decode()
+    assert "Too many failed logins from this address" in answer.content.decode()

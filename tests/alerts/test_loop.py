@@ -204,7 +204,7 @@ def test_a_loss_that_is_no_number(hook: Hook, channel: Channel, alice: User, loo
     set_job(job, step=9)
     loop.turn(now + MINUTE)
     assert titles(hook) == [f"Look at the loss of training {job.pk} (digits)"]
-    assert "not a number" in hook.bodies[0]["text"]
+    assert "has not been a number" in hook.bodies[0]["text"]
 
 
 def test_a_quota_that_is_used_up_and_again(hook: Hook, channel: Channel, alice: User, loop: AlertLoop) -> None:

@@ -52,8 +52,9 @@ def look_at(page: Page, look: str) -> None:
     expect(page.locator("html")).to_have_attribute("data-bs-theme", theme)
 
 
-#: A theme fades in: its colours are what they are once no animation that ends is left.
+#: A theme fades in: its colours are what they are once no animation that ends is left; in a closed <details> none ends.
 UNTIL_FADED = """() => Promise.all(document.getAnimations()
+    .filter((each) => each.effect.target.checkVisibility())
     .filter((each) => each.effect.getComputedTiming().endTime !== Infinity)
     .map((each) => each.finished.catch(() => null)))"""
 
@@ -76,7 +77,7 @@ def violations(page: Page) -> list[tuple[str, str, str]]:
 
 def wait_for_charts(page: Page) -> None:
     for canvas in page.locator(".chart-canvas:not(.invisible):visible").all():
-        expect(canvas.locator(".main-svg").first).to_be_visible()
+        expect(canvas.locator(".main-svg, .parallel-drawing > svg").first).to_be_visible()
 
 
 def fits(page: Page, width: int) -> bool:
@@ -87,6 +88,13 @@ def fits(page: Page, width: int) -> bool:
     except TimeoutError:
         return False
     return True
+
+
+#: Script that returns the elements that scroll by a rounded pixel or two, for which a browser draws a bar.
+SCROLL_A_PIXEL = """() => [...document.querySelectorAll('body, body *')]
+    .filter((element) => ['auto', 'scroll'].includes(getComputedStyle(element).overflowY) && element.checkVisibility())
+    .filter(({ scrollHeight, clientHeight }) => scrollHeight > clientHeight && scrollHeight <= clientHeight + 2)
+    .map((element) => element.outerHTML.slice(0, 90))"""
 
 
 def take_picture(page: Page, address: str, look: str) -> None:
@@ -106,6 +114,7 @@ def looks_of(page: Page, address: str) -> list[tuple[object, ...]]:
         if not fits(page, width):
             found.append((address, look, "is wider than the window, or a chart than its place"))
         take_picture(page, address, look)
+        found += [(address, look, "scrolls by a pixel", html) for html in page.evaluate(SCROLL_A_PIXEL)]
         found += [(address, look, *violation) for violation in violations(page)]
     return found
 

@@ -61,7 +61,7 @@ def test_one_point_alone_is_seen_and_what_is_over_is_grey(page: Page, scene: Sce
     MetricPoint.objects.filter(job=job).exclude(name="loss").delete()
     page.goto(f"/jobs/{job.pk}/")
     expect(page.locator("[data-chart=metrics] .scatterlayer .point")).to_have_count(1)
-    expect(page.locator("#advice")).to_contain_text("1 step is too few to judge")
+    expect(page.locator("#advice")).to_contain_text("1 value of the loss is too few to judge")
     expect(page.locator("h1 .mark.over")).to_have_count(0)
     with transaction.atomic():
         finish([lock_job(job.pk)], JobState.SUCCEEDED, Why(Reason.COMPLETED, {"message": "complete"}, "executor"))
@@ -99,7 +99,7 @@ def shown(page: Page) -> list[float]:
 
 
 def test_what_one_zoomed_to_stays_while_points_come(page: Page, job: Job) -> None:
-    whole = page.get_by_role("button", name="See all")
+    whole = page.get_by_role("button", name="Reset zoom")
     expect(whole).to_be_disabled()
     drag(page, 0.25, 0.5)
     expect(whole).to_be_enabled()
@@ -109,7 +109,7 @@ def test_what_one_zoomed_to_stays_while_points_come(page: Page, job: Job) -> Non
     make_steps(job, 821, 826)
     wait_for_step(page, 826)
     assert shown(page) == zoomed
-    page.get_by_role("button", name="Move").click()
+    page.get_by_role("button", name="Pan").click()
     drag(page, 0.25, 0.5)
     page.wait_for_function(f"least => {CURVES}._fullLayout.xaxis.range[0] < least", arg=zoomed[0])
     whole.click()
@@ -201,7 +201,7 @@ def test_a_training_of_one_size_has_a_word_instead_of_a_strip(page: Page, scene:
     AllocationPoint.objects.filter(job=scene.first).exclude(slots=3).delete()
     page.goto(f"/jobs/{scene.first.pk}/")
     wait_for_step(page, scene.first.run.step)
-    expect(page.locator("#gpus-word")).to_have_text("since its start")
+    expect(page.locator("#gpus-word")).to_have_text("no changes")
     assert page.evaluate(f"{CURVES}.layout.yaxis20 === undefined")
 
 

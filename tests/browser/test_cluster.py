@@ -17,7 +17,7 @@ from jobs.models import AllocationPoint, SlotClaim
 from scheduling.plan import PlanReason
 from tests.scene import Scene, shares
 from workers.actions import retire_host
-from workers.models import CapacityPoint, GpuReading
+from workers.models import CapacityPoint, GpuReading, Host, Slot
 from workers.topics import CLUSTER
 
 TRACE = "[data-chart=cluster-trace]"
@@ -124,3 +124,20 @@ def test_tiles_show_the_whole_of_how_busy_a_gpu_is(page: Page, scene: Scene, wid
         notes = page.locator(".slot-note:text-is('100 % busy')")
         expect(notes.first).to_be_visible()
         assert all(notes.evaluate_all("(notes) => notes.map((note) => note.scrollWidth <= note.clientWidth)"))
+
+
+@pytest.mark.parametrize("width", [1440, 390])
+def test_no_gpu_is_beyond_the_edge(page: Page, scene: Scene, width: int) -> None:
+    host = Host.objects.get(name="gpu-host-1")
+    Host.objects.filter(pk=host.pk).update(ngpus=8)
+    Slot.objects.bulk_create(Slot(host=host, index=index) for index in range(4, 8))
+    page.set_viewport_size({"width": width, "height": 900})
+    page.goto("/cluster/")
+    tiles = page.locator("#gpu-grid .slot")
+    expect(tiles).to_have_count(12)
+    edges = tiles.evaluate_all("tiles => tiles.map((tile) => tile.getBoundingClientRect().right)")
+    assert max(edges) <= width
+    assert (
+        page.locator("#gpu-grid").evaluate("grid => grid.parentElement.scrollWidth - grid.parentElement.clientWidth")
+        == 0
+    )

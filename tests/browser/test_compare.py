@@ -3,7 +3,7 @@
 import pytest
 from django.db import transaction
 from django.utils import timezone
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Browser, Locator, Page, expect
 
 from core.charts import job_look
 from jobs.actions import cancel
@@ -13,7 +13,7 @@ from jobs.control.transition import Why, change, lock_job
 from jobs.models import Job
 from jobs.states import JobState
 from scheduling.plan import PlanReason
-from tests.browser.conftest import script
+from tests.browser.conftest import log_in, script
 from tests.browser.test_live_pages import make_steps
 from tests.browser.test_steadiness import COLLECT, MOST
 from tests.factories import JobFactory
@@ -133,7 +133,7 @@ def test_all_charts_are_looked_at_together(page: Page, scene: Scene) -> None:
     make_steps(scene.first, 821, 826)
     wait_for(page, scene.first, "loss", 826)
     assert page.evaluate(together), "points that come leave what one looks at"
-    page.get_by_role("button", name="See all").click()
+    page.get_by_role("button", name="Reset zoom").click()
     page.wait_for_function(f"() => ({RANGES}).every(([, other]) => other >= 800)")
 
     page.locator("#compare-legend").get_by_role("button", name="T2 digits-cnn").click()
@@ -200,3 +200,120 @@ def test_labels_of_a_log_axis_do_not_overlap(page: Page, scene: Scene) -> None:
     page.get_by_role("button", name="Log", exact=True).click()
     page.wait_for_function("() => document.querySelectorAll('.compare-grid .chart-canvas .ytick').length > 20")
     assert page.evaluate(OVERLAPS) == 0
+
+
+def rows_of(page: Page) -> list[str]:
+    """Titles of the rows of a training's curves, from top to bottom."""
+    titles = page.locator("[data-chart=metrics] .annotation").all()
+    tops = {title.text_content() or "": (title.bounding_box() or {"y": 0})["y"] for title in titles}
+    return [title for title in sorted(tops, key=tops.__getitem__) if not title.startswith("GPUs")]
+
+
+def titles_of(page: Page) -> list[str]:
+    """Titles of the charts that are seen, in the order in which they are seen."""
+    found: list[str] = page.locator(".compare-grid > section:visible").evaluate_all(
+        """panels => panels.sort((one, other) => one.style.order - other.style.order)
+            .map((panel) => panel.querySelector("h2").textContent.trim())"""
+    )
+    return found
+
+
+def press(page: Page, button: Locator) -> None:
+    """Choose charts, and wait until the server has kept the choice."""
+    with page.expect_response("**/jobs/charts/") as answer:
+        button.click()
+    assert answer.value.status == 204
+
+
+def test_the_chosen_charts_and_their_order_are_kept_for_the_user_and_the_model(
+    page: Page, browser: Browser, site: str, scene: Scene
+) -> None:
+    address = f"/jobs/compare/?jobs={scene.first.pk},{scene.second.pk}"
+    page.goto(address)
+    usual = titles_of(page)
+    assert usual[:4] == ["Loss", "Test loss", "Accuracy (%)", "Test accuracy (%)"]
+    page.get_by_text("Charts", exact=True).click()
+    press(page, page.get_by_role("checkbox", name="Samples / s", exact=True))
+    up = page.get_by_role("button", name="Move Accuracy (%) up", exact=True)
+    press(page, up)
+    expect(up).to_be_focused()
+    press(page, up)
+    chosen = ["Accuracy (%)", "Loss", "Test loss", "Test accuracy (%)"]
+    assert titles_of(page) == [*chosen, *(title for title in usual[4:] if title != "Samples / s")]
+    page.set_viewport_size({"width": 390, "height": 844})
+    box = page.locator("#chart-order .columns-form").bounding_box()
+    assert box is not None
+    assert (box["x"] >= 0, box["x"] + box["width"] <= 390) == (True, True)
+
+    with browser.new_context(base_url=site, viewport={"width": 1440, "height": 900}) as elsewhere:
+        other = elsewhere.new_page()
+        log_in(other, "alice")
+        other.goto(f"/jobs/{scene.first.pk}/")
+        expect(other.locator("[data-chart=metrics] .main-svg").first).to_be_visible()
+        assert rows_of(other) == ["Accuracy (%)", "Loss", "Learning rate"]
+        other.get_by_text("Charts", exact=True).click()
+        for _ in range(2):  # past the chart that is not shown
+            press(other, other.get_by_role("button", name="Move Loss down", exact=True))
+        assert rows_of(other) == ["Accuracy (%)", "Learning rate", "Loss"]
+        for name in ("Accuracy (%)", "Learning rate", "Loss"):
+            press(other, other.get_by_role("checkbox", name=name, exact=True))
+        expect(other.get_by_text("No chart is shown: choose some under Charts.")).to_be_visible()
+
+    page.reload()
+    assert titles_of(page) == [title for title in usual if title.startswith(("Test", "GPUs"))]
+    page.get_by_text("Charts", exact=True).click()
+    press(page, page.get_by_role("button", name="All charts in the usual order"))
+    assert titles_of(page) == usual
+
+
+def test_charts_are_found_by_a_regular_expression(page: Page, scene: Scene) -> None:
+    page.goto(f"/jobs/compare/?jobs={scene.first.pk},{scene.second.pk}")
+    usual = titles_of(page)
+    page.get_by_text("Charts", exact=True).click()
+    finder = page.get_by_label("Show charts whose title contains")
+    finder.fill("/^(test )?loss$/")
+    assert titles_of(page) == [title for title in usual if title.lower() in ("loss", "test loss")]
+    finder.fill("/(/")
+    expect(page.locator("[data-find-problem]")).to_contain_text("The regular expression cannot be used")
+    finder.fill("")
+    assert titles_of(page) == usual
+
+
+#: Two trainings with points at different steps, one with a gap; and GPUs, which are held until the next change.
+SPANS = """async () => {
+    const { spanOf, outlineOf } = await %s;
+    const one = [{ x: 0, value: 4 }, { x: 2, value: 8 }, { x: 4, value: null }];
+    const other = [{ x: 1, value: 2 }, { x: 3, value: 6 }];
+    const short = ({ x, mean, least, most, count }) => [x, mean, least, most, count];
+    const outline = outlineOf(spanOf([other], false), { isStepped: true, isLog: false });
+    return [spanOf([one, other], false).map(short), spanOf([other], true).map(short), outline.x, outline.y];
+}""" % script("line_groups")  # noqa: UP031, braces are JavaScript's
+
+
+def test_lines_of_a_group_are_one_mean_within_a_band(page: Page, scene: Scene) -> None:
+    open_both(page, scene.first, scene.second)
+    assert page.evaluate(SPANS) == [
+        [[0, 4, 4, 4, 1], [1, 4, 2, 6, 2], [2, 6, 4, 8, 2], [3, 6, 6, 6, 1], [4, None, None, None, 0]],
+        [[1, 2, 2, 2, 1], [3, 6, 6, 6, 1]],
+        [1, 3, 3, 3, 3, 1, None],
+        [2, 2, 6, 6, 2, 2, None],
+    ]
+    drawn = f"{LOSS}?.data?.map(({{ name, fill }}) => fill ?? name)"
+    page.wait_for_function(f"() => {drawn}?.length === 2")
+    with page.expect_response("**/jobs/charts/"):
+        page.get_by_label("Group lines by").select_option("Model")
+    page.wait_for_function(f"() => {drawn}.join() === 'toself,1 · digits-cnn'")
+    assert "group=model" in page.url
+    table = page.locator("section[aria-labelledby=table-groups]")
+    expect(table.get_by_role("row", name="Trainings")).to_contain_text(scene.second.name)
+    expect(page.locator("#compare-legend")).to_have_text("1 · digits-cnn (2 trainings)")
+    make_steps(scene.first, 821, 826)
+    page.wait_for_function(f"() => {LOSS}.data[1].x.at(-1) === 826")
+    page.locator("[data-chart=loss]").get_by_role("button", name="Table").click()
+    expect(page.locator("[data-chart=loss] thead")).to_contain_text("GroupTrainingsStepMeanLeastMost")
+
+    open_both(page, scene.first, scene.second)
+    expect(page.get_by_label("Group lines by")).to_have_value("model")
+    page.get_by_label("Group lines by").select_option("Not grouped")
+    expect(table).to_have_count(0)
+    page.wait_for_function(f"() => {drawn}.length === 2 && !{drawn}.includes('toself')")

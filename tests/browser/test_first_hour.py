@@ -10,6 +10,7 @@ import pytest
 from playwright.sync_api import BrowserContext, Locator, Page, Route, expect
 
 from jobs.models import InstanceGroup, Job
+from models_registry.models import RegisteredModelVersion
 from tests.browser.conftest import listen, log_in
 from tests.browser.test_accessibility import LOOKS, fits, look_at, take_picture, violations
 from tests.browser.test_datasets import check_all
@@ -209,6 +210,30 @@ def test_what_is_dropped_or_picked_is_taken(page: Page, scene: Scene, site_home:
     page.get_by_role("button", name="Browse for the folder of the code").click()
     page.get_by_role("dialog").get_by_role("button", name="picked.py").click()
     expect(page.locator("#code [data-field=said]")).to_contain_text("picked.py is version 1 of your model picked.")
+    assert complaints == []
+
+
+#: Drops a folder, as a browser gives it: entries whose contents are read in steps.
+DROP_FOLDER = """(text) => {
+  const reader = (entries) => ({ readEntries: (take) => take(entries.splice(0)) });
+  const folder = (name, ...entries) => ({ name, isFile: false, createReader: () => reader([...entries]) });
+  const file = (name) => ({ name, isFile: true, file: (take) => take(new File([text], name)) });
+  const dropped = folder("project", file("train.py"), folder("out", folder("plots")), folder("lib", file("net.py")));
+  DataTransferItem.prototype.webkitGetAsEntry = () => dropped;
+  const data = new DataTransfer();
+  data.items.add(new File([text], "project"));
+  document.getElementById("code").dispatchEvent(new DragEvent("drop", { dataTransfer: data, bubbles: true }));
+}"""
+
+
+def test_a_dropped_folder_keeps_its_empty_folders(page: Page, scene: Scene, complaints: list[str]) -> None:
+    page.goto("/jobs/new/")
+    page.evaluate(DROP_FOLDER, SCRIPT)
+    expect(page.locator("#code [data-field=said]")).to_contain_text("train.py is version 1 of your model project.")
+    folder = RegisteredModelVersion.objects.get(model__name="project").folder
+    assert sorted(str(path.relative_to(folder)) for path in folder.rglob("*")) == [
+        *("lib", "lib/net.py", "out", "out/plots", "train.py"),
+    ]
     assert complaints == []
 
 

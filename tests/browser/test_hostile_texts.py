@@ -96,3 +96,38 @@ def test_the_palette_shows_names_as_text(page: Page, scene: Scene) -> None:
 
     assert page.evaluate(HARM) == ["", 0, 0]
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
+
+
+LONG_NAME = "resnet50-" + "x" * 110 + " learning rate sweep" * 6
+FROM_RIGHT_TO_LEFT = "تدريب نموذج اللغة ١٢٣ (v2) אימון מודל"
+
+
+def test_a_long_name_and_a_long_sentence_leave_the_heading_on_top(page: Page, scene: Scene) -> None:
+    Job.objects.filter(pk=scene.first.pk).update(
+        name=LONG_NAME, reason_params=message("no_progress", text="a long sentence of the scheduler; " * 8)
+    )
+    for width in (1440, 390):
+        page.set_viewport_size({"width": width, "height": 900})
+        page.goto(f"/jobs/{scene.first.pk}/")
+        tops = page.evaluate(
+            """() => ['.job-head', '.job-head h1', '.job-head h1 > [title]'].map(
+                (name) => document.querySelector(name).getBoundingClientRect())"""
+        )
+        assert tops[1]["top"] - tops[0]["top"] < 8, width
+        assert tops[2]["height"] < 60, width  # two lines
+        page.goto("/")
+        row = page.locator(f"#active-{scene.first.pk}")
+        assert row.locator(".job-name").bounding_box()["height"] < 60, width  # type: ignore[index]
+
+
+def test_names_that_are_written_from_right_to_left_are_cut_at_their_end(page: Page, scene: Scene) -> None:
+    Job.objects.filter(pk=scene.first.pk).update(name=FROM_RIGHT_TO_LEFT)
+    direction = "(element) => getComputedStyle(element).direction + ' ' + getComputedStyle(element).textAlign"
+    for address, name in [
+        ("/", f"#active-{scene.first.pk} .job-name a"),
+        ("/", f".slot[data-job='{scene.first.pk}'] .slot-label"),
+        ("/jobs/", f"#job-{scene.first.pk} .job-name a"),
+        (f"/jobs/{scene.first.pk}/", ".job-head h1 > [title]"),
+    ]:
+        page.goto(address)
+        assert page.locator(name).first.evaluate(direction) == "rtl left", (address, name)

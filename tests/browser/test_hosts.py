@@ -191,8 +191,8 @@ def test_a_machine_is_let_in_by_a_command_that_is_shown_once(carols: Page) -> No
     assert fits(carols, 390)
     take_picture(carols, "/hosts/join made", "narrow")
 
-    carols.get_by_role("button", name="Withdraw the token of carol").click()
-    carols.get_by_role("button", name="Withdraw token").click()
+    carols.get_by_role("button", name="Revoke the token of carol").click()
+    carols.get_by_role("button", name="Revoke token").click()
     expect(carols.locator("#main")).to_contain_text("no further host can join with it")
     expect(command).to_have_count(0)
     expect(carols.locator("#tokens tbody tr")).to_have_count(0)

@@ -142,7 +142,7 @@ def test_a_group_draws_what_its_trainings_had(admin: Page, scene: Scene, complai
     admin.goto(f"/instance-groups/{scene.first.instance_group_id}/")
     chart = admin.locator("[data-chart=group]")
     expect(chart.locator(".chart-legend")).to_contain_text("T1 digits-cnn")
-    expect(chart.locator(".chart-legend")).to_contain_text("GPUs of its resource group: 8")
+    expect(chart.locator(".chart-legend")).to_contain_text("GPUs of the resource group: 8")
     expect(chart.locator(".chart-legend")).not_to_contain_text("Free")
     with admin.expect_response(lambda response: response.url.endswith("/trace.json?minutes=60")):
         chart.get_by_role("button", name="1 h").click()
@@ -169,4 +169,21 @@ def test_fair_shares_follow_a_changed_quota(
     expect(page.get_by_role("link", name="T1 digits-cnn")).to_be_focused()
     expect(page.get_by_text("another user's training")).to_have_count(1)
     assert page.evaluate("document.documentElement.scrollWidth") <= width
+    assert complaints == []
+
+
+def test_members_are_chosen_from_the_accounts(admin: Page, scene: Scene, complaints: list[str]) -> None:
+    group = scene.first.instance_group
+    group.members.set([scene.alice])
+    admin.goto(f"/instance-groups/{group.pk}/change/")
+    members = admin.get_by_role("list", name="Members")
+    expect(members.get_by_role("listitem")).to_have_text(["alice"])
+    menu = admin.get_by_label("Add to: Members")
+    assert "alice" not in menu.locator("option").all_text_contents()
+    menu.select_option("carol")
+    expect(members.get_by_role("listitem")).to_have_text(["alice", "carol"])
+    members.get_by_role("button", name="Remove alice").click()
+    admin.get_by_role("button", name="Apply").click()
+    expect(admin.locator("[data-notice]")).to_contain_text("Changed")
+    assert [user.username for user in group.members.all()] == ["carol"]
     assert complaints == []

@@ -164,7 +164,7 @@ def test_stops_many_at_once_and_says_what_is_lost(page: Page, scene: Scene) -> N
     open_list(page)
     page.get_by_label("Select all on this page").check()
     expect(page.locator("#bulk-count")).to_have_text("5 trainings selected")
-    page.get_by_label("Choose digits-baseline").uncheck()
+    page.get_by_label("Select digits-baseline").uncheck()
     cancel(scene.waiting.pk, "alice")  # meanwhile, elsewhere
     page.get_by_role("button", name="Stop trainings").click()
     dialog = page.get_by_role("dialog", name="Stop 2 trainings?")
@@ -206,7 +206,7 @@ def test_chooses_by_keyboard_and_sets_the_priority(page: Page, scene: Scene) -> 
 def test_a_priority_that_many_were_given_is_taken_back(page: Page, scene: Scene) -> None:
     open_list(page)
     for name in ("T1 digits-cnn", "T2 digits-cnn"):
-        page.get_by_label(f"Choose {name}").check()
+        page.get_by_label(f"Select {name}").check()
     page.get_by_role("spinbutton", name="Priority").fill("6500")
     page.get_by_role("button", name="Update Priority", exact=True).click()
     page.get_by_role("button", name="Set the priority of 2 trainings").click()
@@ -226,20 +226,20 @@ def test_a_priority_that_many_were_given_is_taken_back(page: Page, scene: Scene)
 
 def test_what_was_chosen_stays_chosen_when_rows_come(page: Page, scene: Scene) -> None:
     open_list(page)
-    page.get_by_label("Choose T1 digits-cnn").check()
+    page.get_by_label("Select T1 digits-cnn").check()
     submitted(scene, "newcomer")
 
     expect(page.locator("#jobs .job-name a").first).to_have_text("newcomer")
-    expect(page.get_by_label("Choose T1 digits-cnn")).to_be_checked()
-    expect(page.get_by_label("Choose newcomer")).not_to_be_checked()
+    expect(page.get_by_label("Select T1 digits-cnn")).to_be_checked()
+    expect(page.get_by_label("Select newcomer")).not_to_be_checked()
     expect(page.locator("#bulk-count")).to_have_text("1 training selected")
 
 
 def test_compares_what_was_chosen(page: Page, scene: Scene) -> None:
     open_list(page)
-    page.get_by_label("Choose T1 digits-cnn").check()
+    page.get_by_label("Select T1 digits-cnn").check()
     expect(page.get_by_role("button", name="Compare")).to_be_disabled()
-    page.get_by_label("Choose T2 digits-cnn").check()
+    page.get_by_label("Select T2 digits-cnn").check()
     page.get_by_role("button", name="Compare").click()
 
     expect(page.get_by_role("heading", level=1)).to_have_text("Compare trainings")

@@ -29,7 +29,7 @@ from workers.models import GpuReading
 
 #: Home of the web process, which started before any test made a home of its own.
 SITE_HOME = Path(django_settings.TIDEPOOL_HOME)
-TABS = ("Overview", "Logs", "Ranks", "Speed", "Events", "Results & checkpoints", "Notes", "Parameters", "Code")
+TABS = ("Overview", "Logs", "Ranks", "GPUs", "Speed", "Events", "Results & checkpoints", "Notes", "Parameters", "Code")
 
 
 @pytest.fixture(autouse=True)
@@ -237,15 +237,24 @@ def test_why_is_reckoned_and_what_would_change_it(page: Page, scene: Scene) -> N
     SlotClaim.objects.filter(job=scene.second).order_by("id")[2].delete()
     open_job(page, scene.waiting)
     page.get_by_text("Why, and what would change it").click()
-    expect(page.locator("#why-terms")).to_contain_text("GPUs that it cannot get")
+    expect(page.locator("#why-terms")).to_contain_text("GPUs that the training cannot get")
 
     remedies = page.locator("#why-remedies li")
     expect(remedies.filter(has_text="A minimum of 1 GPU instead of 4: it would start now, on 1.")).to_have_count(1)
     page.get_by_role("button", name="Lower the minimum").click()
-    expect(page.locator("#toasts")).to_contain_text("The change was made. The scheduler applies it at once.")
-    expect(remedies.filter(has_text="A minimum of")).to_have_count(0)
-    expect(page.get_by_text("Why, and what would change it")).to_be_focused()
+    question = page.get_by_role("dialog", name="Lower the minimum?")
+    expect(question).to_contain_text("This training: 1 GPU at once.")
+    question.get_by_role("button", name="Cancel").click()
+    assert Job.objects.get(pk=scene.waiting.pk).min_slots == 4
+
+    page.get_by_role("button", name="Lower the minimum").click()
+    question.get_by_role("button", name="Lower the minimum").click()
+    notice = page.locator("[data-notice]")
+    expect(notice).to_contain_text("The training was changed. The scheduler applies the change at once.")
     assert Job.objects.get(pk=scene.waiting.pk).min_slots == 1
+    notice.get_by_role("button", name="Undo").click()
+    expect(notice).to_contain_text("was undone")
+    assert Job.objects.get(pk=scene.waiting.pk).min_slots == 4
 
 
 def test_events_are_filtered_and_say_who(page: Page, scene: Scene) -> None:
@@ -332,7 +341,26 @@ def test_what_gpus_do_for_it_is_drawn_in_its_tab(page: Page, scene: Scene) -> No
     )
     open_job(page, scene.first, "#speed")
     panel = page.get_by_role("tabpanel", name="Speed")
-    expect(panel).to_contain_text("It was measured on up to 2 GPUs; what is dashed is assumed.")
+    expect(panel).to_contain_text("The training was measured on up to 2 GPUs; dashed lines are extrapolated.")
     expect(panel.locator(".main-svg").first).to_be_visible()
     panel.get_by_role("button", name="Table").click()
     expect(panel.get_by_role("table").get_by_role("row").filter(has_text="measured")).to_contain_text("3.03")
+
+
+def test_the_logs_say_that_they_are_loading_and_what_failed(page: Page, scene: Scene, complaints: list[str]) -> None:
+    held: list[Route] = []
+    files = re.compile(r"/logs/files/")
+    page.route(files, lambda route: held.append(route))
+    open_job(page, scene.first, "#logs")
+    box = page.locator("#log-text")
+    expect(box).to_have_attribute("data-empty", "Loading the log …")
+    expect(box).to_be_visible()
+    expect(page.locator("#log-empty")).to_be_hidden()
+    wait_until(lambda: bool(held))
+    held.pop().abort()
+    expect(box).to_have_attribute("data-empty", "The log could not be read: open this tab again.")
+    complaints.clear()  # the browser's own, about the answer that was cut off
+    page.unroute(files)
+    page.get_by_role("tab", name="Ranks").click()
+    page.get_by_role("tab", name="Logs").click()
+    expect(box).not_to_have_attribute("data-empty", re.compile("could not"))

@@ -99,7 +99,7 @@ def test_the_help_shows_what_the_page_declares_and_switches_keys_off(page: Page)
     )
     page.keyboard.press("ArrowDown")
     page.keyboard.press("?")
-    help_ = page.get_by_role("dialog", name="Keys")
+    help_ = page.get_by_role("dialog", name="Keyboard shortcuts")
     expect(help_.locator("[data-keys-of=page]")).to_have_text("j or ↓Next job")
     expect(help_.locator("[data-keys-of=frame]")).to_contain_text("Go to the datasets")
     expect(help_.locator("[data-keys-of=frame] div").filter(has_text="Search, or run")).to_contain_text("Ctrl K")
@@ -156,7 +156,7 @@ def test_a_menu_is_walked_by_arrows_and_gives_the_focus_back(page: Page) -> None
     for _ in range(4):
         page.keyboard.press("ArrowDown")
     page.keyboard.press("Enter")
-    expect(page.get_by_role("dialog", name="Keys")).to_be_visible()
+    expect(page.get_by_role("dialog", name="Keyboard shortcuts")).to_be_visible()
     page.keyboard.press("Escape")
     expect(button).to_be_focused()
 

@@ -382,3 +382,27 @@ def test_a_page_that_may_no_longer_be_seen_says_so(page: Page, scene: Scene, com
     expect(dot).to_have_text("not live")
     assert {line for line in complaints if not _is_wanted(line)} <= {UNAUTHORIZED}
     complaints.clear()
+
+
+#: Script that watches ten topics by functions that note what is read, and polls.
+POLL_TEN = """({ live }) => {
+    Object.assign(window, { polled: [], reading: 0, most: 0 });
+    for (let number = 0; number < 10; number += 1) {
+        live.watch({ name: `job.${900000 + number}`, seq: 0, read: async () => {
+            window.most = Math.max(window.most, (window.reading += 1));
+            await new Promise((resolve) => setTimeout(resolve, 20));
+            window.reading -= 1;
+            window.polled.push(number);
+            return { seq: 0, state: {} };
+        } });
+    }
+    live.startPolling();
+}"""
+
+
+def test_polling_asks_for_a_few_of_many_topics_in_each_turn(page: Page, scene: Scene) -> None:
+    page.route_web_socket(re.compile("/ws/live/"), lambda socket: socket.close())
+    page.goto("/jobs/")
+    page.evaluate(f"{LIVE}.then({POLL_TEN})")
+    page.wait_for_function("() => new Set(window.polled).size === 10")
+    assert page.evaluate("window.most") <= 4

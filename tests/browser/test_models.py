@@ -21,11 +21,11 @@ def test_from_a_location_to_a_model(page: Page, scene: Scene, complaints: list[s
     page.get_by_role("dialog").get_by_role("button", name="resnet").click()
     page.get_by_role("dialog").locator("[data-pick]").click()
     expect(page.get_by_role("textbox", name="Path")).to_have_value(str(folder))
-    page.get_by_label("Entry point").fill("train.py")
+    page.get_by_label("Training script").fill("train.py")
     page.get_by_role("button", name="Add", exact=True).click()
     expect(page.locator("#id_entry_point_error")).to_contain_text("'train.py' is not in the model's folder")
     expect(page.get_by_label("Name")).to_have_value("resnet")
-    page.get_by_label("Entry point").fill("main.py")
+    page.get_by_label("Training script").fill("main.py")
     page.get_by_role("button", name="Add", exact=True).click()
 
     expect(page.get_by_text("Model template has been added.").first).to_be_visible()

@@ -29,7 +29,7 @@ def test_from_a_training_to_a_link_and_its_end(
     page.get_by_role("link", name="Done").click()
     wait_for_charts(page)
     page.get_by_label("Expires after").fill("3")
-    page.get_by_role("button", name="Make public link").click()
+    page.get_by_role("button", name="Create public link").click()
     link = page.get_by_label("Public link").input_value()
 
     elsewhere = browser.new_context(base_url=site, viewport={"width": 1440, "height": 900})
@@ -49,8 +49,8 @@ def test_from_a_training_to_a_link_and_its_end(
         take_picture(stranger, "shared", f"{theme} {width}")
         assert violations(stranger) == []
 
-    page.get_by_role("button", name="Withdraw").click()
-    expect(page.locator("#links")).to_contain_text("withdrawn")
+    page.get_by_role("button", name="Revoke").click()
+    expect(page.locator("#links")).to_contain_text("revoked")
     stranger.goto(link)
     expect(stranger.get_by_role("heading", name="This link no longer works")).to_be_visible()
     elsewhere.close()

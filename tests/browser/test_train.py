@@ -50,6 +50,22 @@ def test_train_with_a_preview(page: Page, scene: Scene) -> None:
     assert (job.priority, job.max_slots, job.parameters) == (9999, 4, {"epochs": 3})
 
 
+def test_requirements_that_cannot_be_used_are_skipped_if_the_user_says_so(page: Page, scene: Scene) -> None:
+    page.goto("/jobs/new/")
+    skip = page.get_by_label("Skip unusable requirements")
+    expect(skip).to_be_hidden()
+    page.get_by_text("Requirements, other parameters, environment").click()
+    page.get_by_label("Requirements", exact=False).first.fill("torch==1.0\npackaging\n")
+    panel = page.get_by_role("complementary", name="What will happen")
+    expect(panel.locator("[data-errors]")).to_contain_text("line 1, 'torch==1.0': the cluster has torch")
+    expect(skip).to_be_visible()
+    skip.check()
+    expect(panel.locator("[data-field=skipped]")).to_contain_text("Skipped lines of the requirements: line 1")
+    page.get_by_role("button", name="Start training").click()
+    page.get_by_role("heading", level=1, name=re.compile("digits-cnn-")).wait_for()
+    assert Job.objects.latest("pk").requirements == "packaging"
+
+
 #: Script that holds back the form's requests, in order: `answers[0](told)` answers the first, unless it was aborted.
 HOLD = """
     const { fetch } = window;

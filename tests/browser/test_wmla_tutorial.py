@@ -264,7 +264,7 @@ def update_priority(tutorial: Tutorial, name: str, priority: int) -> None:
     expect(page.locator("#applications").get_by_role("link", name=name)).to_be_visible()
     tutorial.picture("7-applications")
     page.get_by_role("link", name="Show all in the list of trainings").click()
-    page.get_by_label(f"Choose {name}").check()
+    page.get_by_label(f"Select {name}").check()
     page.get_by_role("spinbutton", name="Priority").fill(str(priority))
     page.get_by_role("button", name="Update Priority").click()
     page.get_by_role("button", name="Set the priority of 1 training").click()

@@ -70,6 +70,10 @@ class TestLogin:
         assert not ApiToken.objects.exists()
         assert tidepool("ps")[0] == 3
 
+    def test_a_name_instead_of_a_number_is_answered_with_where_numbers_are(self, tidepool: Call) -> None:
+        code, _, said = tidepool("why", "T1")
+        assert (code, "'T1' is not the number of a training: `tidepool ps` lists them." in said) == (2, True)
+
     def test_it_prints_what_mlflows_client_wants(
         self, scene: Scene, tidepool: Call, monkeypatch: pytest.MonkeyPatch, settings: Any
     ) -> None:
@@ -228,6 +232,49 @@ class TestSubmit:
         row = Job.objects.get(pk=int(out))
         assert (code, row.name, row.arguments, row.model.entry_point) == (0, "theirs", ["--lr", "0.1"], "other.py")
         assert tidepool("submit", script.parent, "-f", file, "--max", "2")[0] == 2
+        before = Job.objects.count()
+        code, out, _ = tidepool("submit", script.parent, "-f", file, "--dry-run")
+        assert (code, Job.objects.count()) == (0, before)
+        assert "would start" in out
+
+    def test_options_with_a_name_of_their_own(self, logged_in: Scene, tidepool: Call, script: Path) -> None:
+        (script.parent / "wanted.txt").write_text("-r more.txt\ntorch==1.0\n")
+        (script.parent / "more.txt").write_text("tidehello>=1,<2")
+        words = ("submit", "-q", script, "--seed", "0", "--requirements")
+        assert Job.objects.get(pk=int(tidepool(*words, "a>=1,<2,b[c]")[1])).requirements == "a<2,>=1\nb[c]"
+        code, _, said = tidepool(*words, script.parent / "wanted.txt")
+        assert (code, "line 2, 'torch==1.0': the cluster has torch" in said) == (2, True)
+        code, out, _ = tidepool(*words, script.parent / "wanted.txt", "--skip-unusable-requirements")
+        row = Job.objects.get(pk=int(out))
+        assert (code, row.seed, row.requirements) == (0, 0, "tidehello<2,>=1")
+        code, _, said = tidepool(*words, "nowhere.txt")
+        assert (code, "check the path of --requirements" in said) == (2, True)
+
+    def test_a_job_file_names_requirements_beside_it(self, logged_in: Scene, tidepool: Call, script: Path) -> None:
+        (script.parent / "wanted.txt").write_text("tidehello")
+        file = script.with_name("job.toml")
+        for requirements in ('"wanted.txt"', '["tidehello"]'):
+            file.write_text(f'script = "hello.py"\nseed = 7\nrequirements = {requirements}\n')
+            row = Job.objects.get(pk=int(tidepool("submit", "-q", "-f", file)[1]))
+            assert (row.seed, row.requirements) == (7, "tidehello")
+        assert "start_text" in json.loads(tidepool("submit", "-f", file, "--dry-run", "--json")[1])
+
+    def test_what_is_missing_and_what_is_left_out_is_said_before(
+        self, logged_in: Scene, tidepool: Call, script: Path
+    ) -> None:
+        script.write_text("import tide_nowhere\nopen('conf.yaml')\n")
+        (script.parent / "conf.yaml").touch()
+        code, out, said = tidepool("submit", script, "--dry-run")
+        assert code == 0
+        assert "imports tide_nowhere, which the site's own environment does not have" in out
+        left_out = "conf.yaml is not sent, because the script does not import it. To send it: --include conf.yaml"
+        assert left_out in said
+        assert left_out in tidepool("submit", "-q", script)[2], "also where only a number is printed"
+        assert left_out not in tidepool("submit", script, "--include", "conf.yaml")[2]
+        add = ("models", "add", "named", script, "--engine", "single")
+        assert left_out in tidepool(*add)[2]
+        code, _, said = tidepool(*add, "--include", "conf.yaml")
+        assert (code, left_out in said) == (0, False)
 
     def test_a_dry_run_submits_nothing(self, logged_in: Scene, tidepool: Call, script: Path) -> None:
         before = Job.objects.count()

@@ -37,6 +37,16 @@ def test_lists_jobs_and_reads_one(alices: Client, scene: Scene) -> None:
     assert [job.id for job in alices.queue()] == [scene.waiting.pk]
 
 
+def test_warns_of_what_is_not_sent(alices: Client, script: Path) -> None:
+    (script.parent / "conf.yaml").touch()
+    script.write_text("open('conf.yaml')\n")
+    with pytest.warns(UserWarning, match=r"conf\.yaml is not sent, .* include=\['conf\.yaml'\] takes it along") as told:
+        alices.submit(script)
+    assert told[0].filename == __file__
+    job = alices.submit(script, include=["conf.yaml"], requirements="torch==1.0", skip_unusable_requirements=True)
+    assert Job.objects.get(pk=job.id).requirements == ""
+
+
 def test_submits_a_script(alices: Client, script: Path) -> None:
     job = alices.submit(script, "--epochs", "5", name="mine", seed=7)
     row = Job.objects.get(pk=job.id)

@@ -131,7 +131,21 @@ def test_without_gpus_they_are_hidden_and_it_says_so(
 ) -> None:
     job = TorchDistributor(use_gpu=False, environment={"MINE": "1"}, client=alices).submit(_train, 0.1)
     assert Job.objects.get(pk=job.id).environment == {"MINE": "1", "CUDA_VISIBLE_DEVICES": ""}
-    assert "holds its GPUs all the same" in caplog.text
+    assert "holds its GPUs, hidden from it" in caplog.text
+
+
+def test_without_gpus_their_number_limits_nothing(
+    alices: Client, scene: Scene, script: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    made = TorchDistributor(99, use_gpu=False, client=alices)
+    assert (made.num_processes, made.described) == (99, "local training with 99 processes")
+    assert "holds one GPU for all processes" in caplog.text
+    for job in (made.submit(_train, 0.1), made.submit(script, "--rate", 0.1)):
+        row = Job.objects.get(pk=job.id)
+        assert (row.model.engine, row.max_slots, row.placement) == ("single", 1, "any")
+        assert row.environment == {"CUDA_VISIBLE_DEVICES": ""}
+    assert (row.model.entry_point, row.arguments) == ("train_on_cpus.py", ["--rate", "0.1"])
+    assert TorchDistributor(99, use_gpu=False, elastic=True, client=alices).num_processes == 4, "a GPU for each"
 
 
 @pytest.fixture

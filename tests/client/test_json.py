@@ -47,8 +47,9 @@ def commands(group: click.Group = cli, before: str = "") -> Iterator[tuple[str, 
 
 def test_each_command_with_json_declares_its_shape() -> None:
     with_json = {name for name, command in commands() if any("--json" in each.opts for each in command.params)}
-    assert {name for name, _ in commands()} - with_json == {"completion", "enable", "logs", "top"}
-    with_json |= {"run --dry-run", "submit --dry-run"}
+    without = {name for name, _ in commands()} - with_json
+    assert {name for name in without if not name.startswith("adaptdl ")} == {"completion", "enable", "logs", "top"}
+    with_json |= {"run --dry-run", "submit --dry-run", "study create --dry-run"}
     assert with_json == set(SCHEMA["properties"])
     assert {name.split()[0] for name in with_json} <= set(COMMANDS)
     jsonschema.Draft202012Validator.check_schema(SCHEMA)
@@ -82,6 +83,19 @@ def test_what_submits_and_adds(logged_in: Scene, tidepool: Call, script: Path) -
     table.write_text("a,b\n1,2\n")
     assert check("datasets add", tidepool("datasets", "add", "numbers", table, "--json")[1])["name"] == "numbers"
     assert check("models add", tidepool("models", "add", "hello", script, "--engine", "single", "--json")[1])
+
+
+def test_what_concerns_studies(logged_in: Scene, tidepool: Call, script: Path) -> None:
+    study = logged_in.study.pk
+    assert [row["id"] for row in check("study ls", tidepool("study", "ls", "--json")[1])] == [study]
+    assert len(check("study show", tidepool("study", "show", study, "--json")[1])["trials"]) == 5
+    assert check("study best", tidepool("study", "best", study, "--json")[1])["value"] == 96.4
+    for verb in ("pause", "resume", "stop"):
+        assert check(f"study {verb}", tidepool("study", verb, study, "--json")[1])["id"] == study
+    words = ("study", "create", script, "--space", "epochs=1,2", "--metric", "loss", "--json")
+    assert check("study create --dry-run", tidepool(*words, "--dry-run")[1])["points"] == 2
+    made = check("study create", tidepool(*words, "--name", "rates", "--trials", 2)[1])
+    assert (made["name"], made["space"]) == ("rates", {"epochs": [1, 2]})
 
 
 def test_what_changes_lists_what_it_changed(logged_in: Scene, tidepool: Call) -> None:

@@ -52,6 +52,17 @@ def test_the_rest_of_pyspark_is_missing_and_says_so(tmp_path: Path) -> None:
     assert "Tidepool stands in for pyspark.ml.torch.distributor alone" in said
 
 
+def test_mlflow_finds_the_types_that_it_compares_values_with(tmp_path: Path) -> None:
+    """MLflow imports them once `pyspark` or `pyspark.ml` is loaded: `Param` for each parameter that is logged."""
+    stand_ins.enable(tmp_path)
+    asked = (
+        "import pyspark.ml.param\nfrom pyspark.ml.linalg import Vector\nfrom pyspark.sql import DataFrame\n"
+        "print(isinstance('key', (pyspark.ml.param.Param, Vector, DataFrame)))"
+    )
+    assert _run(f"{_LINE}\n{asked}", tmp_path) == "tidepool.distributor\nFalse\n"
+    assert "cannot import name 'SparkSession'" in _run("from pyspark.sql import SparkSession", tmp_path)
+
+
 def test_a_real_one_wins_whenever_it_comes(tmp_path: Path) -> None:
     stand_ins.enable(tmp_path)
     _install_a_real_one(tmp_path)

@@ -141,7 +141,7 @@ def test_a_bomb_is_stopped_by_what_it_writes(area, pack):
 def test_too_many_bytes_or_entries_are_refused(area, pack):
     suffix = "code.zip" if pack is zip_of else "code.tar.gz"
     small = Limits(max_bytes=1000, max_files=5)
-    assert "larger than 1000 bytes" in _refused(area, pack({"a": bytes(1001)}), suffix, small)
+    assert "larger than 1000 B" in _refused(area, pack({"a": bytes(1001)}), suffix, small)
     assert "more than 5 entries" in _refused(area, pack({f"f{n}": b"" for n in range(6)}), suffix, small)
 
 

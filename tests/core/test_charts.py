@@ -7,7 +7,7 @@ from pathlib import Path
 import plotly.graph_objects as go
 import pytest
 
-from core.charts import Band, Step, job_look, tide_figure
+from core.charts import Band, Step, gpu_ticks, job_look, tide_figure
 
 START = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 STYLES = Path(__file__).parents[2] / "static" / "css" / "tidepool.css"
@@ -35,6 +35,11 @@ def test_every_part_of_a_figure_is_one_that_plotly_knows() -> None:
     bands = [Band(job, "T", [Step(START, job, "why", 1.5), Step(START, 0.5)]) for job in range(40)]
 
     go.Figure(tide_figure(bands, 8, pool=True))
+
+
+@pytest.mark.parametrize(("most", "distance"), [(0, 1), (1, 1), (4, 1), (8, 1), (9, 2), (64, 8)])
+def test_ticks_stand_at_whole_gpus(most: int, distance: int) -> None:
+    assert gpu_ticks(most) == distance
 
 
 def test_one_job_has_no_free_gpus() -> None:

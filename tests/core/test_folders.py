@@ -1,11 +1,12 @@
 """Paths stay below the allowed roots, and a folder's digest tells what is in it."""
 
 import os
+from pathlib import Path
 
 import pytest
 
 from core.errors import UserError
-from core.folders import folder_facts, regular_files, resolve_under
+from core.folders import empty_folders, folder_facts, regular_files, resolve_under
 
 
 @pytest.fixture
@@ -46,6 +47,14 @@ def test_links_and_devices_are_no_content(root):
     (root / "inside" / "link").symlink_to("/etc/passwd")
     os.mkfifo(root / "inside" / "pipe")
     assert [name for name, _ in regular_files(root / "inside")] == ["a.txt"]
+
+
+def test_an_empty_folder_is_part_of_a_folder(tmp_path: Path) -> None:
+    (tmp_path / "a.py").touch()
+    without = folder_facts(tmp_path).digest
+    (tmp_path / "out/plots").mkdir(parents=True)
+    assert empty_folders(tmp_path) == ["out/plots"]
+    assert folder_facts(tmp_path).digest != without
 
 
 def test_the_digest_tells_names_and_contents_apart(root):

@@ -90,7 +90,7 @@ def test_a_class_called_train_is_a_class(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("files", "sentence"),
     [
-        ({"a/1.png": PNG, "2.png": PNG}, "1 picture outside of the class folders, such as 2.png"),
+        ({"a/1.png": PNG, "2.png": PNG}, "1 image outside the class folders, such as 2.png"),
         ({"a/1.png": b""}, "a/1.png is empty"),
         ({"a/1.png": "<html>"}, "a/1.png is not an image"),
         ({"a/1.png": PNG[:-20]}, "a/1.png is cut off"),

@@ -9,7 +9,17 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from core.charts import Step
-from insights.cluster_trace import BUCKETS, MAX_BANDS, MAX_STEPS, Change, all_changes, cluster_trace, means, summed
+from insights.cluster_trace import (
+    BUCKETS,
+    MAX_BANDS,
+    MAX_STEPS,
+    Change,
+    all_changes,
+    cluster_trace,
+    means,
+    summed,
+    trace_of,
+)
 from jobs.messages import message
 from jobs.models import AllocationPoint, Job, SlotClaim
 from scheduling.plan import PlanReason
@@ -93,6 +103,15 @@ def test_a_group_has_what_its_own_trainings_had(alice: User) -> None:
 
     assert {band.job: [step.slots for step in band.steps] for band in trace.bands} == {mine.pk: [2, 3]}
     assert (trace.count, [step.slots for step in trace.held]) == (1, [0, 1])
+
+
+def test_a_trace_may_be_of_any_trainings(alice: User) -> None:
+    mine, _ = job_with(alice, [(20, 3)], name="mine"), job_with(alice, [(30, 4)])
+
+    trace = trace_of(alice, at(60), END, {"job__name": "mine"}, 6)
+
+    assert {band.job: [step.slots for step in band.steps] for band in trace.bands} == {mine.pk: [3]}
+    assert (trace.capacity, trace.capacities, trace.count) == (6, [], 1)
 
 
 def offered(name: str, points: list[tuple[float, int]]) -> None:

@@ -50,7 +50,7 @@ def test_the_sentence_says_the_knee_and_what_more_would_do() -> None:
     assert outlook.knee == 4
     faster = round(100 * (0.33 / 0.17 - 1))
     assert f"4 GPUs instead of 2 would make it {faster} % faster." in outlook.text
-    assert "Its knee is at 4 GPUs: more would make it at most 1 % faster." in outlook.text
+    assert "More than 4 GPUs would make it at most 1 % faster." in outlook.text
 
 
 def test_where_several_hosts_were_never_measured_they_are_assumed() -> None:

@@ -14,6 +14,7 @@ del STRANGER["name"]
 SHARE = {"target": 3, "capacity": 8, "missing": 0, "priority": 5000, "min_slots": 1, "max_slots": 8}
 GROUP = {"group_room": 2, "group_total": 8, "group_weight": 1, "group_quota": 2, "group_deserved": 2.5}
 KIND = {"kind": "A100", "other_kind": "T4", "moves_to_kind": False, "kind_assumed": False}
+STUDY = {"study_slots": 6, "study_trainings": 5, "study_priority": 5000}
 GIVERS = {"givers": [{"job": 2, "name": "T2", "slots": 1}], "givers_count": 1, "givers_slots": 1}
 BY = {"by": "alice"}
 END = {"host": "a", "code": 1, "signal": None, "error": "ValueError: bad"}
@@ -22,6 +23,10 @@ END = {"host": "a", "code": 1, "signal": None, "error": "ValueError: bad"}
 SAMPLES: dict[str, tuple[dict[str, Any], str]] = {
     "fixed": ({**SHARE, "max_slots": 3}, "3 of 8 GPUs: it runs on exactly 3."),
     "maximum": ({**SHARE, "capacity": 1}, "3 of 1 GPU: its maximum is 8."),
+    "newcomers_fail": (
+        SHARE,
+        "3 of 8 GPUs: new processes of it failed twice with the same error, so it keeps this size.",
+    ),
     "alone": (
         {**SHARE, **GROUP, **GIVERS, "missing": 1, "moving_off": ["h1"], "leaving": ["h2", "h3"]},
         "3 of 8 GPUs: all available GPUs; its group has 2 of 8 GPUs, by its quota of 2 and its weight of 1; moves "
@@ -52,6 +57,20 @@ SAMPLES: dict[str, tuple[dict[str, Any], str]] = {
     "others_have": ({**SHARE, "others_count": 1, "others_slots": 5, "others": [OTHER]}, "3 of 8 GPUs: T2 has 5."),
     "floor": ({**SHARE, "floor": 3}, "3 of 8 GPUs: its minimum is 3."),
     "floor_of_other": ({**SHARE, "floor": 5, "others": [OTHER]}, "3 of 8 GPUs: the minimum of T2 is 5."),
+    "study": (
+        {**SHARE, "target": 2, **STUDY},
+        "2 of 8 GPUs: its study has 6 GPUs for 5 trainings, and counts as one training with priority 5000.",
+    ),
+    "study_waits": (
+        {"capacity": 2, **STUDY, "study_slots": 1, "study_trainings": 1, **GROUP},
+        "Waits: its study has 1 of 2 GPUs for 1 training, and counts as one training with priority 5000; its group has "
+        "2 of 8 GPUs, by its quota of 2 and its weight of 1.",
+    ),
+    "study_shrinks": (
+        {"target": 0, "before": 1, "capacity": 8, "loses_minutes": 2, "continues": True, **STUDY},
+        "Stops for now and releases 1 GPU: its study has 6 of 8 GPUs for 5 trainings, and counts as one training with "
+        "priority 5000; at most 2 GPU-minutes of work since its last checkpoint are lost.",
+    ),
     "kept": ({**SHARE, "floor": 3}, "3 of 8 GPUs: it keeps 3, because preemption is off."),
     "protected": (
         {**SHARE, "minimum_run_seconds": 60},
@@ -137,6 +156,10 @@ SAMPLES: dict[str, tuple[dict[str, Any], str]] = {
     "cancelled": ({}, "Cancelled; all its processes have ended."),
     "cancelled_by": (BY, "Cancelled by alice."),
     "cancelling": (BY, "Cancelled by alice; its processes are being terminated."),
+    "pruned": (
+        {"sentence": "0.41 after 1/9 is not among the best third of 24 (0.33)."},
+        "Stopped by its study: 0.41 after 1/9 is not among the best third of 24 (0.33).",
+    ),
     "suspended": (BY, "Suspended by alice."),
     "suspended_with_grace": (
         {**BY, "seconds": 10},
@@ -160,6 +183,10 @@ SAMPLES: dict[str, tuple[dict[str, Any], str]] = {
         {"max_slots": 4, "group": "g"},
         "No maximum of workers was given: it is set to 4, the GPUs of g, even if the script requests more.",
     ),
+    "model_renamed": (
+        {"model": "m-alice", "wanted": "m"},
+        "The model is registered as m-alice, because another user has a model named m.",
+    ),
     "without_effect": ({"options": "--a, --b"}, "Options without effect here: --a, --b."),
     "started": ({"slots": 1, "target": 1}, "Training runs on 1 of 1 GPU."),
     "restored": (
@@ -170,6 +197,11 @@ SAMPLES: dict[str, tuple[dict[str, Any], str]] = {
     "rank_stuck": (
         {"member_id": "a.0.1", "host": "a", "why": "silent for 61 s", "seconds": 61.0},
         "Rank a.0.1 on a is killed: silent for 61 s. The other ranks continue.",
+    ),
+    "growth_given_up": (
+        {"size": 3, "host": "a", "error": "ValueError: bad"},
+        "Two new processes on a failed in the same way: ValueError: bad. The training keeps 3 GPUs and returns the "
+        "others. To try again, change its maximum, or suspend and resume it.",
     ),
     "rank_failed": (
         {"member_id": "a.0.1", "host": "a", "step": None, "error": "ValueError: bad", "traceback": ""},
@@ -256,8 +288,8 @@ SAMPLES: dict[str, tuple[dict[str, Any], str]] = {
     "complete": ({}, "The training is complete."),
     "no_step": (
         {},
-        "The script ended without an error, but it made no step, so nothing has been trained. Look whether its loop "
-        "has batches: fewer samples than a batch with drop_last leave none.",
+        "The script ended without an error, but it made no step, so nothing has been trained. Check that its loop "
+        "has batches: with drop_last, fewer samples than one batch leave none.",
     ),
     "ended_early": (
         {"step": 3},
@@ -271,12 +303,12 @@ SAMPLES: dict[str, tuple[dict[str, Any], str]] = {
     "failed_once": (
         {**END, "step": 7, "saved": 5},
         "The script failed on a: ValueError: bad. In its next attempt, it continues from its checkpoint of step 5: 2 "
-        "steps are made again.",
+        "steps are repeated.",
     ),
     "ranks_lost": (
         {"signals": [9, 15], "fruitless_starts": 1, "step": 1, "saved": None},
         "All ranks were killed (signal 9, 15). In its next attempt, it starts from the beginning, because no "
-        "checkpoint was written: 1 step is made again.",
+        "checkpoint was written: 1 step is repeated.",
     ),
     "ranks_lost_too_often": (
         {"signals": [], "fruitless_starts": 3},
@@ -288,8 +320,19 @@ SAMPLES: dict[str, tuple[dict[str, Any], str]] = {
         "it reads it.",
     ),
     "gang_lost_too_often": (
-        {"signals": [9], "fruitless_starts": 3},
-        "A rank was killed (signal 9), 3 times in a row without a new file in CHECKPOINT_DIR.",
+        {"signals": [9], "memory": "enough", "fruitless_starts": 3},
+        "A rank was killed (signal 9, by another process than Tidepool's; the kernel reports no lack of memory), 3 "
+        "times in a row without a new file in CHECKPOINT_DIR or a new checkpoint of a library.",
+    ),
+    "requirements_skipped": (
+        {"lines": ["line 1, 'a b': not a requirement.", "line 2, '--pre': not supported."]},
+        "Skipped lines of the requirements: line 1, 'a b': not a requirement. line 2, '--pre': not supported.",
+    ),
+    "rank_lingers": (
+        {"member_id": "a.0.1", "seconds": 120},
+        "The script has ended in rank a.0.1, but a thread or process that it started still runs and holds the GPU. The "
+        "rank ends once that has been idle for 2 min 0 s; its log names it. Make it a daemon, or end it with the "
+        "script.",
     ),
     "limit_near": (
         {"max_seconds": 3600, "seconds": 300, "grace": None},
@@ -299,7 +342,7 @@ SAMPLES: dict[str, tuple[dict[str, Any], str]] = {
     "limit_reached": (
         {"max_seconds": 3600, "grace": 10},
         "The training has reached its time limit of 1 h 0 min: its script gets SIGTERM and 10 s to save, and is "
-        "suspended; work not saved in its CHECKPOINT_DIR by then is lost.",
+        "suspended; work that it has not saved by then is lost.",
     ),
     "limit_held_back": (
         {"step": 8, "saved": 8},
@@ -337,6 +380,31 @@ SAMPLES: dict[str, tuple[dict[str, Any], str]] = {
 }
 
 
+@pytest.mark.parametrize(
+    ("other", "words"),
+    [
+        ({**OTHER, "trainings": 2}, "the study of T2 has twice your priority"),
+        ({**STRANGER, "trainings": 2}, "another user's study has twice your priority"),
+    ],
+)
+def test_a_study_is_named_by_one_of_its_trainings(other: dict[str, Any], words: str) -> None:
+    assert text_of({"message": "compared", **SHARE, "others": [other]}) == f"3 of 8 GPUs: {words} (10000 to 5000)."
+
+
+def test_a_study_that_has_nothing_says_so() -> None:
+    params = {"message": "study_waits", "capacity": 8, **STUDY, "study_slots": 0, "study_trainings": 0}
+    sentence = "Waits: its study waits for its first GPUs, and counts as one training with priority 5000."
+    assert text_of(params) == sentence
+
+
+def test_under_goodput_a_reason_adds_what_the_study_has() -> None:
+    params = {"message": "goodput", **SHARE, **STUDY, "next": 4, "faster": 20}
+    assert text_of(params) == (
+        "3 of 8 GPUs: 4 would make it 20 % faster; its study has 6 GPUs for 5 trainings, and counts as one training "
+        "with priority 5000."
+    )
+
+
 def test_every_message_has_a_sample() -> None:
     assert SAMPLES.keys() == SENTENCES.keys()
 
@@ -368,5 +436,57 @@ def test_a_reservation_names_a_duration_not_a_time(monkeypatch: pytest.MonkeyPat
     assert text_of(message("held_back_for", **params)) == sentence
 
 
+@pytest.mark.parametrize(
+    ("library", "sentence"),
+    [
+        ("transformers", "it continues after step 40, from the newest checkpoint that its Trainer has saved"),
+        ("lightning", "it continues after step 40, from the newest checkpoint that Lightning has saved"),
+        ("accelerate", "its script continues from the newest state that Accelerate has saved, once it loads that"),
+    ],
+)
+def test_where_a_library_continues(library: str, sentence: str) -> None:
+    params = message("gang_held_back", resumable=True, library=library, library_step=40)
+    assert text_of(params) == f"Suspended. Once resumed, {sentence}."
+
+
+@pytest.mark.parametrize(
+    ("error", "end"), [("OSError: disk full.", "full."), ("OSError: disk full...", "full...."), ("x", "x.")]
+)
+def test_an_error_that_ends_with_a_full_stop_adds_no_second_one(error: str, end: str) -> None:
+    sentence = text_of(message("checkpoint_failed", step=3, error=error))
+    assert f"{end} The training continues" in sentence
+
+
 def test_without_a_reason_there_is_no_sentence() -> None:
     assert text_of({}) == ""
+
+
+@pytest.mark.parametrize(
+    ("error", "advice"),
+    [
+        ("RuntimeError: DataLoader worker (pid 3) is killed by signal: Bus error", "The shared memory of the host"),
+        ("SIGBUS: the process was ended by SIGBUS: bus error", "The shared memory of the host"),
+        ("RuntimeError: unable to write to file </torch_1_2_3>: No space left on device", "The shared memory of"),
+        (
+            "OutOfMemory: the kernel killed the process because memory ran out",
+            "The memory of the host probably ran out",
+        ),
+        (
+            "RuntimeError: DataLoader worker (pid 3) is killed by signal: Killed",
+            "The memory of the host probably ran out",
+        ),
+        ("ModuleNotFoundError: No module named 'timm'", "Add the package that provides it"),
+        ("ValueError: bad", ""),
+    ],
+)
+def test_an_error_comes_with_what_helps(error: str, advice: str) -> None:
+    text = text_of(message("failed", **{**END, "error": error}))
+    assert text.removeprefix(f"The script failed on a: {error}.").strip().startswith(advice)
+    assert advice or text.endswith("bad.")
+
+
+def test_a_name_from_right_to_left_does_not_reorder_the_sentence_around_it() -> None:
+    ahead = {**OTHER, "name": "אימון (v2)"}
+    text = text_of(message("behind", priority=5000, others=[ahead]))
+    name = "\N{FIRST STRONG ISOLATE}אימון (v2)\N{POP DIRECTIONAL ISOLATE}"
+    assert text == f"Waits behind {name}, which was submitted first and needs 1 GPU."

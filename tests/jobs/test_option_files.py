@@ -22,8 +22,10 @@ WEB = (
 FOLDERS = (*WEB, "runtime", "scheduling", "workers")
 #: Calls of a script that take arguments of the same names, and the libraries that make them for a script.
 SCRIPTS = ("runtime/tidepool/torch/rank/session.py", "runtime/tidepool/torch/rank/prepared.py", "runtime/compat/")
+#: A study has a seed of its own, which is no option of a training.
+STUDIES = ("templates/studies/", "wmla/hypersearch")
 #: scripts/client-rows writes this file from the schema, whose fields follow from the declarations.
-NOT_SEARCHED = (*SCRIPTS, "runtime/tidepool/client/rows.py")
+NOT_SEARCHED = (*SCRIPTS, *STUDIES, "runtime/tidepool/client/rows.py")
 #: Not counted, with the reason.
 NOT_COUNTED = {
     **dict.fromkeys(
@@ -47,7 +49,10 @@ MORE: dict[str, tuple[int, str]] = {
     "exactness": (6, "the Train page says what it means for the script; only an elastic one may be bitwise"),
     "virtual_ranks": (5, "the same; the most GPUs of a training follow from it"),
     "placement": (4, "the largest host of the group limits it; a replay has ranks on each host by this word"),
-    "requirements": (4, "events tell what a host installs"),
+    "requirements": (
+        6,
+        "events tell what a host installs; the Train page offers to go on without lines that cannot be used",
+    ),
 }
 
 

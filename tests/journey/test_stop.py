@@ -20,7 +20,7 @@ pytestmark = pytest.mark.journey
 
 #: A script that knows nothing of Tidepool.
 PLAIN = """
-import os, pathlib, signal, sys
+import os, pathlib, signal, sys, time
 
 def save(number, frame):
     if sys.argv[2] == "save":
@@ -30,7 +30,7 @@ def save(number, frame):
 signal.signal(signal.SIGTERM, save)
 print("begun")
 while True:
-    signal.pause()
+    time.sleep(0.05)
 """
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-__all__ = ["CORPUS", "Loop", "corpus"]
+__all__ = ["CORPUS", "Loop", "corpus", "sentence_of"]
 
 CORPUS = Path(__file__).parent / "corpus"
 _TOLERANCE = 1e-4
@@ -33,6 +33,15 @@ class Loop:
     #: Regular expression for a part of the sentence with which the loop is or may be refused; "": it may not be.
     refusal: str
     launch: dict[str, Any] = field(default_factory=dict)
+
+    def refuses(self, error: dict[str, Any] | None) -> bool:
+        """Return whether the error that ended a rank is the refusal that the loop names."""
+        return bool(self.refusal and error and re.search(self.refusal, sentence_of(error)))
+
+
+def sentence_of(error: dict[str, Any]) -> str:
+    """Return a rank's error in one line."""
+    return f"{error['kind']}: {' '.join(error['message'].split())}"
 
 
 def corpus(names: list[str] | None = None) -> list[Loop]:

@@ -17,7 +17,7 @@ __all__ = ["Played", "play"]
 _STUCK_SECONDS, _STALL_SECONDS = 15.0, 30.0
 #: A run without a step, a join or an exit for so many seconds hangs.
 SILENCE_SECONDS = 60.0
-#: The others may take so many seconds to end after a rank with an error.
+#: After a rank with an error, the others may be so many seconds without a step or an exit before they end.
 _GRACE_SECONDS = 10.0
 #: Largest number of attempts, of which some begin because all ranks of another have died.
 _MOST_ATTEMPTS = 8
@@ -221,12 +221,17 @@ class _Player:
         }
         is_lost = bool(lab.journal("lost"))  # then the ranks without an error are ended, too
         failed = [end for end in ends.values() if end["code"] != 0 and (end["error"] or not is_lost)]
+        if lab.halting and all(map(self._is_refused_newcomer, failed)):
+            failed = []  # the others save the training, which another attempt continues
         is_over = lab.halting or is_lost or lab.journal("finished")
         if failed or is_over or len(lab.started()) - len(lab.exits()) >= self._wanted:
             return failed
         took_part = {member["member_id"] for entry in lab.journal("generation_active") for member in entry["members"]}
         early = {"kind": "exit", "message": "its script ended without an error before it took part"}
         return [end | {"error": early} for name, end in ends.items() if name not in took_part]
+
+    def _is_refused_newcomer(self, end: dict[str, Any]) -> bool:
+        return end["member_id"] not in self._lab.founders() and self._loop.refuses(end["error"])
 
     def _note_failures(self) -> None:
         """Note who failed, and who trained on. Ranks that were ended after the others' errors are neither."""
@@ -249,8 +254,10 @@ class _Player:
 
     def _await_ends(self) -> None:
         self._let_all_go(after=0)
-        deadline = time.monotonic() + _GRACE_SECONDS
-        while not self._all_have_ended() and time.monotonic() < deadline:
+        seen, since = self._signs(), time.monotonic()
+        while not self._all_have_ended() and time.monotonic() - since < _GRACE_SECONDS:
+            if (now := self._signs()) != seen:
+                seen, since = now, time.monotonic()
             time.sleep(_PAUSE_SECONDS)
 
     def _signs(self) -> tuple[int, ...]:

@@ -30,6 +30,12 @@ _SHORT = {
     "one_batch_per_epoch": "join-between",
     "memory_bank_grows": "1-3-2",
     "gradients_by_autograd": "2",
+    "rate_by_local_counter": "suspend",
+    "trainer_with_step": "join-between",
+    "rate_by_place_in_pieces": "1-3-2",
+    "gan_critic": "kill-first",
+    "ema_not_given": "2",
+    "ema_given": "kill-first",
 }
 
 

@@ -1,6 +1,5 @@
 """The verdict on a run: trained as the plain twin, different as documented, refused by name, or wrong."""
 
-import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -8,7 +7,7 @@ from typing import Literal
 import torch
 from tidepool.rank_exits import HOPELESS
 
-from tests.loops.loop import Loop
+from tests.loops.loop import Loop, sentence_of
 from tests.loops.played import Played
 from tests.loops.twins import Course
 from tests.runtime.lab import Lab
@@ -32,21 +31,29 @@ class Verdict:
 def judge(loop: Loop, course: Course, played: Played) -> Verdict:
     if played.hung:
         return _wrong(f"hung at step {len(played.steps())}, last frames: {_frames(played.hung)}")
-    if played.failures:
+    if played.failures and not (played.survivors and _only_newcomers_are_refused(loop, played)):
         return _judge_errors(loop, played)
     if not played.labs[-1].journal("finished"):
         return _wrong("all ranks ended without an error, and the training is not finished")
     return _judge_end(loop, course, played)
 
 
+def _only_newcomers_are_refused(loop: Loop, played: Played) -> bool:
+    """Return whether the training keeps its size and is complete, because those that join it are refused by name."""
+    lab = played.labs[-1]
+    are_refused = all(loop.refuses(end["error"]) for end in played.failures)
+    are_new = lab.founders().isdisjoint(end["member_id"] for end in played.failures)
+    return bool(are_refused and are_new and lab.journal("finished"))
+
+
 def _judge_errors(loop: Loop, played: Played) -> Verdict:
     errors = [end["error"] or {"kind": "exit", "message": f"code {end['code']}"} for end in played.failures]
-    sentences = [f"{error['kind']}: {' '.join(error['message'].split())}" for error in errors]
-    said = " | ".join(dict.fromkeys(sentences))
-    made = len(set(played.steps()))
-    if played.survivors:
+    said = " | ".join(dict.fromkeys(map(sentence_of, errors)))
+    made, are_refused = len(set(played.steps())), all(map(loop.refuses, errors))
+    # A training that completes after a rank has failed fails with that rank's error (`jobs.control.outcome`).
+    if played.survivors and not (are_refused and played.labs[-1].journal("finished")):
         return _wrong(f"{played.failures[0]['member_id']} died at step {made}, not all: {said}")
-    if not loop.refusal or not all(re.search(loop.refusal, sentence) for sentence in sentences):
+    if not are_refused:
         return _wrong(f"refused or failed at step {made}: {said}")
     if made and not all(error["kind"] in HOPELESS for error in errors):
         return _wrong(f"refused at step {made}, and would be computed again to be refused again: {said}")

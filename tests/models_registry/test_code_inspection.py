@@ -5,7 +5,13 @@ from pathlib import Path
 import pytest
 
 from core.errors import UserError
-from models_registry.code_inspection import EntryPointWanted, checked_entry_point, found_entry_point, inspect_code
+from models_registry.code_inspection import (
+    EntryPointWanted,
+    checked_entry_point,
+    found_entry_point,
+    imports_within,
+    inspect_code,
+)
 from models_registry.script_declarations import Argument, Declared
 
 BEGUN = "if __name__ == '__main__':\n    print(1)\n"
@@ -66,6 +72,16 @@ def test_a_folder_without_a_script_is_refused(tmp_path: Path) -> None:
         found_entry_point(tmp_path)
 
 
+@pytest.mark.parametrize("others", [{}, {"net": "x = 1"}])
+def test_a_script_with_a_syntax_error_is_named_with_its_line(tmp_path: Path, others: dict[str, str]) -> None:
+    with pytest.raises(UserError, match=r"main\.py is not valid Python \(line 2: '\(' was never closed\)"):
+        found_entry_point(put(tmp_path, main="x = 1\nprint(1", **others))
+
+
+def test_a_broken_script_beside_a_usual_entry_point_is_passed_over(tmp_path: Path) -> None:
+    assert found_entry_point(put(tmp_path, old="print 1", train="print(1)")) == "train.py"
+
+
 @pytest.mark.parametrize(
     ("code", "engine", "reads_data"),
     [
@@ -74,15 +90,70 @@ def test_a_folder_without_a_script_is_refused(tmp_path: Path) -> None:
         ("import torch.distributed as dist\ndist.init_process_group()", "fixed", False),
         ("import os\nrank = int(os.environ.get('LOCAL_RANK', 0))", "fixed", False),
         ("from transformers import Trainer\nTrainer()", "fixed", False),
+        ("import argparse\nargparse.ArgumentParser().add_argument('--local_rank', type=int)", "fixed", False),
         ("import lightning as L\nL.Trainer()", "fixed", False),
         ("from tidepool.torch import Session\nSession()", "elastic", False),
         ("from fabric_model import FabricModel\nFabricModel()", "elastic", True),
-        ("def broken(:", "single", True),
+        ("def broken(:", "single", False),
+        ("import there_is_none", "single", False),
     ],
 )
 def test_how_and_on_what_a_script_trains(tmp_path: Path, code: str, engine: str, reads_data: bool) -> None:
     facts = inspect_code(put(tmp_path, main=code), "main.py")
     assert (facts.engine, facts.declared.reads_data) == (engine, reads_data)
+
+
+@pytest.mark.parametrize(
+    ("code", "continues"),
+    [
+        ("from transformers import Trainer\nTrainer().train()", "trainer"),
+        ("import transformers\ntransformers.Seq2SeqTrainer().train()", "trainer"),
+        ("from trl import SFTTrainer\nSFTTrainer().train()", "trainer"),
+        ("import transformers, accelerate\ntransformers.Trainer().train()\naccelerate.Accelerator()", "trainer"),
+        ("import lightning as L\nL.Trainer().fit(m)", "lightning"),
+        ("import transformers\nfrom pytorch_lightning import Trainer\nTrainer().fit(m)", "lightning"),
+        ("from lightning.pytorch.cli import LightningCLI\nLightningCLI()", "lightning"),
+        ("from accelerate import Accelerator\na = Accelerator()\na.load_state()", "load_state"),
+        ("from accelerate import Accelerator\na = Accelerator()\na.save_state()", "anew"),
+        ("import lightning as L\nL.Fabric()", ""),
+        ("from transformers import AutoModel\nAutoModel()", ""),
+        ("from accelerate import init_empty_weights\ninit_empty_weights()", ""),
+    ],
+)
+def test_how_a_script_continues_from_what_its_library_has_saved(tmp_path: Path, code: str, continues: str) -> None:
+    assert inspect_code(put(tmp_path, main=code), "main.py").declared.continues == continues
+
+
+@pytest.mark.parametrize(
+    ("code", "reads_data"),
+    [
+        ("print(os.environ.get('DATA_DIR', './data'), os.getenv('DATA_DIR') or '/tmp')", False),
+        ("os.environ.setdefault('DATA_DIR', 'data')", False),
+        ("folder = os.environ['DATA_DIR'] if 'DATA_DIR' in os.environ else 'data'", False),
+        ("try:\n    folder = os.environ['DATA_DIR']\nexcept KeyError:\n    folder = 'data'", False),
+        ("print(os.environ.get('DATA_DIR', None))", True),
+        ("print(os.getenv('DATA_DIR'))", True),
+        ("print(os.environ.get('DATA_DIR', 'data'), os.environ['DATA_DIR'])", True),
+    ],
+)
+def test_a_script_with_another_value_for_the_folder_needs_no_dataset(
+    tmp_path: Path, code: str, reads_data: bool
+) -> None:
+    assert inspect_code(put(tmp_path, main=f"import os\n{code}"), "main.py").declared.reads_data == reads_data
+
+
+@pytest.mark.parametrize(
+    ("names", "wanted"),
+    [
+        ("'--local_rank', '--local-rank'", "local_rank"),
+        ("'--local-rank', '--local_rank'", "local_rank"),
+        ("'--local-rank'", "local-rank"),
+        ("'--rank'", ""),
+    ],
+)
+def test_the_argument_for_the_local_rank_is_found(tmp_path: Path, names: str, wanted: str) -> None:
+    code = f"import argparse\nparser = argparse.ArgumentParser()\nparser.add_argument({names}, type=int)\n"
+    assert inspect_code(put(tmp_path, main=code), "main.py").declared.local_rank_argument == wanted
 
 
 @pytest.mark.parametrize(
@@ -158,11 +229,11 @@ def test_only_what_the_script_imports_counts(tmp_path: Path) -> None:
         lib__model="from . import parts\nNet = parts.X",
         lib__parts="X = 1",
     )
-    put(tmp_path, other="import tidepool\nimport argparse\nargparse.ArgumentParser().add_argument('--theirs')")
+    put(tmp_path, other="import tidepool.torch\nimport argparse\nargparse.ArgumentParser().add_argument('--theirs')")
     assert inspect_code(tmp_path, "main.py").engine == "single"
     assert inspect_code(tmp_path, "main.py").declared.arguments == ()
     assert inspect_code(tmp_path, "other.py").engine == "elastic"
-    (tmp_path / "lib/parts.py").write_text("import tidepool\nX = 1")
+    (tmp_path / "lib/parts.py").write_text("import tidepool.torch\nX = 1")
     assert inspect_code(tmp_path, "main.py").engine == "elastic"
 
 
@@ -332,3 +403,36 @@ def test_the_number_of_processes_is_read_where_the_script_says_it(
     assert declared.processes == processes
     assert Declared.from_json(declared.to_json()) == declared
     assert Declared.from_json({}).processes is None
+
+
+@pytest.mark.parametrize(
+    ("code", "imports"),
+    [
+        ("import mlflow", True),
+        ("import mlflow.pytorch as m", True),
+        ("from mlflow.tracking import MlflowClient", True),
+        ("def train():\n    if rank == 0:\n        import mlflow", True),
+        ("try:\n    import other\nexcept ImportError:\n    import mlflow", True),
+        ("try:\n    import mlflow\nexcept ImportError:\n    mlflow = None", False),
+        ("from .mlflow import x\nimport mlflows", False),
+        ("print('mlflow')", False),
+    ],
+)
+def test_imports_in_functions_count_and_those_that_are_tried_do_not(tmp_path: Path, code: str, imports: bool) -> None:
+    assert imports_within(put(tmp_path, main=code), "main.py", "mlflow") is imports
+
+
+@pytest.mark.parametrize(
+    ("imports", "engine"),
+    [
+        ("import tidepool\nprint(tidepool.trial().params)", "single"),
+        ("from tidepool import trial", "single"),
+        ("from tidepool.torch import Session", "elastic"),
+        ("import tidepool.torch as tp", "elastic"),
+        ("from tidepool import torch", "elastic"),
+        ("import tidepool\nfrom tidepool.torch import prepare", "elastic"),
+    ],
+)
+def test_a_plain_script_may_read_its_trial(tmp_path: Path, imports: str, engine: str) -> None:
+    (tmp_path / "main.py").write_text(f"{imports}\n")
+    assert inspect_code(tmp_path, "main.py").engine == engine

@@ -7,7 +7,10 @@ from pathlib import Path
 import pytest
 from django.test import Client
 
+from core import uploads
+from core.models import Upload
 from models_registry.models import ModelTemplate, RegisteredModel, RegisteredModelVersion
+from tests.html import html_of
 from tests.notices import levels
 from tests.scene import Scene
 
@@ -119,6 +122,31 @@ def test_a_location_by_upload(scene: Scene, alices: Client) -> None:
     page = alices.post("/models/templates/new/", values, follow=True).content.decode()
     assert "Uploaded" in page
     assert "Update from folder" not in page
+
+
+def test_a_location_by_an_upload_in_pieces_that_a_refused_form_keeps(scene: Scene, alices: Client) -> None:
+    upload = uploads.begin(scene.alice, "training.py", len(CODE))
+    uploads.append(upload, 0, io.BytesIO(CODE.encode()))
+    values = {"framework": "PyTorch", "name": "digits-cnn", "readers": "everybody", "upload": upload.pk}
+
+    refused = alices.post("/models/templates/new/", values)
+    assert refused.context["form"].errors["name"]
+    assert f'name="upload" value="{upload.pk}"' in html_of(refused)
+    assert [row["name"] for row in refused.context["upload_field"]["uploads"]] == ["training.py"]
+
+    alices.post("/models/templates/new/", {**values, "name": "up"})
+    assert ModelTemplate.objects.get(name="up").entry_point == "training.py"
+    assert not Upload.objects.exists()
+
+
+def test_a_location_names_its_only_script_by_itself(code: Path, alices: Client) -> None:
+    (code / "main.py").rename(code / "fit.py")
+    (code / "net.py").unlink()
+    alices.post(
+        "/models/templates/new/",
+        {"framework": "PyTorch", "name": "resnet", "path": str(code), "entry_point": "", "readers": "everybody"},
+    )
+    assert ModelTemplate.objects.get(name="resnet").entry_point == "fit.py"
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,9 @@ from django.conf import settings
 from core.errors import NotAllowed, UserError
 from core.file_sources import Source, Upload
 from core.folders import folder_facts
-from models_registry.actions import ModelRegistration, register
+from models_registry.actions import ModelRegistration, register, register_script
 from models_registry.code_inspection import inspect_code
-from models_registry.models import RegisteredModel
+from models_registry.models import RegisteredModel, RegisteredModelVersion
 from models_registry.queries import shown_file
 from tests.core.archives import zip_of
 
@@ -174,6 +174,13 @@ def test_a_script_that_is_no_python_is_registered_with_a_warning(alice, folder, 
     (folder / "main.py").write_bytes(source if isinstance(source, bytes) else source.encode())
     assert _register(alice).entry_point == "main.py"
     assert "not valid Python" in inspect_code(folder, "main.py").warning
+
+
+def test_a_script_to_train_that_is_no_python_is_refused(alice, home):
+    (home / "models/broken.py").write_text("print(1\n")
+    with pytest.raises(UserError, match=r"broken\.py is not valid Python \(line 1: '\(' was never closed\)"):
+        register_script(alice, Source(path="broken.py"))
+    assert not RegisteredModelVersion.objects.exists()
 
 
 def test_registering_never_runs_the_code(alice, folder, tmp_path):

@@ -2,7 +2,10 @@
 
 import threading
 from collections.abc import Callable
+from contextlib import nullcontext
 from datetime import UTC, datetime, timedelta
+from itertools import chain, repeat
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -93,6 +96,18 @@ def test_time_is_bounded(carol: User, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(player, "_MAX_CPU_SECONDS", -1.0)
     replay = ask_for_replay(ReplaySpec(START, END), carol)
     with pytest.raises(LimitExceeded):
+        player.run_replay(replay, END, lambda part: None)
+
+
+@pytest.mark.parametrize("grows_by", [0, 2 * 1024**3])
+def test_memory_is_bounded_beside_that_of_other_work(
+    carol: User, monkeypatch: pytest.MonkeyPatch, grows_by: int
+) -> None:
+    sizes = chain([5 * 1024**3], repeat(5 * 1024**3 + grows_by))
+    process = SimpleNamespace(memory_info=lambda: SimpleNamespace(rss=next(sizes)))
+    monkeypatch.setattr(player.psutil, "Process", lambda: process)
+    replay = ask_for_replay(ReplaySpec(START, END), carol)
+    with pytest.raises(LimitExceeded, match="1 GiB") if grows_by else nullcontext():
         player.run_replay(replay, END, lambda part: None)
 
 

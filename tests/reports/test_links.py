@@ -73,10 +73,10 @@ def test_read_by_anybody_counted_and_withdrawn_at_once(scene: Scene, report: Rep
     links.withdraw(scene.alice, report.pk, made.row.pk)
     gone = stranger.get(made.path)
     assert (gone.status_code, gone.headers["Cache-Control"]) == (410, "no-store")
-    assert "was withdrawn" in gone.content.decode()
+    assert "was revoked" in gone.content.decode()
     assert list(AuditEntry.objects.order_by("pk").values_list("verb", flat=True)) == [
-        "made a public link to",
-        "withdrew a public link to",
+        "created a public link to",
+        "revoked a public link to",
     ]
     assert secret not in str(AuditEntry.objects.values())
 

@@ -252,11 +252,18 @@ class Lab:
     def exits(self) -> dict[str, dict[str, Any]]:
         return {entry["member_id"]: entry for entry in self._shim_entries("rank_exited")}
 
+    def lingering(self) -> list[str]:
+        return [entry["member_id"] for entry in self._shim_entries("rank_lingers")]
+
     def grouped(self) -> list[str]:
         return sorted(entry["member_id"] for entry in self._shim_entries("rank_grouped"))
 
     def member_ids(self) -> list[str]:
         return [member["member_id"] for member in self.active()["members"]]
+
+    def founders(self) -> set[str]:
+        """Return the members that began the attempt."""
+        return {member["member_id"] for entry in self.journal("generation_active")[:1] for member in entry["members"]}
 
     def wait_for_size(self, count: int) -> dict[str, Any]:
         wait_until(lambda: self.active()["world_size"] == count, lambda: f"size {count}: {self.story()}")

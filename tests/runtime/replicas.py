@@ -25,14 +25,29 @@ _real_backward = torch.autograd.backward
 
 
 def on_ranks(count: int, work: Callable[[], Any]) -> list[Any]:
-    """Return what `work` returns on each rank. Its sessions and prepared loops use the group of all ranks."""
+    """Return what `work` returns on each rank. Its sessions and prepared loops use the group of all ranks.
+
+    Raises what the first rank that fails raises.
+    """
+    errors: list[BaseException] = []
+    # The first optimizer of a process imports torch's compiler, which may take longer than ranks wait for each other.
+    torch.optim.SGD([torch.zeros(1)], 0.1)
 
     def on(group: Group) -> Any:
         _rank.group, _rank.backward, _rank.later = group, _real_backward, None
-        return work()
+        try:
+            return work()
+        except BaseException as error:
+            errors.append(error)
+            for each in members:  # the other ranks wait for this one
+                each.break_off()
+            raise
 
     with groups(count) as members, _group_in_options(), one_thread():
-        return together(*[lambda group=group: on(group) for group in members])
+        try:
+            return together(*[lambda group=group: on(group) for group in members])
+        except BaseException as error:
+            raise (errors or [error])[0] from None
 
 
 @contextmanager

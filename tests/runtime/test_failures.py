@@ -168,6 +168,28 @@ def test_ranks_that_their_script_ends_cost_the_others_nothing(
     assert_nothing_lost(lab, reference)
 
 
+def test_newcomers_that_end_in_the_same_way_are_not_tried_a_third_time(
+    make_lab: Callable[..., Lab], reference: dict[str, torch.Tensor]
+) -> None:
+    lab = make_lab(
+        "mlp.py",
+        arguments=[*ARGUMENTS[:4], "--step-seconds", "0.4"],
+        environment={"TIDEPOOL_FAULT": "reduce@a.1.2:3:raise,reduce@a.1.3:3:raise"},
+    )
+    lab.size(1)
+    lab.wait_for_steps(2)
+    lab.size(2)
+    wait_until(lambda: lab.journal("growth_given_up"), lab.story)
+    lab.wait_for_the_end()
+
+    assert [failed["member_id"] for failed in lab.journal("rank_failed")] == ["a.1.2", "a.1.3"]
+    [given_up] = lab.journal("growth_given_up")
+    assert [member["member_id"] for member in given_up["members"]] == ["a.0.1"]
+    assert given_up["error"]["message"] == "fault point reduce"
+    assert len(lab.started()) == 3, "there was no third newcomer"
+    assert_nothing_lost(lab, reference)
+
+
 def test_the_same_error_twice_at_a_step_is_the_end(make_lab: Callable[..., Lab]) -> None:
     lab = make_lab("mlp.py", arguments=[*ARGUMENTS, "--bad-sample", "700"], min_slots=4)
     lab.size(4)

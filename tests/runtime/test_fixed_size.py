@@ -88,6 +88,53 @@ def test_a_rank_waits_for_its_gang_also_through_a_new_coordinator(make_fixed: Ca
     assert lab.active()["world_size"] == 2
 
 
+@pytest.mark.parametrize(("ranks", "expected"), [(2, ["0", "1"]), (1, ["-1"])])
+def test_a_script_that_wants_its_local_rank_as_an_argument_gets_it(
+    make_fixed: Callable[..., Lab], ranks: int, expected: list[str]
+) -> None:
+    lab = make_fixed("local_rank.py", "--epochs", "2", sizes={"a": ranks}, local_rank_argument="local-rank")
+    lab.size(ranks)
+    wait_until(lambda: len(lab.exits()) == ranks, lab.story)
+    assert sorted(path.read_text() for path in lab.folder.glob("log/*/local_rank")) == expected, lab.story()
+
+
+def test_own_projects_are_found_by_the_script_and_its_processes(make_fixed: Callable[..., Lab], tmp_path: Path) -> None:
+    code = tmp_path / "project"
+    for name, text in {
+        "scripts/train.py": "import mine, plain, subprocess, sys\nprint(mine.NAME, plain.NAME, flush=True)\n"
+        "subprocess.run([sys.executable, '-c', 'import mine; print(mine.NAME)'], check=True, cwd='/')\n",
+        "lib/src/mine/__init__.py": "NAME = 'mine'\n",
+        "plain.py": "NAME = 'plain'\n",
+    }.items():
+        (code / name).parent.mkdir(parents=True, exist_ok=True)
+        (code / name).write_text(text)
+    options = {"code_folder": str(code), "requirements": "-e .\n-e lib\ntorch", "engine": "single"}
+    lab = make_fixed("scripts/train.py", sizes={"a": 1}, **options)
+    lab.size(1)
+    wait_until(lambda: lab.exits(), lab.story)
+    assert printed(lab) == "mine plain\nmine\n", lab.story()
+
+
+@pytest.mark.parametrize(
+    ("way", "left"), [("thread", "the thread monitor"), ("process", "the process helper"), ("exit", "a function that")]
+)
+def test_a_script_that_is_done_does_not_hold_its_gpu(make_fixed: Callable[..., Lab], way: str, left: str) -> None:
+    lab = make_fixed("leftovers.py", way, sizes={"a": 1}, engine="single", linger_seconds=2.0)
+    lab.size(1)
+    [member] = wait_until(lambda: lab.exits().keys(), lab.story)
+    assert lab.exits()[member]["code"] == 0
+    assert lab.lingering() == [member]
+    [text] = [path.read_text() for path in lab.folder.glob("log/*/stderr")]
+    assert f"the script has ended, but {left}" in text
+
+
+def test_what_works_after_the_end_of_a_script_may_end(make_fixed: Callable[..., Lab]) -> None:
+    lab = make_fixed("leftovers.py", "work", sizes={"a": 1}, engine="single", linger_seconds=1.0)
+    lab.size(1)
+    wait_until(lambda: lab.exits(), lab.story)
+    assert printed(lab).split()[-1] == "done", "it printed for longer than it could have been idle"
+
+
 def test_a_single_process_is_run_as_by_hand(make_fixed: Callable[..., Lab]) -> None:
     lab = make_fixed("gang.py", "plain", sizes={"a": 1}, engine="single")
     lab.size(1)

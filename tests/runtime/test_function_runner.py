@@ -14,17 +14,19 @@ from tidepool import function_runner as caller
 from tidepool.client import values
 from tidepool.client.calls import Call, as_package, packed
 from tidepool.client.errors import TidepoolError
+from tidepool.client.pack import on_cpus, package
 from tidepool.function_payload import CALL_FACTS, CALL_FILE, VALUE_FILE
 
 Ran = subprocess.CompletedProcess[str]
 
 
-def _run(call: Call, folder: Path, rank: str = "0") -> Ran:
+def _run(call: Call, folder: Path, rank: str | None = "0") -> Ran:
+    variables = {} if rank is None else {"RANK": rank}
     with as_package(call) as code:
         return subprocess.run(
             [sys.executable, code.entry_point],
             cwd=code.folder,
-            env={**os.environ, "RESULT_DIR": str(folder), "RANK": rank, "PYTHONPATH": os.pathsep.join(sys.path)},
+            env={**os.environ, "RESULT_DIR": str(folder), **variables, "PYTHONPATH": os.pathsep.join(sys.path)},
             capture_output=True,
             text=True,
             timeout=60,
@@ -61,6 +63,67 @@ def test_rank_0_alone_leaves_its_value(tmp_path: Path) -> None:
     (tmp_path / VALUE_FILE).write_bytes(b"other")
     with pytest.raises(TidepoolError):
         _value(tmp_path)
+
+
+def _adds_up() -> tuple[float, int, str]:
+    import os
+
+    import torch
+    from torch import distributed
+
+    distributed.init_process_group("gloo")
+    total = torch.tensor([float(os.environ["LOCAL_RANK"])])
+    distributed.all_reduce(total)
+    distributed.destroy_process_group()
+    return total.item(), int(os.environ["WORLD_SIZE"]), os.environ["CUDA_VISIBLE_DEVICES"]
+
+
+def _fails_on_one() -> None:
+    import os
+    import time
+
+    if os.environ["RANK"] == "1":
+        raise ValueError("only here")
+    time.sleep(600)
+
+
+def _on_cpus(function: Callable[..., Any], count: int, folder: Path) -> Ran:
+    call = packed(function)
+    return _run(replace(call, facts=replace(call.facts, cpu_processes=count)), folder, rank=None)
+
+
+def test_several_processes_on_cpus_find_each_other(tmp_path: Path) -> None:
+    ended = _on_cpus(_adds_up, 3, tmp_path)
+    assert ended.returncode == 0, ended.stderr
+    assert _value(tmp_path) == (3.0, 3, "")
+
+
+def test_the_first_process_that_fails_ends_the_others(tmp_path: Path) -> None:
+    ended = _on_cpus(_fails_on_one, 2, tmp_path)
+    assert (ended.returncode, ended.stderr.strip().splitlines()[-1]) == (1, "ValueError: only here")
+
+
+def test_a_script_of_a_package_runs_in_several_processes(tmp_path: Path) -> None:
+    (tmp_path / "shapes").mkdir()
+    (tmp_path / "shapes/net.py").write_text("NAME = 'net'\n")
+    (tmp_path / "shapes/train.py").write_text(
+        "import os, sys\nfrom .net import NAME\n"
+        "sys.stdout.write(' '.join([NAME, os.environ['RANK'], *sys.argv[1:]]) + chr(10))\n"
+    )
+    with on_cpus(package(tmp_path / "shapes/train.py"), 2) as code:
+        ended = subprocess.run(
+            [sys.executable, code.entry_point, "--rate", "1"],
+            cwd=code.folder,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+    assert (ended.returncode, sorted(ended.stdout.splitlines())) == (
+        0,
+        ["net 0 --rate 1", "net 1 --rate 1"],
+    ), ended.stderr
 
 
 def test_an_error_shows_the_lines_of_the_function(tmp_path: Path) -> None:

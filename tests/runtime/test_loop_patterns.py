@@ -35,6 +35,7 @@ class _Training:
 
     def happen(self, what: str) -> None:
         if what == "suspension":
+            wait_until(lambda: self.lab.active()["world_size"], self.lab.story)  # else there is nothing to save
             halted(self.lab)
             self._begin(checkpoints=newest(self.lab))
         elif what == "death" and self._size > 1:
@@ -42,7 +43,9 @@ class _Training:
             slots = list(range(self._size))
             wait_until(lambda: sorted(one["slot"] for one in self.lab.active()["members"]) == slots, self.lab.story)
             self.lab.wait_for_steps(2)  # and so is the only one that has the state
-            self.lab.kill(self.lab.member_ids()[0])
+            victim = self.lab.member_ids()[0]
+            self.lab.kill(victim)
+            wait_until(lambda: victim not in self.lab.member_ids(), self.lab.story)
         else:
             self._size = max(1, self._size - 1) if what == "shrink" else min(4, self._size + 1)
             self.lab.size(self._size)

@@ -73,3 +73,16 @@ def test_a_rank_without_memory_is_told_from_one_that_was_killed(limited: Path, t
     assert (starved["signal"], starved["by_script"]) == (signal.SIGKILL, True)
     assert starved["error"]["kind"] == "OutOfMemory"
     assert [failure["member_id"] for failure in failed] == [second]
+
+
+def test_memory_is_named_where_a_loaders_worker_was_killed_for_it(limited: Path, tmp_path: Path) -> None:
+    with running_forkserver(tmp_path, limited) as forkserver:
+        lab = Lab(forkserver, tmp_path / "job", "greedy_worker.py", sizes={"a": 1}, engine="single", min_slots=1)
+        try:
+            lab.size(1)
+            [end] = wait_until(lambda: lab.exits().values(), lab.story)
+        finally:
+            lab.stop()
+
+    assert (end["code"], end["by_script"], end["error"]["kind"]) == (1, True, "OutOfMemory")
+    assert "DataLoader worker" in end["error"]["message"]

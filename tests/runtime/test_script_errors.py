@@ -29,6 +29,29 @@ ENDS = {
 }
 
 
+WORKER_KILLED = "DataLoader worker (pid 12) is killed by signal: Killed. "
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        WORKER_KILLED,
+        "DataLoader worker (pid(s) 12) exited unexpectedly",
+        "A process in the process pool was terminated abruptly while the future was running or pending.",
+        "Command '['x']' died with <Signals.SIGKILL: 9>.",
+    ],
+)
+def test_memory_is_named_where_a_process_of_the_script_was_killed_for_it(tmp_path: Path, message: str) -> None:
+    (tmp_path / "error.json").write_text(json.dumps({**ERROR, "kind": "RuntimeError", "message": message}))
+    starved = describe_end("a.0.1", 0, 1, tmp_path, oom_killed=True).error
+    assert starved
+    assert starved["kind"] == "OutOfMemory"
+    assert message in starved["message"]
+    other = describe_end("a.0.1", 0, 1, tmp_path, oom_killed=False).error
+    assert other
+    assert other["kind"] == "RuntimeError"
+
+
 @pytest.mark.parametrize("case", ENDS)
 def test_whose_doing_an_end_was(case: str, tmp_path: Path) -> None:
     exit_code, facts, by_script, kind = ENDS[case]
@@ -119,6 +142,14 @@ def test_a_sentence_has_the_cause_of_an_error_on_a_short_line(kind: str, message
     said = error_words({"kind": kind, "message": message})
     assert said.startswith(words)
     assert len(said) <= 300
+
+
+def test_the_signal_that_killed_a_loaders_worker_is_named() -> None:
+    killed = "DataLoader worker (pid 12) is killed by signal: Bus error. "
+    lost = "DataLoader worker (pid(s) 12) exited unexpectedly"
+    error = {"kind": "RuntimeError", "message": lost, "traceback": f"RuntimeError: {killed}\n\nRuntimeError: {lost}\n"}
+    assert error_words(error) == f"RuntimeError: {killed.strip()}"
+    assert error_words({**error, "traceback": ""}) == f"RuntimeError: {lost}"
 
 
 def test_numbers_and_addresses_do_not_make_another_error() -> None:
@@ -260,7 +291,7 @@ def test_what_a_shim_says_again_is_no_second_time() -> None:
 
 def test_the_next_coordinator_remembers() -> None:
     story = failing(0, 1)
-    story.membership.failures.recall(msgspec.structs.replace(FAILED, member_id="a.5.1"), 1, 7)
+    story.membership.failures.recall(msgspec.structs.replace(FAILED, member_id="a.5.1"), 1, 7, newcomer=False)
     fail(story, 1)
     go_on(story, 7)
     assert story.records("failed")

@@ -7,8 +7,9 @@ from types import ModuleType
 
 import pytest
 from tidepool import tracking
+from tidepool.first_imports import after_first_import
 from tidepool.protocol import LaunchSpec
-from tidepool.tracking import _FirstImport, flush
+from tidepool.tracking import flush
 
 
 @pytest.fixture
@@ -23,13 +24,15 @@ def framework(tmp_path, monkeypatch):
 
 def test_the_first_import_of_a_framework_is_told_once_it_is_there(framework):
     told = []
-    sys.meta_path.insert(0, _FirstImport(frozenset({framework}), lambda: told.append(sys.modules[framework].made)))
+    after_first_import(frozenset({framework}), lambda: told.append(sys.modules[framework].made))
     assert told == []
     module = importlib.import_module(framework)
     assert told == [True]
     assert type(module.__spec__.loader).__name__ == "SourceFileLoader"
     importlib.reload(module)
     assert told == [True]
+    after_first_import(frozenset({framework}), lambda: told.append(False))
+    assert told == [True, False], "it is there already"
 
 
 def test_autologging_that_fails_leaves_the_training_alone(monkeypatch, capsys):

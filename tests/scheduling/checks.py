@@ -33,6 +33,24 @@ def group_of(snapshot: Snapshot, job: JobView) -> GroupView:
     return next(group for group in snapshot.groups if group.name == job.group)
 
 
+def siblings(snapshot: Snapshot, job: JobView) -> list[JobView]:
+    """Return the jobs of its group that count as one job with it, itself included, in the order of service."""
+    if job.bundle is None:
+        return [job]
+    ones = [one for one in snapshot.jobs if (one.group, one.bundle) == (job.group, job.bundle)]
+    return sorted(ones, key=lambda one: (-one.bundle_rank, one.submitted_at, one.id))
+
+
+def in_order(snapshot: Snapshot, group: GroupView) -> list[JobView]:
+    """Return the jobs of a group in the order in which they are served; those of a study side by side."""
+
+    def place(job: JobView) -> tuple[float, float, int]:
+        return 0 if group.policy == "fifo" else -job.priority, job.submitted_at, job.id
+
+    jobs = sorted((job for job in snapshot.jobs if job.group == group.name), key=place)
+    return list({one.id: one for job in jobs for one in siblings(snapshot, job)}.values())
+
+
 def is_limited(group: GroupView) -> bool:
     """Return whether the group gets no more than its quota; with weight 0, it gets none without a quota."""
     return group.weight == 0 or (group.quota is not None and not group.borrows)
@@ -133,11 +151,29 @@ def _may_stop(snapshot: Snapshot, plan: Plan, job: JobView, line: JobPlan) -> bo
     if taken_back(line):
         return len(snapshot.groups) > 1 or is_limited(group)
     gets = {line.job for line in plan.jobs if line.target}
+    if line.reason.params["message"] == "study_shrinks":
+        return _may_shrink(snapshot, plan, job, group)
     if line.reason.code == PlanReason.GAVE_WAY:
         assert job.elastic
         return job.backfilled_for in gets
     higher = [j for j in snapshot.jobs if j.group == job.group and j.priority > job.priority and j.id in gets]
     return group.policy == "priority" and group.preemption and bool(higher)
+
+
+def _may_shrink(snapshot: Snapshot, plan: Plan, job: JobView, group: GroupView) -> bool:
+    """Return whether a study may stop the job: others of the study go on, and what they have beyond their minimum,
+    with those that start, is too little for it."""
+    assert group.preemption
+    assert group.policy != "fifo"
+    assert job.elastic or group.policy == "priority"
+    others = [one for one in siblings(snapshot, job) if one.id != job.id]
+    targets = {line.job: line.target for line in plan.jobs}
+    going_on = [one for one in others if targets[one.id] and one.id not in pinned(snapshot, plan)]
+    if all(held(snapshot, one, in_service=False) == set() for one in (job, *others)):
+        started = sum(targets[one.id] for one in going_on if not held(snapshot, one))
+        beyond = sum(targets[one.id] - one.min_slots for one in going_on if one.elastic and held(snapshot, one))
+        assert started + max(0, beyond) < min(job.min_slots, len(held(snapshot, job)))
+    return bool(going_on)
 
 
 def _check_capacity(snapshot: Snapshot, plan: Plan) -> None:
@@ -178,6 +214,7 @@ def _check_nothing_idle(snapshot: Snapshot, plan: Plan) -> None:
         for line in served:
             view = job_of(snapshot, line)
             assert line.job not in behind or line.target <= max(len(held(snapshot, view)), view.min_slots)
+        behind |= set() if group.preemption else _beside_siblings_that_wait(snapshot, plan)
         asked = sum(line.target if line.job in behind else most(snapshot, job_of(snapshot, line)) for line in served)
         assert sum(line.target for line in served) == min(len(usable), asked)
     claimed = {ref for line in plan.jobs for ref in line.claim}
@@ -189,12 +226,22 @@ def _check_nothing_idle(snapshot: Snapshot, plan: Plan) -> None:
 
 def _behind_who_waits(snapshot: Snapshot, plan: Plan, room: int) -> set[int]:
     """Jobs behind the first that waits and would fit."""
-    line = sorted(snapshot.jobs, key=lambda job: (-job.priority, job.submitted_at, job.id))
+    line = [job for group in snapshot.groups for job in in_order(snapshot, group)]
     # A job that needs one host and cannot have it is passed over.
     gets = {line.job for line in plan.jobs if line.target or line.reason.params["message"] == "one_host"}
     started = {group.name for group in snapshot.groups if group.started}
-    able = [n for n, job in enumerate(line) if job.id not in gets and job.min_slots <= room and job.group in started]
+    able = [
+        n
+        for n, job in enumerate(line)
+        if gets.isdisjoint(one.id for one in siblings(snapshot, job)) and job.min_slots <= room and job.group in started
+    ]
     return {job.id for job in line[able[0] :]} if able else set()
+
+
+def _beside_siblings_that_wait(snapshot: Snapshot, plan: Plan) -> set[int]:
+    """Return the jobs of studies of which others wait. They do not grow."""
+    waiting = [job_of(snapshot, line) for line in plan.jobs if not line.target]
+    return {one.id for job in waiting for one in siblings(snapshot, job)}
 
 
 def most(snapshot: Snapshot, job: JobView) -> int:

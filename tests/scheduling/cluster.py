@@ -34,6 +34,12 @@ def slots(*sizes: int, rg: str = "rg") -> tuple[SlotView, ...]:
     )
 
 
+def of_kinds(*hosts: tuple[int, str]) -> tuple[SlotView, ...]:
+    """Free slots: host h1 with hosts[0][0] of the kind hosts[0][1], h2 with ..."""
+    kinds = {f"h{number}": kind for number, (_, kind) in enumerate(hosts, start=1)}
+    return tuple(replace(slot, device=kinds[slot.ref.host]) for slot in slots(*(count for count, _ in hosts)))
+
+
 def hold(free: Iterable[SlotView], holders: dict[str, int]) -> tuple[SlotView, ...]:
     """`{"h1:0-3": 7}`: job 7 holds these slots."""
     by_ref: dict[SlotRef, int] = {}

@@ -80,6 +80,8 @@ def _job(draw: st.DrawFn, number: int, group: GroupView, slots: tuple[SlotView, 
         profile=draw(_profile()) if group.policy == "goodput" else None,
         gpu_seconds=draw(st.sampled_from([0.0, 500.0])) if group.policy == "goodput" else 0.0,
         one_host=not elastic and len(set(places)) < 2 and draw(st.booleans()),
+        bundle=draw(st.sampled_from([None, None, 1, 2])),
+        bundle_rank=draw(st.integers(0, 1)),
     )
 
 

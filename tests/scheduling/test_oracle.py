@@ -7,11 +7,12 @@ import random
 import sys
 from collections import Counter
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
-from scheduling.snapshot import Snapshot
-from tests.scheduling.cluster import group, hold, job, lines, running, slots
+from scheduling.snapshot import JobView, Snapshot
+from tests.scheduling.cluster import group, hold, job, lines, of_kinds, running, slots
 from tests.scheduling.oracle.clusters import PlayedCluster, random_cluster
 from tests.scheduling.oracle.rules import check_rest, check_turn
 from tests.scheduling.test_corners import load
@@ -45,6 +46,52 @@ def test_a_still_cluster_comes_to_rest(name: str, seconds: float) -> None:
         check_rest(cluster, seconds, check=lambda *turn: None)
     else:
         check_rest(cluster, seconds)
+
+
+def fixed(number: int, slots: int, **fields: Any) -> JobView:
+    return job(number, least=slots, most=slots, elastic=False, **fields)
+
+
+def test_a_reserve_keeps_nobody_from_its_own_quota_whoever_runs() -> None:
+    """a keeps 1 of 3 GPUs, which it cannot use. T2 started on the other 2 and was stopped for T4, which needs all 3 of
+    its group's quota. T4 did not start, because none of its group ran any more."""
+    groups = (group(name="a", quota=1, lends=False), group("priority", name="c", quota=3), group(name="d", quota=2))
+    jobs = (
+        job(1, group="a", least=4),
+        job(2, group="c", least=2, most=2),
+        job(3, group="d", least=2),
+        fixed(4, 3, group="c", priority=10000),
+    )
+    cluster = PlayedCluster(Snapshot(0.0, groups, slots(3), jobs), random.Random(0), ("",), ((),))
+    check_rest(cluster, 1.0)
+    assert [slot.held_by for slot in cluster.snapshot.slots] == [4, 4, 4]
+
+
+def test_a_job_leaves_a_host_for_one_that_gets_all_its_slots_there() -> None:
+    """T2 needs all of h1, and T1 is there. T2 was counted on both kinds, so T1 waited for a GPU that was to be T2's."""
+    groups = (group("goodput", name="c", quota=1), group(name="d"))
+    jobs = (running(job(1, group="c", most=1)), fixed(2, 8, group="c", one_host=True), job(3, group="d"))
+    places = hold(of_kinds((8, "Hopper"), (4, "Turing"), (4, "Turing")), {"h1:1": 1})
+    cluster = PlayedCluster(Snapshot(0.0, groups, places, jobs), random.Random(0), ("Hopper", "Turing"), ((),))
+    check_rest(cluster, 1.0)
+    assert {slot.held_by for slot in cluster.snapshot.slots if slot.ref.host == "h1"} == {2}
+
+
+def test_a_job_that_shrinks_gives_the_kind_of_gpu_that_another_group_counts_on() -> None:
+    """T2 holds one Hopper and two Ampere. T3 is due one of these, of its kind, and T2 kept one of each."""
+    groups = (group(name="a"), group("goodput", name="b"), group(name="d"))
+    jobs = (
+        running(fixed(1, 3, group="d")),
+        running(job(2, group="a", most=3)),
+        running(job(3, group="b", most=2)),
+    )
+    places = hold(
+        of_kinds((1, "Hopper"), (1, "Ampere"), (4, "Hopper"), (1, "Ampere")),
+        {"h1:0": 2, "h2:0": 2, "h4:0": 2, "h3:0": 3, "h3:1-3": 1},
+    )
+    cluster = PlayedCluster(Snapshot(0.0, groups, places, jobs), random.Random(0), ("Hopper", "Ampere"), ((),))
+    check_rest(cluster, 1.0)
+    assert [slot.device for slot in cluster.snapshot.slots if slot.held_by == 3] == ["Hopper", "Hopper"]
 
 
 def test_the_oracle_expects_nobody_before_a_job_that_no_host_is_large_enough_for() -> None:

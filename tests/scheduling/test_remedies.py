@@ -26,7 +26,7 @@ def test_every_remedy_is_true_by_the_scheduler(snapshot: Snapshot) -> None:
                 assert place(raised, view.id) < place(snapshot, view.id)
                 continue
             assert remedy.target > before[view.id].target or remedy.starts_now
-            if remedy.kind == "end":
+            if remedy.kind in ("end", "hosts"):
                 continue
             after = lines(schedule(with_changes(snapshot, view.id, **{remedy.kind: remedy.value})))[view.id]
             assert after.target == remedy.target
@@ -113,8 +113,29 @@ def test_the_terms_reckon_what_the_sentence_says() -> None:
 
     rows = terms(reason.params)
 
-    assert Term("GPUs that the trainings of its group share", "8") in rows
+    assert Term("GPUs that the trainings of the instance group share", "8") in rows
     assert Term("another user's training", "5 GPUs, priority 10000, requests 1 to 8", 2) in [
         replace(row, name="another user's training") for row in rows
     ]
     assert rows[-1].value == "8 × 5000 / 15000 = 2.67"
+
+
+def test_the_return_of_a_host_is_named_and_no_priority_that_would_not_start_it() -> None:
+    pool = tuple(
+        replace(slot, claimable=slot.ref.host == "h1", out="" if slot.ref.host == "h1" else "lost")
+        for slot in slots(4, 4)
+    )
+    many = tuple(job(number, 5000, least=8, elastic=False, submitted_at=float(number)) for number in range(1, 5))
+    [hosts] = remedies(Snapshot(0.0, (group("fifo"),), pool, many[:1]), 1)
+    assert (hosts.kind, hosts.value, hosts.hosts, hosts.starts_now) == ("hosts", 4, (("h2", "lost"),), True)
+    assert remedy_text(hosts) == "Once h2 reports again: it would start now, on 8."
+    # Behind others the host alone is not enough, and being first would start it on no GPU either.
+    assert remedies(Snapshot(0.0, (group("priority"),), pool, many), 4) == ()
+
+
+def test_hosts_are_named_together_where_one_alone_does_not_help() -> None:
+    pool = tuple(replace(slot, claimable=False, out="draining") for slot in slots(4, 4))
+    [hosts] = remedies(Snapshot(0.0, (group(),), pool, (job(1, least=8, elastic=False),)), 1)
+    assert remedy_text(hosts) == "Once h1 and h2 are in service again: it would start now, on 8."
+    one_at_a_time = remedies(Snapshot(0.0, (group(),), pool, (job(1),)), 1)
+    assert [remedy.hosts for remedy in one_at_a_time] == [(("h1", "draining"),), (("h2", "draining"),)]

@@ -2,6 +2,7 @@
 
 from jobs.messages import text_of
 from scheduling.plan import PlanReason
+from scheduling.remedies import remedies
 from scheduling.snapshot import Snapshot
 from tests.scheduling.cluster import (
     Policy,
@@ -157,6 +158,16 @@ def test_a_lowered_maximum_shrinks_the_job_and_says_so() -> None:
     line = lines(alone.cycle())[1]
     assert (line.target, line.reason.code) == (3, PlanReason.LIMIT_CHANGED)
     assert text_for(line) == "3 of 8 GPUs: its maximum is 3."
+
+
+def test_a_job_whose_newcomers_fail_keeps_its_size_and_says_so() -> None:
+    alone = cluster(preemption=False)
+    alone.submit(job(1))
+    alone.cycle()
+    alone.change(1, max_slots=3, newcomers_fail=True)
+    line = lines(alone.cycle())[1]
+    assert text_for(line) == "3 of 8 GPUs: new processes of it failed twice with the same error, so it keeps this size."
+    assert not remedies(alone.snapshot, 1)
 
 
 def test_a_job_without_elasticity_gets_exactly_what_it_asks_or_nothing() -> None:

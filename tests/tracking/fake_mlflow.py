@@ -44,7 +44,7 @@ class FakeMlflow:
             raise httpx.ConnectError("away", request=request)
         self.headers.append(request.headers)
         if request.headers.get("x-tidepool-proof") != proof():
-            return httpx.Response(401, text="Log in by Tidepool.")
+            return httpx.Response(401, text="Log in with Tidepool.")
         user = unquote(request.headers["x-tidepool-user"])
         call = request.url.path.removeprefix(_API).partition("/")[2].removeprefix("mlflow/")
         self.calls.append((user, request.method, call))

@@ -71,7 +71,7 @@ def test_a_trained_model_becomes_a_version_whose_source_is_its_run(owner, mirror
     assert mlflow.versions == {(default_name(trained), 1): {**told, "aliases": []}}
     assert (artifact_root() / place / "weights.pth").read_bytes() == b"weights"
     assert str(version) in html_of(owner.get(f"/jobs/{trained.pk}/"))
-    assert "registered already" in register(owner, trained)
+    assert "already registered" in register(owner, trained)
 
 
 def test_while_mlflow_is_away_it_is_asked_for_and_made_once_later(owner, mirror, mlflow, trained):
@@ -90,7 +90,7 @@ def test_what_cannot_be_registered_is_said(owner, mlflow, trained, settings):
     (job_folder(trained).path / WEIGHTS).unlink()
     assert "The training has no weights" in register(owner, trained)
     waiting = JobFactory(owner=trained.owner)
-    assert "It has not ended yet" in register(owner, waiting)
+    assert "The training has not ended yet" in register(owner, waiting)
     settings.TIDEPOOL_MLFLOW_SOCKET = ""
     assert "This site has no MLflow" in register(owner, trained)
     assert not ModelVersion.objects.exists()

@@ -33,7 +33,8 @@ def test_anybody_can_download_it_and_it_is_whole(client: Client) -> None:
     assert {f"tidepool/{name}" for name in ("client/api.py", "cli/app.py", "py.typed", "torch/rank/session.py")} <= set(
         names
     )
-    assert not [name for name in names if not name.startswith(("tidepool/", "tidepool_runtime-"))]
+    besides = [name for name in names if not name.startswith(("tidepool/", "tidepool_runtime-"))]
+    assert besides == ["tidepool_runtime.pth"], "a package of another project could be overwritten"
     assert "tidepool = tidepool.cli:main" in programs
     required = re.findall(r"^Requires-Dist: (.*)$", metadata, re.MULTILINE)
     names = {re.split("[<>=]", line)[0] for line in required if "extra" not in line}
@@ -53,6 +54,9 @@ def test_another_version_is_not_there(client: Client) -> None:
 def test_the_page_shows_the_lines_with_the_sites_address(alices: Client) -> None:
     page = alices.get("/account/connect/")
     assert page.context["install"] == f"pip install http://testserver{ADDRESS}"
+    assert page.context["install_for_scripts"] == (
+        f'pip install "tidepool-runtime[torch] @ http://testserver{ADDRESS}"'
+    )
     assert page.context["login"] == "tidepool login http://testserver"
 
 
@@ -60,7 +64,7 @@ def test_with_mlflow_the_page_has_the_lines_for_its_client(alices: Client, setti
     assert b"login --mlflow" not in alices.get("/account/connect/").content
     settings.TIDEPOOL_MLFLOW_SOCKET = "/nowhere/server.sock"
     page = html.unescape(alices.get("/account/connect/").content.decode())
-    installed = f'pip install "mlflow-skinny=={CLIENTS[0].rpartition(".")[0]}.*"'
+    installed = f"pip install 'mlflow-skinny=={CLIENTS[0].rpartition('.')[0]}.*' pandas"
     assert f'{installed}\neval "$(tidepool login --mlflow)"' in page
 
 

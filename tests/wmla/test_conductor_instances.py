@@ -19,7 +19,7 @@ pytestmark = pytest.mark.django_db
 
 BASE = "/platform/rest/conductor/v1/instances"
 UUID = r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"
-#: Body that scripts for WMLA send: one resource group for everything, and many fields of Spark.
+#: Body that scripts for WMLA send: many fields of Spark, and resource groups of its services.
 BODY: dict[str, Any] = {
     "sparkversion": "1.6.1",
     "consumerpath": "/",
@@ -29,7 +29,7 @@ BODY: dict[str, Any] = {
         "sparkms_batch_rg_param": "ComputeHosts",
         "sparkms_notebook_rg_param": "ComputeHosts",
         "driver_rg_param": "ComputeHosts",
-        "executor_rg_param": "ComputeHosts",
+        "executor_rg_param": "ComputeHostsGPU",
         "execution_user": "egoadmin",
         "deploy_home": "/opt/SIG/sig-elastic",
         "impersonate": "Admin",
@@ -128,22 +128,36 @@ def test_a_template_of_wmla_may_be_named(carol_client: Client, gpus: ResourceGro
     assert (group.template, group.policy, group.preemption) == ("elastic-fair-share", "fairshare", True)
 
 
-def test_with_several_groups_of_gpus_one_is_named(carol_client: Client, gpus: ResourceGroup) -> None:
-    ResourceGroupFactory(name="BigGPUs")
-    answer = send(carol_client, "post", "", BODY)
+@pytest.mark.parametrize("more", [[], ["BigGPUs"]])
+def test_a_group_of_cpus_is_refused_and_never_replaced(
+    carol_client: Client, gpus: ResourceGroup, more: list[str]
+) -> None:
+    for name in more:
+        ResourceGroupFactory(name=name)
+    parameters = {**BODY["parameters"], "executor_rg_param": "ComputeHosts"}
+    answer = send(carol_client, "post", "", {**BODY, "parameters": parameters})
     assert answer.status_code == 400
     assert answer.content.decode() == (
-        "Error 400: executor_rg_param is 'ComputeHosts', whose slots are CPUs: name one with GPUs. "
-        "Resource groups with GPUs: BigGPUs, ComputeHostsGPU.\n"
+        "Error 400: executor_rg_param is 'ComputeHosts', whose slots are CPUs, but trainings hold GPUs: send a "
+        "resource group of GPUs as executor_rg_param, or beside it as gpu_executor_rg_param. Resource groups with "
+        f"GPUs: {', '.join([*more, 'ComputeHostsGPU'])}.\n"
     )
-    for parameters in (
-        {"executor_rg_param": "BigGPUs"},
-        {"executor_rg_param": "ComputeHosts", "gpu_executor_rg_param": "BigGPUs"},
-    ):
-        assert send(carol_client, "post", "", {**BODY, "parameters": parameters}).status_code == 201
-        made = InstanceGroup.objects.get()
-        assert made.resource_group.name == "BigGPUs"
-        made.delete()
+    assert not InstanceGroup.objects.exists()
+    group = InstanceGroupFactory(name="sig-elastic", resource_group=gpus)
+    changed = send(carol_client, "put", f"/{sig_id(group)}/configuration", {"parameters": parameters})
+    assert (changed.status_code, changed.content) == (400, answer.content)
+
+
+def test_a_group_of_gpus_may_be_named_beside_that_of_cpus(carol_client: Client, gpus: ResourceGroup) -> None:
+    ResourceGroupFactory(name="BigGPUs")
+    parameters = {"executor_rg_param": "ComputeHosts", "gpu_executor_rg_param": "BigGPUs"}
+    assert send(carol_client, "post", "", {**BODY, "parameters": parameters}).status_code == 201
+    assert InstanceGroup.objects.get().resource_group.name == "BigGPUs"
+
+
+@pytest.mark.parametrize("path", ["", "/", "/sig-elastic"])
+def test_its_consumer_is_the_group_itself(carol_client: Client, gpus: ResourceGroup, path: str) -> None:
+    assert send(carol_client, "post", "", {**BODY, "consumerpath": path}).status_code == 201
 
 
 @pytest.mark.parametrize(
@@ -153,6 +167,8 @@ def test_with_several_groups_of_gpus_one_is_named(carol_client: Client, gpus: Re
         ({"conductorinstancename": 7}, "Send the instance group's name"),
         ({"conductorinstancename": "../etc"}, "The name"),
         ({"template": "no-such"}, "Template 'no-such' not found"),
+        ({"consumerpath": "/Sales/Team"}, "consumerpath is '/Sales/Team', but the tree of consumers has one level"),
+        ({"consumerpath": 7}, "consumerpath is 7, but "),
         ({"parameters": {}}, "Send the resource group whose GPUs it uses as executor_rg_param."),
         ({"parameters": {"executor_rg_param": "NoSuch"}}, "Resource group 'NoSuch' not found."),
         ({"parameters": {"executor_rg_param": 3}}, "executor_rg_param must be a string."),
@@ -246,6 +262,27 @@ def test_its_configuration_is_changed_while_it_runs(carol_client: Client, gpus: 
         carol_client, "put", f"/{sig_id(group)}/configuration", {"sparkparameters": {"SPARK_EGO_PRIORITY": "x"}}
     )
     assert (wrong.status_code, wrong.content[:11]) == (400, b"Error 400: ")
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        ({"conductorinstancename": "another"}, "An instance group keeps its name, sig-elastic: "),
+        ({"consumerpath": "/Sales/Team"}, "consumerpath is '/Sales/Team', but the tree of consumers has one level"),
+    ],
+)
+def test_a_change_of_what_it_keeps_is_refused_with_all_others(
+    carol_client: Client, gpus: ResourceGroup, given: dict[str, Any], sentence: str
+) -> None:
+    group = InstanceGroupFactory(name="sig-elastic", resource_group=gpus, policy="fairshare")
+    body = {"sparkparameters": {"SPARK_EGO_APP_SCHEDULE_POLICY": "fifo"}}
+    path = f"/{sig_id(group)}/configuration"
+    answer = send(carol_client, "put", path, body | given)
+    assert (answer.status_code, answer.content.decode()[: len(sentence) + 11]) == (400, f"Error 400: {sentence}")
+    group.refresh_from_db()
+    assert group.policy == "fairshare"
+    same = {"conductorinstancename": "sig-elastic", "consumerpath": "/sig-elastic"}
+    assert send(carol_client, "put", path, body | same).status_code == 200
 
 
 def test_its_own_administrators_change_how_it_shares_and_nothing_else(

@@ -14,7 +14,7 @@ def test_help_teaches_with_examples(command: Command) -> None:
     said = command("-h").stdout
     for wanted in ("--exec-start FRAMEWORK", "--rest-host", "--cacert", "examples:", "exit codes:", "-- --epochs 10"):
         assert wanted in said
-    assert "--hpo-start" not in said
+    assert "--hpo-start FILE" in said
 
 
 @pytest.mark.parametrize(
@@ -22,6 +22,7 @@ def test_help_teaches_with_examples(command: Command) -> None:
     [
         ([], "Give a command"),
         (["--exec-get"], "expected one argument"),
+        (["--logon", "--password", "-DRH"], "Write --password=VALUE for a value that begins with a dash."),
         (["--status", "--exec-get-all"], "not allowed with"),
         (["--exec-get", "1", "--colour", "red"], "Option --colour is not known"),
         (["--exec-start", "edtPyTorch", "--rest-prot", "9243"], "Did you mean --rest-port instead of --rest-prot?"),
@@ -49,11 +50,6 @@ def test_what_does_not_fit_is_said_with_code_2(command: Command, arguments: list
 @pytest.mark.parametrize(
     ("arguments", "instead"),
     [
-        *((f"--hpo-{verb} name", "start a training for each choice") for verb in ("get", "stop", "restart", "delete")),
-        *((f"--hpo-{verb}", "start a training for each choice") for verb in ("get-all", "delete-all")),
-        *((f"--hpo-algorithm-{verb} name", "a training for each choice") for verb in ("get", "delete")),
-        ("--hpo-algorithm-get-all", "start a training for each choice"),
-        ('--hpo-start {"modelSpec":{}} --model-dir m --model-main m.py', "start a training for each choice"),
         *((f"--{name} pod", "see --app-get-all") for name in ("k8s-obj-get-all", "k8s-obj-get")),
         ("--pj-get-all", "see --app-get-all"),
         ("--exec-deploy wmla-12 --name mnist --kernel kernel.py --runtime dlipy3", "--exec-trainresult"),

@@ -154,7 +154,16 @@ class TestFiles:
 
     def test_a_name_that_somebody_else_has_is_not_taken(self, submit: Submit, alice: User, bob: User) -> None:
         RegisteredModel.objects.create(name="pytorch_edt", owner=bob)
-        assert job_behind(submit(), alice).model.model.name == "pytorch_edt-alice"
+        job = job_behind(submit(), alice)
+        assert job.model.model.name == "pytorch_edt-alice"
+        assert "The model is registered as pytorch_edt-alice, because another user has a model named pytorch_edt." in [
+            event.text for event in job.events.all()
+        ]
+
+    def test_packages_of_its_requirements_are_installed(self, submit: Submit, alice: User) -> None:
+        """The guide advises this for the sample of 2.3.0, which exports its model."""
+        files = {"main.py": SCRIPT.encode(), "requirements.txt": b"onnxscript\n"}
+        assert job_behind(submit(files=files), alice).requirements == "onnxscript"
 
     def test_a_model_main_below_the_folder_runs_from_the_folder(self, submit: Submit, alice: User) -> None:
         args = ARGS.replace("main.py", "src/main.py")

@@ -22,6 +22,7 @@ from wmla.identifiers import identities
 pytestmark = pytest.mark.django_db
 
 CONDUCTOR = "/platform/rest/conductor/v1/auth/logon"
+EGO = "/platform/rest/ego/v1/auth/logon"
 FRAMEWORKS = "/platform/rest/deeplearning/v1/execs/frameworks"
 LOGON, LOGOFF = "/auth/v1/logon", "/auth/v1/logoff"
 VALIDATE = "/v1/preauth/validateAuth"
@@ -35,9 +36,10 @@ def reached(headers: dict[str, str]) -> int:
     return Client().get(FRAMEWORKS, headers=headers).status_code
 
 
-def test_conductors_log_on_gives_a_token_and_a_cookie_for_every_port(alice: User) -> None:
+@pytest.mark.parametrize("address", [CONDUCTOR, EGO])
+def test_conductors_log_on_gives_a_token_and_a_cookie_for_every_port(alice: User, address: str) -> None:
     client = Client()
-    answer = client.get(CONDUCTOR, headers={**basic(), "Accept": "application/json"})
+    answer = client.get(address, headers={**basic(), "Accept": "application/json"})
 
     assert answer.status_code == 200
     assert answer.json()["csrftoken"]
@@ -45,6 +47,15 @@ def test_conductors_log_on_gives_a_token_and_a_cookie_for_every_port(alice: User
     assert (cookie["path"], cookie["domain"], cookie["samesite"]) == ("/", "", "Lax")
     assert cookie["max-age"] == 8 * 3600
     assert client.get(FRAMEWORKS).status_code == 200
+
+
+@pytest.mark.parametrize("address", [CONDUCTOR, EGO])
+def test_its_token_allows_changes_with_the_cookie(carol: User, group: InstanceGroup, address: str) -> None:
+    client = Client(enforce_csrf_checks=True)
+    token = client.get(address, headers=basic("carol")).json()["csrftoken"]
+    stop = f"/platform/rest/conductor/v1/instances/{identities().group_id(group.pk)}/stop"
+    assert client.put(stop).status_code == 403
+    assert client.put(stop, headers={"csrftoken": token}).status_code == 200
 
 
 def test_a_script_logs_on_at_conductor_and_submits_elsewhere_with_the_cookie_alone(alice: User, submit: Submit) -> None:
@@ -78,7 +89,7 @@ def test_cloud_paks_probe_gives_a_token_for_the_same_credentials(alice: User) ->
 
 
 @pytest.mark.parametrize("headers", [{}, basic(password="wrong"), {"Authorization": "Basic !"}])
-@pytest.mark.parametrize("address", [CONDUCTOR, LOGON, VALIDATE])
+@pytest.mark.parametrize("address", [CONDUCTOR, EGO, LOGON, VALIDATE])
 def test_a_log_on_that_fails_is_401_in_text(alice: User, address: str, headers: dict[str, str]) -> None:
     answer = Client().get(address, headers=headers)
     assert (answer.status_code, answer.content[:11]) == (401, b"Error 401: ")

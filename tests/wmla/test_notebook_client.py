@@ -101,6 +101,74 @@ def test_the_notebook_of_elastic_training(notebook: Notebook) -> None:
     _check_logs(notebook, submitted, seen)
 
 
+#: A script as the notebooks of hyperparameter search describe it. Its loss is lowest at a rate of 0.05.
+SEARCHED = """
+import json, os
+values = json.loads(open("config.json").read())
+rate = float(values.get("learning_rate", "0.01"))
+with open("{}/val_dict_list.json".format(os.environ["RESULT_DIR"]), "w") as file:
+    json.dump([{"steps": 1, "loss": 1.0}, {"steps": 2, "loss": abs(rate - 0.05)}], file)
+"""
+RATE = {"name": "learning_rate", "type": "Range", "dataType": "DOUBLE", "minDbVal": 0.01, "maxDbVal": 0.1}
+SEARCH = {
+    "modelSpec": {
+        "sigName": "sig-elastic",
+        "args": "--exec-start PyTorch --cs-datastore-meta type=fs --python-version 3.6       --gpuPerWorker 1 "
+        "--model-main hpo.py --model-dir pytorch_hpo       --debug-level debug",
+    },
+    "algoDef": {
+        "algorithm": "Random",
+        "maxRunTime": -1,
+        "maxJobNum": 3,
+        "maxParalleJobNum": 2,
+        "objectiveMetric": "loss",
+        "objective": "minimize",
+    },
+    "hyperParams": [{**RATE, "minIntVal": 0, "maxIntVal": 0, "discreteDbVal": [], "step": "0.002"}],
+}
+
+
+def test_the_notebook_of_hyperparameter_search(notebook: Notebook) -> None:
+    url = f"{notebook.deep_learning}/hypersearch"
+    assert notebook.get(url).json() == []
+    name = _searched(notebook, url)
+
+    def task() -> dict[str, Any]:
+        return dict(notebook.get(f"{url}/{name}").json())
+
+    wait_until(lambda: task()["state"] not in ("SUBMITTED", "RUNNING"), "the search is over", 300)
+    ended = task()
+    assert (ended["state"], ended["progress"], ended["complete"]) == ("FINISHED", "3/3", 3), ended
+    table = pandas.DataFrame(ended["experiments"])
+    assert ended["best"]["metricVal"] == table["metricVal"].min()
+    for experiment in ended["experiments"]:
+        [rate] = experiment["hyperParams"]
+        assert experiment["metricVal"] == pytest.approx(abs(float(rate["fixedVal"]) - 0.05))
+        assert notebook.get(f"{notebook.deep_learning}/execs/{experiment['appId']}").json()["state"] == "FINISHED"
+    assert requests.delete(f"{url}/{name}", auth=notebook.login, verify=False, timeout=60).status_code == 204
+
+
+def _searched(notebook: Notebook, url: str) -> str:
+    """Start the search, and return its name."""
+    folder = notebook.folder / "pytorch_hpo"
+    folder.mkdir()
+    (folder / "hpo.py").write_text(SEARCHED)
+    archive = notebook.folder / "tmp.modelDir.tar"
+    with tarfile.open(archive, "w:gz") as tar:
+        tar.add(folder, arcname=folder.name)
+    with archive.open("rb") as file:
+        answer = requests.post(
+            url,
+            data={"data": json.dumps(SEARCH)},
+            files={"file": file},
+            auth=notebook.login,
+            verify=False,
+            timeout=60,
+        )
+    assert answer.ok, answer.content
+    return str(answer.json())
+
+
 def _submit(notebook: Notebook) -> dict[str, Any]:
     archive = notebook.folder / "pytorch_edt.modelDir.tar"
     with tarfile.open(archive, "w:gz") as tar:

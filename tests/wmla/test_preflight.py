@@ -105,6 +105,16 @@ async def test_nothing_is_uploaded_where_nothing_is_taken(cluster: None, post: A
     assert (await post({}, f"/{address}", "wrong"))[::2] == (401, 0)
 
 
+async def test_a_wrong_password_costs_no_upload_of_a_search(cluster: None, post: Any) -> None:
+    assert (await post({}, "/hypersearch", "wrong"))[::2] == (401, 0)
+    status, body, asked = await post({}, "/hypersearch")
+    assert (status, asked > 0, body[:15]) == (400, True, b"Error 400: data")
+
+
+async def test_an_algorithm_is_not_uploaded_where_none_is_installed(cluster: None, post: Any) -> None:
+    assert (await post({}, "/hypersearch/algorithm/install"))[::2] == (501, 0)
+
+
 @pytest.mark.parametrize("path", ["/models", "/models/resnet/trainings", "/models/resnet/hypersearches"])
 async def test_elsewhere_what_is_sent_is_read(cluster: None, post: Any, path: str) -> None:
     assert (await post({}, path))[2] > 0

@@ -70,4 +70,4 @@ def test_it_is_one_file_of_the_standard_library_for_python_3_8() -> None:
     names = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
     names |= {str(node.module) for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
     assert {name.partition(".")[0] for name in names} - sys.stdlib_module_names == set()
-    assert len(program.splitlines()) < 900, "it is split by its headings; keep it readable"
+    assert len(program.splitlines()) < 1000, "it is split by its headings; keep it readable"

@@ -68,7 +68,7 @@ def test_a_removed_host_is_in_no_list_until_it_is_restored(state):
     HostFactory(name="gpu-host-9", state=state, boot="boot-1")
     remove_host("gpu-host-9", "carol")
     assert (find_host("gpu-host-9"), hosts().count()) == (None, 0)
-    with pytest.raises(Conflict, match="removed already"):
+    with pytest.raises(Conflict, match="already removed"):
         remove_host("gpu-host-9", "carol")
 
     restore_host("gpu-host-9", "carol")

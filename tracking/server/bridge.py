@@ -37,7 +37,7 @@ def authenticate() -> Any:
 
     user = unquote(request.headers.get(USER, ""))
     if not user or not hmac.compare_digest(request.headers.get(PROOF, "").encode(), _proof.encode()):
-        return Response("Log in by Tidepool.", 401)
+        return Response("Log in with Tidepool.", 401)
     is_admin = request.headers.get(ADMIN) == "1"
     if _known.get(user) is not is_admin:
         _remember(user, is_admin)

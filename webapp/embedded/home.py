@@ -109,7 +109,8 @@ def admin_password(home: Path, given: str) -> tuple[str, bool]:
     file = home / "admin-password"
     if file.exists():
         return file.read_text().strip(), False
-    password = given or secrets.token_urlsafe(12)
+    # Hexadecimal, because a password that begins with a dash would be read as an option on a command line.
+    password = given or secrets.token_hex(12)
     descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(descriptor, "w") as stream:
         stream.write(f"{password}\n")

@@ -11,6 +11,7 @@ from core.charts import tide_figure
 from core.time import iso
 from insights.cluster import STATUSES, cluster_live
 from insights.cluster_trace import WINDOWS, Trace, cluster_trace
+from insights.gpu_use import GPU_COLUMNS
 
 __all__ = [
     "COLUMNS",
@@ -40,6 +41,7 @@ def cluster(request: HttpRequest) -> HttpResponse:
         "windows": WINDOWS,
         "minutes": FIRST_WINDOW,
         "columns": COLUMNS,
+        "gpu_columns": GPU_COLUMNS,
     }
     return render(request, "insights/cluster/page.html", context)
 
@@ -79,7 +81,7 @@ def trace_figure(trace: Trace) -> dict[str, Any]:
 
 def group_figure(trace: Trace) -> dict[str, Any]:
     """Return the figure of an instance group, without free GPUs: others may hold those that it lacks."""
-    return _figure(trace, pool=False, limit="GPUs of its resource group")
+    return _figure(trace, pool=False, limit="GPUs of the resource group")
 
 
 def _figure(trace: Trace, **look: Any) -> dict[str, Any]:

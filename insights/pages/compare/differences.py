@@ -1,7 +1,6 @@
 """The page that compares many trainings: parallel coordinates, and a table of what differs."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from django.contrib.auth.models import User
@@ -11,7 +10,8 @@ from django.views.decorators.http import require_safe
 
 from core.errors import NotFound, UserError
 from core.pages import login_user
-from insights.differences import MOST_JOBS, Axis, Column, axes_of, default_axes, differing
+from core.parallel import Column, axes_of, drawing
+from insights.differences import MOST_JOBS, default_axes, differing
 from insights.job_numbers import MIN_CHOSEN, job_numbers, jobs_in_order
 from jobs.models import Job
 from jobs.pages.crumbs import LIST_CRUMB
@@ -21,26 +21,6 @@ from jobs.queries.job_list import JobFilter, list_keys
 __all__ = ["job_differences"]
 
 _MOST_COLUMNS = 40
-#: Measures of the drawing, in units of its view box.
-_HEIGHT, _TOP, _GAP, _SIDE = 300, 40, 150, 70
-_SHADES = 6
-
-
-@dataclass(frozen=True)
-class DrawnAxis:
-    x: int
-    name: str
-    #: (y, text) of each tick.
-    ticks: list[tuple[float, str]]
-
-
-@dataclass(frozen=True)
-class DrawnLine:
-    job: Job
-    #: Data of the SVG path; "" if no two neighbouring axes have a value.
-    path: str
-    #: Index of the colour's shade, by the value on the last axis; 0 for the lowest.
-    shade: int
 
 
 @require_safe
@@ -84,14 +64,8 @@ def _table(request: HttpRequest, jobs: list[Job]) -> dict[str, Any]:
 def _drawing(jobs: Sequence[Job], differ: Sequence[Column], wanted: Sequence[str]) -> dict[str, Any]:
     """Return the context of the parallel coordinates. wanted: keys of columns; empty: the first of each kind."""
     chosen = [column for column in differ if column.key in wanted] if wanted else default_axes(differ)
-    axes = axes_of(chosen)
     return {
-        "axes": _drawn_axes(axes),
-        "lines": _drawn_lines(jobs, axes),
-        "width": 2 * _SIDE + _GAP * max(0, len(axes) - 1),
-        "height": _HEIGHT + _TOP + 20,
-        "top": _TOP,
-        "bottom": _TOP + _HEIGHT,
+        "drawing": drawing([(job.pk, f"{job.name} ({job.pk})") for job in jobs], axes_of(chosen)),
         "choices": [(axis.column, axis.column in chosen) for axis in axes_of(differ)],
     }
 
@@ -121,38 +95,3 @@ def _sorted(jobs: list[Job], sort: str) -> list[Job]:
 
 def _aria(column: Column, sort: str) -> str:
     return {column.key: "ascending", f"-{column.key}": "descending"}.get(sort, "none")
-
-
-def _drawn_axes(axes: Sequence[Axis]) -> list[DrawnAxis]:
-    return [
-        DrawnAxis(_x(number), axis.column.name, [(_y(place), text) for place, text in axis.ticks])
-        for number, axis in enumerate(axes)
-    ]
-
-
-def _drawn_lines(jobs: Sequence[Job], axes: Sequence[Axis]) -> list[DrawnLine]:
-    return [DrawnLine(job, _path(axes, number), _shade(axes, number)) for number, job in enumerate(jobs)]
-
-
-def _path(axes: Sequence[Axis], number: int) -> str:
-    """Return the SVG path through a job's position on each axis, with a gap at axes where it has no value."""
-    words, is_begun = [], False
-    for at, axis in enumerate(axes):
-        place = axis.places[number]
-        if place is not None:
-            words.append(f"{'L' if is_begun else 'M'}{_x(at)} {_y(place):.1f}")
-        is_begun = place is not None
-    return " ".join(words) if any(word.startswith("L") for word in words) else ""
-
-
-def _shade(axes: Sequence[Axis], number: int) -> int:
-    place = axes[-1].places[number] if axes else None
-    return 0 if place is None else min(_SHADES - 1, int(place * _SHADES))
-
-
-def _x(number: int) -> int:
-    return _SIDE + _GAP * number
-
-
-def _y(place: float) -> float:
-    return round(_TOP + _HEIGHT * (1 - place), 1)

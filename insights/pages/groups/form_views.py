@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from django import forms
 from django.contrib import messages
+from django.contrib.auth.models import User
 from django.core.exceptions import ValidationError
 from django.db import models
 from django.http import HttpRequest, HttpResponse, JsonResponse
@@ -58,9 +59,9 @@ _CHOICES: Final[Mapping[str, Any]] = {"policy": _POLICIES, "aim": _AIMS}
 
 
 class UserNamesField(forms.CharField):
-    """One user name per line."""
+    """One user name per line, which the page fills in from the site's accounts."""
 
-    widget = forms.Textarea(attrs={"rows": 3, "spellcheck": "false", "autocomplete": "off"})
+    widget = forms.Textarea(attrs={"rows": 3, "spellcheck": "false", "autocomplete": "off", "data-accounts": ""})
 
     def clean(self, value: Any) -> list[str]:
         lines = [line.strip() for line in str(super().clean(value)).splitlines()]
@@ -135,7 +136,7 @@ def _field_of(term: Term) -> forms.Field:
             groups = ResourceGroup.objects.filter(kind=ResourceGroup.Kind.GPU).order_by("name")
             return forms.ModelChoiceField(groups, empty_label=None, to_field_name="name", **shown)
         case models.ManyToManyField():
-            return UserNamesField(required=False, **shown | {"help_text": f"One user name per line. {term.help}"})
+            return UserNamesField(required=False, **shown)
         case _ if column.choices:
             return forms.ChoiceField(choices=_CHOICES[term.column], **shown)
     return forms.CharField(required=False, max_length=10_000, **shown)
@@ -298,4 +299,7 @@ def _form_page(
     request: HttpRequest, form: GroupForm, crumbs: list[Any], *, status: int = 200, **words: Any
 ) -> HttpResponse:
     context = {"section": "groups", "crumbs": crumbs, "form": form, "parameters": PARAMETERS, **words}
+    context["accounts"] = list(
+        User.objects.filter(is_active=True).order_by("username").values_list("username", flat=True)
+    )
     return render(request, "insights/groups/form.html", context, status=status)

@@ -14,8 +14,9 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 
 from core.errors import UserError
 from core.live import current_seqs
-from core.pages import Undo, done, login_user, or_404, say, show_error
+from core.pages import Undo, carried_out, done, login_user, or_404, say
 from core.roles import is_cluster_admin, require_cluster_admin
+from core.shown_once import redirect_showing, shown_once
 from insights.cluster import IDLE_AFTER_SECONDS
 from insights.host_panels import host_panels, idle_slots, question
 from insights.unstored import unstored
@@ -90,29 +91,36 @@ def host_act(request: HttpRequest, host_id: int, verb: str) -> HttpResponse:
 @never_cache
 @require_http_methods(["GET", "HEAD", "POST"])
 def host_join(request: HttpRequest) -> HttpResponse:
-    """Show join tokens; POST creates one. Only that answer contains the token: a redirect would have to store it."""
+    """Show join tokens. POST creates one, which the page shows once, in the commands that use it."""
     require_cluster_admin(request.user)
-    form, commands = JoinForm(request.POST or None), {}
-    if request.method == "POST" and form.is_valid():
-        try:
-            token, _ = create_join_token(login_user(request), **form.cleaned_data)
-        except UserError as error:
-            show_error(form, error)
-        else:
-            site = request.build_absolute_uri("/").rstrip("/")
-            commands = {
-                "Without containers": join_command(site, token),
-                "With containers": join_command_of_containers(site, token),
-            }
+    form = JoinForm(request.POST or None)
+    made = carried_out(request, form, lambda: create_join_token(login_user(request), **form.cleaned_data))
+    if made is not None:
+        token, row = made
+        return redirect_showing(request, reverse("hosts:join"), id=row.pk, token=token)
+    tokens = list(JoinToken.objects.filter(expires_at__gt=timezone.now()))
     context = {
         "section": "hosts",
         "crumbs": [("Hosts", "/hosts/"), ("Add hosts", None)],
         "form": form,
-        "commands": commands,
-        "tokens": JoinToken.objects.filter(expires_at__gt=timezone.now()),
+        "made": _shown_commands(request, tokens),
+        "tokens": tokens,
         "can_join": bool(settings.TIDEPOOL_EXECUTOR_BROKER_URL),
     }
     return render(request, "insights/hosts/join.html", context, status=400 if form.errors else 200)
+
+
+def _shown_commands(request: HttpRequest, tokens: list[JoinToken]) -> dict[str, Any] | None:
+    """Return the commands with the token that the user has just created, unless it is withdrawn."""
+    shown = shown_once(request)
+    if shown is None or all(token.pk != shown["id"] for token in tokens):
+        return None
+    site = request.build_absolute_uri("/").rstrip("/")
+    commands = {
+        "Without containers": join_command(site, shown["token"]),
+        "With containers": join_command_of_containers(site, shown["token"]),
+    }
+    return {**shown, "commands": commands}
 
 
 @require_POST
@@ -120,5 +128,5 @@ def host_join_withdraw(request: HttpRequest, token_id: int) -> HttpResponse:
     require_cluster_admin(request.user)
     or_404(JoinToken.objects.filter(pk=token_id).first())
     withdraw_join_token(login_user(request), token_id)
-    say(request, "The join token was withdrawn: no further host can join with it.")
+    say(request, "The join token was revoked: no further host can join with it.")
     return redirect("hosts:join")

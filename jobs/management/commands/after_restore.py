@@ -28,5 +28,5 @@ class Command(BaseCommand):
         self.stdout.write(
             f"{queued} trainings that ran wait again; {caught_up} had newer records in their folders than the backup."
         )
-        self.stdout.write(f"{sessions} sessions and {tokens} join tokens are withdrawn.")
+        self.stdout.write(f"{sessions} sessions and {tokens} join tokens are revoked.")
         self.stdout.write("What was changed since the backup is as it was: look at users, API tokens and the queue.")

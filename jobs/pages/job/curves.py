@@ -18,7 +18,7 @@ from jobs.pages.queries import job_or_404
 
 __all__ = ["job_log_pattern", "sources_of"]
 
-_KINDS = {"log": "log", "csv": "CSV file", "json": "JSON file", "tensorboard": "TensorBoard file"}
+_KINDS = {"log": "log", "csv": "CSV file", "json": "JSON file", "tensorboard": "TensorBoard file", "library": "library"}
 
 
 def sources_of(job: Job) -> dict[str, Any]:

@@ -36,6 +36,7 @@ from jobs.pages.queries import job_or_404
 from jobs.pages.train.forms import ChangeForm
 from jobs.pages.train.views import say_changed
 from jobs.permissions import refusals_by_state
+from jobs.queries.chosen_charts import chosen_charts
 from jobs.queries.curves import curves_figure, thinned_metrics
 from jobs.queries.jobs import allocation_series, event_list, rank_list, undoable_changes
 from jobs.queries.metrics import Curve, metric_points_as_json
@@ -54,6 +55,7 @@ JOB_TABS = (
     ("overview", "Overview"),
     ("logs", "Logs"),
     ("ranks", "Ranks"),
+    ("gpu-use", "GPUs"),
     ("speed", "Speed"),
     ("events", "Events"),
     ("results", "Results & checkpoints"),
@@ -212,6 +214,8 @@ def _job_page(
         **_ranks(job),
         **_place(job),
         "metrics": _curves(job, view.curves),
+        "chosen_charts": chosen_charts(view.user, [job]),
+        "models": job.model.model.name,
         "tide_columns": TIDE_COLUMNS,
         **_words_of_no_metrics(job),
         "files": code_files(job),
@@ -225,7 +229,9 @@ def _job_page(
     if not job.elastic:
         context["notice"] = gang_notice(job)
         context["waits"] = _WAITS
-        context["stop_words"] = stop_words(job.instance_group, resumable=is_resumable(job))
+        context["stop_words"] = stop_words(
+            job.instance_group, resumable=is_resumable(job), continues=job.model.declared.continues
+        )
     return render(request, "jobs/job/page.html", context, status=status)
 
 

@@ -26,6 +26,7 @@ from jobs.actions.saved_filters import choose_columns, forget_filter, save_filte
 from jobs.models import InstanceGroup, Job, SavedFilter
 from jobs.pages.crumbs import LIST_CRUMB
 from jobs.queries.job_columns import FACTS, OF_ONE, USUAL, columns_of, extra_columns, joined_columns, names_of, value_of
+from jobs.queries.job_groups import JobGroup, grouping_labels, job_groups
 from jobs.queries.job_list import ACTIVE, FINISHED, JobFilter, job_page_of, jobs_topic, state_counts
 from jobs.queries.jobs import known_tags
 from jobs.queries.queue_position import with_places
@@ -74,6 +75,7 @@ _LABELS = {
     "dataset": "Dataset",
     "instance_group": "Instance group",
     "columns": "Columns",
+    "group": "Grouping",
 }
 #: Fields under "More filters".
 _MORE = ("tag", "owner", "model", "dataset", "instance_group", "submitted_after", "submitted_before")
@@ -129,6 +131,10 @@ def _list_page(request: HttpRequest, refused: tuple[str, str] = ("", "")) -> Htt
         "states": STATES,
         "periods": PERIODS,
         "sorts": SORTS,
+        "groupings": [
+            ("", "Not grouped"),
+            *((kind, f"By {label.lower()}") for kind, label in grouping_labels(user).items()),
+        ],
         "names": _names(user, joined_columns(request.GET)),
         "saved": SavedFilter.objects.filter(owner=user).order_by("name"),
         "typed_name": refused[0],
@@ -167,11 +173,15 @@ def job_counts(request: HttpRequest) -> HttpResponse:
 def _results(request: HttpRequest, user: User) -> dict[str, Any]:
     given = columns_of(user, joined_columns(request.GET))
     wanted, page = JobFilter(), KeysetPage[Job]([], None, None)
+    groups: list[JobGroup] | None = None
     problems: dict[str, list[str]] = {}
     try:
         wanted = JobFilter(given)
-        page = job_page_of(user, wanted, given, PAGE_SIZE)
-        with_places(page.rows)
+        if wanted.values["group"]:
+            groups = job_groups(user, wanted)
+        else:
+            page = job_page_of(user, wanted, given, PAGE_SIZE)
+            with_places(page.rows)
     except UserError as error:
         problems = error.fields
     extra = extra_columns(wanted.chosen_columns)
@@ -184,6 +194,8 @@ def _results(request: HttpRequest, user: User) -> dict[str, Any]:
         "given": given,
         "is_more_open": any(given.get(name) for name in _MORE),
         "page": page,
+        "groups": groups,
+        "grouped_by": _LABELS.get(given.get("group", "")),
         "problems": [(name, _LABELS.get(name), sentence) for name, said in problems.items() for sentence in said],
         "heads": {column: _head(wanted.sorted_as, *sorts) for column, sorts in _HEADS.items()},
         "without": without,

@@ -65,6 +65,11 @@ class TrainForm(forms.Form):
         label="Other arguments", required=False, max_length=65_536, help_text="Passed after the parameters.",
         widget=forms.TextInput(attrs={"spellcheck": "false", "autocomplete": "off", "class": "font-monospace"}),
     )  # fmt: skip
+    skip_unusable_requirements = forms.BooleanField(
+        required=False,
+        label="Skip unusable requirements",
+        help_text="Start without the lines of the requirements that cannot be used.",
+    )
     tags = TagsField(
         required=False, max_length=1000, help_text="Words separated by spaces, for filtering the list of trainings.",
         widget=forms.TextInput(attrs={"spellcheck": "false", "autocomplete": "off", "list": "known-tags"}),
@@ -121,6 +126,11 @@ class TrainForm(forms.Form):
         return any(field.value() or field.errors for field in fields)
 
     @property
+    def may_skip(self) -> bool:
+        """Return whether the page offers to skip lines of the requirements."""
+        return bool(self["requirements"].errors or self["skip_unusable_requirements"].value())
+
+    @property
     def typed_parameters(self) -> dict[str, dict[str, str]]:
         """Return the texts in the fields of parameters, and their errors, by name."""
         source = self.data if self.is_bound else self.initial
@@ -163,13 +173,21 @@ def _field_of(option: Option) -> forms.Field:
 
 
 class ChangeForm(forms.Form):
-    priority = forms.IntegerField(help_text=f"1 to {MAX_PRIORITY}.")
+    priority = forms.IntegerField(help_text=f"1 to {MAX_PRIORITY:,}.")
     max_slots = forms.IntegerField(label="At most")
+    #: Sent by a remedy alone: the page has no field for it.
+    min_slots = forms.IntegerField(required=False, widget=forms.HiddenInput)
     max_seconds = forms.IntegerField(
         label=OPTIONS["max_seconds"].label,
         required=False,
         help_text="Seconds from each start, including the current one. Empty: no limit.",
     )
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        """A remedy sends the field that it changes; the others are then not required, and stay as they are."""
+        super().__init__(*args, **options)
+        for name in ("priority", "max_slots"):
+            self.fields[name].required = not self.is_bound or name in self.data
 
     def clean_max_seconds(self) -> int | None:
         """Return 0, no limit, for an empty field, and None, no change, for one that was not sent."""

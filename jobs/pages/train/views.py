@@ -3,7 +3,7 @@
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, get_args
 
 from django.conf import settings
 from django.contrib.auth.models import User
@@ -30,6 +30,7 @@ from jobs.models import Checkpoint, InstanceGroup, Job, JobEvent
 from jobs.options import MASK, MAX_PRIORITY, Option, masked, option_values
 from jobs.pages.crumbs import LIST_CRUMB
 from jobs.pages.queries import job_or_404
+from jobs.pages.train.clone_names import clone_name
 from jobs.pages.train.fields import parameter_fields
 from jobs.pages.train.forms import ON_PAGE, TrainForm
 from jobs.queries.groups import usable_groups
@@ -38,6 +39,7 @@ from models_registry.actions import register_script
 from models_registry.code_inspection import EntryPointWanted
 from models_registry.models import RegisteredModelVersion
 from models_registry.queries import models
+from models_registry.script_declarations import Continues
 from workers.queries import capacity
 
 __all__ = ["beginnings", "checked_submission", "job_undo", "posted_form", "say_changed", "train", "train_code"]
@@ -50,6 +52,8 @@ _VARIABLES = [option for option in ON_PAGE if option.is_variables]
 _MAX_BEGINNINGS = 100
 #: Number of known tags that are suggested.
 _MOST_TAGS = 200
+#: Number of stopped instance groups that an administrator is offered to start.
+_MOST_STOPPED = 10
 
 #: Value of start_from for the initial state of the cloned training.
 _AGAIN = "again"
@@ -86,6 +90,7 @@ def train(request: HttpRequest) -> HttpResponse:
         "form": form,
         "clone": opened.clone,
         "choices": choices,
+        "stopped_groups": [] if opened.groups else InstanceGroup.objects.order_by("name")[:_MOST_STOPPED],
         "typed_parameters": form.typed_parameters,
         "known_tags": own_tags(request.user)[:_MOST_TAGS],
         "weights_suffixes": ",".join(WEIGHTS_SUFFIXES),
@@ -164,10 +169,17 @@ def _train_form(request: HttpRequest, data: Any, opened: _Opened, **values: Any)
 
 def _train_initial(request: HttpRequest, opened: _Opened, choices: dict[str, Any]) -> dict[str, Any]:
     if opened.clone is not None:
-        return _initial_of_clone(opened.clone)
+        name = _clone_name(opened.clone, login_user(request), choices["stamp"])
+        return {**_initial_of_clone(opened.clone), "name": name}
     usual = _usual_values(choices, request.GET.get("model", ""), request.GET.get("group", ""))
     wanted = {"dataset": request.GET["dataset"]} if request.GET.get("dataset", "").isdecimal() else {}
     return {"name": choices["proposed_name"], **usual, **wanted, "start_from": request.GET.get("start_from", "")}
+
+
+def _clone_name(job: Job, user: User, stamp: str) -> str:
+    taken = visible_jobs(user).filter(name__startswith=f"{job.name}-").values_list("name", flat=True)
+    longest = Job._meta.get_field("name").max_length
+    return clone_name(job.name, set(taken), stamp=stamp, longest=longest or len(job.name))
 
 
 def _initial_of_clone(job: Job) -> dict[str, Any]:
@@ -181,7 +193,6 @@ def _initial_of_clone(job: Job) -> dict[str, Any]:
         "parameters": parameters_as_text(others),
         "arguments": shlex.join(job.arguments),
         **{option.name: parameters_as_text(masked(getattr(job, option.name))) for option in _VARIABLES},
-        "name": job.name,
         "model": job.model.model_id,
         "dataset": job.dataset.dataset_id if job.dataset else None,
         "instance_group": job.instance_group_id,
@@ -231,6 +242,7 @@ def _submission(values: dict[str, Any], job: Job | None) -> Submission:
         parameters=values["parameters"],
         arguments=values["arguments"],
         tags=values["tags"],
+        skip_unusable_requirements=values["skip_unusable_requirements"],
         **options,
         **begins[kind],
     )
@@ -301,6 +313,7 @@ def _model(version: RegisteredModelVersion, datasets: Mapping[str, int] | None) 
         else version.declared.processes or 1,
         "reads_data": version.declared.reads_data,
         "layers": version.declared.layers,
+        "continues": version.declared.continues,
         "dataset": (datasets or {}).get(version.default_dataset),
         "parameters": [field.as_json() for field in parameter_fields(version)],
     }
@@ -335,6 +348,7 @@ def _group(group: InstanceGroup) -> dict[str, Any]:
         "lowest_priority": group.lowest_priority,
         "highest_priority": group.highest_priority,
         "preemption": group.preemption,
-        "stopping": stop_words(group),
+        # For each way in which a script continues.
+        "stopping": {continues: stop_words(group, continues=continues) for continues in get_args(Continues)},
         "priority": group.default_priority,
     }

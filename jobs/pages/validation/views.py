@@ -38,7 +38,7 @@ class ValidateForm(forms.Form):
     instance_group = forms.ModelChoiceField(
         InstanceGroup.objects.none(), empty_label=None, help_text="The run uses one GPU of this group until it ends."
     )
-    priority = forms.IntegerField(help_text="1 to 10000. The run waits for its GPU like any training.")
+    priority = forms.IntegerField(help_text="1 to 10,000. The run waits for its GPU like any training.")
 
     def __init__(self, *args: Any, groups: list[InstanceGroup], **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)

@@ -1,7 +1,8 @@
 """IBM WMLA's `callbacks`: what scripts derive their loggers and callbacks from. Every method may be left out.
 
 Methods are called by what they take: `log_train_metrics(loss, acc, completed_batch, worker)` of the older generation,
-or `log_train_metrics(metrics, completed_batch, epoch, worker)` of the newer one.
+or `log_train_metrics(metrics, completed_batch, epoch, worker)` of the newer one. If they use these names, they may
+leave arguments out and have them in any order.
 """
 
 from typing import Any
@@ -12,10 +13,11 @@ __all__ = ["Callback", "LoggerCallback"]
 class LoggerCallback:
     """A logger of metrics: as the driver's it is told all of them on one process, as the workers' on each."""
 
-    def log_train_metrics(self, loss: float, acc: float, completed_batch: int, worker: int = 0) -> None:
+    # Both generations call their base.
+    def log_train_metrics(self, *args: Any, **kwargs: Any) -> None:
         """Log a step. loss: its mean. acc: percent. completed_batch: of all workers in this epoch."""
 
-    def log_test_metrics(self, loss: float, acc: float, completed_batch: int, worker: int = 0) -> None:
+    def log_test_metrics(self, *args: Any, **kwargs: Any) -> None:
         """Log the same of the held-out data."""
 
     def on_train_begin(self) -> None:

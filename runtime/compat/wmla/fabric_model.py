@@ -104,9 +104,12 @@ class FabricModel:
         context = rank_context()
         limits = (engines_number, context.launch.max_slots if context else None)
         engines = min(filter(None, limits), default=1)
-        plan = Plan(
-            epoch_number, batch_size, sample_count(training), engines, checkpoint_freq, self._callbacks_export()
-        )
+        saves_onnx = self._parts.enable_onnx and not (context and context.launch.validate)
+        callbacks_export = self._callbacks_export()
+        # Checked before the first step, so that a warning of what is missing does not come after days.
+        can_export = (saves_onnx or callbacks_export) and export.can_write_onnx()
+        exports = callbacks_export and can_export
+        plan = Plan(epoch_number, batch_size, sample_count(training), engines, checkpoint_freq, exports)
         progress = Progress()
         step_size = effective_batch_size or batch_size * engines
         self._session = session = self._new_session(training, held_out, plan, progress, step_size)
@@ -126,7 +129,7 @@ class FabricModel:
             self.model.eval()  # a callback may export it
             driver.end_epoch(epoch, results)
         driver.end()
-        if self._parts.enable_onnx and session.rank == 0 and not (context and context.launch.validate):
+        if saves_onnx and can_export and session.rank == 0:
             self._save_onnx(session, training)
 
     def download(self, out_dir: str | Path | None = None) -> Path | None:
@@ -164,10 +167,10 @@ class FabricModel:
         return session
 
     def _callbacks_export(self) -> bool:
-        """Return whether callbacks are told in the end that they can export. WMLA's samples do it on a GPU."""
+        """Return whether callbacks want to be told in the end that they can export. WMLA's samples do it on a GPU."""
         own = [each for each in self._parts.callbacks if getattr(type(each), "on_epoch_end", None) is not _NO_END]
         is_requested = any(takes(each, "on_epoch_end", "save_model") for each in own)
-        return is_requested and torch.cuda.is_available() and export.can_write_onnx()
+        return is_requested and torch.cuda.is_available()
 
     def _introduce_callbacks(self, plan: Plan) -> None:
         for callback in self._parts.callbacks:

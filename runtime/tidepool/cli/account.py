@@ -4,6 +4,7 @@ import platform
 import shlex
 import sys
 import time
+from datetime import datetime
 from typing import Any
 
 import click
@@ -115,19 +116,19 @@ def _by_code(profile: Profile, scope: str) -> str:
 @json_option
 @click.pass_obj
 def logout(context: Context, as_json: bool) -> None:
-    """Withdraw the token of the login, and delete the login."""
+    """Revoke the token of the login, and delete the login."""
     name = context.profile or DEFAULT
     kept = profiles().by_name.get(name)
     if kept is None:
-        raise NotLoggedIn("Nobody is logged in: there is nothing to forget.")
+        raise NotLoggedIn("You are not logged in.")
     try:
         Connection(kept).json("DELETE", "me/tokens/current/")
     except NotLoggedIn:
-        was_over, ended = True, "Its login was over already."
+        was_over, ended = True, "The token was no longer valid."
     except TidepoolError as error:
-        raise TidepoolError(f"{error} The login stays: withdraw its token on your account page.") from error
+        raise TidepoolError(f"{error} The login is kept: revoke its token on your account page.") from error
     else:
-        was_over, ended = False, "Its login is withdrawn."
+        was_over, ended = False, "The token is revoked."
     profiles().keep(name, None)
     if as_json:
         show_json({"site": kept.url, "was_over": was_over})
@@ -146,5 +147,7 @@ def whoami(context: Context, as_json: bool) -> None:
     values |= {"token ends": token["expires_at"]}
     if as_json:
         show_json(values)
-    else:
-        facts(values)
+        return
+    ends = token["expires_at"]
+    until = f"{datetime.fromisoformat(ends).astimezone():%Y-%m-%d %H:%M}" if ends else "never"
+    facts({**values, "role": values["role"].replace("_", " "), "token ends": until})

@@ -86,7 +86,7 @@ def users(context: Context, search: str | None, as_json: bool, quiet: bool) -> N
     rows = list(context.client.connection.rows("users/", search=search))
     name = itemgetter("username")
     cells = itemgetter("username", "role", "state", "tokens", "last_login")
-    show_rows(rows, as_json, quiet, name, ("NAME", "ROLE", "STATE", "TOKENS", "LAST LOG-IN"), cells, right=(3,))
+    show_rows(rows, as_json, quiet, name, ("NAME", "ROLE", "STATE", "TOKENS", "LAST LOGIN"), cells, right=(3,))
 
 
 @admin.command()

@@ -14,7 +14,7 @@ __all__ = ["cli", "main"]
 #: Name -> module below `tidepool.cli` and the sentence of the list. Ordered by first use.
 COMMANDS: dict[str, tuple[str, str]] = {
     "login": ("account", "Log in to a site with a code that you confirm in a browser."),
-    "logout": ("account", "Delete the login and withdraw its token."),
+    "logout": ("account", "Delete the login and revoke its token."),
     "whoami": ("account", "Show the user and the site of the login."),
     "run": ("submit", "Submit a script, a folder or a model, and follow it to its end."),
     "submit": ("submit", "Submit a script, a folder or a model, and return at once."),
@@ -35,12 +35,14 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "tag": ("change", "Add tags to trainings, or remove them."),
     "undo": ("change", "Undo the newest change of priority or limits."),
     "clone": ("change", "Submit a training again."),
+    "study": ("study", "Create and list studies, which search for the best parameters."),
     "results": ("results", "List and download the files of a training."),
     "checkpoints": ("results", "List, keep and publish checkpoints of a training."),
     "datasets": ("data", "List, add and delete datasets."),
     "models": ("data", "List, add and delete models."),
     "admin": ("admin", "Administer hosts, groups and users."),
     "env": ("lists", "List the Python version and packages that trainings have."),
+    "adaptdl": ("adaptdl", "Use the commands of AdaptDL's program."),
     "enable": ("enable", "Make pyspark's TorchDistributor use this cluster."),
     "completion": ("completion", "Set up completion in bash, zsh or fish."),
 }

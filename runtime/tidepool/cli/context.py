@@ -93,12 +93,22 @@ def listing_options(command: Command) -> Command:
     return json_option(command)
 
 
+class _JobNumber(click.IntRange):
+    """Number of a training. Click's own message speaks of an integer range."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        try:
+            return super().convert(value, param, ctx)
+        except click.BadParameter:
+            self.fail(f"{value!r} is not the number of a training: `tidepool ps` lists them.", param, ctx)
+
+
 def job_argument(command: Command, *, many: bool = False) -> Command:
     from tidepool.cli.completion import job_numbers
 
     kind = {"nargs": -1, "required": True} if many else {}
     name = "jobs" if many else "job"
-    return click.argument(name, type=click.IntRange(min=1), metavar="JOB" + ("..." if many else ""),
+    return click.argument(name, type=_JobNumber(min=1), metavar="JOB" + ("..." if many else ""),
                           shell_complete=job_numbers, **kind)(command)  # type: ignore[arg-type]  # fmt: skip
 
 

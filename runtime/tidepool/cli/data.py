@@ -9,7 +9,9 @@ import click
 
 from tidepool.cli.completion import names_of
 from tidepool.cli.context import Context, facts, json_option, listing_options, show_json, show_rows
+from tidepool.cli.left_out import tell_left_out
 from tidepool.cli.progress import bar
+from tidepool.client.pack import package
 from tidepool.client.rows import Dataset, Model
 from tidepool.client.training import Progress
 from tidepool.units import size_words
@@ -145,22 +147,27 @@ def show_model(context: Context, name: str, as_json: bool) -> None:
 @click.option("--engine", type=click.Choice(["elastic", "fixed", "single"]), default="elastic", show_default=True,
               help="Training engine.")  # fmt: skip
 @click.option("--entry-point", help="Script in the folder that trains, or its module: train.py, package.train.")
+@click.option("--include", multiple=True, metavar="PATH",
+              help="File or folder below the script's that is sent besides; of a link, its content. May be repeated."
+              )  # fmt: skip
 @click.option("--dataset", help="Default dataset of the model's trainings.", shell_complete=names_of("datasets"))
 @click.option("--description", default="")
 @json_option
 @click.pass_obj
 def add_model(
-    context: Context, name: str, path: str, engine: str, entry_point: str | None, dataset: str | None,
-    description: str, as_json: bool,
+    context: Context, name: str, path: str, engine: str, entry_point: str | None, include: tuple[str, ...],
+    dataset: str | None, description: str, as_json: bool,
 ) -> None:  # fmt: skip
     """Add a model, or the next version of one of yours, from a script or folder.
 
     The files are sent in pieces. After a lost connection or Ctrl-C, the same command continues the upload.
     """
     given = {"engine": engine, "entry_point": entry_point, "dataset": dataset, "description": description}
+    code = package(path, include)
+    tell_left_out(code)
     with _sending(name, is_shown=not as_json) as progress:
         values = {name: value for name, value in given.items() if value}
-        row = context.client.add_model(name, path, progress=progress, **values)
+        row = context.client.add_model(name, code, progress=progress, **values)
     if as_json:
         show_json(row)
     else:

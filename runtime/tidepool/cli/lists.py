@@ -86,7 +86,7 @@ def queue(context: Context, as_json: bool, quiet: bool) -> None:
     """
     heads = ("PLACE", "ID", "NAME", "OWNER", "GROUP", "WANTS", "PRIORITY", "STARTS", "WHY")
     rows = context.client.queue()
-    show_rows(rows, as_json, quiet, _number, heads, _waiting, right=(0, 1, 6), none="Nothing waits.")
+    show_rows(rows, as_json, quiet, _number, heads, _waiting, right=(0, 1, 6), none="No training is waiting.")
 
 
 def _waiting(row: JobInfo) -> tuple[Any, ...]:

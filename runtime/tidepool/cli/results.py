@@ -104,7 +104,7 @@ def checkpoints(
     points = training.checkpoints()
     heads = ("ID", "ATTEMPT", "STEP", "EPOCH", "SIZE", "AT", "KEPT", "VERSIONS", "PROBLEM")
     show_rows(points, as_json, quiet, lambda point: point.id, heads, _point, right=(0, 1, 2, 3, 4),
-              none="It has none yet.")  # fmt: skip
+              none=f"Training {job} has no checkpoints yet.")  # fmt: skip
 
 
 def _point(point: Checkpoint) -> tuple[Any, ...]:

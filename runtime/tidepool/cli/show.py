@@ -40,7 +40,7 @@ def describe(context: Context, job: int, as_json: bool) -> None:
         "priority": info.priority,
         "group": info.instance_group,
         "tags": " ".join(info.tags) or None,
-        "place in line": info.queue_position,
+        "queue position": info.queue_position,
         "starts": expected(info.expected_start),
         "model": info.model,
         "dataset": info.dataset,
@@ -73,7 +73,7 @@ def why(context: Context, job: int, as_json: bool) -> None:
     click.echo(found.text)
     if found.terms:
         click.echo()
-        columns(("", ""), [(term.name, term.value) for term in found.terms])
+        facts({term.name: term.value for term in found.terms})
     if found.remedies:
         click.echo("\nWhat would change it:")
         for remedy in found.remedies:
@@ -165,7 +165,7 @@ def metrics(context: Context, job: int, names: tuple[str, ...], every: int | Non
             value = "" if point.value is None else repr(point.value)
             click.echo(f"{point.name},{point.step},{point.epoch},{value},{point.at.isoformat()}")
     elif not points:
-        click.echo("It has none yet.", err=True)
+        click.echo(f"Training {job} has no metrics yet.", err=True)
     else:
         newest = {point.name: point for point in points}
         columns(("METRIC", "VALUE", "STEP"),

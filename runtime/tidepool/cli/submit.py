@@ -11,13 +11,14 @@ import click
 from tidepool.cli.completion import names_of
 from tidepool.cli.context import Context, Exit, facts, json_option, show_json
 from tidepool.cli.follow import follow, told_end
+from tidepool.cli.left_out import tell_left_out
 from tidepool.client.api import Client, Submission
 from tidepool.client.errors import InvalidRequest
-from tidepool.client.pack import Package, package
-from tidepool.client.training import Job
+from tidepool.client.pack import Package, package, requirements_of
+from tidepool.requirement_files import split_list
 from tidepool.units import size_words
 
-__all__ = ["run", "submit"]
+__all__ = ["run", "script_of", "submit", "tell_of"]
 
 _SETTINGS = (
     click.argument("what", required=False, type=click.Path()),
@@ -35,10 +36,19 @@ _SETTINGS = (
     click.option("--set", "parameters", multiple=True, metavar="NAME=VALUE",
                  help="Parameter, passed to the script as --name value."),
     click.option("--option", "options", multiple=True, metavar="NAME=VALUE",
-                 help="Field of the REST API, such as seed=7."),
+                 help="Field of the REST API, such as exactness=bitwise."),
+    click.option("--seed", type=click.IntRange(min=0), help="Seed of the order of samples and of random numbers."),
+    click.option("--requirements", metavar="FILE|LIST",
+                 help="Packages in addition to the cluster's: a requirements file, or a list such as timm>=1,wandb. "
+                 "Default: those of the script, or of a requirements.txt or environment.yml beside it."),
+    click.option("--skip-unusable-requirements", is_flag=True,
+                 help="Start without the requirements that cannot be installed here."),
     click.option("--tag", "tags", multiple=True, metavar="TAG", help="Tag; may be repeated."),
     click.option("--no-autolog", "autolog", flag_value="off",
                  help="Disable autologging: only the script itself logs to MLflow."),
+    click.option("--include", multiple=True, metavar="PATH",
+                 help="File or folder below the script's that is sent besides; of a link, its content. May be "
+                 "repeated."),
     click.option("--entry-point", default="", help="Script in the folder that trains, or its module (package.train)."),
     click.option("--file", "-f", "file", type=click.Path(exists=True, dir_okay=False), metavar="JOB.toml",
                  help="File with these options; the command line overrides it. YAML: an AdaptDLJob."),
@@ -95,13 +105,14 @@ def _submit(client: Client, given: dict[str, Any], *, wait: bool = False, then_f
     dry_run, key = given.pop("dry_run"), given.pop("key")
     tell = not (is_quiet or as_json)
     if Path(given["file"] or "").suffix in (".yaml", ".yml"):
+        manifest, said = _manifest(given, tell=tell)
         if dry_run:
-            raise InvalidRequest("--dry-run reads no AdaptDLJob: submit it, or leave --file out.")
-        job = _submit_manifest(client, given, key=key, tell=tell)
+            return _show_preview(client.preview_manifest(manifest, **said), as_json)
+        job = client.submit_manifest(manifest, key=key, **said)
     else:
         planned = _planned(client, given, tell=tell)
         if dry_run:
-            return _preview(client, planned, as_json)
+            return _show_preview(client.preview(planned), as_json)
         job = client.send(planned, key=key)
     if as_json and not wait:
         show_json(job.info)
@@ -122,41 +133,56 @@ def _submit(client: Client, given: dict[str, Any], *, wait: bool = False, then_f
 
 
 def _planned(client: Client, given: dict[str, Any], *, tell: bool) -> Submission:
-    values = _from_file(given.pop("file")) | {name: value for name, value in given.items() if value}
+    values = _from_file(given.pop("file")) | {name: value for name, value in given.items() if _is_given(value)}
     what: str | Package | None = values.pop("what", None) or values.pop("script", None)
     if what is not None:
-        what = code = package(str(what))
-        if tell:
-            click.echo(_size_words(code), err=True)
+        what = code = package(str(what), values.pop("include", ()))
+        tell_of(code, tell=tell)
     pairs = values.pop("parameters", {})
     parameters = dict(_pair(each) for each in pairs) if isinstance(pairs, tuple) else pairs
     options = dict(_pair(each) for each in values.pop("options", ()))
     arguments = [str(word) for word in values.pop("arguments", ())]
     if "tags" in values:
         values["tags"] = list(values["tags"])
+    if "requirements" in values:
+        values["requirements"] = _requirements(values["requirements"])
     return client.plan(what, *arguments, parameters=parameters, **values, **options)
 
 
-def _submit_manifest(client: Client, given: dict[str, Any], *, key: str | None, tell: bool) -> Job:
-    """An AdaptDLJob: it says itself what else could be typed."""
-    file, what = given.pop("file"), given.pop("what")
+def _is_given(value: Any) -> bool:
+    return value is not None and value is not False and value not in ("", ())
+
+
+def _requirements(given: str | list[str]) -> str:
+    """Return the requirements of a file, with those that it includes, or of a list."""
+    if not isinstance(given, str):
+        return "\n".join(given)
+    file = Path(given).expanduser()
+    if not file.is_file():
+        if file.suffix in (".txt", ".in"):
+            raise InvalidRequest(f"There is no {given}: check the path of --requirements.")
+        return "\n".join(split_list(given))
+    return requirements_of(file)
+
+
+def _manifest(given: dict[str, Any], *, tell: bool) -> tuple[str, dict[str, Any]]:
+    """Return the text of an AdaptDLJob, and what else the command says of it."""
+    file, what, include = given.pop("file"), given.pop("what"), given.pop("include")
     said = {name: given.pop(name) for name in ("model", "dataset", "instance_group", "entry_point")}
-    if typed := [name for name, value in given.items() if value]:
+    if typed := [name for name, value in given.items() if _is_given(value)]:
         shown = {"arguments": "words after --", "max_slots": "--max", "min_slots": "--min", "parameters": "--set"}
         shown |= {"tags": "--tag", "autolog": "--no-autolog"}
-        names = ", ".join(shown.get(name, f"--{name}") for name in typed)
-        raise InvalidRequest(f"An AdaptDLJob already contains {names}: remove the option, or change {file}.")
+        names = ", ".join(shown.get(name, f"--{name.replace('_', '-')}") for name in typed)
+        raise InvalidRequest(f"An AdaptDLJob takes no {names} beside it: remove the option, or change {file}.")
     manifest = Path(file).read_text(errors="replace")
-    code = None
     if what is not None:
-        code = package(what)
-        said["entry_point"] = said["entry_point"] or _script_of(manifest, code)
-        if tell:
-            click.echo(_size_words(code), err=True)
-    return client.submit_manifest(manifest, code, key=key, **said)
+        said["what"] = code = package(what, include)
+        said["entry_point"] = said["entry_point"] or script_of(manifest, code)
+        tell_of(code, tell=tell)
+    return manifest, said
 
 
-def _script_of(manifest: str, code: Package) -> str:
+def script_of(manifest: str, code: Package) -> str:
     """The file of the folder that the manifest names, by its path in an image; "" where that is not one."""
     named = {Path(word).parts for word in re.findall(r"[\w./-]+\.py\b", manifest)}
     found = [file for file in code.files if any(file.parts == parts[-len(file.parts) :] for parts in named)]
@@ -175,6 +201,9 @@ def _from_file(file: str | None) -> dict[str, Any]:
     options = tuple(f"{name}={values.pop(name)}" for name in unknown)
     if script := values.get("script"):
         values["script"] = str(Path(file).parent / script)
+    wanted = values.get("requirements")
+    if isinstance(wanted, str) and (Path(file).parent / wanted).is_file():
+        values["requirements"] = str(Path(file).parent / wanted)
     return values | ({"options": options} if options else {})
 
 
@@ -196,14 +225,20 @@ def _pair(text: str) -> tuple[str, Any]:
     return name, found if isinstance(found, str | int | float | bool) else value
 
 
+def tell_of(code: Package, *, tell: bool) -> None:
+    """Say how much is sent, and in any case what the training may need and does not get."""
+    if tell:
+        click.echo(_size_words(code), err=True)
+    tell_left_out(code)
+
+
 def _size_words(code: Package) -> str:
     count = len(code.files)
     files = "1 file" if count == 1 else f"{count} files"
     return f"Sending {files}, {size_words(code.total_bytes)}, of {code.folder} ({code.chosen_by})"
 
 
-def _preview(client: Client, planned: Submission, as_json: bool) -> int:
-    found = client.preview(planned)
+def _show_preview(found: dict[str, Any], as_json: bool) -> int:
     if as_json:
         show_json(found)
         return Exit.DONE
@@ -212,6 +247,8 @@ def _preview(client: Client, planned: Submission, as_json: bool) -> int:
         "GPUs": found.get("target_slots"),
         "others": found.get("others_text"),
         "would end": found.get("end_text"),
+        "missing": found.get("missing_text"),
+        "requirements": found.get("skipped_text"),
     })  # fmt: skip
     click.echo("Nothing was submitted.", err=True)
     sys.stdout.flush()

@@ -26,7 +26,7 @@ __all__ = ["top"]
 
 _BAR = 24
 _INKS = ("cyan", "green", "magenta", "yellow", "blue", "red", "bright_cyan", "bright_green", "bright_magenta")
-_KEYS = "up/down choose   c cancel   s suspend or resume   p priority   + - most GPUs   q quit"
+_KEYS = "up/down choose   c cancel   s suspend or resume   p priority   + - maximum GPUs   q quit"
 #: Heads, their sides, and widths; 0: as much as there is.
 _COLUMNS: tuple[tuple[str, Literal["left", "right"], int], ...] = (
     ("ID", "right", 6),
@@ -203,8 +203,8 @@ def _bottom(screen: Screen, marked: JobInfo | None) -> str:
     if screen.asking == "cancel" and marked is not None:
         return f"Cancel {marked.id}, {marked.name}? y: yes, esc: no"
     if screen.asking and marked is not None:
-        return f"Priority of {marked.id}, 1 to 10,000: {screen.typed}_   enter: give it, esc: leave it"
-    return screen.said or (_KEYS if marked is not None else "Nothing trains and nothing waits.   q quit")
+        return f"Priority of {marked.id}, 1 to 10,000: {screen.typed}_   enter: set it, esc: keep it"
+    return screen.said or (_KEYS if marked is not None else "No training is running or waiting.   q quit")
 
 
 def _live(client: Client, interval: float) -> None:

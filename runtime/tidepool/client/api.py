@@ -1,16 +1,20 @@
 """Client of a site."""
 
+import sys
 import time
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from tidepool.client.config import resolve
 from tidepool.client.decoding import decoded
 from tidepool.client.errors import InvalidRequest
 from tidepool.client.http import Connection, new_key
-from tidepool.client.rows import Dataset, JobInfo, Model, Script
+from tidepool.client.rows import Dataset, JobInfo, Model, Script, StudyInfo
+from tidepool.client.studies import Study
 from tidepool.client.training import Job, Progress
 
 if TYPE_CHECKING:
@@ -118,23 +122,55 @@ class Client:
         dataset: str | int | None = None,
         instance_group: str | int | None = None,
         entry_point: str = "",
+        name: str = "",
+        arguments: Sequence[str] | None = None,
         key: str | None = None,
     ) -> Job:
-        """Submit an AdaptDLJob in YAML, with the code of `what` or of `model`. See `plan` for the other arguments."""
+        """Submit an AdaptDLJob in YAML, with the code of `what` or of `model`. See `plan` for the other arguments.
+
+        name, arguments: instead of the manifest's name and the `args` of its container.
+        """
+        values = self._manifest(manifest, what, model, dataset, instance_group, entry_point)
+        values |= {"name": name} if name else {}
+        values |= {"arguments": list(arguments)} if arguments is not None else {}
+        made = self.connection.json("POST", "jobs/adaptdl/", json=values, key=key or new_key())
+        return Job(self.connection, made["id"], decoded(JobInfo, made))
+
+    def preview_manifest(
+        self,
+        manifest: str,
+        what: "str | Path | Package | None" = None,
+        *,
+        model: str | int | None = None,
+        dataset: str | int | None = None,
+        instance_group: str | int | None = None,
+        entry_point: str = "",
+    ) -> dict[str, Any]:
+        """Preview an AdaptDLJob like `preview`, with the arguments of `submit_manifest`. Its code is uploaded."""
+        values = self._manifest(manifest, what, model, dataset, instance_group, entry_point)
+        return dict(self.connection.json("POST", "jobs/adaptdl/preview/", json=values))
+
+    def _manifest(
+        self,
+        manifest: str,
+        what: "str | Path | Package | None",
+        model: str | int | None,
+        dataset: str | int | None,
+        instance_group: str | int | None,
+        entry_point: str,
+    ) -> dict[str, Any]:
         if (what is None) == (model is None):
             raise InvalidRequest(
                 "Give the folder that the manifest's command runs, or a registered model: one of them."
             )
         taken = None if what is None else self.take_code(what, entry_point)
-        values = {
+        return {
             "manifest": manifest,
             "model": taken.model if taken else model,
             "model_version": taken.version if taken else None,
             "dataset": dataset,
             "instance_group": self._group(instance_group)["name"],
         }
-        made = self.connection.json("POST", "jobs/adaptdl/", json=values, key=key or new_key())
-        return Job(self.connection, made["id"], decoded(JobInfo, made))
 
     def preview(self, planned: Submission) -> dict[str, Any]:
         """Preview a submission: `start_text`, `others_text` and more. Nothing is written."""
@@ -154,6 +190,7 @@ class Client:
         parameters: Mapping[str, Any] | None = None,
         entry_point: str = "",
         engine: str = "",
+        include: Sequence[str] = (),
         **options: Any,
     ) -> Submission:
         """Upload the code, and return a submission with defaults filled in.
@@ -161,12 +198,13 @@ class Client:
         what: a script or folder, packed by `tidepool.client.pack`; or give `model`, the name of a registered one.
         arguments: passed to the script unchanged. instance_group: default: the only one. max_slots: default: all GPUs
         of the group for an elastic script, otherwise the number of processes that the script itself requests, or 1.
-        engine: elastic, fixed or single, if the script does not determine it. options: further options of the API, such
-        as `seed`. Raises InvalidRequest.
+        engine: elastic, fixed or single, if the script does not determine it. include: files and folders that are sent
+        besides; a warning names what the code opens and is not sent. options: further options of the API, such as
+        `seed`. Raises InvalidRequest.
         """
         if (what is None) == (model is None):
             raise InvalidRequest("Give a script or a folder, or the name of a registered model: one of them.")
-        taken = None if what is None else self.take_code(what, entry_point, engine)
+        taken = None if what is None else self.take_code(what, entry_point, engine, include)
         group: str | int | None = instance_group or self.profile.instance_group or None
         if max_slots is None:
             max_slots = max(min_slots, self._most_slots(taken, model, group))
@@ -185,14 +223,16 @@ class Client:
             options=options,
         )
 
-    def take_code(self, what: "str | Path | Package", entry_point: str = "", engine: str = "") -> Script:
+    def take_code(
+        self, what: "str | Path | Package", entry_point: str = "", engine: str = "", include: Sequence[str] = ()
+    ) -> Script:
         """Upload a script or folder; unchanged files yield the existing version of the model.
 
-        engine: "": detected from the script.
+        engine: "": detected from the script. include: see `plan`.
         """
-        from tidepool.client.pack import archived, package
+        from tidepool.client.pack import archived
 
-        code = package(what) if isinstance(what, str | Path) else what
+        code = _packed(what, include) if isinstance(what, str | Path) else what
         with archived(code) as archive:
             # Repeating the request yields the same version, so a lost response is harmless.
             values = self.connection.json(
@@ -228,6 +268,32 @@ class Client:
 
     def _capacity(self, group: Mapping[str, Any], of: str = "capacity") -> int:
         return int(self.connection.get(f"resource-groups/{group['resource_group']}/").get(of) or 0)
+
+    # --- studies ------------------------------------------------------------------------------------------------------
+
+    def study(self, number: int) -> Study:
+        """Return the study with this number. Nothing is requested until something of it is needed."""
+        return Study(self.connection, int(number))
+
+    def studies(self, *, most: int | None = 100) -> list[Study]:
+        """Return the user's studies, newest first; for an administrator, those of all users."""
+        rows = self.connection.rows("studies/", most=most)
+        return [Study(self.connection, row["id"], decoded(StudyInfo, row)) for row in rows]
+
+    def create_study(self, planned: Submission, *, space: Mapping[str, Any], metric: str, **search: Any) -> Study:
+        """Create a study whose trials are like a submission made by `plan`, but for the parameters of `space`.
+
+        space: parameter -> list of values, or a range made by `tidepool.uniform`, `log_uniform` or `whole`. search:
+        `goal`, `sampler`, `pruner`, `trials`, `minutes`, `gpu_hours`, `at_once`, `value_of` and `seed`.
+        """
+        values = self.connection.json("POST", "studies/", json=_study(planned, space, metric, search))
+        return Study(self.connection, values["id"], decoded(StudyInfo, values))
+
+    def preview_study(
+        self, planned: Submission, *, space: Mapping[str, Any], metric: str, **search: Any
+    ) -> dict[str, Any]:
+        """Preview a study like `create_study`: `trials`, `points`, `at_once`, `gpu_hours` and `notices`."""
+        return dict(self.connection.json("POST", "studies/preview/", json=_study(planned, space, metric, search)))
 
     # --- datasets and models ------------------------------------------------------------------------------------------
 
@@ -270,15 +336,22 @@ class Client:
     def model(self, reference: str | int) -> Model:
         return decoded(Model, self.connection.get(f"models/{reference}/"))
 
-    def add_model(self, name: str, path: str | Path, *, progress: Progress | None = None, **given: Any) -> Model:
+    def add_model(
+        self,
+        name: str,
+        path: "str | Path | Package",
+        *,
+        include: Sequence[str] = (),
+        progress: Progress | None = None,
+        **given: Any,
+    ) -> Model:
         """Register a model, or the next version of one of yours. given: `engine, entry_point, dataset, description …`.
 
-        The files are sent like those of a dataset.
+        include: see `plan`. The files are sent like those of a dataset.
         """
-        from tidepool.client.pack import package
         from tidepool.client.uploads import uploaded
 
-        code = package(path)
+        code = _packed(path, include) if isinstance(path, str | Path) else path
         data = {"name": name, **given}
         if code.entry_point:
             data.setdefault("entry_point", code.entry_point)
@@ -315,3 +388,28 @@ class Client:
         """Return the user's waiting jobs, in order of their queue positions."""
         waiting = [job.info for job in self.jobs(state="PENDING", most=None)]
         return sorted(waiting, key=lambda job: (job.instance_group, job.queue_position or 10**9, job.id))
+
+
+def _study(planned: Submission, space: Mapping[str, Any], metric: str, search: Mapping[str, Any]) -> dict[str, Any]:
+    wanted = {name: value for name, value in search.items() if value is not None}
+    return {**planned.as_json(), "space": dict(space), "metric": metric, **wanted}
+
+
+def _packed(path: str | Path, include: Sequence[str] = ()) -> "Package":
+    """Pack the code, and warn of what the training may need and does not get."""
+    from tidepool.client.pack import package
+
+    code = package(path, include)
+    for each in code.left_out:
+        words = f"{each.sentence}: include=[{each.path.as_posix()!r}] takes it along."
+        warnings.warn(words, stacklevel=_callers_level())
+    return code
+
+
+def _callers_level() -> int:
+    """Return the stack level, for a warning of the calling function, of the line outside of this package."""
+    frame: FrameType | None = sys._getframe()
+    level = 0
+    while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "tidepool":
+        frame, level = frame.f_back, level + 1
+    return level

@@ -97,9 +97,9 @@ def resolve(url: str | None, token: str | None, profile: str | None) -> Profile:
     kept = profiles().by_name.get(name)
     if kept is None:
         missing = f" by the profile {name!r}" if name != DEFAULT else ""
-        raise NotLoggedIn(f"Not logged in{missing}. `tidepool login {url or 'https://…'}`")
+        raise NotLoggedIn(f"Not logged in{missing}: run `tidepool login {url or 'https://…'}` first.")
     if url and checked_url(url) != kept.url:
-        raise NotLoggedIn(f"Not logged in at {url}. `tidepool login {url}`")
+        raise NotLoggedIn(f"Not logged in at {url}: run `tidepool login {url}` first.")
     return Profile(kept.url, token or kept.token, kept.ca_file, kept.instance_group)
 
 

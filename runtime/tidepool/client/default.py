@@ -6,9 +6,13 @@ from typing import Any
 
 from tidepool.client.api import Client
 from tidepool.client.rows import Dataset, Model
+from tidepool.client.studies import Study
 from tidepool.client.training import Job
 
-__all__ = ["datasets", "job", "jobs", "models", "submit"]
+__all__ = ["datasets", "job", "jobs", "models", "studies", "study", "submit"]
+
+#: Arguments of `study` that describe the search; all others describe its trials, like those of `submit`.
+_SEARCH = frozenset({"goal", "value_of", "sampler", "pruner", "trials", "minutes", "gpu_hours", "at_once", "seed"})
 
 
 @cache
@@ -30,6 +34,25 @@ def job(number: int) -> Job:
 def jobs(**filters: Any) -> list[Job]:
     """Return the user's jobs, newest first; see `Client.jobs`."""
     return _default().jobs(**filters)
+
+
+def study(name: str | int, what: str | Path | None = None, *arguments: str, **given: Any) -> Study:
+    """Create a study with this name; with a number alone, return the study with this number.
+
+    given: `space` and `metric`, the arguments of the search named in `Client.create_study`, and those of
+    `Client.submit` for the trials. A trial has at most one GPU unless `max_slots` says otherwise.
+    """
+    client = _default()
+    if isinstance(name, int):
+        return client.study(name)
+    search = {key: given.pop(key) for key in [*given] if key in {*_SEARCH, "space", "metric"}}
+    planned = client.plan(what, *arguments, name=name, **{"max_slots": 1, **given})
+    return client.create_study(planned, **search)
+
+
+def studies() -> list[Study]:
+    """Return the user's studies, newest first."""
+    return _default().studies()
 
 
 def datasets() -> list[Dataset]:

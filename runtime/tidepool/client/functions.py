@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from tidepool.client.api import Client
@@ -21,6 +22,7 @@ def submit_function(
     elastic: bool = False,
     as_torchrun: bool = False,
     min_processes: int = 1,
+    on_cpus: bool = False,
     name: str | None = None,
     key: str | None = None,
     **given: Any,
@@ -28,11 +30,15 @@ def submit_function(
     """Submit a call of the function, which each process makes; `job.value()` returns rank 0's result.
 
     elastic: the function uses a `Session`, and runs on at least `min_processes`; otherwise it runs on all processes,
-    with torchrun's variables if there are several. as_torchrun: set them also for a single process. given: as for
+    with torchrun's variables if there are several. as_torchrun: set them also for a single process. on_cpus: run all
+    processes on the CPUs of one host, whose GPU is held only once. given: as for
     `Client.plan`. Raises TypeError for objects that cannot be sent, and InvalidRequest if the cluster could not load
     the call; nothing is submitted then.
     """
     call = packed(function, arguments, keywords or {})
+    if on_cpus and processes > 1:
+        call = replace(call, facts=replace(call.facts, cpu_processes=processes))
+        processes, as_torchrun = 1, False
     if not client.loads_calls:
         refuse_other_software(call, client.software())
         client.loads_calls = True

@@ -19,7 +19,9 @@ __all__ = [
     "Remedy",
     "ResultFile",
     "Script",
+    "StudyInfo",
     "Term",
+    "TrialInfo",
     "Why",
 ]
 
@@ -156,9 +158,9 @@ class Term:
 class Remedy:
     """`RemedyOutput` of the REST API."""
 
-    #: Values: min_slots, max_slots, priority, end.
+    #: Values: min_slots, max_slots, priority, end, hosts.
     kind: str = ""
-    #: The new value; for `end` the id of the other job.
+    #: The new value; for `end` the id of the other job, for `hosts` the number of their GPUs.
     value: int | None = None
     #: GPUs that the job would have then.
     target: int = 0
@@ -256,3 +258,60 @@ class Script:
     dataset: str = ""
     #: Error found by reading the script; null: none.
     warning: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrialInfo:
+    """`TrialOutput` of the REST API."""
+
+    number: int = 0
+    #: Id of the training.
+    job: int | None = None
+    values: Mapping[str, Any] = field(default_factory=dict)
+    #: Values: sampler, user, seed, repeat.
+    origin: str = ""
+    #: Values: WAITING, RUNNING, COMPLETE, PRUNED, FAILED.
+    state: str = ""
+    value: float | None = None
+    #: [progress, value] at each rung of the pruner; null: not a number.
+    reported: Sequence[Sequence[float]] = ()
+    why: str = ""
+    created_at: datetime
+    finished_at: datetime | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class StudyInfo:
+    """`StudyOutput` of the REST API."""
+
+    id: int = 0
+    name: str = ""
+    owner: str = ""
+    model: str = ""
+    dataset: str | None = None
+    instance_group: str = ""
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    space: Mapping[str, Any] = field(default_factory=dict)
+    metric: str = ""
+    #: Values: minimize, maximize.
+    goal: str = ""
+    #: Values: last, best.
+    value_of: str = ""
+    sampler: str = ""
+    pruner: str = ""
+    seed: int = 0
+    trials: int | None = None
+    minutes: int | None = None
+    gpu_hours: float | None = None
+    at_once: int | None = None
+    #: Values: RUNNING, PAUSED, FINISHED, STOPPED.
+    state: str = ""
+    reason: str = ""
+    #: Number of trials by state.
+    counts: Mapping[str, Any] = field(default_factory=dict)
+    best: TrialInfo | None = None
+    #: Sentence that names the best trial.
+    best_text: str = ""
+    revision: int = 0
+    created_at: datetime
+    finished_at: datetime | None = None

@@ -18,6 +18,7 @@ from tidepool.client.rows import JobInfo
 from tidepool.client.training import Job
 from tidepool.notebook.names import as_function, names_needed, take_over
 from tidepool.notebook_cells import Outcome
+from tidepool.requirement_files import split_list
 from tidepool.stand_ins import OURS, THEIRS, offer
 
 __all__ = ["CellFailed", "TidepoolMagics", "register"]
@@ -52,6 +53,9 @@ def _options() -> MagicArgumentParser:
     parser.add_argument("-g", "--instance-group", help="the only one, or the login's")
     parser.add_argument("--priority", type=int, help="1 to 10000")
     parser.add_argument("--requirements", help="packages that the cluster does not have, such as timm,einops")
+    parser.add_argument(
+        "--skip-unusable-requirements", action="store_true", help="go on without requirements that cannot be used"
+    )
     parser.add_argument("--elastic", action="store_true", help="the cell uses a Session: it grows and shrinks")
     parser.add_argument("--min", type=int, default=1, help="the fewest GPUs of an elastic one")
     parser.add_argument("--detach", action="store_true", help="return at once; `%%tidepool fetch 412` takes its names")
@@ -196,7 +200,8 @@ def _for_the_site(given: Namespace) -> dict[str, Any]:
         "dataset": given.dataset,
         "instance_group": given.instance_group,
         "priority": given.priority,
-        "requirements": given.requirements and given.requirements.replace(",", "\n"),
+        "skip_unusable_requirements": given.skip_unusable_requirements or None,
+        "requirements": given.requirements and "\n".join(split_list(given.requirements)),
     }
     return {name: value for name, value in values.items() if value is not None}
 

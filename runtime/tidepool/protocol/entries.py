@@ -24,6 +24,7 @@ __all__ = [
     "GenerationAbandoned",
     "GenerationActive",
     "GenerationPlanned",
+    "GrowthGivenUp",
     "Halted",
     "Lost",
     "NoProgress",
@@ -34,6 +35,7 @@ __all__ = [
     "RankFailed",
     "RankGrouped",
     "RankJoined",
+    "RankLingers",
     "RankStarted",
     "RankStuck",
     "RecordedStep",
@@ -63,6 +65,13 @@ class RankStarted(Entry, frozen=True, tag="rank_started"):
 
 class RankGrouped(Entry, frozen=True, tag="rank_grouped"):
     """The script of a fixed rank has formed a process group."""
+
+    member_id: Name
+    slot: Count
+
+
+class RankLingers(Entry, frozen=True, tag="rank_lingers"):
+    """The rank's script has ended, and a thread, a process or an exit function of it still runs."""
 
     member_id: Name
     slot: Count
@@ -159,6 +168,8 @@ class _Failure(Entry, frozen=True):
     step: Count | None
     #: Generation in which the other ranks continued; 0 before the rank took part.
     generation: Count
+    #: Whether the rank had joined a training under way, less than two epochs before.
+    newcomer: bool = False
 
 
 class RankFailed(_Failure, frozen=True, tag="rank_failed"):
@@ -167,6 +178,13 @@ class RankFailed(_Failure, frozen=True, tag="rank_failed"):
 
 class AttemptFailed(_Failure, frozen=True, tag="failed"):
     """The same error occurred again at the same step, so the attempt is given up."""
+
+
+class GrowthGivenUp(_Failure, frozen=True, tag="growth_given_up"):
+    """The same error ended two newcomers in one slot, so the slot gets no third one: the training keeps its size."""
+
+    #: The ranks that train.
+    members: list[ActiveMember] = []
 
 
 class NoProgress(Entry, frozen=True, tag="no_progress"):
@@ -273,12 +291,12 @@ class ObservedStep(msgspec.Struct, frozen=True):
 
     step: Count
     at: Seconds
-    kind: Literal["log", "csv", "json", "tensorboard"]
+    kind: Literal["log", "csv", "json", "tensorboard", "library"]
     #: The stream of rank 0, or the file relative to the folder that it is in.
     where: Annotated[str, msgspec.Meta(max_length=200)]
     metrics: dict[str, float | None] = {}
     epoch: Count = 0
-    #: Progress of the whole training according to the log; None: unknown.
+    #: Progress of the whole training according to the library or the log; None: unknown.
     progress: float | None = None
     #: Number of the pattern that the logs are read by.
     revision: Count = 0

@@ -5,19 +5,10 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from tidepool.protocol.codec import PROTOCOL_VERSION, Bytes, Count, Figure, Name, Seconds
+from tidepool.protocol.defaults import LINGER_SECONDS
 from tidepool.protocol.measures import AdaptedBatch, StepTimes
 
-#: Defaults of a job and its script: seconds of training that may be lost when every rank dies at once, and the number
-#: of checkpoints that are kept.
-CHECKPOINT_SECONDS = 60.0
-KEPT_CHECKPOINTS = 2
-#: Deadline in seconds for a step of a training, unless its owner has set another one.
-STALL_SECONDS = 300.0
-
 __all__ = [
-    "CHECKPOINT_SECONDS",
-    "KEPT_CHECKPOINTS",
-    "STALL_SECONDS",
     "AskFirst",
     "Cause",
     "CoordinatorMessage",
@@ -97,6 +88,8 @@ class LaunchSpec(msgspec.Struct, frozen=True):
     stall_seconds: float | None = None
     #: Seconds after its start at which a rank of an elastic script is killed unless it is ready to train.
     launch_seconds: float = 1800.0
+    #: Seconds without work after which a rank ends whose script has ended, although a thread or process of it runs.
+    linger_seconds: float = LINGER_SECONDS
     #: Parts of each step in `bitwise`, fixed for the job; None in `sum`.
     virtual_ranks: int | None = None
     #: elastic: a script with a session. fixed, single: one that knows nothing of us; see `tidepool.gang`.
@@ -113,6 +106,8 @@ class LaunchSpec(msgspec.Struct, frozen=True):
     settings: dict[str, Any] = {}
     #: Name of the job's owner, for the titles of its ranks.
     owner: str = ""
+    #: Argument by which the script wants its LOCAL_RANK, as `torch.distributed.launch` passes it, such as `local_rank`.
+    local_rank_argument: str = ""
     #: One requirement (PEP 508) per line, beside what the cluster has.
     requirements: str = ""
 

@@ -1,3 +1,6 @@
-// The page that adds the folder of a template: picks it among the server's.
+// The page that adds the code of a template: a folder of the server, or an upload.
 
 import "../folders.js";
+import { watchUploadField } from "../upload_field.js";
+
+watchUploadField(document.getElementById("location-form"));

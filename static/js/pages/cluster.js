@@ -1,5 +1,6 @@
 // The cluster's page: every GPU now, in a grid that arrow keys walk in, and the trace of who had how many.
 
+import { startGpuUse } from "../gpu_use.js";
 import { showPool } from "../pool.js";
 
 const now = document.getElementById("now");
@@ -46,4 +47,6 @@ now.addEventListener("focusin", (event) => {
 now.addEventListener("htmx:afterSwap", rove);
 rove();
 
-showPool(now, document.querySelector('[data-chart="cluster-trace"]'), (news) => news.slots || news.hosts);
+const { trace } = showPool(now, document.querySelector('[data-chart="cluster-trace"]'), (news) => news.slots || news.hosts);
+const renewUse = startGpuUse(document.querySelector('[data-chart="gpu-use"]'), () => `/cluster/gpus.json?minutes=${trace.windowMs / 60_000}`);
+trace.onChoice("window", renewUse);

@@ -1,10 +1,12 @@
 // Curves and tables of several trainings, kept live: new points come by the topic of each job; what its events do not
 // tell (a line that begins, the step at which the number of GPUs changed, the words of the tables) is fetched.
 
+import { ChartOrder } from "../chart_order.js";
 import { Choices } from "../choices.js";
-import { Figure, mayName, placeEnds, readJson, seenOn, themeColour } from "../figure.js";
-import { refresher } from "../fresh.js";
+import { asText, Figure, mayName, placeEnds, readJson, seenOn, themeColour } from "../figure.js";
+import { refresh, refresher } from "../fresh.js";
 import { keyOf, showLegend } from "../legend.js";
+import { outlineOf, spanOf } from "../line_groups.js";
 import { addPoint, asLine, epochsOf, modeOf, notOnLogAxis, smoothed, valueAxis } from "../lines.js";
 import { atMostEvery, fetchJson, jobTopic, live } from "../live.js";
 import { isOver } from "../words.js";
@@ -17,6 +19,10 @@ const SOON_MS = 1_000;
 //: Points of the figures have their seconds with one digit.
 const ROUNDED = 0.06;
 const RAW_OPACITY = 0.2;
+//: Opacity of a band, as the last digits of a colour.
+const BAND_OPACITY = "2e";
+//: Significant digits of a span's ends.
+const DIGITS = 4;
 const COLUMNS_KEY = "tidepool-compare-columns";
 const TITLES = { step: "Step", time: "Minutes since start", epoch: "Epochs done", samples: "Samples" };
 const READOUTS = { step: "Step %{x}", time: "%{x:.1f} min", epoch: "%{x:.2f} epochs", samples: "%{x:,} samples" };
@@ -37,8 +43,22 @@ let axis = "step";
 //: One control says it for all charts.
 let wantsLog = false;
 let places = new Map();
+//: Groups of trainings of which each is one line; null: each training is.
+let groups = null;
 
 const choices = section && new Choices(section, { changed: follow, whole: showAll });
+const order = section && new ChartOrder(arrange);
+
+//: The panels as the person wants them; a chart that comes to sight is drawn.
+function arrange() {
+  for (const [place, title] of order.sorted().entries()) {
+    const { panel } = charts.get(title);
+    panel.style.order = place;
+    panel.hidden = !order.isSeen(title);
+  }
+  order.unchosen.hidden = charts.size === 0 || [...charts.keys()].some((title) => order.isSeen(title));
+  drawAll();
+}
 
 function settle() {
   const epochs = new Map(page.jobs.map(({ job }) => [job, epochsOf(longestOf(job))]));
@@ -64,17 +84,24 @@ function longestOf(job) {
 
 function drawAll() {
   settle();
-  for (const chart of charts.values()) chart.draw();
+  for (const chart of charts.values()) if (!chart.panel.hidden) chart.draw();
   choices.showScale([...charts.values()].some(({ isLog }) => isLog));
   choices.showWhole([...charts.values()].some((chart) => chart.isZoomed()));
-  const ground = themeColour("--surface");
-  const names = page.jobs.map(({ job, label, look }) => ({
-    key: String(job),
-    text: `${look.letter} · ${label}`,
-    colour: seenOn(ground, look.colour),
-    look: "line",
-  }));
-  showLegend(document.getElementById("compare-legend"), names, takenAway, toggle);
+  showLegend(document.getElementById("compare-legend"), groups?.map(nameOfGroup) ?? page.jobs.map(nameOfJob), takenAway, toggle);
+}
+
+function nameOfJob({ job, label, look }) {
+  return { key: String(job), text: `${look.letter} · ${label}`, colour: seenOn(themeColour("--surface"), look.colour), look: "line" };
+}
+
+function nameOfGroup({ key, number, name, colour, jobs }) {
+  const count = jobs.length === 1 ? "1 training" : `${jobs.length} trainings`;
+  return { key, text: `${number} · ${name} (${count})`, colour: seenOn(themeColour("--surface"), colour), look: "line" };
+}
+
+//: Number of lines that a chart may have.
+function lineCount() {
+  return (groups ?? page.jobs).length;
 }
 
 //: One zooms in one chart: the others follow at once, together.
@@ -152,8 +179,55 @@ class Comparison extends Figure {
   }
 
   traces() {
+    return groups ? groups.flatMap((group) => this.tracesOfGroup(group)) : this.tracesOfJobs();
+  }
+
+  //: The line of each training is smoothed before the mean is taken.
+  pointsOfGroup({ jobs }) {
+    const lines = this.drawnLines().filter(({ trace }) => jobs.includes(trace.meta.job));
+    const placed = lines.map((line) => {
+      const points = this.pointsOf(line);
+      const values = points.map(({ value }) => value);
+      const place = places.get(line.trace.meta.job);
+      return (this.isSmooth() ? smoothed(values, choices.smoothing) : values).map((value, index) => ({ x: place(points[index]), value }));
+    });
+    return spanOf(placed, this.isStepped());
+  }
+
+  tracesOfGroup(group) {
+    const points = this.pointsOfGroup(group);
+    if (!points.length) return [];
+    const colour = seenOn(themeColour("--surface"), group.colour);
+    const [{ trace }] = this.lines;
+    const meta = { label: group.key };
+    const band = { type: "scatter", mode: "lines", fill: "toself", fillcolor: `${colour}${BAND_OPACITY}`, line: { width: 0 }, hoverinfo: "skip" };
+    const outline = outlineOf(points, { isStepped: this.isStepped(), isLog: this.usesLog() });
+    const mean = {
+      ...trace,
+      name: asText(`${group.number} · ${group.name}`),
+      meta,
+      uid: group.key,
+      mode: modeOf(trace, points),
+      x: points.map(({ x }) => x),
+      y: points.map(({ mean }) => mean),
+      text: points.map(spanInWords),
+      customdata: undefined,
+      hovertemplate: "%{y:.4g}%{text}",
+      line: { ...trace.line, color: colour, dash: "solid" },
+    };
+    return [{ ...band, ...outline, meta, showlegend: false, uid: `${group.key}-band` }, mean];
+  }
+
+  isStepped() {
+    return this.lines[0].trace.line.shape === "hv";
+  }
+
+  isSmooth() {
+    return this.figure.layout.meta.may_be_smooth && choices.smoothing > 0;
+  }
+
+  tracesOfJobs() {
     const ground = themeColour("--surface");
-    const { may_be_smooth: mayBeSmooth } = this.figure.layout.meta;
     return this.drawnLines().flatMap((line) => {
       const { trace } = line;
       const points = this.pointsOf(line);
@@ -165,18 +239,22 @@ class Comparison extends Figure {
         customdata: undefined,
         line: { ...trace.line, color: seenOn(ground, trace.line.color) },
       };
-      if (!mayBeSmooth || !choices.smoothing) return [{ ...look, y: raw, uid: String(trace.meta.job) }];
+      if (!this.isSmooth()) return [{ ...look, y: raw, uid: String(trace.meta.job) }];
       const faint = { ...look, y: raw, opacity: RAW_OPACITY, hoverinfo: "skip", hovertemplate: undefined, showlegend: false, uid: `${trace.meta.job} raw` };
       return [{ ...look, y: smoothed(raw, choices.smoothing), uid: String(trace.meta.job) }, faint];
     });
   }
 
-  prepare(layout) {
+  usesLog() {
     const values = this.values();
     //: A linear axis stays linear as long as a log axis would drop values, until somebody chooses Log.
     const losesAny = choices.scale === "auto" && values.some((value) => value !== null && value <= 0);
-    this.isLog = wantsLog && this.mayBeLog() && !losesAny && values.some((value) => value > 0);
-    if (mayName([page.jobs.length])) layout.margin.r = LETTER_PX;
+    return wantsLog && this.mayBeLog() && !losesAny && values.some((value) => value > 0);
+  }
+
+  prepare(layout) {
+    this.isLog = this.usesLog();
+    if (mayName([lineCount()])) layout.margin.r = LETTER_PX;
     layout.uirevision = "kept";
     layout.dragmode = BY_FINGER.matches ? false : choices.drag;
     Object.assign(layout.xaxis, {
@@ -186,7 +264,7 @@ class Comparison extends Figure {
       unifiedhovertitle: { text: READOUTS[axis] },
     });
     if (shown) layout.xaxis.range = [...shown];
-    Object.assign(layout.yaxis, valueAxis(this.isLog, values), { fixedrange: BY_FINGER.matches });
+    Object.assign(layout.yaxis, valueAxis(this.isLog, this.values()), { fixedrange: BY_FINGER.matches });
   }
 
   isZoomed() {
@@ -194,17 +272,17 @@ class Comparison extends Figure {
     return xaxis !== undefined && !(xaxis.autorange && yaxis.autorange);
   }
 
-  //: The letter that the legend and the tables have for the training.
+  //: The letter that the legend and the tables have for the training, or the number of the group.
   drawn() {
     this.listen();
     const ends = this.canvas.data
       .filter(({ visible, showlegend }) => visible !== false && showlegend !== false)
       .flatMap(({ x, y, name, line }) => {
         const last = y.findLastIndex((value) => value !== null);
-        return last < 0 ? [] : [{ axis: "y", x: x[last], value: y[last], text: name[0], colour: line.color }];
+        return last < 0 ? [] : [{ axis: "y", x: x[last], value: y[last], text: name.split(" ")[0], colour: line.color }];
       });
-    placeEnds(this.panel.querySelector(".chart-ends"), this.canvas, mayName([page.jobs.length]) ? ends : []);
-    const seen = this.drawnLines().filter(({ trace }) => !takenAway.has(keyOf(trace)));
+    placeEnds(this.panel.querySelector(".chart-ends"), this.canvas, mayName([lineCount()]) ? ends : []);
+    const seen = this.drawnLines().filter(({ trace }) => keysOf(trace).some((key) => !takenAway.has(key)));
     this.panel.querySelector(".chart-note").textContent = this.isLog ? notOnLogAxis(seen) : "";
   }
 
@@ -228,12 +306,26 @@ class Comparison extends Figure {
     return value;
   }
 
+  columns() {
+    return groups ? ["Group", "Trainings", TITLES[axis], "Mean", "Least", "Most"] : super.columns();
+  }
+
   //: Rows of the table and of the CSV file: the drawn points.
   rows() {
+    if (groups) return groups.flatMap((group) => this.pointsOfGroup(group).map(({ x, mean, least, most, count }) => [group.name, count, x, mean, least, most]));
     return this.lines.flatMap(({ trace: { meta }, points }) =>
       points.map(({ step, at, value }) => [meta.label, step, at, value === null ? "not a number" : value]),
     );
   }
+}
+
+//: Keys of the lines in the legend that show a training's line.
+function keysOf(trace) {
+  return groups?.filter(({ jobs }) => jobs.includes(trace.meta.job)).map(({ key }) => key) ?? [keyOf(trace)];
+}
+
+function spanInWords({ least, most, count }) {
+  return count > 1 ? ` (${[least, most].map((value) => Number(value.toPrecision(DIGITS))).join(" to ")}, mean of ${count})` : "";
 }
 
 //: Charts that are new get a place, in the order of the figures.
@@ -244,7 +336,8 @@ function take(figures) {
     else charts.set(title, new Comparison(panelOf(figure.layout.meta, place), figure));
   }
   document.getElementById("compare-empty").hidden = figures.length > 0;
-  drawAll();
+  order.take([...charts.keys()]);
+  arrange();
 }
 
 function panelOf({ name, title }, place) {
@@ -270,6 +363,8 @@ function newPanel(name, title) {
 function startGrid() {
   const slider = section.querySelector("[data-columns]");
   const grid = section.querySelector(".compare-grid");
+  order.unchosen.className = "empty";
+  grid.before(order.unchosen);
   const resize = (columns) => grid.style.setProperty("--columns", columns);
   const kept = localStorage.getItem(COLUMNS_KEY);
   if (kept) {
@@ -280,6 +375,27 @@ function startGrid() {
     localStorage.setItem(COLUMNS_KEY, slider.value);
     resize(slider.value);
   });
+}
+
+// --- Grouping: the address says it, so that a link shows the same, and it is kept as the chosen charts are --------------
+
+const grouping = section?.querySelector("[data-grouping]");
+
+function readGroups() {
+  const found = readJson("groupings-comparison").find(({ key }) => key === grouping.value);
+  groups = found?.groups.map((group) => ({ ...group, key: `group-${group.number}` })) ?? null;
+}
+
+function group() {
+  readGroups();
+  takenAway.clear();
+  const parameters = new URLSearchParams(location.search);
+  parameters.set("group", grouping.value);
+  history.replaceState(history.state, "", `?${parameters}`);
+  order.keepGroup(grouping.value);
+  compared.setAttribute("hx-get", `${compared.getAttribute("hx-get").split("?")[0]}?${parameters}`);
+  window.htmx.process(compared);
+  refresh(compared);
 }
 
 // --- Fetching: at most once in a while, and not while the page is hidden -----------------------------------------
@@ -331,6 +447,8 @@ function followPoints(job, news) {
 
 if (section) {
   startGrid();
+  readGroups();
+  grouping.addEventListener("change", group);
   document.addEventListener("tidepool:theme", drawSoon);
   take(readJson("figures-comparison"));
   for (const job of page.jobs) {

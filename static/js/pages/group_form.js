@@ -1,5 +1,6 @@
 // The form of an instance group: what a change would do, and the terms by the names of WMLA.
 
+import { startPickers } from "../accounts.js";
 import { element, showList } from "../dom.js";
 import { fetchJson } from "../live.js";
 import { watchPreview } from "../preview.js";
@@ -7,6 +8,8 @@ import { watchPreview } from "../preview.js";
 const form = document.getElementById("group-form");
 const panel = document.getElementById("preview");
 const dialog = document.getElementById("configuration");
+
+startPickers();
 
 const looks = {
   show(_, html) {

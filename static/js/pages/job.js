@@ -6,6 +6,7 @@ import { MetricsChart, sizesOf } from "../curves.js";
 import { readJson } from "../figure.js";
 import { refreshTimes } from "../frame.js";
 import { CALM_MS, renewer } from "../fresh.js";
+import { startGpuUse } from "../gpu_use.js";
 import { CLUSTER_TOPIC, isUrgent, jobTopic, live } from "../live.js";
 import { watchPreview } from "../preview.js";
 import { clock, isOver } from "../words.js";
@@ -100,7 +101,7 @@ function sizeWord(gpus) {
   const say = () => {
     const sizes = sizesOf(gpus().steps);
     word.hidden = sizes.length === 0;
-    word.textContent = sizes.length > 1 ? `${sizes.length - 1} ${sizes.length === 2 ? "change" : "changes"}` : "since its start";
+    word.textContent = sizes.length > 1 ? `${sizes.length - 1} ${sizes.length === 2 ? "change" : "changes"}` : "no changes";
   };
   word.addEventListener("click", toggle);
   document.addEventListener("tidepool:gpus", toggle);
@@ -150,6 +151,8 @@ function scrollToTab() {
   );
   if (isOpened) root.querySelector(".job-tabs").scrollIntoView({ block: "start" });
 }
+
+startGpuUse(root.querySelector('[data-chart="gpu-use"]'), () => `/jobs/${page.job}/gpus.json`);
 
 // --- The change of its priority and limits: says what it would do before it is saved ---
 

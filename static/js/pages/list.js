@@ -53,7 +53,8 @@ for (const { name, seq } of readJson("live-jobs").topics) {
       const changes = Object.entries(news.jobs ?? {}).map(([job, values]) => showJob(job, values));
       // The queue position of a waiting training depends on other trainings.
       const moves = results.querySelector('.state[data-state="PENDING"]') && isUrgent({ jobs: news.jobs ?? {} });
-      if (changes.includes(true) || moves) refreshSoon();
+      const isGrouped = results.querySelector("#job-groups") && Object.values(news.jobs ?? {}).some((values) => values.state);
+      if (changes.includes(true) || moves || isGrouped) refreshSoon();
       if (Object.values(news.jobs ?? {}).some((values) => values.state)) countSoon();
     },
     onAppend: (news) => {

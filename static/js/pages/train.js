@@ -27,7 +27,7 @@ function wholeNumber(name) {
 }
 
 function sharingSentence(model, group) {
-  if (model && model.engine !== "elastic") return `${group.sharing} ${group.stopping}`;
+  if (model && model.engine !== "elastic") return `${group.sharing} ${group.stopping[model.continues]}`;
   const giving = group.preemption
     ? "When others need GPUs, the training releases some after its current step and continues on the rest; nothing is lost."
     : "The training keeps its GPUs.";
@@ -179,10 +179,10 @@ function sendPath(path) {
   sendCode({ path });
 }
 
-//: One file as it is, several packed into one. `files`: [path, File].
+//: One file as it is, several packed into one. `files`: [path, File], with null for an empty folder.
 async function sendFiles(files, name) {
   if (!files.length) return say("", "The folder contains no files: drop a script, or a folder with a script.");
-  const size = files.reduce((sum, [, file]) => sum + file.size, 0);
+  const size = files.reduce((sum, [, file]) => sum + (file?.size ?? 0), 0);
   if (size > Number(code.dataset.maxBytes)) return say("", `The code has ${sizeWords(size)}, which is too large: remove data.`);
   const single = files.length === 1 && !files[0][0].includes("/");
   try {
@@ -200,9 +200,11 @@ async function filesBelow(entry, path) {
   if (entry.isFile) return [[path, await new Promise((resolve, reject) => entry.file(resolve, reject))]];
   const reader = entry.createReader();
   const found = [];
+  let isEmpty = true;
   for (;;) {
     const entries = await new Promise((resolve, reject) => reader.readEntries(resolve, reject));
-    if (!entries.length) return found;
+    if (!entries.length) return found.length || !isEmpty ? found : [[path, null]];
+    isEmpty = false;
     for (const each of entries) found.push(...(await filesBelow(each, `${path}/${each.name}`)));
   }
 }

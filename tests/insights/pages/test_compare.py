@@ -21,6 +21,7 @@ from insights.comparison import (
     quantities_of,
 )
 from jobs.models import Job, MetricPoint
+from models_registry.script_declarations import Argument, Declared
 from tests.factories import JobFactory
 from tests.html import html_of
 from tests.scene import Scene
@@ -96,6 +97,17 @@ def test_what_differs_is_marked(scene: Scene, alices: Client) -> None:
     assert marks == sorted(marks, reverse=True), "what differs comes first"
 
 
+def test_a_parameter_that_is_not_set_has_the_default_of_the_script(scene: Scene) -> None:
+    declared = Declared((Argument("lr", default=0.05), Argument("epochs", default=12), Argument("wd", default=0.1)))
+    for job, parameters in ((scene.first, {}), (scene.second, {"lr": 0.5, "epochs": 12})):
+        job.model.script, job.model.parameters, job.parameters = declared.to_json(), {}, parameters
+
+    lines = {line.name: line for line in compared_settings([scene.first, scene.second])}
+    assert (lines["lr"].values, lines["lr"].differs) == (["0.05", "0.5"], True)
+    assert (lines["epochs"].values, lines["epochs"].differs) == (["12", "12"], False)
+    assert "wd" not in lines, "nobody sets it"
+
+
 def test_order_of_the_address_is_the_order_of_the_columns(scene: Scene, alices: Client) -> None:
     content = html_of(alices.get(address(scene.second, scene.first)))
     heads = re.findall(r'<th scope="col" data-job.*?<a href="/jobs/(\d+)/">', content, re.DOTALL)
@@ -126,6 +138,25 @@ def test_others_jobs_are_not_compared(scene: Scene, alices: Client, bobs: Client
     assert carols.get(both).status_code == 200
     assert Client().get(both).status_code == 302
     assert alices.get(f"/jobs/compare/?jobs={scene.first.pk},999999").status_code == 404
+
+
+def test_lines_are_grouped_as_the_address_says_or_as_they_were_last(scene: Scene, alices: Client) -> None:
+    both = address(scene.first, scene.second)
+    for given in ("&group=tag", "&group="):
+        content = html_of(alices.get(f"{both}{given}"))
+        assert ("Groups by Tag" in content) == ("tag" in given)
+    content = html_of(alices.get(f"{both}&group=tag"))
+    assert '<option value="tag" selected>Tag</option>' in content
+    assert f'hx-get="/jobs/compare/tables/?jobs={scene.first.pk}%2C{scene.second.pk}&amp;group=tag"' in content
+
+    alices.post("/jobs/charts/", {"job": scene.first.pk, "group": "tag"})
+    tables = both.replace("compare/", "compare/tables/")
+    assert all("Groups by Tag" in html_of(alices.get(page)) for page in (both, tables))
+    assert "Groups by" not in html_of(alices.get(f"{both}&group="))
+
+    wrong = alices.get(f"{both}&group=setting:<b>")
+    assert wrong.status_code == 400
+    assert "The lines cannot be grouped by “setting:&lt;b&gt;”: choose another grouping." in html_of(wrong)
 
 
 def test_each_training_costs_the_same(scene: Scene, alices: Client) -> None:

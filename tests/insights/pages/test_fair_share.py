@@ -16,6 +16,7 @@ from jobs.messages import message
 from jobs.models import InstanceGroup, Job, SlotClaim
 from jobs.states import JobState
 from scheduling.sharing_report import fair_share
+from studies.models import Study
 from tests.factories import InstanceGroupFactory, JobFactory
 from tests.scene import Scene
 from workers.models import Slot
@@ -44,7 +45,7 @@ def text(response: HttpResponse) -> str:
 def cells(page: str, row: str) -> dict[str, str]:
     """Label -> number in the row of this name."""
     found = page.split(f'id="{row}"')[1].split("</tr>")[0]
-    labels = ("Deserved", "Held", "Borrowed", "Lent", "Will have", "Quota")
+    labels = ("Deserved", "Held", "Borrowed", "Lent", "Planned", "Quota")
     return {
         name: found.split(f'data-label="{name}" class="number">')[1].split("<")[0] for name in labels if name in found
     }
@@ -60,7 +61,7 @@ def test_the_figures_are_those_of_the_scheduler(carols: Client, scene: Scene, vi
         )
         assert float(shown["Deserved"]) == float(share.deserved)
     assert cells(page, f"group-{vision.pk}") == {
-        "Deserved": "2", "Held": "0", "Borrowed": "0", "Lent": "2", "Will have": "2", "Quota": "2",
+        "Deserved": "2", "Held": "0", "Borrowed": "0", "Lent": "2", "Planned": "2", "Quota": "2",
     }  # fmt: skip
 
 
@@ -100,6 +101,7 @@ def test_where_nobody_waits_the_page_says_so(alices: Client, scene: Scene) -> No
 
 
 def test_without_groups_or_trainings_it_is_no_error(alices: Client, scene: Scene, vision: InstanceGroup) -> None:
+    Study.objects.all().delete()
     SlotClaim.objects.all().delete()
     Job.objects.all().delete()
     assert "No training waits or runs." in text(alices.get("/fair-share/"))

@@ -106,7 +106,7 @@ def test_hosts_are_ticked_for_a_static_group(carols: Client, scene: Scene) -> No
         ({"rule": "some"}, "Select a valid choice"),
         ({"requirement": "ngpus >> 2"}, "The requirement cannot be used"),
         ({"selection": "static"}, "A static group needs a host"),
-        ({"selection": "static", "hosts": ["nobody"]}, "The host nobody does not exist any more"),
+        ({"selection": "static", "hosts": ["nobody"]}, "The host nobody no longer exists"),
         ({"name": "ComputeHostsGPU"}, "This name is taken."),
         ({"name": ""}, "This field is required."),
         ({"description": "x" * 201}, "at most 200 characters"),

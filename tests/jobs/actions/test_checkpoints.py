@@ -112,7 +112,7 @@ def test_what_cannot_be_kept_is_refused(job: Job, monkeypatch: pytest.MonkeyPatc
         change_kept(row, True, "alice")
     monkeypatch.setattr(actions, "MOST_KEPT", 1)
     change_kept(publish(job, 20), True, "alice")
-    with pytest.raises(Conflict, match="1 checkpoints of this training are kept already"):
+    with pytest.raises(Conflict, match="1 checkpoints of this training are already kept"):
         change_kept(publish(job, 30), True, "alice")
 
 

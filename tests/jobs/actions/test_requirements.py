@@ -1,11 +1,16 @@
 """Tests of a training's requirements: found, checked and kept; unknown imports are named before it is submitted."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
+import cloudpickle
 import pytest
 from django.contrib.auth.models import User
 from django.test import Client
+from tidepool.function_payload import CALL_FILE
 
 from jobs import actions
 from jobs.control.dispatch import launch_spec
@@ -35,11 +40,50 @@ def test_the_option_counts_before_the_script_and_that_before_its_folder(submit: 
     assert submit(requirements="# none").requirements == ""
 
 
-@pytest.mark.parametrize("requirements", ["torch==1.0", "--index-url x", "two words", 7])
+@pytest.mark.parametrize("requirements", ["torch==1.0", "--index-url x", "two words", 7, "-r nowhere.txt"])
 def test_requirements_that_cannot_be_met_are_refused(submit: Submit, requirements: object) -> None:
     with pytest.raises(actions.InvalidSubmission) as refused:
         submit(requirements=requirements)
     assert list(refused.value.fields) == ["requirements"]
+
+
+MIXED = "# pip freeze\ntorch==1.0\nlisted>=1\nmine @ file:///home/me/mine-2.0-py3-none-any.whl\n"
+
+
+def test_all_unusable_lines_are_named_and_the_rest_goes_on_if_the_user_says_so(submit: Submit, folder: Path) -> None:
+    (folder / "requirements.txt").write_text(MIXED)
+    with pytest.raises(actions.InvalidSubmission) as refused:
+        submit()
+    first, second, last = refused.value.fields["requirements"]
+    assert first.startswith("requirements.txt, line 2, 'torch==1.0': the cluster has torch")
+    assert second.startswith("requirements.txt, line 4, 'mine @ file:")
+    assert "--skip-unusable-requirements" in last
+    job = submit(skip_unusable_requirements=True)
+    assert job.requirements == "listed>=1\nmine==2.0"
+    told = job.events.order_by("seq")[1].detail
+    assert (told["message"], told["lines"]) == ("requirements_skipped", [first, second])
+
+
+def test_a_preview_names_the_lines_that_are_skipped(
+    cluster: Cluster, given: dict[str, object], folder: Path, alice: User, client: Client
+) -> None:
+    (folder / "requirements.txt").write_text(MIXED)
+    client.force_login(alice)
+    for skip, status in [(False, 400), (True, 200)]:
+        body = json.dumps({**given, "skip_unusable_requirements": skip})
+        answer = client.post("/api/v1/jobs/preview/", body, content_type="application/json")
+        assert answer.status_code == status
+    assert [each.partition(":")[0] for each in answer.json()["skipped"]] == [
+        "requirements.txt, line 2, 'torch==1.0'",
+        "requirements.txt, line 4, 'mine @ file",
+    ]
+
+
+def test_condas_file_counts_where_there_is_no_other(submit: Submit, folder: Path) -> None:
+    (folder / "environment.yml").write_text("dependencies: [{pip: [colorama]}]\n")
+    assert submit().requirements == "colorama"
+    (folder / "requirements.txt").write_text("listed")
+    assert submit().requirements == "listed"
 
 
 def test_a_clone_requires_the_same(submit: Submit, alice: User) -> None:
@@ -109,3 +153,51 @@ def test_the_log_of_an_installation_stands_beside_those_of_ranks(
     found = topic_log(logs[0]["topic"])
     assert found is not None
     assert found.path == folder / "stdout"
+
+
+CLIENT = "mlflow-skinny==3.13.*\npandas"
+IN_A_FUNCTION = "def train():\n    import mlflow\n"
+
+
+@pytest.mark.parametrize(
+    ("script", "lines", "kept"),
+    [
+        (IN_A_FUNCTION, "", CLIENT),
+        (IN_A_FUNCTION, "timm", f"{CLIENT}\ntimm"),
+        (IN_A_FUNCTION, "mlflow-skinny==3.17.2", "mlflow-skinny==3.17.2\npandas"),
+        (IN_A_FUNCTION, "mlflow", "mlflow\npandas"),
+        (IN_A_FUNCTION, "# none", ""),
+        ("import os\n", "timm", "timm"),
+    ],
+)
+def test_a_site_with_mlflow_supplies_the_client_to_code_that_imports_it(
+    submit: Submit, folder: Path, settings: Any, script: str, lines: str, kept: str
+) -> None:
+    (folder / "main.py").write_text(script)
+    settings.TIDEPOOL_MLFLOW_SOCKET = "/nowhere/server.sock"
+    assert submit(requirements=lines).requirements == kept
+    settings.TIDEPOOL_MLFLOW_SOCKET = ""
+    assert CLIENT not in submit(requirements=lines).requirements
+
+
+@pytest.mark.parametrize(("way", "uses"), [("inside", True), ("outside", True), ("neither", False)])
+def test_a_function_that_imports_mlflow_gets_its_client(
+    submit: Submit, folder: Path, settings: Any, way: str, uses: bool
+) -> None:
+    settings.TIDEPOOL_MLFLOW_SOCKET = "/nowhere/server.sock"
+    (folder / CALL_FILE).write_bytes(cloudpickle.dumps(FUNCTIONS[way]))
+    assert (submit().requirements == CLIENT) is uses
+
+
+def _functions() -> dict[str, Callable[[], object]]:
+    """Functions as a notebook has them: they are pickled by value."""
+    names: dict[str, Any] = {"mlflow": ModuleType("mlflow"), "__name__": "__main__"}
+    exec(
+        "def inside():\n    import mlflow.pytorch\ndef outside():\n    mlflow.start_run()\n"
+        "def neither():\n    return '/mlflow/', 'mlflow-x'\n",
+        names,
+    )
+    return names
+
+
+FUNCTIONS = _functions()

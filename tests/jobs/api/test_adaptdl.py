@@ -46,6 +46,24 @@ def test_a_manifest_is_a_training(alice_api, submission):
     assert told == ["spec.template.spec.nodeSelector, container.image"]
 
 
+def test_its_name_and_arguments_may_be_given_beside_it(alice_api, submission):
+    given = {name: submission[name] for name in ("model", "dataset", "instance_group")} | {"manifest": MANIFEST}
+    answer = alice_api.post(ADDRESS, given | {"name": "mine", "arguments": ["--lr", ""]}, format="json")
+    job = Job.objects.get(pk=answer.json()["id"])
+    assert (job.name, job.arguments) == ("mine", ["--lr", ""])
+    for wrong in ({"arguments": "--lr"}, {"arguments": [{}]}, {"name": "x" * 300}):
+        answer = alice_api.post(ADDRESS, given | wrong, format="json")
+        assert (answer.status_code, answer.json()["fields"].keys()) == (400, wrong.keys())
+
+
+def test_a_manifest_is_previewed(alice_api, submission):
+    fields = {name: submission[name] for name in ("model", "dataset", "instance_group")}
+    answer = alice_api.post(f"{ADDRESS}preview/", fields | {"manifest": MANIFEST}, format="json")
+    assert (answer.status_code, answer.json()["target_slots"], Job.objects.count()) == (200, 3, 0)
+    wrong = alice_api.post(f"{ADDRESS}preview/", fields | {"manifest": "kind: Pod"}, format="json")
+    assert (wrong.status_code, [*wrong.json()["fields"]]) == (400, ["manifest"])
+
+
 def test_the_body_may_be_the_manifest_itself(alice_api, submission):
     address = f"{ADDRESS}?model={submission['model']}&dataset={submission['dataset']}&instance_group="
     sent = MANIFEST.replace("  maxReplicas: 3\n", "")

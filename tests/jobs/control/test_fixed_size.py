@@ -246,9 +246,9 @@ def test_a_checkpoint_of_ours_is_refused(cluster: Cluster, submit: Submit) -> No
 
 def test_the_words_beforehand_follow_the_policy(group: InstanceGroup) -> None:
     group.policy, group.preemption = InstanceGroup.Policy.PRIORITY, True
-    assert stop_words(group).startswith("A training of higher priority may stop it:")
+    assert stop_words(group).startswith("A training of higher priority may stop this training:")
     group.policy = InstanceGroup.Policy.FAIRSHARE
-    assert stop_words(group).startswith("It keeps its GPUs until it ends:")
+    assert stop_words(group).startswith("This training keeps its GPUs until it ends:")
     assert "from nothing" in stop_words(group)
     assert "from nothing" not in stop_words(group, resumable=True)
 

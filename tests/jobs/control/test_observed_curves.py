@@ -71,6 +71,17 @@ def test_another_source_begins_a_curve_anew(cluster: Cluster, job: Job) -> None:
     assert after.run.step == 9, "where the log says that it is"
 
 
+def test_a_library_counts_better_than_its_log(cluster: Cluster, job: Job) -> None:
+    report(cluster, job, observed(900, metrics={"loss": 0.5}, epoch=9, progress=0.9))
+    library = {"kind": "library", "where": "journal/library.jsonl"}
+    moment = observed(20, **library, metrics={"loss": 0.4}, epoch=1, progress=0.2)
+    after = report(cluster, job, moment, observed(950, metrics={"acc": 0.5}, epoch=9, progress=0.9))
+    assert points(job) == [("acc", 950, 0.5), ("loss", 20, 0.4)]
+    assert (after.run.progress, after.run.curve_sources["loss"]) == (0.2, library)
+    after = report(cluster, job, observed(2000, metrics={"acc": 0.5}, epoch=20, progress=1.0))
+    assert (after.run.step, after.run.progress) == (900, 0.2), "steps never go back within an attempt"
+
+
 def test_more_curves_than_a_page_can_use_are_left_out(cluster: Cluster, job: Job) -> None:
     records = [observed(1, metrics={f"m{part}.{n}": 1.0 for n in range(100)}) for part in range(4)]
     assert len(report(cluster, job, *records).run.curve_sources) == 300

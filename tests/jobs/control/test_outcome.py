@@ -282,3 +282,18 @@ def test_a_script_that_ended_itself_is_quoted() -> None:
     verdict = judge(replace(FACTS, ends=(USAGE,)))
     assert verdict is not None
     assert (verdict.params["message"], verdict.params["error"]) == ("failed", "x.py: error: no --hiden")
+
+
+@pytest.mark.parametrize(
+    ("ends", "memory"),
+    [
+        ((KILLED,), "enough"),
+        ((KILLED, replace(KILLED, error={"kind": "Killed", "message": "by SIGKILL"})), "unknown"),
+        ((replace(KILLED, error={"kind": "ShimLost", "message": "killed"}),), ""),
+        ((replace(KILLED, signal=15),), ""),
+    ],
+)
+def test_the_loss_of_ranks_says_what_is_known_about_memory(ends: tuple[RankEnd, ...], memory: str) -> None:
+    verdict = judge(replace(FACTS, gang=True, ends=ends))
+    assert verdict is not None
+    assert (verdict.reason, verdict.params["memory"]) == (Reason.RANK_LOST, memory)

@@ -21,6 +21,7 @@ from tests.factories import JobFactory, SlotClaimFactory
 from tests.jobs.cluster import Cluster
 from tests.jobs.conftest import Submit
 from tests.scene import shares
+from workers.actions import drain_host
 from workers.models import Host, Slot
 
 pytestmark = pytest.mark.django_db
@@ -223,3 +224,69 @@ def test_another_policy_says_anew_why_a_training_keeps_what_it_has(cluster: Clus
     assert (job.reason_code, job.reason_params["policy"], job.run.target_slots) == (PlanReason.UNCHANGED, "fifo", 4)
     assert job.reason_params["message"] != "compared"
     assert job.reason_text
+
+
+def reason(job: Job) -> tuple[str, str]:
+    job.refresh_from_db()
+    return job.reason_code, job.reason_text
+
+
+def test_a_reason_does_not_outlast_the_move_that_it_tells_of(cluster: Cluster, submit: Submit) -> None:
+    """The page said "moves off gpu-host-1" until the next move."""
+    job = submit(max_slots=4)
+    cluster.turn(2)
+    [host] = {claim.split(":")[0] for claim in open_claims(job)}
+    drain_host(host, "carol")
+    cluster.cycle()
+    moving = reason(job)
+    assert moving[0] == PlanReason.REBALANCED
+    assert f"moves off {host}" in moving[1]
+    cluster.cycle()
+    assert reason(job) == moving, "its GPUs there are not released yet"
+    cluster.pull()
+    cluster.train(job)
+    cluster.turn()
+    assert {claim.split(":")[0] for claim in open_claims(job)}.isdisjoint({host})
+    cluster.turn()
+    assert reason(job) == (PlanReason.UNCHANGED, "4 of 4 GPUs: its maximum is 4.")
+    assert cluster.cycle() == []
+
+
+def test_a_reason_does_not_outlast_gpus_that_a_training_no_longer_waits_for(cluster: Cluster, submit: Submit) -> None:
+    first, second = submit(max_slots=8, priority=2500), submit(max_slots=8, priority=7500)
+    cluster.turn(3)
+    assert (len(open_claims(first)), len(open_claims(second))) == (2, 6)
+    Job.objects.filter(pk=first.pk).update(priority=7500)
+    cluster.cycle()
+    assert "2 of them are being released" in reason(first)[1]
+    Job.objects.filter(pk=first.pk).update(max_slots=2)
+    cluster.cycle()
+    assert reason(first) == (PlanReason.UNCHANGED, "2 of 8 GPUs: its maximum is 2.")
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        {"missing": 2},
+        {"moving_off": ["gpu-host-1"]},
+        {"leaving": ["gpu-host-1"]},
+        {"moves_to_kind": True},
+        {"message": "pinned", "hosts": ["gpu-host-1"], "elastic": True},
+    ],
+)
+def test_a_reason_that_tells_of_a_move_is_replaced_and_costs_nothing_afterwards(
+    cluster: Cluster, submit: Submit, told: dict[str, object]
+) -> None:
+    def cost() -> int:
+        with CaptureQueriesContext(connection) as queries:
+            assert cluster.cycle() == []
+        return len(queries)
+
+    job = submit(max_slots=4)
+    cluster.turn(2)
+    job.refresh_from_db()
+    quiet, params = cost(), job.reason_params
+    Job.objects.filter(pk=job.pk).update(reason_params=params | told)
+    assert cluster.cycle() == [job.pk]
+    assert reason(job) == (PlanReason.UNCHANGED, "4 of 8 GPUs: its maximum is 4.")
+    assert cost() == quiet

@@ -193,6 +193,22 @@ def test_a_broken_entry_is_left_out_and_said(
     assert job.events.filter(reason=Reason.REPORT_SET_ASIDE).count() == 1, "told once"
 
 
+def test_what_is_left_of_an_ended_script_is_told(cluster: Cluster, submit: Submit) -> None:
+    job = submit()
+    cluster.turn()
+    cluster.train(job)
+    rank = job.ranks.order_by("pk").first()
+    assert rank is not None
+    cluster.hosts[rank.host].write(job, f"shim.{rank.host}", "rank_lingers", member_id=rank.member_id, slot=rank.slot)
+    cluster.report()
+    told = job.events.order_by("-seq")[0]
+    assert (told.reason, told.detail["message"], told.detail["member_id"]) == (
+        Reason.NO_PROGRESS,
+        "rank_lingers",
+        rank.member_id,
+    )
+
+
 def test_what_the_coordinator_says_of_stuck_ranks_is_told(cluster: Cluster, submit: Submit) -> None:
     job = submit()
     cluster.turn()

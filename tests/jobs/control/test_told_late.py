@@ -1,7 +1,9 @@
-"""Ends of ranks that are known before the steps that they had completed: on a busy machine metrics come last."""
+"""Reports that overtake the metrics of completed steps: on a busy machine metrics come last."""
 
 import pytest
 
+from jobs import actions
+from jobs.control.dispatch import build_sync
 from jobs.states import JobState
 from tests.jobs.cluster import Cluster
 from tests.jobs.conftest import Submit
@@ -40,3 +42,13 @@ def test_a_loss_after_a_step_counts_as_progress_before_the_step_is_stored(cluste
         cluster.report()
         cluster.settle()
     assert (fresh(job).state, fresh(job).run.fruitless_starts) == (JobState.PENDING, 0)
+
+
+def test_a_job_that_starts_is_asked_to_stop_by_itself_too(cluster: Cluster, submit: Submit) -> None:
+    """The first steps of the training may not be stored yet."""
+    job = submit()
+    cluster.turn()
+    assert fresh(job).state == JobState.STARTING
+    actions.suspend(job.pk, "alice")
+
+    assert build_sync(fresh(job).run.lead_host).jobs[0].halt

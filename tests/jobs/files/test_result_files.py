@@ -11,7 +11,7 @@ from django.test import Client
 
 from jobs import actions
 from jobs.files.job_folder import job_folder
-from jobs.files.result_files import result_files, sized_zip
+from jobs.files.result_files import code_files, result_files, sized_zip
 from jobs.models import Job
 from tests.factories import set_job
 from tests.jobs.conftest import Submit
@@ -79,6 +79,11 @@ def test_each_is_in_the_zip_and_downloaded_by_itself(run: Job, alice_api: Client
     for file in listed:
         got = alice_api.get(f"/api/v1/jobs/{run.pk}/files/download/", {"path": file["path"]})
         assert len(b"".join(got.streaming_content)) == file["size_bytes"]
+
+
+def test_the_code_is_what_was_submitted_and_nothing_that_the_run_wrote(run: Job) -> None:
+    (job_folder(run).code / "main.py").write_text("changed by the run")
+    assert [file.name for file in code_files(run)] == ["main.py"]
 
 
 @pytest.fixture
@@ -152,7 +157,7 @@ def test_nothing_else_of_a_former_attempt_is_given_out(continued: Job, alice_api
         ("scores.csv", '<th scope="col">loss</th>'),
         ("plots/a.png", "/picture/?path=plots%2Fa.png"),
         ("notes.txt", "hello &lt;b&gt;"),
-        ("out/weights.bin", "neither text nor a picture"),
+        ("out/weights.bin", "neither text nor an image"),
     ],
 )
 def test_a_file_is_previewed(run: Job, alice_client: Client, path: str, shown: str) -> None:

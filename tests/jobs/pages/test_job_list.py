@@ -12,6 +12,7 @@ from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
+from jobs.actions.tags import TagChange, change_tags
 from jobs.models import Job
 from jobs.queries.job_columns import FACTS
 from jobs.queries.job_list import ORDERS, JobFilter, all_pages, job_page_of
@@ -358,3 +359,62 @@ def test_nobody_without_jobs_reads_others(many: None, client: Client) -> None:
 
     assert "There are no trainings yet" in html_of(client.get("/jobs/"))
     assert "There are no trainings yet" not in html_of(client.get("/jobs/?owner=user-000"))
+
+
+def names_found(alices: Client, search: str) -> list[str]:
+    """Return the names in the list of the API, which shares the filter with the page."""
+    answer = alices.get("/api/v1/jobs/", {"search": search, "sort": "name"})
+    assert answer.status_code == 200, answer.content
+    return [job["name"] for job in answer.json()["results"]]
+
+
+def test_a_regular_expression_between_slashes_finds_names(scene: Scene, alices: Client) -> None:
+    for name in ("resnet-lr0.1", "ResNet-lr0.01", "vit-lr0.1", "my-resnet-lr0.1"):
+        JobFactory(owner=scene.alice, instance_group=scene.first.instance_group, name=name)
+    assert names_found(alices, "/^resnet.*lr0/") == ["ResNet-lr0.01", "resnet-lr0.1"]
+    assert names_found(alices, r"/lr0\.1$/") == ["my-resnet-lr0.1", "resnet-lr0.1", "vit-lr0.1"]
+    assert names_found(alices, "/") == names_found(alices, "//") == []
+
+
+def test_a_regular_expression_takes_linear_time_and_a_bad_one_is_refused(scene: Scene, alices: Client) -> None:
+    JobFactory(owner=scene.alice, instance_group=scene.first.instance_group, name="a" * 60)
+    assert names_found(alices, "/(a+)+$/") == ["a" * 60]
+    for bad in ("/(/", "/a{1000000}/", f"/{'a' * 300}/", r"/(a)\1/"):
+        answer = alices.get("/api/v1/jobs/", {"search": bad})
+        assert (answer.status_code, list(answer.json()["fields"])) == (400, ["search"]), bad
+        assert "regular expression" in alices.get("/jobs/", {"search": bad}).content.decode()
+
+
+def groups_of(alices: Client, query: str) -> list[tuple[object, ...]]:
+    """Return (name, trainings, active, succeeded, failed) of each group on the page."""
+    answer = alices.get(f"/jobs/?{query}")
+    assert answer.status_code == 200
+    return [(group.name, group.jobs, group.active, group.succeeded, group.failed) for group in answer.context["groups"]]
+
+
+def test_the_list_is_grouped_and_each_group_opens_its_trainings(scene: Scene, alices: Client) -> None:
+    listed = alices.get("/api/v1/jobs/", {"page_size": 200}).json()["results"]
+    by_model = Counter(job["model"] for job in listed)
+    groups = groups_of(alices, "group=model")
+    assert {name: count for name, count, *_ in groups} == by_model
+    active = Counter(job["model"] for job in listed if not job["finished_at"])
+    assert {name: count for name, _, count, *_ in groups if count} == active
+
+    page = alices.get("/jobs/?group=model&state=active&search=T")
+    [group, *_] = page.context["groups"]
+    opened = alices.get(f"/jobs/?{group.address}")
+    assert len(opened.context["page"].rows) == group.jobs
+    assert opened.context["given"]["state"] == "active"
+
+
+def test_a_training_counts_for_each_of_its_tags_and_for_none(scene: Scene, alices: Client) -> None:
+    change_tags(scene.first.pk, TagChange(["baseline", "paper"], []), "alice")
+    change_tags(scene.second.pk, TagChange(["paper"], []), "alice")
+    groups = {name: (count, *_) for name, count, *_ in groups_of(alices, "group=tag")}
+    assert (groups["baseline"][0], groups["paper"][0]) == (1, 2)
+    [both] = [group for group in alices.get("/jobs/?group=tag&tag=paper").context["groups"] if group.name == "baseline"]
+    assert [job.pk for job in alices.get(f"/jobs/?{both.address}").context["page"].rows] == [scene.first.pk]
+
+
+def test_a_list_is_not_grouped_by_anything(scene: Scene, alices: Client) -> None:
+    assert alices.get("/jobs/?group=secret").status_code == 400

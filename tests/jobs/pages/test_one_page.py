@@ -183,7 +183,7 @@ def test_a_clone_opens_the_form_and_takes_changes(alices: Client, plain: dict) -
     page = alices.get(f"/jobs/new/?clone={job.pk}")
     form = page.context["form"]
     shown = {name: form[name].value() for name in form.fields if form[name].value() not in (None, "")}
-    assert shown["name"] == "mine"
+    assert shown["name"] == "mine-2"
     assert (shown["priority"], shown["arguments"], shown["clone"]) == (1234, "a 'b c'", job.pk)
     assert form.typed_parameters["values"] == {"hidden": "32"}
 

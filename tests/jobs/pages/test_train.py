@@ -3,7 +3,8 @@
 import pytest
 from django.test import Client
 
-from jobs.models import Job, JobEvent
+from jobs.models import InstanceGroup, Job, JobEvent
+from tests.factories import UserFactory
 from tests.html import html_of
 from tests.scene import Scene
 
@@ -108,3 +109,17 @@ def test_nonsense_is_no_event(scene: Scene, alices: Client) -> None:
     for events in ("x", "99999999999999999999", "1", ""):
         assert alices.post(f"/jobs/{scene.first.pk}/undo/", {"events": events}).status_code == 302
     assert Job.objects.get(pk=scene.first.pk).priority == 5000
+
+
+def test_an_administrator_is_told_which_group_to_start_or_to_make_one(scene: Scene, carols: Client) -> None:
+    InstanceGroup.objects.update(state=InstanceGroup.State.STOPPED)
+    group = scene.first.instance_group
+    shown = html_of(carols.get("/jobs/new/"))
+    assert "Ask an administrator" not in shown
+    assert f'Start one: <a href="/instance-groups/{group.pk}/">{group.name}</a>.' in shown
+
+
+def test_an_administrator_of_an_empty_site_is_led_to_the_first_group(db: None) -> None:
+    carols = Client()
+    carols.force_login(UserFactory(is_staff=True))
+    assert '<a href="/instance-groups/new/">Create one from a template</a>' in html_of(carols.get("/jobs/new/"))

@@ -7,7 +7,7 @@ from django.utils import timezone
 
 from jobs.models import Job, MetricPoint
 from jobs.queries.curves import chart_metrics, thinned_metrics
-from jobs.queries.metrics import MAX_POINTS, thinned_points
+from jobs.queries.metrics import MAX_POINTS, thinned_curves, thinned_points
 from tests.factories import JobFactory
 
 pytestmark = pytest.mark.django_db
@@ -76,3 +76,18 @@ def test_scripts_that_report_hundreds_of_metrics_do_not_slow_the_page() -> None:
 
     assert names[0] == "loss"
     assert len(names) <= 12
+
+
+def test_each_of_many_trainings_is_thinned_by_itself_in_two_queries(job: Job) -> None:
+    short, none = JobFactory(), JobFactory()
+    measure(job, "loss", range(1, 5001))
+    measure(short, "loss", range(10, 200, 10))
+    with CaptureQueriesContext(connection) as captured:
+        curves = thinned_curves([job.pk, short.pk, none.pk], "loss", 100)
+
+    assert len(captured) == 2
+    assert set(curves) == {job.pk, short.pk}
+    assert curves[job.pk] == thinned_points(job, "loss", 100)
+    assert (curves[job.pk].every, len(curves[job.pk].samples)) == (50, 101)
+    assert [sample.step for sample in curves[short.pk].samples] == list(range(10, 200, 10))
+    assert thinned_curves([none.pk], "loss") == {}

@@ -55,6 +55,13 @@ def test_positions_and_starts_in_words(waiting, at):
     assert [short_start(job.place) for job in waiting] == ["in 4 to 6 min", "", "in 60 min at the earliest"]
 
 
+def test_no_training_ahead_is_blamed_where_hosts_are_out_of_service(waiting, at):
+    waiting[1].reason_params = {"message": "too_large", "absent": [{"host": "h2", "slots": 4, "state": "lost"}]}
+    assert sentences(waiting)[1] == (
+        "It is number 2 of 3 in the queue. It starts once enough hosts are in service again."
+    )
+
+
 def test_moments_count_down(waiting, at):
     at(180)
     assert "in 60 s to 3 min" in sentences(waiting)[0]

@@ -95,6 +95,26 @@ def test_cli_md_trains(newcomer: Newcomer) -> None:
     assert "Nothing was submitted." in found.stderr
 
 
+def test_adaptdl_md_has_the_commands_of_adaptdl(newcomer: Newcomer) -> None:
+    """AdaptDL's *Hello, world!*, as its documentation submits it and fetches its file."""
+    project = newcomer.work / "hello_world"
+    project.mkdir()
+    (project / "hello_world.py").write_text(
+        "import adaptdl.env, os\nprint('Hello, world!')\n"
+        "open(os.path.join(adaptdl.env.share_path(), 'foo.txt'), 'w').write('Hello, world!')\n"
+    )
+    (project / "adaptdljob.yaml").write_text(
+        "apiVersion: adaptdl.petuum.com/v1\nkind: AdaptDLJob\nmetadata: {generateName: hello-world-}\n"
+        "spec: {template: {spec: {containers: [{name: main, command: [python3, /root/hello_world.py]}]}}}\n"
+    )
+    number = newcomer.says("tidepool adaptdl submit hello_world -q").stdout.strip()
+    job = f"hello-world-{number}"
+    assert "Hello, world!" in newcomer.says(f"tidepool adaptdl logs {job}").stdout
+    assert job in newcomer.says("tidepool adaptdl ls").stdout
+    newcomer.says(f"tidepool adaptdl cp {job}:/adaptdl/share/foo.txt foo.txt")
+    assert (newcomer.work / "foo.txt").read_text() == "Hello, world!"
+
+
 def test_cli_md_submits_a_file(newcomer: Newcomer) -> None:
     [settings] = [each.text for each in examples("cli.md") if each.language == "toml"]
     (newcomer.work / "job.toml").write_text(settings)

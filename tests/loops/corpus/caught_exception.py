@@ -1,5 +1,5 @@
 """The loop catches the exception of a bad batch and goes on with the next one."""
-# outcome: trains, or refused: at another batch
+# outcome: trains
 
 import torch
 from torch import nn

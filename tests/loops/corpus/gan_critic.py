@@ -1,5 +1,5 @@
 """A Wasserstein GAN: the critic steps on each batch and is clipped, the generator steps on every third one."""
-# outcome: trains, or refused: at another batch
+# outcome: trains
 
 import torch
 from torch import nn

@@ -1,5 +1,5 @@
 """The rate follows a counter of steps in a variable of the script's own."""
-# outcome: trains, or refused: learning rates
+# outcome: trains
 
 import torch
 from torch import nn

@@ -1,5 +1,5 @@
 """The rate follows the batch's number in the epoch, by enumerate."""
-# outcome: trains, or refused: learning rates
+# outcome: trains
 
 import math
 

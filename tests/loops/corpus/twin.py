@@ -120,7 +120,8 @@ def pace():
     (DATA / f"held-{step}-{os.environ['TIDEPOOL_MEMBER_ID']}").touch()
     _wait(go.exists)
     if (size := int(go.read_text())) and is_first():
-        _wait(lambda: loop.transitions.flag or loop.world_size == size)
+        transitions = loop.transitions  # a process that is refused meanwhile voids the change
+        _wait(lambda: transitions.flag or loop.world_size == size or transitions.recovery_is_due)
 
 
 def finish(*objects, **values):

@@ -129,6 +129,7 @@ def test_a_halt_keeps_what_the_script_has_counted(
     assert_same(trained, [line for line in lines if line.startswith("trained")][-len(trained) :])
 
 
+@pytest.mark.long
 def test_processes_that_meet_by_an_address_stop_together_and_go_on(
     tmp_path: Path, expected: tuple[dict[str, Any], list[str]]
 ) -> None:
@@ -163,6 +164,7 @@ def test_processes_that_meet_by_an_address_stop_together_and_go_on(
     assert_same([begun, *told[0].splitlines(), *rest.splitlines()], lines)
 
 
+@pytest.mark.long
 def test_recommendations_whose_batch_grows_do_so_alike_on_all_replicas(make_lab: MakeLab, tmp_path: Path) -> None:
     """Train as AdaptDL's example of recommendations does, with its options for batches."""
     # Larger batches make fewer steps: each takes longer, so that the third replica comes before the end.

@@ -466,9 +466,17 @@ def test_download_before_train_is_refused() -> None:
 
 
 def test_onnx_without_its_packages_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before the first step, and with what helps on a cluster, whose environment belongs to others."""
     monkeypatch.setattr(export, "find_spec", lambda name: None)
-    with pytest.warns(UserWarning, match="onnx and onnxscript cannot be imported"):
-        trained(1, enable_onnx=True)
+    fabric = build(enable_onnx=True)
+    said = "onnx and onnxscript cannot be imported. Add them to a requirements.txt beside the script"
+    begun: list[str] = []
+    monkeypatch.setattr(fabric, "_train_epoch", lambda *arguments: begun.append("epoch"))
+    monkeypatch.setattr(export.warnings, "warn", lambda text, **options: begun.append(text))
+    fabric.train(1, BATCH)
+    [warning, epoch] = begun
+    assert said in warning
+    assert epoch == "epoch"
 
 
 @pytest.mark.parametrize("has_gpu", [False, True])

@@ -92,6 +92,16 @@ def test_all_halt_together_and_end_once_the_state_is_saved() -> None:
     assert story.sent() == [(2, "stop", 0)], "whoever comes late is not needed"
 
 
+def test_a_halt_before_anything_trains_ends_it_at_once() -> None:
+    story = Story()
+    story.want(0, revision=1)
+    story.connect(0)
+    story.sent()
+    halt(story)
+    assert (0, "stop", 0) in story.sent()
+    assert len(story.records("lost")) == 1
+
+
 def test_the_step_of_the_halt_may_be_saved_already() -> None:
     story = Story()
     story.train_on(0)

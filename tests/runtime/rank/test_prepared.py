@@ -302,19 +302,19 @@ def in_turn_in_pieces(have: dict[str, Any]) -> None:
     in_turn(have)
 
 
+def with_an_empty_batch(have: dict[str, Any]) -> None:
+    batches = DataLoader(have["loader"].dataset, batch_sampler=[[0, 1], [], [2]])
+    loader, *_ = prepare(batches, have["model"], have["optimizer"])
+    next(iter(loader))
+
+
 @pytest.mark.parametrize(
     ("wrong", "error", "words"),
     [
         (lambda have: prepare(have["model"], have["optimizer"]), TypeError, "DataLoader"),
         (lambda have: prepare(have["loader"], have["model"]), TypeError, "optimizers"),
         (lambda have: prepare(DataLoader(Stream()), have["model"], have["optimizer"]), TypeError, "IterableDataset"),
-        (
-            lambda have: prepare(
-                DataLoader(have["loader"].dataset, batch_sampler=[[0, 1]]), have["model"], have["optimizer"]
-            ),
-            TypeError,
-            "batch_sampler",
-        ),
+        (with_an_empty_batch, TypeError, "batch without samples"),
         (lambda have: prepare(have["loader"], have["model"], have["optimizer"], 3), TypeError, "state_dict"),
         (twice, RuntimeError, "once"),
         (two_sizes, ValueError, "batch_size=5.* batch_size=4"),

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from datetime import timedelta
 from pathlib import Path
 
@@ -32,7 +33,7 @@ elif way == "save":
     signal.signal(signal.SIGTERM, save)
     print("ready")
     while True:
-        signal.pause()
+        time.sleep(0.05)  # a signal just before `signal.pause` would be handled after the next one only
 elif way == "plain":
     Path(os.environ["LOG_DIR"], "environment.json").write_text(json.dumps(dict(os.environ)))
 else:

@@ -12,7 +12,7 @@ from jobs.messages import text_of
 from scheduling.plan import JobPlan, Plan, PlanReason
 from scheduling.schedule import schedule
 from scheduling.snapshot import JobView, SlotView, Snapshot
-from tests.scheduling.checks import group_of, held, is_limited, job_of, most, offered, pinned
+from tests.scheduling.checks import group_of, held, is_limited, job_of, most, offered, pinned, siblings
 from tests.scheduling.cluster import Policy, group, hold, job, lines, running, slots, text_for
 from tests.scheduling.strategies import snapshots
 
@@ -200,8 +200,12 @@ def _check_others(snapshot: Snapshot, plan: Plan, line: JobPlan) -> None:
     for other in line.reason.params.get("others", []):
         view = next(job for job in snapshot.jobs if job.id == other["job"])
         assert view.id != line.job
-        assert other["slots"] == lines(plan)[view.id].target
-        assert other["priority"] == view.priority
+        ones = siblings(snapshot, view) if "trainings" in other else [view]
+        targets = [lines(plan)[one.id].target for one in ones if one.id not in pinned(snapshot, plan)]
+        assert other["slots"] == sum(targets)
+        assert other.get("trainings", 0) in {0, sum(target > 0 for target in targets)}
+        if len({one.priority for one in ones}) == 1:
+            assert other["priority"] == view.priority
 
 
 def _check_code(snapshot: Snapshot, line: JobPlan) -> None:
@@ -225,7 +229,10 @@ def _check_code(snapshot: Snapshot, line: JobPlan) -> None:
         )
         assert code in starts
     elif line.preempt:
-        assert code in {PlanReason.PREEMPTED_BY_PRIORITY, PlanReason.RECLAIMED_BY_OWNER, PlanReason.GAVE_WAY}
+        shrunk = {PlanReason.SHRUNK_FOR_FAIR_SHARE, PlanReason.SHRUNK_FOR_GOODPUT}
+        shrunk = shrunk if line.reason.params["message"] == "study_shrinks" else set()
+        stopped = {PlanReason.PREEMPTED_BY_PRIORITY, PlanReason.RECLAIMED_BY_OWNER, PlanReason.GAVE_WAY}
+        assert code in stopped | shrunk
     elif line.reason.params.get("moves_to_kind") and line.vacate:
         assert code in {PlanReason.MOVED_FOR_GOODPUT, PlanReason.REBALANCED, PlanReason.LIMIT_CHANGED}
     elif line.target > before:
@@ -267,6 +274,10 @@ def _check_sentence(snapshot: Snapshot, plan: Plan, line: JobPlan) -> None:
     elif params["message"] == "held_back_for":
         first = next(view for view in snapshot.jobs if view.id == params["first"]["job"])
         assert (first.min_slots, lines(plan)[first.id].target) == (params["reserved"], 0)
+    elif params["message"] == "study_waits":
+        assert not line.target
+        _check_study(snapshot, plan, line)
+        _check_group(snapshot, plan, line)
     elif params["message"] == "one_host":
         assert job.one_host
         assert job.max_slots > params["most"]
@@ -314,6 +325,15 @@ def _check_group(snapshot: Snapshot, plan: Plan, line: JobPlan) -> None:
         assert params["group_room"] < params["group_total"] <= sum(offered(slot, group) for slot in snapshot.slots)
 
 
+def _check_study(snapshot: Snapshot, plan: Plan, line: JobPlan) -> None:
+    """Check what is said of its study: the slots and the number of trainings that have any."""
+    params, ones = line.reason.params, siblings(snapshot, job_of(snapshot, line))
+    targets = [lines(plan)[one.id].target for one in ones if one.id not in pinned(snapshot, plan)]
+    assert params["study_slots"] == sum(targets)
+    assert params["study_trainings"] == sum(target > 0 for target in targets)
+    assert params["study_priority"] in {one.priority for one in ones}
+
+
 def _others(snapshot: Snapshot, plan: Plan, line: JobPlan) -> list[JobView]:
     """The other jobs of its group that the policy gave any slots."""
     served = {other.job for other in plan.jobs if other.target} - pinned(snapshot, plan) - {line.job}
@@ -325,8 +345,11 @@ def _check_why(snapshot: Snapshot, plan: Plan, line: JobPlan) -> None:
     params, job = line.reason.params, job_of(snapshot, line)
     rule, others = params["message"], _others(snapshot, plan, line)
     sum_of_others = sum(lines(plan)[other.id].target for other in others)
+    units = len({("study", one.bundle) if one.bundle is not None else ("job", one.id) for one in others})
     if "others_count" in params:
-        assert (params["others_count"], params["others_slots"]) == (len(others), sum_of_others)
+        assert (params["others_count"], params["others_slots"]) == (units, sum_of_others)
+    if "study_slots" in params:
+        _check_study(snapshot, plan, line)
     if rule in {"maximum", "fixed"}:
         assert line.target == params["max_slots"]
     elif rule == "protected":
@@ -344,13 +367,14 @@ def _check_why(snapshot: Snapshot, plan: Plan, line: JobPlan) -> None:
         assert line.target == params["capacity"]
     elif rule == "by_priority":
         assert abs(line.target - params["shared"] * job.priority / params["total_priority"]) < 1
-        assert 0 < params["sharing_count"] <= len(others) >= 2
+        assert 0 < params["sharing_count"] <= units >= 2
         assert params["total_priority"] <= job.priority + sum(other.priority for other in others)
         if params["shared"] == params["capacity"]:
-            assert params["sharing_count"] == len(others)
+            assert params["sharing_count"] == units
         assert line.target + sum_of_others == params["capacity"]
     elif rule == "others_maximum":
-        assert sum_of_others == sum(most(snapshot, other) for other in others)
+        alone = [other for other in others if len(siblings(snapshot, other)) == 1]
+        assert all(lines(plan)[other.id].target == most(snapshot, other) for other in alone)
         assert line.target + sum_of_others == params["capacity"]
     elif rule == "limited":
         assert line.target == params["floor"] < params["before"]
@@ -358,7 +382,7 @@ def _check_why(snapshot: Snapshot, plan: Plan, line: JobPlan) -> None:
     elif rule == "below_minimum":
         assert line.target < job.min_slots
     elif rule == "others_limits":
-        assert len(others) > 1
+        assert units > 1
         assert line.target + sum_of_others == params["capacity"]
     elif rule.startswith(("floor", "kept")):
         if rule == "floor":

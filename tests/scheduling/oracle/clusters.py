@@ -38,6 +38,8 @@ class PlayedCluster:
     #: Cycles after which each vacated slot is free.
     leaving: dict[SlotRef, int] = field(default_factory=dict)
     number: int = 0
+    #: Source of the studies that jobs belong to; None: every job counts alone.
+    studies: random.Random | None = None
 
     def cycle(self, seconds: float) -> tuple[Snapshot, Plan]:
         """Return the snapshot that a cycle saw, and its plan, which is carried out."""
@@ -83,6 +85,8 @@ class PlayedCluster:
         if len(self.snapshot.jobs) < self.most_jobs:
             self.number += 1
             new = _job(self.dice, self.number, self.dice.choice(self.snapshot.groups), self.snapshot.at, self.kinds)
+            if self.studies is not None:
+                new = _in_study(self.studies, new, self.snapshot)
             self.snapshot = replace(self.snapshot, jobs=(*self.snapshot.jobs, new))
 
     def _end(self) -> None:
@@ -130,7 +134,30 @@ def random_cluster(seed: int) -> PlayedCluster:
             # A resource group may offer only the first slots of a host.
             offer = offer if dice.random() < 0.95 else dice.choice(offers)
             slots.append(SlotView(SlotRef(f"h{host}", index), offer, claimable=True, device=kind))
-    return PlayedCluster(Snapshot(10_000.0, groups, tuple(slots)), dice, kinds, offers, 40 if is_large else 12)
+    # Apart from the other dice, so that clusters of a seed stay what they were without studies.
+    studies = random.Random(f"studies {seed}")
+    return PlayedCluster(
+        Snapshot(10_000.0, groups, tuple(slots)),
+        dice,
+        kinds,
+        offers,
+        40 if is_large else 12,
+        studies=studies if studies.random() < 0.7 else None,
+    )
+
+
+def _in_study(dice: random.Random, new: JobView, seen: Snapshot) -> JobView:
+    """Let the job belong to a study, often as one more trial like those that are there."""
+    if dice.random() < 0.4:
+        return new
+    bundle, rank = dice.choice((1, 1, 2)), dice.choice((0, 0, 0, 1, 2))
+    trials = [job for job in seen.jobs if job.group == new.group and job.bundle == bundle]
+    if trials and dice.random() < 0.7:
+        like, sizes = trials[0], ("min_slots", "max_slots", "elastic", "one_host", "priority", "lasts", "continues")
+        new = replace(new, **{name: getattr(like, name) for name in sizes})
+    elif dice.random() < 0.6:
+        new = replace(new, elastic=True, min_slots=1, max_slots=dice.choice((1, 2, 4, 12)), one_host=False)
+    return replace(new, bundle=bundle, bundle_rank=rank)
 
 
 def _group(dice: random.Random, name: str, offers: Sequence[tuple[str, ...]]) -> GroupView:

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from scheduling.plan import JobPlan, Plan
 from scheduling.snapshot import GroupView, JobView, Snapshot
-from tests.scheduling.checks import check_plan, group_of, held, is_limited, job_of, offered
+from tests.scheduling.checks import check_plan, group_of, held, in_order, is_limited, job_of, offered, siblings
 from tests.scheduling.cluster import lines, text_for
 from tests.scheduling.explain.test_reasons import check_reasons
 from tests.scheduling.oracle.clusters import PlayedCluster
@@ -66,12 +66,29 @@ def _overlooked(seen: Snapshot, plan: Plan) -> Iterator[int]:
         return
     # A job that needs one host and cannot have it is passed over.
     passed_over = {line.job for line in plan.jobs if line.reason.params["message"] == "one_host"}
-    waiting = [job for job in seen.jobs if job not in running and job.id not in passed_over and job.min_slots <= room]
-    queue = _queue(group, waiting)
-    lasting = [job for job in running if job.elastic and job.ends_at is None]
-    if queue and room - sum(job.min_slots for job in lasting if job.backfilled_for != queue[0].id) < queue[0].min_slots:
+    counted = [
+        [one for one in ones if one in running or (one.id not in passed_over and one.min_slots <= room)]
+        for ones in _units(seen)
+    ]
+    queue = _queue(group, [ones[0] for ones in counted if ones and not any(one in running for one in ones)])
+    if not queue:
+        return
+    lasting = sum(_lasting_slots([one for one in ones if one in running], queue[0]) for ones in counted)
+    if room - lasting < queue[0].min_slots:
         spare = room - sum(job.min_slots for job in running)
         yield from (job.id for job in queue[1:] if job.min_slots <= spare and not job.one_host)
+
+
+def _units(seen: Snapshot) -> list[list[JobView]]:
+    """Return the jobs of the only group, those together that count as one job."""
+    return list({ones[0].id: ones for ones in (siblings(seen, job) for job in seen.jobs)}.values())
+
+
+def _lasting_slots(running: list[JobView], first: JobView) -> int:
+    """Return the slots that these running jobs, which count as one, keep for good."""
+    lasts = all(one.elastic and (one.ends_at is None or len(running) > 1) for one in running)
+    gives_way = all(one.backfilled_for == first.id for one in running)
+    return min(one.min_slots for one in running) if running and lasts and not gives_way else 0
 
 
 def _waits_beside_free(seen: Snapshot, plan: Plan) -> Iterator[int]:
@@ -87,7 +104,7 @@ def _waits_beside_free(seen: Snapshot, plan: Plan) -> Iterator[int]:
         if not group.started or spare <= 0:
             continue
         if waiting:
-            first = waiting[0]
+            first = next(job for job in in_order(seen, group) if job in waiting)
             if first.min_slots <= spare and not first.one_host:
                 yield first.id
         elif group.policy != "goodput":

@@ -15,7 +15,7 @@ from scheduling.policies.speedups import Shape, scalings_of, worths_of
 from scheduling.schedule import schedule
 from scheduling.snapshot import JobView, ProfileView, SlotView, Snapshot
 from tests.scheduling.checks import check_plan
-from tests.scheduling.cluster import SimulatedCluster, group, hold, job, lines, running, slots, text_for
+from tests.scheduling.cluster import SimulatedCluster, group, hold, job, lines, of_kinds, running, text_for
 
 #: Speed of a GPU as a multiple of the slowest.
 SPEED = {"T4": 1.0, "A100": 4.0, "H100": 8.0}
@@ -35,12 +35,6 @@ def trains(
     parameters = {kind: speeds(kind, computes, sums) for kind in on.split()}
     known = ProfileView(bounds=Bounds(512), parameters=parameters, largest_ranks=64) if on else None
     return job(number, most=most, profile=known)
-
-
-def of_kinds(*hosts: tuple[int, str]) -> tuple[SlotView, ...]:
-    """Free slots: host h1 with hosts[0][0] of the kind hosts[0][1], h2 with ..."""
-    kinds = {f"h{number}": kind for number, (_, kind) in enumerate(hosts, start=1)}
-    return tuple(replace(slot, device=kinds[slot.ref.host]) for slot in slots(*(count for count, _ in hosts)))
 
 
 def kinds_of(cluster: SimulatedCluster, number: int) -> set[str]:

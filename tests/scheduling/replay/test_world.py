@@ -8,11 +8,12 @@ from tidepool.goodput.model import Bounds
 
 from benchmarks.errors import Errors
 from benchmarks.trace_files import trace
+from scheduling.policies.target_hold import hold_targets
 from scheduling.replay.measuring import Measured
 from scheduling.replay.physics import Physics
 from scheduling.replay.profiles import Application, application
 from scheduling.replay.world import Costs, Replayed, World
-from scheduling.snapshot import GroupView, JobView, SlotRef, SlotView
+from scheduling.snapshot import GroupView, JobView, SlotRef, SlotView, Snapshot
 
 PLACEMENTS = "placement,local_bsz,step_time,sync_time\n" + "".join(
     f"{placement},{micro},1.0,0.0\n" for placement in ("1", "2", "11", "12", "22") for micro in (1, 4, 8)
@@ -151,3 +152,17 @@ def test_all_are_over_and_no_gpu_is_used_twice(policy: str, training: Callable[.
     assert all(job.ended_at is not None for job in jobs)
     assert sum(job.physics.gpu_seconds for job in jobs) <= 4 * world.now
     assert all(job.physics.progress == pytest.approx(200) for job in jobs)
+
+
+def test_targets_are_kept_as_the_scheduler_keeps_them(training: Callable[..., Replayed]) -> None:
+    """The world kept targets over the start of a training, after which the scheduler decides again."""
+    seen: list[Snapshot] = []
+    world = world_of("goodput")
+    world.on_plan = lambda at, result: seen.append(result.index.snapshot) if result else None
+    world.play([training(number, 20.0 * number, most=1 + number % 4) for number in range(8)])
+    hold = None
+    for snapshot in seen:
+        unseen = replace(snapshot, groups=tuple(replace(group, shared_at=None) for group in snapshot.groups))
+        kept, hold = hold_targets(unseen, hold)
+        assert kept.groups == snapshot.groups
+    assert {snapshot.groups[0].shared_at is None for snapshot in seen} == {True, False}

@@ -46,7 +46,7 @@ def test_a_jobs_page_says_what_its_exactness_guarantees(training: dict, alices: 
         ("max_slots", "9", "request at most 8, not 9"),
         ("min_slots", "0", "must be a whole number"),
         ("max_slots", "-1", "must be a whole number"),
-        ("priority", "10001", "from 1 to 10000"),
+        ("priority", "10001", "from 1 to 10,000"),
         ("name", "a\u202eb", "control or invisible"),
         ("name", "x" * 300, "300 characters"),
         ("parameters", "epochs", "Line 1 is not a parameter"),
@@ -177,7 +177,9 @@ def test_what_a_stop_means_is_said_before(scene: Scene, alices: Client, engine: 
     choices = alices.get("/jobs/new/").context["choices"]
     assert choices["models"][str(scene.model.model_id)]["engine"] == engine
     [group] = choices["groups"].values()
-    assert "it starts again from nothing" in group["stopping"]
+    assert (
+        "it starts again from nothing" in group["stopping"][choices["models"][str(scene.model.model_id)]["continues"]]
+    )
     page = html_of(alices.get(f"/jobs/{scene.first.pk}/"))
     assert stop_words(scene.first.instance_group) in page
     assert "The output of the script contains no curve yet" in page

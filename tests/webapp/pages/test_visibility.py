@@ -36,7 +36,7 @@ def test_bob_never_reads_the_names_of_alices_jobs(path: str, bobs: Client) -> No
 def test_bob_sees_that_somebody_holds_the_gpus(bobs: Client) -> None:
     content = bobs.get("/").content.decode()
 
-    assert content.count('<span class="slot-label">another user&#x27;s training') == 8
+    assert content.count('<span class="slot-label" dir="auto">another user&#x27;s training') == 8
 
 
 @pytest.mark.parametrize("action", ["change", "cancel", "suspend", "resume"])

@@ -109,7 +109,7 @@ BAD_HEADERS = {
     "host": ["[", "a\0b"],
     "cookie": [
         f"{name}={value}"
-        for name in ("tidepool_session", "tidepool_csrf", "messages")
+        for name in ("tidepool_session", "tidepool_csrf", "tidepool_shown", "messages")
         for value in (r'"abcdefgh\000ij"', "x" * 4000, '"', r'"\377\376\377\376\377\376"', "abcdefgh\0", "a:b:c")
     ],
 }

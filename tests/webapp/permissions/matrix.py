@@ -27,6 +27,7 @@ from jobs.actions.job_commands import JobChange, change_job
 from jobs.files.job_folder import CHECKPOINT_FILES, job_folder
 from jobs.models import Checkpoint, InstanceGroup, Job, SavedFilter, Validation
 from reports.models import ShareLink
+from tests.example_study import finished_study
 from tests.factories import (
     DatasetVersionFactory,
     HostFactory,
@@ -221,6 +222,10 @@ def _values(scene: Scene, carol: User) -> dict[str, Any]:
         "user_id": eve.pk, "token_id": make_token(alice, "ci", None).row.pk, "token": alice.api_tokens.get().pk,
         "users token": make_token(eve, "ci", None).row.pk, "users token_id": eve.api_tokens.get().pk,
         "host_id": scene.first.claims.all()[0].slot.host_id, "number": 1, "usage number": price.pk, "price": price.pk,
+        "study_id": scene.study.pk, "study": scene.study.pk,
+        "finished study": (over := finished_study(scene.done, timezone.now()).pk),
+        "hpo_name": f"alice-hpo-{scene.study.pk:016}", "finished search": f"alice-hpo-{over:016}",
+        "algorithm": "Random",
         "replay": scene.replay.pk, "what-if number": scene.replay.pk,
         "resource-groups group_id": scene.first.instance_group.resource_group_id,
         "unused resource group": spare.pk, "spec": json.dumps({"name": "again", "slot_rule": "ngpus"}),
@@ -318,4 +323,5 @@ def _read(response: HttpResponse) -> str:
     if status == 302 and any(message.level >= ERROR for message in get_messages(response.wsgi_request)):
         return REFUSED
     # 503: without a broker the site is not well, and says so to everybody.
-    return IN if (status < 500 and status != 429) or status == 503 else f"status {status}"
+    # 501: WMLA's clients are told that a part of WMLA is not built.
+    return IN if (status < 500 and status != 429) or status in (501, 503) else f"status {status}"

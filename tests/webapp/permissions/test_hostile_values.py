@@ -13,7 +13,7 @@ from tests.webapp.permissions.matrix import LINES, ROOMS, ROUTES, World
 pytestmark = pytest.mark.django_db
 
 #: A field gets one in so many of its values, and the next field others.
-_SOME, _ALL = 31, 1
+_SOME, _ALL = 61, 1
 #: A database server is asked at one in so many addresses.
 _ONE_IN = 10
 #: Without a broker the site is not well, and says so.

@@ -4,36 +4,24 @@ No more is looked at than the address: uploads are neither read nor kept (tests/
 and no body makes it a fault of the server.
 """
 
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 from django.conf import settings
 from django.contrib.auth.models import User
-from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import Client
 from rest_framework.test import APIClient
 
-from jobs.models import Job
-from models_registry.models import RegisteredModel
 from tests.factories import RegisteredModelVersionFactory
 from tests.wmla.registry.deep_learning import BASE, ask, refusal
 from wmla.service_info import FRAMEWORKS
 
-SEARCH = "There is no hyperparameter search here: start a training for each choice"
+SEARCH = "Models have no hyperparameter search here: start one with POST /hypersearch"
 SERVING = "Trained models are not served here: download one with GET /models/<model>/trainings"
 
 #: Address -> methods of its row.
 SEARCHES = {
-    "hypersearch": "GET POST DELETE",
-    "hypersearch/alice-hpo-17": "GET PUT DELETE",
-    "hypersearch/alice-hpo-17/force": "PUT",
-    "hypersearch/alice-hpo-17/restart": "PUT",
-    "hypersearch/algorithm?type=BUILD_IN": "GET",
-    "hypersearch/algorithm?type=USER_PLUGIN": "GET",
-    "hypersearch/algorithm/install": "POST",
-    "hypersearch/algorithm/Random": "GET DELETE",
     "models/resnet/hypersearch": "GET POST",
     "models/resnet/hypersearch/tuning": "GET DELETE",
     "models/resnet/hypersearch/tuning/stop": "PUT",
@@ -75,20 +63,12 @@ ROWS = [
 ]
 #: Addresses to which clients of WMLA send files.
 UPLOADS = (
-    "hypersearch",
-    "hypersearch/",
-    "hypersearch/algorithm/install",
     "models/resnet/hypersearch",
     "inferences/startpredict",
     "edimodels/new",
     "edimodels/m/inference",
     "models/weightfile",
 )
-TASK = {
-    "modelSpec": {"sigName": "sig-elastic", "args": "--exec-start PyTorch --model-main main.py"},
-    "algoDef": {"algorithm": "Random", "maxJobNum": 2, "objectiveMetric": "loss", "objective": "minimize"},
-    "hyperParams": [{"name": "lr", "type": "Range", "dataType": "DOUBLE", "minDbVal": 0.1, "maxDbVal": 1}],
-}
 
 
 @pytest.mark.parametrize(("address", "method", "sentence"), ROWS)
@@ -96,21 +76,6 @@ def test_each_row_says_what_there_is_instead(alice_api: APIClient, address: str,
     assert sentence in refusal(ask(alice_api, method, address), 404)
     path, _, query = address.partition("?")
     assert sentence in refusal(ask(alice_api, method, f"{path}/?{query}"), 404)
-
-
-def test_a_notebook_that_asks_for_its_search_with_a_body_is_told(alice_api: APIClient) -> None:
-    answer: Any = alice_api.generic("GET", f"{BASE}hypersearch", json.dumps(TASK), content_type="application/json")
-    assert SEARCH in refusal(answer, 404)
-
-
-@pytest.mark.parametrize("part", ["file", "WMLA_HPO_pytorch.py", "data"])
-def test_a_search_is_refused_however_its_parts_are_called(alice_client: Client, home: Path, part: str) -> None:
-    upload = SimpleUploadedFile("pytorch_hpo.modelDir.tar", b"x" * 10_000)
-    answer = alice_client.post(f"/{BASE.strip('/')}/hypersearch", {"data": json.dumps(TASK), part: upload})
-    assert SEARCH in refusal(answer, 404)
-    assert not Job.objects.exists()
-    assert not RegisteredModel.objects.exists()
-    assert [path for path in (home / "models").rglob("*") if path.is_file()] == []
 
 
 @pytest.mark.parametrize("address", UPLOADS)
@@ -173,9 +138,10 @@ def test_files_of_a_model_are_not_written_one_by_one(alice_api: APIClient, model
 
 def test_the_guide_names_each_of_them() -> None:
     guide = (Path(settings.BASE_DIR) / "docs/user/coming-from-wmla.md").read_text()
-    told = guide[guide.index("## What is not here\n") :]
+    told = guide[guide.index("## What is not supported\n") :]
     for name in (
-        "`hypersearch`",
+        "`hypersearch/algorithm/install`",
+        "`models/{m}/hypersearch`",
         "`inferences`",
         "`edimodels`",
         "`csvs`",

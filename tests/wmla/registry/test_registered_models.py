@@ -320,8 +320,6 @@ def test_frameworks_are_those_of_submissions(alice_api: APIClient, address: str)
         ("inferences", "not served here"),
         ("inferences/startpredict", "not served here"),
         ("edimodels/m/instance", "not served here"),
-        ("hypersearch", "no hyperparameter search"),
-        ("hypersearch/name/restart", "no hyperparameter search"),
         ("models/resnet/hypersearch", "no hyperparameter search"),
     ],
 )

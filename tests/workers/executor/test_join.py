@@ -75,7 +75,7 @@ def test_a_bad_token_is_refused_in_one_sentence(home, live_server, settings, tmp
     refused = run_join("--url", live_server.url, "--token", "join_wrong", "--home", str(tmp_path / "host"))
     assert refused.returncode == 1
     assert refused.stderr == (
-        "join: The join token is wrong, has expired, was withdrawn or is used up: ask an administrator for a new one.\n"
+        "join: The join token is wrong, has expired, was revoked or is used up: ask an administrator for a new one.\n"
     )
     assert not list(tmp_path.glob("host/run/*/*")), "nothing is kept"
 

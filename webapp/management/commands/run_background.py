@@ -1,4 +1,4 @@
-"""The background worker: checks datasets, plays replays, sends alerts and mirrors trainings to MLflow."""
+"""The background worker: checks datasets, plays replays, sends alerts, runs studies, mirrors trainings to MLflow."""
 
 from typing import Any
 
@@ -10,23 +10,25 @@ from core.background import BackgroundTask, BackgroundWorker
 from core.process import stop_at_signals
 from datasets.background import DatasetChecks
 from replay.background import ReplayWorker
+from studies.background import StudyController
 
 __all__ = ["Command"]
 
 
 class Command(BaseCommand):
-    help = "Check datasets, play replays, send alerts, mirror trainings to MLflow; until SIGTERM. Any number may run."
+    help = "Check datasets, play replays, send alerts, run studies, mirror to MLflow; any number may run."
 
     def handle(self, *args: Any, **options: Any) -> None:
         BackgroundWorker(_tasks(), stop_at_signals()).run()
 
 
 def _tasks() -> list[BackgroundTask]:
-    checks, replays, alerts = DatasetChecks(), ReplayWorker(), Alerts()
+    checks, replays, alerts, studies = DatasetChecks(), ReplayWorker(), Alerts(), StudyController()
     tasks = [
         BackgroundTask("checks", checks.run, checks.has_work),
         BackgroundTask("replays", replays.run, replays.has_work),
         BackgroundTask("alerts", alerts.run, alerts.has_work),
+        BackgroundTask("studies", studies.run, studies.has_work),
     ]
     if settings.TIDEPOOL_MLFLOW_SOCKET:
         # A site without MLflow saves the memory of its client.

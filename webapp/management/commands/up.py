@@ -51,7 +51,7 @@ class Command(BaseCommand):
         if options["demo"] and options["no_examples"]:
             raise CommandError("--demo plays with the examples: leave out --no-examples.")
         if options["port"] in {listener.port for listener in options["wmla_ports"]}:
-            raise CommandError(f"--wmla-ports names {options['port']}, which is --port already: name other ports.")
+            raise CommandError(f"--wmla-ports names {options['port']}, which is already --port: name other ports.")
         chosen = StackOptions(**{name: options[name] for name in StackOptions.__dataclass_fields__})
         begun = time.monotonic()
         check_address(chosen.address, settings.ALLOWED_HOSTS)

@@ -1,7 +1,8 @@
 """Assignment of curves to sources: each curve has exactly one source.
 
-Files of metrics are exact, while logs round values and are sampled: a file takes a curve over from a log. If two
-sources of one kind report the same metric, the second one's curve gets the name of its file or folder as prefix.
+Files of metrics are exact, while logs round values and are sampled, and so is what a library reports: a file takes a
+curve over from both, and a library from a log. If two sources of one kind report the same metric, the second one's
+curve gets the name of its file or folder as prefix.
 """
 
 from typing import Final, NamedTuple
@@ -15,7 +16,7 @@ __all__ = ["MAX_NAMES", "Names", "Owner"]
 MAX_NAMES: Final = 200
 _MOST_COUNTED: Final = 10_000
 #: Precedence of each kind of source.
-_RANKS: Final[dict[Kind, int]] = {"log": 0, "csv": 1, "json": 1, "tensorboard": 1}
+_RANKS: Final[dict[Kind, int]] = {"log": 0, "library": 1, "csv": 2, "json": 2, "tensorboard": 2}
 
 
 class Owner(NamedTuple):

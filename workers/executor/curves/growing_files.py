@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, ClassVar, Final, Literal
 
 from workers.executor.curves.csv_files import Table
+from workers.executor.curves.library_file import point_of_moment
 from workers.executor.curves.log_parser import LineReader
 from workers.executor.curves.parsed_points import Point
 from workers.executor.curves.pattern import LinePattern
@@ -26,6 +27,7 @@ __all__ = [
     "BEHIND_AT_END",
     "EventSource",
     "Kind",
+    "LibrarySource",
     "LogSource",
     "Place",
     "ResultsSource",
@@ -33,7 +35,7 @@ __all__ = [
     "complete_lines",
 ]
 
-Kind = Literal["log", "csv", "json", "tensorboard"]
+Kind = Literal["log", "csv", "json", "tensorboard", "library"]
 
 #: Highest number of bytes, lines and rows of one read.
 _CHUNK: Final = 64 * 1024
@@ -144,6 +146,33 @@ class TableSource:
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> "TableSource":
         return cls(values["where"], Place(**values["place"]), values["header"])
+
+
+@dataclass
+class LibrarySource:
+    """File in which rank 0 notes what Lightning or the Trainer of Transformers reports."""
+
+    where: str
+    place: Place = field(default_factory=Place)
+    kind: ClassVar[Kind] = "library"
+
+    def read(self, file: int, pattern: LinePattern | None, *, is_last: bool) -> list[Point]:
+        if not self.place.behind(file):
+            return []
+        lines, used = complete_lines(self.place.read(file, _LONG_LINE), is_last=is_last, longest=_LONG_LINE)
+        self.place.offset += used
+        return [point for line in lines if (point := point_of_moment(line))]
+
+    @property
+    def stem(self) -> str:
+        return "library"
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, values: dict[str, Any]) -> "LibrarySource":
+        return cls(values["where"], Place(**values["place"]))
 
 
 @dataclass

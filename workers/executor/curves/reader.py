@@ -9,25 +9,34 @@ from pathlib import Path
 from typing import Any, Final
 
 from tidepool.journal import read_journal
+from tidepool.own_checkpoints import PROGRESS_FILE
 from tidepool.protocol import GenerationPlanned, ObservedStep, to_json
 from tidepool.recorded_metrics import RECORDED_FILE, chart_value
 from tidepool.safe_open import open_below
 
 from workers.executor.curves.curve_sources import Names, Owner
-from workers.executor.curves.growing_files import BEHIND_AT_END, EventSource, LogSource, ResultsSource, TableSource
+from workers.executor.curves.growing_files import (
+    BEHIND_AT_END,
+    EventSource,
+    LibrarySource,
+    LogSource,
+    ResultsSource,
+    TableSource,
+)
 from workers.executor.curves.parsed_points import Point
 from workers.executor.curves.pattern import LinePattern, PatternError, compiled
 from workers.executor.curves.val_dict_list import RESULTS_FILE
 
 __all__ = ["Watch", "as_line", "read_again"]
 
-Source = LogSource | TableSource | ResultsSource | EventSource
+Source = LogSource | TableSource | ResultsSource | EventSource | LibrarySource
 
 _KINDS: Final[dict[str, type[Source]]] = {
     "log": LogSource,
     "csv": TableSource,
     "json": ResultsSource,
     "tensorboard": EventSource,
+    "library": LibrarySource,
 }
 _STREAMS: Final = ("stdout", "stderr")
 #: Highest number of files of metrics of a training, of entries per search, and depth of folders.
@@ -39,6 +48,7 @@ _NOT_LOOKED_INTO: Final = frozenset({"checkpoint", "journal", "__pycache__", ".g
 #: Largest value of the database's column.
 _MAX_STEP: Final = 2**31 - 1
 _MANIFEST: Final = "code.json"
+_LIBRARY: Final = f"attempt:{PROGRESS_FILE}"
 #: Highest number of reads when logs are parsed again, each of at most 200 lines.
 _MOST_LOOKS: Final = 2_000
 
@@ -57,7 +67,7 @@ class Watch:
     #: Sources by top folder and path.
     sources: dict[str, Source] = field(default_factory=dict)
     names: Names = field(default_factory=Names)
-    #: Progress of the whole training, by stream.
+    #: Progress of the whole training, by stream or file.
     parts: dict[str, float | None] = field(default_factory=dict)
 
     def look(self, now: float, *, search: bool, is_last: bool) -> list[ObservedStep]:
@@ -65,6 +75,8 @@ class Watch:
         if self.has_session():
             return []
         self._find_logs()
+        if _size(self.folder / PROGRESS_FILE):
+            self.sources.setdefault(_LIBRARY, LibrarySource(PROGRESS_FILE))
         if search:
             self._find_files()
         steps: list[ObservedStep] = []
@@ -86,7 +98,8 @@ class Watch:
         """Set a newer pattern, by which the logs are parsed again from their beginning."""
         if revision <= self.revision:
             return
-        self.pattern, self.revision, self.parts = pattern, revision, {}
+        self.pattern, self.revision = pattern, revision
+        self.parts = {where: part for where, part in self.parts.items() if where == PROGRESS_FILE}
         self.sources = {key: source for key, source in self.sources.items() if source.kind != "log"}
         self.names.forget_logs()
 
@@ -157,7 +170,7 @@ class Watch:
         for point in points:
             if point.step > _MAX_STEP:
                 continue
-            if source.kind == "log":
+            if source.kind in ("log", "library"):
                 self.parts[source.where] = point.progress
             named = {
                 known: value if value is None else chart_value(known, value)
@@ -173,14 +186,22 @@ class Watch:
                 where=owner.where,
                 metrics=metrics,
                 epoch=min(point.epoch, _MAX_STEP),
-                progress=max((part for part in self.parts.values() if part is not None), default=None),
+                progress=self._progress(),
                 revision=self.revision,
                 left_out=self.names.left_out,
                 has_gaps=getattr(source, "has_gaps", False),
             )
         steps = list(found.values())
+        if source.kind == "log" and _LIBRARY in self.sources:  # the library counts, and bars may count otherwise
+            return [step for step in steps if step.metrics]
         # A bar without metrics is drawn ten times a second: keep only its newest position.
         return [step for step in steps[:-1] if step.metrics] + steps[-1:]
+
+    def _progress(self) -> float | None:
+        """Return the progress according to the library, or else the highest of the logs."""
+        reported = self.parts.get(PROGRESS_FILE)
+        logged = (part for part in self.parts.values() if part is not None)
+        return max(logged, default=None) if reported is None else reported
 
 
 def read_again(

@@ -1,8 +1,9 @@
 """Build of a virtual environment by uv, with the cluster's packages behind its own on the path.
 
 uv ignores site packages behind a virtual environment, and would install torch again for any package that needs it. So
-uv gets an empty wheel with the cluster's version for each protected package, and a constraint to that version. The
-packages that uv then resolves besides these are installed without dependencies.
+uv gets an empty wheel with the cluster's version for each protected package, and a constraint to that version. A
+required package that the cluster has in a fitting version gets such a wheel, too, and is preferred to the index's
+versions. The packages that uv then resolves besides these are installed without dependencies.
 """
 
 import json
@@ -14,16 +15,17 @@ import subprocess
 import sys
 import time
 import zipfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import IO, Final
 
+from packaging.utils import canonicalize_name
 from tidepool import procfs
 from tidepool.env import site_of
 from uv import find_uv_bin
 
-from workers.executor.environments.requirements import is_protected
+from workers.executor.environments.requirements import Wanted, is_protected
 
 __all__ = ["BuildError", "build", "is_complete"]
 
@@ -46,7 +48,7 @@ def is_complete(folder: Path) -> bool:
 
 def build(
     folder: Path,
-    requirements: Sequence[str],
+    required: Wanted,
     there: Mapping[str, str],
     *,
     environment: Mapping[str, str],
@@ -65,9 +67,9 @@ def build(
     log.parent.mkdir(parents=True, exist_ok=True)
     try:
         with log.open("ab") as output:
-            output.write(f"Installing {', '.join(requirements)}.\n".encode())
+            output.write(f"Installing {', '.join(required.packages)}.\n".encode())
             output.flush()
-            _Build(folder, work, dict(environment), output, wanted).run(requirements, there)
+            _Build(folder, work, dict(environment), output, wanted).run(required, there)
     except (BuildError, OSError) as error:
         shutil.rmtree(folder, ignore_errors=True)
         if isinstance(error, OSError):
@@ -85,24 +87,35 @@ class _Build:
         self._environment = environment
         self._deadline = time.monotonic() + _LONGEST_SECONDS
 
-    def run(self, requirements: Sequence[str], there: Mapping[str, str]) -> None:
+    def run(self, required: Wanted, there: Mapping[str, str]) -> None:
         work = self._work
-        stubs = _stubs(work / "stubs", {name: version for name, version in there.items() if is_protected(name)})
-        (work / "wanted.txt").write_text("\n".join(requirements) + "\n")
-        (work / "kept.txt").write_text("".join(f"{name}=={version}\n" for name, version in stubs.items()))
+        kept = _stubs(work / "stubs", {name: version for name, version in there.items() if is_protected(name)})
+        met = _stubs(work / "stubs", {name: version for name, version in required.met.items() if name not in kept})
+        (work / "wanted.txt").write_text(_text(required.options, required.packages))
+        (work / "kept.txt").write_text(_text(_pins(kept)))
+        # uv prefers the versions of an earlier result.
+        resolved = work / "resolved.txt"
+        resolved.write_text(_text(_pins(met)))
         python = str(self._folder / "bin" / "python")
         self._uv("venv", "--python", sys.executable, str(self._folder))
-        kept_out = [word for name in stubs for word in ("--no-emit-package", name)]
-        resolved = ["-o", str(work / "resolved.txt"), "--no-header", "--no-annotate"]
+        kept_out = [word for name in kept for word in ("--no-emit-package", name)]
+        written = ["-o", str(resolved), "--no-header", "--no-annotate"]
         # The option replaces UV_FIND_LINKS: pass the variable's values, too.
         links = [*filter(None, self._environment.get("UV_FIND_LINKS", "").split(",")), str(work / "stubs")]
         offered = ["--constraint", str(work / "kept.txt"), *(word for link in links for word in ("--find-links", link))]
-        self._uv("pip", "compile", str(work / "wanted.txt"), *offered, *resolved, *kept_out, "--python", python)
-        if (work / "resolved.txt").read_text().strip():
-            self._uv("pip", "install", "--no-deps", "--python", python, "-r", str(work / "resolved.txt"))
+        # pip takes a version from any of the indexes that the user names, too.
+        strategy = ["--index-strategy", "unsafe-best-match"] if required.options else []
+        self._uv(
+            *("pip", "compile", str(work / "wanted.txt"), *offered, *written, *kept_out, *strategy, "--python", python)
+        )
+        own = {line.lower() for line in _pins(met)}
+        packages = [line for line in resolved.read_text().splitlines() if line.strip() and line.lower() not in own]
+        if packages:
+            resolved.write_text(_text(required.options, [_with_hashes(line, required.hashes) for line in packages]))
+            self._uv("pip", "install", "--no-deps", *strategy, "--python", python, "-r", str(resolved))
         cluster = f"import site; site.addsitedir({str(site_of(Path(sys.prefix)))!r})\n"
         (site_of(self._folder) / "_cluster.pth").write_text(cluster)
-        (self._folder / _MARKER).write_text(json.dumps({"requirements": list(requirements)}))
+        (self._folder / _MARKER).write_text(json.dumps({"requirements": required.packages}))
 
     def _uv(self, *words: str) -> None:
         begins = os.fstat(self._output.fileno()).st_size
@@ -134,13 +147,13 @@ class _Build:
                 raise BuildError(
                     f"the build took longer than {_LONGEST_SECONDS / 60:.0f} minutes"
                     if is_late
-                    else "no training waits for the environment any more"
+                    else "no training waits for the environment any longer"
                 )
 
 
 def _stubs(folder: Path, protected: Mapping[str, str]) -> dict[str, str]:
-    """Write an empty wheel of each package; return their local versions, which no index has."""
-    folder.mkdir()
+    """Write an empty wheel of each package; return their local versions, which no index has, by name."""
+    folder.mkdir(exist_ok=True)
     versions = {}
     for name, version in protected.items():
         local = version if "+" in version else f"{version}+cluster"
@@ -152,6 +165,20 @@ def _stubs(folder: Path, protected: Mapping[str, str]) -> dict[str, str]:
                 archive.writestr(f"{file}-{local}.dist-info/{part}", text)
         versions[name] = local
     return versions
+
+
+def _text(*parts: Iterable[str]) -> str:
+    return "".join(f"{line}\n" for part in parts for line in part)
+
+
+def _pins(versions: Mapping[str, str]) -> list[str]:
+    return [f"{name}=={version}" for name, version in versions.items()]
+
+
+def _with_hashes(line: str, hashes: Mapping[str, Sequence[str]]) -> str:
+    """Return the line of a resolved package with its hashes, which uv checks."""
+    name = canonicalize_name(re.split(r"[=@ ;\[]", line, maxsplit=1)[0])
+    return " ".join([line, *(f"--hash={each}" for each in hashes.get(name, ()))])
 
 
 def _last_lines(log: Path, begins: int) -> str:

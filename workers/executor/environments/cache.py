@@ -18,7 +18,7 @@ from typing import Final
 from tidepool.backoff import Interval
 
 from workers.executor.environments.builder import BuildError, build, is_complete
-from workers.executor.environments.requirements import digest_of, installed, missing
+from workers.executor.environments.requirements import digest_of, installed, wanted_of
 from workers.executor.saved_state import JobKey
 
 __all__ = ["Environments", "Failed", "Ready"]
@@ -93,8 +93,8 @@ class Environments:
     def _made(self, job: JobKey, requirements: list[str], log: Path) -> Ready:
         if self._there is None:
             self._there = self._installed()
-        wanted = missing(requirements, self._there)
-        if not wanted:
+        wanted = wanted_of(requirements, self._there)
+        if wanted is None:
             return Ready("")
         folder = self._folder / digest_of(wanted, self._there, platform.python_version())
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -102,10 +102,10 @@ class Environments:
             if not _locked(lock.fileno()):
                 log.parent.mkdir(parents=True, exist_ok=True)
                 with log.open("a") as output:
-                    output.write("Waiting for another training on this machine that installs the same packages.\n")
+                    output.write("Waiting for another training on this host that installs the same packages.\n")
             while not _locked(lock.fileno()):
                 if not self._is_wanted(job):
-                    raise BuildError("no training waits for the environment any more")
+                    raise BuildError("no training waits for the environment any longer")
                 time.sleep(_LOCK_SECONDS)
             if not is_complete(folder):
                 build(

@@ -1,80 +1,74 @@
-"""Requirements of a training: PEP 508 lines from an option, a `requirements.txt` or a PEP 723 block."""
+"""Requirements of a training as a host gets them: a line for each package, option of an index and own project.
+
+A package is a PEP 508 requirement, perhaps with hashes: `timm==1.0 --hash=sha256:…`. An option is one of
+`INDEX_OPTIONS` with an address. An own project is `-e` with a path in the training's folder, which needs no
+installation.
+"""
 
 import hashlib
 import json
 import re
-import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import distributions
-from typing import Any, Final
+from typing import Final
 
-from packaging.requirements import InvalidRequirement, Requirement
-from packaging.specifiers import InvalidSpecifier, SpecifierSet
+from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 __all__ = [
+    "INDEX_OPTIONS",
     "PROTECTED",
-    "RequirementsError",
-    "checked",
-    "conflict_with",
+    "Wanted",
     "digest_of",
+    "hashes_in",
     "installed",
+    "is_built_for_torch",
+    "is_package",
     "is_protected",
-    "missing",
-    "of_script",
+    "package_in",
+    "wanted_of",
 ]
 
-#: Packages that are never replaced: the forkserver has loaded them, or they are built for its torch.
+#: Packages that are never replaced: the forkserver has loaded them, they are built for its torch, or, as cloudpickle,
+#: they read what another process of the same version has written.
 PROTECTED: Final = frozenset(
     {
         *("torch", "torchvision", "torchaudio", "numpy", "sympy", "mpmath", "typing-extensions"),
-        *("tidepool", "tidepool-runtime", "msgspec", "psutil", "safetensors", "setproctitle"),
+        *("tidepool", "tidepool-runtime", "cloudpickle", "msgspec", "psutil", "safetensors", "setproctitle"),
     }
 )
+#: Options of pip that name further places of packages.
+INDEX_OPTIONS: Final = ("--index-url", "--extra-index-url", "--find-links")
 _BUILT_FOR_TORCH: Final = ("nvidia-", "triton", "cuda-")
-_MAX_REQUIREMENTS: Final = 100
-_URLS: Final = ("https://", "git+https://")
-#: The expression of PEP 723, except that each line must have a `#` and a text, so that matching takes linear time.
-_BLOCK: Final = re.compile(r"(?m)^# /// script$\n(?P<content>(?:^#(?: [^\n]*)?\n)+)^# ///$")
+_HASH: Final = re.compile(r"\s--hash[=\s]\s*(\S+)")
 
 
-class RequirementsError(ValueError):
-    """The requirements cannot be used; the text says what to do."""
+@dataclass(frozen=True)
+class Wanted:
+    """An environment to build."""
+
+    #: All required packages, also those that the cluster has: their versions are limits for the others.
+    packages: tuple[str, ...]
+    options: tuple[str, ...]
+    #: Hashes of a package, by name.
+    hashes: Mapping[str, Sequence[str]]
+    #: Version of each required package that the cluster has in a version that is required, by name.
+    met: Mapping[str, str]
 
 
-def checked(text: str) -> list[str]:
-    """Return the requirements of these lines, normalized and sorted. Raises RequirementsError."""
-    lines = [line.split(" #")[0].strip() for line in text.splitlines()]
-    given = [line for line in lines if line and not line.startswith("#")]
-    if len(given) > _MAX_REQUIREMENTS:
-        raise RequirementsError(f"Give at most {_MAX_REQUIREMENTS} requirements, not {len(given)}.")
-    return sorted({_normalized(line) for line in given})
+def is_package(line: str) -> bool:
+    return not line.startswith("-")
 
 
-def of_script(source: str, python: str) -> list[str] | None:
-    """Return the requirements in a script's PEP 723 block; None if it has no block. python: version such as `3.11.7`.
+def package_in(line: str) -> Requirement:
+    """Return the requirement of a package's line."""
+    return Requirement(_HASH.sub("", line))
 
-    Raises RequirementsError.
-    """
-    found = _BLOCK.search(source if source.endswith("\n") else f"{source}\n")
-    if found is None:
-        return None
-    content = "".join(line[2:] if line.startswith("# ") else line[1:] for line in found["content"].splitlines(True))
-    try:
-        stated: dict[str, Any] = tomllib.loads(content)
-        wanted, names = SpecifierSet(stated.get("requires-python", "")), stated.get("dependencies", [])
-    except (tomllib.TOMLDecodeError, InvalidSpecifier, TypeError) as error:
-        raise RequirementsError(
-            f"The block '# /// script' of the script is not valid TOML ({error}): correct it."
-        ) from None
-    if not wanted.contains(python):
-        raise RequirementsError(
-            f"The script requires Python {wanted}, and the cluster has {python}: change requires-python."
-        )
-    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        raise RequirementsError("In the script's block '# /// script', dependencies must be a list of strings.")
-    return checked("\n".join(names))
+
+def hashes_in(line: str) -> list[str]:
+    return _HASH.findall(line)
 
 
 @cache
@@ -83,35 +77,36 @@ def installed() -> Mapping[str, str]:
     return {canonicalize_name(each.name): each.version for each in distributions() if each.name}
 
 
+def is_built_for_torch(name: str) -> bool:
+    return name.startswith(_BUILT_FOR_TORCH)
+
+
 def is_protected(name: str) -> bool:
-    return name in PROTECTED or name.startswith(_BUILT_FOR_TORCH)
+    return name in PROTECTED or is_built_for_torch(name)
 
 
-def conflict_with(requirements: Iterable[str], there: Mapping[str, str]) -> str:
-    """Return a sentence about the first requirement that conflicts with a protected package; "" if none does."""
-    for text in requirements:
-        one = Requirement(text)
-        name = canonicalize_name(one.name)
-        version = there.get(name) if is_protected(name) else None
-        if version is None or (one.marker is not None and not one.marker.evaluate()):
-            continue
-        if one.url is not None or not one.specifier.contains(version, prereleases=True):
-            return (
-                f"{text}: the cluster has {name} {version}, which a training's requirements do not replace. "
-                f"Write {name} without a version, or take it out."
-            )
-    return ""
+def wanted_of(lines: Iterable[str], there: Mapping[str, str]) -> Wanted | None:
+    """Return the environment for these requirements; None if the cluster's own packages meet all of them."""
+    given = list(lines)
+    packages = [line for line in given if is_package(line)]
+    needed = {line: package_in(line) for line in packages}
+    if all(_is_met(one, there) for one in needed.values()):
+        return None
+    return Wanted(
+        tuple(str(one) for one in needed.values()),
+        tuple(line for line in given if line.startswith(INDEX_OPTIONS)),
+        {canonicalize_name(one.name): hashes for line, one in needed.items() if (hashes := hashes_in(line))},
+        {name: there[name] for one in needed.values() if (name := canonicalize_name(one.name)) in there
+         and _is_met(one, there)},
+    )  # fmt: skip
 
 
-def missing(requirements: Iterable[str], there: Mapping[str, str]) -> list[str]:
-    """Return the requirements that the cluster's own packages do not meet."""
-    return [text for text in requirements if not _is_met(Requirement(text), there)]
-
-
-def digest_of(requirements: Iterable[str], there: Mapping[str, str], python: str) -> str:
-    """Return the name of the environment, which depends on the requirements, the protected packages and Python."""
-    protected = sorted((name, version) for name, version in there.items() if is_protected(name))
-    return hashlib.sha256(json.dumps([sorted(requirements), protected, python]).encode()).hexdigest()[:24]
+def digest_of(wanted: Wanted, there: Mapping[str, str], python: str) -> str:
+    """Return the name of the environment, which depends on the requirements, the cluster's packages and Python."""
+    protected = sorted((name, version) for name, version in there.items() if is_protected(name) or name in wanted.met)
+    hashes = sorted((name, *each) for name, each in wanted.hashes.items())
+    parts = [sorted(wanted.packages), sorted(wanted.options), hashes, protected, python]
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:24]
 
 
 def _is_met(one: Requirement, there: Mapping[str, str]) -> bool:
@@ -121,15 +116,3 @@ def _is_met(one: Requirement, there: Mapping[str, str]) -> bool:
     return (
         version is not None and one.url is None and not one.extras and one.specifier.contains(version, prereleases=True)
     )
-
-
-def _normalized(line: str) -> str:
-    if line.startswith("-"):
-        raise RequirementsError(f"{line[:80]!r}: options of pip are not accepted, only requirements such as timm>=1.0.")
-    try:
-        one = Requirement(line)
-    except InvalidRequirement:
-        raise RequirementsError(f"{line[:80]!r} is not a valid requirement: write one such as timm>=1.0.") from None
-    if one.url is not None and not one.url.startswith(_URLS):
-        raise RequirementsError(f"{line[:80]!r}: a URL must begin with https:// or git+https://.")
-    return str(one)

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from tidepool.torch.data import Feed, MicroBatch, collate, reading_of, sample_count, share, to_device
+from tidepool.torch.rank.own_counts import OwnCounts
 from tidepool.torch.rank.script_loop import ScriptLoop
 from tidepool.torch.rank.training_loop import TrainingLoop
 from tidepool.torch.state.randomness import seed_step
@@ -35,6 +36,7 @@ def trained(training: Training, source: Source, loader: DataLoader[Any], *, shuf
     _take_batch_size(training_loop, source)
     training.begin_training_loop()
     training_loop.layout.check()
+    counts = script_loop.own_counts = OwnCounts()
     steps = _Steps(training_loop, script_loop, loader, shuffle)
     feed = Feed(loader.dataset, loader.collate_fn, training_loop.seed, reading_of(loader), training_loop.generators)
     done = _Done(training, steps, key)
@@ -51,6 +53,7 @@ def trained(training: Training, source: Source, loader: DataLoader[Any], *, shuf
         training.place.left = done.leave  # not here: nothing may be raised where a generator is closed
         raise
     finally:
+        counts.close()
         feed.close()
     script_loop.close_pass()
     done.end()

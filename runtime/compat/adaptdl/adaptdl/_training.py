@@ -27,6 +27,7 @@ from tidepool.torch.rank.options import Options
 from tidepool.torch.rank.script_loop import ScriptLoop
 from tidepool.torch.rank.training_loop import TrainingLoop
 from tidepool.torch.rank.unsupported import bare_model
+from tidepool.torch.rank.volatile_state import saved
 
 from adaptdl import _standalone
 from adaptdl._ledger import OUTSIDE, Kept, Ledger
@@ -213,7 +214,7 @@ class Training:
         if not training_loop.position.operation:
             return
         if training_loop.position.has_begun or self.ledger.loops[OUTSIDE]:
-            self._put_back = script_loop.volatile()
+            self._put_back = saved(script_loop.registered, training_loop.transitions.state)
         for optimizer in training_loop.optimizers.values():
             optimizer._opt_called = True  # type: ignore[attr-defined]  # else a schedule that follows it complains
 

@@ -312,10 +312,19 @@ def log(logger: Any, method: str, metrics: Mapping[str, float], completed: int, 
     function = getattr(logger, method, None)
     if not callable(function):
         return
-    if _NEWER & set(inspect.signature(function).parameters):
-        call(logger, method, dict(metrics), completed, epoch, worker)
+    rest = {"completed_batch": completed, "epoch": epoch, "worker": worker}
+    given: dict[str, Any] = {"metrics": dict(metrics), **rest}
+    parameters = inspect.signature(function).parameters
+    if not _NEWER & set(parameters):
+        del rest["epoch"]
+        given = {"loss": metrics["loss"], "acc": metrics.get("accuracy", math.nan), **rest}
+    kinds = {parameter.kind for parameter in parameters.values()}
+    if set(parameters) <= set(given):
+        function(**{name: given[name] for name in parameters})
+    elif inspect.Parameter.VAR_KEYWORD in kinds:
+        function(**given)
     else:
-        call(logger, method, metrics["loss"], metrics.get("accuracy", math.nan), completed, worker)
+        call(logger, method, *given.values())
 
 
 def takes(owner: Any, method: str, parameter: str) -> bool:

@@ -21,10 +21,12 @@ def can_write_onnx() -> bool:
     """Return whether the packages for it are there, and tell which are missing."""
     missing = [name for name in _ONNX_PACKAGES if find_spec(name) is None]
     if missing:
+        them = "it" if len(missing) == 1 else "them"
         warnings.warn(
-            f"The model is not saved as ONNX: {' and '.join(missing)} cannot be imported. Install it where the job "
-            "runs (pip install onnx onnxscript); the weights are saved as always.",
-            stacklevel=3,
+            f"The model will not be saved as ONNX: {' and '.join(missing)} cannot be imported. Add {them} to a "
+            f"requirements.txt beside the script, or install {them} where the script runs. The weights are saved as "
+            "always.",
+            stacklevel=2,
         )
     return not missing
 
@@ -35,8 +37,6 @@ def write_onnx(model: torch.nn.Module, sample: Callable[[], Any], file: Path) ->
     sample: makes an input. Its first dimension is that of the batch, which may have any size in the file. It should
     have 2 samples or more: a batch of one is taken for a model that knows no other.
     """
-    if not can_write_onnx():
-        return False
     model.eval()
     file.parent.mkdir(parents=True, exist_ok=True)
     try:

@@ -93,13 +93,23 @@ def warn_of_unknown(names: list[str], where: str) -> None:
 
 
 def _in_older_order(given: dict[str, Any]) -> dict[str, Any]:
-    """Rename arguments given by position: the newer generation has metrics where the older has a driver's logger."""
-    fifth = given.get("driver_logger")
-    if fifth is None or hasattr(fifth, "log_train_metrics") or hasattr(fifth, "log_test_metrics"):
+    """Rename arguments given by position: the newer generation has metrics where the older has a driver's logger, and
+    the driver's logger where the older has callbacks."""
+    fifth, seventh = given.get("driver_logger"), given.get("user_callback")
+    is_newer = not _is_logger(fifth) if fifth is not None else _is_logger(seventh) and not _is_callback(seventh)
+    if not is_newer:
         return given
     moved = {name: given[name] for name in _OLDER_ORDER if name in given}
     rest = {name: value for name, value in given.items() if name not in moved}
     return {**rest, **{_NEWER_ORDER[_OLDER_ORDER.index(name)]: value for name, value in moved.items()}}
+
+
+def _is_logger(given: Any) -> bool:
+    return hasattr(given, "log_train_metrics") or hasattr(given, "log_test_metrics")
+
+
+def _is_callback(given: Any) -> bool:
+    return hasattr(given, "on_epoch_begin") or hasattr(given, "on_epoch_end")
 
 
 def datasets_of(datasets_fn: Callable[[], Any]) -> tuple[Any, Any]:

@@ -1,4 +1,7 @@
-"""`pyspark.ml.torch.distributor` of Tidepool, where pyspark is not installed. Nothing else of pyspark is here."""
+"""`pyspark.ml.torch.distributor` of Tidepool, where pyspark is not installed.
+
+Besides, only types are here that MLflow compares values with once it finds pyspark loaded. No value has them.
+"""
 
 
 def __getattr__(name: str) -> object:

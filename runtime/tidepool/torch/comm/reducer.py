@@ -313,7 +313,9 @@ class Reducer(ABC):
         bucket, index = self._place[id(parameter)]
         if not self.open and (self._under_way or not self.lets_be):
             raise Refusal(self.remedy)
-        if self._under_way and bucket.launched:
+        if not self._under_way:  # nothing comes of it, and the buckets may hold what is left of a sum that has failed
+            return
+        if bucket.launched:
             raise RuntimeError(
                 "a parameter got its gradient twice in one backward, which it did not in the steps before, and the "
                 "first part is on its way already: if the model uses torch.utils.checkpoint, call it with "

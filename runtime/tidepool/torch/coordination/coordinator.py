@@ -346,7 +346,8 @@ def _recall(membership: Membership, entries: list[Entry]) -> None:
                 membership.fenced[entry.member_id] = entry.why
             case RankFailed():
                 how = (entry.code, entry.signal, entry.by_script, entry.error)
-                membership.failures.recall(RankEnd(entry.member_id, entry.slot, *how), entry.generation, entry.step)
+                end = RankEnd(entry.member_id, entry.slot, *how)
+                membership.failures.recall(end, entry.generation, entry.step, newcomer=entry.newcomer)
 
 
 def _is_unreachable(error: Exception) -> bool:

@@ -11,6 +11,7 @@ that dies (at any time) voids it too, and those that hold the training's state g
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Literal
 
 from tidepool.backoff import Backoff
 from tidepool.protocol import (
@@ -167,7 +168,7 @@ class Membership:
         actions: list[Action] = []
         for rank in [] if self.finished or self.lost else ranks:
             took_part = rank.member_id in member_ids(self.active) or bool(rank.generation)
-            self.failures.rank_failed(rank.member_id, took_part=took_part)
+            self.failures.rank_failed(rank.member_id, took_part=took_part, newcomer=rank.is_newcomer(self.active))
             actions += self._gone(rank, now)
         return [*actions, *self._apply_failures(now)]
 
@@ -180,7 +181,7 @@ class Membership:
         for member_id in dead:
             self.failures.rank_failed(member_id, took_part=True)
         for end in join.ended:
-            self.failures.ended(end, connected=end.member_id in self.ranks)
+            self.failures.ended(end, connected=end.member_id in self.ranks, under_way=self.active is not None)
         killed = self._died(self.loop_ends.reported(join), now)
         return [*fences, *(self._end_succession(now) if dead else []), *killed, *self._finish_if_over(now)]
 
@@ -260,8 +261,8 @@ class Membership:
 
     def _switched(self, rank: Rank, message: MemberMessage, now: float) -> list[Action]:
         """A generation begins when rank 0 has switched; after a restart, when any of its members has."""
-        rank.generation = max(rank.generation, message.generation)
         pending = self.pending
+        rank.switched(message, pending.plan if pending else self.active)
         if (
             pending
             and pending.plan.generation == message.generation
@@ -334,6 +335,7 @@ class Membership:
         return [record, *(Send(member_id, CoordinatorMessage("stop")) for member_id in self.ranks)]
 
     def _alive(self, rank: Rank, message: MemberMessage, now: float) -> list[Action]:
+        rank.epoch = message.epoch
         self._heartbeats.record(rank.member_id, message, now)
         self.loop_ends.stepped(rank.member_id, message.operation)
         overcome = self.failures.overcome(message.step) if rank.member_id in member_ids(self.active) else []
@@ -373,6 +375,8 @@ class Membership:
             actions.append(failure.record(RankFailed, now))
             if failure.again and failure.step is not None:
                 return [*actions, failure.record(AttemptFailed, now), *self._lose(now)]
+            if failure.in_circles:
+                actions.append(failure.growth_given_up(self.active, now))
         return actions
 
     def _fence(self, member_id: str, why: str, *, stacks: bool = False) -> list[Action]:
@@ -422,10 +426,9 @@ class Membership:
             Send(member_id, CoordinatorMessage("recover", plan.generation, plan)) for member_id in holders
         ]
 
-    def _lose(self, now: float) -> list[Action]:
+    def _lose(self, now: float, farewell: Literal["fenced", "stop"] = "fenced") -> list[Action]:
         self.lost, self.active = True, None
-        fenced = [Send(member_id, CoordinatorMessage("fenced")) for member_id in sorted(self.ranks)]
-        return [Lost(self.generation, at=now), *fenced]
+        return [Lost(self.generation, at=now), *(Send(one, CoordinatorMessage(farewell)) for one in sorted(self.ranks))]
 
     def _replan(self, now: float) -> list[Action]:
         """Start the next planned change, if one is due."""
@@ -439,9 +442,11 @@ class Membership:
 
     def _halt(self, now: float) -> list[Action]:
         """Plan that all ranks leave after the same step. A change in progress that is not committed is void."""
-        if self.active is None or (self.pending and (self.pending.committed or self.pending.plan.cause == "halt")):
+        if self.pending and (self.pending.committed or self.pending.plan.cause == "halt"):
             return []
         actions = self._abandon("the training is to halt", now) if self.pending else []
+        if self.active is None:  # nothing trains yet
+            return actions + self._lose(now, "stop")
         leave = [member_id for member_id in member_ids(self.active) if member_id in self.ranks]
         return actions + self._prepare(self._new_plan([], [], "halt"), leave, now)
 

@@ -28,6 +28,7 @@ __all__ = [
     "Publish",
     "Rank",
     "Send",
+    "active_members",
     "active_record",
     "first_members",
     "generation_of",
@@ -76,6 +77,21 @@ class Rank:
     left: bool = False
     #: Revision of the desired state that the rank was started for.
     target_revision: int = 0
+    #: Epoch in which it joined others that trained (None: it has not), and newest epoch that it has reported.
+    joined_in: int | None = None
+    epoch: int = 0
+
+    def switched(self, message: MemberMessage, plan: GenerationPlan | None) -> None:
+        """Note that it trains in a generation, by its message and the newest plan."""
+        if not self.generation and plan is not None and plan.cause == "resize":
+            self.joined_in = self.epoch = message.epoch
+        self.generation = max(self.generation, message.generation)
+
+    def is_newcomer(self, active: GenerationPlan | None) -> bool:
+        """Return whether it has joined a training under way, or is about to, and is not in its second epoch."""
+        if not self.generation:
+            return active is not None
+        return self.joined_in is not None and self.epoch <= self.joined_in + 1
 
 
 @dataclass
@@ -107,11 +123,13 @@ def active_record(plan: GenerationPlan, message: MemberMessage, now: float) -> G
         pause_ms=message.pause_ms,
         target_revision=plan.target_revision,
         cause=plan.cause,
-        members=[
-            ActiveMember(member.member_id, rank, member.host, member.slot) for rank, member in enumerate(plan.members)
-        ],
+        members=active_members(plan),
         at=now,
     )
+
+
+def active_members(plan: GenerationPlan) -> list[ActiveMember]:
+    return [ActiveMember(member.member_id, rank, member.host, member.slot) for rank, member in enumerate(plan.members)]
 
 
 def wanted_of(ranks: Mapping[str, Rank], target: list[Member]) -> list[str]:

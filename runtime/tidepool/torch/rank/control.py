@@ -167,6 +167,7 @@ class Control(RankConnection):
             "alive",
             generation,
             self._position.step,
+            self._position.epoch,
             operation=self._position.operation,
             waits_seconds=None if waiting_since is None else time.monotonic() - waiting_since,
             step_seconds=statistics.median(steps) if steps else 0.0,

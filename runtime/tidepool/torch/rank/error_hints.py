@@ -1,5 +1,7 @@
 """Errors of a loop of a script's own, and hints in the words of the API that it uses."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
@@ -8,7 +10,7 @@ from tidepool.refusal import Refusal
 from tidepool.torch.comm.reducer import Reducer
 from tidepool.torch.state.update import optimized
 
-__all__ = ["BY_HAND", "ErrorHints", "refuse_unsummed"]
+__all__ = ["BY_HAND", "ErrorHints", "Shares", "refuse_unsummed"]
 
 BY_HAND = (
     "the script changes weights by itself and calls no optimizer's step: what follows a batch counts with the step of "
@@ -33,6 +35,36 @@ class ErrorHints:
         "Pieces come of rank_batch_size, or of exactness bitwise: give the DataLoader a larger batch_size instead, and "
         "prepare a rank_batch_size"
     )
+
+
+class Shares:
+    """Notes how many samples the script has got, and explains an error by a change of them."""
+
+    def __init__(self) -> None:
+        #: Samples of the batch and of this process's part of it, now and before; zeros: a batch of which nothing comes.
+        self._now = self._before = (0, 0)
+        self._in_body = False
+
+    @contextmanager
+    def body(self, samples: int = 0, own: int = 0) -> Iterator[None]:
+        """The script has a batch until it asks for the next one."""
+        self._before, self._now, self._in_body = self._now, (samples, own), True
+        yield
+        self._in_body = False
+
+    def explained(self, error: BaseException) -> Refusal | None:
+        """Return a refusal in place of an error in the body of the first batch of another size; None for others."""
+        (batch, own), (batch_before, own_before) = self._now, self._before
+        if not self._in_body or own == own_before or batch_before not in (batch, 0):
+            return None
+        kinds, others = (RuntimeError, ValueError, IndexError), (Refusal, torch.OutOfMemoryError)
+        if not isinstance(error, kinds) or isinstance(error, others):
+            return None
+        return Refusal(
+            "the script failed at the first batch of which this process had another part than of the one before: "
+            f"{error}. A loop that keeps something of a batch for the next one, such as a hidden state, needs batches "
+            "of one size, which a training on several GPUs does not have: set its maximum to 1 GPU"
+        )
 
 
 def refuse_unsummed(reducer: Reducer, optimizer: torch.optim.Optimizer) -> None:

@@ -5,7 +5,6 @@ the model's own parameters belongs to the training from then on. What was made b
 updates parameters of another model, is refused when it steps: no other process would learn of it.
 """
 
-import gc
 from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import Any, Protocol
@@ -15,8 +14,9 @@ import torch
 from torch.optim import lr_scheduler
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
+from tidepool.live_objects import instances_of
 from tidepool.refusal import Refusal
-from tidepool.torch.rank.object_patches import adopt_optimizer, adopt_schedule
+from tidepool.torch.rank.object_patches import adopt_groups, adopt_optimizer, adopt_schedule
 from tidepool.torch.rank.script_loop import ScriptLoop
 from tidepool.torch.rank.unsupported import check_kind
 from tidepool.torch.state.update import optimized
@@ -57,7 +57,7 @@ def schedules_of(optimizers: Sequence[torch.optim.Optimizer], known: Sequence[An
     """Return the schedules of these optimizers that are neither known nor a part of another one, in their order."""
     if not any(hasattr(optimizer.step, "_wrapped_by_lr_sched") for optimizer in optimizers):
         return []  # each schedule marks its optimizer, and to look for one takes time
-    every = [one for one in gc.get_objects() if isinstance(one, lr_scheduler.LRScheduler) and hasattr(one, "optimizer")]
+    every = [one for one in instances_of(lr_scheduler.LRScheduler) if hasattr(one, "optimizer")]
     parts = {id(part) for one in every for part in getattr(one, "_schedulers", [])} | {id(one) for one in known}
     return [one for optimizer in optimizers for one in every if one.optimizer is optimizer and id(one) not in parts]
 
@@ -100,6 +100,7 @@ class LaterObjects:
         self._known.add(optimizer)
         self._script_loop.add_optimizer(name, optimizer)
         adopt_optimizer(lambda real: self._script_loop.step(name, real), optimizer)
+        adopt_groups(self._script_loop, optimizer)
         self._on_new()
 
     def _name(self, item: Any) -> str:

@@ -14,6 +14,7 @@ from tidepool.torch.rank.script_loop import ScriptLoop
 
 __all__ = [
     "adopt",
+    "adopt_groups",
     "adopt_optimizer",
     "adopt_others",
     "adopt_schedule",
@@ -34,6 +35,7 @@ def adopt(
     """Route the script's calls through the loop."""
     for name, optimizer in optimizers.items():
         adopt_optimizer(lambda real, name=name: script_loop.step(name, real), optimizer)  # type: ignore[misc]
+        adopt_groups(script_loop, optimizer)
     adopt_others(script_loop, scalers, registered)
 
 
@@ -71,6 +73,19 @@ def adopt_optimizer(take_step: Callable[[Callable[[], Any]], Any], optimizer: to
     if hasattr(real, "_wrapped_by_lr_sched"):
         step._wrapped_by_lr_sched = True  # type: ignore[attr-defined]
     optimizer.step = MethodType(step, optimizer)  # type: ignore[method-assign]
+
+
+def adopt_groups(script_loop: ScriptLoop, optimizer: torch.optim.Optimizer) -> None:
+    """Let a group be added once, although the body that adds it is repeated."""
+    kind = type(optimizer)
+
+    def add_param_group(self: torch.optim.Optimizer, group: dict[str, Any]) -> None:
+        known = {id(parameter) for each in self.param_groups for parameter in each["params"]}
+        added = [group["params"]] if isinstance(group["params"], torch.Tensor) else list(group["params"])
+        if not (script_loop.repeats_body and added and all(id(one) in known for one in added)):
+            kind.add_param_group(self, {**group, "params": added})
+
+    optimizer.add_param_group = MethodType(add_param_group, optimizer)  # type: ignore[method-assign]
 
 
 def watch_backward(script_loop: ScriptLoop) -> None:

@@ -14,18 +14,28 @@ from typing import Any
 
 import numpy
 import torch
-from torch.utils.data import DataLoader, RandomSampler, Sampler, SequentialSampler
+from torch.utils.data import BatchSampler, DataLoader, RandomSampler, Sampler, SequentialSampler
 
 from tidepool.refusal import Refusal
+from tidepool.torch.rank.batched_order import BatchedOrder
 from tidepool.torch.rank.training_loop import TrainingLoop
 from tidepool.torch.state.randomness import seed_step
 
-__all__ = ["Orders", "set_state", "state_of"]
+__all__ = ["Orders", "has_own_batches", "sampler_of", "set_state", "state_of"]
 
 #: Beside the parts of `update.py`: the random numbers of a sampler that draws an epoch's order.
 _IN_ORDER = -5
 #: A sampler that yields more samples than so many times its dataset has no end.
 _MOST_REPETITIONS = 100
+
+
+def has_own_batches(loader: DataLoader[Any]) -> bool:
+    return loader.batch_sampler is not None and type(loader.batch_sampler) is not BatchSampler
+
+
+def sampler_of(loader: DataLoader[Any]) -> Any:
+    """Return what the loader takes the order of a pass from."""
+    return loader.batch_sampler if has_own_batches(loader) else loader.sampler
 
 
 class Orders:
@@ -55,16 +65,19 @@ class Orders:
 
     def begin(self, loader: DataLoader[Any]) -> list[int]:
         """Return the order of the pass that begins, or that is under way on the other ranks."""
-        training_loop, sampler = self.training_loop, loader.sampler
+        training_loop, sampler = self.training_loop, sampler_of(loader)
         if type(sampler) is SequentialSampler:
             order = list(sampler)
         elif _is_plain_shuffle(sampler):
             order = training_loop.division.order(_length(sampler))
         else:
             order = self._drawn(loader)
-        if loader.drop_last:
+        if isinstance(order, BatchedOrder):
+            training_loop.position.effective_batch_size = order.largest
+        elif loader.drop_last:
             order = _whole_batches(order, training_loop.position.effective_batch_size)
-        self.digest = zlib.crc32(numpy.asarray(order, dtype=numpy.int64).tobytes())
+        digested = [*order, *order.ends] if isinstance(order, BatchedOrder) else order
+        self.digest = zlib.crc32(numpy.asarray(digested, dtype=numpy.int64).tobytes())
         return order
 
     def end(self) -> None:
@@ -72,7 +85,7 @@ class Orders:
         self._at_pass = None
 
     def _drawn(self, loader: DataLoader[Any]) -> list[int]:
-        training_loop, sampler, position = self.training_loop, loader.sampler, self.training_loop.position
+        training_loop, sampler, position = self.training_loop, sampler_of(loader), self.training_loop.position
         if self._at_pass is not None:
             self._set(sampler, self._at_pass)
         else:
@@ -81,7 +94,8 @@ class Orders:
             seed_step(training_loop.seed, position.epoch * 1009 + position.passes, _IN_ORDER)
             if loader.generator is not None:  # torch's DataLoader draws a seed for its workers before each pass
                 torch.empty((), dtype=torch.int64).random_(generator=loader.generator)
-            return _epoch_of(sampler, max(_length(loader.dataset), _length(sampler)))
+            samples = max(_length(loader.dataset), _length(sampler))
+            return _batches_of(sampler, samples) if has_own_batches(loader) else _epoch_of(sampler, samples)
 
     def state_dict(self) -> dict[str, Any]:
         return {"at_pass": self._at_pass, "now": [self._changed(sampler) for sampler in self._samplers]}
@@ -122,12 +136,24 @@ def _length(item: Any) -> int:
 
 def _epoch_of(sampler: Any, samples: int) -> list[int]:
     order = list(islice(sampler, _MOST_REPETITIONS * samples + 1))
-    if len(order) > _MOST_REPETITIONS * samples:
+    _check_end(len(order), samples)
+    return order
+
+
+def _batches_of(sampler: Any, samples: int) -> BatchedOrder:
+    batches = [[*batch] for batch in islice(sampler, _MOST_REPETITIONS * samples + 1)]
+    if not all(batches):
+        raise Refusal("the batch_sampler of the prepared DataLoader has yielded a batch without samples: leave it out")
+    _check_end(len(batches), samples)
+    return BatchedOrder(batches)
+
+
+def _check_end(count: int, samples: int) -> None:
+    if count > _MOST_REPETITIONS * samples:
         raise Refusal(
             f"the sampler of the prepared DataLoader has yielded more than {_MOST_REPETITIONS} times its "
             f"{samples} samples: a pass has to end, so let the sampler yield the samples of one epoch"
         )
-    return order
 
 
 # --- the state of a sampler ---

@@ -17,11 +17,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeVar
 
 import torch
-from torch.utils.data import BatchSampler, DataLoader
+from torch.utils.data import DataLoader
 
 from tidepool import rank_process
 from tidepool.refusal import Refusal
 from tidepool.torch.data import sample_count
+from tidepool.torch.rank.epoch_variables import EpochVariables
 from tidepool.torch.rank.further_loaders import FurtherLoaders, release
 from tidepool.torch.rank.later_objects import schedules_of, watch
 from tidepool.torch.rank.object_patches import adopt, watch_backward
@@ -31,6 +32,7 @@ from tidepool.torch.rank.prepared_loader import Loader
 from tidepool.torch.rank.prepared_training import PreparedTraining
 from tidepool.torch.rank.training_loop import TrainingLoop
 from tidepool.torch.rank.unsupported import bare_model
+from tidepool.torch.state.training_state import Stateful
 from tidepool.torch.state.update import named_optimizers
 
 __all__ = ["add_up", "current", "epochs", "from_first", "is_first", "prepare", "report", "totals", "weigh"]
@@ -82,12 +84,13 @@ def prepare(
         raise Refusal(f"{type(wrong[0]).__name__} has no state_dict: it is nothing that a training could carry along")
     others += schedules_of(optimizers, others)
     registered = {f"{type(item).__name__}-{number}": item for number, item in enumerate(others)}
-    orders, further_loaders = Orders(), FurtherLoaders()
+    orders, further_loaders, variables = Orders(), FurtherLoaders(), EpochVariables()
+    ours: dict[str, Stateful] = {"orders": orders, "further loaders": further_loaders, "epoch variables": variables}
     options = Options(
         effective_batch_size=loader.batch_size or 1,
         rank_batch_size=rank_batch_size,
         seed=seed,
-        registered={**registered, "orders": orders, "further loaders": further_loaders},
+        registered={**registered, **ours},
         checkpoint_every=checkpoint_every,
         checkpoint_seconds=checkpoint_seconds,
         checkpoints_kept=checkpoints_kept,
@@ -100,25 +103,27 @@ def prepare(
     named = named_optimizers(optimizers[0] if len(optimizers) == 1 else optimizers)
     training_loop = TrainingLoop(model, named, options)
     training_loop.total_epochs = None
-    ours = PreparedTraining(training_loop, registered, orders, further_loaders, bare)
-    adopt(ours.script_loop, named, scalers, [*others, *models])
-    _prepared = ours
-    rank_process.at_success(ours.finish)
-    watch_backward(ours.script_loop)
-    watch(ours.later)
-    return _with_loaders(ours, objects)
+    prepared = PreparedTraining(training_loop, registered, orders, further_loaders, variables, bare)
+    adopt(prepared.script_loop, named, scalers, [*others, *models])
+    _prepared = prepared
+    rank_process.at_success(prepared.finish)
+    rank_process.at_error(prepared.script_loop.shares.explained)
+    watch_backward(prepared.script_loop)
+    watch(prepared.later)
+    return _with_loaders(prepared, objects)
 
 
 def _with_loaders(prepared: PreparedTraining, objects: Sequence[Any]) -> Any:
     """Return the objects, the first DataLoader among them as a prepared one. All others are what was prepared."""
     loader = _training_loader(objects)
-    if prepared.batch_size not in (0, loader.batch_size):
+    batch_size = loader.batch_size or 1  # batches of the script's own, of any sizes: None
+    if prepared.batch_size not in (0, batch_size):
         raise Refusal(
-            f"this DataLoader has batch_size={loader.batch_size}, and the training's first one "
+            f"this DataLoader has batch_size={batch_size}, and the training's first one "
             f"batch_size={prepared.batch_size}: the batches of a training have one size"
         )
     when = "later" if prepared.batch_size else "first"
-    prepared.batch_size = loader.batch_size or 1
+    prepared.batch_size = batch_size
     for number, item in enumerate(item for item in objects if isinstance(item, DataLoader) and item is not loader):
         prepared.further_loaders.adopt(f"{when} call, number {number + 2}", item)
     ours = [Loader(prepared, item) if item is loader else item for item in objects]
@@ -195,8 +200,6 @@ def _training_loader(objects: Sequence[Any]) -> DataLoader[Any]:
             "the DataLoader has batch_size=None, so its dataset hands out whole batches, which cannot be divided among "
             "processes: let the dataset hand out samples, and give the DataLoader a batch_size"
         )
-    if type(loader.batch_sampler) is not BatchSampler:
-        raise Refusal("the DataLoader has a batch_sampler of its own: give it a batch_size, and a sampler if need be")
     if type(loader).__iter__ is not DataLoader.__iter__ and not type(loader).__module__.startswith("torchdata."):
         raise Refusal(
             f"the DataLoader is a {type(loader).__name__}, which iterates in a way of its own, so that its batches "

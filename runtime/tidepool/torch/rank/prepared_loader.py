@@ -11,7 +11,7 @@ import inspect
 import sys
 from collections.abc import Generator, Iterator
 from contextlib import closing
-from itertools import islice
+from itertools import chain, islice
 from types import FrameType
 from typing import Any
 
@@ -19,7 +19,9 @@ from torch.utils.data import DataLoader
 
 from tidepool.refusal import Refusal
 from tidepool.torch.data import Feed, NoSamplesError, reading_of, to_device
-from tidepool.torch.rank.orders import set_state, state_of
+from tidepool.torch.rank.batched_order import batches_in
+from tidepool.torch.rank.orders import has_own_batches, sampler_of, set_state, state_of
+from tidepool.torch.rank.own_counts import OwnCounts, consumer
 from tidepool.torch.rank.prepared_training import PreparedTraining
 
 __all__ = ["Loader"]
@@ -38,7 +40,7 @@ class Loader:
         #: One for all passes: persistent workers outlive them.
         self._feed = Feed(loader.dataset, loader.collate_fn, training_loop.seed, reading, training_loop.generators)
         self._pass: _Pass | None = None
-        prepared.orders.add(loader.sampler, is_early=not prepared.has_joined)
+        prepared.orders.add(sampler_of(loader), is_early=not prepared.has_joined)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._loader, name)
@@ -48,6 +50,8 @@ class Loader:
         ones."""
         if self._pass is not None:
             return self._pass.length()
+        if has_own_batches(self._loader):
+            return len(self._loader)
         samples, size = len(self._loader.sampler), self._prepared.training_loop.position.effective_batch_size  # type: ignore[arg-type]
         return samples // size if self._loader.drop_last else -(-samples // size)
 
@@ -70,10 +74,14 @@ class Loader:
         self._pass = _Pass(prepared, self._loader, self._feed)
         self._pass.begin()
         if prepared.repeated is not None:  # the first pass of this process in which it takes part
-            missed = prepared.missed
-            self._pass.yielded = missed
-            yield from self._in_vain(missed or (0 if self._pass.has_batches else 1), self._pass.order)
+            missed = prepared.missed(self._pass.order)
+            self._pass.counts.given = missed
+            if count := missed or (0 if self._pass.has_batches else 1):
+                put_back = prepared.saved()
+                yield from self._in_vain(count, self._pass.order)
+                put_back()
             prepared.repeated = None
+            self._pass.counts_of_others = prepared.training_loop.position.counts
         batches = prepared.pass_under_way = self._pass.batches()
         try:
             yield from batches
@@ -82,10 +90,11 @@ class Loader:
 
     def _some_order(self) -> list[Any]:
         """Return samples of a batch, without a trace in the sampler."""
-        training_loop, sampler = self._prepared.training_loop, self._loader.sampler
-        state = state_of(sampler)
+        training_loop, sampler = self._prepared.training_loop, sampler_of(self._loader)
+        state, is_batch = state_of(sampler), has_own_batches(self._loader)
         with training_loop.generators.aside():
-            order = [*islice(sampler, training_loop.position.effective_batch_size)]
+            some = [*islice(sampler, 1 if is_batch else training_loop.position.effective_batch_size)]
+        order = [*chain(*some)] if is_batch else some
         set_state(sampler, state)
         return order
 
@@ -112,8 +121,10 @@ class _Pass:
 
     def __init__(self, prepared: PreparedTraining, loader: DataLoader[Any], feed: Feed) -> None:
         self._prepared, self._loader, self._feed = prepared, loader, feed
-        #: Batches that the script has got in this pass, also those of which nothing comes.
-        self._samples = self.yielded = 0
+        self._samples = 0
+        self.counts = OwnCounts()
+        #: The script's counts on the other ranks, as this one comes to them.
+        self.counts_of_others: dict[str, int] = {}
         self.order: list[Any] = []
 
     def begin(self) -> None:
@@ -127,23 +138,26 @@ class _Pass:
 
     def length(self) -> int:
         position = self._prepared.training_loop.position
-        left = self._samples - position.cursor - self._prepared.script_loop.samples_under_way
-        return self.yielded + -(-left // position.effective_batch_size)
+        done = position.cursor + self._prepared.script_loop.samples_under_way
+        return self.counts.given + batches_in(self.order, done, self._samples, position.effective_batch_size)
 
     def batches(self) -> Generator[Any]:
         training_loop, script_loop = self._prepared.training_loop, self._prepared.script_loop
+        script_loop.own_counts = self.counts
+        self.counts.put_back(self.counts_of_others)
         try:
             with closing(
                 script_loop.batches(self._feed, self.order, self._draw, self._further, self._samples)
             ) as batches:
                 for batch in batches:
-                    self.yielded += 1
+                    self.counts.given += 1
                     yield batch
             script_loop.close_pass()
         except GeneratorExit:
             script_loop.leave(self._samples)
             raise
         finally:
+            self.counts.close()
             self._feed.pause()
             training_loop.transitions.settle()
             self._prepared.pass_is_over()
@@ -164,8 +178,8 @@ class _Pass:
 
 def _counts_iterations(frame: FrameType | None) -> bool:
     """Return whether the script asks for batches without regard to passes. frame: that which asks for one."""
-    while frame is not None and frame.f_code.co_flags & inspect.CO_GENERATOR:
-        if "site-packages" not in frame.f_code.co_filename:  # progress bars are generators, too
-            return True
-        frame = frame.f_back
-    return frame is not None and dis.opname[frame.f_code.co_code[frame.f_lasti]] not in _ITERATING
+    frame = consumer(frame)
+    if frame is None:
+        return False
+    is_generator = bool(frame.f_code.co_flags & inspect.CO_GENERATOR)
+    return is_generator or dis.opname[frame.f_code.co_code[frame.f_lasti]] not in _ITERATING

@@ -14,13 +14,16 @@ import torch
 
 from tidepool.journal import last_record
 from tidepool.refusal import Refusal
+from tidepool.torch.rank.batched_order import batches_in
 from tidepool.torch.rank.epoch_loops import continued, described
+from tidepool.torch.rank.epoch_variables import EpochVariables
 from tidepool.torch.rank.further_loaders import FurtherLoaders
 from tidepool.torch.rank.later_objects import LaterObjects
 from tidepool.torch.rank.object_patches import refuse_validation
 from tidepool.torch.rank.orders import Orders
 from tidepool.torch.rank.script_loop import ScriptLoop
 from tidepool.torch.rank.training_loop import TrainingLoop
+from tidepool.torch.rank.volatile_state import saved
 from tidepool.torch.state.training_state import Stateful
 
 __all__ = ["PreparedTraining"]
@@ -40,9 +43,11 @@ class PreparedTraining:
         registered: dict[str, Stateful],
         orders: Orders,
         further_loaders: FurtherLoaders,
+        epoch_variables: EpochVariables,
         models: Sequence[torch.nn.Module],
     ) -> None:
         self.training_loop, self.orders, self._models = training_loop, orders, models
+        self._epoch_variables = epoch_variables
         #: `batch_size` of the training's DataLoaders; the batches may be others, if the job says so.
         self.batch_size = 0
         #: Batches of the pass that the script is in.
@@ -113,8 +118,7 @@ class PreparedTraining:
         self.training_loop.generators.begin_steps()
         return True
 
-    @property
-    def missed(self) -> int:
+    def missed(self, order: list[int]) -> int:
         """Return the number of batches that this process has to repeat before the present one, to count as the others.
 
         A script that leaves a pass early counts its batches. In a pass that is resumed nobody is waited for, so that
@@ -124,7 +128,7 @@ class PreparedTraining:
         if self.script_loop.counts_batches:
             return position.batches - (self.repeated or 0)
         counts = position.leaves_early or position.resumed_in == [position.epoch, position.passes]
-        return -(-position.cursor // position.effective_batch_size) if counts else 0
+        return batches_in(order, 0, position.cursor, position.effective_batch_size) if counts else 0
 
     def pass_is_over(self) -> None:
         self._after_pass = True
@@ -133,12 +137,11 @@ class PreparedTraining:
         """Only now: whoever joins before does what the script does after the pass, as all do."""
         self._after_pass = False
         self.script_loop.close()
+        position = self.training_loop.position
+        position.counts = self.script_loop.own_counts.beyond_pass(position.counts)
         self.orders.end()
         if self.has_epochs:
-            self.training_loop.position.passes, self.training_loop.position.cursor = (
-                self.training_loop.position.passes + 1,
-                0,
-            )
+            position.passes, position.cursor = position.passes + 1, 0
         else:
             self.training_loop.end_epoch()
 
@@ -150,9 +153,13 @@ class PreparedTraining:
         self.has_joined = True
         # The script's own `range` has come to its pass when it joins; `epochs` joins before what stands above the pass.
         if not self.has_epochs or self.training_loop.position.has_begun:
-            self._put_back = self.script_loop.volatile()
+            self._put_back = self.saved()
         if self.training_loop.position.step:
             self._note_steps()
+
+    def saved(self) -> Callable[[], None]:
+        """Save what the script changes in batches of which nothing comes; return a function that restores it."""
+        return saved(self.script_loop.registered, self.training_loop.transitions.state)
 
     def _note_steps(self) -> None:
         """Mark the optimizers as stepped (they have, in other processes); otherwise torch's schedules warn."""
@@ -196,6 +203,7 @@ class PreparedTraining:
             number = position.epoch - begun_at
             training_loop.generators.begin_epoch()
             self._passes, self._in_epoch = 0, True
+            self._epoch_variables.begin(position.epoch)
             try:
                 yield every[number]
             finally:

@@ -21,14 +21,16 @@ from tidepool.refusal import Refusal
 from tidepool.torch.comm.reducer import CONTROL_SIZE
 from tidepool.torch.data import Feed
 from tidepool.torch.rank.boundary import Boundary
-from tidepool.torch.rank.error_hints import BY_HAND, ErrorHints, refuse_unsummed
+from tidepool.torch.rank.error_hints import BY_HAND, ErrorHints, Shares, refuse_unsummed
 from tidepool.torch.rank.further_loaders import FurtherLoaders
 from tidepool.torch.rank.loss_counts import Weight, weighted_gradient
 from tidepool.torch.rank.loss_leaves import ForeignLeaves, depends_on
+from tidepool.torch.rank.own_counts import OwnCounts
 from tidepool.torch.rank.step import LOSS, Step
 from tidepool.torch.rank.totals import Totals
 from tidepool.torch.rank.training_loop import TrainingLoop, agreed_generation
-from tidepool.torch.rank.volatile_state import VolatileState, Weights, place_digest
+from tidepool.torch.rank.unprepared_models import UnpreparedModels
+from tidepool.torch.rank.volatile_state import place_digest
 from tidepool.torch.state.training_state import Stateful
 
 __all__ = ["ScriptLoop"]
@@ -56,6 +58,8 @@ class ScriptLoop:
         #: Digest of the order in which this rank's pass takes the samples.
         self.order_digest: Callable[[], int] = lambda: 0
         self.further_loaders = FurtherLoaders()
+        self.own_counts = OwnCounts()
+        self.shares = Shares()
         self.totals = Totals(training_loop)
         training_loop.before_change = self.totals.gather_before_change
         training_loop.before_recovery = self._roll_back
@@ -74,10 +78,8 @@ class ScriptLoop:
         self._accumulated: list[tuple[torch.nn.Parameter, torch.Tensor]] = []
         #: The script has told what the next loss is a mean over.
         self._count: Weight | None = None
-        #: True while a backward of the script is computed.
-        self.is_back_propagating = False
-        #: True if the batch is computed in several pieces.
-        self.has_pieces = False
+        #: True while a backward of the script is computed; and if the batch is computed in several pieces.
+        self.is_back_propagating = self.has_pieces = False
         #: State of the group: complete batches, whether an optimizer has stepped, the generation to switch to.
         self._complete = 0
         self._stepped = self._has_stepped = False
@@ -87,6 +89,7 @@ class ScriptLoop:
         self._void = self._step_called_in_vain = False
         self._parameters = {id(parameter) for parameter in training_loop.model.parameters()}
         self.foreign = ForeignLeaves(self._parameters)
+        self._unprepared = UnpreparedModels(self._parameters, self.registered.values())
         #: True while the script gets batches of which nothing comes: it repeats what others have done, see `in_vain`.
         self.pretends = False
         #: The script counts batches without regard to passes, and whether it has got some twice in the present pass:
@@ -94,6 +97,8 @@ class ScriptLoop:
         self.counts_batches = self._repeats_in_pass = False
         #: Steps change weights before a group's last sum: keep what is needed to undo them.
         self._undoes = len(training_loop.optimizers) > 1
+        #: The script has had the batch, or a piece of it, before: it adds nothing to the prepared objects again.
+        self.repeats_body = False
         #: Optimizers that have stepped in the group.
         self._steppers: set[str] = set()
 
@@ -152,6 +157,8 @@ class ScriptLoop:
         """
         training_loop, vain, self._repeats_in_pass = self.training_loop, 0, False
         while True:
+            if not self._void:
+                training_loop.position.counts = self.own_counts.now()
             self.close()
             if self._void:
                 vain += 1
@@ -184,7 +191,9 @@ class ScriptLoop:
         self.pretends = True
         try:
             with training_loop.generators.aside(), training_loop.buffers.kept():
-                yield from batches
+                for batch in batches:
+                    with self.shares.body():
+                        yield batch
         finally:
             self.pretends = False
             self.carry_on()
@@ -196,13 +205,16 @@ class ScriptLoop:
         with self.training_loop.generators.aside():
             if self._stand_in:
                 self._step_called = False
-                yield draw(
-                    self._own_or_first(self.training_loop.division.chunk(order, self.training_loop.position.cursor))
-                )
+                chunk = self.training_loop.division.chunk(order, self.training_loop.position.cursor)
+                yield draw(self._own_or_first(chunk))
                 return
-            for batch in step:
+            for number, batch in enumerate(step):
                 self._step_called = False
-                yield batch
+                if number:
+                    self.repeats_body = True
+                    self.own_counts.put_back(self.training_loop.position.counts)
+                with self.shares.body(step.samples, step.samples_at_once):
+                    yield batch
                 if self._void:
                     return
                 if self.has_pieces and not self._step_called:
@@ -235,6 +247,7 @@ class ScriptLoop:
         training_loop = self.training_loop
         if not training_loop.transitions.on_cluster:
             return
+        self._unprepared.look()
         self._boundary = Boundary.of(training_loop, self.registered)
         self._boundary.pending = self.totals.saved()
 
@@ -253,6 +266,8 @@ class ScriptLoop:
         elif self._step_called_in_vain:
             self._boundary.volatile.restore(self.registered, self.training_loop.optimizers)
             self.further_loaders.repeat()
+            self.own_counts.put_back(self.training_loop.position.counts)
+            self.repeats_body = True
             if self.training_loop.transitions.state.carried:
                 self.carry_on()
             self._void = self._step_called_in_vain = False
@@ -293,6 +308,7 @@ class ScriptLoop:
         if not keep:
             self.training_loop.transitions.state.carried = {}
         self._reset()
+        self.repeats_body = False
         if summed:  # else the step has used what the pass had left over: that was a boundary already
             self.further_loaders.mark()
             self.training_loop.commit(generation)
@@ -443,18 +459,6 @@ class ScriptLoop:
         self.totals.restore(boundary.pending)
         self._reset()
         self._boundary = boundary
-
-    def volatile(self) -> Callable[[], None]:
-        """Save the state that the script's repetition may change; return a function that restores it."""
-        carried, optimizers = self.training_loop.transitions.state.registered, self.training_loop.optimizers
-        registered = {name: item for name, item in self.registered.items() if name in carried}
-        saved, weights = VolatileState.of(registered, optimizers, modules=True), Weights(self.training_loop.model)
-
-        def restore() -> None:
-            saved.restore(self.registered, optimizers)
-            weights.restore()
-
-        return restore
 
     # --- updates ---
 

@@ -105,6 +105,11 @@ class Step:
         #: Times of the step before, from this one's sums: seconds for a micro-batch, added up over so many ranks.
         self.reported_times = (0.0, 0.0)
 
+    @property
+    def samples_at_once(self) -> int:
+        """Return the number of samples of the current micro-batch."""
+        return round(self._share * self.samples)
+
     def __iter__(self) -> Iterator[Any]:
         for place, part in enumerate(self._parts):
             seed_step(self._shared.seed, self.number, part.number)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from tidepool.torch.adaptive.adaptation import Adaptation
 from tidepool.torch.data import MicroBatch, Part, epoch_order, parts
+from tidepool.torch.rank.batched_order import batch_at
 from tidepool.torch.rank.transitions import Transitions
 from tidepool.torch.state.training_state import Position
 
@@ -55,7 +56,7 @@ class StepDivision:
 
     def chunk(self, order: list[int], cursor: int) -> list[int]:
         """The samples of a step."""
-        return order[cursor : cursor + self.position.effective_batch_size]
+        return batch_at(order, cursor, self.position.effective_batch_size)
 
     def ahead(self, order: list[int], sharing: list[int]) -> Iterator[MicroBatch]:
         """This rank's micro-batches to the end of the pass, if nobody comes or goes. `sharing`: of the next step."""

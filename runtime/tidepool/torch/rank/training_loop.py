@@ -12,7 +12,7 @@
 
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Literal
@@ -41,6 +41,7 @@ from tidepool.torch.rank.transitions import Transitions
 from tidepool.torch.rank.unsupported import Layout, check_engine, check_trainable
 from tidepool.torch.state.buffers import Buffers, normalizes_batches
 from tidepool.torch.state.checkpoint_files import write_weights
+from tidepool.torch.state.digest import sums_of
 from tidepool.torch.state.randomness import Generators
 from tidepool.torch.state.training_state import Position, TrainingState
 from tidepool.torch.state.update import Update
@@ -58,8 +59,9 @@ class TrainingLoop:
     total_epochs: int | None = 0
     #: Generation of the halt that all ranks have agreed on; 0: none.
     _halt_generation = 0
-    #: Number of writes to the parameters when the step began.
+    #: Number of writes to the parameters, and sums of them, when the step began or an optimizer has stepped.
     _writes = 0
+    _contents_before: Sequence[list[int]] = ()
     _state_was_packed = False
     #: Whether the state was copied for a checkpoint when the step began.
     _copied = False
@@ -200,7 +202,7 @@ class TrainingLoop:
         feed.prepare()
         chunk = self.division.chunk(order, self.position.cursor)
         self.buffers.begin_step(divided=self.world_size > 1 or self.virtual_ranks is not None)
-        self._writes = self._count_writes()
+        self._note_weights()
         sharing = self.transitions.sharing
         own = self.division.of_step(len(chunk), self.position.step, sharing)
         if self.adaptation is not None:
@@ -251,7 +253,7 @@ class TrainingLoop:
 
     def updated(self) -> None:
         """Note that the optimizers have stepped. After their first step, check that their state can be packed."""
-        self._writes = self._count_writes()
+        self._note_weights()
         if self.transitions.on_cluster and not self._state_was_packed:
             self.transitions.state.pack()
             self._state_was_packed = True
@@ -292,10 +294,21 @@ class TrainingLoop:
     @property
     def has_own_writes(self) -> bool:
         """Return whether the script has changed weights since the step began or an optimizer has stepped."""
-        return self._count_writes() != self._writes
+        before = self._contents_before
+        return self._count_writes() != self._writes or bool(before and before != self._contents())
 
     def note_own_writes(self) -> None:
         self.position.writes_weights = self.position.writes_weights or self.has_own_writes
+
+    def _note_weights(self) -> None:
+        """Note what shows writes of the script's own; now and then also those to `.data`, which no version counts."""
+        step, is_known = self.position.step, self.position.writes_weights or not self.transitions.on_cluster
+        self._writes, self._contents_before = self._count_writes(), []
+        if not is_known and not step & (step - 1):
+            self._contents_before = self._contents()
+
+    def _contents(self) -> list[list[int]]:
+        return [sums_of(parameter.detach()) for parameter in self._parameters]
 
     def _count_writes(self) -> int:
         return sum(parameter._version for parameter in self._parameters)

@@ -2,15 +2,16 @@
 
 import copy
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
-from tidepool.torch.state.training_state import Position, Stateful
+from tidepool.torch.state.digest import sums_of
+from tidepool.torch.state.training_state import Position, Stateful, TrainingState
 
-__all__ = ["VolatileState", "Weights", "place_digest"]
+__all__ = ["VolatileState", "place_digest", "saved"]
 
 Optimizers = Mapping[str, torch.optim.Optimizer]
 
@@ -46,15 +47,28 @@ class Weights:
     def __init__(self, model: torch.nn.Module) -> None:
         self._trained = [(parameter, parameter.requires_grad) for parameter in model.parameters()]
         tensors = [tensor.detach() for tensor in (*model.parameters(), *model.buffers())]
-        self._kept = [(tensor, tensor._version, tensor.to("cpu", copy=True)) for tensor in tensors]
+        self._kept = [(tensor, sums_of(tensor), tensor.to("cpu", copy=True)) for tensor in tensors]
 
     def restore(self) -> None:
-        """Put back what was changed."""
+        """Put back what was changed. Versions do not tell, since a write to `.data` counts in none."""
         for parameter, is_trained in self._trained:
             parameter.requires_grad_(is_trained)
-        for tensor, version, kept in self._kept:
-            if tensor._version != version:
+        for tensor, sums, kept in self._kept:
+            if sums_of(tensor) != sums:
                 tensor.copy_(kept)
+
+
+def saved(registered: Mapping[str, Stateful], training: TrainingState) -> Callable[[], None]:
+    """Save what the script's repetition may change of a state; return a function that restores it."""
+    optimizers = training.optimizers
+    items = {name: item for name, item in registered.items() if name in training.registered}
+    state, weights = VolatileState.of(items, optimizers, modules=True), Weights(training.model)
+
+    def restore() -> None:
+        state.restore(registered, optimizers)
+        weights.restore()
+
+    return restore
 
 
 def _rates_of(optimizer: torch.optim.Optimizer) -> list[dict[str, Any]]:

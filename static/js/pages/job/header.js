@@ -76,6 +76,7 @@ function showNumbers(root, values) {
   const percent = name?.endsWith("accuracy");
   setField(root, "loss-label", loss && loss !== "loss" ? loss : "Loss");
   setField(root, "loss", number(values[loss], 3));
+  document.getElementById("accuracy").hidden = name === undefined;
   setField(root, "accuracy-label", name === "test_accuracy" ? "accuracy on the test data" : (name ?? "accuracy"));
   setField(root, "accuracy", percent && accuracy !== null ? `${accuracy.toFixed(1)} %` : number(accuracy, 3));
 }

@@ -49,7 +49,7 @@ class Logs {
   open() {
     const isShown = !document.hidden && document.getElementById("logs").classList.contains("active");
     if (!isShown) this.unwatchAll();
-    else if (!this.hasOpened) this.readList().catch(() => {});
+    else if (!this.hasOpened) this.readList().catch(() => this.sayUnread());
     else if (this.isFollowing) this.showEnd().catch(() => this.sayUnread());
   }
 
@@ -138,7 +138,13 @@ class Logs {
   }
 
   sayUnread() {
-    if (this.shown !== this.reading) document.getElementById("log-note").textContent = "The log could not be read: select it again.";
+    if (!this.logs.length) {
+      this.hasOpened = false; // the list is read again when somebody comes back to the tab
+      this.view.box.dataset.empty = "The log could not be read: open this tab again.";
+    } else if (this.shown !== this.reading) {
+      document.getElementById("log-note").textContent = "The log could not be read: select it again.";
+      if (!this.shown) this.view.box.dataset.empty = "";
+    }
   }
 
   nothingWritten() {

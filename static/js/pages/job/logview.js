@@ -146,5 +146,7 @@ export function nameOf(log) {
 }
 
 function head(log, hasEarlier) {
-  return element("div", { className: "log-head" }, `${nameOf(log)} · ${log.stream} · ${log.rank}${hasEarlier ? " · its end" : ""}`);
+  // A process without a rank's number has its id for a name.
+  const parts = new Set([nameOf(log), log.stream, log.rank, ...(hasEarlier ? ["end of the log"] : [])]);
+  return element("div", { className: "log-head" }, [...parts].join(" · "));
 }

@@ -1,57 +1,49 @@
 // Behind the sentence: its arithmetic, and what the scheduler would decide if something of the job were otherwise.
 
+import { ask } from "../../ask.js";
 import { whileBusy } from "../../busy.js";
 import { element } from "../../dom.js";
 import { refresh, refresher } from "../../fresh.js";
+import { fetchJson } from "../../live.js";
+import { gpus, gpusWords } from "../../preview.js";
 import { say } from "../../toasts.js";
 
-export function start(page, root) {
+//: The question before a change, from the server's preview of it.
+function questionOf(button, seen) {
+  const why = (seen.then ?? seen.reason)?.text ?? "";
+  const parts = [`This training: ${gpus(seen.target_slots)} ${gpusWords(seen)}.`, why, seen.others_text];
+  return { title: `${button.textContent.trim()}?`, lost: parts.filter(Boolean).join(" "), yes: button.textContent.trim(), danger: false };
+}
+
+//: Previews the change of a remedy, and makes it as the form of the page would: the answer can be undone.
+async function apply(form) {
+  const button = form.querySelector("button");
+  let answer;
+  try {
+    const options = { method: "POST", body: new FormData(form) };
+    answer = await whileBusy(button, () => fetchJson(form.dataset.preview, options));
+  } catch (error) {
+    say(error.message || "The server did not answer: reload the page.", { kind: "error" });
+    return;
+  }
+  const problems = Object.values(answer.errors ?? {}).flat();
+  if (problems.length) say(problems.join(" "), { kind: "error" });
+  else if (await ask(questionOf(button, answer.preview))) form.submit();
+}
+
+export function start() {
   const box = document.getElementById("why");
   const parts = document.getElementById("why-parts");
   const refreshSoon = refresher(parts);
   let shown = "";
-  //: Grows when a change begins and when it ends: an answer from before would show again what was just changed.
-  let turn = 0;
-  let isChanging = false;
 
-  async function change(button) {
-    if (isChanging) return;
-    isChanging = true;
-    turn += 1;
-    const problem = await whileBusy(button, () => problemOf(button.dataset));
-    isChanging = false;
-    turn += 1;
-    if (problem) {
-      say(problem, { kind: "error" });
-      return;
-    }
-    say("The change was made. The scheduler applies it at once.");
-    box.querySelector("summary").focus();
-    refresh(parts);
-  }
-
-  //: Asks for the change; why it was refused, in words, or nothing.
-  async function problemOf({ remedy, value }) {
-    const token = root.querySelector("[name=csrfmiddlewaretoken]").value;
-    try {
-      const response = await fetch(`/api/v1/jobs/${page.job}/`, {
-        method: "PATCH",
-        headers: { "Content-Type": "application/json", "X-CSRFToken": token },
-        body: JSON.stringify({ [remedy]: Number(value) }),
-      });
-      return response.ok ? "" : (await response.json()).error;
-    } catch {
-      return "The server did not answer: reload the page.";
-    }
-  }
-
-  parts.addEventListener("click", ({ target }) => target.dataset.remedy && change(target));
-  parts.addEventListener("htmx:beforeRequest", (event) => {
-    if (isChanging || !box.open) event.preventDefault();
-    event.detail.xhr.turn = turn;
+  parts.addEventListener("submit", (event) => {
+    event.preventDefault();
+    apply(event.target);
   });
-  parts.addEventListener("htmx:beforeSwap", ({ detail }) => {
-    if (detail.xhr.turn !== turn) detail.shouldSwap = false;
+  parts.addEventListener("htmx:beforeRequest", (event) => {
+    // While a question is open, its form stays.
+    if (!box.open || document.querySelector("dialog.ask[open]")) event.preventDefault();
   });
   for (const trouble of ["htmx:sendError", "htmx:responseError"]) {
     parts.addEventListener(trouble, () => parts.replaceChildren(element("p", {}, "The server did not answer: close and reopen this section.")));

@@ -1,9 +1,11 @@
-// Many jobs at once: choose rows, then stop them, give them a priority or a tag.
+// Many jobs at once: choose rows, then stop them, give them a priority or a tag. The boxes of the rows are fields of the
+// form in the bar, so that drafts.js keeps what is chosen over a reload and a log-in that ran out.
 
 import { ask } from "../../ask.js";
 import { whileBusy } from "../../busy.js";
 import { CONSTANTS } from "../../constants.js";
 import { element } from "../../dom.js";
+import { forgetDraft } from "../../drafts.js";
 import { refresh } from "../../fresh.js";
 import { say } from "../../toasts.js";
 
@@ -17,8 +19,8 @@ const stop = document.getElementById("bulk-stop");
 const tag = document.getElementById("bulk-tag");
 const addTag = document.getElementById("bulk-tag-add");
 const whole = document.getElementById("bulk-matching");
-//: Chosen are all that fit the filter, also those of other pages.
-let isMatching = false;
+//: Has a value if all are chosen that fit the filter, also those of other pages.
+const { matching } = bar.elements;
 
 function boxes() {
   return [...results.querySelectorAll("#jobs tbody input[type=checkbox]")];
@@ -41,16 +43,20 @@ function fitting() {
 
 //: Parameters that name the trainings of a question.
 function meant() {
-  const parameters = new URLSearchParams(isMatching ? location.search : "");
+  const parameters = new URLSearchParams(matching.value ? location.search : "");
   for (const name of ["after", "before"]) parameters.delete(name);
-  parameters.set(isMatching ? "matching" : "jobs", isMatching ? "1" : chosen().join(","));
+  parameters.set(matching.value ? "matching" : "jobs", matching.value || chosen().join(","));
   return parameters;
 }
 
 async function questionOf(address, more = {}) {
   const parameters = meant();
   for (const [name, value] of Object.entries(more)) parameters.set(name, value);
-  const response = await fetch(`${address}?${parameters}`, { headers: { Accept: "application/json" } });
+  return answerOf(await fetch(`${address}?${parameters}`, { headers: { Accept: "application/json" } }));
+}
+
+async function answerOf(response) {
+  if (response.status === 401) document.dispatchEvent(new CustomEvent("tidepool:logged-out"));
   const answer = await response.json();
   if (!response.ok) throw new Error(answer.error);
   return answer;
@@ -59,43 +65,50 @@ async function questionOf(address, more = {}) {
 function show() {
   const all = boxes();
   const count = chosen().length;
-  isMatching &&= count > 0 && count === all.length;
+  if (count === 0 || count < all.length) matching.value = "";
   bar.hidden = count === 0;
-  const said = isMatching ? `All ${fitting()} matching trainings are selected` : `${trainings(count)} selected`;
+  const said = matching.value ? `All ${fitting()} matching trainings are selected` : `${trainings(count)} selected`;
   document.getElementById("bulk-count").textContent = count ? said : "";
-  whole.hidden = isMatching || count !== all.length || fitting() <= count;
+  whole.hidden = Boolean(matching.value) || count !== all.length || fitting() <= count;
   whole.textContent = `Select all ${fitting()} matching`;
-  const compared = isMatching ? fitting() : count;
+  const compared = matching.value ? fitting() : count;
   compare.disabled = compared < COMPARED.least || compared > COMPARED.most;
-  compare.title = compare.disabled ? `Choose ${COMPARED.least} to ${COMPARED.most} trainings to compare them.` : "";
-  addTag.disabled = isMatching;
-  addTag.title = isMatching ? "Tags apply to the trainings of one page: select trainings there." : "";
+  compare.title = compare.disabled ? `Select ${COMPARED.least} to ${COMPARED.most} trainings to compare them.` : "";
+  addTag.disabled = Boolean(matching.value);
+  addTag.title = matching.value ? "Tags apply to the trainings of one page: select trainings there." : "";
   const head = document.getElementById("choose-all");
   if (!head) return;
   head.checked = count > 0 && count === all.length;
   head.indeterminate = count > 0 && count < all.length;
 }
 
-function chooseAll(on) {
-  isMatching = false;
-  for (const box of boxes()) box.checked = on;
+//: Has drafts.js keep what is chosen, and the bar show it.
+function keep() {
+  const [box] = boxes();
+  if (box && chosen().length) box.dispatchEvent(new Event("change", { bubbles: true }));
+  else show();
+}
+
+function chooseAll() {
+  matching.value = "";
+  for (const box of boxes()) box.checked = true;
+  keep();
+}
+
+function chooseNone() {
+  for (const box of boxes()) box.checked = false;
   show();
+  forgetDraft(bar);
 }
 
 async function send(body) {
-  const response = await fetch("/api/v1/jobs/bulk/", {
-    method: "POST",
-    headers: { "Content-Type": "application/json", Accept: "application/json", "X-CSRFToken": bar.elements.csrfmiddlewaretoken.value },
-    body: JSON.stringify(body),
-  });
-  const answer = await response.json();
-  if (!response.ok) throw new Error(answer.error);
-  return answer;
+  const headers = { "Content-Type": "application/json", Accept: "application/json", "X-CSRFToken": bar.elements.csrfmiddlewaretoken.value };
+  return answerOf(await fetch("/api/v1/jobs/bulk/", { method: "POST", headers, body: JSON.stringify(body) }));
 }
 
 //: Trainings that refused stay on the page, with the reason, until the next action.
 function showRefused(what, answer) {
-  const items = answer.refused.map(({ job, name, error }) => element("li", {}, `${name ? `“${name}”` : `Job ${job}`}: ${error}`));
+  const items = answer.refused.map(({ job, name, error }) => element("li", {}, `${name ? `“${name}”` : `Training ${job}`}: ${error}`));
   refused.hidden = items.length === 0;
   refused.replaceChildren(element("strong", {}, `${trainings(items.length)} ${what}:`), element("ul", {}, ...items));
 }
@@ -116,7 +129,7 @@ async function act(button, body, done, not) {
     if (!answer) return;
     if (answer.done.length) say(`${trainings(answer.done.length)} ${done}`, { undo: answer.changes.length ? () => undo(answer.changes) : null });
     showRefused(not, answer);
-    chooseAll(false);
+    chooseNone();
     refresh(results);
   } catch (error) {
     say(error.message, { kind: "error" });
@@ -138,7 +151,7 @@ async function stopChosen() {
 
 async function setPriority() {
   const button = bar.querySelector("button[type=submit]");
-  const priority = bar.elements["bulk-priority"].valueAsNumber;
+  const priority = bar.elements.priority.valueAsNumber;
   const question = await whileBusy(button, () => questionOf(bar.dataset.priority, { priority }));
   if (!question) return;
   const { jobs } = question;
@@ -157,25 +170,28 @@ async function addTagToChosen() {
 }
 
 results.addEventListener("change", (event) => {
-  if (event.target.id === "choose-all") chooseAll(event.target.checked);
-  else show();
+  if (event.target.id !== "choose-all") show();
+  else if (event.target.checked) chooseAll();
+  else chooseNone();
 });
+matching.addEventListener("change", show);
 bar.addEventListener("submit", (event) => {
   event.preventDefault();
   setPriority().catch((error) => say(error.message, { kind: "error" }));
 });
 whole.addEventListener("click", () => {
-  isMatching = true;
-  show();
+  matching.value = "1";
+  keep();
 });
 stop.addEventListener("click", () => stopChosen().catch((error) => say(error.message, { kind: "error" })));
-compare.addEventListener("click", () => location.assign(`${isMatching ? compare.dataset.differences : compare.dataset.compare}?${meant()}`));
+compare.addEventListener("click", () => location.assign(`${matching.value ? compare.dataset.differences : compare.dataset.compare}?${meant()}`));
 addTag.addEventListener("click", addTagToChosen);
 tag.addEventListener("keydown", (event) => {
   if (event.key !== "Enter") return;
   event.preventDefault(); // the form sets the priority
   addTag.click();
 });
-document.getElementById("bulk-clear").addEventListener("click", () => chooseAll(false));
-document.getElementById("list").addEventListener("htmx:afterSwap", show);
+document.getElementById("bulk-clear").addEventListener("click", chooseNone);
+//: The filter, too, may be another one, and with it the address of the page.
+document.getElementById("list").addEventListener("htmx:afterSwap", keep);
 show();

@@ -14,6 +14,7 @@ from torch.utils.data import DataLoader, TensorDataset
 parser = argparse.ArgumentParser()
 parser.add_argument("--folder", help="where it saves; without it: CHECKPOINT_DIR")
 parser.add_argument("--steps", type=int)
+parser.add_argument("--forgets", action="store_true", help="that there are checkpoints")
 options = parser.parse_args()
 folder = options.folder or os.environ["CHECKPOINT_DIR"]
 
@@ -34,7 +35,8 @@ class Line(lightning.LightningModule):
 
 def main():
     last = Path(folder, "last.ckpt")
-    print("from", torch.load(last, weights_only=False)["global_step"] if last.exists() else None, flush=True)
+    begins = options.forgets or not last.exists()
+    print("from", torch.load(last, weights_only=False)["global_step"] if not begins else None, flush=True)
     x = torch.linspace(0, 1, 256).unsqueeze(1)
     trainer = lightning.Trainer(
         max_steps=options.steps,
@@ -45,9 +47,7 @@ def main():
         logger=False,
         enable_progress_bar=False,
     )
-    trainer.fit(
-        Line(), DataLoader(TensorDataset(x, 3 * x + 1), batch_size=8), ckpt_path=last if last.exists() else None
-    )
+    trainer.fit(Line(), DataLoader(TensorDataset(x, 3 * x + 1), batch_size=8), ckpt_path=None if begins else last)
     print("to", trainer.global_step, flush=True)
 
 

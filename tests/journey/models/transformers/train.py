@@ -15,6 +15,7 @@ parser = argparse.ArgumentParser()
 parser.add_argument("--folder", help="where it saves; without it: CHECKPOINT_DIR")
 parser.add_argument("--steps", type=int)
 parser.add_argument("--saves-when-told", action="store_true", help="on SIGTERM, and exits with 0")
+parser.add_argument("--forgets", action="store_true", help="that there are checkpoints")
 options = parser.parse_args()
 folder = options.folder or os.environ["CHECKPOINT_DIR"]
 
@@ -54,7 +55,7 @@ def main():
     trainer = Trainer(
         Line(), arguments, train_dataset=TensorDataset(x, 3 * x + 1), data_collator=collate, callbacks=[Slowly()]
     )
-    last = get_last_checkpoint(folder)
+    last = None if options.forgets else get_last_checkpoint(folder)
     print("from", last and Path(last).name, flush=True)
     trainer.train(resume_from_checkpoint=last)
     print("to", trainer.state.global_step, flush=True)

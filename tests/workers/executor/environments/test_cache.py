@@ -1,5 +1,6 @@
 """Environments are built once, by real uv from a folder of wheels, beside the cluster's packages."""
 
+import hashlib
 import os
 import subprocess
 import sys
@@ -38,11 +39,12 @@ class Host:
         wheel(self.wheels, "tidehello", "1.2", "torch>=2", "tidesmall")
         wheel(self.wheels, "tidesmall", "0.1")
         wheel(self.wheels, "tideold", "1.0", "torch<2")
+
+        self.links = {"UV_FIND_LINKS": str(self.wheels), "UV_OFFLINE": "1", "PATH": os.defpath}
         self.environments = self.executor()
 
     def executor(self) -> Environments:
-        links = {"UV_FIND_LINKS": str(self.wheels), "UV_OFFLINE": "1", "PATH": os.defpath}
-        return Environments(self.folder, links, lambda: THERE)
+        return Environments(self.folder, self.links, lambda: THERE)
 
     def ask(
         self, requirements: str, key: tuple[int, int] = KEY, executor: Environments | None = None
@@ -106,6 +108,39 @@ def test_what_the_cluster_has_needs_no_environment(host: Host) -> None:
     assert host.ask("torch>=2\nnumpy") == Ready("")
     assert host.environments.ask((9, 1), "", host.log) == Ready("")
     assert not host.log.exists()
+
+
+def test_a_version_that_the_cluster_has_and_a_training_pins_stays(host: Host) -> None:
+    for version in ("3.1.2", "3.1.3"):
+        wheel(host.wheels, "tidepickle", version)
+    wheel(host.wheels, "tidegym", "1.0", "tidepickle>=1.2")
+    executor = Environments(host.folder, host.links, lambda: THERE | {"tidepickle": "3.1.2"})
+
+    def packages(requirements: str, key: tuple[int, int]) -> set[str]:
+        answer = host.ask(requirements, key, executor)
+        assert isinstance(answer, Ready)
+        return {path.name for path in Path(answer.folder).glob("lib/*/site-packages/tide*.py")}
+
+    assert packages("tidepickle==3.1.2\ntidegym", (1, 1)) == {"tidegym.py"}
+    assert packages("tidepickle\ntidegym", (2, 1)) == {"tidegym.py"}, "the cluster's version is preferred"
+    wheel(host.wheels, "tidenew", "1.0", "tidepickle>=3.1.3")
+    assert packages("tidepickle\ntidenew", (3, 1)) == {"tidenew.py", "tidepickle.py"}, "where it is not enough"
+    assert isinstance(host.ask("tidepickle==3.1.2\ntidenew", (4, 1), executor), Failed)
+
+
+def test_hashes_are_checked(host: Host) -> None:
+    content = (host.wheels / "tidesmall-0.1-py3-none-any.whl").read_bytes()
+    right = hashlib.sha256(content).hexdigest()
+    assert isinstance(host.ask(f"tidesmall==0.1 --hash=sha256:{right}"), Ready)
+    answer = host.ask(f"tidesmall==0.1 --hash=sha256:{'0' * 64}", (4, 1))
+    assert isinstance(answer, Failed)
+    assert "Hash mismatch" in answer.why
+
+
+def test_packages_may_come_from_a_further_place(host: Host, tmp_path: Path) -> None:
+    (tmp_path / "more").mkdir()
+    wheel(tmp_path / "more", "tideother", "2.0")
+    assert isinstance(host.ask(f"--find-links file://{tmp_path}/more\ntideother\n-e ."), Ready)
 
 
 def test_a_build_that_nobody_wants_is_given_up(host: Host) -> None:

@@ -1,0 +1,315 @@
+"""Requirements as people have them: what a training can require, and a sentence for each line that cannot be used.
+
+Pure: files are read by a function that is passed in. The result is what hosts get, see
+`workers.executor.environments.requirements`.
+"""
+
+import platform
+import re
+import tomllib
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.specifiers import InvalidSpecifier, Specifier, SpecifierSet
+from packaging.utils import canonicalize_name
+from tidepool.requirement_files import Line, all_lines, included_file, own_project
+
+from jobs.actions.project_requirements import dependencies_of
+from workers.executor.environments.requirements import (
+    INDEX_OPTIONS,
+    hashes_in,
+    is_built_for_torch,
+    is_protected,
+    package_in,
+)
+
+__all__ = [
+    "Read",
+    "Reader",
+    "RequirementsError",
+    "Unusable",
+    "conda_package",
+    "read_lines",
+    "read_requirements",
+    "script_block",
+]
+
+_MAX_REQUIREMENTS: Final = 1000
+_URLS: Final = ("https://", "git+https://")
+#: Names of the client's own package, which every freeze of a logged-in machine has: ranks have it anyway.
+_OURS: Final = frozenset({"tidepool", "tidepool-runtime"})
+#: Options of pip that change nothing here: uv checks all hashes, and hosts choose which certificates they trust.
+_WITHOUT_EFFECT: Final = ("--require-hashes", "--trusted-host", "--prefer-binary", "--use-feature", "--no-cache-dir")
+#: Host of the index that has torch and what is built for it.
+_TORCH_INDEX: Final = "download.pytorch.org"
+#: Line that `conda list --export` writes: name, version and build.
+_CONDA_LINE: Final = re.compile(r"[\w.-]+=[^=\s]+(=\S+)?")
+_CONDA_PACKAGE: Final = re.compile(r"(?P<name>[\w.-]+)(?P<version>(?:==.+|[<>!~].*|=[^=]+)?)(?P<build>(?:=.*)?)")
+#: Names of conda's packages -> PyPI's.
+_OF_CONDA: Final = {"pytorch": "torch", "pytorch-gpu": "torch", "opencv": "opencv-python"}
+#: Folder in which conda built a package, on a machine of its makers.
+_CONDA_BUILD: Final = re.compile(r"file://\S*(/feedstock_root/|/croot/|/conda[-_]bld/|/build_artifacts/)")
+_FILE: Final = re.compile(r"(?P<name>[A-Za-z0-9_.]+?)-(?P<version>\d[\w.!+]*?)(-\S+\.whl|\.tar\.gz|\.zip)$")
+#: The expression of PEP 723, except that each line must have a `#` and a text, so that matching takes linear time.
+_BLOCK: Final = re.compile(r"(?m)^# /// script$\n(?P<content>(?:^#(?: [^\n]*)?\n)+)^# ///$")
+_SHOWN: Final = 100
+
+
+class RequirementsError(ValueError):
+    """The requirements cannot be used; the text says what to do."""
+
+
+@dataclass(frozen=True)
+class Unusable:
+    """A line that cannot be used as it is."""
+
+    line: Line
+    why: str
+    #: Requirement that is used if the user goes on; "": the line is left out.
+    instead: str = ""
+
+    @property
+    def sentence(self) -> str:
+        place = ", ".join(filter(None, (self.line.file, f"line {self.line.number}")))
+        then = f" If you go on, {self.instead} is installed." if self.instead else ""
+        return f"{place}, {self.line.text[:_SHOWN]!r}: {self.why}{then}"
+
+
+@dataclass
+class Read:
+    """Requirements that can be used, and lines that cannot."""
+
+    lines: set[str] = field(default_factory=set)
+    unusable: list[Unusable] = field(default_factory=list)
+
+    @property
+    def usable(self) -> list[str]:
+        return sorted(self.lines)
+
+    @property
+    def with_replacements(self) -> list[str]:
+        """Return the requirements of a user who goes on."""
+        return sorted(self.lines | {each.instead for each in self.unusable if each.instead})
+
+
+Reader = Callable[[str], str | None]
+
+
+def read_requirements(text: str, file: str, read: Reader, there: Mapping[str, str]) -> Read:
+    """Read requirements in pip's format.
+
+    file: path in the training's folder, "" for a text that the user typed. read: returns the text of a file there, or
+    None. there: versions of the cluster's packages. Raises RequirementsError for too many.
+    """
+    return read_lines(all_lines(text, file), read, there)
+
+
+def read_lines(lines: Iterable[Line], read: Reader, there: Mapping[str, str]) -> Read:
+    reading = _Reading(read, there)
+    reading.take(lines)
+    if len(reading.found.lines) > _MAX_REQUIREMENTS:
+        raise RequirementsError(f"Give at most {_MAX_REQUIREMENTS} requirements, not {len(reading.found.lines)}.")
+    return reading.found
+
+
+def script_block(source: str, python: str) -> str | None:
+    """Return the requirements in a script's PEP 723 block as lines; None if it has no block.
+
+    python: version such as `3.11.7`. Raises RequirementsError.
+    """
+    found = _BLOCK.search(source if source.endswith("\n") else f"{source}\n")
+    if found is None:
+        return None
+    content = "".join(line[2:] if line.startswith("# ") else line[1:] for line in found["content"].splitlines(True))
+    try:
+        stated: dict[str, Any] = tomllib.loads(content)
+        wanted, names = SpecifierSet(stated.get("requires-python", "")), stated.get("dependencies", [])
+    except (tomllib.TOMLDecodeError, InvalidSpecifier, TypeError) as error:
+        raise RequirementsError(
+            f"The block '# /// script' of the script is not valid TOML ({error}): correct it."
+        ) from None
+    if not wanted.contains(python):
+        raise RequirementsError(
+            f"The script requires Python {wanted}, and the cluster has {python}: change requires-python."
+        )
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise RequirementsError("In the script's block '# /// script', dependencies must be a list of strings.")
+    return "\n".join(names)
+
+
+def conda_package(text: str) -> Requirement:
+    """Return a package such as `conda-forge::numpy=1.26` or `numpy=1.26.4=py311_0` under PyPI's name.
+
+    Raises InvalidRequirement.
+    """
+    found = _CONDA_PACKAGE.fullmatch(text.rpartition("::")[2].replace(" ", ""))
+    if found is None:
+        raise InvalidRequirement(text)
+    name, version, build = canonicalize_name(found["name"]), found["version"], found["build"]
+    if version.startswith("=") and not version.startswith("=="):
+        number = version[1:].removesuffix("*").removesuffix(".")
+        version = "" if not number else f"=={number}" if build else f"=={number}.*"
+    return Requirement(f"{_OF_CONDA.get(name, name)}{version}")
+
+
+class _Reading:
+    def __init__(self, read: Reader, there: Mapping[str, str]) -> None:
+        self.found = Read()
+        self._read, self._there = read, there
+        self._included: set[str] = set()
+        self._has_index = False
+
+    def take(self, lines: Iterable[Line]) -> None:
+        given = list(lines)
+        self._has_index |= any(line.text.startswith((*INDEX_OPTIONS, "-i", "-f")) for line in given)
+        for line in given:
+            self._take_one(line)
+
+    def _take_one(self, line: Line) -> None:
+        if (file := included_file(line)) is not None:
+            self._include(line, file)
+        elif (place := own_project(line)) is not None:
+            self._take_project(line, place)
+        elif line.text.startswith("-"):
+            self._take_option(line)
+        elif line.is_conda or _CONDA_LINE.fullmatch(line.text):
+            self._take_conda(line)
+        else:
+            self._take_package(line)
+
+    def _refuse(self, line: Line, why: str, instead: str = "") -> None:
+        self.found.unusable.append(Unusable(line, why, instead))
+
+    def _include(self, line: Line, file: str) -> None:
+        text = self._read(file)
+        if text is None:
+            self._refuse(line, f"the training's folder has no file {file}: add it.")
+        elif file not in self._included:
+            self._included.add(file)
+            self.take(all_lines(text, file))
+
+    def _take_project(self, line: Line, place: str) -> None:
+        wanted = dependencies_of(place, self._read)
+        if wanted is None:
+            self._refuse(
+                line,
+                "the training's folder has no project there (pyproject.toml or setup.py): give a folder of the "
+                "training, or an address that begins with https:// or git+https://.",
+            )
+            return
+        self.found.lines.add(f"-e {place}")
+        self.take(Line(line.file, line.number, each) for each in wanted)
+
+    def _take_option(self, line: Line) -> None:
+        name, value = re.split(r"(?<=\w)(?:=|\s|$)", f"{line.text} ", maxsplit=1)
+        name = {"-i": "--index-url", "-f": "--find-links"}.get(name, name)
+        value = value.strip()
+        if name in _WITHOUT_EFFECT:
+            return
+        if name in ("-e", "--editable"):
+            self._take_editable_url(line, value)
+        elif name in ("-c", "--constraint"):
+            self._refuse(line, "files of constraints are not read: write the versions into the requirements.")
+        elif name not in INDEX_OPTIONS:
+            self._refuse(line, "this option of pip is not supported.")
+        elif not value.startswith("https://") or "$" in value:
+            self._refuse(line, "an index must have an address that begins with https://.")
+        elif urlsplit(value).hostname == _TORCH_INDEX:
+            return  # the cluster's torch is used, with what was built for it
+        elif urlsplit(value).username:
+            self._refuse(line, "this address has a password, which everybody who sees the training could read.")
+        else:
+            self.found.lines.add(f"{name} {value}")
+
+    def _take_editable_url(self, line: Line, value: str) -> None:
+        address, _, fragment = value.partition("#")
+        name = re.search(r"egg=([\w.-]+)", fragment)
+        if name is None:
+            self._refuse(line, f"the name of the package is missing: write NAME @ {address}.")
+        else:
+            self._take_package(Line(line.file, line.number, f"{name[1]} @ {address}"))
+
+    def _take_conda(self, line: Line) -> None:
+        try:
+            one = conda_package(line.text)
+        except InvalidRequirement:
+            self._refuse(line, _why_invalid(line.text))
+            return
+        if one.name in ("pip", "setuptools", "wheel"):
+            return
+        if one.name == "python":
+            self._refuse(line, f"the cluster has Python {platform.python_version()}: remove the line.")
+        elif one.name not in self._there:
+            why = f"{one.name} is a package of conda, which hosts do not have: require a package of PyPI instead."
+            self._refuse(line, why)
+        else:
+            self._take_package(line, one)
+
+    def _take_package(self, line: Line, one: Requirement | None = None) -> None:
+        try:
+            one = one or package_in(line.text)
+        except InvalidRequirement:
+            self._refuse(line, _why_invalid(line.text))
+            return
+        name = canonicalize_name(one.name)
+        if name in _OURS or (one.marker is not None and not one.marker.evaluate()):
+            return
+        if is_protected(name) and (why := self._conflict(one, name)):
+            self._refuse(line, why)
+        elif is_protected(name):
+            self.found.lines.add(str(_without_local_versions(one)))
+        elif one.url is not None and not one.url.startswith(_URLS):
+            self._refuse(line, *_foreign_url(one))
+        elif (public := _without_local_versions(one)) != one and not self._has_index:
+            self._refuse(line, "indexes have no local versions (after the +), only machines do.", str(public))
+        else:
+            self.found.lines.add(" ".join([str(one), *(f"--hash={each}" for each in hashes_in(line.text))]))
+
+    def _conflict(self, one: Requirement, name: str) -> str:
+        """Return why a protected package cannot be required like this, or ""."""
+        version = self._there.get(name)
+        if version is None and is_built_for_torch(name):
+            return f"{name} belongs to the torch of another machine: hosts have what their torch needs."
+        if version is None:
+            return ""
+        fits = _without_local_versions(one).specifier.contains(version.partition("+")[0], prereleases=True)
+        if one.url is None and fits:
+            return ""
+        return (
+            f"the cluster has {name} {version}, which a training's requirements do not replace: write {name} without a "
+            "version, or remove the line."
+        )
+
+
+def _without_local_versions(one: Requirement) -> Requirement:
+    """Return the requirement with `==2.1.0` for `==2.1.0+cu118`."""
+    public = Requirement(str(one))
+    public.specifier = SpecifierSet(",".join(map(_public, one.specifier)))
+    return public
+
+
+def _public(each: Specifier) -> str:
+    return f"{each.operator}{each.version.partition('+')[0]}"
+
+
+def _foreign_url(one: Requirement) -> tuple[str, str]:
+    """Return why hosts cannot fetch the address, and the requirement to go on with."""
+    url = str(one.url)
+    if _CONDA_BUILD.match(url):
+        return f"conda built {one.name} in this folder, on another machine.", one.name
+    if url.startswith("file:"):
+        file = _FILE.search(url)
+        return "this file is on another machine.", f"{one.name}=={file['version']}" if file else ""
+    if url.startswith("git+ssh://"):
+        https = re.sub(r"^git\+ssh://(?:[^@/]+@)?([^/:]+)[:/]", r"git+https://\1/", url)
+        return f"hosts have no key for git: write {one.name} @ {https}.", ""
+    return "an address must begin with https:// or git+https://.", ""
+
+
+def _why_invalid(text: str) -> str:
+    if "://" in text and " @ " not in text:
+        return "the name of the package is missing: write NAME @ and the address."
+    return "this is not a requirement such as timm>=1.0."

@@ -1,0 +1,220 @@
+"""study: create, ls, show, best, pause, resume, stop."""
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from tidepool.cli.completion import names_of
+from tidepool.cli.context import Context, Exit, facts, json_option, listing_options, show_json, show_rows, state_colour
+from tidepool.cli.texts import ago
+from tidepool.client.errors import InvalidRequest
+from tidepool.client.pack import package
+from tidepool.client.rows import StudyInfo, TrialInfo
+from tidepool.client.studies import Study
+from tidepool.space_notation import HOW_TO_WRITE, searched_values, typed_value
+
+__all__ = ["space_of", "study"]
+
+_SEARCH = ("metric", "goal", "sampler", "pruner", "trials", "minutes", "gpu_hours", "at_once", "seed")
+_HEADS = ("ID", "NAME", "OWNER", "STATE", "TRIALS", "BEST", "METRIC", "AGE")
+
+
+@click.group()
+def study() -> None:
+    """Search for the parameters with the best value of a metric.
+
+    \b
+    tidepool study create train.py --metric accuracy --goal maximize --trials 40 \\
+        --space lr=1e-4:1e-1:log --space width=32,64,128
+    tidepool study show 3
+    """
+
+
+@study.command(context_settings={"ignore_unknown_options": False})
+@click.argument("what", required=False, type=click.Path())
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+@click.option("--model", help="Registered model instead of a script.", shell_complete=names_of("models"))
+@click.option("--name", help="Name of the study. Default: from the script and the time.")
+@click.option("--dataset", help="Dataset, if the script reads one.", shell_complete=names_of("datasets"))
+@click.option("--instance-group", "-g", help="Instance group. Default: that of the login, or the only one.")
+@click.option(
+    "--space",
+    "space",
+    multiple=True,
+    required=True,
+    metavar="NAME=VALUES",
+    help=f"Values of a parameter; may be repeated. {HOW_TO_WRITE}",
+)
+@click.option("--metric", required=True, help="Metric that the script reports.")
+@click.option("--goal", type=click.Choice(["minimize", "maximize"]), default="minimize", show_default=True)
+@click.option(
+    "--sampler", type=click.Choice(["tpe", "random", "grid", "cmaes", "gp"]), default="tpe", show_default=True
+)
+@click.option("--pruner", type=click.Choice(["none", "median", "asha", "hyperband"]), default="none", show_default=True)
+@click.option("--trials", type=click.IntRange(min=1), help="Number of trials. Default: no limit.")
+@click.option("--minutes", type=click.IntRange(min=1), help="Time limit of the study.")
+@click.option("--gpu-hours", type=click.FloatRange(min=0, min_open=True), help="Limit of its GPU-hours.")
+@click.option("--at-once", type=click.IntRange(min=1), help="Most trials at once. Default: as many as there are GPUs.")
+@click.option(
+    "--max",
+    "max_slots",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    metavar="GPUS",
+    help="Largest number of GPUs of a trial.",
+)
+@click.option("--priority", type=click.IntRange(1, 10000), help="Priority of the study, which counts as one training.")
+@click.option(
+    "--set", "parameters", multiple=True, metavar="NAME=VALUE", help="Parameter that is the same in every trial."
+)
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of the search.")
+@click.option("--dry-run", is_flag=True, help="Show the size and the cost without creating the study.")
+@json_option
+@click.option("--quiet", "-q", is_flag=True, help="Print only the number.")
+@click.pass_obj
+def create(context: Context, /, **given: Any) -> None:
+    """Create a study of a script, a folder or a model; its trials are submitted at once.
+
+    Each trial gets its values as --name value, in config.json beside the script, and by tidepool.trial().params.
+    """
+    what, arguments = given.pop("what"), given.pop("arguments")
+    as_json, quiet, dry_run = given.pop("as_json"), given.pop("quiet"), given.pop("dry_run")
+    search = {name: given.pop(name) for name in _SEARCH}
+    search["space"] = space_of(given.pop("space"))
+    parameters = dict(_pair(each) for each in given.pop("parameters"))
+    code = None if what is None else package(Path(what))
+    client = context.client
+    options = {name: value for name, value in given.items() if value is not None}
+    planned = client.plan(code, *arguments, parameters=parameters, **options)
+    if dry_run:
+        return _show_preview(client.preview_study(planned, **search), as_json)
+    made = client.create_study(planned, **search)
+    if as_json:
+        show_json(made.info)
+    elif quiet:
+        click.echo(made.id)
+    else:
+        click.echo(f"Study {made.id}, {made.info.name}: {made.url}", err=True)
+    return None
+
+
+@study.command()
+@listing_options
+@click.pass_obj
+def ls(context: Context, as_json: bool, quiet: bool) -> None:
+    """List studies, newest first."""
+    rows = [each.info for each in context.client.studies()]
+    none = "No studies. `tidepool study create --help` shows how to create one."
+    show_rows(rows, as_json, quiet, lambda row: row.id, _HEADS, _line, right=(0, 4, 5), none=none)
+
+
+@study.command()
+@click.argument("number", type=click.IntRange(min=1), metavar="STUDY")
+@json_option
+@click.pass_obj
+def show(context: Context, number: int, as_json: bool) -> None:
+    """Show a study and its trials, the best first."""
+    found = context.client.study(number)
+    info, trials = found.refresh(), [trial.info for trial in found.trials()]
+    if as_json:
+        return show_json({"study": info, "trials": trials})
+    facts({
+        "Study": f"{info.id}, {info.name}", "State": f"{state_colour(info.state)}: {info.reason}",
+        "Model": info.model, "Dataset": info.dataset, "Goal": f"{info.goal} {info.metric}",
+        "Search": f"{info.sampler}, pruner {info.pruner}", "Best": info.best_text, "Page": found.url,
+    })  # fmt: skip
+    sign = 1 if info.goal == "minimize" else -1
+    trials.sort(key=lambda row: (row.value is None, sign * (row.value or 0), row.number))
+    names = list(info.space)
+    click.echo()
+    heads = ("TRIAL", "TRAINING", "STATE", "VALUE", *(name.upper() for name in names), "WHY")
+    show_rows(
+        trials, False, False, lambda row: row.number, heads, lambda row: _trial_line(row, names), right=(0, 1, 3),
+        none="No trials yet.",
+    )  # fmt: skip
+    return None
+
+
+@study.command()
+@click.argument("number", type=click.IntRange(min=1), metavar="STUDY")
+@json_option
+@click.pass_obj
+def best(context: Context, number: int, as_json: bool) -> int:
+    """Print the parameters of the best trial, as options of a command line."""
+    found = context.client.study(number).best
+    if found is None:
+        click.echo("No trial is complete yet.", err=True)
+        return Exit.NOT_FOUND
+    if as_json:
+        show_json(found.info)
+    else:
+        click.echo(" ".join(f"--{name} {value}" for name, value in found.parameters.items()))
+    return Exit.DONE
+
+
+def _command(name: str, sentence: str, act: Any) -> None:
+    @study.command(name, help=sentence)
+    @click.argument("number", type=click.IntRange(min=1), metavar="STUDY")
+    @json_option
+    @click.pass_obj
+    def command(context: Context, number: int, as_json: bool) -> None:
+        info: StudyInfo = act(context.client.study(number))
+        if as_json:
+            show_json(info)
+        else:
+            click.echo(f"Study {info.id}, {info.name}: {info.state}. {info.reason}", err=True)
+
+
+_command("pause", "Submit no more trials; those that have been submitted train on.", Study.pause)
+_command("resume", "Submit trials again.", Study.resume)
+_command("stop", "End a study for good, and stop its trials.", Study.stop)
+
+
+def space_of(given: tuple[str, ...]) -> dict[str, Any]:
+    """Return the space that the options describe. Raises InvalidRequest."""
+    space: dict[str, Any] = {}
+    for text in given:
+        name, separator, values = text.partition("=")
+        if not separator or not name or not values:
+            raise InvalidRequest(f"--space {text!r} is not NAME=VALUES: write it like lr=1e-4:1e-1:log.")
+        space[name] = searched_values(values)
+    return space
+
+
+def _pair(text: str) -> tuple[str, Any]:
+    name, separator, value = text.partition("=")
+    if not separator or not name:
+        raise InvalidRequest(f"--set {text!r} is not NAME=VALUE: write it like epochs=5.")
+    return name, typed_value(value)
+
+
+def _line(row: StudyInfo) -> tuple[Any, ...]:
+    over = sum(row.counts.get(state, 0) for state in ("complete", "pruned", "failed"))
+    wanted = "" if row.trials is None else f"/{row.trials}"
+    value = "" if row.best is None else f"{row.best.value:.5g}"
+    return (
+        row.id, row.name, row.owner, state_colour(row.state), f"{over}{wanted}", value, row.metric,
+        ago(row.created_at),
+    )  # fmt: skip
+
+
+def _trial_line(row: TrialInfo, names: list[str]) -> tuple[Any, ...]:
+    value = "" if row.value is None else f"{row.value:.5g}"
+    values = [row.values.get(name, "") for name in names]
+    shown = [f"{each:.5g}" if isinstance(each, float) else each for each in values]
+    return (row.number, row.job, row.state, value, *shown, row.why)
+
+
+def _show_preview(told: dict[str, Any], as_json: bool) -> None:
+    if as_json:
+        return show_json(told)
+    cost = told["gpu_hours"]
+    facts({
+        "Trials": "no limit" if told["trials"] is None else told["trials"], "At once": told["at_once"],
+        "Space": "continuous" if told["points"] is None else f"{told['points']:,} points",
+        "Cost": "unknown" if cost is None else f"about {cost:.2g} GPU-hours",
+        "Note": " ".join(told["notices"]),
+    })  # fmt: skip
+    return None

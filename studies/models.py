@@ -1,0 +1,198 @@
+"""Studies and their trials. The rows are the truth: the samplers' state is rebuilt from them before each proposal."""
+
+from django.conf import settings
+from django.db import models
+from django.db.models import Q
+
+from core.claims import Claimable
+from datasets.models import DatasetVersion
+from jobs.models import InstanceGroup, Job
+from models_registry.models import RegisteredModelVersion
+
+__all__ = ["MAX_TRIALS", "Study", "Trial"]
+
+#: Maximum number of trials of a study.
+MAX_TRIALS = 10_000
+
+
+class Study(Claimable):
+    """A search for the parameters with the best value of a metric; each trial is a training of one model.
+
+    The controller claims a study for each of its turns, so that two controllers never submit the same trial.
+    """
+
+    class State(models.TextChoices):
+        #: The controller submits trials.
+        RUNNING = "RUNNING"
+        #: No new trials; trials that have been submitted train on.
+        PAUSED = "PAUSED"
+        #: A limit was reached, or the space is exhausted.
+        FINISHED = "FINISHED"
+        #: A user stopped the study and its trials.
+        STOPPED = "STOPPED"
+
+    class Goal(models.TextChoices):
+        MINIMIZE = "minimize"
+        MAXIMIZE = "maximize"
+
+    class ValueOf(models.TextChoices):
+        """The value of the metric that counts as the value of a trial."""
+
+        LAST = "last"
+        BEST = "best"
+
+    name = models.CharField(max_length=255)
+    owner = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="studies")
+    model = models.ForeignKey(RegisteredModelVersion, on_delete=models.PROTECT, related_name="studies")
+    dataset = models.ForeignKey(DatasetVersion, null=True, blank=True, on_delete=models.PROTECT, related_name="studies")
+    instance_group = models.ForeignKey(InstanceGroup, on_delete=models.PROTECT, related_name="studies")
+    #: Parameters that are the same in every trial, arguments behind them, and values of `jobs.options.Options`.
+    parameters = models.JSONField(default=dict)
+    arguments = models.JSONField(default=list)
+    options = models.JSONField(default=dict)
+
+    #: Parameters that the sampler chooses, as `studies.space.space_as_json` writes them.
+    space = models.JSONField()
+    metric = models.CharField(max_length=200)
+    goal = models.CharField(max_length=16, choices=Goal)
+    value_of = models.CharField(max_length=16, choices=ValueOf, default=ValueOf.LAST)
+    #: Names in `studies.samplers.SAMPLERS` and `studies.pruners.PRUNERS`.
+    sampler = models.CharField(max_length=16, default="tpe")
+    #: Settings of the sampler: name -> number. {}: its defaults.
+    sampler_options = models.JSONField(default=dict)
+    pruner = models.CharField(max_length=16, default="none")
+    #: Seed of the sampler. The seed of the trainings is the option `seed`.
+    seed = models.PositiveIntegerField(default=0)
+
+    #: Limits; None: no limit. `at_once` counts submitted trials that are not over; None: as many as there are GPUs.
+    trials_wanted = models.PositiveIntegerField(null=True, blank=True)
+    max_minutes = models.PositiveIntegerField(null=True, blank=True)
+    max_gpu_hours = models.FloatField(null=True, blank=True)
+    at_once = models.PositiveIntegerField(null=True, blank=True)
+
+    #: Parameter -> its part in the differences of the values (PED-ANOVA), and the number of finished trials of it.
+    importance = models.JSONField(default=dict)
+    importance_trials = models.PositiveIntegerField(default=0)
+
+    state = models.CharField(max_length=16, choices=State, default=State.RUNNING)
+    #: Sentence why the study is in its state, for pages.
+    reason = models.CharField(max_length=500)
+    #: Interface of the request, such as `wmla.job_names.Dialect`; "": ours.
+    dialect = models.CharField(max_length=16, blank=True, default="")
+    #: Parts of that interface's request that its answers repeat, and the `args` of each training. {}: ours.
+    asked = models.JSONField(default=dict, blank=True)
+    #: Incremented by each change that a page shows.
+    revision = models.PositiveIntegerField(default=1)
+    created_at = models.DateTimeField()
+    finished_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        ordering = ["-id"]
+        verbose_name_plural = "studies"
+        indexes = [
+            models.Index(fields=["id"], condition=Q(state__in=("RUNNING", "PAUSED")), name="study_not_over"),
+            models.Index(fields=["owner", "-id"], name="study_by_owner"),
+        ]
+        constraints = [
+            models.CheckConstraint(
+                condition=Q(state__in=("RUNNING", "PAUSED", "FINISHED", "STOPPED")), name="study_state"
+            ),
+            models.CheckConstraint(condition=Q(goal__in=("minimize", "maximize")), name="study_goal"),
+            models.CheckConstraint(
+                condition=Q(state__in=("RUNNING", "PAUSED"), finished_at=None)
+                | Q(state__in=("FINISHED", "STOPPED"), finished_at__isnull=False),
+                name="study_finished_iff_over",
+            ),
+            models.CheckConstraint(
+                condition=Q(trials_wanted=None) | Q(trials_wanted__gte=1, trials_wanted__lte=MAX_TRIALS),
+                name="study_trials_wanted",
+            ),
+            models.CheckConstraint(condition=Q(at_once=None) | Q(at_once__gte=1), name="study_at_once"),
+            models.CheckConstraint(condition=Q(max_gpu_hours=None) | Q(max_gpu_hours__gt=0), name="study_gpu_hours"),
+            models.CheckConstraint(condition=Q(max_minutes=None) | Q(max_minutes__gt=0), name="study_minutes"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.name} ({self.pk})"
+
+    @property
+    def is_over(self) -> bool:
+        return self.state in (self.State.FINISHED, self.State.STOPPED)
+
+
+class Trial(models.Model):
+    """A set of values and the training that evaluates it. Both are created together, but for queued trials."""
+
+    class State(models.TextChoices):
+        #: Queued by a user: the controller submits its training before it asks the sampler.
+        WAITING = "WAITING"
+        #: The trial's training is submitted, and not over.
+        RUNNING = "RUNNING"
+        COMPLETE = "COMPLETE"
+        PRUNED = "PRUNED"
+        FAILED = "FAILED"
+
+    class Origin(models.TextChoices):
+        """The source of the values."""
+
+        SAMPLER = "sampler"
+        #: Chosen by a user.
+        USER = "user"
+        #: Values of an earlier trial with another seed.
+        SEED = "seed"
+        #: Values of a trial that failed without a fault of the script.
+        REPEAT = "repeat"
+
+    study = models.ForeignKey(Study, on_delete=models.CASCADE, related_name="trials")
+    #: Number within the study, from 0 without gaps.
+    number = models.PositiveIntegerField()
+    #: The training; None: not submitted.
+    job = models.OneToOneField(Job, null=True, blank=True, on_delete=models.SET_NULL, related_name="trial")
+    values = models.JSONField()
+    origin = models.CharField(max_length=16, choices=Origin, default=Origin.SAMPLER)
+    #: Trial whose values this one has, for the origins `seed` and `repeat`.
+    repeats = models.ForeignKey("Trial", null=True, blank=True, on_delete=models.SET_NULL, related_name="repeated_by")
+    #: Seed of the training; None: the study's.
+    job_seed = models.PositiveBigIntegerField(null=True, blank=True)
+    state = models.CharField(max_length=16, choices=State, default=State.WAITING)
+    #: Number of the pruner's rungs that the trial has passed.
+    rung = models.PositiveIntegerField(default=0)
+    #: Value of the metric, once COMPLETE or PRUNED.
+    value = models.FloatField(null=True, blank=True)
+    #: [[progress, value]] at the pruner's rungs, in order. Of two reports at one rung, the first counts.
+    reported = models.JSONField(default=list)
+    #: Data of the sampler that its next proposals need.
+    attributes = models.JSONField(default=dict)
+    #: Sentence why the trial was pruned or failed.
+    why = models.CharField(max_length=500, blank=True, default="")
+    #: True: the script is at fault, as opposed to a host or a user.
+    is_script_error = models.BooleanField(default=False)
+    created_at = models.DateTimeField()
+    finished_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        ordering = ["study", "number"]
+        constraints = [
+            models.UniqueConstraint(fields=["study", "number"], name="trial_once"),
+            models.CheckConstraint(
+                condition=Q(state__in=("WAITING", "RUNNING", "COMPLETE", "PRUNED", "FAILED")), name="trial_state"
+            ),
+            models.CheckConstraint(
+                condition=~Q(state="COMPLETE") | Q(value__isnull=False), name="complete_trial_has_a_value"
+            ),
+            models.CheckConstraint(
+                condition=Q(state="WAITING", job=None) | ~Q(state="WAITING"), name="waiting_trial_has_no_training"
+            ),
+            models.CheckConstraint(
+                condition=Q(state__in=("WAITING", "RUNNING"), finished_at=None)
+                | (~Q(state__in=("WAITING", "RUNNING")) & Q(finished_at__isnull=False)),
+                name="trial_finished_iff_over",
+            ),
+            models.CheckConstraint(
+                condition=Q(repeats=None) | Q(origin__in=("seed", "repeat")), name="trial_repeats_another"
+            ),
+        ]
+        indexes = [models.Index(fields=["study", "state"], name="trial_by_state")]
+
+    def __str__(self) -> str:
+        return f"trial {self.number} of study {self.study_id}"

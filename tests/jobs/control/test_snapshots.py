@@ -1,0 +1,47 @@
+"""Tests of the values of a submission that the scheduler's snapshot has, and of what they do to jobs."""
+
+import pytest
+from django.contrib.auth.models import User
+from django.utils import timezone
+
+from jobs import actions
+from jobs.control.snapshots import snapshot
+from jobs.models import InstanceGroup, Job, JobRun
+from jobs.states import JobState
+from scheduling.plan import PlanReason
+from tests.jobs.cluster import Cluster
+from tests.jobs.conftest import Submit
+
+pytestmark = pytest.mark.django_db
+
+
+def test_a_bundle_is_stored_and_not_cloned(submit: Submit, alice: User) -> None:
+    trial, other = submit(bundle=7), submit()
+    assert (trial.bundle, trial.bundle_rank, other.bundle) == (7, 0, None)
+    assert actions.clone(trial, alice).bundle is None
+
+
+def test_the_snapshot_has_bundles_and_ranks(submit: Submit) -> None:
+    trial, other = submit(bundle=7), submit()
+    Job.objects.filter(pk=trial.pk).update(bundle_rank=2)
+    views = {view.id: (view.bundle, view.bundle_rank) for view in snapshot(timezone.now()).jobs}
+    assert views == {trial.pk: (7, 2), other.pk: (None, 0)}
+
+
+def test_trials_stop_for_a_training_and_wait_with_their_reason(
+    cluster: Cluster, submit: Submit, group: InstanceGroup
+) -> None:
+    InstanceGroup.objects.filter(pk=group.pk).update(reclaim_grace_seconds=60)
+    trials = [submit(bundle=7, max_slots=1) for _ in range(8)]
+    cluster.turn(2)
+    other = submit(max_slots=8)
+    cluster.cycle()
+    stopping = list(Job.objects.filter(state=JobState.PREEMPTING).select_related("run").order_by("pk"))
+    assert stopping == trials[4:]
+    assert all(job.run.halt_until for job in stopping)
+    assert {job.reason_code for job in stopping} == {PlanReason.SHRUNK_FOR_FAIR_SHARE}
+    cluster.turn(3)
+    waiting = Job.objects.get(pk=trials[7].pk)
+    assert (waiting.state, JobRun.objects.get(job=other).target_slots) == (JobState.PENDING, 4)
+    sentence = "Waits: its study has 4 of 8 GPUs for 4 trainings, and counts as one training with priority 5000."
+    assert waiting.reason_text == sentence
