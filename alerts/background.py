@@ -7,7 +7,7 @@ import time
 from django.utils import timezone
 from tidepool.backoff import Interval
 
-from alerts import detectors, outbox
+from alerts import detectors, outbox, study_detectors
 from alerts.loop import AlertLoop
 from core.process import take_turns
 
@@ -33,7 +33,7 @@ class Alerts:
             return False
         if self._pruning.is_due(now) or _is_needed():
             return True
-        outbox.skip_events(detectors.newest_event())
+        outbox.skip_events(detectors.newest_event(), study_detectors.newest_event())
         return False
 
     def run(self, stop: threading.Event) -> None:

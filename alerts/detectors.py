@@ -6,15 +6,15 @@ from datetime import datetime, timedelta
 from itertools import takewhile
 from typing import Any
 
-from django.db.models import Count, Max, OuterRef, QuerySet, Subquery
+from django.db.models import Count, Exists, Max, OuterRef, Q, QuerySet, Subquery
 
-from alerts.alert_kinds import Kind
+from alerts.alert_kinds import NOT_OF_TRIALS, Kind
 from alerts.models import AlertRule
 from alerts.routing import Happening, Rule, kind_of_event
 from core.roles import is_cluster_admin
 from insights.advisor import job_advice
 from jobs.models import InstanceGroup, Job, JobEvent, SlotClaim
-from jobs.states import JobState
+from jobs.states import TERMINAL, JobState
 
 __all__ = [
     "FullGroup",
@@ -68,14 +68,25 @@ def events_since(mark: int, settled: datetime) -> tuple[list[Happening], int]:
     rows = list(JobEvent.objects.filter(pk__gt=mark).order_by("pk").values_list(*columns)[:_MAX_EVENTS])
     kinds = {pk: kind for pk, _, old, new, reason in rows if (kind := kind_of_event(old, new, reason))}
     events = JobEvent.objects.filter(pk__in=kinds).select_related("job").order_by("pk") if kinds else ()
+    happenings = [
+        _of_event(event, kinds[event.pk])
+        for event in events
+        if event.job.bundle is None or kinds[event.pk] not in NOT_OF_TRIALS
+    ]
     old_ones = takewhile(lambda row: row[1] < settled, rows)
-    return [_of_event(event, kinds[event.pk]) for event in events], max((row[0] for row in old_ones), default=mark)
+    return happenings, max((row[0] for row in old_ones), default=mark)
 
 
 def waits(now: datetime, asked: Sequence[Rule]) -> list[Happening]:
-    """Trainings that wait, each since it came into the line."""
+    """Trainings that wait, each since it came into the line.
+
+    A study counts as one training: its first trial waits if none has GPUs.
+    """
     came = JobEvent.objects.filter(job=OuterRef("pk"), new=JobState.PENDING).exclude(old=JobState.PENDING)
-    jobs = _concerned(asked, Job.objects.filter(state=JobState.PENDING))
+    before = Job.objects.filter(bundle=OuterRef("bundle")).exclude(state__in=TERMINAL)
+    before = before.filter(~Q(state=JobState.PENDING) | Q(pk__lt=OuterRef("pk")))
+    waiting = Job.objects.filter(Q(bundle=None) | ~Exists(before), state=JobState.PENDING)
+    jobs = _concerned(asked, waiting)
     found = []
     for job in jobs.annotate(came=Subquery(came.order_by("-seq").values("at")[:1])):
         since = job.came or job.submitted_at

@@ -49,9 +49,9 @@ class RuleForm(forms.Form):
     def __init__(self, user: User, data: Any = None) -> None:
         super().__init__(data)
         groups = [(str(group.pk), group.name) for group in visible_groups(user).order_by("name")]
-        whose = "all trainings in" if is_cluster_admin(user) else "my trainings in"
+        whose = "all trainings and studies in" if is_cluster_admin(user) else "my trainings and studies in"
         named = [(pk, f"{whose} {name}") for pk, name in groups]
-        self.fields["group"].choices = [("", "my trainings in all groups"), *named]  # type: ignore[attr-defined]
+        self.fields["group"].choices = [("", "my trainings and studies in all groups"), *named]  # type: ignore[attr-defined]
         self.fields["channel"].choices = [(row.pk, row.name) for row in channels(user)]  # type: ignore[attr-defined]
 
 

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 
 from tidepool.backoff import Interval
 
-from alerts import detectors, outbox
+from alerts import detectors, outbox, study_detectors
 from alerts.alert_kinds import Kind
 from alerts.encryption import Unreadable
 from alerts.messages import Message, message_of
@@ -62,16 +62,20 @@ class AlertLoop:
 
     def _decide(self, rules: list[Rule], now: datetime) -> None:
         if not rules:
-            outbox.skip_events(detectors.newest_event())
+            outbox.skip_events(detectors.newest_event(), study_detectors.newest_event())
             return
-        mark = AlertMark.objects.first() or AlertMark.objects.create(event=detectors.newest_event())
+        mark = AlertMark.objects.first() or AlertMark.objects.create(
+            event=detectors.newest_event(), study_event=study_detectors.newest_event()
+        )
         happenings, event = detectors.events_since(mark.event, now - _SETTLED)
+        of_studies, study_event = study_detectors.events_since(mark.study_event, now - _SETTLED)
+        happenings += of_studies
         if self._looking.is_due(now.timestamp()):
             happenings += self._lasting(rules, now)
         outbox.store(alerts_of(happenings, rules))
         full = mark.full_groups if self._full_groups is None else self._full_groups
-        if (event, full) != (mark.event, mark.full_groups):
-            AlertMark.objects.update(event=event, full_groups=full)
+        if (event, study_event, full) != (mark.event, mark.study_event, mark.full_groups):
+            AlertMark.objects.update(event=event, study_event=study_event, full_groups=full)
 
     def _lasting(self, rules: list[Rule], now: datetime) -> list[Happening]:
         """Return the lasting conditions, checking only kinds that have rules."""

@@ -24,6 +24,8 @@ _TITLES: dict[str, str] = {
     Kind.TAKEN: "GPUs were taken from {training}",
     Kind.LOSS: "Look at the loss of {training}",
     Kind.IDLE: "The GPUs of {training} have been idle for {lasted}",
+    Kind.STUDY_DONE: "{study} is done",
+    Kind.STUDY_PAUSED: "{study} has paused",
     Kind.QUOTA: "Instance group {group} uses all of its quota",
 }
 
@@ -41,9 +43,10 @@ class Message:
 def title_of(alert: Alert) -> str:
     """One line."""
     training = f"training {alert.job_id} ({alert.params.get('name', '')})" if alert.job_id else ""
+    study = f"study {alert.study_id} ({alert.params.get('name', '')})" if alert.study_id else ""
     group = alert.group.name if alert.group else ""
     lasted = duration(alert.params.get("lasted_seconds", 0))
-    title = _TITLES[alert.kind].format(training=training, group=group, lasted=lasted)
+    title = _TITLES[alert.kind].format(training=training, study=study, group=group, lasted=lasted)
     return " ".join((title[:1].upper() + title[1:]).split())
 
 
@@ -69,7 +72,7 @@ def message_of(delivery: Delivery, alerts: Sequence[Alert]) -> Message:
 def _words(alert: Alert) -> str:
     """Return the facts of an alert, and the page that shows them."""
     params = alert.params
-    parts = [text_of(params.get("because", {})), params.get("advice", "")]
+    parts = [text_of(params.get("because", {})), params.get("advice", ""), params.get("sentence", "")]
     if alert.kind == Kind.QUOTA:
         parts.append(f"Its trainings hold {params['held']} of {gpus(params['quota'])}.")
     return "\n".join(part for part in (*parts, _address(alert)) if part)
@@ -89,6 +92,8 @@ def _address(alert: Alert) -> str:
         return ""
     if alert.job_id:
         return f"{settings.TIDEPOOL_SITE_URL}{reverse('jobs:detail', args=[alert.job_id])}"
+    if alert.study_id:
+        return f"{settings.TIDEPOOL_SITE_URL}{reverse('studies:detail', args=[alert.study_id])}"
     return f"{settings.TIDEPOOL_SITE_URL}{reverse('groups:detail', args=[alert.group_id])}"
 
 
@@ -99,6 +104,7 @@ def _as_json(alert: Alert) -> dict[str, Any]:
         "title": title_of(alert),
         "text": _words(alert),
         "job": alert.job_id,
+        "study": alert.study_id,
         "name": alert.params.get("name", ""),
         "instance_group": alert.group.name if alert.group else "",
         "url": _address(alert),

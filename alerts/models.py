@@ -4,9 +4,10 @@ from django.conf import settings
 from django.db import models
 from django.db.models import Q
 
-from alerts.alert_kinds import ChannelKind, Kind
+from alerts.alert_kinds import OF_STUDIES, ChannelKind, Kind
 from core.claims import Claimable
 from jobs.models import InstanceGroup, Job
+from studies.models import Study
 
 __all__ = ["Alert", "AlertMark", "AlertRule", "Channel", "Delivery", "QuietHours"]
 
@@ -61,6 +62,11 @@ class AlertRule(models.Model):
                 name="alert_rule_has_minutes_iff_it_waits",
             ),
         ]
+
+    @property
+    def subjects(self) -> str:
+        """The word for the objects that the rule watches."""
+        return "studies" if self.kind in OF_STUDIES else "trainings"
 
 
 class QuietHours(models.Model):
@@ -121,7 +127,9 @@ class Alert(models.Model):
     kind = models.CharField(max_length=16, choices=Kind)
     #: Unique key of the event.
     key = models.CharField(max_length=120)
+    #: Subject of the alert: a training, a study, or else the group.
     job = models.ForeignKey(Job, null=True, on_delete=models.CASCADE, related_name="+")
+    study = models.ForeignKey(Study, null=True, on_delete=models.CASCADE, related_name="+")
     group = models.ForeignKey(InstanceGroup, null=True, on_delete=models.CASCADE, related_name="+")
     #: Parameters of the alert's sentence, see `alerts.messages`.
     params = models.JSONField(default=dict)
@@ -140,6 +148,8 @@ class AlertMark(models.Model):
     id = models.PositiveSmallIntegerField(primary_key=True, default=1)
     #: Number of the newest `JobEvent` that is not read again.
     event = models.PositiveBigIntegerField(default=0)
+    #: Number of the newest `StudyEvent` that is not read again.
+    study_event = models.PositiveBigIntegerField(default=0)
     #: Groups that used all of their quota at the last look.
     full_groups = models.JSONField(default=list)
 

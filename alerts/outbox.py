@@ -43,11 +43,12 @@ _CLAIMS = Claims(
 )
 
 
-def skip_events(newest: int) -> None:
-    """Move the mark to the newest event, so that the first rule only applies to later ones."""
-    mark, _ = AlertMark.objects.get_or_create(defaults={"event": newest})
-    if newest != mark.event or mark.full_groups:
-        AlertMark.objects.update(event=newest, full_groups=[])
+def skip_events(newest: int, newest_of_studies: int) -> None:
+    """Move the mark to the newest events, so that the first rule only applies to later ones."""
+    newest_events = {"event": newest, "study_event": newest_of_studies}
+    mark, _ = AlertMark.objects.get_or_create(defaults=newest_events)
+    if (newest, newest_of_studies) != (mark.event, mark.study_event) or mark.full_groups:
+        AlertMark.objects.update(**newest_events, full_groups=[])
 
 
 def has_unsent() -> bool:
@@ -65,6 +66,7 @@ def store(alerts: Sequence[NewAlert]) -> None:
             kind=alert.about.kind,
             key=alert.key,
             job_id=alert.about.job,
+            study_id=alert.about.study,
             group_id=alert.about.group,
             params=alert.about.params,
             at=alert.about.at,

@@ -45,12 +45,13 @@ class Happening:
     #: When it happened, or began.
     at: datetime
     group: int
-    #: The training and its owner; None: it is about the group.
+    #: The training, and the owner of the training or study; None: it is about the group.
     job: int | None = None
     owner: int | None = None
     #: Seconds that the condition has lasted so far; None for what happens at a moment.
     lasted_seconds: float | None = None
     params: dict[str, Any] = field(default_factory=dict)
+    study: int | None = None
 
 
 @dataclass(frozen=True)
@@ -87,7 +88,7 @@ def alerts_of(happenings: Iterable[Happening], rules: Sequence[Rule]) -> list[Ne
 def _concerns(rule: Rule, happening: Happening) -> bool:
     if rule.group is not None and rule.group != happening.group:
         return False
-    if happening.job is None:
+    if happening.owner is None:
         return rule.group is not None
     return happening.owner == rule.owner or (rule.group is not None and rule.sees_all)
 

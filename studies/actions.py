@@ -183,7 +183,7 @@ def change_study(user: User, study_id: int, wanted: StudyChange) -> Study:
         columns["options"] = study.options
     Study.objects.filter(pk=study.pk).update(**columns)
     if study.state == Study.State.FINISHED and before:
-        set_state(study, Study.State.RUNNING, "Continues with higher limits.", only=[Study.State.FINISHED])
+        _continue(user, study, "Continues with higher limits.")
     _audit(user, study, "changed", before, {name: columns[name] for name in before})
     changed(study.pk)
     if wanted.priority is not None:
@@ -196,7 +196,7 @@ def pause(user: User, study_id: int) -> Study:
     """Submit no more trials; those that have been submitted train on. Idempotent."""
     study = find_study(user, study_id)
     reason = f"Paused by {user.get_username()}: submitted trials train on."
-    if set_state(study, Study.State.PAUSED, reason, only=[Study.State.RUNNING]):
+    if set_state(study, Study.State.PAUSED, reason, only=[Study.State.RUNNING], actor=user.get_username()):
         _audit(user, study, "paused")
     elif study.is_over:
         raise Conflict("The study is over: there is nothing to pause.")
@@ -207,7 +207,7 @@ def resume(user: User, study_id: int) -> Study:
     """Submit trials again. Idempotent."""
     study = find_study(user, study_id)
     reason = f"Resumed by {user.get_username()}."
-    if set_state(study, Study.State.RUNNING, reason, only=[Study.State.PAUSED]):
+    if set_state(study, Study.State.RUNNING, reason, only=[Study.State.PAUSED], actor=user.get_username()):
         _audit(user, study, "resumed")
     elif study.is_over:
         raise Conflict("The study is over: raise a limit to continue it, or create a new one.")
@@ -218,7 +218,7 @@ def stop(user: User, study_id: int) -> Study:
     """End the study for good, and stop its trials. Idempotent."""
     study = find_study(user, study_id)
     reason = f"Stopped by {user.get_username()}. {best_sentence(study, best_trial(study))}"
-    if set_state(study, Study.State.STOPPED, reason, only=_OPEN):
+    if set_state(study, Study.State.STOPPED, reason, only=_OPEN, actor=user.get_username()):
         _audit(user, study, "stopped")
     elif study.state == Study.State.FINISHED:
         raise Conflict("The study is finished: there is nothing to stop.")
@@ -244,7 +244,8 @@ def restart(user: User, study_id: int) -> Study:
     stopped.filter(job=None).update(state=Trial.State.WAITING, why="", finished_at=None)
     for trial in stopped.filter(job__state=JobState.CANCELLED, repeated_by=None):
         add_trial(study, trial.values, origin=Trial.Origin.REPEAT, repeats=trial, job_seed=trial.job_seed)
-    set_state(study, Study.State.RUNNING, f"Restarted by {user.get_username()}.", only=[Study.State.STOPPED])
+    name = user.get_username()
+    set_state(study, Study.State.RUNNING, f"Restarted by {name}.", only=[Study.State.STOPPED], actor=name)
     _audit(user, study, "restarted")
     return study
 
@@ -256,7 +257,7 @@ def enqueue(user: User, study_id: int, values: Sequence[Mapping[str, Any]]) -> l
     space = parse_space(study.space)
     checked = [checked_point(space, given) for given in values]
     trials = [add_trial(study, given, origin=Trial.Origin.USER) for given in checked]
-    _make_room(study, len(trials))
+    _make_room(user, study, len(trials))
     return trials
 
 
@@ -276,7 +277,7 @@ def more_seeds(user: User, study_id: int, number: int, count: int) -> list[Trial
         add_trial(study, first.values, origin=Trial.Origin.SEED, repeats=first, job_seed=last + place)
         for place in range(1, count + 1)
     ]
-    _make_room(study, count)
+    _make_room(user, study, count)
     return trials
 
 
@@ -381,14 +382,19 @@ def _cancel(job: int, user: User) -> None:
         cancel(job, user.get_username())
 
 
-def _make_room(study: Study, count: int) -> None:
+def _make_room(user: User, study: Study, count: int) -> None:
     """Raise the limit of trials by the number of queued ones, and continue a finished study. Raises Conflict."""
     if study.state == Study.State.STOPPED:
         raise Conflict("A stopped study takes no more trials: create a new one.")
     if study.trials_wanted is not None:
         Study.objects.filter(pk=study.pk).update(trials_wanted=min(MAX_TRIALS, study.trials_wanted + count))
-    set_state(study, Study.State.RUNNING, "Continues with queued trials.", only=[Study.State.FINISHED])
+    _continue(user, study, "Continues with queued trials.")
     changed(study.pk)
+
+
+def _continue(user: User, study: Study, reason: str) -> None:
+    """Continue the study if it is finished."""
+    set_state(study, Study.State.RUNNING, reason, only=[Study.State.FINISHED], actor=user.get_username())
 
 
 def _audit(user: User, study: Study, verb: str, before: Mapping[str, Any] = {}, after: Mapping[str, Any] = {}) -> None:

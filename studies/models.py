@@ -9,7 +9,7 @@ from datasets.models import DatasetVersion
 from jobs.models import InstanceGroup, Job
 from models_registry.models import RegisteredModelVersion
 
-__all__ = ["MAX_TRIALS", "Study", "Trial"]
+__all__ = ["MAX_TRIALS", "Study", "StudyEvent", "Trial"]
 
 #: Maximum number of trials of a study.
 MAX_TRIALS = 10_000
@@ -196,3 +196,21 @@ class Trial(models.Model):
 
     def __str__(self) -> str:
         return f"trial {self.number} of study {self.study_id}"
+
+
+class StudyEvent(models.Model):
+    """A change of a study's state, append-only."""
+
+    study = models.ForeignKey(Study, on_delete=models.CASCADE, related_name="events")
+    new = models.CharField(max_length=16, choices=Study.State)
+    #: Sentence why, as `Study.reason` had it.
+    reason = models.CharField(max_length=500)
+    #: User name; "": the study itself.
+    actor = models.CharField(max_length=150, blank=True, default="")
+    at = models.DateTimeField()
+
+    class Meta:
+        ordering = ["id"]
+
+    def __str__(self) -> str:
+        return f"study {self.study_id} {self.new}"

@@ -8,7 +8,7 @@ from django.db.models import F, Max
 from django.utils import timezone
 
 from core import live
-from studies.models import Study, Trial
+from studies.models import Study, StudyEvent, Trial
 from studies.topics import study_topic
 
 __all__ = ["add_trial", "changed", "next_number", "set_state"]
@@ -36,13 +36,17 @@ def changed(study: int) -> None:
 
 
 @transaction.atomic
-def set_state(study: Study, new: str, reason: str, *, only: Sequence[str]) -> bool:
-    """Change the study's state if it is one of `only`; return whether it was."""
-    over = new in (Study.State.FINISHED, Study.State.STOPPED)
+def set_state(study: Study, new: str, reason: str, *, only: Sequence[str], actor: str = "") -> bool:
+    """Change the study's state if it is one of `only`; return whether it was.
+
+    actor: name of the user who changes it; "": the study itself.
+    """
+    over, now = new in (Study.State.FINISHED, Study.State.STOPPED), timezone.now()
     rows = Study.objects.filter(pk=study.pk, state__in=only)
-    finished_at = timezone.now() if over else None
+    finished_at = now if over else None
     if not rows.update(state=new, reason=reason[:500], finished_at=finished_at):
         return False
     study.state, study.reason, study.finished_at = new, reason[:500], finished_at
+    StudyEvent.objects.create(study=study, new=new, reason=study.reason, actor=actor, at=now)
     changed(study.pk)
     return True

@@ -1,6 +1,5 @@
 """The process that decides and sends: from rows to one message, whatever happens in between."""
 
-from collections.abc import Iterator
 from datetime import UTC, datetime, time, timedelta
 from typing import Any
 
@@ -17,33 +16,12 @@ from jobs.messages import message
 from jobs.models import InstanceGroup, Job, MetricPoint
 from jobs.states import JobState, Reason
 from scheduling.plan import PlanReason
-from tests.alerts.receivers import Hook, web_receiver
+from tests.alerts.receivers import Hook
 from tests.factories import JobFactory, SlotClaimFactory, host_with_slots, set_job
 from workers.models import GpuReading
 
 pytestmark = pytest.mark.django_db(transaction=True)
 MINUTE = timedelta(minutes=1)
-
-
-@pytest.fixture
-def hook(settings: Any) -> Iterator[Hook]:
-    settings.TIDEPOOL_ALERT_NETWORKS = ["127.0.0.0/8"]
-    settings.TIDEPOOL_SITE_URL = "https://gpus.example.org"
-    with web_receiver() as receiver:
-        yield receiver
-
-
-@pytest.fixture
-def channel(hook: Hook, alice: User) -> Channel:
-    return actions.add_channel(alice, "hook", "webhook", hook.url).row
-
-
-@pytest.fixture
-def loop() -> AlertLoop:
-    """Return a loop that has made its first turn before any event."""
-    made = AlertLoop()
-    made.turn(timezone.now())
-    return made
 
 
 def running(owner: User, **values: Any) -> Job:
