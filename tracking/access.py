@@ -10,12 +10,14 @@ import os
 import re
 
 from django.conf import settings
+from django.contrib.auth.models import User
 from django.utils.crypto import salted_hmac
 
 from jobs.files.job_folder import job_folder
 from jobs.models import Job
+from models_registry.models import RegisteredModelVersion
 
-__all__ = ["ACCESS_DIR", "experiment_name", "job_of_token", "token_of", "write_access"]
+__all__ = ["ACCESS_DIR", "experiment_name", "experiment_name_of", "job_of_token", "token_of", "write_access"]
 
 ACCESS_DIR = ".access"
 _TOKEN = re.compile(r"tide_run_([1-9][0-9]{0,17})_([1-9][0-9]{0,8})_([0-9a-f]{64})")
@@ -39,7 +41,12 @@ def job_of_token(text: str) -> Job | None:
 
 def experiment_name(job: Job) -> str:
     """Needs the job's owner and model."""
-    return f"/Users/{job.owner.get_username()}/{job.model.model.name}"
+    return experiment_name_of(job.owner, job.model)
+
+
+def experiment_name_of(owner: User, model: RegisteredModelVersion) -> str:
+    """Return the name of the experiment with the owner's runs of the model."""
+    return f"/Users/{owner.get_username()}/{model.model.name}"
 
 
 def write_access(job: Job, attempt: int) -> None:

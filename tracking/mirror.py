@@ -16,9 +16,11 @@ from django.db.models import Max
 from jobs.models import AllocationPoint, Job, MetricPoint, SlotClaim
 from jobs.states import JobState
 from tracking.models import TrackedRun, UnsentCall
+from tracking.new_runs import metric_key
 from tracking.registry_mirror import follow_registry, make_versions
-from tracking.runs import ensure_run, metric_key
+from tracking.runs import ensure_run
 from tracking.sharing import keep_readers
+from tracking.study_mirror import StudyMirror
 from tracking.upstream import MlflowServer, Refused
 from workers.models import GpuReading
 
@@ -85,6 +87,7 @@ class Mirror:
 
     def __init__(self, server: MlflowServer) -> None:
         self._server = server
+        self._studies = StudyMirror(server)
         #: Jobs up to this number, and from this one on, have been looked at for runs that they lack.
         self._newest: int | None = None
         self._oldest = 0
@@ -101,6 +104,7 @@ class Mirror:
         """
         self._between_calls = between_calls
         has_more = self._make_runs() or self._send_kept()
+        has_more |= self._studies.turn(now, between_calls)
         self._keep_registry(now)
         has_readings = self._read_at is None or now - self._read_at >= _READINGS_EVERY
         if has_readings:

@@ -6,8 +6,17 @@ from django.db import models
 from core.claims import Claimable
 from jobs.models import InstanceGroup, Job
 from models_registry.models import RegisteredModel
+from studies.models import Study
 
-__all__ = ["ExperimentReader", "ExperimentShare", "MirrorState", "ModelVersion", "TrackedRun", "UnsentCall"]
+__all__ = [
+    "ExperimentReader",
+    "ExperimentShare",
+    "MirrorState",
+    "ModelVersion",
+    "TrackedRun",
+    "TrackedStudy",
+    "UnsentCall",
+]
 
 
 class TrackedRun(models.Model):
@@ -30,6 +39,22 @@ class TrackedRun(models.Model):
 
     class Meta:
         indexes = [models.Index(fields=["is_done"], condition=models.Q(is_done=False), name="runs_to_mirror")]
+
+
+class TrackedStudy(models.Model):
+    """The run of a study in MLflow, whose children are the runs of its trials, and what has arrived there."""
+
+    study = models.OneToOneField(Study, on_delete=models.CASCADE, primary_key=True, related_name="tracked_study")
+    run_id = models.CharField(max_length=32, unique=True)
+    experiment_id = models.CharField(max_length=32)
+    #: `Study.revision` that was sent last.
+    sent_revision = models.PositiveIntegerField(default=0)
+    #: Best value that was sent last; None: there was none.
+    sent_best = models.FloatField(null=True, blank=True)
+    #: Number of the newest job whose run was made a child of this one afterwards.
+    sent_child = models.PositiveBigIntegerField(default=0)
+    #: MLflow refuses to change the run, for example because its owner has deleted it there.
+    is_given_up = models.BooleanField(default=False)
 
 
 class MirrorState(Claimable):

@@ -49,7 +49,7 @@ if find_spec("sniffio") is None:
 Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 #: Pages of the site that descriptions of runs lead to.
-_OF_A_TRAINING = re.compile(r"/jobs/[1-9][0-9]{0,17}/")
+_DESCRIBED = re.compile(r"/(jobs|studies)/[1-9][0-9]{0,17}/")
 #: Passed on, and nothing else.
 _ASKED = (b"accept", b"accept-encoding", b"content-type", b"user-agent", b"if-none-match", b"if-modified-since")
 _NOT_ANSWERED = frozenset({b"connection", b"date", b"server", b"set-cookie", b"transfer-encoding", b"www-authenticate"})
@@ -96,7 +96,7 @@ class TrackingProxy:
             await _redirect(exchange, f"{PREFIX}/")
             return
         if not exchange.path.startswith(f"{PREFIX}/"):
-            if _OF_A_TRAINING.fullmatch(exchange.path):
+            if _DESCRIBED.fullmatch(exchange.path):
                 await _redirect(exchange, f"{_site()}{exchange.path}")
                 return
             raise Answered(404, "This host name serves only MLflow: Tidepool has another one.")

@@ -39,6 +39,12 @@ class FakeMlflow:
         """The newest run of a job."""
         return [run for run in self.runs.values() if run["tags"].get("tidepool.job") == str(job)][-1]
 
+    def run_of_study(self, study: int) -> dict[str, Any]:
+        """The newest run of a study, with its key."""
+        return [run | {"id": key} for key, run in self.runs.items() if run["tags"].get("tidepool.study") == str(study)][
+            -1
+        ]
+
     def _answer(self, request: httpx.Request) -> httpx.Response:
         if self.is_away:
             raise httpx.ConnectError("away", request=request)
@@ -107,8 +113,8 @@ class FakeMlflow:
         return _json({"run": {"info": info, "data": {"tags": tags}}})
 
     def _runs_search(self, user: str, values: dict[str, Any]) -> httpx.Response:
-        job = values["filter"].rpartition("= ")[2].strip("'")
-        found = [key for key, run in self.runs.items() if run["tags"].get("tidepool.job") == job]
+        tag, _, value = values["filter"].removeprefix("tags.").partition(" = ")
+        found = [key for key, run in self.runs.items() if run["tags"].get(tag.strip("`")) == value.strip("'")]
         return _json({"runs": [{"info": {"run_id": key}} for key in found[:1]]})
 
     def _runs_update(self, user: str, values: dict[str, Any]) -> httpx.Response:

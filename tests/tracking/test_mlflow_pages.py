@@ -166,5 +166,7 @@ async def test_the_link_of_a_run_leads_back_to_its_training(open_site, settings,
     _, there = open_site
     answer = await there.get("/jobs/412/")
     assert (answer.status_code, answer.headers["location"]) == (302, leads_to)
-    for elsewhere in ("/jobs/412/delete/", "/jobs/", "//evil.example.org/jobs/1/", "/jobs/0/"):
+    answer = await there.get("/studies/3/")
+    assert answer.headers["location"] == leads_to.replace("/jobs/412/", "/studies/3/")
+    for elsewhere in ("/jobs/412/delete/", "/studies/3/delete/", "/jobs/", "//evil.example.org/jobs/1/", "/jobs/0/"):
         assert (await there.get(f"http://mlflow.example.org:8000{elsewhere}")).status_code == 404

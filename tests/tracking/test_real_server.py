@@ -19,6 +19,8 @@ from core.uploads import file_of
 from jobs.files.job_folder import job_folder
 from jobs.models import Job
 from jobs.states import JobState
+from studies.control.changes import set_state
+from tests.example_study import example_study
 from tests.factories import InstanceGroupFactory, JobFactory, UserFactory, set_job
 from tests.tracking.clients import CLIENTS, Client, server_installed
 from tests.tracking.real import proxy, real_server
@@ -217,6 +219,45 @@ def mirror(site):
     server = MlflowServer()
     yield Mirror(server)
     server.close()
+
+
+CHILDREN = """
+from mlflow import MlflowClient
+import os
+os.environ["MLFLOW_TRACKING_TOKEN"] = token
+client = MlflowClient()
+[experiment] = client.search_experiments()
+search = lambda filter: client.search_runs([experiment.experiment_id], filter)
+[parent] = search(f"tags.`tidepool.study` = '{study}'")
+children = search(f"tags.mlflow.parentRunId = '{parent.info.run_id}'")
+told = {
+    "status": parent.info.status,
+    "metrics": parent.data.metrics,
+    "sampler": parent.data.params["tidepool/sampler"],
+    "children": sorted(run.data.tags["tidepool.trial"] for run in children),
+    "runs": len(search("")),
+}
+"""
+
+
+def test_a_study_has_its_trials_as_children(site, mirror):
+    now, alice = timezone.now(), UserFactory()
+    job = JobFactory(owner=alice, state=JobState.SUCCEEDED, started_at=now, finished_at=now)
+    study = example_study(job, now)
+    turn(mirror, 0)
+    # The run of this trial is made after that of its study, and tells so from the beginning.
+    later = JobFactory(owner=alice, model=job.model, bundle=study.pk)
+    study.trials.filter(number=3).update(job=later)
+    set_state(study, study.State.FINISHED, "All 20 trials are over.", only=[study.State.RUNNING])
+    turn(mirror, 1)
+    for version in CLIENTS:
+        assert Client(version, site).run(CHILDREN, study=study.pk, token=create_token(alice)) == {
+            "status": "FINISHED",
+            "metrics": {"best_test_accuracy": 96.4},
+            "sampler": "tpe",
+            "children": ["1", "3"],
+            "runs": 3,
+        }
 
 
 READ = """

@@ -12,12 +12,14 @@ from core.roles import may_change
 from jobs.files.validation_runs import validation_of
 from jobs.models import Job
 from models_registry.models import RegisteredModel
+from studies.models import Study
 from tracking.availability import mlflow_away_since
 from tracking.lineage import lineage_of
-from tracking.models import ModelVersion, TrackedRun
+from tracking.models import ModelVersion, TrackedRun, TrackedStudy
 from tracking.registry_actions import default_name, why_not_registered
 from tracking.runs import run_path
 from tracking.sharing import sharing_of
+from tracking.study_runs import study_run_path
 
 register = template.Library()
 
@@ -27,6 +29,13 @@ def mlflow_run(job: Job) -> str:
     """Return the address of the job's run in MLflow; "": the site has no MLflow, or there is no run yet."""
     run = TrackedRun.objects.filter(job=job).first() if settings.TIDEPOOL_MLFLOW_SOCKET else None
     return run_path(run) if run is not None else ""
+
+
+@register.simple_tag
+def mlflow_study_run(study: Study) -> str:
+    """Return the address of the study's run in MLflow; "": the site has no MLflow, or there is no run yet."""
+    run = TrackedStudy.objects.filter(study=study).first() if settings.TIDEPOOL_MLFLOW_SOCKET else None
+    return study_run_path(run) if run is not None else ""
 
 
 @register.simple_tag
