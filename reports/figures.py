@@ -26,12 +26,16 @@ from insights.job_numbers import job_numbers, jobs_in_order
 from jobs.models import Job, Note
 from reports.frozen import frozen_chart, frozen_table, gpu_hours, time_taken
 from reports.models import ReportBlock
+from reports.study_figures import studies_of, study_note, trial_rows
+from studies.models import Study
 from workers.models import Host
 
 __all__ = ["Choice", "Frozen", "figure_choices", "freeze", "jobs_of"]
 
 Kind = ReportBlock.Kind
 _SUMMARY, _RESULTS, _SETTINGS = "table:summary", "table:results", "table:settings"
+#: Maximum length of a block's title.
+_MAX_TITLE = 255
 _TABLES = {_SUMMARY: "Summary", _RESULTS: "Results", _SETTINGS: "Settings and parameters"}
 
 
@@ -69,7 +73,15 @@ def figure_choices(jobs: Sequence[Job]) -> list[Choice]:
     charts = [Choice(f"chart:{title}", title) for title in titles_of(jobs)]
     tables = [Choice(key, title) for key, title in _TABLES.items()]
     notes = [Choice(f"note:{note.job_id}", _note_title(note)) for note in _notes(jobs).values()]
-    return [*charts, *tables, *notes]
+    of_studies = [
+        choice
+        for study in studies_of(jobs)
+        for choice in (
+            Choice(f"study:{study.pk}", _study_title(study)),
+            Choice(f"trials:{study.pk}", _trials_title(study)),
+        )
+    ]
+    return [*of_studies, *charts, *tables, *notes]
 
 
 def freeze(jobs: Sequence[Job], keys: Collection[str]) -> list[Frozen]:
@@ -80,9 +92,11 @@ def freeze(jobs: Sequence[Job], keys: Collection[str]) -> list[Frozen]:
         raise field_error("figures", f"Figure {unknown[0][:80]!a} is not known: choose from {', '.join(known)}.")
     if not keys:
         raise field_error("figures", "Choose at least one figure.")
-    drawn = {one.title: one for one in quantities_of(jobs)} if any(not key.startswith("note:") for key in keys) else {}
+    is_drawn = any(key.startswith(("chart:", "table:")) for key in keys)
+    drawn = {one.title: one for one in quantities_of(jobs)} if is_drawn else {}
     notes = {f"note:{number}": note for number, note in _notes(jobs).items()}
     return [
+        *_of_studies(jobs, keys),
         *(_chart(jobs, drawn[key.removeprefix("chart:")]) for key in known if key in keys and key.startswith("chart:")),
         *_tables(jobs, [key for key in _TABLES if key in keys], drawn.get(GPUS)),
         *(
@@ -91,6 +105,30 @@ def freeze(jobs: Sequence[Job], keys: Collection[str]) -> list[Frozen]:
             if key in keys
         ),
     ]
+
+
+def _of_studies(jobs: Sequence[Job], keys: Collection[str]) -> list[Frozen]:
+    found, hosts = [], _hosts()
+    for study in studies_of(jobs):
+        trials = [job for job in jobs if job.bundle == study.pk]
+        if f"study:{study.pk}" in keys:
+            found.append(Frozen(Kind.NOTE, _study_title(study), trials, text=study_note(study)))
+        if f"trials:{study.pk}" in keys:
+            data = frozen_table(trial_rows(study, trials), hosts, {study.metric})
+            found.append(Frozen(Kind.TABLE, _trials_title(study), trials, data))
+    return found
+
+
+def _study_title(study: Study) -> str:
+    return f"Study {study.name}"[:_MAX_TITLE]
+
+
+def _trials_title(study: Study) -> str:
+    return f"Trials of {study.name}"[:_MAX_TITLE]
+
+
+def _hosts() -> list[str]:
+    return list(Host.objects.values_list("name", flat=True))
 
 
 def _chart(jobs: Sequence[Job], quantity: Quantity) -> Frozen:
@@ -105,7 +143,7 @@ def _tables(jobs: Sequence[Job], keys: Sequence[str], gpus: Quantity | None) -> 
         _RESULTS: lambda: compared_metrics(jobs),
         _SETTINGS: lambda: compared_settings(jobs),
     }
-    hosts = list(Host.objects.values_list("name", flat=True)) if keys else []
+    hosts = _hosts() if keys else []
     metrics = {line.name for line in compared_metrics(jobs)} if keys else set()
     return [Frozen(Kind.TABLE, _TABLES[key], jobs, frozen_table(lines[key](), hosts, metrics)) for key in keys]
 

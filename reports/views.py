@@ -50,6 +50,8 @@ _DEFAULT_FIGURES = (
     *("chart:Loss", "chart:Test loss", "chart:Accuracy (%)", "chart:Test accuracy (%)"),
     *("table:summary", "table:results"),
 )
+#: Beginnings of the keys of figures about studies.
+_OF_STUDIES = ("study:", "trials:")
 
 
 @require_safe
@@ -72,7 +74,7 @@ def report_add(request: HttpRequest) -> HttpResponse:
         list(own_reports(user)[:_MAX_OFFERED]),
         choices,
         request.POST or None,
-        figures=[one.key for one in choices if one.key in _DEFAULT_FIGURES],
+        figures=[one.key for one in choices if one.key in _DEFAULT_FIGURES or one.key.startswith(_OF_STUDIES)],
         title=" and ".join(job.name for job in jobs[:2])[: actions.MAX_TITLE],
     )
 

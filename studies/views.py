@@ -15,6 +15,7 @@ from core.keyset import Order
 from core.live import current_seqs
 from core.pages import carried_out, done, login_user, page_of, say
 from core.text import plural, whole
+from insights.comparison import MAX_JOBS
 from jobs.queries.groups import usable_groups
 from models_registry.models import RegisteredModelVersion
 from models_registry.queries import models
@@ -204,7 +205,14 @@ def _now(study: Study) -> dict[str, Any]:
         "over_count": study.trials.filter(over).count(),
         "gpu_hours": gpu_seconds(study, timezone.now()) / 3600,
         "counts": _counts_words(study),
+        "reported": _best_jobs(rows),
     }
+
+
+def _best_jobs(trials: list[Trial]) -> str:
+    """Return the numbers of the trainings of the best trials, as an address of reports takes them."""
+    jobs = [str(trial.job_id) for trial in trials if trial.job_id and trial.value is not None]
+    return ",".join(jobs[:MAX_JOBS])
 
 
 def _chart_words(study: Study) -> dict[str, Any]:

@@ -31,7 +31,8 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("jobs",),
     ("usage",),
     ("insights",),
-    ("reports", "replay", "studies"),
+    ("replay", "studies"),
+    ("reports",),
     ("wmla", "tracking", "alerts"),
     ("webapp",),
 )

@@ -53,6 +53,31 @@ def test_the_numbers_are_those_of_the_training(scene: Scene, report: Report) -> 
     assert (rows["Time taken"], rows["Maximum GPUs"]) == (["12 min 0 s"], ["4"])
 
 
+def test_the_trials_of_a_study_bring_a_note_and_a_table_of_it(scene: Scene, report: Report) -> None:
+    study, best = scene.study, scene.done
+    Job.objects.filter(pk=best.pk).update(bundle=study.pk)
+    other = JobFactory(owner=scene.alice, bundle=study.pk)
+    study.trials.filter(number=0).update(job=other)
+    study.trials.filter(number=1).update(values={"learning_rate": 0.009, "width": "/home/alice/w_32"})
+    jobs = jobs_of(scene.alice, f"{best.pk},{other.pk}")
+    offered = [choice.key for choice in figure_choices(jobs)]
+    assert offered[:2] == [f"study:{study.pk}", f"trials:{study.pk}"]
+    note, table = actions.add_figures(scene.alice, report.pk, jobs, offered[:2])
+    assert (note.kind, note.title, len(note.sources)) == ("note", "Study Learning rates", 2)
+    assert "Trial 1 is the best: its last test\\_accuracy, 96.4, is the highest" in note.text
+    assert "5 trials: 2 complete, 1 pruned, 1 failed." in note.text
+    assert "Importance: learning\\_rate 83 %, width 17 %." in note.text
+    rows = {name: values for name, values, _ in table.data["rows"]}
+    assert rows == {
+        "Trial": ["1", "0"],
+        "State": ["Complete", "Complete"],
+        "test_accuracy": ["96.4", "91.5"],
+        "learning_rate": ["0.009", "0.003"],
+        "width": ["(left out: a path)", "64"],
+    }
+    assert not any("study" in choice.key for choice in figure_choices([scene.first]))
+
+
 def test_figures_must_exist_and_belong_to_visible_trainings(scene: Scene) -> None:
     with pytest.raises(NotFound):
         jobs_of(User.objects.get(username="bob"), str(scene.first.pk))

@@ -7,6 +7,7 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
+from jobs.models import Job
 from reports import actions
 from reports.models import Report, ReportBlock, ShareLink
 from tests.html import html_of
@@ -33,6 +34,20 @@ def test_a_training_is_added_to_a_new_and_to_an_existing_report(scene: Scene, al
     assert "<h3>Why</h3>" in page
     assert "Settings and parameters" in page
     assert f'<a href="/jobs/{scene.second.pk}/">T2 digits-cnn</a>' in page
+
+
+def test_a_study_offers_its_best_trials(scene: Scene, alices: Client) -> None:
+    Job.objects.filter(pk=scene.done.pk).update(bundle=scene.study.pk)
+    address = f"/reports/add/?jobs={scene.done.pk}"
+    assert f'href="{address}"' in html_of(alices.get(f"/studies/{scene.study.pk}/"))
+    form = html_of(alices.get(address))
+    chosen = re.findall(r'value="([^"]*)"[^>]* checked', form)
+    assert chosen[:2] == [f"study:{scene.study.pk}", f"trials:{scene.study.pk}"]
+    alices.post(address, {"report": "new", "title": "Rates", "figures": chosen, "text": ""})
+    report = Report.objects.get(title="Rates")
+    page = html_of(alices.get(f"/reports/{report.pk}/"))
+    assert "Trial 1 is the best: its last test_accuracy, 96.4, is the highest" in page
+    assert "Trials of Learning rates" in page
 
 
 def test_a_failed_form_keeps_its_input(scene: Scene, alices: Client) -> None:
