@@ -3,7 +3,7 @@
 import ast
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
@@ -31,7 +31,7 @@ __all__ = [
 _Engine = RegisteredModelVersion.Engine
 
 #: Compatibility folder -> modules that a script written for that system imports.
-COMPAT_MODULES = {
+COMPAT_MODULES: Mapping[str, frozenset[str]] = {
     "wmla": frozenset(
         {
             *("emetrics", "fabric_model", "monitor_pth", "pyedt", "pth_parameter_mgr"),
@@ -40,6 +40,8 @@ COMPAT_MODULES = {
         }
     ),
     "adaptdl": frozenset({"adaptdl"}),
+    # Given to search algorithms when they are installed, for scripts may well have modules of that name of their own.
+    "wmla_plugins": frozenset(),
 }
 #: Arguments that WMLA passes to scripts: folders for the trained model and for initial weights.
 FOLDER_ARGUMENTS = frozenset({"train_dir", "weights"})

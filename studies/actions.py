@@ -23,7 +23,8 @@ from jobs.permissions import Refused
 from jobs.states import TERMINAL, JobState
 from models_registry.models import RegisteredModelVersion
 from studies.control.changes import add_trial, changed, set_state
-from studies.models import MAX_TRIALS, Study, Trial
+from studies.control.plugin_calls import end_call
+from studies.models import MAX_TRIALS, PLUGIN, PluginCall, SearchPlugin, Study, Trial
 from studies.pruners import PRUNERS
 from studies.queries import find_study
 from studies.rows import best_trial, search_of
@@ -72,6 +73,9 @@ class StudyRequest:
     value_of: str = Study.ValueOf.LAST
     sampler: str = "tpe"
     sampler_options: Mapping[str, float] = field(default_factory=dict)
+    #: Plug-in that proposes the values, in place of a sampler, and its arguments; see `Study`.
+    plugin: SearchPlugin | None = None
+    plugin_arguments: Mapping[str, Any] = field(default_factory=dict)
     pruner: str = "none"
     seed: int = 0
     #: Limits; None: no limit.
@@ -132,7 +136,9 @@ def check_study(given: StudyRequest, owner: User) -> CheckedStudy:
         metric=given.metric.strip(),
         goal=given.goal,
         value_of=given.value_of,
-        sampler=given.sampler,
+        sampler=given.sampler if given.plugin is None else PLUGIN,
+        plugin=given.plugin,
+        plugin_arguments=dict(given.plugin_arguments),
         sampler_options=dict(given.sampler_options),
         pruner=given.pruner,
         seed=given.seed,
@@ -145,8 +151,8 @@ def check_study(given: StudyRequest, owner: User) -> CheckedStudy:
     )
     problems.raise_if_any()
     search = search_of(study)
-    # A list of trials needs no sampler.
-    notices = [] if given.queued else _checked_search(search, given)
+    # Neither a list of trials nor a plug-in needs a sampler.
+    notices = [] if given.queued or given.plugin else _checked_search(search, given)
     values = given.queued[0] if given.queued else some_point(space)
     first = _checked_first(given, arguments_from(study, values), owner)
     study.model, study.dataset, study.instance_group = first.model, first.dataset, first.group
@@ -225,6 +231,7 @@ def stop(user: User, study_id: int) -> Study:
     for trial in study.trials.filter(state=Trial.State.WAITING):
         trial.state, trial.why, trial.finished_at = Trial.State.FAILED, "Stopped before it began.", timezone.now()
         trial.save(update_fields=["state", "why", "finished_at"])
+    end_call(study)
     # The controller repeats this for trials that it submits at this moment.
     for trial in study.trials.filter(state=Trial.State.RUNNING).exclude(job__state__in=TERMINAL):
         if trial.job_id is not None:
@@ -285,7 +292,8 @@ def more_seeds(user: User, study_id: int, number: int, count: int) -> list[Trial
 def delete_study(user: User, study_id: int) -> None:
     """Delete the study and its trials' values. The trainings stay."""
     study = _locked(user, study_id)
-    if not study.is_over or study.trials.filter(state=Trial.State.RUNNING).exists():
+    is_asking = study.plugin_calls.filter(state=PluginCall.State.ASKED).exists()
+    if not study.is_over or is_asking or study.trials.filter(state=Trial.State.RUNNING).exists():
         raise Conflict("The study still has trials: stop it before you delete it.", code="in_use")
     number, owner = study.pk, study.owner.get_username()
     study.delete()
@@ -327,7 +335,8 @@ def _checked_search(search: Search, given: StudyRequest) -> list[str]:
 
 def _check_words(problems: Problems, given: StudyRequest) -> None:
     words = (("goal", given.goal, Study.Goal.values), ("value_of", given.value_of, Study.ValueOf.values))
-    for name, value, known in (*words, ("sampler", given.sampler, SAMPLERS), ("pruner", given.pruner, PRUNERS)):
+    samplers = SAMPLERS if given.plugin is None else (*SAMPLERS, PLUGIN)
+    for name, value, known in (*words, ("sampler", given.sampler, samplers), ("pruner", given.pruner, PRUNERS)):
         if value not in known:
             problems.add(name, f"Choose {', '.join(known[:-1])} or {known[-1]}.")
     metric = given.metric.strip()

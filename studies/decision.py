@@ -9,12 +9,24 @@ from dataclasses import dataclass
 
 from core.text import plural
 from core.time import duration
-from jobs.states import JobState
+from jobs.states import JobState, Reason
 
-__all__ = ["ERRORS_IN_A_ROW", "Ending", "Limits", "Progress", "ending_of", "places", "why_finished", "why_paused"]
+__all__ = [
+    "ERRORS_IN_A_ROW",
+    "SCRIPT_ERRORS",
+    "Ending",
+    "Limits",
+    "Progress",
+    "ending_of",
+    "places",
+    "why_finished",
+    "why_paused",
+]
 
 #: Number of consecutive errors of the script, before any success, after which a study pauses.
 ERRORS_IN_A_ROW = 3
+#: Reasons of a failed training that are errors of its script; all others are losses of ranks or hosts.
+SCRIPT_ERRORS = frozenset({Reason.EXIT_NONZERO, Reason.OUT_OF_MEMORY, Reason.ENVIRONMENT_FAILED})
 
 
 @dataclass(frozen=True)
@@ -51,8 +63,8 @@ class Progress:
     open: int
     seconds: float
     gpu_seconds: float
-    #: Whether every point of the grid has been tried.
-    is_exhausted: bool = False
+    #: Sentence why there are no more values to try, such as that the grid is used up; "": there are.
+    exhausted: str = ""
 
 
 def ending_of(
@@ -90,8 +102,8 @@ def why_finished(limits: Limits, progress: Progress) -> str:
         return f"It has used its {limits.gpu_seconds / 3600:g} GPU-hours."
     if progress.open:
         return ""
-    if progress.is_exhausted:
-        return "Every point of the grid has been tried."
+    if progress.exhausted:
+        return progress.exhausted
     if limits.trials is not None and progress.counted >= limits.trials:
         return plural(progress.counted, "Its {count} trial is over.", "All {count} trials are over.")
     return ""

@@ -4,7 +4,7 @@ from typing import Any
 
 from core.roles import is_cluster_admin
 from jobs.pages.job.parts import Part, ViewedJob, register_part
-from studies.models import Trial
+from studies.models import PluginCall, Trial
 
 __all__ = ["register_job_parts"]
 
@@ -14,8 +14,10 @@ def register_job_parts() -> None:
 
 
 def _trial(view: ViewedJob) -> dict[str, Any]:
-    """Return the job's trial if the user may see its study, or None."""
-    trials = Trial.objects.filter(job=view.job).select_related("study")
-    if not is_cluster_admin(view.user):
-        trials = trials.filter(study__owner=view.user)
-    return {"trial": trials.first()}
+    """Return the job's trial, or its call of a plug-in, if the user may see its study; otherwise None."""
+    own = {} if is_cluster_admin(view.user) else {"study__owner": view.user}
+    trial = Trial.objects.filter(job=view.job, **own).select_related("study").first()
+    call = None
+    if trial is None:
+        call = PluginCall.objects.filter(job=view.job, **own).select_related("study").first()
+    return {"trial": trial, "call": call}

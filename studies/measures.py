@@ -6,7 +6,7 @@ import os
 from datetime import datetime
 from typing import Any, TypeGuard
 
-from django.db.models import DurationField, ExpressionWrapper, F, Max, Min, Sum
+from django.db.models import DurationField, ExpressionWrapper, F, Max, Min, Q, Sum
 from django.db.models.functions import Coalesce
 from tidepool.safe_open import open_regular
 
@@ -71,7 +71,8 @@ def reported_names(job: Job) -> list[str]:
 def gpu_seconds(study: Study, now: datetime) -> float:
     """Return the time that the study's trainings have held GPUs, in GPU-seconds."""
     held = ExpressionWrapper(Coalesce(F("released_at"), now) - F("claimed_at"), output_field=DurationField())
-    total = SlotClaim.objects.filter(job__trial__study=study).order_by().aggregate(total=Sum(held))["total"]
+    own = Q(job__trial__study=study) | Q(job__plugin_call__study=study)
+    total = SlotClaim.objects.filter(own).order_by().aggregate(total=Sum(held))["total"]
     return total.total_seconds() if total else 0.0
 
 

@@ -5,14 +5,35 @@ from django.db import models
 from django.db.models import Q
 
 from core.claims import Claimable
+from core.models import NamedRow
 from datasets.models import DatasetVersion
 from jobs.models import InstanceGroup, Job
 from models_registry.models import RegisteredModelVersion
 
-__all__ = ["MAX_TRIALS", "Study", "StudyEvent", "Trial"]
+__all__ = ["MAX_TRIALS", "PLUGIN", "PluginCall", "SearchPlugin", "Study", "StudyEvent", "Trial"]
 
 #: Maximum number of trials of a study.
 MAX_TRIALS = 10_000
+#: Value of `Study.sampler` if a plug-in proposes the values.
+PLUGIN = "plugin"
+
+
+class SearchPlugin(NamedRow):
+    """A search algorithm that a user has installed. Users who may read the model of its code may use it.
+
+    Its code never runs in a process of the site: a training of the study's owner asks it for proposals.
+    """
+
+    owner = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="search_plugins")
+    #: Files with `optimizer.py`, and with the script that asks it.
+    code = models.ForeignKey(RegisteredModelVersion, on_delete=models.PROTECT, related_name="search_plugins")
+    #: Level of the plug-in's log, such as INFO.
+    log_level = models.CharField(max_length=16)
+    #: Parts of the installation's request that have no effect here, and are repeated in answers.
+    asked = models.JSONField(default=dict, blank=True)
+
+    def __str__(self) -> str:
+        return self.name
 
 
 class Study(Claimable):
@@ -56,8 +77,14 @@ class Study(Claimable):
     metric = models.CharField(max_length=200)
     goal = models.CharField(max_length=16, choices=Goal)
     value_of = models.CharField(max_length=16, choices=ValueOf, default=ValueOf.LAST)
-    #: Names in `studies.samplers.SAMPLERS` and `studies.pruners.PRUNERS`.
+    #: Name in `studies.samplers.SAMPLERS`, or PLUGIN, and name in `studies.pruners.PRUNERS`.
     sampler = models.CharField(max_length=16, default="tpe")
+    #: The plug-in that proposes the values, if the sampler is PLUGIN; None: it was deleted, or there is none.
+    plugin = models.ForeignKey(SearchPlugin, null=True, blank=True, on_delete=models.SET_NULL, related_name="studies")
+    #: Arguments of the plug-in: {"hyper_parameters": [...], "options": {...}}.
+    plugin_arguments = models.JSONField(default=dict, blank=True)
+    #: The study has paused because its plug-in failed.
+    plugin_failed = models.BooleanField(default=False)
     #: Settings of the sampler: name -> number. {}: its defaults.
     sampler_options = models.JSONField(default=dict)
     pruner = models.CharField(max_length=16, default="none")
@@ -214,3 +241,39 @@ class StudyEvent(models.Model):
 
     def __str__(self) -> str:
         return f"study {self.study_id} {self.new}"
+
+
+class PluginCall(models.Model):
+    """A call of a study's plug-in: a training that asks it for values, once. Both are created together."""
+
+    class State(models.TextChoices):
+        #: The call's training is submitted, and its answer not read.
+        ASKED = "ASKED"
+        #: The proposals are queued as trials.
+        ANSWERED = "ANSWERED"
+        FAILED = "FAILED"
+
+    study = models.ForeignKey(Study, on_delete=models.CASCADE, related_name="plugin_calls")
+    #: Number within the study, from 0 without gaps.
+    number = models.PositiveIntegerField()
+    job = models.OneToOneField(Job, null=True, blank=True, on_delete=models.SET_NULL, related_name="plugin_call")
+    #: Number of proposals that were asked for, and that came; 0: the plug-in proposes no more.
+    samples = models.PositiveIntegerField()
+    proposed = models.PositiveIntegerField(default=0)
+    #: Numbers of the trials whose results the plug-in was told.
+    told = models.JSONField(default=list)
+    state = models.CharField(max_length=16, choices=State, default=State.ASKED)
+    #: True: neither the plug-in nor a user was at fault, and the call is repeated.
+    is_lost = models.BooleanField(default=False)
+    created_at = models.DateTimeField()
+
+    class Meta:
+        ordering = ["study", "number"]
+        constraints = [
+            models.UniqueConstraint(fields=["study", "number"], name="plugin_call_once"),
+            models.UniqueConstraint(fields=["study"], condition=Q(state="ASKED"), name="plugin_called_once_at_a_time"),
+            models.CheckConstraint(condition=Q(state__in=("ASKED", "ANSWERED", "FAILED")), name="plugin_call_state"),
+        ]
+
+    def __str__(self) -> str:
+        return f"call {self.number} of the plug-in of study {self.study_id}"

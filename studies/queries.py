@@ -15,7 +15,7 @@ _OVER = (Trial.State.COMPLETE, Trial.State.PRUNED, Trial.State.FAILED)
 
 def studies(user: Asking) -> QuerySet[Study]:
     """Return the studies that the user may see, each with the number of its trials by state."""
-    rows = Study.objects.select_related("owner", "model__model", "dataset__dataset", "instance_group")
+    rows = Study.objects.select_related("owner", "model__model", "dataset__dataset", "instance_group", "plugin__owner")
     counts = {f"{state.lower()}_count": Count("trials", filter=Q(trials__state=state)) for state in Trial.State.values}
     rows = rows.annotate(trial_count=Count("trials"), **counts)
     complete = Trial.objects.filter(study=OuterRef("pk"), state=Trial.State.COMPLETE)

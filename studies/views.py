@@ -22,7 +22,7 @@ from models_registry.queries import models
 from studies import actions, figure_data
 from studies.forms import SeedsForm, StudyForm, TrialForm, TrialsForm
 from studies.measures import gpu_seconds
-from studies.models import Study, Trial
+from studies.models import PLUGIN, PluginCall, Study, Trial
 from studies.queries import find_study, studies, trials_by_value, with_best
 from studies.space import parse_space, varied
 from studies.topics import study_topic
@@ -206,6 +206,7 @@ def _now(study: Study) -> dict[str, Any]:
         "gpu_hours": gpu_seconds(study, timezone.now()) / 3600,
         "counts": _counts_words(study),
         "reported": _best_jobs(rows),
+        **_plugin(study),
     }
 
 
@@ -213,6 +214,14 @@ def _best_jobs(trials: list[Trial]) -> str:
     """Return the numbers of the trainings of the best trials, as an address of reports takes them."""
     jobs = [str(trial.job_id) for trial in trials if trial.job_id and trial.value is not None]
     return ",".join(jobs[:MAX_JOBS])
+
+
+def _plugin(study: Study) -> dict[str, Any]:
+    """Return what the page shows of the study's plug-in and of its newest call; {} for another sampler."""
+    if study.sampler != PLUGIN:
+        return {}
+    call = PluginCall.objects.filter(study=study).select_related("job").order_by("-number").first()
+    return {"has_plugin": True, "plugin": study.plugin, "call": call}
 
 
 def _chart_words(study: Study) -> dict[str, Any]:

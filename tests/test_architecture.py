@@ -82,6 +82,7 @@ PACKAGES = {
         *("inference_helper", "monitor_tf", "pyedt", "redhareapi", "tf_parameter_mgr"),
     ),
     ROOT / "runtime/compat/adaptdl": ("adaptdl",),
+    ROOT / "runtime/compat/wmla_plugins": ("plugins",),
 }
 OUR_NAMES = {name for names in PACKAGES.values() for name in names}
 
@@ -283,6 +284,8 @@ def test_only_the_users_own_processes_unpickle() -> None:
             "runtime/tidepool/client/values.py",
         ),
         *("runtime/tidepool/notebook_cells.py", "runtime/tidepool/notebook/names.py"),
+        # The state of a user's search algorithm, in a training of that user.
+        "runtime/tidepool/search_plugin_runner.py",
         # Catches what torch raises of it.
         "runtime/tidepool/torch/state/initial_weights.py",
         *(f"runtime/compat/adaptdl/adaptdl/{name}.py" for name in ("_training", "torch/accumulator")),

@@ -134,8 +134,6 @@ WMLA_RULES: dict[str, Audience | Rule] = {
     "GET wmla:search-algorithms": USERS,
     "GET wmla:search-algorithm": USERS,
     "DELETE wmla:search-algorithm": CHANGERS,
-    **{
-        f"{method} wmla:hypersearch-install": USERS if method == "GET" else CHANGERS
-        for method in ("GET", "POST", "PUT", "DELETE")
-    },
+    "POST wmla:search-algorithms": CHANGERS,
+    "POST wmla:hypersearch-install": CHANGERS,
 }

@@ -1,21 +1,20 @@
 """`/hypersearch`: hyperparameter searches as studies, in the dialects of both generations of WMLA."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 from django.db.models import Prefetch, QuerySet
 from django.http import HttpResponse
 from django.urls import URLPattern
 from django.utils import timezone
-from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import extend_schema, extend_schema_field
 from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from core.errors import Conflict, NotFound, UserError
+from core.errors import Conflict, UserError
 from core.rest import signed_in, validated
 from core.text import checked_name, shown_text
 from jobs.actions.submission import Submission
@@ -24,8 +23,9 @@ from studies import actions
 from studies.measures import current_value
 from studies.models import Study, Trial
 from studies.queries import studies
-from wmla.answer_fields import Choice, Flag, Json, Many, Real, Text, Whole
+from wmla.answer_fields import Choice, Json, Many, Real, Text, Whole
 from wmla.base_view import WmlaView, route
+from wmla.hypersearch_algorithms import finder
 from wmla.hypersearch_names import (
     EXPERIMENT_WORDS,
     SEARCH_WORDS,
@@ -35,8 +35,9 @@ from wmla.hypersearch_names import (
     progress_text,
     search_word,
     study_named,
+    time_text,
 )
-from wmla.hypersearch_request import ALGORITHMS, Algorithm, SearchRequest, algorithm_named, parse_request
+from wmla.hypersearch_request import SearchRequest, parse_request
 from wmla.identifiers import identities, submitted
 from wmla.job_names import Dialect
 from wmla.submission import Prepared, prepare, with_files
@@ -50,7 +51,6 @@ _MAX_LISTED = 1000
 _MAX_DATA = 2 * 1024**2
 _ORDERS = {"id": "id", "createtime": "created_at"}
 _DELETED = {204: None}
-_BUILT_IN, _PLUGIN = "BUILD_IN", "USER_PLUGIN"
 #: Segment below the address of searches that names none of them.
 _ALGORITHM = "algorithm"
 
@@ -116,8 +116,8 @@ class ExperimentOutput(serializers.Serializer[Any]):
     driverId = Text(lambda one: identities().driver_id(submitted(one.job)), required=False)
     maxiteration = Whole(lambda one: 0, required=False)
     metricVal = Real(lambda one: _metric_value(one), allow_null=True, help_text="Null: there is no value yet.")
-    startTime = Text(lambda one: _time(one.job.started_at), allow_null=True)
-    endTime = Text(lambda one: _time(one.job.finished_at), allow_null=True)
+    startTime = Text(lambda one: time_text(one.job.started_at), allow_null=True)
+    endTime = Text(lambda one: time_text(one.job.finished_at), allow_null=True)
     hyperParams = serializers.SerializerMethodField()
 
     @extend_schema_field(HyperParamOutput(many=True))
@@ -143,7 +143,7 @@ class HyperSearchOutput(serializers.Serializer[Any]):
     state = Choice(lambda found: search_word(found.study, found.trials), choices=SEARCH_WORDS)
     progress = Text(lambda found: progress_text(found.study, found.trials), help_text="Such as `3/8`; `-`: no limit.")
     creator = Text(source="study.owner.username")
-    createtime = Text(lambda found: _time(found.study.created_at))
+    createtime = Text(lambda found: time_text(found.study.created_at))
     duration = Text(lambda found: _duration(found), help_text="`hh:mm:ss`.")
     running = Whole(lambda found: found.count(Trial.State.RUNNING))
     complete = Whole(lambda found: found.count(Trial.State.COMPLETE, Trial.State.PRUNED))
@@ -174,12 +174,6 @@ class MadeOutput(serializers.Serializer[Any]):
     href = serializers.CharField(help_text="Path of the search.")
 
 
-class AlgorithmOutput(serializers.Serializer[Any]):
-    name = Text()
-    type = Choice(lambda algorithm: _BUILT_IN, choices=[_BUILT_IN, _PLUGIN])
-    remoteExec = Flag(lambda algorithm: False)
-
-
 class StartInput(serializers.Serializer[Any]):
     file = serializers.FileField(help_text="Gzipped tar of the model's folder, or a .py file, as in `execs`.")
     data = serializers.CharField(  # type: ignore[assignment]
@@ -193,10 +187,6 @@ class ListQuery(serializers.Serializer[Any]):
     sort_by = serializers.CharField(
         default="id:desc", max_length=50, help_text="`id` or `createtime`, followed by `:asc` or `:desc`."
     )
-
-
-class AlgorithmQuery(serializers.Serializer[Any]):
-    type = serializers.CharField(required=False, max_length=50, help_text=f"{_BUILT_IN} or {_PLUGIN}; default: both.")
 
 
 class HyperSearches(WmlaView):
@@ -219,7 +209,7 @@ class HyperSearches(WmlaView):
         user = signed_in(request)
         if (answer := preflight_answer(request)) is not None:
             return answer
-        asked = parse_request(data_field(request, _MAX_DATA))
+        asked = parse_request(data_field(request, _MAX_DATA), finder(user))
         _check_name(request, asked.name)
         prepared = prepare(user, asked.sig_name, asked.args)
         submission, _ = with_files(user, prepared, uploaded_files(request))
@@ -293,32 +283,6 @@ class HyperSearchRestart(SearchView):
         return Response(HyperSearchOutput(self.found()).data)
 
 
-class SearchAlgorithms(WmlaView):
-    @extend_schema(parameters=[AlgorithmQuery], responses=AlgorithmOutput(many=True))
-    def get(self, request: Request) -> Response:
-        """List the search algorithms."""
-        kind = validated(AlgorithmQuery, request.query_params).get("type", "").upper()
-        if kind not in ("", _BUILT_IN, _PLUGIN):
-            raise UserError(f"type is {kind[:50]!a}: use {_BUILT_IN} or {_PLUGIN}.")
-        rows: Iterable[Algorithm] = () if kind == _PLUGIN else ALGORITHMS
-        return Response(AlgorithmOutput(rows, many=True).data)
-
-
-class SearchAlgorithm(WmlaView):
-    @extend_schema(responses=AlgorithmOutput)
-    def get(self, request: Request, algorithm: str) -> Response:
-        """Return the algorithm; an empty object, as in WMLA, if there is none."""
-        found = algorithm_named(algorithm)
-        return Response({} if found is None else AlgorithmOutput(found).data)
-
-    @extend_schema(request=None, responses={400: OpenApiTypes.STR})
-    def delete(self, request: Request, algorithm: str) -> Response:
-        """Always refuse: only plug-ins can be deleted, and there are none."""
-        if algorithm_named(algorithm) is None:
-            raise NotFound(f"Algorithm {shown_text(algorithm)} not found: list them with GET /hypersearch/algorithm.")
-        raise UserError(f"Algorithm {shown_text(algorithm)} is built in and cannot be deleted.")
-
-
 def _study_request(asked: SearchRequest, prepared: Prepared, submission: Submission) -> actions.StudyRequest:
     options: dict[str, Any] = {"max_slots": submission.max_slots, "environment": dict(submission.environment)}
     if submission.priority is not None:
@@ -332,6 +296,8 @@ def _study_request(asked: SearchRequest, prepared: Prepared, submission: Submiss
         metric=asked.metric,
         goal=asked.goal,
         sampler=asked.algorithm.sampler,
+        plugin=asked.algorithm.plugin,
+        plugin_arguments=asked.plugin_arguments,
         sampler_options=asked.sampler_options,
         pruner=asked.algorithm.pruner,
         seed=asked.seed,
@@ -407,10 +373,6 @@ def _algorithm_of(study: Study) -> Mapping[str, Any]:
     }
 
 
-def _time(moment: datetime | None) -> str | None:
-    return None if moment is None else f"{moment.astimezone(UTC):%Y-%m-%d %H:%M:%S}"
-
-
 def _duration(found: Found) -> str:
     seconds = int(((found.study.finished_at or found.now) - found.study.created_at).total_seconds())
     return f"{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}"
@@ -434,8 +396,6 @@ def _words(text: str) -> set[str]:
 
 urls: list[URLPattern] = [
     route("hypersearch", HyperSearches, "hypersearches"),
-    route(f"hypersearch/{_ALGORITHM}", SearchAlgorithms, "search-algorithms"),
-    route(f"hypersearch/{_ALGORITHM}/<algorithm>", SearchAlgorithm, "search-algorithm"),
     route("hypersearch/<hpo_name>", HyperSearch, "hypersearch"),
     route("hypersearch/<hpo_name>/force", HyperSearchForce, "hypersearch-force"),
     route("hypersearch/<hpo_name>/restart", HyperSearchRestart, "hypersearch-restart"),

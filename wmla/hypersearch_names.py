@@ -6,6 +6,7 @@ state is SUBMITTED or RUNNING, so a search whose last experiments are still bein
 
 import re
 from collections.abc import Sequence
+from datetime import UTC, datetime
 
 from django.contrib.auth.models import User
 
@@ -26,6 +27,7 @@ __all__ = [
     "progress_text",
     "search_word",
     "study_named",
+    "time_text",
 ]
 
 _SUBMITTED, _RUNNING, _STOPPED, _FINISHED, _FAILED, _KILLED = (
@@ -65,18 +67,23 @@ def study_named(user: User, name: str) -> Study:
 def search_word(study: Study, trials: Sequence[Trial]) -> str:
     """Return the state's name. Needs all trials of the study.
 
-    A study pauses by itself if its script fails or reports no metric: to WMLA's clients, such a search has failed.
+    A study pauses by itself if its script or its plug-in fails, or reports no metric: to WMLA's clients, such a search
+    has failed.
     """
     has_value = any(trial.state in _VALUED for trial in trials)
     is_training = any(trial.state == Trial.State.RUNNING for trial in trials)
     has_failed = not has_value and any(trial.state == Trial.State.FAILED for trial in trials)
-    if study.state == Study.State.PAUSED and has_failed and not is_training:
+    if study.state == Study.State.PAUSED and (has_failed or study.plugin_failed) and not is_training:
         return _FAILED
     if not study.is_over or is_training:
         return _RUNNING if any(trial.job_id is not None for trial in trials) else _SUBMITTED
     if study.state == Study.State.STOPPED:
         return _STOPPED
     return _FINISHED if has_value else _FAILED
+
+
+def time_text(moment: datetime | None) -> str | None:
+    return None if moment is None else f"{moment.astimezone(UTC):%Y-%m-%d %H:%M:%S}"
 
 
 def experiment_word(trial: Trial, job: Job) -> str:

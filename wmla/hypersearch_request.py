@@ -2,20 +2,28 @@
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from core.errors import UserError
 from core.parameters import Scalar
 from core.text import storable
-from studies.models import MAX_TRIALS
+from studies.models import MAX_TRIALS, SearchPlugin
 from studies.samplers import MOST_GP_TRIALS, check_search
 from studies.space import parse_space
 from studies.trials import Goal, Search
-from wmla.hypersearch_space import Experiment, number_in, parse_experiments, parse_parameters, space_of
+from wmla.hypersearch_space import (
+    MAX_TEXT,
+    Experiment,
+    number_in,
+    parse_experiments,
+    parse_parameters,
+    parse_plugin_parameters,
+    space_of,
+)
 
-__all__ = ["ALGORITHMS", "Algorithm", "SearchRequest", "algorithm_named", "parse_request"]
+__all__ = ["ALGORITHMS", "Algorithm", "SearchRequest", "algorithm_named", "json_object", "parse_request"]
 
 
 @dataclass(frozen=True)
@@ -30,6 +38,8 @@ class Algorithm:
     options: Mapping[str, str] = field(default_factory=dict)
     #: Values of these parameters in WMLA if a request has none.
     defaults: Mapping[str, float] = field(default_factory=dict)
+    #: The plug-in in place of a sampler.
+    plugin: SearchPlugin | None = None
 
 
 RANDOM = Algorithm("Random", "random")
@@ -51,6 +61,9 @@ ALGORITHMS = (RANDOM, TPE, BAYESIAN, HYPERBAND, GRID)
 
 #: Parameters of any algorithm. Clients send those of another one, too, which have no effect.
 _PARAMETERS = ("RandomSeed", *TPE.options, *BAYESIAN.options, "CubeSize", "Eta", "ResourceName", "ResourceValue")
+#: Most options of a plug-in, and arguments of its constructor that have no room for one.
+_MAX_OPTIONS = 100
+_TAKEN = ("self", "name", "hyper_parameters")
 #: Part of the experiments that the pruner lets go on at each rung: one of so many.
 _ETA = 3
 _EXAMPLE = (
@@ -77,6 +90,8 @@ class SearchRequest:
     goal: Goal
     sampler_options: Mapping[str, float]
     seed: int
+    #: Arguments of the plug-in, see `studies.models.Study`.
+    plugin_arguments: Mapping[str, Any]
     #: Limits; None: no limit.
     trials: int | None
     minutes: int | None
@@ -90,13 +105,22 @@ def algorithm_named(name: str) -> Algorithm | None:
     return next((algorithm for algorithm in ALGORITHMS if algorithm.name.lower() == name.lower()), None)
 
 
-def parse_request(data: str) -> SearchRequest:
-    """Parse the text of the part `data`. Raises UserError that describes the problem."""
-    given = _parsed(data)
+def parse_request(data: str, find: Callable[[str], Algorithm | None] = algorithm_named) -> SearchRequest:
+    """Parse the text of the part `data`. Raises UserError that describes the problem.
+
+    find: returns the algorithm with a name, or None.
+    """
+    given = json_object(data, _EXAMPLE)
     model, algo = _object(given, "modelSpec"), _object(given, "algoDef")
-    algorithm = _algorithm(algo)
-    told = _told(algo)
+    algorithm = _algorithm(algo, find)
+    told = {} if algorithm.plugin else _told(algo)
     is_grid = algorithm is GRID
+    plugin_arguments: dict[str, Any] = {}
+    if algorithm.plugin:
+        space, hyper_parameters = parse_plugin_parameters(given.get("hyperParams"))
+        plugin_arguments = {"hyper_parameters": hyper_parameters, "options": _plugin_options(algo)}
+    else:
+        space = {} if is_grid else parse_parameters(given.get("hyperParams"))
     experiments = tuple(parse_experiments(given.get("experiments"))) if is_grid else ()
     trials = _trials(algorithm, _limit(algo, "maxJobNum", MAX_TRIALS), told, len(experiments))
     experiments = experiments[:trials]
@@ -105,13 +129,14 @@ def parse_request(data: str) -> SearchRequest:
         sig_name=_text(model, "sigName"),
         args=_raw_text(model, "args"),
         algorithm=algorithm,
-        space=space_of(experiments) if is_grid else parse_parameters(given.get("hyperParams")),
+        space=space_of(experiments) if is_grid else space,
         parameters=_resource(algorithm, told),
         experiments=experiments,
         metric=_text(algo, "objectiveMetric"),
         goal=_goal(algo),
         sampler_options=_options(algorithm, told),
         seed=_seed(told),
+        plugin_arguments=plugin_arguments,
         trials=trials,
         minutes=_limit(algo, "maxRunTime", 2**31 - 1),
         at_once=_limit(algo, "maxParalleJobNum", MAX_TRIALS, default=1),
@@ -121,14 +146,15 @@ def parse_request(data: str) -> SearchRequest:
     return found
 
 
-def _parsed(data: str) -> dict[str, Any]:
+def json_object(data: str, example: str) -> dict[str, Any]:
+    """Return the JSON object in the text of the part `data`. Raises UserError with the example."""
     try:
         given = json.loads(data, parse_constant=_no_number)
         is_storable = storable(given) == given
     except (ValueError, RecursionError):
         given, is_storable = None, True
     if not isinstance(given, dict):
-        raise UserError(f"data must be a JSON object like {_EXAMPLE}.")
+        raise UserError(f"data must be a JSON object like {example}.")
     if not is_storable:
         raise UserError("data contains a NUL or an incomplete character: remove it.")
     return given
@@ -146,8 +172,9 @@ def _check(found: SearchRequest, algo: Mapping[str, Any]) -> None:
         raise UserError(f"{twice[0]} is the ResourceName, and in hyperParams: remove it from one of the two.")
     if found.algorithm is HYPERBAND:
         _check_eta(algo)
-    search = Search(parse_space(found.space), found.algorithm.sampler, found.goal, found.seed, found.sampler_options)
-    if not found.experiments:
+    space = parse_space(found.space)
+    search = Search(space, found.algorithm.sampler, found.goal, found.seed, found.sampler_options)
+    if not found.experiments and not found.algorithm.plugin:
         check_search(search, found.trials, pruner=found.algorithm.pruner)
 
 
@@ -157,28 +184,50 @@ def _check_eta(algo: Mapping[str, Any]) -> None:
         raise UserError(f"Eta is {ascii(given)[:50]}: Hyperband lets a third go on here, so send 3 or leave it out.")
 
 
-def _algorithm(algo: Mapping[str, Any]) -> Algorithm:
+def _algorithm(algo: Mapping[str, Any], find: Callable[[str], Algorithm | None]) -> Algorithm:
     name = _text(algo, "algorithm")
-    found = algorithm_named(name)
+    found = find(name)
     if found is None:
         known = ", ".join(algorithm.name for algorithm in ALGORITHMS)
-        raise UserError(f"Algorithm {name[:80]!a} is not known: use one of {known}.")
+        raise UserError(
+            f"Algorithm {name[:80]!a} is not known: use one of {known}, or a plug-in that GET /hypersearch/algorithm "
+            "lists."
+        )
     return found
+
+
+def _plugin_options(algo: Mapping[str, Any]) -> dict[str, str]:
+    """Return algoParams for a plug-in: name as sent -> value as a text."""
+    options: dict[str, str] = {}
+    for row in _parameter_rows(algo):
+        name, value = row.get("name"), row.get("value")
+        if not isinstance(name, str) or not name or len(name) > _MAX_OPTIONS or name in _TAKEN:
+            raise UserError(f"algoParams has the name {ascii(name)[:80]}: choose another one.")
+        if not isinstance(value, str | int | float) or len(str(value)) > MAX_TEXT:
+            raise UserError(f"{name} in algoParams has no value: send a text of at most {MAX_TEXT} characters.")
+        options[name] = str(value)
+    if len(options) > _MAX_OPTIONS:
+        raise UserError(f"algoParams has {len(options):,} entries: send at most {_MAX_OPTIONS}.")
+    return options
 
 
 def _told(algo: Mapping[str, Any]) -> dict[str, Any]:
     """Return algoParams: name, as WMLA spells it -> value as sent."""
-    rows = algo.get("algoParams") or []
-    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
-        raise UserError('algoParams must be a list like [{"name": "RandomSeed", "value": "7"}].')
     spelt = {name.lower(): name for name in _PARAMETERS}
     found = {}
-    for row in rows:
+    for row in _parameter_rows(algo):
         name = str(row.get("name", ""))
         if name.lower() not in spelt:
             raise UserError(f"algoParams has {name[:80]!a}, which is not known: use {', '.join(_PARAMETERS)}.")
         found[spelt[name.lower()]] = row.get("value")
     return found
+
+
+def _parameter_rows(algo: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    rows = algo.get("algoParams") or []
+    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+        raise UserError('algoParams must be a list like [{"name": "RandomSeed", "value": "7"}].')
+    return rows
 
 
 def _options(algorithm: Algorithm, told: Mapping[str, Any]) -> dict[str, float]:

@@ -14,7 +14,16 @@ from core.errors import UserError
 from core.parameters import Scalar
 from studies.models import MAX_TRIALS
 
-__all__ = ["DATA_TYPES", "Experiment", "number_in", "parse_experiments", "parse_parameters", "space_of"]
+__all__ = [
+    "DATA_TYPES",
+    "MAX_TEXT",
+    "Experiment",
+    "number_in",
+    "parse_experiments",
+    "parse_parameters",
+    "parse_plugin_parameters",
+    "space_of",
+]
 
 _DOUBLE, _INT, _STR = DATA_TYPES = ("double", "int", "str")
 #: Other names of the data types.
@@ -25,7 +34,7 @@ _LISTS = {_DOUBLE: ("discreteDbVal",), _INT: ("discreteIntVal",), _STR: ("discre
 _BOUNDS = {_DOUBLE: ("minDbVal", "maxDbVal"), _INT: ("minIntVal", "maxIntVal")}
 #: Number of values of a range of powers above which its step counts as none: it is finer than a sampler distinguishes.
 _MOST_POWERS = 1000
-_MAX_TEXT = 4096
+MAX_TEXT = 4096
 
 
 @dataclass(frozen=True)
@@ -52,6 +61,19 @@ def parse_parameters(given: Any) -> dict[str, Any]:
             raise _wrong(name, f"its type is {_shown(row.get('type'))}: use Range, Discrete or Fix")
         space[name] = _READERS[kind](name, row, _data_type(name, row))
     return space
+
+
+def parse_plugin_parameters(given: Any) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """Return the space of `hyperParams`, and the rows as a plug-in gets them. Raises UserError.
+
+    Plug-ins need not know steps, powers and numbers that are texts: the space has no steps, and the rows have the range
+    of the values in place of one of exponents, and numbers.
+    """
+    parse_parameters(given)
+    rows = [(row, str(row["type"]).lower()) for row in given]
+    told = [_plugin_row(row["name"], row, kind) for row, kind in rows if kind != "fix"]
+    fixed = [row for row, kind in rows if kind == "fix"]
+    return parse_parameters([*({**row, "step": None} for row in told), *fixed]), told
 
 
 def parse_experiments(given: Any) -> list[Experiment]:
@@ -129,6 +151,20 @@ def _powers(name: str, base: float, low: float, high: float, step: float | None,
     return {"kind": "log_int" if kind == _INT else "log_uniform", "low": first, "high": last}
 
 
+def _plugin_row(name: str, row: Mapping[str, Any], kind: str) -> dict[str, Any]:
+    data_type = _data_type(name, row)
+    told = {**row, "type": kind.capitalize(), "dataType": data_type.upper()}
+    if kind == "discrete":
+        return {**told, **dict.fromkeys(_LISTS[data_type], _discrete(name, row, data_type))}
+    base = _power(name, row)
+    bounds = [_number(name, row, key) for key in _BOUNDS[data_type]]
+    if base is not None:
+        bounds = sorted(_raised(name, base, each) for each in bounds)
+    values = [_typed(name, each, data_type) for each in bounds]
+    step = _step(name, row) if base is None else None
+    return {**told, **dict(zip(_BOUNDS[data_type], values, strict=True)), "step": step, "power": None}
+
+
 def _discrete(name: str, row: Mapping[str, Any], kind: str) -> list[Scalar]:
     values = next((row[key] for key in _LISTS[kind] if row.get(key)), None)
     if not isinstance(values, list):
@@ -154,7 +190,7 @@ _READERS: Mapping[str, Callable[[str, Mapping[str, Any], str], Any]] = {
 def _typed(name: str, value: Any, kind: str) -> Any:
     """Return the value in this data type."""
     if kind == _STR:
-        if isinstance(value, dict | list) or len(str(value)) > _MAX_TEXT:
+        if isinstance(value, dict | list) or len(str(value)) > MAX_TEXT:
             raise _wrong(name, "a text of at most 4096 characters is expected")
         return str(value)
     number = number_in(value)

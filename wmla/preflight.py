@@ -17,8 +17,8 @@ __all__ = ["Preflight"]
 
 _BASE = "/platform/rest/deeplearning/v1/"
 _ACCEPTED = 204
-#: Addresses that take a model's files.
-_SUBMISSIONS = ("execs", "hypersearch")
+#: Addresses that take files.
+_SUBMISSIONS = ("execs", "hypersearch", "hypersearch/algorithm", "hypersearch/algorithm/install")
 _BODY_HEADERS = frozenset({b"content-length", b"content-type", b"transfer-encoding"})
 
 Message = Mapping[str, Any]

@@ -36,7 +36,7 @@ from wmla.job_names import Dialect
 from wmla.service_info import Framework, framework_named
 from workers.queries import capacity
 
-__all__ = ["Form", "Prepared", "default_group", "parse_form", "prepare", "submit", "with_files"]
+__all__ = ["Form", "Prepared", "default_group", "named_as_archive", "parse_form", "prepare", "submit", "with_files"]
 
 _Engine = RegisteredModelVersion.Engine
 #: Suffixes that clients append to the name of a model's folder.
@@ -211,7 +211,7 @@ def _model(user: User, prepared: Prepared, files: Sequence[Upload]) -> Registere
     name = _model_name(user, _wanted_name(given, files))
     registration = ModelRegistration(
         name=name,
-        source=Source(upload=_named_as_archive(first), more=more, unwrap=not single),
+        source=Source(upload=named_as_archive(first), more=more, unwrap=not single),
         entry_point=script,
         engine=prepared.framework.engine,
         compat=_COMPAT,
@@ -243,7 +243,7 @@ def _from_start(content: Any) -> Any:
     return content
 
 
-def _named_as_archive(upload: Upload) -> Upload:
+def named_as_archive(upload: Upload) -> Upload:
     """Append .tar to the name unless its suffix is known: clients may give the archive any name."""
     known = upload.name.lower().endswith(_SUFFIXES)
     return upload if known else Upload(f"{upload.name}.tar", upload.content)

@@ -6,7 +6,7 @@ from django.urls import URLPattern
 from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
 
-from core.errors import NotFound, UserError
+from core.errors import NotFound
 from wmla.base_view import WmlaView, route
 from wmla.registered_models import WeightUpload
 
@@ -19,10 +19,6 @@ _SERVING = (
 _SEARCH = (
     "Models have no hyperparameter search here: start one with POST /hypersearch and the script's files, or on the "
     "page Studies."
-)
-_PLUGINS = (
-    "Search algorithms of your own cannot be installed here: use one of those that GET /hypersearch/algorithm lists, "
-    "or choose the values yourself with ExperimentGridSearch."
 )
 _CONTENTS = (
     "Rows and images of a dataset are not listed here: its page shows examples, and GET "
@@ -38,20 +34,12 @@ _CERTIFICATES = (
 )
 
 
-class NotBuilt(UserError):
-    """The site does not have this part of WMLA (HTTP 501), and clients expect no 404 for it."""
-
-    status = 501
-    default_code = "not_built"
-
-
 @extend_schema(exclude=True)
 class Unsupported(WmlaView):
     sentence = ""
-    error: type[UserError] = NotFound
 
     def get(self, request: Request, **parts: Any) -> NoReturn:
-        raise self.error(self.sentence)
+        raise NotFound(self.sentence)
 
     post = put = delete = get
 
@@ -60,7 +48,6 @@ class Unsupported(WmlaView):
 uploads: list[URLPattern] = [
     route("inferences(?:/.*)?", Unsupported, "inferences", sentence=_SERVING),
     route("edimodels(?:/.*)?", Unsupported, "edimodels", sentence=_SERVING),
-    route("hypersearch/algorithm/install", Unsupported, "hypersearch-install", sentence=_PLUGINS, error=NotBuilt),
     route("models/<model>/hypersearch(?:/.*)?", Unsupported, "model-hypersearch", sentence=_SEARCH),
     route("models/(?P<model>weightfile)", WeightUpload, "weight-upload"),
 ]

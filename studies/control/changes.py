@@ -36,7 +36,9 @@ def changed(study: int) -> None:
 
 
 @transaction.atomic
-def set_state(study: Study, new: str, reason: str, *, only: Sequence[str], actor: str = "") -> bool:
+def set_state(
+    study: Study, new: str, reason: str, *, only: Sequence[str], actor: str = "", plugin_failed: bool = False
+) -> bool:
     """Change the study's state if it is one of `only`; return whether it was.
 
     actor: name of the user who changes it; "": the study itself.
@@ -44,7 +46,7 @@ def set_state(study: Study, new: str, reason: str, *, only: Sequence[str], actor
     over, now = new in (Study.State.FINISHED, Study.State.STOPPED), timezone.now()
     rows = Study.objects.filter(pk=study.pk, state__in=only)
     finished_at = now if over else None
-    if not rows.update(state=new, reason=reason[:500], finished_at=finished_at):
+    if not rows.update(state=new, reason=reason[:500], finished_at=finished_at, plugin_failed=plugin_failed):
         return False
     study.state, study.reason, study.finished_at = new, reason[:500], finished_at
     StudyEvent.objects.create(study=study, new=new, reason=study.reason, actor=actor, at=now)

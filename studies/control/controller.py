@@ -19,8 +19,10 @@ from jobs.actions.job_commands import cancel, prune, rank_in_bundle
 from jobs.models import Job
 from jobs.states import TERMINAL, JobState, Reason
 from studies.control.changes import add_trial, changed, set_state
+from studies.control.plugin_calls import ask_if_due, end_call, has_no_more, settle_call
 from studies.decision import (
     ERRORS_IN_A_ROW,
+    SCRIPT_ERRORS,
     Ending,
     Limits,
     Progress,
@@ -31,7 +33,7 @@ from studies.decision import (
 )
 from studies.importance import importance
 from studies.measures import final_value, gpu_seconds, measured_at, reported_names
-from studies.models import Study, Trial
+from studies.models import PLUGIN, PluginCall, Study, Trial
 from studies.pruners import Verdict, judge, others_at, rungs_of, value_at
 from studies.rows import best_trial, counted_trials, goal_of, past_trials, read_number, search_of, stored_number
 from studies.samplers import PastTrial, propose
@@ -46,13 +48,13 @@ _CLAIMS = Claims(
     Study,
     duration=timedelta(seconds=60),
     waiting={"claim": ""},
-    related=("owner", "model__model", "dataset__dataset", "instance_group__resource_group"),
+    related=("owner", "model__model", "dataset__dataset", "instance_group__resource_group", "plugin__code__model"),
 )
-#: Reasons of a failed training that are errors of its script; all others are losses of ranks or hosts.
-_SCRIPT_ERRORS = frozenset({Reason.EXIT_NONZERO, Reason.OUT_OF_MEMORY, Reason.ENVIRONMENT_FAILED})
 #: Growth of the number of finished trials after which the importance of the parameters is computed again: it takes up
 #: to a second for 1,000 trials.
 _IMPORTANCE_GROWTH = 1.05
+_WHOLE_GRID = "Every point of the grid has been tried."
+_NO_MORE_PROPOSALS = "The plug-in proposes no more values."
 #: Longest sentence about a trial that is stored.
 _MAX_WHY = 500
 
@@ -60,7 +62,9 @@ _MAX_WHY = 500
 def active_studies() -> QuerySet[Study]:
     """Return the studies that need turns: those that submit trials, and those with trials that are not settled."""
     unsettled = Trial.objects.filter(study=OuterRef("pk"), state=Trial.State.RUNNING)
-    return Study.objects.filter(Q(state=Study.State.RUNNING) | Exists(unsettled)).order_by("pk")
+    asked = PluginCall.objects.filter(study=OuterRef("pk"), state=PluginCall.State.ASKED)
+    is_left = Q(state__in=(Study.State.FINISHED, Study.State.STOPPED)) & Exists(asked)
+    return Study.objects.filter(Q(state=Study.State.RUNNING) | Exists(unsettled) | is_left).order_by("pk")
 
 
 def take_turn(study: int, now: datetime) -> bool:
@@ -97,7 +101,7 @@ def _turn(claim: Claim[Study], now: datetime) -> bool:
     if study.is_over:
         for trial in training:
             cancel(_job(trial).pk, study.owner.get_username())
-        return has_changed
+        return end_call(study) or has_changed
     for trial in training if study.pruner != "none" else ():
         has_changed = _judge_rungs(study, trial, now) or has_changed
     if study.state == Study.State.RUNNING:
@@ -114,15 +118,18 @@ def _pause_or_go_on(claim: Claim[Study], over: Sequence[Trial], endings: Sequenc
     study = claim.row
     if sentence := _why_paused(study, over, endings):
         return set_state(study, Study.State.PAUSED, sentence, only=[Study.State.RUNNING])
+    is_settled = study.sampler == PLUGIN and settle_call(claim, now)
+    if study.state != Study.State.RUNNING:
+        return is_settled
     limits, progress = _limits(study), _progress(study, now)
     if not (sentence := why_finished(limits, progress)):
         has_changed, is_exhausted = _submit_trials(claim, limits, progress)
         if has_changed or not is_exhausted:
-            return has_changed
-        progress = Progress(progress.counted, progress.open, progress.seconds, progress.gpu_seconds, is_exhausted=True)
-        sentence = why_finished(limits, progress)
+            return has_changed or is_settled
+        exhausted = _NO_MORE_PROPOSALS if study.sampler == PLUGIN else _WHOLE_GRID
+        sentence = why_finished(limits, replace(progress, exhausted=exhausted))
     if not sentence:
-        return False
+        return is_settled
     reason = f"{sentence} {best_sentence(study, best_trial(study))}"
     return set_state(study, Study.State.FINISHED, reason, only=[Study.State.RUNNING])
 
@@ -179,7 +186,7 @@ def _settle(study: Study, trial: Trial, now: datetime) -> Ending:
         metric=study.metric,
         value=final_value(job, study) if job.state == JobState.SUCCEEDED else None,
         error=job.error_words or job.reason_text,
-        is_script_error=job.state == JobState.FAILED and job.reason_code in _SCRIPT_ERRORS,
+        is_script_error=job.state == JobState.FAILED and job.reason_code in SCRIPT_ERRORS,
         is_repeat=trial.origin == Trial.Origin.REPEAT,
     )
     state = Trial.State.FAILED if ending.value is None else Trial.State.COMPLETE
@@ -253,6 +260,8 @@ def _submit_trials(claim: Claim[Study], limits: Limits, progress: Progress) -> t
         if study.state != Study.State.RUNNING:
             return True, False
     left = places(limits, progress, at_once)
+    if study.sampler == PLUGIN:
+        return _ask_plugin(claim, left) or has_changed, has_no_more(study)
     past = past_trials(study) if left else []
     for _ in range(left):
         number = past[-1].number + 1 if past else 0
@@ -266,6 +275,15 @@ def _submit_trials(claim: Claim[Study], limits: Limits, progress: Progress) -> t
         has_changed = True
         _CLAIMS.renew(claim, timezone.now())
     return has_changed, False
+
+
+def _ask_plugin(claim: Claim[Study], samples: int) -> bool:
+    """Ask the plug-in for proposals; return whether anything has changed. Pauses the study if that is refused."""
+    try:
+        return ask_if_due(claim, samples)
+    except UserError as error:
+        sentence = f"The plug-in cannot be asked for values: {error.message}"
+        return set_state(claim.row, Study.State.PAUSED, sentence, only=[Study.State.RUNNING], plugin_failed=True)
 
 
 def _submit(claim: Claim[Study], trial: Trial) -> bool:

@@ -61,8 +61,12 @@ def test_places_keep_both_limits(limits: Limits, facts: dict[str, int], at_once:
         (Limits(1, None, None), {"counted": 1}, "Its 1 trial is over."),
         (Limits(None, 600.0, None), {"seconds": 600.0, "open": 4}, "Its time limit of 10 min 0 s is over."),
         (Limits(None, None, 1800.0), {"gpu_seconds": 1800.0, "open": 4}, "It has used its 0.5 GPU-hours."),
-        (NO_LIMITS, {"is_exhausted": True}, "Every point of the grid has been tried."),
-        (NO_LIMITS, {"is_exhausted": True, "open": 1}, ""),
+        (
+            NO_LIMITS,
+            {"exhausted": "It is used up."},
+            "It is used up.",
+        ),
+        (NO_LIMITS, {"exhausted": "It is used up.", "open": 1}, ""),
         (NO_LIMITS, {"counted": 500}, ""),
     ],
 )

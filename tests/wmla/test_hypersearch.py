@@ -295,14 +295,6 @@ class TestAlgorithms:
         assert alice_client.delete(f"{SEARCHES}/algorithm/RandomSearch").status_code == 404
         assert alice_client.delete(f"{SEARCHES}/algorithm/Random").status_code == 400
 
-    @pytest.mark.parametrize("part", ["data", "file"])
-    def test_installing_one_says_that_it_is_not_built(self, alice_client: Client, part: str) -> None:
-        data = json.dumps({"name": "RandomSearch", "path": "/home/optimizers/random"})
-        sent = {"data": data, part: SimpleUploadedFile(part, data.encode())}
-        answer = alice_client.post(f"{SEARCHES}/algorithm/install", sent)
-        assert answer.status_code == 501
-        assert text_of(answer).startswith("Error 501: Search algorithms of your own cannot be installed here")
-
 
 class TestList:
     def test_there_is_none(self, alice_client: Client) -> None:

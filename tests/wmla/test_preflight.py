@@ -111,8 +111,10 @@ async def test_a_wrong_password_costs_no_upload_of_a_search(cluster: None, post:
     assert (status, asked > 0, body[:15]) == (400, True, b"Error 400: data")
 
 
-async def test_an_algorithm_is_not_uploaded_where_none_is_installed(cluster: None, post: Any) -> None:
-    assert (await post({}, "/hypersearch/algorithm/install"))[::2] == (501, 0)
+async def test_nor_of_a_search_algorithm(cluster: None, post: Any) -> None:
+    assert (await post({}, "/hypersearch/algorithm/install", "wrong"))[::2] == (401, 0)
+    status, body, asked = await post({}, "/hypersearch/algorithm/install")
+    assert (status, asked > 0, body[:15]) == (400, True, b"Error 400: data")
 
 
 @pytest.mark.parametrize("path", ["/models", "/models/resnet/trainings", "/models/resnet/hypersearches"])

@@ -323,5 +323,4 @@ def _read(response: HttpResponse) -> str:
     if status == 302 and any(message.level >= ERROR for message in get_messages(response.wsgi_request)):
         return REFUSED
     # 503: without a broker the site is not well, and says so to everybody.
-    # 501: WMLA's clients are told that a part of WMLA is not built.
-    return IN if (status < 500 and status != 429) or status in (501, 503) else f"status {status}"
+    return IN if (status < 500 and status != 429) or status == 503 else f"status {status}"

@@ -1,0 +1,1 @@
+"""Modules that search algorithms written for WMLA import."""

@@ -1,0 +1,1 @@
+"""The base class and the logger of search algorithms written for WMLA."""
