@@ -33,6 +33,7 @@ from models_registry import actions, queries
 from models_registry.actions import ModelRegistration, TemplateAddition
 from models_registry.code_inspection import inspect_code
 from models_registry.models import ModelTemplate, RegisteredModel, RegisteredModelVersion
+from models_registry.parameter_kinds import text_parameters
 
 __all__ = ["FilesOutput", "urlpatterns"]
 
@@ -156,13 +157,19 @@ class ModelVersionOutput(serializers.ModelSerializer[RegisteredModelVersion]):
     compat = serializers.ListField(child=serializers.CharField())
     dataset = serializers.CharField(source="default_dataset")
     template = serializers.CharField(source="template.name", default=None, allow_null=True)
+    text_parameters = serializers.SerializerMethodField(
+        help_text="Names of the parameters whose values are texts. Commas separate values of any other in a sweep."
+    )
 
     class Meta:
         model = RegisteredModelVersion
         fields = [
             "number", "template", "framework", "engine", "processes", "path", "entry_point", "dataset", "settings",
-            "parameters", "compat", "digest", "created_at",
+            "parameters", "text_parameters", "compat", "digest", "created_at",
         ]  # fmt: skip
+
+    def get_text_parameters(self, version: RegisteredModelVersion) -> list[str]:
+        return text_parameters(version)
 
 
 class ModelOutput(serializers.ModelSerializer[RegisteredModel]):

@@ -53,6 +53,11 @@ class Argument:
     def is_boolean(self) -> bool:
         return self.takes in ("flag", "switch")
 
+    @property
+    def is_text(self) -> bool:
+        """Whether the script takes the value as text, in which a comma may mean anything."""
+        return not (self.is_boolean or self.is_number or isinstance(self.default, int | float))
+
 
 @dataclass(frozen=True)
 class Declared:

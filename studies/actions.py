@@ -24,6 +24,7 @@ from jobs.states import TERMINAL, JobState
 from models_registry.models import RegisteredModelVersion
 from studies.control.changes import add_trial, changed, set_state
 from studies.control.plugin_calls import end_call
+from studies.control.settlement import judge_again
 from studies.models import MAX_TRIALS, PLUGIN, PluginCall, SearchPlugin, Study, Trial
 from studies.pruners import PRUNERS
 from studies.queries import find_study
@@ -54,6 +55,11 @@ __all__ = [
 KIND = "study"
 _MAX_SEEDS = 20
 _MAX_METRIC = 200
+_WORDS: Mapping[str, Sequence[str]] = {
+    "goal": Study.Goal.values,
+    "value_of": Study.ValueOf.values,
+    "pruner": PRUNERS,
+}
 _OPEN = (Study.State.RUNNING, Study.State.PAUSED)
 
 
@@ -86,6 +92,8 @@ class StudyRequest:
     #: Parameters that are the same in every trial, and arguments behind all parameters.
     parameters: Mapping[str, Any] = field(default_factory=dict)
     arguments: Sequence[str] = ()
+    #: Tags of the trainings beside the study's own.
+    tags: Sequence[str] = ()
     #: Values of `jobs.options.Options` by name.
     options: Mapping[str, Any] = field(default_factory=dict)
     #: Values of trials that are queued with the study. The space may have more parameters than a trial.
@@ -116,6 +124,9 @@ class StudyChange:
     minutes: int | None = None
     gpu_hours: float | None = None
     priority: int | None = None
+    metric: str | None = None
+    goal: str | None = None
+    value_of: str | None = None
 
 
 def check_study(given: StudyRequest, owner: User) -> CheckedStudy:
@@ -131,6 +142,7 @@ def check_study(given: StudyRequest, owner: User) -> CheckedStudy:
         owner=owner,
         parameters=parameters,
         arguments=list(given.arguments),
+        tags=list(given.tags),
         options=dict(given.options),
         space=space_as_json(space),
         metric=given.metric.strip(),
@@ -175,9 +187,10 @@ def create_study(given: StudyRequest, owner: User) -> Study:
 
 @transaction.atomic
 def change_study(user: User, study_id: int, wanted: StudyChange) -> Study:
-    """Change limits or the priority. A higher limit continues a finished study."""
+    """Change limits, the priority or the compared metric. A higher limit continues a finished study."""
     study = _locked(user, study_id)
-    columns = _changed_limits(wanted)
+    limits, compared = _changed_limits(wanted), _changed_metric(study, wanted)
+    columns = limits | compared
     before = {name: getattr(study, name) for name in columns}
     for name, value in columns.items():
         setattr(study, name, value)
@@ -188,7 +201,9 @@ def change_study(user: User, study_id: int, wanted: StudyChange) -> Study:
         study.options = {**study.options, "priority": wanted.priority}
         columns["options"] = study.options
     Study.objects.filter(pk=study.pk).update(**columns)
-    if study.state == Study.State.FINISHED and before:
+    if compared:
+        judge_again(study)
+    if study.state == Study.State.FINISHED and limits:
         _continue(user, study, "Continues with higher limits.")
     _audit(user, study, "changed", before, {name: columns[name] for name in before})
     changed(study.pk)
@@ -334,14 +349,18 @@ def _checked_search(search: Search, given: StudyRequest) -> list[str]:
 
 
 def _check_words(problems: Problems, given: StudyRequest) -> None:
-    words = (("goal", given.goal, Study.Goal.values), ("value_of", given.value_of, Study.ValueOf.values))
-    samplers = SAMPLERS if given.plugin is None else (*SAMPLERS, PLUGIN)
-    for name, value, known in (*words, ("sampler", given.sampler, samplers), ("pruner", given.pruner, PRUNERS)):
-        if value not in known:
-            problems.add(name, f"Choose {', '.join(known[:-1])} or {known[-1]}.")
-    metric = given.metric.strip()
-    if not metric or len(metric) > _MAX_METRIC or not is_storable(metric):
-        problems.add("metric", "Enter the name of a metric that the script reports, such as loss.")
+    for name in ("goal", "value_of", "pruner", "metric"):
+        _check_word(problems, name, getattr(given, name), _WORDS.get(name))
+    _check_word(problems, "sampler", given.sampler, SAMPLERS if given.plugin is None else (*SAMPLERS, PLUGIN))
+
+
+def _check_word(problems: Problems, name: str, value: str, known: Sequence[str] | None) -> None:
+    """Check that the value is a known word, or without those the name of a metric."""
+    if known is not None and value not in known:
+        problems.add(name, f"Choose {', '.join(known[:-1])} or {known[-1]}.")
+    metric = value.strip()
+    if known is None and (not metric or len(metric) > _MAX_METRIC or not is_storable(metric)):
+        problems.add(name, "Enter the name of a metric that the script reports, such as loss.")
 
 
 def _check_limits(problems: Problems, given: StudyRequest | StudyChange) -> None:
@@ -366,6 +385,7 @@ def _checked_first(given: StudyRequest, parameters: Mapping[str, Any], owner: Us
         instance_group=given.instance_group,
         parameters=parameters,
         arguments=given.arguments,
+        tags=given.tags,
         **known,
     )
     return check(submission, owner)
@@ -378,6 +398,20 @@ def _changed_limits(wanted: StudyChange) -> dict[str, Any]:
     _check_limits(problems, StudyChange(**{name: value for name, value in given.items() if value != 0}))
     problems.raise_if_any()
     return {columns[name]: value or None for name, value in given.items()}
+
+
+def _changed_metric(study: Study, wanted: StudyChange) -> dict[str, Any]:
+    """Return the columns of another metric. Raises UserError."""
+    given = {name: value for name in ("metric", "goal", "value_of") if (value := getattr(wanted, name)) is not None}
+    problems = Problems()
+    for name, value in given.items():
+        _check_word(problems, name, value, _WORDS.get(name))
+    if given and study.trials.filter(state=Trial.State.PRUNED).exists():
+        problems.add(
+            "metric", f"Trials were stopped early by their {study.metric}: create a study with the other metric."
+        )
+    problems.raise_if_any()
+    return {name: value.strip() for name, value in given.items()}
 
 
 def _change_priorities(study: Study, wanted: JobChange, user: User) -> None:

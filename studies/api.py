@@ -17,7 +17,7 @@ from core.errors import NotFound
 from core.keyset import Order
 from core.rest import ObjectField, Pages, ReferenceField, StrictSerializer, signed_in, validated
 from core.text import whole
-from jobs.api.serializers import option_fields
+from jobs.api.serializers import TagsField, option_fields
 from studies import actions
 from studies.models import MAX_TRIALS, Study, Trial
 from studies.preview import StudyPreview, preview
@@ -79,6 +79,7 @@ class StudyInput(StrictSerializer):
         default=None, allow_null=True, help_text="Most trials at the same time. Absent: as many as there are GPUs."
     )
     parameters = ObjectField(default=dict, help_text="Parameters that are the same in every trial.")
+    tags = TagsField(help_text="Tags of the trainings.")
     arguments = serializers.ListField(
         child=serializers.CharField(allow_blank=True, trim_whitespace=False), default=list
     )
@@ -101,6 +102,11 @@ class StudyChangeInput(StrictSerializer):
     minutes = serializers.IntegerField(required=False, allow_null=True, help_text="null: no limit.")
     gpu_hours = serializers.FloatField(required=False, allow_null=True, help_text="null: no limit.")
     priority = serializers.IntegerField(required=False)
+    metric = serializers.CharField(
+        required=False, max_length=1000, help_text="The values of trials that are over are read again."
+    )
+    goal = serializers.ChoiceField(Study.Goal.choices, required=False)
+    value_of = serializers.ChoiceField(Study.ValueOf.choices, required=False)
 
 
 class TrialOutput(serializers.ModelSerializer[Trial]):
@@ -122,6 +128,7 @@ class StudyOutput(serializers.ModelSerializer[Study]):
     dataset = serializers.CharField(source="dataset.dataset.name", default=None, allow_null=True)
     instance_group = serializers.CharField(source="instance_group.name")
     parameters = serializers.DictField()
+    tags = serializers.ListField(child=serializers.CharField())
     space = serializers.DictField()
     trials = serializers.IntegerField(source="trials_wanted", allow_null=True)
     minutes = serializers.IntegerField(source="max_minutes", allow_null=True)
@@ -133,8 +140,21 @@ class StudyOutput(serializers.ModelSerializer[Study]):
     class Meta:
         model = Study
         fields = [
-            *("id", "name", "owner", "model", "dataset", "instance_group", "parameters", "space", "metric", "goal"),
-            *("value_of", "sampler", "pruner", "seed", "trials", "minutes", "gpu_hours", "at_once", "state", "reason"),
+            *("id", "name", "owner", "model", "dataset", "instance_group", "parameters", "tags", "space"),
+            *(
+                "metric",
+                "goal",
+                "value_of",
+                "sampler",
+                "pruner",
+                "seed",
+                "trials",
+                "minutes",
+                "gpu_hours",
+                "at_once",
+                "state",
+                "reason",
+            ),
             *("counts", "best", "best_text", "revision", "created_at", "finished_at"),
         ]
 
@@ -215,9 +235,10 @@ class StudyDetail(StudyView):
 
     @extend_schema(request=StudyChangeInput, responses=StudyOutput)
     def patch(self, request: Request, study: int) -> Response:
-        """Change limits or the priority. A higher limit continues a finished study."""
+        """Change limits, the priority or the compared metric. A higher limit continues a finished study."""
         given = validated(StudyChangeInput, request.data)
-        change = actions.StudyChange(**{name: 0 if value is None else value for name, value in given.items()})
+        values: dict[str, Any] = {name: 0 if value is None else value for name, value in given.items()}
+        change = actions.StudyChange(**values)
         actions.change_study(signed_in(request), study, change)
         return self.answer()
 

@@ -6,7 +6,10 @@ class StudiesConfig(AppConfig):
 
     def ready(self) -> None:
         from core.scopes import register_for_submit
+        from jobs.pages.train.sweeps import register_sweeps
         from studies.job_parts import register_job_parts
+        from studies.sweeps import start_sweep
 
         register_for_submit("api:study", "api:studies")
         register_job_parts()
+        register_sweeps(start_sweep)

@@ -10,11 +10,13 @@ from core.parameters import ParametersField
 from datasets.models import Dataset
 from jobs.models import InstanceGroup
 from jobs.options import MAX_PRIORITY
+from jobs.pages.train.forms import GOALS
 from models_registry.models import RegisteredModel, RegisteredModelVersion
 from studies.models import MAX_TRIALS, Study
 
-__all__ = ["SeedsForm", "StudyForm", "TrialForm", "TrialsForm"]
+__all__ = ["MetricForm", "SeedsForm", "StudyForm", "TrialForm", "TrialsForm"]
 
+_VALUES = ((Study.ValueOf.LAST, "The last value of the metric"), (Study.ValueOf.BEST, "The best value"))
 _SAMPLERS = (
     ("tpe", "TPE: prefers values near good ones"),
     ("random", "Random"),
@@ -48,11 +50,8 @@ class StudyForm(forms.Form):
     instance_group = forms.ModelChoiceField(InstanceGroup.objects.none(), empty_label=None)
     space = SpaceField(label="Searched parameters", help_text=f"One per line: lr = 1e-4:1e-1:log. {HOW_TO_WRITE}")
     metric = forms.CharField(max_length=1000, help_text="A metric that the script reports, such as loss or accuracy.")
-    goal = forms.ChoiceField(choices=[("minimize", "Lowest value"), ("maximize", "Highest value")])
-    value_of = forms.ChoiceField(
-        label="Value of a trial",
-        choices=[(Study.ValueOf.LAST, "The last value of the metric"), (Study.ValueOf.BEST, "The best value")],
-    )
+    goal = forms.ChoiceField(choices=GOALS)
+    value_of = forms.ChoiceField(label="Value of a trial", choices=_VALUES)
     sampler = forms.ChoiceField(choices=_SAMPLERS, help_text="How the values of the next trial are chosen.")
     pruner = forms.ChoiceField(choices=_PRUNERS, help_text="When a trial is stopped early, by parts of its progress.")
     trials = forms.IntegerField(label="Trials", min_value=1, max_value=MAX_TRIALS, required=False, initial=20)
@@ -86,6 +85,14 @@ class TrialsForm(forms.Form):
     """A higher limit of trials."""
 
     more = forms.IntegerField(label="More trials", min_value=1, max_value=MAX_TRIALS, initial=10)
+
+
+class MetricForm(forms.Form):
+    """Another metric that compares the trials."""
+
+    metric = forms.CharField(max_length=1000)
+    goal = forms.ChoiceField(choices=GOALS)
+    value_of = forms.ChoiceField(label="Value of a trial", choices=_VALUES)
 
 
 class SeedsForm(forms.Form):

@@ -70,6 +70,8 @@ class Study(Claimable):
     #: Parameters that are the same in every trial, arguments behind them, and values of `jobs.options.Options`.
     parameters = models.JSONField(default=dict)
     arguments = models.JSONField(default=list)
+    #: Tags of the trainings beside the study's own.
+    tags = models.JSONField(default=list)
     options = models.JSONField(default=dict)
 
     #: Parameters that the sampler chooses, as `studies.space.space_as_json` writes them.

@@ -44,7 +44,7 @@ def submission_of(study: Study, values: Mapping[str, Any], number: int, seed: in
         instance_group=study.instance_group.name,
         parameters=arguments_from(study, values),
         arguments=study.arguments,
-        tags=(f"study-{study.pk}",) if study.pk else (),
+        tags=(*study.tags, *([f"study-{study.pk}"] if study.pk else [])),
         code_files=_code_files(study, values, number),
         dialect=study.dialect,
         submitted_args=study.asked.get("args", ""),

@@ -5,6 +5,7 @@ from typing import Any
 
 from django.contrib.auth.models import User
 from django.db.models import Q
+from django.forms import Form
 from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import redirect, render
 from django.utils import timezone
@@ -20,7 +21,7 @@ from jobs.queries.groups import usable_groups
 from models_registry.models import RegisteredModelVersion
 from models_registry.queries import models
 from studies import actions, figure_data
-from studies.forms import SeedsForm, StudyForm, TrialForm, TrialsForm
+from studies.forms import MetricForm, SeedsForm, StudyForm, TrialForm, TrialsForm
 from studies.measures import gpu_seconds
 from studies.models import PLUGIN, PluginCall, Study, Trial
 from studies.queries import find_study, studies, trials_by_value, with_best
@@ -36,6 +37,7 @@ __all__ = [
     "study_enqueue",
     "study_figures",
     "study_list",
+    "study_metric",
     "study_new",
     "study_now",
     "study_seeds",
@@ -77,20 +79,7 @@ def study_new(request: HttpRequest) -> HttpResponse:
 
 @require_safe
 def study_detail(request: HttpRequest, study_id: int) -> HttpResponse:
-    # Read the number first: a change published meanwhile arrives again and has no further effect.
-    seq = current_seqs([study_topic(study_id)])[study_topic(study_id)]
-    study = _study(request, study_id)
-    context = {
-        "section": "studies",
-        "crumbs": [_CRUMB, (study.name, None)],
-        **_now(study),
-        **_chart_words(study),
-        "topic": {"name": study_topic(study.pk), "seq": seq},
-        "seeds_form": SeedsForm(),
-        "trials_form": TrialsForm(),
-        "trial_form": TrialForm(),
-    }
-    return render(request, "studies/detail.html", context)
+    return _page(request, study_id)
 
 
 @require_safe
@@ -126,6 +115,17 @@ def study_add_trials(request: HttpRequest, study_id: int) -> HttpResponse:
         return actions.change_study(login_user(request), study.pk, wanted)
 
     return _changed(request, study, form, add)
+
+
+@require_POST
+def study_metric(request: HttpRequest, study_id: int) -> HttpResponse:
+    """Compare the trials by another metric."""
+    study, form = _study(request, study_id), MetricForm(request.POST)
+
+    def change() -> Study:
+        return actions.change_study(login_user(request), study.pk, actions.StudyChange(**form.cleaned_data))
+
+    return _changed(request, study, form, change)
 
 
 @require_POST
@@ -170,24 +170,35 @@ def _study(request: HttpRequest, study_id: int) -> Study:
         raise Http404 from error
 
 
-def _changed(request: HttpRequest, study: Study, form: Any, act: Callable[[], object]) -> HttpResponse:
+def _changed(request: HttpRequest, study: Study, form: Form, act: Callable[[], object]) -> HttpResponse:
     """Carry out a small form of the page; with an error, show the page again with what was typed."""
     if carried_out(request, form, act) is not None:
         say(request, "The study was changed.")
         return redirect("studies:detail", study.pk)
-    forms = {"seeds_form": SeedsForm(), "trials_form": TrialsForm(), "trial_form": TrialForm()}
-    own = {SeedsForm: "seeds_form", TrialsForm: "trials_form", TrialForm: "trial_form"}[type(form)]
-    seq = current_seqs([study_topic(study.pk)])[study_topic(study.pk)]
+    return _page(request, study.pk, form)
+
+
+def _page(request: HttpRequest, study_id: int, mistaken: Form | None = None) -> HttpResponse:
+    """Return the page of the study. `mistaken`: the small form with an error, which keeps what was typed."""
+    # Read the number first: a change published meanwhile arrives again and has no further effect.
+    seq = current_seqs([study_topic(study_id)])[study_topic(study_id)]
+    study = _study(request, study_id)
+    compared = {name: getattr(study, name) for name in MetricForm.base_fields}
+    forms = {
+        "seeds_form": SeedsForm(),
+        "trials_form": TrialsForm(),
+        "trial_form": TrialForm(),
+        "metric_form": MetricForm(initial=compared),
+    }
     context = {
         "section": "studies",
         "crumbs": [_CRUMB, (study.name, None)],
         **_now(study),
         **_chart_words(study),
-        "topic": {"name": study_topic(study.pk), "seq": seq},
-        **forms,
-        own: form,
+        "topic": {"name": study_topic(study_id), "seq": seq},
+        **{name: mistaken if type(mistaken) is type(form) else form for name, form in forms.items()},
     }
-    return render(request, "studies/detail.html", context, status=400)
+    return render(request, "studies/detail.html", context, status=400 if mistaken else 200)
 
 
 def _now(study: Study) -> dict[str, Any]:

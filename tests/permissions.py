@@ -196,6 +196,7 @@ RULES: dict[str, Audience | Rule] = {
     "GET studies:now": OWNER_SEES,
     "GET studies:figures": OWNER_SEES,
     "POST studies:add-trials": Rule(OWNER_CHANGES, body={"more": "2"}),
+    "POST studies:metric": Rule(OWNER_CHANGES, body={"metric": "loss", "goal": "minimize", "value_of": "last"}),
     "POST studies:seeds": Rule(OWNER_CHANGES, body={"trial": "1", "count": "1"}),
     "POST studies:enqueue": Rule(OWNER_CHANGES, body={"values": "learning_rate = 0.01\nwidth = 32"}),
     "POST studies:change-state": Rule(OWNER_CHANGES, args={"verb": "pause"}),

@@ -97,6 +97,7 @@ NOT_PAGES = {
     "studies:figures": "JSON",
     "studies:change-state": "takes a form",
     "studies:add-trials": "takes a form, shows the page of the study",
+    "studies:metric": "takes a form, shows the page of the study",
     "studies:seeds": "takes a form, shows the page of the study",
     "studies:enqueue": "takes a form, shows the page of the study",
     "studies:delete": "takes a form",

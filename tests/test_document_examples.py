@@ -48,8 +48,10 @@ RUN_BY = {
         f"docs/user/studies.md#{place}": f"tests/journey/one_stack/test_studies.py::test_studies_md_in_{where}"
         for place, where in (
             ("Create a study.1", "a_shell"),
+            ("Several values by hand.2", "python"),
             ("Follow a study.1", "a_shell"),
             ("From Python.1", "python"),
+            ("Several values by hand.1", "a_shell_by_hand"),
         )
     },
     "docs/user/sdk.md#A training from start to end.1": "tests/journey/one_stack/test_new_user.py::test_sdk_md",

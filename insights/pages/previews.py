@@ -1,6 +1,7 @@
 """Previews while somebody fills in Train or changes a training."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from math import prod
 from typing import Any
 
 from django.http import HttpRequest, JsonResponse
@@ -22,7 +23,12 @@ def train_preview(request: HttpRequest) -> JsonResponse:
     """Preview the effects of the Train form as filled in now."""
     posted, user = posted_form(request), login_user(request)
     form = posted.form
-    return _preview(form, lambda: preview_checked(checked_submission(form.cleaned_data, posted.clone, user), user))
+
+    def answer() -> dict[str, Any]:
+        seen = preview_checked(checked_submission(form.cleaned_data, posted.clone, user), user)
+        return seen | {"sweep_text": _sweep_text(form.cleaned_data["sweep"])}
+
+    return _preview(form, answer)
 
 
 @require_POST
@@ -30,6 +36,17 @@ def job_change_preview(request: HttpRequest, job_id: int) -> JsonResponse:
     job = job_or_404(request.user, job_id)
     form, user = ChangeForm(request.POST), login_user(request)
     return _preview(form, lambda: preview_change(job, JobChange(**form.cleaned_data), user))
+
+
+def _sweep_text(sweep: Mapping[str, Sequence[Any]]) -> str:
+    """Return the sentence about parameters with several values; "": there are none."""
+    if not sweep:
+        return ""
+    counts = ", ".join(f"{len(values)} of {name}" for name, values in sweep.items())
+    return (
+        f"{prod(map(len, sweep.values()))} trainings, one for each combination of values ({counts}), as a study that "
+        "counts as one training. What follows is about the first of them."
+    )
 
 
 def _preview(form: TrainForm | ChangeForm, answer: Callable[[], dict[str, Any]]) -> JsonResponse:

@@ -116,7 +116,8 @@ class TorchDistributor:
         path, words = os.fspath(train_object), [str(word) for word in args]
         if self.on_cpus:
             return self._submit_on_cpus(path, words)
-        return self.client.submit(path, *words, engine=engine, min_slots=least, max_slots=most, **given)
+        job: Job = self.client.submit(path, *words, engine=engine, min_slots=least, max_slots=most, **given)
+        return job
 
     def _submit_on_cpus(self, path: str, words: list[str]) -> Job:
         # Not loaded by those who send functions.
@@ -126,7 +127,8 @@ class TorchDistributor:
         if not code.entry_point:
             raise ValueError(f"{path} is a folder: give the script in it.")
         with on_cpus(code, self.num_processes) as launched:
-            return self.client.submit(launched, *words, engine="single", min_slots=1, max_slots=1, **self._given)
+            job: Job = self.client.submit(launched, *words, engine="single", min_slots=1, max_slots=1, **self._given)
+        return job
 
     @property
     def described(self) -> str:

@@ -55,7 +55,7 @@ export function showBeside(input, sentences) {
   else input.removeAttribute("aria-invalid");
 }
 
-function showPreview(panel, seen) {
+export function showPreview(panel, seen) {
   setField(panel, "gpus", gpus(seen.target_slots));
   setField(panel, "gpus-words", gpusWords(seen));
   setField(panel, "why", (seen.then ?? seen.reason)?.text ?? "");
@@ -70,7 +70,7 @@ function whenItIsTold(missing) {
   return missing.length ? `shown once you have filled in ${missing.join(" and ")}` : "shown once all entries are valid";
 }
 
-function showNothing(panel, words) {
+export function showNothing(panel, words) {
   setField(panel, "gpus", "–");
   setField(panel, "gpus-words", words);
   for (const name of ["others", "start", "end"]) setField(panel, name, "–");

@@ -17,22 +17,21 @@ from core.claims import Claim, ClaimLost, Claims
 from core.errors import UserError
 from jobs.actions.job_commands import cancel, prune, rank_in_bundle
 from jobs.models import Job
-from jobs.states import TERMINAL, JobState, Reason
-from studies.control.changes import add_trial, changed, set_state
+from jobs.states import TERMINAL, Reason
+from studies.control.changes import changed, set_state
 from studies.control.plugin_calls import ask_if_due, end_call, has_no_more, settle_call
+from studies.control.settlement import MAX_WHY, settle
 from studies.decision import (
     ERRORS_IN_A_ROW,
-    SCRIPT_ERRORS,
     Ending,
     Limits,
     Progress,
-    ending_of,
     places,
     why_finished,
     why_paused,
 )
 from studies.importance import importance
-from studies.measures import final_value, gpu_seconds, measured_at, reported_names
+from studies.measures import gpu_seconds, measured_at, reported_names
 from studies.models import PLUGIN, PluginCall, Study, Trial
 from studies.pruners import Verdict, judge, others_at, rungs_of, value_at
 from studies.rows import best_trial, counted_trials, goal_of, past_trials, read_number, search_of, stored_number
@@ -55,8 +54,6 @@ _CLAIMS = Claims(
 _IMPORTANCE_GROWTH = 1.05
 _WHOLE_GRID = "Every point of the grid has been tried."
 _NO_MORE_PROPOSALS = "The plug-in proposes no more values."
-#: Longest sentence about a trial that is stored.
-_MAX_WHY = 500
 
 
 def active_studies() -> QuerySet[Study]:
@@ -96,7 +93,7 @@ def _turn(claim: Claim[Study], now: datetime) -> bool:
     )
     over = [trial for trial in running if _job(trial).state in TERMINAL]
     training = [trial for trial in running if trial not in over]
-    endings = [_settle(study, trial, now) for trial in over]
+    endings = [settle(study, trial, now) for trial in over]
     has_changed = bool(over)
     if study.is_over:
         for trial in training:
@@ -178,32 +175,6 @@ def _why_paused(study: Study, over: Sequence[Trial], endings: Sequence[Ending]) 
     )
 
 
-def _settle(study: Study, trial: Trial, now: datetime) -> Ending:
-    """Store what became of a trial whose training is over."""
-    job = _job(trial)
-    ending = ending_of(
-        job.state,
-        metric=study.metric,
-        value=final_value(job, study) if job.state == JobState.SUCCEEDED else None,
-        error=job.error_words or job.reason_text,
-        is_script_error=job.state == JobState.FAILED and job.reason_code in SCRIPT_ERRORS,
-        is_repeat=trial.origin == Trial.Origin.REPEAT,
-    )
-    state = Trial.State.FAILED if ending.value is None else Trial.State.COMPLETE
-    with transaction.atomic():
-        Study.objects.select_for_update().get(pk=study.pk)
-        settled = study.trials.filter(pk=trial.pk, state=Trial.State.RUNNING).update(
-            state=state,
-            value=ending.value,
-            why=ending.why[:_MAX_WHY],
-            is_script_error=ending.is_script_error,
-            finished_at=now,
-        )
-        if settled and ending.is_repeated and not study.is_over:
-            add_trial(study, trial.values, origin=Trial.Origin.REPEAT, repeats=trial, job_seed=trial.job_seed)
-    return ending
-
-
 def _judge_rungs(study: Study, trial: Trial, now: datetime) -> bool:
     """Judge the trial at each rung that it has reached; return whether it reached one."""
     job, has_changed = _job(trial), False
@@ -220,7 +191,8 @@ def _judge_rungs(study: Study, trial: Trial, now: datetime) -> bool:
         if verdict.prunes:
             _prune(study, trial, verdict.sentence, measured, now)
             break
-        study.trials.filter(pk=trial.pk, state=Trial.State.RUNNING).update(reported=trial.reported, rung=trial.rung)
+        same = study.trials.filter(pk=trial.pk, state=Trial.State.RUNNING, study__metric=study.metric)
+        same.update(reported=trial.reported, rung=trial.rung)
         rank_in_bundle(job.pk, trial.rung)
     return has_changed
 
@@ -244,7 +216,7 @@ def _prune(study: Study, trial: Trial, sentence: str, value: float, now: datetim
         value=stored_number(value),
         reported=trial.reported,
         rung=trial.rung,
-        why=sentence[:_MAX_WHY],
+        why=sentence[:MAX_WHY],
         finished_at=now,
     )
 

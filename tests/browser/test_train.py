@@ -10,6 +10,7 @@ from playwright.sync_api import Page, expect
 from insights.previews import preview_change
 from jobs.actions import JobChange
 from jobs.models import Job, JobEvent
+from studies.models import Study
 from tests.factories import RegisteredModelVersionFactory
 from tests.scene import Scene
 from tests.waiting import wait_until
@@ -48,6 +49,27 @@ def test_train_with_a_preview(page: Page, scene: Scene) -> None:
     page.get_by_role("heading", level=1, name=re.compile("digits-cnn-")).wait_for()
     job = Job.objects.latest("pk")
     assert (job.priority, job.max_slots, job.parameters) == (9999, 4, {"epochs": 3})
+
+
+def test_a_list_of_values_is_a_study(page: Page, scene: Scene) -> None:
+    page.goto("/jobs/new/")
+    panel = page.get_by_role("complementary", name="What will happen")
+    metric = page.get_by_label("Metric")
+    expect(metric).to_be_hidden()
+    page.get_by_label("epochs").fill("1, 2, 4")
+    expect(panel.locator("[data-field=sweep]")).to_contain_text("3 trainings, one for each combination of values")
+    expect(metric).to_be_visible()
+    metric.fill("")
+    page.get_by_role("button", name="Start training").click()
+    expect(page.locator("#id_metric_error")).to_contain_text("This field is required.")
+    expect(page.get_by_label("epochs")).to_have_value("1, 2, 4")
+    page.get_by_label("Metric").fill("test_accuracy")
+    page.get_by_label("Goal").select_option("maximize")
+    page.get_by_label("Name of the training").fill("sweep")
+    page.get_by_role("button", name="Start training").click()
+    page.get_by_role("heading", level=1, name="sweep").wait_for()
+    study = Study.objects.get(name="sweep")
+    assert (study.space, study.metric, study.goal) == ({"epochs": [1, 2, 4]}, "test_accuracy", "maximize")
 
 
 def test_requirements_that_cannot_be_used_are_skipped_if_the_user_says_so(page: Page, scene: Scene) -> None:

@@ -77,6 +77,8 @@ def test_what_looks(logged_in: Scene, tidepool: Call) -> None:
 def test_what_submits_and_adds(logged_in: Scene, tidepool: Call, script: Path) -> None:
     for command in ("run", "submit"):
         check(f"{command} --dry-run", tidepool(command, script, "--dry-run", "--json")[1])
+        sweep = ("--set", "rate=1,2", "--dry-run", "--json")
+        assert check(f"{command} --dry-run", tidepool(command, script, *sweep)[1])["points"] == 2
     job = check("submit", tidepool("submit", script, "--json", "--name", "first")[1])
     check("clone", tidepool("clone", job["id"], "--json")[1])
     table = script.with_name("numbers.csv")

@@ -6,17 +6,21 @@ from typing import Any
 
 from django import forms
 from django.core.exceptions import ValidationError
+from tidepool.space_notation import is_sweep, searched_values
 
 from core.parameters import ParametersField, Scalar
 from datasets.models import Dataset
 from jobs.actions.submission_checks import misfits_of
 from jobs.models import InstanceGroup
 from jobs.options import MAX_PRIORITY, OPTIONS, Option
-from jobs.pages.train.fields import given_in, parameter_fields
+from jobs.pages.train.fields import ParameterField, given_in, parameter_fields
 from models_registry.models import RegisteredModel, RegisteredModelVersion
+from models_registry.parameter_kinds import text_parameters
 
-__all__ = ["ON_PAGE", "ChangeForm", "TrainForm", "VariablesField"]
+__all__ = ["GOALS", "ON_PAGE", "ChangeForm", "TrainForm", "VariablesField"]
 
+#: Goals of a comparison.
+GOALS = (("minimize", "Lowest value"), ("maximize", "Highest value"))
 _PARAMETER = "parameter."
 _ELASTIC, _SINGLE = RegisteredModelVersion.Engine.ELASTIC, RegisteredModelVersion.Engine.SINGLE
 
@@ -79,6 +83,12 @@ class TrainForm(forms.Form):
         label="Start from",
         help_text="Weights start at step 0 with a new optimizer. A checkpoint continues with the complete state.",
     )
+    metric = forms.CharField(
+        max_length=1000,
+        initial="loss",
+        help_text="A metric that the script reports: it shows which is best.",
+    )
+    goal = forms.ChoiceField(choices=GOALS, initial="minimize")
     #: Number of the cloned training.
     clone = forms.IntegerField(required=False, widget=forms.HiddenInput)
 
@@ -94,6 +104,8 @@ class TrainForm(forms.Form):
         super().__init__(*args, **kwargs)
         self.fields |= {option.name: _field_of(option) for option in ON_PAGE}
         self._version = versions.get(self.data.get("model", ""))
+        for name in ("metric", "goal"):
+            self.fields[name].required = not self.is_bound or self.is_sweep
         start_from = self.fields["start_from"]
         assert isinstance(start_from, forms.ChoiceField)
         start_from.choices = [("", "From scratch"), *beginnings]
@@ -135,26 +147,63 @@ class TrainForm(forms.Form):
         """Return the texts in the fields of parameters, and their errors, by name."""
         source = self.data if self.is_bound else self.initial
         typed = {name.removeprefix(_PARAMETER): text for name, text in source.items() if name.startswith(_PARAMETER)}
-        return {"values": typed, "errors": misfits_of(self._typed(), self._version) if self.is_bound else {}}
+        return {"values": typed, "errors": self._misfits() if self.is_bound else {}}
+
+    @property
+    def is_sweep(self) -> bool:
+        """Return whether a parameter has several values."""
+        lines = str(self.data.get("parameters", "")).splitlines()
+        others = (line.partition("=")[::2] for line in lines)
+        return bool(self._typed_lists()) or any(self._lists_values(name.strip(), text) for name, text in others)
 
     def clean(self) -> dict[str, Any]:
+        """Return the values; `sweep` has the values of each parameter with several, `parameters` the first of them."""
         cleaned = super().clean() or self.cleaned_data
-        given = self._typed()
-        for sentence in misfits_of(given, self._version).values():
+        given = self._typed() | {name: values[0] for name, values in self._typed_lists().items()}
+        for sentence in self._misfits().values():
             self.add_error("parameters", sentence)
         others = cleaned.get("parameters", {})
         for name in sorted(others.keys() & given.keys()):
             self.add_error("parameters", f"{name} has a separate field above: change it there.")
-        cleaned["parameters"] = {**given, **others}
+        lists = {name: text for name, text in others.items() if self._lists_values(name, text)}
+        cleaned["sweep"] = self._typed_lists() | {name: searched_values(text) for name, text in lists.items()}
+        cleaned["parameters"] = {**given, **others, **{name: values[0] for name, values in cleaned["sweep"].items()}}
+        if cleaned["sweep"] and cleaned.get("start_from"):
+            self.add_error(
+                "start_from", f"{', '.join(cleaned['sweep'])}: with several values, trainings start from scratch."
+            )
         if self._version is not None and self._version.engine == _SINGLE:
             cleaned["max_slots"] = 1  # the page shows no field for it
         return cleaned
 
+    def _misfits(self) -> dict[str, str]:
+        """Return name -> sentence for each field of a parameter with a value that the script would reject."""
+        found = misfits_of(self._typed(), self._version)
+        for name, values in self._typed_lists().items():
+            for value in values:
+                found |= misfits_of({name: value}, self._version)
+        return found
+
     def _typed(self) -> dict[str, Scalar]:
-        texts = {field.name: str(self.data.get(f"{_PARAMETER}{field.name}", "")) for field in self._parameter_fields()}
+        """Return the parameters with one value."""
+        lists = self._typed_lists()
+        texts = {field.name: self._text_of(field) for field in self._parameter_fields() if field.name not in lists}
         return given_in(texts, self._parameter_fields())
 
-    def _parameter_fields(self) -> list[Any]:
+    def _typed_lists(self) -> dict[str, list[Scalar]]:
+        """Return the values of the parameters with several."""
+        texts = {field.name: self._text_of(field) for field in self._parameter_fields()}
+        return {name: searched_values(text) for name, text in texts.items() if self._lists_values(name, text)}
+
+    def _lists_values(self, name: str, text: Scalar) -> bool:
+        """Return whether the text lists several values of the parameter."""
+        is_text = self._version is not None and name in text_parameters(self._version)
+        return isinstance(text, str) and not is_text and is_sweep(text)
+
+    def _text_of(self, field: ParameterField) -> str:
+        return str(self.data.get(f"{_PARAMETER}{field.name}", ""))
+
+    def _parameter_fields(self) -> list[ParameterField]:
         return parameter_fields(self._version) if self._version is not None else []
 
 

@@ -33,6 +33,7 @@ from jobs.pages.queries import job_or_404
 from jobs.pages.train.clone_names import clone_name
 from jobs.pages.train.fields import parameter_fields
 from jobs.pages.train.forms import ON_PAGE, TrainForm
+from jobs.pages.train.sweeps import Sweep, start_sweep
 from jobs.queries.groups import usable_groups
 from jobs.queries.jobs import own_tags, visible_jobs
 from models_registry.actions import register_script
@@ -42,7 +43,15 @@ from models_registry.queries import models
 from models_registry.script_declarations import Continues
 from workers.queries import capacity
 
-__all__ = ["beginnings", "checked_submission", "job_undo", "posted_form", "say_changed", "train", "train_code"]
+__all__ = [
+    "beginnings",
+    "checked_submission",
+    "job_undo",
+    "posted_form",
+    "say_changed",
+    "train",
+    "train_code",
+]
 
 #: Label of the weights to begin with that the user has uploaded.
 _UPLOADED = "Weights from an uploaded file"
@@ -81,9 +90,9 @@ def train(request: HttpRequest) -> HttpResponse:
     opened = _opened(request, request.POST or request.GET)
     choices = _train_choices(opened, stamp=timezone.now().strftime("%Y%m%d%H%M%S"))
     form = _train_form(request, request.POST or None, opened, initial=_train_initial(request, opened, choices))
-    job = carried_out(request, form, lambda: _submit(form.cleaned_data, opened.clone, login_user(request)))
-    if job is not None:
-        return redirect("jobs:detail", job.pk)
+    started = carried_out(request, form, lambda: _start(form.cleaned_data, opened.clone, login_user(request)))
+    if started is not None:
+        return redirect(started)
     context = {
         "section": "jobs",
         "crumbs": [LIST_CRUMB, ("Train", None)],
@@ -201,8 +210,15 @@ def _initial_of_clone(job: Job) -> dict[str, Any]:
     }
 
 
-def _submit(values: dict[str, Any], job: Job | None, user: User) -> Job:
+def _start(values: dict[str, Any], job: Job | None, user: User) -> str:
+    """Submit a training, or start a sweep; return the address of its page."""
     given = _submission(values, job)
+    if values["sweep"]:
+        return start_sweep(Sweep(given, values["sweep"], values["metric"], values["goal"]), user)
+    return reverse("jobs:detail", args=[_submit(given, values, job, user).pk])
+
+
+def _submit(given: Submission, values: dict[str, Any], job: Job | None, user: User) -> Job:
     if job is not None and _is_same_model(values, job):
         return actions.clone(job, user, given, begins_again=values["start_from"] == _AGAIN)
     return actions.submit(given, user)

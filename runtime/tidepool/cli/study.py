@@ -1,5 +1,7 @@
 """study: create, ls, show, best, pause, resume, stop."""
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -8,13 +10,14 @@ import click
 from tidepool.cli.completion import names_of
 from tidepool.cli.context import Context, Exit, facts, json_option, listing_options, show_json, show_rows, state_colour
 from tidepool.cli.texts import ago
+from tidepool.client.api import Client, Submission
 from tidepool.client.errors import InvalidRequest
 from tidepool.client.pack import package
 from tidepool.client.rows import StudyInfo, TrialInfo
 from tidepool.client.studies import Study
 from tidepool.space_notation import HOW_TO_WRITE, searched_values, typed_value
 
-__all__ = ["space_of", "study"]
+__all__ = ["Sweep", "run_sweep", "space_of", "study"]
 
 _SEARCH = ("metric", "goal", "sampler", "pruner", "trials", "minutes", "gpu_hours", "at_once", "seed")
 _HEADS = ("ID", "NAME", "OWNER", "STATE", "TRIALS", "BEST", "METRIC", "AGE")
@@ -91,12 +94,10 @@ def create(context: Context, /, **given: Any) -> None:
     if dry_run:
         return _show_preview(client.preview_study(planned, **search), as_json)
     made = client.create_study(planned, **search)
-    if as_json:
-        show_json(made.info)
-    elif quiet:
+    if quiet and not as_json:
         click.echo(made.id)
     else:
-        click.echo(f"Study {made.id}, {made.info.name}: {made.url}", err=True)
+        _say_created(made, as_json)
     return None
 
 
@@ -117,9 +118,57 @@ def ls(context: Context, as_json: bool, quiet: bool) -> None:
 def show(context: Context, number: int, as_json: bool) -> None:
     """Show a study and its trials, the best first."""
     found = context.client.study(number)
-    info, trials = found.refresh(), [trial.info for trial in found.trials()]
     if as_json:
-        return show_json({"study": info, "trials": trials})
+        return show_json({"study": found.refresh(), "trials": [trial.info for trial in found.trials()]})
+    return _show(found)
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """A submission with several values of some parameters."""
+
+    planned: Submission
+    values: Mapping[str, list[Any]]
+    metric: str
+    goal: str
+
+
+def run_sweep(client: Client, sweep: Sweep, *, as_json: bool, quiet: bool, dry_run: bool, wait: bool) -> int:
+    """Create the study of a sweep. wait: until it is over; the exit code then says whether all trials are complete."""
+    compared = {"metric": sweep.metric, "goal": sweep.goal}
+    if dry_run:
+        _show_preview(client.preview_sweep(sweep.planned, sweep.values, **compared), as_json)
+        return Exit.DONE
+    made = client.sweep(sweep.planned, sweep.values, **compared)
+    if quiet:
+        click.echo(made.id)
+    elif not (as_json and wait):
+        _say_created(made, as_json)
+    if not wait:
+        return Exit.DONE
+    try:
+        info = made.wait()
+    except KeyboardInterrupt:
+        click.echo(f"Study {made.id} continues. `tidepool study show {made.id}`", err=True)
+        return Exit.INTERRUPTED
+    if as_json:
+        show_json(info)
+    elif not quiet:
+        _show(made)
+    return Exit.DONE if info.state == "FINISHED" and not info.counts.get("failed") else Exit.JOB_FAILED
+
+
+def _say_created(made: Study, as_json: bool) -> None:
+    if as_json:
+        show_json(made.info)
+        return
+    info = made.info
+    count = f"{info.trials} trainings, compared by" if info.trials else "compared by"
+    click.echo(f"Study {made.id}, {info.name}: {count} {info.metric}. {made.url}", err=True)
+
+
+def _show(found: Study) -> None:
+    info, trials = found.refresh(), [trial.info for trial in found.trials()]
     facts({
         "Study": f"{info.id}, {info.name}", "State": f"{state_colour(info.state)}: {info.reason}",
         "Model": info.model, "Dataset": info.dataset, "Goal": f"{info.goal} {info.metric}",
@@ -134,7 +183,6 @@ def show(context: Context, number: int, as_json: bool) -> None:
         trials, False, False, lambda row: row.number, heads, lambda row: _trial_line(row, names), right=(0, 1, 3),
         none="No trials yet.",
     )  # fmt: skip
-    return None
 
 
 @study.command()

@@ -3,6 +3,7 @@
 import re
 import sys
 import tomllib
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +13,12 @@ from tidepool.cli.completion import names_of
 from tidepool.cli.context import Context, Exit, facts, json_option, show_json
 from tidepool.cli.follow import follow, told_end
 from tidepool.cli.left_out import tell_left_out
+from tidepool.cli.study import Sweep, run_sweep
 from tidepool.client.api import Client, Submission
 from tidepool.client.errors import InvalidRequest
 from tidepool.client.pack import Package, package, requirements_of
 from tidepool.requirement_files import split_list
+from tidepool.space_notation import is_sweep, searched_values
 from tidepool.units import size_words
 
 __all__ = ["run", "script_of", "submit", "tell_of"]
@@ -34,7 +37,10 @@ _SETTINGS = (
     click.option("--priority", type=click.IntRange(1, 10000),
                  help="Priority: with twice the priority, a training gets twice the GPUs."),
     click.option("--set", "parameters", multiple=True, metavar="NAME=VALUE",
-                 help="Parameter, passed to the script as --name value."),
+                 help="Parameter, passed to the script as --name value. Several numbers, as in lr=0.1,0.03, make a "
+                 "study with one training for each combination."),
+    click.option("--metric", metavar="NAME", help="Metric that shows which of several values is best. Default: loss."),
+    click.option("--goal", type=click.Choice(["minimize", "maximize"]), help="Default: minimize."),
     click.option("--option", "options", multiple=True, metavar="NAME=VALUE",
                  help="Field of the REST API, such as exactness=bitwise."),
     click.option("--seed", type=click.IntRange(min=0), help="Seed of the order of samples and of random numbers."),
@@ -79,6 +85,7 @@ def run(context: Context, **given: Any) -> int:
     tidepool run train.py --max 4 -- --epochs 5 --lr 0.1
     tidepool run . --entry-point main.py --dataset digits
     tidepool run --model digits-cnn --dataset digits --set epochs=2
+    tidepool run train.py --set lr=0.1,0.03,0.01 --metric accuracy --goal maximize
     tidepool run train.py --dry-run
     """
     return _submit(context.client, given, then_follow=True)
@@ -110,7 +117,15 @@ def _submit(client: Client, given: dict[str, Any], *, wait: bool = False, then_f
             return _show_preview(client.preview_manifest(manifest, **said), as_json)
         job = client.submit_manifest(manifest, key=key, **said)
     else:
+        compared = {"metric": given.pop("metric"), "goal": given.pop("goal")}
         planned = _planned(client, given, tell=tell)
+        if swept := {name: value for name, value in planned.parameters.items() if isinstance(value, list)}:
+            if key:
+                raise InvalidRequest("A sweep takes no --key: leave it out.")
+            sweep = Sweep(planned, swept, compared["metric"] or "loss", compared["goal"] or "minimize")
+            return run_sweep(client, sweep, as_json=as_json, quiet=is_quiet, dry_run=dry_run, wait=wait or then_follow)
+        if any(compared.values()):
+            raise InvalidRequest("--metric and --goal compare several values: give them, as in --set lr=0.1,0.03.")
         if dry_run:
             return _show_preview(client.preview(planned), as_json)
         job = client.send(planned, key=key)
@@ -139,14 +154,21 @@ def _planned(client: Client, given: dict[str, Any], *, tell: bool) -> Submission
         what = code = package(str(what), values.pop("include", ()))
         tell_of(code, tell=tell)
     pairs = values.pop("parameters", {})
-    parameters = dict(_pair(each) for each in pairs) if isinstance(pairs, tuple) else pairs
+    parameters = dict(_parameter(each) for each in pairs) if isinstance(pairs, tuple) else pairs
     options = dict(_pair(each) for each in values.pop("options", ()))
     arguments = [str(word) for word in values.pop("arguments", ())]
     if "tags" in values:
         values["tags"] = list(values["tags"])
     if "requirements" in values:
         values["requirements"] = _requirements(values["requirements"])
-    return client.plan(what, *arguments, parameters=parameters, **values, **options)
+    planned = client.plan(what, *arguments, parameters=parameters, **values, **options)
+    typed = dict(each.split("=", 1) for each in pairs) if isinstance(pairs, tuple) else {}
+    if any(isinstance(parameters[name], list) for name in typed):
+        # Commas in a parameter that the script takes as text separate nothing.
+        texts = client.model(planned.model).latest["text_parameters"]
+        kept = {name: text for name, text in typed.items() if name in texts and isinstance(parameters[name], list)}
+        planned = replace(planned, parameters={**parameters, **kept})
+    return planned
 
 
 def _is_given(value: Any) -> bool:
@@ -209,6 +231,12 @@ def _from_file(file: str | None) -> dict[str, Any]:
 
 def _parameters() -> list[click.Parameter]:
     return run.params
+
+
+def _parameter(text: str) -> tuple[str, Any]:
+    """A name with its value, or with the list of several numbers."""
+    name, value = _pair(text)
+    return name, searched_values(value) if isinstance(value, str) and is_sweep(text.partition("=")[2]) else value
 
 
 def _pair(text: str) -> tuple[str, Any]:

@@ -4,10 +4,11 @@ import sys
 import time
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from math import prod
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 from tidepool.client.config import resolve
 from tidepool.client.decoding import decoded
@@ -98,15 +99,56 @@ class Client:
         rows = self.connection.rows("jobs/", most=most, state=state, **filters)
         return [Job(self.connection, row["id"], decoded(JobInfo, row)) for row in rows]
 
+    @overload
     def submit(
-        self, what: "str | Path | Package | None" = None, *arguments: str, key: str | None = None, **given: Any
-    ) -> Job:
+        self,
+        what: "str | Path | Package | None" = None,
+        *arguments: str,
+        key: str | None = None,
+        metric: None = None,
+        **given: Any,
+    ) -> Job: ...
+
+    @overload
+    def submit(
+        self, what: "str | Path | Package | None" = None, *arguments: str, metric: str, goal: str = ..., **given: Any
+    ) -> Study: ...
+
+    def submit(
+        self,
+        what: "str | Path | Package | None" = None,
+        *arguments: str,
+        key: str | None = None,
+        metric: str | None = None,
+        goal: str = "minimize",
+        **given: Any,
+    ) -> Job | Study:
         """Submit a script, a folder or a registered model. See `plan` for the arguments.
 
         key: idempotency key, with which the site creates one job even if the request is repeated; random by default.
-        Pass a fixed key in a program that may be restarted.
+        Pass a fixed key in a program that may be restarted. metric: name of a metric, with which lists in place of
+        values, as in `parameters={"lr": [0.1, 0.03]}`, make a study with one job for each combination.
         """
-        return self.send(self.plan(what, *arguments, **given), key=key)
+        parameters = given.get("parameters") or {}
+        swept = {name: list(value) for name, value in parameters.items() if isinstance(value, list | tuple)}
+        if metric is None and swept:
+            raise InvalidRequest(f"{next(iter(swept))} has several values: add metric=, which shows which is best.")
+        if metric is not None and not swept:
+            raise InvalidRequest("metric= compares several values: give a list, as in parameters={'lr': [0.1, 0.03]}.")
+        if metric is not None and key is not None:
+            raise InvalidRequest("A sweep takes no key: leave it out.")
+        planned = self.plan(what, *arguments, **given)
+        return self.send(planned, key=key) if metric is None else self.sweep(planned, swept, metric=metric, goal=goal)
+
+    def sweep(self, planned: Submission, values: Mapping[str, Sequence[Any]], *, metric: str, goal: str) -> Study:
+        """Create a study with one job, like the submission made by `plan`, for each combination of the values."""
+        return self.create_study(_without(planned, values), **_grid(values), metric=metric, goal=goal)
+
+    def preview_sweep(
+        self, planned: Submission, values: Mapping[str, Sequence[Any]], *, metric: str, goal: str
+    ) -> dict[str, Any]:
+        """Preview a sweep like `preview_study`."""
+        return self.preview_study(_without(planned, values), **_grid(values), metric=metric, goal=goal)
 
     def send(self, planned: Submission, *, key: str | None = None) -> Job:
         """Submit a submission made by `plan`."""
@@ -393,6 +435,16 @@ class Client:
 def _study(planned: Submission, space: Mapping[str, Any], metric: str, search: Mapping[str, Any]) -> dict[str, Any]:
     wanted = {name: value for name, value in search.items() if value is not None}
     return {**planned.as_json(), "space": dict(space), "metric": metric, **wanted}
+
+
+def _without(planned: Submission, values: Mapping[str, Any]) -> Submission:
+    rest = {name: value for name, value in planned.parameters.items() if name not in values}
+    return replace(planned, parameters=rest)
+
+
+def _grid(values: Mapping[str, Sequence[Any]]) -> dict[str, Any]:
+    space = {name: list(each) for name, each in values.items()}
+    return {"space": space, "sampler": "grid", "trials": prod(map(len, space.values()))}
 
 
 def _packed(path: str | Path, include: Sequence[str] = ()) -> "Package":

@@ -2,7 +2,7 @@
 
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, overload
 
 from tidepool.client.api import Client
 from tidepool.client.rows import Dataset, Model
@@ -21,9 +21,18 @@ def _default() -> Client:
     return Client()
 
 
-def submit(what: str | Path | None = None, *arguments: str, **given: Any) -> Job:
+@overload
+def submit(what: str | Path | None = None, *arguments: str, metric: None = None, **given: Any) -> Job: ...
+
+
+@overload
+def submit(what: str | Path | None = None, *arguments: str, metric: str, **given: Any) -> Study: ...
+
+
+def submit(what: str | Path | None = None, *arguments: str, metric: str | None = None, **given: Any) -> Job | Study:
     """Submit a script, a folder or a registered model; see `Client.submit`."""
-    return _default().submit(what, *arguments, **given)
+    made: Job | Study = _default().submit(what, *arguments, **given, **({} if metric is None else {"metric": metric}))
+    return made
 
 
 def job(number: int) -> Job:

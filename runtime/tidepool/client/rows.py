@@ -237,7 +237,7 @@ class Model:
     readers: str = ""
     created_at: datetime
     #: Newest version, which new jobs use. Keys: number, template, framework, engine, processes, path, entry_point,
-    #: dataset, settings, parameters, compat, digest, created_at.
+    #: dataset, settings, parameters, text_parameters, compat, digest, created_at.
     latest: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -291,6 +291,7 @@ class StudyInfo:
     dataset: str | None = None
     instance_group: str = ""
     parameters: Mapping[str, Any] = field(default_factory=dict)
+    tags: Sequence[str] = ()
     space: Mapping[str, Any] = field(default_factory=dict)
     metric: str = ""
     #: Values: minimize, maximize.

@@ -5,7 +5,7 @@ import { element, setField } from "../dom.js";
 import "../folders.js";
 import { readJson } from "../figure.js";
 import { fetchJson } from "../live.js";
-import { showBeside, watchPreview } from "../preview.js";
+import { showBeside, showNothing, showPreview, watchPreview } from "../preview.js";
 import { packed } from "../tar.js";
 import { UploadBox } from "../upload.js";
 import { sizeWords } from "../words.js";
@@ -119,7 +119,14 @@ function followModel() {
   showParameters();
 }
 
-const ask = watchPreview(form, panel);
+//: Fields of a sweep appear with the first parameter that has several values.
+function showSweep(panel, seen) {
+  showPreview(panel, seen);
+  setField(panel, "sweep", seen.sweep_text);
+  form.querySelector("[data-sweep]").hidden = !seen.sweep_text;
+}
+
+const ask = watchPreview(form, panel, { show: showSweep, showNothing });
 field("model").addEventListener("change", followModel);
 form.addEventListener("input", showWords);
 showParameters();

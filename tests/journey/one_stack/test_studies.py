@@ -25,9 +25,11 @@ import argparse, json, math, pathlib, tidepool
 parser = argparse.ArgumentParser()
 parser.add_argument("--epochs", type=int, default=1)
 parser.add_argument("--lr", type=float)
-parser.add_argument("--width", type=int)
+parser.add_argument("--width", type=int, default=32)
 given = parser.parse_args()
-assert tidepool.trial().params == vars(given) == json.loads(pathlib.Path("config.json").read_text())
+told = dict(tidepool.trial().params)
+assert told == json.loads(pathlib.Path("config.json").read_text())
+assert {"lr", "epochs"} <= told.keys() and told == {name: vars(given)[name] for name in told}
 for epoch in range(given.epochs):
     print(f"epoch {epoch + 1}/{given.epochs} loss {abs(math.log10(given.lr) + 2) + 1 / given.width:.4f}", flush=True)
 """
@@ -89,12 +91,25 @@ def test_studies_md_in_a_shell(run: Run, api: httpx.Client) -> None:
     assert f"--lr {over['best']['values']['lr']} --width {over['best']['values']['width']}" in said
 
 
+def test_studies_md_in_a_shell_by_hand(run: Run, api: httpx.Client) -> None:
+    run(example("docs/user/studies.md#Several values by hand.1").text)
+    [study] = [row for row in api.get("studies/").json()["results"] if row["name"] == "by-hand"]
+    address = f"studies/{study['id']}/"
+    wait_until(lambda: api.get(address).json()["state"] != "RUNNING", "the study is over")
+    over = api.get(address).json()
+    trials = api.get(f"{address}trials/").json()["results"]
+    assert (over["state"], sorted(trial["values"]["lr"] for trial in trials)) == ("FINISHED", [0.01, 0.03, 0.1]), over
+    assert over["parameters"] == {"epochs": 2}
+
+
 def test_studies_md_in_python(run: Run, api: httpx.Client, tmp_path: Path) -> None:
     (tmp_path / "study.py").write_text(example("docs/user/studies.md#From Python.1").text)
     said = run("python study.py")
     [study] = [row for row in api.get("studies/").json()["results"] if row["name"] == "widths"]
     assert study["counts"]["complete"] == 4
     assert study["best_text"] in said
+    (tmp_path / "sweep.py").write_text(example("docs/user/studies.md#Several values by hand.2").text)
+    assert "Trial " in run("python sweep.py")
 
 
 def test_a_users_training_has_its_share_and_no_trial_restarts(api: httpx.Client) -> None:
