@@ -4,15 +4,14 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-
     dependencies = [
-        ('studies', '0004_plugins'),
+        ("studies", "0004_plugins"),
     ]
 
     operations = [
         migrations.AddField(
-            model_name='study',
-            name='tags',
+            model_name="study",
+            name="tags",
             field=models.JSONField(default=list),
         ),
     ]
