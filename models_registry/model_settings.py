@@ -13,7 +13,16 @@ from core.errors import field_error
 from core.parameters import Scalar
 from models_registry.script_declarations import Argument
 
-__all__ = ["SETTINGS", "Setting", "SettingUse", "checked_settings", "own_parameters", "setting_uses", "settings_in"]
+__all__ = [
+    "SETTINGS",
+    "Setting",
+    "SettingUse",
+    "checked_settings",
+    "own_parameters",
+    "setting_named",
+    "setting_uses",
+    "settings_in",
+]
 
 
 @dataclass(frozen=True)
@@ -98,6 +107,12 @@ def setting_uses(settings: Mapping[str, Scalar], arguments: Sequence[Argument]) 
     """Return each setting with the argument that carries it, if the script declares one that accepts the value."""
     by_spelling = {_plain(argument.name): argument for argument in reversed(arguments)}
     return [_use_of(_BY_NAME[name], value, by_spelling) for name, value in settings.items() if name in _BY_NAME]
+
+
+def setting_named(name: str) -> str:
+    """Return the name of the setting that is spelled like this; "" if there is none."""
+    spelled = (one.name for one in SETTINGS if _plain(name) in map(_plain, (one.name, *one.spellings)))
+    return next(spelled, "")
 
 
 def own_parameters(

@@ -108,7 +108,8 @@ class Study(Claimable):
     reason = models.CharField(max_length=500)
     #: Interface of the request, such as `wmla.job_names.Dialect`; "": ours.
     dialect = models.CharField(max_length=16, blank=True, default="")
-    #: Parts of that interface's request that its answers repeat, and the `args` of each training. {}: ours.
+    #: Parts of that interface's request that its answers repeat, the `args` of each training, and as `arguments` the
+    #: script's argument for each parameter that has one. {}: ours.
     asked = models.JSONField(default=dict, blank=True)
     #: Incremented by each change that a page shows.
     revision = models.PositiveIntegerField(default=1)

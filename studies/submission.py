@@ -55,8 +55,15 @@ def submission_of(study: Study, values: Mapping[str, Any], number: int, seed: in
 
 
 def arguments_from(study: Study, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the parameters that reach the script as `--name value`. Scripts for WMLA read a file instead."""
-    return {} if study.dialect else {**study.parameters, **values}
+    """Return the parameters that reach the script as `--name value`.
+
+    Scripts for WMLA read a file instead. `asked` may name arguments that carry some of the values, too.
+    """
+    every = {**study.parameters, **values}
+    if not study.dialect:
+        return every
+    named = study.asked.get("arguments", {})
+    return {argument: every[name] for name, argument in named.items() if name in every}
 
 
 def submit_trial(claim: Claim[Study], trial: Trial) -> Job:

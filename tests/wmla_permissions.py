@@ -52,12 +52,21 @@ WMLA_RULES: dict[str, Audience | Rule] = {
     "GET wmla:validation": OWNER_SEES,
     "DELETE wmla:validation": OWNER_CHANGES,
     "PUT wmla:validation-stop": OWNER_CHANGES,
+    "GET wmla:model-searches": USERS,
+    "POST wmla:model-searches": CHANGERS,
+    "GET wmla:model-search": OWNER_SEES,
+    "DELETE wmla:model-search": Rule(OWNER_CHANGES, args={"tuning": "finished search"}),
+    "PUT wmla:model-search-stop": OWNER_CHANGES,
+    "PUT wmla:model-search-force": OWNER_CHANGES,
+    "PUT wmla:model-search-restart": Rule(OWNER_CHANGES, args={"tuning": "finished search"}),
+    "PUT wmla:model-search-update": OWNER_CHANGES,
+    "PUT wmla:model-search-create": OWNER_CHANGES,
     "GET wmla:frameworks": USERS,
     "GET wmla:frameworks-all": USERS,
     **{
         f"{method} wmla:{name}": NOT_THERE if method == "GET" else NOT_THERE_FOR_CHANGERS
         for name in (
-            *("inferences", "edimodels", "model-hypersearch"),
+            *("inferences", "edimodels"),
             *("dataset-csvs", "dataset-pictures", "some-model-file", "some-template-file"),
         )
         for method in ("GET", "POST", "PUT", "DELETE")

@@ -278,6 +278,7 @@ SPECTACULAR_SETTINGS = {
         "Placement": "jobs.models.Job.Placement",
         "ReplayState": "replay.models.Replay.State",
         "ResourceGroupKind": "workers.models.ResourceGroup.Kind",
+        "SearchState": "wmla.hypersearch_names.SEARCH_WORDS",
     },
 }
 

@@ -40,10 +40,23 @@ from wmla.hypersearch_names import (
 from wmla.hypersearch_request import SearchRequest, parse_request
 from wmla.identifiers import identities, submitted
 from wmla.job_names import Dialect
-from wmla.submission import Prepared, prepare, with_files
+from wmla.submission import prepare, with_files
 from wmla.uploads import PARSERS, data_field, preflight_answer, uploaded_files
 
-__all__ = ["urls"]
+__all__ = [
+    "ExperimentOutput",
+    "Found",
+    "algorithm_of",
+    "check_hpo_name",
+    "delete_search",
+    "duration_text",
+    "found_search",
+    "restart_search",
+    "stop_search",
+    "study_request",
+    "urls",
+    "with_trials",
+]
 
 _ADDRESS = "/platform/rest/deeplearning/v1/hypersearch"
 _MAX_LISTED = 1000
@@ -144,13 +157,13 @@ class HyperSearchOutput(serializers.Serializer[Any]):
     progress = Text(lambda found: progress_text(found.study, found.trials), help_text="Such as `3/8`; `-`: no limit.")
     creator = Text(source="study.owner.username")
     createtime = Text(lambda found: time_text(found.study.created_at))
-    duration = Text(lambda found: _duration(found), help_text="`hh:mm:ss`.")
+    duration = Text(lambda found: duration_text(found), help_text="`hh:mm:ss`.")
     running = Whole(lambda found: found.count(Trial.State.RUNNING))
     complete = Whole(lambda found: found.count(Trial.State.COMPLETE, Trial.State.PRUNED))
     failed = Whole(lambda found: found.count(Trial.State.FAILED))
     experiments = serializers.SerializerMethodField()
     best = serializers.SerializerMethodField(help_text="Absent before an experiment has a value.")
-    algoDef = Json(lambda found: found.study.asked.get("algoDef") or _algorithm_of(found.study))
+    algoDef = Json(lambda found: found.study.asked.get("algoDef") or algorithm_of(found.study))
     hyperParams = Many(lambda found: found.study.asked.get("hyperParams", []))
 
     @extend_schema_field(ExperimentOutput(many=True))
@@ -199,7 +212,7 @@ class HyperSearches(WmlaView):
         rows = studies(signed_in(request)).order_by(*_order(asked["sort_by"]))
         limit, wanted = min(asked["limit"], _MAX_LISTED), _words(asked.get("state", ""))
         # The state follows from the trials.
-        found = _with_trials(rows[: _MAX_LISTED if wanted else limit])
+        found = with_trials(rows[: _MAX_LISTED if wanted else limit])
         found = [one for one in found if not wanted or search_word(one.study, one.trials) in wanted]
         return Response(HyperSearchOutput(found[:limit], many=True).data)
 
@@ -210,10 +223,10 @@ class HyperSearches(WmlaView):
         if (answer := preflight_answer(request)) is not None:
             return answer
         asked = parse_request(data_field(request, _MAX_DATA), finder(user))
-        _check_name(request, asked.name)
+        check_hpo_name(request, asked.name)
         prepared = prepare(user, asked.sig_name, asked.args)
         submission, _ = with_files(user, prepared, uploaded_files(request))
-        study = actions.create_study(_study_request(asked, prepared, submission), user)
+        study = actions.create_study(study_request(asked, submission), user)
         name = name_of(study)
         if study.dialect == Dialect.ON_PREM:
             return Response(name)
@@ -223,11 +236,11 @@ class HyperSearches(WmlaView):
     def delete(self, request: Request) -> HttpResponse:
         """Delete all of the user's searches, or none if one still runs. Their trainings stay."""
         user = signed_in(request)
-        found = _with_trials(studies(user).filter(owner=user))
+        found = with_trials(studies(user).filter(owner=user))
         if open_ones := [one for one in found if not _is_over(one)]:
             raise Conflict(f"{name_of(open_ones[0].study)} still runs: stop it before you delete all searches.")
         for one in found:
-            _delete(request, one)
+            delete_search(request, one)
         return HttpResponse(status=204)
 
 
@@ -235,14 +248,10 @@ class SearchView(WmlaView):
     """Base class of the views of one search."""
 
     def found(self) -> Found:
-        study = study_named(signed_in(self.request), self.kwargs["hpo_name"])
-        return Found(study, list(_trials().filter(study=study)), timezone.now())
+        return found_search(study_named(signed_in(self.request), self.kwargs["hpo_name"]))
 
     def stop(self) -> HttpResponse:
-        study = study_named(signed_in(self.request), self.kwargs["hpo_name"])
-        if study.is_over:
-            raise UserError(f"Hyperparameter search {shown_text(name_of(study))} is already stopped.")
-        actions.stop(signed_in(self.request), study.pk)
+        stop_search(self.request, study_named(signed_in(self.request), self.kwargs["hpo_name"]))
         return HttpResponse(status=204)
 
 
@@ -260,7 +269,7 @@ class HyperSearch(SearchView):
     @extend_schema(operation_id="hypersearch_delete", responses=_DELETED)
     def delete(self, request: Request, hpo_name: str) -> HttpResponse:
         """Delete a search that is over. Its trainings stay."""
-        _delete(request, self.found())
+        delete_search(request, self.found())
         return HttpResponse(status=204)
 
 
@@ -275,15 +284,11 @@ class HyperSearchRestart(SearchView):
     @extend_schema(request=None, responses=HyperSearchOutput)
     def put(self, request: Request, hpo_name: str) -> Response:
         """Continue a stopped search: experiments that were stopped are started again."""
-        user, study = signed_in(request), self.found().study
-        if study.state == Study.State.PAUSED:
-            actions.resume(user, study.pk)
-        else:
-            actions.restart(user, study.pk)
+        restart_search(request, self.found().study)
         return Response(HyperSearchOutput(self.found()).data)
 
 
-def _study_request(asked: SearchRequest, prepared: Prepared, submission: Submission) -> actions.StudyRequest:
+def study_request(asked: SearchRequest, submission: Submission) -> actions.StudyRequest:
     options: dict[str, Any] = {"max_slots": submission.max_slots, "environment": dict(submission.environment)}
     if submission.priority is not None:
         options["priority"] = submission.priority
@@ -291,7 +296,7 @@ def _study_request(asked: SearchRequest, prepared: Prepared, submission: Submiss
         name=asked.name or submission.name,
         model=submission.model,
         dataset=submission.dataset,
-        instance_group=prepared.group.name,
+        instance_group=submission.instance_group,
         space=asked.space,
         metric=asked.metric,
         goal=asked.goal,
@@ -308,12 +313,29 @@ def _study_request(asked: SearchRequest, prepared: Prepared, submission: Submiss
         arguments=submission.arguments,
         options=options,
         queued=[experiment.values for experiment in asked.experiments],
-        dialect=prepared.dialect,
+        dialect=submission.dialect,
         asked={**asked.asked, "hpoName": asked.name} if asked.name else asked.asked,
     )
 
 
-def _check_name(request: Request, name: str) -> None:
+def found_search(study: Study) -> Found:
+    return Found(study, list(_trials().filter(study=study)), timezone.now())
+
+
+def stop_search(request: Request, study: Study) -> None:
+    """Stop the search and its experiments. Raises UserError if it is over."""
+    if study.is_over:
+        raise UserError(f"Hyperparameter search {shown_text(name_of(study))} is already stopped.")
+    actions.stop(signed_in(request), study.pk)
+
+
+def restart_search(request: Request, study: Study) -> None:
+    """Continue a search that has stopped or failed."""
+    act = actions.resume if study.state == Study.State.PAUSED else actions.restart
+    act(signed_in(request), study.pk)
+
+
+def check_hpo_name(request: Request, name: str) -> None:
     if not name:
         return
     checked_name(name, field="hpoName")
@@ -327,7 +349,7 @@ def _trials() -> QuerySet[Trial]:
     return Trial.objects.order_by("number").select_related("job__run", "job__owner", "job__model__model")
 
 
-def _with_trials(rows: QuerySet[Study]) -> list[Found]:
+def with_trials(rows: QuerySet[Study]) -> list[Found]:
     now, found = timezone.now(), rows.prefetch_related(Prefetch("trials", _trials()))
     return [Found(study, list(study.trials.all()), now) for study in found]
 
@@ -336,7 +358,7 @@ def _is_over(found: Found) -> bool:
     return search_word(found.study, found.trials) not in ("SUBMITTED", "RUNNING")
 
 
-def _delete(request: Request, found: Found) -> None:
+def delete_search(request: Request, found: Found) -> None:
     """Delete the search. One that has failed, and paused for that, is stopped first."""
     if _is_over(found) and not found.study.is_over:
         actions.stop(signed_in(request), found.study.pk)
@@ -361,7 +383,7 @@ def _data_type(value: Any) -> str:
     return "int" if isinstance(value, int) else "double"
 
 
-def _algorithm_of(study: Study) -> Mapping[str, Any]:
+def algorithm_of(study: Study) -> Mapping[str, Any]:
     """Return the definition of a study that no WMLA client has started."""
     return {
         "algorithm": study.sampler,
@@ -373,7 +395,7 @@ def _algorithm_of(study: Study) -> Mapping[str, Any]:
     }
 
 
-def _duration(found: Found) -> str:
+def duration_text(found: Found) -> str:
     seconds = int(((found.study.finished_at or found.now) - found.study.created_at).total_seconds())
     return f"{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}"
 

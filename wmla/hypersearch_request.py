@@ -23,7 +23,15 @@ from wmla.hypersearch_space import (
     space_of,
 )
 
-__all__ = ["ALGORITHMS", "Algorithm", "SearchRequest", "algorithm_named", "json_object", "parse_request"]
+__all__ = [
+    "ALGORITHMS",
+    "Algorithm",
+    "SearchRequest",
+    "algorithm_named",
+    "json_object",
+    "parse_request",
+    "parse_search",
+]
 
 
 @dataclass(frozen=True)
@@ -110,7 +118,11 @@ def parse_request(data: str, find: Callable[[str], Algorithm | None] = algorithm
 
     find: returns the algorithm with a name, or None.
     """
-    given = json_object(data, _EXAMPLE)
+    return parse_search(json_object(data, _EXAMPLE), find)
+
+
+def parse_search(given: Mapping[str, Any], find: Callable[[str], Algorithm | None]) -> SearchRequest:
+    """Check a search. Raises like `parse_request`."""
     model, algo = _object(given, "modelSpec"), _object(given, "algoDef")
     algorithm = _algorithm(algo, find)
     told = {} if algorithm.plugin else _told(algo)

@@ -22,14 +22,14 @@ from core.time import iso
 from jobs.models import Job
 from models_registry import actions, queries
 from models_registry.code_inspection import inspect_code
-from models_registry.model_settings import own_parameters
+from models_registry.model_settings import own_parameters, setting_named
 from models_registry.models import ModelTemplate, RegisteredModel, RegisteredModelVersion
 from wmla.answer_fields import Json, Text, Whole
 from wmla.base_view import LIST_PARAMETERS, WmlaView, json_body, refuse_fields, requested_rows, route
 from wmla.identifiers import existing, group_meant, wmla_jobs
 from wmla.templates import WmlaFileOutput, code_file, template_named
 
-__all__ = ["ModelView", "WeightUpload", "urls"]
+__all__ = ["ModelView", "WeightUpload", "WmlaModelOutput", "found_model", "setting_of", "urls"]
 
 _Engine = RegisteredModelVersion.Engine
 _ENGINES = {"Single": _Engine.SINGLE, "Native": _Engine.FIXED, "Elastic": _Engine.ELASTIC}
@@ -166,7 +166,7 @@ class Models(WmlaView):
             description=values["description"] or "",
         )
         version = actions.register(user, registration)
-        return Response(WmlaModelOutput(_found(user, version.model.name)).data, status=201)
+        return Response(WmlaModelOutput(found_model(user, version.model.name)).data, status=201)
 
 
 class ModelView(WmlaView):
@@ -182,7 +182,7 @@ class ModelView(WmlaView):
 
     @cached_property
     def model(self) -> RegisteredModel:
-        return _found(signed_in(self.request), self.kwargs["model"])
+        return found_model(signed_in(self.request), self.kwargs["model"])
 
     @property
     def newest(self) -> RegisteredModelVersion:
@@ -218,7 +218,7 @@ class Model(ModelView):
             description=row.description if values.get("description") is None else values["description"],
         )
         version = actions.register(user, registration)
-        return Response(WmlaModelOutput(_found(user, version.model.name)).data)
+        return Response(WmlaModelOutput(found_model(user, version.model.name)).data)
 
     @extend_schema(responses={204: None})
     def delete(self, request: Request, model: str) -> HttpResponse:
@@ -266,7 +266,7 @@ class ModelWeights(ModelView):
         raise NotFound(f"Model {name} has no weights of its own: GET /models/{name}/trainings/<name>/weightfile.")
 
 
-def _found(user: User, name: str) -> RegisteredModel:
+def found_model(user: User, name: str) -> RegisteredModel:
     return existing(queries.find_model(user, name), "Model", name, "/models")
 
 
@@ -283,6 +283,11 @@ def _check(request: Request, values: dict[str, Any], body: dict[str, Any]) -> No
     refuse_fields(body, _UNSUPPORTED)
     if values["sig"]:
         group_meant(signed_in(request), values["sig"])
+
+
+def setting_of(name: str) -> str:
+    """Return the setting that WMLA's name of a hyperparameter means; "" if there is none."""
+    return _NAMES.get(name.lower()) or setting_named(name)
 
 
 def _engine(name: str) -> str:

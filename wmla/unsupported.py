@@ -16,10 +16,6 @@ _SERVING = (
     "Trained models are not served here: download one with GET /models/<model>/trainings/<training>/weightfile, or "
     "measure it with POST /models/<model>/validations."
 )
-_SEARCH = (
-    "Models have no hyperparameter search here: start one with POST /hypersearch and the script's files, or on the "
-    "page Studies."
-)
 _CONTENTS = (
     "Rows and images of a dataset are not listed here: its page shows examples, and GET "
     "/api/v1/datasets/<name>/versions/<number>/ describes its files."
@@ -48,7 +44,6 @@ class Unsupported(WmlaView):
 uploads: list[URLPattern] = [
     route("inferences(?:/.*)?", Unsupported, "inferences", sentence=_SERVING),
     route("edimodels(?:/.*)?", Unsupported, "edimodels", sentence=_SERVING),
-    route("models/<model>/hypersearch(?:/.*)?", Unsupported, "model-hypersearch", sentence=_SEARCH),
     route("models/(?P<model>weightfile)", WeightUpload, "weight-upload"),
 ]
 #: These come last, because a model or template may be called "files".

@@ -17,19 +17,9 @@ from tests.factories import RegisteredModelVersionFactory
 from tests.wmla.registry.deep_learning import BASE, ask, refusal
 from wmla.service_info import FRAMEWORKS
 
-SEARCH = "Models have no hyperparameter search here: start one with POST /hypersearch"
 SERVING = "Trained models are not served here: download one with GET /models/<model>/trainings"
 
 #: Address -> methods of its row.
-SEARCHES = {
-    "models/resnet/hypersearch": "GET POST",
-    "models/resnet/hypersearch/tuning": "GET DELETE",
-    "models/resnet/hypersearch/tuning/stop": "PUT",
-    "models/resnet/hypersearch/tuning/force": "PUT",
-    "models/resnet/hypersearch/tuning/restart": "PUT",
-    "models/resnet/hypersearch/tuning/update": "PUT",
-    "models/resnet/hypersearch/tuning/create/resnet2": "PUT",
-}
 SERVICES = {
     "inferences": "POST",
     "inferences?modelname=resnet&flag=false": "GET",
@@ -57,13 +47,11 @@ SINGLE = {
     "models/weightfile": ("POST", "upload them on the page Train"),
 }
 ROWS = [
-    *((address, method, SEARCH) for address, methods in SEARCHES.items() for method in methods.split()),
     *((address, method, SERVING) for address, methods in SERVICES.items() for method in methods.split()),
     *((address, method, sentence) for address, (method, sentence) in SINGLE.items()),
 ]
 #: Addresses to which clients of WMLA send files.
 UPLOADS = (
-    "models/resnet/hypersearch",
     "inferences/startpredict",
     "edimodels/new",
     "edimodels/m/inference",
@@ -141,7 +129,6 @@ def test_the_guide_names_each_of_them() -> None:
     told = guide[guide.index("## What is not supported\n") :]
     for name in (
         "`hypersearch/algorithm/install`",
-        "`models/{m}/hypersearch`",
         "`inferences`",
         "`edimodels`",
         "`csvs`",

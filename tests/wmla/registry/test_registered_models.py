@@ -320,7 +320,6 @@ def test_frameworks_are_those_of_submissions(alice_api: APIClient, address: str)
         ("inferences", "not served here"),
         ("inferences/startpredict", "not served here"),
         ("edimodels/m/instance", "not served here"),
-        ("models/resnet/hypersearch", "no hyperparameter search"),
     ],
 )
 @pytest.mark.parametrize("method", ["GET", "POST", "PUT", "DELETE"])
