@@ -17,6 +17,8 @@ from core.live import current_seqs
 from core.pages import carried_out, done, login_user, page_of, say
 from core.text import plural, whole
 from insights.comparison import MAX_JOBS
+from jobs.models import Checkpoint
+from jobs.queries.checkpoints import visible_checkpoints
 from jobs.queries.groups import usable_groups
 from models_registry.models import RegisteredModelVersion
 from models_registry.queries import models
@@ -210,6 +212,7 @@ def _now(study: Study) -> dict[str, Any]:
         "study": study,
         "best": best,
         "best_text": best_sentence(study, best),
+        "best_checkpoint": _newest_checkpoint(study, best),
         "names": names,
         "rows": [(trial, [trial.values.get(name, "") for name in names]) for trial in rows],
         "left_out": study.trials.count() - len(rows),
@@ -233,6 +236,13 @@ def _plugin(study: Study) -> dict[str, Any]:
         return {}
     call = PluginCall.objects.filter(study=study).select_related("job").order_by("-number").first()
     return {"has_plugin": True, "plugin": study.plugin, "call": call}
+
+
+def _newest_checkpoint(study: Study, best: Trial | None) -> Checkpoint | None:
+    """Return the checkpoint of the best trial from which a model version may be made."""
+    if best is None or best.job_id is None:
+        return None
+    return visible_checkpoints(study.owner).filter(job=best.job_id, problem="").order_by("-step").first()
 
 
 def _chart_words(study: Study) -> dict[str, Any]:

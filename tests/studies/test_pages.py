@@ -3,7 +3,9 @@ from typing import Any
 
 import pytest
 from django.test import Client
+from django.utils import timezone
 
+from jobs.models import Checkpoint
 from studies.models import Study, Trial
 from tests.html import html_of
 from tests.scene import Scene
@@ -75,6 +77,17 @@ def test_shows_the_trials_the_best_first(alices: Client, scene: Scene) -> None:
     assert page.index('data-trial="1"') < page.index('data-trial="0"') < page.index('data-trial="3"')
     assert "KeyError: &#x27;x&#x27;" in page
     assert "2 complete, 1 pruned, 1 failed" in page
+
+
+def test_a_version_is_made_of_the_best(alices: Client, scene: Scene) -> None:
+    best = scene.study.trials.get(number=1)
+    Checkpoint.objects.filter(job=best.job).delete()
+    assert "Create a model version" not in html_of(alices.get(address(scene)))
+    columns = {"step": 80, "epoch": 2, "size_bytes": 9, "created_at": timezone.now()}
+    point = Checkpoint.objects.create(job=best.job, attempt=1, **columns)
+    page = html_of(alices.get(address(scene, "now/")))
+    assert "Checkpoint of trial 1, step 80:" in page
+    assert f'action="/checkpoints/{point.pk}/version/"' in page
 
 
 def test_the_fresh_part_takes_few_queries(alices: Client, scene: Scene, django_assert_max_num_queries: Any) -> None:
