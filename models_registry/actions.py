@@ -1,6 +1,7 @@
 """Registration of templates and models with copies of their files. No other module writes this app's rows."""
 
 import shutil
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -132,8 +133,13 @@ def delete_model(model: RegisteredModel, user: User) -> None:
     _refuse_others(user, model, "model")
     folders = [version.folder for version in model.versions.all()]
 
-    def refusal(jobs: Collection[Any]) -> str:
-        trainings = plural(len(jobs), "{count} training was", "{count} trainings were")
+    def refusal(users: Collection[Any]) -> str:
+        # Rows of apps above this one, such as trainings, studies and search algorithms.
+        counts = Counter((user._meta.verbose_name, user._meta.verbose_name_plural) for user in users)
+        if others := {names: count for names, count in counts.items() if names[0] != "job"}:
+            told = " and ".join(f"{count} {one if count == 1 else more}" for (one, more), count in others.items())
+            return f"The model {model.name} cannot be deleted: it is the code of {told}."
+        trainings = plural(len(users), "{count} training was", "{count} trainings were")
         return f"The model {model.name} cannot be deleted: {trainings} started with this model and would lose the code."
 
     delete_named(user, model, "model", refusal)

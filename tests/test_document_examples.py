@@ -30,6 +30,9 @@ RUN_BY = {
     "docs/user/adaptdl.md#Off the cluster.1": (
         "tests/webapp/test_wheel_adaptdl.py::test_a_script_trains_with_plain_python"
     ),
+    "docs/user/coming-from-wmla.md#Search algorithms of your own.1": (
+        "tests/studies/test_plugins.py::test_the_example_of_the_documentation_learns"
+    ),
     "docs/user/cli.md#Install and log in.1": "tests/journey/one_stack/test_new_user.py::newcomer",
     "docs/user/cli.md#Train.1": "tests/journey/one_stack/test_new_user.py::test_cli_md_trains",
     "docs/user/cli.md#Train.2": "tests/journey/one_stack/test_new_user.py::test_cli_md_submits_a_file",

@@ -22,6 +22,8 @@ __all__ = ["run"]
 
 def run() -> None:
     """Ask the plug-in once, and write its proposals and its state."""
+    if not Path(ASK_FILE).exists():
+        sys.exit("This model is a search algorithm: studies ask it for values, and it cannot be trained.")
     ask = json.loads(Path(ASK_FILE).read_text())
     results = result_folder() or Path()
     logging.basicConfig(stream=sys.stdout, level=ask["log_level"], format="%(levelname)s %(message)s")

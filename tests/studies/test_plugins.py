@@ -21,12 +21,13 @@ from core.file_sources import Upload
 from jobs.files.job_folder import job_folder
 from jobs.models import InstanceGroup, Job
 from jobs.states import JobState, Reason
-from models_registry.actions import set_readers
+from models_registry.actions import delete_model, set_readers
 from models_registry.models import RegisteredModel
 from studies import actions
 from studies.control.controller import active_studies, take_turn
 from studies.models import PluginCall, SearchPlugin, Study, Trial
 from studies.plugins import PluginRequest, delete_plugin, find_plugin, install_plugin
+from tests.documents import example
 from tests.factories import SlotClaimFactory, UserFactory, set_job
 from tests.search_plugins import GRID, RANDOM, packed
 from tests.studies.conftest import Create, end, turn
@@ -405,6 +406,20 @@ print(json.dumps(drawn))
 """
 
 
+def test_the_example_of_the_documentation_learns(search: Callable[..., Study]) -> None:
+    rows = [PARAMETERS[0]]
+    optimizer = example("docs/user/coming-from-wmla.md#Search algorithms of your own.1").text
+    study = search(
+        optimizer, space={"lr": SPACE["lr"]}, plugin_arguments={"hyper_parameters": rows, "options": {}}, at_once=1
+    )
+    run(open_call(turn(study)))
+    [first] = running(turn(study))
+    end(first, final_metrics={"loss": 0.5})
+    assert "best so far: {'id': 0, 'state': 'FINISHED', 'metricVal': 0.5" in run(open_call(turn(study)))
+    [second] = running(turn(study))
+    assert 0.01 <= second.values["lr"] <= 0.1
+
+
 class TestInstallation:
     def test_its_files_are_a_model_of_the_owner(self, install: Install, alice: User) -> None:
         plugin = install(log_level="DEBUG")
@@ -430,6 +445,22 @@ class TestInstallation:
         assert refused.value.message.startswith(sentence)
         assert not RegisteredModel.objects.exists()
         assert not list((home / "models/uploads").glob("*"))
+
+    def test_its_code_cannot_be_deleted_nor_trained(self, install: Install, alice: User, tmp_path: Path) -> None:
+        code = install().code
+        with pytest.raises(Conflict) as refused:
+            delete_model(code.model, alice)
+        assert refused.value.message.endswith("mine-optimizer cannot be deleted: it is the code of 1 search plugin.")
+        ended = subprocess.run(
+            [sys.executable, code.entry_point],
+            cwd=code.folder,
+            env={**os.environ, "RESULT_DIR": str(tmp_path), "PYTHONPATH": _PATH},
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert (ended.returncode, ended.stderr[:36]) == (1, "This model is a search algorithm: st")
 
     def test_a_name_is_taken_once_in_any_case(self, install: Install) -> None:
         install()

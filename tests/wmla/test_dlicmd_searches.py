@@ -123,11 +123,18 @@ def test_all_are_deleted(logged_on: Command, server: RecordedServer) -> None:
 
 def test_algorithms_are_listed_shown_and_deleted(logged_on: Command, server: RecordedServer) -> None:
     algorithm = {"name": "Random", "type": "BUILD_IN", "remoteExec": False}
-    server.answers["GET", f"{BASE}/hypersearch/algorithm"] = Answer([algorithm])
+    own = {"name": "mine", "type": "USER_PLUGIN", "remoteExec": True, "creator": "alice"}
+    server.answers["GET", f"{BASE}/hypersearch/algorithm"] = Answer([algorithm, own])
+    server.answers["GET", f"{BASE}/hypersearch/algorithm/mine"] = Answer(own)
     server.answers["GET", f"{BASE}/hypersearch/algorithm/Random"] = Answer(algorithm)
     server.answers["DELETE", f"{BASE}/hypersearch/algorithm/mine"] = Answer(status=204)
-    assert json.loads(logged_on("--hpo-algorithm-get-all").stdout) == [algorithm]
+    assert json.loads(logged_on("--hpo-algorithm-get-all").stdout) == [algorithm, own]
+    assert json.loads(logged_on("--hpo-algorithm-get", "mine").stdout) == own
     table = logged_on("--hpo-algorithm-get-all", "-o", "custom-columns=name,type").stdout
-    assert [line.split() for line in table.splitlines()] == [["name", "type"], ["Random", "BUILD_IN"]]
+    assert [line.split() for line in table.splitlines()] == [
+        ["name", "type"],
+        ["Random", "BUILD_IN"],
+        ["mine", "USER_PLUGIN"],
+    ]
     assert json.loads(logged_on("--hpo-algorithm-get", "Random").stdout) == algorithm
     assert logged_on("--hpo-algorithm-delete", "mine").stdout == "Deleted mine\n"

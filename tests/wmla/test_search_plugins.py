@@ -91,7 +91,7 @@ class TestInstall:
     def test_a_folder_of_the_server_is_refused(self, alice_client: Client) -> None:
         # Cell 13: the same text is the field and the file `data`, and there is no tar.
         data = json.dumps({**TOLD, "path": "/home/optimizers/random"})
-        answer = alice_client.post(INSTALL, {"data": SimpleUploadedFile("data", data.encode())})
+        answer = alice_client.post(INSTALL, {"data": [data, SimpleUploadedFile("data", data.encode())]})
         assert answer.status_code == 400
         assert text_of(answer).startswith("Error 400: path is a folder on the server, which is not read here: send")
 
