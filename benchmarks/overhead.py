@@ -6,15 +6,20 @@ Real ranks, with their shim and coordinator, make blocks of steps in turns with 
 (`overhead_ranks.py`). Of each block the fastest step counts: on a machine with other work the median of all steps
 measures that work. The processor's time of rank 0 is shown too, which other work changes less. The ratio is the median
 of the ratios of blocks that follow each other. More ranks than cores are shown but mean little.
+
+A loop of its own under `prepare`, on one rank, takes turns with the same loop without it, in a process beside it
+(`own_loop.py`), because `prepare` refuses a second model that the same script trains.
 """
 
+import json
 import statistics
+import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from benchmarks.labs import laboratory, running, until
+from benchmarks.labs import HERE, laboratory, running, until
 from benchmarks.results import Result, arguments, result, show
 from tests.runtime.lab import GrowingFile
 
@@ -35,7 +40,34 @@ def main() -> None:
                 place = folder / f"{NETWORKS[network]}-{size}"
                 name = f"{network}, {size} {'rank' if size == 1 else 'ranks'}"
                 found += figures(name, alternated(forkserver, place, network, size, blocks))
+        for network in NETWORKS if options.long else list(NETWORKS)[:1]:
+            found += own_loop(forkserver, folder / f"own-{NETWORKS[network]}", network, blocks)
     show(found, options.json)
+
+
+def own_loop(forkserver: Path, folder: Path, network: str, blocks: int) -> list[Result]:
+    folder.mkdir()
+    (folder / "turn").write_text("plain")
+    count = blocks + WARM_UP_BLOCKS
+    words = [str(word) for word in (folder, NETWORKS[network], count, BLOCK_STEPS[network])]
+    plain = subprocess.Popen([sys.executable, str(HERE / "own_loop.py"), "plain", *words])
+    try:
+        limits = {"min_slots": 1, "max_slots": 1}
+        with running(forkserver, folder / "job", "own_loop.py", "prepared", *words, slots=1, **limits) as lab:
+            lab.size(1)
+            file = GrowingFile(folder / "prepared.jsonl")
+            prepared = until(file.lines, count, lambda: f"{count} blocks: {lab.story()}", 1800)
+    finally:
+        plain.kill()
+        plain.wait()
+    beside = [json.loads(line) for line in (folder / "plain.jsonl").read_text().splitlines()]
+    pairs = list(zip(prepared, beside, strict=False))[WARM_UP_BLOCKS:]
+    return [
+        *_compared(
+            f"step, {network}, prepared loop", [(min(a["seconds"]), min(b["seconds"])) for a, b in pairs], "plain loop"
+        ),
+        *_compared(f"CPU, {network}, prepared loop", [(a["cpu"], b["cpu"]) for a, b in pairs], "plain loop"),
+    ]
 
 
 def figures(name: str, blocks: list[dict[str, Any]]) -> list[Result]:
@@ -45,12 +77,12 @@ def figures(name: str, blocks: list[dict[str, Any]]) -> list[Result]:
     ]
 
 
-def _compared(name: str, pairs: list[tuple[float, float]]) -> list[Result]:
+def _compared(name: str, pairs: list[tuple[float, float]], competitor: str = "plain DDP") -> list[Result]:
     ratio = statistics.median(ours / ddp for ours, ddp in pairs)
     ours = result(name, "ms", [1000 * one for one, _ in pairs])
     return [
-        replace(ours, competitor="plain DDP", ratio=ratio),
-        result(f"{name}, DDP", "ms", [1000 * other for _, other in pairs]),
+        replace(ours, competitor=competitor, ratio=ratio),
+        result(f"{name}, {competitor}", "ms", [1000 * other for _, other in pairs]),
     ]
 
 
