@@ -101,6 +101,8 @@ def _optuna_distribution(distribution: Uniform | Normal | Choice) -> BaseDistrib
 
 def _is_drawn_continuously(uniform: Uniform) -> bool:
     """Return whether Optuna draws from the whole range, and the number is rounded: it has no logarithmic steps."""
+    if uniform.round_to is not None:
+        return True
     is_discrete = uniform.size is not None and uniform.size <= _MOST_DISCRETE
     return not is_discrete or (uniform.log and uniform.step is not None)
 

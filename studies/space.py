@@ -66,6 +66,8 @@ class Uniform:
     step: float | None = None
     #: Whether the values are integers.
     whole: bool = False
+    #: Numbers are rounded to multiples of this; those beyond an end count as the end. None: they are not rounded.
+    round_to: float | None = None
 
     @property
     def spacing(self) -> float | None:
@@ -75,12 +77,18 @@ class Uniform:
     @property
     def size(self) -> int | None:
         """Return the number of values, or None for a continuous range."""
+        if self.round_to is not None:
+            first, last = _multiples(self.low, self.high, self.round_to)
+            return last - first + 1
         if self.spacing is None:
             return None
         return int((_exact(self.high) - _exact(self.low)) // _exact(self.spacing)) + 1
 
     def at(self, index: int) -> Scalar:
         """Return the value at this index of a range that is not continuous."""
+        if self.round_to is not None:
+            first, _ = _multiples(self.low, self.high, self.round_to)
+            return min(max(float((first + index) * _exact(self.round_to)), self.low), self.high)
         assert self.spacing is not None
         value = _exact(self.low) + index * _exact(self.spacing)
         return int(value) if self.whole else float(value)
@@ -88,6 +96,9 @@ class Uniform:
     def nearest(self, number: float) -> Scalar:
         """Return the value of the range that is nearest to the number."""
         number = min(max(number, self.low), self.high)
+        if self.round_to is not None and self.size is not None:
+            first, _ = _multiples(self.low, self.high, self.round_to)
+            return self.at(min(max(round(number / self.round_to) - first, 0), self.size - 1))
         if self.spacing is None or self.size is None:
             return number
         return self.at(min(max(round((number - self.low) / self.spacing), 0), self.size - 1))
@@ -95,10 +106,13 @@ class Uniform:
     def contains(self, value: object) -> bool:
         if not _is_number(value) or not self.low <= value <= self.high:
             return False
-        return self.spacing is None or abs(float(self.nearest(value)) - value) <= 1e-6 * self.spacing
+        distance = self.round_to or self.spacing
+        return distance is None or abs(float(self.nearest(value)) - value) <= 1e-6 * distance
 
     def __str__(self) -> str:
         each = f" in steps of {_shown(self.step)}" if self.step is not None else ""
+        if self.round_to is not None:
+            each = f" in multiples of {_shown(self.round_to)}"
         return f"the {'whole numbers' if self.whole else 'range'} from {_shown(self.low)} to {_shown(self.high)}{each}"
 
 
@@ -116,24 +130,25 @@ class Normal:
 
     @property
     def low(self) -> float:
-        return self.value_at(-DEVIATIONS)
+        return self.value_at(-DEVIATIONS) if self.step is None else float(self.at(0))
 
     @property
     def high(self) -> float:
-        return self.value_at(DEVIATIONS)
+        return self.value_at(DEVIATIONS) if self.step is None else float(self.at((self.size or 0) - 1))
 
     @property
     def size(self) -> int | None:
         """Return the number of values, or None if there is no step."""
         if self.step is None:
             return None
-        return math.floor(self.high / self.step) - self._first + 1
+        first, last = self._multiples
+        return last - first + 1
 
     @property
-    def _first(self) -> int:
-        """Return the smallest value, in steps."""
+    def _multiples(self) -> tuple[int, int]:
+        """Return the smallest and the largest value, in steps."""
         assert self.step is not None
-        return math.ceil(self.low / self.step)
+        return _multiples(self.value_at(-DEVIATIONS), self.value_at(DEVIATIONS), self.step)
 
     def value_at(self, deviations: float) -> float:
         """Return the number that is so many deviations from the mean."""
@@ -142,20 +157,21 @@ class Normal:
 
     def deviations_of(self, value: float) -> float:
         """Return the distance of the value from the mean, in deviations."""
+        if self.log and value <= 0:  # a small number that was rounded
+            return -DEVIATIONS
         number = math.log(value) if self.log else value
         return (number - self.mean) / self.deviation
 
     def at(self, index: int) -> Scalar:
         """Return the value at this index of a distribution that has a step."""
         assert self.step is not None
-        return float((self._first + index) * _exact(self.step))
+        return float((self._multiples[0] + index) * _exact(self.step))
 
     def nearest(self, number: float) -> Scalar:
         """Return the value of the distribution that is nearest to the number."""
-        number = min(max(number, self.low), self.high)
         if self.step is None or self.size is None:
-            return number
-        return self.at(min(max(round(number / self.step) - self._first, 0), self.size - 1))
+            return min(max(number, self.low), self.high)
+        return self.at(min(max(round(number / self.step) - self._multiples[0], 0), self.size - 1))
 
     def contains(self, value: object) -> bool:
         if not _is_number(value) or not self.low <= value <= self.high:
@@ -310,10 +326,12 @@ def _choice(name: str, values: object) -> Choice:
 
 
 def _uniform(given: Mapping[Any, Any], kind: str) -> Uniform:
-    _check_keys(given, kind, needed=("low", "high"), optional=("step",))
     log, whole = _RANGES[kind]
+    _check_keys(given, kind, needed=("low", "high"), optional=("step",) if whole else ("step", "round_to"))
     low, high = (_number(given, key, whole=whole) for key in ("low", "high"))
-    step = _step(given, whole=whole)
+    step, round_to = _step(given, whole=whole), _step(given, "round_to")
+    if step is not None and round_to is not None:
+        raise _Misfit("give `step` or `round_to`, not both.")
     if low > high:
         raise _Misfit(f"`low`, {_shown(low)}, is above `high`, {_shown(high)}: swap them.")
     if low == high:
@@ -323,8 +341,11 @@ def _uniform(given: Mapping[Any, Any], kind: str) -> Uniform:
     if step is not None and step > high - low:
         raise _Misfit(f"the step, {_shown(step)}, is larger than the range from {_shown(low)} to {_shown(high)}.")
     _check_width(low, high, log=log, whole=whole)
-    _check_steps(low, high, step)
-    return Uniform(low, high, log=log, step=step, whole=whole)
+    _check_steps(low, high, step or round_to)
+    uniform = Uniform(low, high, log=log, step=step, whole=whole, round_to=round_to)
+    if round_to is not None and (uniform.size or 0) < 2:
+        raise _Misfit(f"all numbers from {_shown(low)} to {_shown(high)} are rounded to the same value.")
+    return uniform
 
 
 def _normal(given: Mapping[Any, Any], kind: str) -> Normal:
@@ -354,13 +375,21 @@ def _check_log(low: float) -> None:
         raise _Misfit(f"a logarithmic range begins at {_SMALLEST_LOG:g} or above.")
 
 
-def _step(given: Mapping[Any, Any], *, whole: bool = False) -> float | None:
-    if given.get("step") is None:
+def _step(given: Mapping[Any, Any], key: str = "step", *, whole: bool = False) -> float | None:
+    if given.get(key) is None:
         return None
-    step = _number(given, "step", whole=whole)
+    step = _number(given, key, whole=whole)
     if step <= 0:
-        raise _Misfit("the step must be above 0; leave it out for a continuous range.")
+        name = "the step" if key == "step" else f"`{key}`"
+        raise _Misfit(f"{name} must be above 0; leave it out for a continuous range.")
     return step
+
+
+def _multiples(low: float, high: float, distance: float) -> tuple[int, int]:
+    """Return the multiples of the distance to which the numbers of a range are rounded: the first and the last."""
+    first, last = _exact(low) / _exact(distance), _exact(high) / _exact(distance)
+    half = Decimal("0.5")
+    return math.floor(first + half), math.ceil(last - half)
 
 
 def _check_width(low: float, high: float, *, log: bool, whole: bool) -> None:
@@ -427,6 +456,8 @@ def _as_json(distribution: Distribution) -> Any:
     if isinstance(distribution, Normal):
         kind = "log_normal" if distribution.log else "normal"
         return {"kind": kind, "mean": distribution.mean, "deviation": distribution.deviation} | step
+    if distribution.round_to is not None:
+        step = {"round_to": distribution.round_to}
     kinds = {flags: kind for kind, flags in _RANGES.items()}
     kind = kinds[distribution.log, distribution.whole]
     return {"kind": kind, "low": distribution.low, "high": distribution.high} | step

@@ -103,7 +103,7 @@ def test_parameters_are_in_the_order_of_their_names():
         ({"kind": "uniform", "low": 0}, "`lr`: the kind uniform needs `high`."),
         (
             {"kind": "uniform", "low": 0, "high": 1, "hi": 2},
-            "`lr`: 'hi' is not known; the kind uniform has `low`, `high`, `step`.",
+            "`lr`: 'hi' is not known; the kind uniform has `low`, `high`, `step`, `round_to`.",
         ),
         (
             {"kind": "beta"},
@@ -134,8 +134,24 @@ def test_parameters_are_in_the_order_of_their_names():
             "`lr`: its logarithm reaches 80: choose a smaller mean or deviation.",
         ),
         (
-            {"kind": "normal", "mean": 0, "deviation": 1, "step": 5},
-            "`lr`: the step, 5, is too large: all values are the same multiple of it.",
+            {"kind": "normal", "mean": 0, "deviation": 1, "step": 9},
+            "`lr`: the step, 9, is too large: all values are the same multiple of it.",
+        ),
+        (
+            {"kind": "uniform", "low": 1, "high": 2, "round_to": 5},
+            "`lr`: all numbers from 1 to 2 are rounded to the same value.",
+        ),
+        (
+            {"kind": "uniform", "low": 0, "high": 2, "round_to": 1, "step": 1},
+            "`lr`: give `step` or `round_to`, not both.",
+        ),
+        (
+            {"kind": "uniform", "low": 0, "high": 2, "round_to": 0},
+            "`lr`: `round_to` must be above 0; leave it out for a continuous range.",
+        ),
+        (
+            {"kind": "int", "low": 0, "high": 2, "round_to": 1},
+            "`lr`: 'round_to' is not known; the kind int has `low`, `high`, `step`.",
         ),
     ],
 )
@@ -157,7 +173,9 @@ JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
     lambda inner: (
         st.lists(inner, max_size=4)
-        | st.dictionaries(st.sampled_from(["kind", "low", "high", "step", "values", "mean", "deviation"]), inner)
+        | st.dictionaries(
+            st.sampled_from(["kind", "low", "high", "step", "round_to", "values", "mean", "deviation"]), inner
+        )
     ),
     max_leaves=8,
 )
@@ -165,7 +183,9 @@ KINDS = st.sampled_from(["uniform", "log_uniform", "int", "log_int", "choice", "
 NUMBERS = st.floats() | st.integers() | st.integers(-100, 100)
 HOSTILE = (
     JSON
-    | st.fixed_dictionaries({"kind": KINDS, "low": NUMBERS, "high": NUMBERS}, optional={"step": NUMBERS})
+    | st.fixed_dictionaries(
+        {"kind": KINDS, "low": NUMBERS, "high": NUMBERS}, optional={"step": NUMBERS, "round_to": NUMBERS}
+    )
     | st.fixed_dictionaries({"kind": KINDS, "mean": NUMBERS, "deviation": NUMBERS}, optional={"step": NUMBERS})
     | st.fixed_dictionaries({"kind": KINDS, "values": JSON})
 )
@@ -223,7 +243,23 @@ def test_a_continuous_parameter_makes_a_grid_infinite():
 
 def test_a_rounded_normal_has_the_multiples_within_four_deviations():
     space = parse_space({"x": {"kind": "normal", "mean": 0.2, "deviation": 0.5, "step": 1}})
-    assert [grid_point(space, n)["x"] for n in range(grid_size(space))] == [-1.0, 0.0, 1.0, 2.0]
+    assert [grid_point(space, n)["x"] for n in range(grid_size(space))] == [-2.0, -1.0, 0.0, 1.0, 2.0]
+
+
+def test_a_rounded_range_has_multiples_and_its_ends():
+    """A number beyond an end counts as the end, which need not be a multiple."""
+    for low, high, expected in (
+        (2, 10, [2.0, 5.0, 10.0]),
+        (3, 10, [5.0, 10.0]),
+        (2.5, 12.5, [5.0, 10.0]),
+        (1, 12, [1.0, 5.0, 10.0]),
+        (1, 13, [1.0, 5.0, 10.0, 13.0]),
+    ):
+        space = parse_space({"x": {"kind": "uniform", "low": low, "high": high, "round_to": 5}})
+        assert [grid_point(space, n)["x"] for n in range(grid_size(space))] == expected
+        assert all(space["x"].contains(value) for value in expected)
+        assert not space["x"].contains(7)
+        assert str(space["x"]) == f"the range from {low} to {high} in multiples of 5"
 
 
 def test_values_that_a_user_wants_tried():
