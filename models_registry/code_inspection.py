@@ -42,6 +42,7 @@ COMPAT_MODULES: Mapping[str, frozenset[str]] = {
     "adaptdl": frozenset({"adaptdl"}),
     # Given to search algorithms when they are installed, for scripts may well have modules of that name of their own.
     "wmla_plugins": frozenset(),
+    "nni": frozenset({"nni"}),
 }
 #: Arguments that WMLA passes to scripts: folders for the trained model and for initial weights.
 FOLDER_ARGUMENTS = frozenset({"train_dir", "weights"})

@@ -1,6 +1,7 @@
-"""Parts of the wheel beside the package `tidepool`: AdaptDL's API, and the line by which Python finds it.
+"""Parts of the wheel beside the package `tidepool`: AdaptDL's and NNI's APIs, and the lines by which Python finds them.
 
-The folder is appended to the import path, so an installed `adaptdl` takes precedence, and no file of it is overwritten.
+The folders are appended to the import path, so an installed `adaptdl` or `nni` takes precedence, and no file of it is
+overwritten.
 """
 
 import shutil
@@ -10,9 +11,10 @@ from setuptools.command.build_py import build_py  # type: ignore[import-untyped]
 
 __all__ = ["BuildPy"]
 
-_SOURCE = Path(__file__).resolve().parent / "compat" / "adaptdl"
-#: Place of the folder in the wheel.
-_FOLDER = "tidepool/compat/adaptdl"
+_SOURCES = Path(__file__).resolve().parent / "compat"
+_PARTS = ("adaptdl", "nni")
+#: Place of the folders in the wheel.
+_FOLDER = "tidepool/compat"
 #: Python appends the folders that such a file names to the import path.
 _LINK = "tidepool_runtime.pth"
 
@@ -23,5 +25,7 @@ class BuildPy(build_py):  # type: ignore[misc]
         if self.editable_mode:
             return
         build = Path(self.build_lib)
-        shutil.copytree(_SOURCE, build / _FOLDER, ignore=shutil.ignore_patterns("__pycache__"), dirs_exist_ok=True)
-        (build / _LINK).write_text(f"{_FOLDER}\n")
+        for part in _PARTS:
+            place = build / _FOLDER / part
+            shutil.copytree(_SOURCES / part, place, ignore=shutil.ignore_patterns("__pycache__"), dirs_exist_ok=True)
+        (build / _LINK).write_text("".join(f"{_FOLDER}/{part}\n" for part in _PARTS))

@@ -19,7 +19,7 @@ from core.rest import ObjectField, Pages, ReferenceField, StrictSerializer, sign
 from core.text import whole
 from jobs.api.serializers import TagsField, option_fields
 from studies import actions
-from studies.models import MAX_TRIALS, Study, Trial
+from studies.models import MAX_TRIALS, NNI, Study, Trial
 from studies.preview import StudyPreview, preview
 from studies.pruners import PRUNERS
 from studies.queries import find_study, studies, trials_of, with_best
@@ -47,7 +47,8 @@ _MAX_INTEGER = 2**31 - 1
 _OWN = ("seed",)
 _SPACE = (
     "Name of a parameter -> list of values; or an object with kind (uniform, log_uniform, int, log_int, normal or "
-    "log_normal) and low and high, or mean and deviation; or one value, the same in every trial."
+    "log_normal) and low and high, or mean and deviation, and a step or round_to; or one value, for "
+    "every trial."
 )
 
 
@@ -82,6 +83,12 @@ class StudyInput(StrictSerializer):
     tags = TagsField(help_text="Tags of the trainings.")
     arguments = serializers.ListField(
         child=serializers.CharField(allow_blank=True, trim_whitespace=False), default=list
+    )
+    dialect = serializers.ChoiceField(
+        [(NNI, "NNI")],
+        default="",
+        allow_blank=True,
+        help_text="nni: the script asks the module `nni` for its values, and gets none as arguments.",
     )
 
     def get_fields(self) -> dict[str, serializers.Field[Any, Any, Any, Any]]:

@@ -43,7 +43,7 @@ def final_value(job: Job, study: Study) -> float | None:
     values = [row[study.metric] for row in written if _is_number(row.get(study.metric))]
     told = job.run.final_metrics.get(study.metric)
     # Scripts for WMLA write their result into the file; the loss that their training reports may be another one.
-    is_told = _is_number(told) and not (study.dialect and values)
+    is_told = _is_number(told) and not (study.is_for_wmla and values)
     last: float | None = told if is_told else values[-1] if values else None
     if study.value_of == Study.ValueOf.LAST:
         return last

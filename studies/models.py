@@ -10,12 +10,14 @@ from datasets.models import DatasetVersion
 from jobs.models import InstanceGroup, Job
 from models_registry.models import RegisteredModelVersion
 
-__all__ = ["MAX_TRIALS", "PLUGIN", "PluginCall", "SearchPlugin", "Study", "StudyEvent", "Trial"]
+__all__ = ["MAX_TRIALS", "NNI", "PLUGIN", "PluginCall", "SearchPlugin", "Study", "StudyEvent", "Trial"]
 
 #: Maximum number of trials of a study.
 MAX_TRIALS = 10_000
 #: Value of `Study.sampler` if a plug-in proposes the values.
 PLUGIN = "plugin"
+#: Dialect of studies whose scripts ask `nni` for their values.
+NNI = "nni"
 
 
 class SearchPlugin(NamedRow):
@@ -106,7 +108,7 @@ class Study(Claimable):
     state = models.CharField(max_length=16, choices=State, default=State.RUNNING)
     #: Sentence why the study is in its state, for pages.
     reason = models.CharField(max_length=500)
-    #: Interface of the request, such as `wmla.job_names.Dialect`; "": ours.
+    #: Interface of the request and the script: NNI, or one of `wmla.job_names.Dialect`; "": ours.
     dialect = models.CharField(max_length=16, blank=True, default="")
     #: Parts of that interface's request that its answers repeat, the `args` of each training, and as `arguments` the
     #: script's argument for each parameter that has one. {}: ours.
@@ -148,6 +150,10 @@ class Study(Claimable):
     @property
     def is_over(self) -> bool:
         return self.state in (self.State.FINISHED, self.State.STOPPED)
+
+    @property
+    def is_for_wmla(self) -> bool:
+        return self.dialect not in ("", NNI)
 
 
 class Trial(models.Model):

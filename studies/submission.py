@@ -12,7 +12,7 @@ from core.claims import Claim, ClaimLost
 from jobs.actions.submission import Submission, submit
 from jobs.models import Job
 from studies.control.changes import next_number
-from studies.models import Study, Trial
+from studies.models import NNI, Study, Trial
 from workers.queries import capacity
 
 __all__ = ["arguments_from", "at_once_of", "submission_of", "submit_trial"]
@@ -46,7 +46,7 @@ def submission_of(study: Study, values: Mapping[str, Any], number: int, seed: in
         arguments=study.arguments,
         tags=(*study.tags, *([f"study-{study.pk}"] if study.pk else [])),
         code_files=_code_files(study, values, number),
-        dialect=study.dialect,
+        dialect=study.dialect if study.is_for_wmla else "",
         submitted_args=study.asked.get("args", ""),
         bundle=study.pk,
         **_options(study, number),
@@ -57,11 +57,14 @@ def submission_of(study: Study, values: Mapping[str, Any], number: int, seed: in
 def arguments_from(study: Study, values: Mapping[str, Any]) -> dict[str, Any]:
     """Return the parameters that reach the script as `--name value`.
 
-    Scripts for WMLA read a file instead. `asked` may name arguments that carry some of the values, too.
+    Scripts for WMLA read a file instead, and `asked` may name arguments that carry some of the values, too. Scripts for
+    NNI ask for the values of their trial.
     """
     every = {**study.parameters, **values}
     if not study.dialect:
         return every
+    if study.dialect == NNI:
+        return dict(study.parameters)
     named = study.asked.get("arguments", {})
     return {argument: every[name] for name, argument in named.items() if name in every}
 
@@ -87,14 +90,15 @@ def submit_trial(claim: Claim[Study], trial: Trial) -> Job:
 
 def _options(study: Study, number: int) -> dict[str, Any]:
     options: dict[str, Any] = study.options
-    if not study.dialect:
+    if not study.is_for_wmla:
         return options
     return {**options, "environment": {**options.get("environment", {}), _SUBID: str(number)}}
 
 
 def _code_files(study: Study, values: Mapping[str, Any], number: int) -> dict[str, str]:
-    told = {"study": study.pk, "name": study.name, "number": number, "params": {**study.parameters, **values}}
+    params = dict(values) if study.dialect == NNI else {**study.parameters, **values}
+    told = {"study": study.pk, "name": study.name, "number": number, "params": params}
     files = {TRIAL_FILE: json.dumps(told)}
-    if study.dialect or not (study.model.folder / _CONFIG_FILE).exists():
+    if study.is_for_wmla or not (study.model.folder / _CONFIG_FILE).exists():
         files[_CONFIG_FILE] = json.dumps({**study.parameters, **values})
     return files

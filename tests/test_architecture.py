@@ -83,6 +83,7 @@ PACKAGES = {
     ),
     ROOT / "runtime/compat/adaptdl": ("adaptdl",),
     ROOT / "runtime/compat/wmla_plugins": ("plugins",),
+    ROOT / "runtime/compat/nni": ("nni",),
 }
 OUR_NAMES = {name for names in PACKAGES.values() for name in names}
 
@@ -247,7 +248,7 @@ def test_runtime_stands_alone() -> None:
     goodput_files = files_below("runtime/tidepool/goodput/")
     others = [*torch_files, *client_files, *goodput_files]
     plain_files = [file for file in files_below("runtime/tidepool/") if file not in others]
-    assert offenders(client_files, {"IPython", "click", "cloudpickle", "pandas", "rich", "tidepool"}) == {}
+    assert offenders(client_files, {"IPython", "click", "cloudpickle", "pandas", "rich", "tidepool", "yaml"}) == {}
     assert {relative(file) for file in client_files if "IPython" in top_names(file)} == {
         "runtime/tidepool/notebook/magics.py"
     }
@@ -296,7 +297,10 @@ def test_only_the_users_own_processes_unpickle() -> None:
 
 def test_compatibility_modules_import_only_the_runtime() -> None:
     files = files_below("runtime/compat/")
-    assert offenders(files, {"tidepool", "torch", "numpy", "_wmla", "adaptdl"} | {file.stem for file in files}) == {}
+    assert (
+        offenders(files, {"tidepool", "torch", "numpy", "_wmla", "adaptdl", "nni"} | {file.stem for file in files})
+        == {}
+    )
 
 
 def test_importing_the_runtime_does_not_load_torch() -> None:

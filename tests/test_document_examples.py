@@ -57,6 +57,12 @@ RUN_BY = {
             ("Several values by hand.1", "a_shell_by_hand"),
         )
     },
+    **{
+        f"docs/user/nni.md#Searches written for NNI.{number}": (
+            "tests/journey/one_stack/test_studies.py::test_nni_md_in_a_shell"
+        )
+        for number in (1, 2, 3)
+    },
     "docs/user/sdk.md#A training from start to end.1": "tests/journey/one_stack/test_new_user.py::test_sdk_md",
 }
 #: Example -> the reason why no test runs it.

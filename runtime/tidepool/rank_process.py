@@ -16,14 +16,22 @@ import threading
 import time
 import traceback
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import NoReturn
 
-from tidepool import adaptdl_environment, own_checkpoints, procfs, stand_ins, tracking, wmla_environment
+from tidepool import (
+    adaptdl_environment,
+    nni_environment,
+    own_checkpoints,
+    procfs,
+    stand_ins,
+    tracking,
+    wmla_environment,
+)
 from tidepool.env import RankContext, rank_context, rank_environment, site_of
 from tidepool.first_process import is_named_first
 from tidepool.function_payload import CALL_FILE, CALLER
@@ -68,6 +76,8 @@ _ends: list[BaseException] = []
 _at_success: list[Callable[[], None]] = []
 #: Called with the error that has ended the script.
 _explanations: list[Callable[[BaseException], BaseException | None]] = []
+#: Adds metrics to the newest step's record, of the training that this process has begun last.
+_reporters: list[Callable[[Mapping[str, float]], None]] = []
 #: To the shim, in a rank.
 _shim_sockets: list[socket.socket] = []
 #: Steps that are completed; None: no training has begun here.
@@ -210,7 +220,7 @@ def _open_logs(folder: Path) -> None:
 def _set_environment(start: RankStart) -> None:
     kept = inherited_environment(dict(os.environ))
     fabric_home = kept.pop("FABRIC_HOME", "")
-    compat = [str(_RUNTIME_ROOT / "compat" / name) for name in start.context.launch.compat]
+    compat, _ = _compat_folders(start.context)
     os.environ.clear()
     os.environ.update(kept)
     os.environ["PYTHONPATH"] = os.pathsep.join([*compat, str(_RUNTIME_ROOT)])
@@ -221,6 +231,8 @@ def _set_environment(start: RankStart) -> None:
         os.environ.update(wmla_environment.environment(start.context, _RUNTIME_ROOT, fabric_home))
     if adaptdl_environment.COMPAT in start.context.launch.compat:
         os.environ.update(adaptdl_environment.environment(start.context))
+    if nni_environment.COMPAT in start.context.launch.compat:
+        os.environ.update(nni_environment.environment(start.context))
     path = os.environ["PYTHONPATH"]
     os.environ.update(interface_variables(start.context.address, interfaces()))
     os.environ.update(rank_environment(start.context, start.launch_file))  # the job's own variables win
@@ -270,7 +282,7 @@ def _enter_code_folder(context: RankContext, required: list[str]) -> None:
     script = _script(context)
     os.chdir(context.launch.code_folder)
     sys.argv = [str(script), *context.launch.arguments]
-    compat = [str(_RUNTIME_ROOT / "compat" / name) for name in context.launch.compat]
+    compat, behind = _compat_folders(context)
     if wmla_environment.COMPAT in context.launch.compat:
         wmla_environment.link_submitted_code(context)
         wmla_environment.link_results(context)
@@ -279,12 +291,22 @@ def _enter_code_folder(context: RankContext, required: list[str]) -> None:
     installed = [entry for entry in sys.path if Path(entry).resolve() != _RUNTIME_ROOT]
     module = module_of(Path(context.launch.code_folder), context.launch.entry_point)
     own = script.parent if module is None else Path(context.launch.code_folder, module.root)
-    sys.path[:] = [str(own), *compat, *_asked_for(context), *required, *installed, str(_RUNTIME_ROOT)]
+    sys.path[:] = [str(own), *compat, *_asked_for(context), *required, *installed, str(_RUNTIME_ROOT), *behind]
     # Asked by name alone: libraries look whether there is a pyspark to choose what they do.
     if stand_ins.is_named([*script.parent.glob("*.py"), script.parent / CALL_FILE]):
         stand_ins.offer()
     if "numpy" in sys.modules:  # the fork copied its generator: without this all ranks draw the same numbers
         sys.modules["numpy"].random.seed()
+
+
+def _compat_folders(context: RankContext) -> tuple[list[str], list[str]]:
+    """Return folders of modules of other systems: those before what is installed, and those behind it.
+
+    In a trial, our `nni` has the values. In another training, an installed one may have more than ours.
+    """
+    folders = {name: str(_RUNTIME_ROOT / "compat" / name) for name in context.launch.compat}
+    behind = folders.pop(nni_environment.COMPAT, None) if not nni_environment.is_trial(context) else None
+    return list(folders.values()), [] if behind is None else [behind]
 
 
 def _asked_for(context: RankContext) -> list[str]:
@@ -410,6 +432,18 @@ def at_error(explain: Callable[[BaseException], BaseException | None]) -> None:
 def at_success(call: Callable[[], None]) -> None:
     """Call it when the script has ended without an error and is still needed."""
     _at_success.append(call)
+
+
+def report_by(call: Callable[[Mapping[str, float]], None]) -> None:
+    """Have `report` call it from now on."""
+    _reporters[:] = [call]
+
+
+def report(values: Mapping[str, float]) -> bool:
+    """Add metrics to the newest step's record of this process's training; False: it has not begun."""
+    for call in _reporters:
+        call(values)
+    return bool(_reporters)
 
 
 def note_micro_batch(kind: str, samples: int) -> None:

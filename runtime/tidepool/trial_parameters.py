@@ -8,7 +8,7 @@ from typing import Any
 
 from tidepool.env import rank_context
 
-__all__ = ["TRIAL_FILE", "Trial", "trial"]
+__all__ = ["TRIAL_FILE", "Trial", "trial", "trial_below"]
 
 #: File in the code's folder with the trial's values, written when the trial is submitted.
 TRIAL_FILE = "tidepool-trial.json"
@@ -32,6 +32,10 @@ def trial() -> Trial:
     `tidepool.trial().params.get("lr", 0.1)` anywhere.
     """
     context = rank_context()
-    folder = Path.cwd() if context is None else Path(context.launch.code_folder)
-    file = folder / TRIAL_FILE
+    return trial_below(Path.cwd() if context is None else context.launch.code_folder)
+
+
+def trial_below(folder: str | Path) -> Trial:
+    """Return the trial whose code is in this folder; an empty one for a training without a study."""
+    file = Path(folder, TRIAL_FILE)
     return Trial(**json.loads(file.read_text())) if file.exists() else Trial()

@@ -59,6 +59,11 @@ def test_without_the_extra_it_says_how_to_install_it(environment: Environment) -
     )
 
 
+def test_nni_needs_nothing_but_the_wheel(environment: Environment) -> None:
+    ran = environment.runs("-c", "import nni; nni.report_final_result(0.5)")
+    assert (ran.returncode, ran.stdout) == (0, "nni: Final result: 0.5\n"), ran.stderr
+
+
 def test_what_it_asks_for_is_the_extra() -> None:
     extra = tomllib.loads((ROOT / "runtime/pyproject.toml").read_text())["project"]["optional-dependencies"]["torch"]
     assert {*NEEDED} == {line.partition(">")[0] for line in extra} - {"cloudpickle==3.1.*"}

@@ -6,12 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from tidepool.cli.completion import names_of
 from tidepool.cli.context import Context, Exit, facts, json_option, listing_options, show_json, show_rows, state_colour
 from tidepool.cli.texts import ago
 from tidepool.client.api import Client, Submission
 from tidepool.client.errors import InvalidRequest
+from tidepool.client.nni_config import study_of_nni
 from tidepool.client.pack import package
 from tidepool.client.rows import StudyInfo, TrialInfo
 from tidepool.client.studies import Study
@@ -45,11 +47,16 @@ def study() -> None:
     "--space",
     "space",
     multiple=True,
-    required=True,
     metavar="NAME=VALUES",
     help=f"Values of a parameter; may be repeated. {HOW_TO_WRITE}",
 )
-@click.option("--metric", required=True, help="Metric that the script reports.")
+@click.option(
+    "--nni",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    metavar="CONFIG.yml",
+    help="NNI's configuration instead of a script, --space and --metric. Other options take precedence over it.",
+)
+@click.option("--metric", help="Metric that the script reports.")
 @click.option("--goal", type=click.Choice(["minimize", "maximize"]), default="minimize", show_default=True)
 @click.option(
     "--sampler", type=click.Choice(["tpe", "random", "grid", "cmaes", "gp"]), default="tpe", show_default=True
@@ -82,15 +89,10 @@ def create(context: Context, /, **given: Any) -> None:
 
     Each trial gets its values as --name value, in config.json beside the script, and by tidepool.trial().params.
     """
-    what, arguments = given.pop("what"), given.pop("arguments")
     as_json, quiet, dry_run = given.pop("as_json"), given.pop("quiet"), given.pop("dry_run")
-    search = {name: given.pop(name) for name in _SEARCH}
-    search["space"] = space_of(given.pop("space"))
-    parameters = dict(_pair(each) for each in given.pop("parameters"))
-    code = None if what is None else package(Path(what))
+    nni = given.pop("nni")
+    planned, search = _own_study(context, given) if nni is None else _study_of_nni(context, nni, given)
     client = context.client
-    options = {name: value for name, value in given.items() if value is not None}
-    planned = client.plan(code, *arguments, parameters=parameters, **options)
     if dry_run:
         return _show_preview(client.preview_study(planned, **search), as_json)
     made = client.create_study(planned, **search)
@@ -99,6 +101,41 @@ def create(context: Context, /, **given: Any) -> None:
     else:
         _say_created(made, as_json)
     return None
+
+
+def _own_study(context: Context, given: dict[str, Any]) -> tuple[Submission, dict[str, Any]]:
+    """Return the training of a trial, and the search, that the options describe."""
+    what, arguments = given.pop("what"), given.pop("arguments")
+    for name, example in (("space", "lr=1e-4:1e-1:log"), ("metric", "accuracy")):
+        if not given[name]:
+            raise InvalidRequest(f"There is no --{name}: write it like --{name} {example}, or give --nni CONFIG.yml.")
+    search = {name: given.pop(name) for name in _SEARCH}
+    search["space"] = space_of(given.pop("space"))
+    parameters = dict(_pair(each) for each in given.pop("parameters"))
+    code = None if what is None else package(Path(what))
+    options = {name: value for name, value in given.items() if value is not None}
+    return context.client.plan(code, *arguments, parameters=parameters, **options), search
+
+
+def _study_of_nni(context: Context, file: Path, given: dict[str, Any]) -> tuple[Submission, dict[str, Any]]:
+    """Return what a configuration of NNI describes, with the options that were written on the command line."""
+    written = {name: value for name, value in given.items() if _is_written(name)}
+    for name in ("what", "arguments", "model", "space", "metric"):
+        if given.pop(name):
+            words = {"what": "a script", "arguments": "words"}.get(name, f"--{name}")
+            raise InvalidRequest(f"{file} names the script, the space and the metric: leave {words} out.")
+    read = study_of_nni(file, sampler=written.get("sampler"), pruner=written.get("pruner"))
+    for notice in read.notices:
+        click.echo(f"{file.name}: {notice}", err=True)
+    search = read.search | {name: written[name] for name in _SEARCH if name in written}
+    options = read.options | {name: value for name, value in written.items() if name not in (*_SEARCH, "parameters")}
+    parameters = dict(_pair(each) for each in given["parameters"])
+    return context.client.plan(read.code, *read.arguments, parameters=parameters, **options), search
+
+
+def _is_written(name: str) -> bool:
+    source = click.get_current_context().get_parameter_source(name)
+    return source is ParameterSource.COMMANDLINE
 
 
 @study.command()

@@ -112,6 +112,22 @@ def test_studies_md_in_python(run: Run, api: httpx.Client, tmp_path: Path) -> No
     assert "Trial " in run("python sweep.py")
 
 
+def test_nni_md_in_a_shell(run: Run, api: httpx.Client, tmp_path: Path) -> None:
+    script, config, command = (example(f"docs/user/nni.md#Searches written for NNI.{n}").text for n in (1, 2, 3))
+    (tmp_path / "train.py").write_text(script)
+    (tmp_path / "config.yml").write_text(config)
+    run(command)
+    [study] = [row for row in api.get("studies/").json()["results"] if row["name"] == "digits"]
+    address = f"studies/{study['id']}/"
+    wait_until(lambda: api.get(address).json()["state"] != "RUNNING", "the study is over")
+    over = api.get(address).json()
+    assert (over["state"], over["metric"], over["counts"]["complete"]) == ("FINISHED", "default", 4), over
+    for trial in api.get(f"{address}trials/").json()["results"]:
+        assert trial["value"] == pytest.approx(1 - abs(trial["values"]["lr"] - 0.01))
+        curve = api.get(f"jobs/{trial['job']}/metrics/", params={"name": "default"}).json()["results"]
+        assert [(point["step"], point["value"]) for point in curve][-1] == (3, pytest.approx(trial["value"]))
+
+
 def test_a_users_training_has_its_share_and_no_trial_restarts(api: httpx.Client) -> None:
     cancel_all(api)
     model = {"model": "digits-cnn", "dataset": "digits", "instance_group": "sig-elastic", "parameters": {"epochs": 200}}

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from tidepool.journal import read_journal
+from tidepool.nni_environment import REPORTS_FILE
 from tidepool.own_checkpoints import PROGRESS_FILE
 from tidepool.protocol import GenerationPlanned, ObservedStep, to_json
 from tidepool.recorded_metrics import RECORDED_FILE, chart_value
@@ -49,6 +50,8 @@ _NOT_LOOKED_INTO: Final = frozenset({"checkpoint", "journal", "__pycache__", ".g
 _MAX_STEP: Final = 2**31 - 1
 _MANIFEST: Final = "code.json"
 _LIBRARY: Final = f"attempt:{PROGRESS_FILE}"
+#: Files that libraries, and `nni`, report to.
+_REPORTED: Final = (PROGRESS_FILE, REPORTS_FILE)
 #: Highest number of reads when logs are parsed again, each of at most 200 lines.
 _MOST_LOOKS: Final = 2_000
 
@@ -75,8 +78,9 @@ class Watch:
         if self.has_session():
             return []
         self._find_logs()
-        if _size(self.folder / PROGRESS_FILE):
-            self.sources.setdefault(_LIBRARY, LibrarySource(PROGRESS_FILE))
+        for where in _REPORTED:
+            if _size(self.folder / where):
+                self.sources.setdefault(f"attempt:{where}", LibrarySource(where))
         if search:
             self._find_files()
         steps: list[ObservedStep] = []

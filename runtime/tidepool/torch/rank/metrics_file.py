@@ -26,13 +26,21 @@ class MetricsFile:
         """Append those of `records` whose step the file does not have yet (the newest few, oldest first)."""
         if self._path is None:
             return
-        if self._last_step is None:
-            self._last_step = _last_step(self._path)
-        new = [record for record in records if record["step"] > self._last_step]
+        last_step = self._newest_step(self._path)
+        new = [record for record in records if record["step"] > last_step]
         if not new:
             return
         _append(self._path, new)
         self._last_step = new[-1]["step"]
+
+    def has(self, step: int) -> bool:
+        """Return whether the record of this step is in the file."""
+        return self._path is not None and step <= self._newest_step(self._path)
+
+    def _newest_step(self, path: Path) -> int:
+        if self._last_step is None:
+            self._last_step = _last_step(path)
+        return self._last_step
 
     def add(self, record: dict[str, Any]) -> None:
         """Append further metrics of the last step, which is in the file."""

@@ -106,6 +106,7 @@ def prepare(
     prepared = PreparedTraining(training_loop, registered, orders, further_loaders, variables, bare)
     adopt(prepared.script_loop, named, scalers, [*others, *models])
     _prepared = prepared
+    rank_process.report_by(prepared.report)
     rank_process.at_success(prepared.finish)
     rank_process.at_error(prepared.script_loop.shares.explained)
     watch_backward(prepared.script_loop)

@@ -23,7 +23,7 @@ from tidepool.env import RankContext, rank_context
 from tidepool.faults import fault
 from tidepool.goodput.model import Size
 from tidepool.protocol import MemberMessage, StepRecord
-from tidepool.rank_process import RankReleased
+from tidepool.rank_process import RankReleased, report_by
 from tidepool.torch.adaptive.adaptation import ADAPTIVE_CONTROL_SIZE, Adaptation, adaptation_of
 from tidepool.torch.adaptive.profiler import Profiler
 from tidepool.torch.comm.gather import gather_bytes, packed, unpacked
@@ -104,6 +104,7 @@ class TrainingLoop:
         #: Off the cluster: whether this process was told to stop, and what all of them do then, after the same step.
         self.is_stop_requested: Callable[[], bool] = lambda: False
         self.stop: Callable[[], None] = lambda: None
+        report_by(self.report)
 
     def _adaptation(self, chosen: ChosenOptions, options: Options) -> Adaptation | None:
         if chosen.batch_rule is None:
@@ -321,17 +322,22 @@ class TrainingLoop:
         if not self._is_written:
             self._reported.update(added)
         elif self.rank == 0 and self.position.records:
-            newest = self.position.records[-1]
-            self.metrics.add({name: newest[name] for name in StepRecord.__struct_fields__ if name in newest} | added)
+            self._add_to_newest(added)
 
     def write_records(self) -> None:
         """Write the due records on rank 0. The newest waits until the next step begins, so that `report` can add to
         it."""
         if self._reported and self.position.records:
-            self.position.records[-1].update(self._reported)
-            self._reported = {}
+            added, self._reported = self._reported, {}
+            self.position.records[-1].update(added)
+            if self.rank == 0 and self.metrics.has(self.position.records[-1]["step"]):  # reported after the epochs
+                self._add_to_newest(added)
         if self.rank == 0:
             self.metrics.write(self.position.records)
+
+    def _add_to_newest(self, added: Mapping[str, float]) -> None:
+        newest = self.position.records[-1]
+        self.metrics.add({name: newest[name] for name in StepRecord.__struct_fields__ if name in newest} | dict(added))
 
     # --- ranks come and go ---
 
