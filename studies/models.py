@@ -10,7 +10,7 @@ from datasets.models import DatasetVersion
 from jobs.models import InstanceGroup, Job
 from models_registry.models import RegisteredModelVersion
 
-__all__ = ["MAX_TRIALS", "NNI", "PLUGIN", "PluginCall", "SearchPlugin", "Study", "StudyEvent", "Trial"]
+__all__ = ["MAX_TRIALS", "NNI", "PLUGIN", "OptunaCopy", "PluginCall", "SearchPlugin", "Study", "StudyEvent", "Trial"]
 
 #: Maximum number of trials of a study.
 MAX_TRIALS = 10_000
@@ -250,6 +250,27 @@ class StudyEvent(models.Model):
 
     def __str__(self) -> str:
         return f"study {self.study_id} {self.new}"
+
+
+class OptunaCopy(Claimable):
+    """The state of a study's copy in the database for Optuna: see `studies.copying`."""
+
+    study = models.OneToOneField(Study, on_delete=models.CASCADE, primary_key=True, related_name="optuna_copy")
+    #: `Study.revision` that was copied last.
+    copied_revision = models.PositiveIntegerField(default=0)
+    next_try_at = models.DateTimeField()
+    #: Sentence why the last attempt failed, or "".
+    problem = models.CharField(max_length=300, blank=True, default="")
+    #: Time of the first of the failed attempts in a row.
+    failing_since = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        constraints = [
+            models.CheckConstraint(
+                condition=Q(problem="", failing_since=None) | (~Q(problem="") & Q(failing_since__isnull=False)),
+                name="optuna_copy_fails_iff_it_has_a_problem",
+            )
+        ]
 
 
 class PluginCall(models.Model):

@@ -23,6 +23,7 @@ from jobs.queries.groups import usable_groups
 from models_registry.models import RegisteredModelVersion
 from models_registry.queries import models
 from studies import actions, figure_data
+from studies.copying import copy_problem
 from studies.forms import MetricForm, SeedsForm, StudyForm, TrialForm, TrialsForm
 from studies.measures import gpu_seconds
 from studies.models import PLUGIN, PluginCall, Study, Trial
@@ -220,6 +221,7 @@ def _now(study: Study) -> dict[str, Any]:
         "gpu_hours": gpu_seconds(study, timezone.now()) / 3600,
         "counts": _counts_words(study),
         "reported": _best_jobs(rows),
+        "uncopied": copy_problem(study),
         **_plugin(study),
     }
 

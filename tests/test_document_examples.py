@@ -84,6 +84,7 @@ SKIPPED = {
     "docs/operator/wmla-ports.md#Ports for clients of WMLA.1": "tests/journey/test_wmla_ports.py starts the stack so",
     "docs/operator/wmla-ports.md#Ports for clients of WMLA.2": "tests/journey/test_wmla_ports.py asks so",
     "docs/user/coming-from-wmla.md#The command line.1": "a conversation with a password, at WMLA's ports",
+    "docs/user/studies.md#In Optuna.1": "needs a database server; tests/studies/test_copying.py opens copies so",
     "docs/user/mlflow.md#From your laptop.1": "needs MLflow; tests/journey/test_mlflow.py has it",
     "docs/user/notebook.md#Run a cell.4": "draws by matplotlib, which Tidepool does not require",
     "docs/user/tutorial.md#Before you begin.1": "starts a stack in the foreground, as every journey does",

@@ -2,6 +2,7 @@
 
 import ipaddress
 import os
+import re
 import secrets
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -103,6 +104,15 @@ class Environment:
         if url and (parts.scheme not in _MAIL_SCHEMES or not parts.hostname or "@" not in options.get("from", "")):
             raise ImproperlyConfigured(
                 f"{name} is not understood: use mailtos://user:password@host:587?from=tidepool@example.org."
+            )
+        return url
+
+    def optuna_url(self, name: str) -> str:
+        """`sqlite:////path/file` or `postgresql://user:password@host/database`, as Optuna takes it; "": none."""
+        url = self.text(name, "")
+        if url and not re.match(r"(sqlite:////|postgresql(\+psycopg)?://)[^/]", url):
+            raise ImproperlyConfigured(
+                f"{name} is not understood: use postgresql://user:password@host/database or sqlite:////path/file."
             )
         return url
 

@@ -23,6 +23,7 @@ from core.broker import connect
 from core.text import plural
 from insights.unstored import Unstored, unstored
 from jobs.models import SchedulerLease
+from studies.copying import copy_problem
 from tracking.availability import mlflow_away_since
 from workers.models import Host
 
@@ -64,6 +65,12 @@ def troubles(now: datetime) -> list[Trouble]:
             "See mlflow.log and mirror.log."
         )
         found.append(Trouble("tracking", "away", sentence, since=away_since))
+    if copy := copy_problem():
+        sentence = (
+            f"Studies are not copied to Optuna's database, which is tried again every half minute: {copy.problem}"
+        )
+        path = reverse("studies:detail", args=[copy.pk])
+        found.append(Trouble("optuna_copies", "failing", sentence, path, since=copy.failing_since))
     return found
 
 

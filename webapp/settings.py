@@ -18,6 +18,7 @@ _SECRET_FILES = (
     "TIDEPOOL_EXECUTOR_BROKER_URL_FILE",
     "TIDEPOOL_MAIL_URL_FILE",
     "TIDEPOOL_METRICS_TOKEN_FILE",
+    "TIDEPOOL_OPTUNA_URL_FILE",
 )
 _environment = Environment(with_secrets(os.environ, _SECRET_FILES))
 
@@ -80,6 +81,9 @@ TIDEPOOL_MLFLOW_URL = _environment.text("TIDEPOOL_MLFLOW_URL", "")
 TIDEPOOL_MLFLOW_ORIGIN = _environment.origin("TIDEPOOL_MLFLOW_ORIGIN")
 #: The Python of its environment.
 TIDEPOOL_MLFLOW_PYTHON = _environment.folder("TIDEPOOL_MLFLOW_PYTHON", BASE_DIR / ".venv-mlflow" / "bin" / "python")
+
+#: Database to which studies are copied for Optuna, as its RDBStorage takes it; "": they are not copied.
+TIDEPOOL_OPTUNA_URL = _environment.optuna_url("TIDEPOOL_OPTUNA_URL")
 
 # --- Django -----------------------------------------------------------------------------------------------------------
 

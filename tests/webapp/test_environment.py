@@ -72,6 +72,17 @@ def test_a_home_that_cannot_be_written_is_refused(tmp_path):
         secret_key(tmp_path / "file" / "secret-key")
 
 
+@pytest.mark.parametrize("url", ["", "sqlite:////srv/optuna.sqlite3", "postgresql://me:pass@db.example.org/optuna"])
+def test_a_database_for_optuna(url):
+    assert Environment({"X": url}).optuna_url("X") == url
+
+
+@pytest.mark.parametrize("url", ["optuna.sqlite3", "sqlite:///here.sqlite3", "postgres://db/x", "redis://db"])
+def test_a_database_that_optuna_does_not_take_is_refused(url):
+    with pytest.raises(ImproperlyConfigured, match=r"^X is not understood: use postgresql://"):
+        Environment({"X": url}).optuna_url("X")
+
+
 def test_secrets_come_from_files(tmp_path):
     (tmp_path / "url").write_text("postgres://pool:safe@db/tide\n")
     given = {"URL_FILE": str(tmp_path / "url"), "OTHER_FILE": "", "HOME": "/"}

@@ -11,6 +11,7 @@ from core.process import stop_at_signals
 from datasets.background import DatasetChecks
 from replay.background import ReplayWorker
 from studies.background import StudyController
+from studies.copying import OptunaCopies
 
 __all__ = ["Command"]
 
@@ -30,6 +31,9 @@ def _tasks() -> list[BackgroundTask]:
         BackgroundTask("alerts", alerts.run, alerts.has_work),
         BackgroundTask("studies", studies.run, studies.has_work),
     ]
+    if settings.TIDEPOOL_OPTUNA_URL:
+        copies = OptunaCopies()
+        tasks.append(BackgroundTask("copies", copies.run, copies.has_work))
     if settings.TIDEPOOL_MLFLOW_SOCKET:
         # A site without MLflow saves the memory of its client.
         from tracking.background import run_mirror
