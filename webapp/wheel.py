@@ -11,7 +11,6 @@ import shutil
 import subprocess
 import sys
 from functools import cache
-from importlib.metadata import version
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -42,7 +41,6 @@ def built_wheel() -> bytes:
         copy = Path(scratch) / "runtime"
         # Setuptools writes beside what it builds of, where the site may not.
         shutil.copytree(settings.BASE_DIR / "runtime", copy, ignore=_LEFT_OUT)
-        _pin_cloudpickle(copy / "pyproject.toml")
         subprocess.run(
             [sys.executable, "-c", _BUILD, scratch],
             cwd=copy,
@@ -53,12 +51,6 @@ def built_wheel() -> bytes:
             check=True,
         )
         return (Path(scratch) / f"{WHEEL}.whl").read_bytes()
-
-
-def _pin_cloudpickle(project: Path) -> None:
-    """Require the version that ranks have: no other can send them functions."""
-    pinned = f'"cloudpickle=={version("cloudpickle")}"'
-    project.write_text(project.read_text().replace('"cloudpickle==3.1.*"', pinned))
 
 
 @require_safe

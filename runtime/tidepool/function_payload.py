@@ -20,6 +20,7 @@ __all__ = [
     "VALUE_FILE",
     "CallFacts",
     "ValueFacts",
+    "same_series",
 ]
 
 #: Name and content of the entry point.
@@ -46,9 +47,17 @@ VALUE_FILE, VALUE_FACTS = "value.pkl", "value.json"
 MAX_VALUE_BYTES = 256 * 1024**2
 
 
+def same_series(one: str, other: str) -> bool:
+    """Return whether two versions of cloudpickle read what each other writes: they differ in the last number at most.
+
+    Versions of a series write the same reducers; another series may name functions that its readers lack.
+    """
+    return one.split(".")[:2] == other.split(".")[:2]
+
+
 @dataclass(frozen=True)
 class CallFacts:
-    """Told without unpickling anything: who loads a call needs the same of these."""
+    """Told without unpickling anything: who loads a call needs the same Python, and cloudpickle of the same series."""
 
     #: Name of the function, as people call it.
     name: str

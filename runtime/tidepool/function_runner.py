@@ -25,6 +25,7 @@ from tidepool.function_payload import (
     VALUE_FILE,
     CallFacts,
     ValueFacts,
+    same_series,
 )
 from tidepool.journal import replace_file
 from tidepool.rank_process import is_first
@@ -60,7 +61,7 @@ def _loaded(file: Path, facts: CallFacts) -> tuple[Callable[..., Any], tuple[Any
     here = ".".join(platform.python_version_tuple()[:2])
     if facts.python != here:
         raise CannotLoad(f"{facts.name} was sent by Python {facts.python}, and this is {here}: send a script.")
-    if facts.cloudpickle != cloudpickle.__version__:
+    if not same_series(facts.cloudpickle, cloudpickle.__version__):
         raise CannotLoad(
             f"{facts.name} was sent by cloudpickle {facts.cloudpickle}, and here is {cloudpickle.__version__}: install "
             f"that one (`pip install cloudpickle=={cloudpickle.__version__}`), or send a script."

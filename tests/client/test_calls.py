@@ -104,6 +104,8 @@ def test_other_software_is_refused_before_anything_is_queued() -> None:
     call = packed(len, ([],))
     there = {"python": f"{call.facts.python}.9", "packages": {"cloudpickle": call.facts.cloudpickle}}
     refuse_other_software(call, there)
+    last = call.facts.cloudpickle.rpartition(".")[0] + ".99"
+    refuse_other_software(call, {**there, "packages": {"cloudpickle": last}})
     older = replace(call, facts=replace(call.facts, python="3.9"))
     with pytest.raises(InvalidRequest, match=r"^This notebook runs Python 3\.9, the cluster 3\.\d+: send a script, or"):
         refuse_other_software(older, there)

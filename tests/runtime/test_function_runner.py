@@ -160,6 +160,13 @@ def test_it_loads_nothing_that_differs(tmp_path: Path) -> None:
         assert said in _run(replace(call, facts=replace(call.facts, **facts)), tmp_path).stderr  # type: ignore[arg-type]
 
 
+def test_it_loads_what_the_next_version_of_the_series_wrote(tmp_path: Path) -> None:
+    call = packed(len, ([],))
+    later = replace(call.facts, cloudpickle=call.facts.cloudpickle.rpartition(".")[0] + ".99")
+    ended = _run(replace(call, facts=later), tmp_path)
+    assert (ended.returncode, ended.stderr) == (0, "")
+
+
 def test_a_module_that_the_cluster_lacks_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "tp_absent.py").write_text("def train(): pass\n")
     monkeypatch.syspath_prepend(tmp_path)

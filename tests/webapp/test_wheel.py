@@ -39,7 +39,10 @@ def test_anybody_can_download_it_and_it_is_whole(client: Client) -> None:
     required = re.findall(r"^Requires-Dist: (.*)$", metadata, re.MULTILINE)
     names = {re.split("[<>=]", line)[0] for line in required if "extra" not in line}
     assert names == {"click", "cloudpickle", "rich"}
-    assert f"cloudpickle=={version('cloudpickle')}" in required, "that of the ranks"
+    [series] = [
+        line.removesuffix(".*") for line in required if line.startswith("cloudpickle==") and "extra" not in line
+    ]
+    assert f"cloudpickle=={version('cloudpickle')}".startswith(f"{series}."), "that of the ranks"
 
 
 def test_it_is_fetched_once(client: Client) -> None:

@@ -24,7 +24,7 @@ import cloudpickle
 
 from tidepool.client.errors import InvalidRequest
 from tidepool.client.pack import Package
-from tidepool.function_payload import CALL_FACTS, CALL_FILE, ENTRY_FILE, ENTRY_SOURCE, CallFacts
+from tidepool.function_payload import CALL_FACTS, CALL_FILE, ENTRY_FILE, ENTRY_SOURCE, CallFacts, same_series
 from tidepool.units import size_words
 
 __all__ = ["MAX_CALL_BYTES", "Call", "as_package", "packed", "refuse_other_software"]
@@ -106,7 +106,7 @@ def refuse_other_software(call: Call, software: Mapping[str, Any]) -> None:
             "kernel."
         )
     needed = software["packages"].get("cloudpickle")
-    if needed != call.facts.cloudpickle:
+    if needed is not None and not same_series(needed, call.facts.cloudpickle):
         raise InvalidRequest(
             f"This notebook has cloudpickle {call.facts.cloudpickle}, the cluster {needed}: "
             f"`pip install cloudpickle=={needed}`, or send a script."
