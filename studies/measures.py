@@ -3,23 +3,27 @@
 import json
 import math
 import os
+import statistics
 from datetime import datetime
 from typing import Any, TypeGuard
 
 from django.db.models import DurationField, ExpressionWrapper, F, Max, Min, Q, Sum
 from django.db.models.functions import Coalesce
+from tidepool.nni_environment import REPORTS_FILE
 from tidepool.safe_open import open_regular
 
 from jobs.files.job_folder import job_folder
 from jobs.models import Job, MetricPoint, SlotClaim
 from jobs.queries.metrics import metric_names
-from studies.models import Study
+from studies.models import Study, Trial
 
-__all__ = ["current_value", "final_value", "gpu_seconds", "measured_at", "reported_names"]
+__all__ = ["current_value", "final_value", "gpu_seconds", "measured_at", "measured_by_results", "reported_names"]
 
 #: File that scripts for WMLA write: a list of objects with values by name, of which the last is the result.
 _VALUES_FILE = "val_dict_list.json"
 _MAX_BYTES = 8 * 1024**2
+#: Number of complete trials, the newest ones, whose results say how many a whole training reports.
+_COUNTED_TRIALS = 20
 
 
 def measured_at(job: Job, metric: str, progress: float) -> float | None:
@@ -30,7 +34,26 @@ def measured_at(job: Job, metric: str, progress: float) -> float | None:
     now, step = job.run.progress, job.run.step
     if now is None or now < progress or not now:
         return None
-    points = MetricPoint.objects.filter(job=job, name=metric, step__gte=math.ceil(step * progress / now))
+    return _first_since(job, metric, math.ceil(step * progress / now))
+
+
+def measured_by_results(job: Job, study: Study, progress: float) -> float | None:
+    """Return what `measured_at` returns, for a plain script that reports its results to `nni`.
+
+    A whole training reports as many intermediate results as complete trials have. None, too, before one is complete.
+    """
+    if job.run.curve_sources.get(study.metric, {}).get("where") != REPORTS_FILE:
+        return None
+    complete = study.trials.filter(state=Trial.State.COMPLETE).order_by("-number").values_list("job", flat=True)
+    points = MetricPoint.objects.filter(job__in=list(complete[:_COUNTED_TRIALS]), name=study.metric)
+    counts = points.order_by().values("job").annotate(count=Max("step")).values_list("count", flat=True)
+    if not counts:
+        return None
+    return _first_since(job, study.metric, max(1, math.ceil(statistics.median(counts) * progress)))
+
+
+def _first_since(job: Job, metric: str, step: int) -> float | None:
+    points = MetricPoint.objects.filter(job=job, name=metric, step__gte=step)
     found = points.order_by("step").values_list("value", flat=True).first()
     if found is None and not points.exists():
         return None

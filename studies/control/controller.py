@@ -31,7 +31,7 @@ from studies.decision import (
     why_paused,
 )
 from studies.importance import importance
-from studies.measures import gpu_seconds, measured_at, reported_names
+from studies.measures import gpu_seconds, measured_at, measured_by_results, reported_names
 from studies.models import PLUGIN, PluginCall, Study, Trial
 from studies.pruners import Verdict, judge, others_at, rungs_of, value_at
 from studies.rows import best_trial, counted_trials, goal_of, past_trials, read_number, search_of, stored_number
@@ -181,7 +181,9 @@ def _judge_rungs(study: Study, trial: Trial, now: datetime) -> bool:
     rungs = rungs_of(study.pruner, trial.number, study.seed)
     while trial.rung < len(rungs):
         rung = rungs[trial.rung]
-        measured = measured_at(job, study.metric, rung)
+        measured = measured_by_results(job, study, rung)
+        if measured is None:
+            measured = measured_at(job, study.metric, rung)
         if measured is None:
             break
         has_changed = True

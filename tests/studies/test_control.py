@@ -159,6 +159,39 @@ def test_asha_prunes_who_is_behind_at_a_rung(create: Create) -> None:
     assert pruned[-1].job.reason_text == f"Stopped by its study: {pruned[-1].why}"
 
 
+def test_results_for_nni_are_counted_where_progress_is_unknown(create: Create) -> None:
+    """Complete trials have reported ten results each, so a trial is judged after its first, its second and so on.
+
+    The first one is complete before anybody knows how many there are.
+    """
+    study = turn(create(pruner="median", trials=7, at_once=7, dialect="nni", metric="default"))
+    *others, last = running(study)
+    for place, trial in enumerate(others):
+        report(trial, *[0.5 + place] * 10)
+        turn(study)  # judges it
+        end(trial, final_metrics={"default": 0.5 + place})
+        turn(study)
+    report(last, 99.0, 99.0)
+    turn(study)
+    last.refresh_from_db()
+    assert (last.state, last.reported) == (Trial.State.PRUNED, [[0.1, 99.0]])
+    assert last.why == "99 after 1/10 is worse than the median of 5 finished trials (3.5)."
+
+
+def report(trial: Trial, *values: float) -> None:
+    """Store intermediate results, as those that a plain script reports to `nni`."""
+    assert trial.job is not None
+    now = timezone.now()
+    MetricPoint.objects.bulk_create(
+        MetricPoint(job=trial.job, name="default", step=step, epoch=0, value=value, at=now)
+        for step, value in enumerate(values, start=1)
+    )
+    Job.objects.filter(pk=trial.job.pk, state="QUEUED").update(state="RUNNING")
+    trial.job.run.step = len(values)
+    trial.job.run.curve_sources = {"default": {"kind": "library", "where": "journal/nni.jsonl"}}
+    trial.job.run.save()
+
+
 def test_each_change_is_published_to_the_page(create: Create) -> None:
     from core.live import current_seqs
 
