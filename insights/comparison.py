@@ -21,12 +21,13 @@ from core.charts import figure, job_look
 from core.time import iso
 from insights.differences import results_of, settings_of
 from jobs.models import AllocationPoint, Job
-from jobs.queries.curves import held_out_part, metric_label
+from jobs.queries.curves import HELD_OUT, distinct_labels, held_out_part, held_out_title, metric_label
 from jobs.queries.metrics import thinned_points
 from jobs.topics import job_topic
 
 __all__ = [
     "GPUS",
+    "HEADLINES",
     "MAX_JOBS",
     "Compared",
     "Line",
@@ -46,17 +47,20 @@ _MAX_POINTS = 1200
 #: Highest number of figures: scripts may report any number of metrics.
 _MAX_QUANTITIES = 12
 GPUS = "GPUs"
-#: Title -> metrics of its figure; a job's line shows the first that the job has. Figures of other metrics follow.
-_ROWS: dict[str, tuple[str, ...]] = {
-    "Loss": ("loss",),
-    "Test loss": ("test_loss", "val_loss"),
-    "Accuracy (%)": ("accuracy",),
-    "Test accuracy (%)": ("test_accuracy", "val_accuracy"),
-    "Samples / s": ("samples_per_second",),
-    "Learning rate": ("learning_rate",),
+#: Metric -> title of its figure, in this order. A metric on held-out data follows the metric that it belongs to, and
+#: figures of other metrics come last.
+_TITLES = {
+    "loss": "Loss",
+    "accuracy": "Accuracy (%)",
+    "samples_per_second": "Samples / s",
+    "learning_rate": "Learning rate",
 }
-#: Titles of figures for which a logarithmic axis makes no sense.
-_LINEAR = {"Accuracy (%)", "Test accuracy (%)", "Samples / s", GPUS}
+#: Metrics that trainings report on held-out data as well.
+_JUDGED = ("loss", "accuracy")
+#: Titles of the figures that judge a training, on data of each kind.
+HEADLINES = frozenset(held_out_title(data, _TITLES[metric]) for data in ("", *HELD_OUT.values()) for metric in _JUDGED)
+#: Metrics for which a logarithmic axis makes no sense.
+_LINEAR = {"accuracy", "samples_per_second"}
 _DASHES = ("solid", "dash", "dot", "dashdot")
 
 
@@ -155,13 +159,34 @@ def titles_of(jobs: Sequence[Job]) -> list[str]:
 
 
 def _rows(jobs: Sequence[Job]) -> dict[str, tuple[str, ...]]:
-    """Return the metrics to draw by title, the usual ones first."""
-    usual = {name for names in _ROWS.values() for name in names}
-    rows = dict(_ROWS)
-    for name in sorted({name for job in jobs for name in job.run.final_metrics} - usual):
-        title = metric_label(name)
+    """Return the metrics to draw by title, the usual ones first.
+
+    Metrics share a figure if they have the same title and no job has two of them.
+    """
+    by_job = [set(job.run.final_metrics) for job in jobs]
+    titles = {name: _title(name) for name in sorted(set[str]().union(*by_job), key=_place)}
+    for names in by_job:
+        titles |= distinct_labels({name: titles[name] for name in sorted(names)})
+    rows: dict[str, tuple[str, ...]] = {}
+    for name, title in titles.items():
         rows[title] = (*rows.get(title, ()), name)
     return dict(list(rows.items())[: _MAX_QUANTITIES - 1])
+
+
+def _title(name: str) -> str:
+    data, metric = held_out_part(name)
+    if metric in (_JUDGED if data else _TITLES):
+        return held_out_title(data, _TITLES[metric])
+    return metric_label(name)
+
+
+def _place(name: str) -> tuple[int, str, str]:
+    """Return what a metric's figure is sorted by."""
+    data, metric = held_out_part(name)
+    order = list(_TITLES)
+    if metric in (_JUDGED if data else order):
+        return order.index(metric), data, name
+    return len(order), "", name
 
 
 def _lines(job: Job, rows: Mapping[str, Sequence[str]], most: int) -> dict[str, Line]:
@@ -212,7 +237,8 @@ def _figure(quantity: Quantity, number: int, dashes: Mapping[int, str]) -> dict[
             # Name of the figure's files and of its anchor on the page.
             "name": slugify(quantity.title) or f"metric-{number}",
             "names": quantity.names,
-            "may_be_log": quantity.title not in _LINEAR,
+            "may_be_log": not quantity.is_stepped
+            and not any(held_out_part(name)[1] in _LINEAR for name in quantity.names),
             # Held-out metrics are measured once an epoch and need no smoothing.
             "may_be_smooth": not quantity.is_stepped
             and quantity.title != "Learning rate"

@@ -19,6 +19,7 @@ from core.roles import may_change, may_edit
 from core.shown_once import redirect_showing, shown_once
 from core.text import whole
 from core.visibility import Readers
+from insights.comparison import HEADLINES
 from reports import actions, links
 from reports.figures import figure_choices, jobs_of
 from reports.forms import AddForm, ShareForm, TextForm, TitleForm
@@ -46,10 +47,7 @@ _CRUMB = ("Reports", "/reports/")
 _MAX_OFFERED = 100
 _DEFAULT_DAYS = 7
 #: Figures that the form selects by default.
-_DEFAULT_FIGURES = (
-    *("chart:Loss", "chart:Test loss", "chart:Accuracy (%)", "chart:Test accuracy (%)"),
-    *("table:summary", "table:results"),
-)
+_DEFAULT_FIGURES = frozenset((*(f"chart:{title}" for title in HEADLINES), "table:summary", "table:results"))
 #: Beginnings of the keys of figures about studies.
 _OF_STUDIES = ("study:", "trials:")
 

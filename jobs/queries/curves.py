@@ -4,6 +4,7 @@ Metrics on held-out data are separate lines in the row of the metric that they b
 get rows, too, up to the number that the browser can redraw.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from html import escape
@@ -21,7 +22,9 @@ __all__ = [
     "MAX_METRICS",
     "chart_metrics",
     "curves_figure",
+    "distinct_labels",
     "held_out_part",
+    "held_out_title",
     "metric_label",
     "rows_of",
     "thinned_metrics",
@@ -89,6 +92,8 @@ def rows_of(names: Iterable[str]) -> tuple[list[Row], list[str]]:
         key = _row_key(name)
         row = rows.setdefault(key, Row(key, _TITLES.get(key, key.replace("_", " ").capitalize())))
         row.lines[name] = metric_label(name)
+    for row in rows.values():
+        row.lines = distinct_labels(row.lines)
     return list(rows.values()), ordered[MAX_LINES:]
 
 
@@ -172,6 +177,20 @@ def metric_label(name: str) -> str:
     return f"Training {words}" if metric in {"loss", "accuracy"} else words.capitalize()
 
 
+def held_out_title(data: str, title: str) -> str:
+    """Return the title of a metric on this data: `Test loss` for `Test` and `Loss`."""
+    return f"{data} {title[:1].lower()}{title[1:]}" if data else title
+
+
+def distinct_labels(labels: Mapping[str, str]) -> dict[str, str]:
+    """Return labels by metric, with the metric's name in those that several metrics have.
+
+    `val_loss` and `valid_loss` would both be "Validation loss".
+    """
+    counts = Counter(labels.values())
+    return {name: f"{label} ({name})" if counts[label] > 1 else label for name, label in labels.items()}
+
+
 def _axis_name(name: str, number: int) -> str:
     """Return Plotly's name of the n-th axis."""
     return name if number == 1 else f"{name}{number}"
@@ -181,7 +200,8 @@ def _trace(name: str, label: str, curve: Curve, number: int, place: int) -> go.S
     data, metric = held_out_part(name)
     is_held_out = bool(data)
     # Label at the end of the line, which distinguishes it within its row.
-    end = data or (metric.removeprefix(f"{_RATE}/") if metric.startswith(f"{_RATE}/") else "Training")
+    shared = name if label.endswith(f"({name})") else data
+    end = shared or (metric.removeprefix(f"{_RATE}/") if metric.startswith(f"{_RATE}/") else "Training")
     return go.Scatter(
         x=[sample.step for sample in curve.samples],
         y=[sample.value for sample in curve.samples],

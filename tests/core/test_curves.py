@@ -22,6 +22,17 @@ def test_held_out_metrics_are_lines_of_their_own_beside_those_of_training() -> N
     }
 
 
+def test_two_lines_of_a_row_never_have_the_same_name() -> None:
+    [row], _ = rows_of(["loss", "val_loss", "valid_loss", "test_loss"])
+
+    assert row.lines == {
+        "loss": "Training loss",
+        "test_loss": "Test loss",
+        "val_loss": "Validation loss (val_loss)",
+        "valid_loss": "Validation loss (valid_loss)",
+    }
+
+
 @pytest.mark.parametrize(
     ("name", "part"),
     [

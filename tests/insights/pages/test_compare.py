@@ -19,9 +19,12 @@ from insights.comparison import (
     compared_settings,
     comparison_figures,
     quantities_of,
+    titles_of,
 )
 from jobs.models import Job, MetricPoint
+from jobs.queries.curves import HELD_OUT, held_out_part
 from models_registry.script_declarations import Argument, Declared
+from reports.figures import figure_choices
 from tests.factories import JobFactory
 from tests.html import html_of
 from tests.scene import Scene
@@ -59,7 +62,45 @@ def test_what_scripts_name_themselves_has_a_chart_and_not_more_than_one_can_look
 
     titles = [quantity.title for quantity in quantities_of([job, scene.first])]
 
-    assert (titles[0], titles[6], titles[-1], len(titles)) == ("Loss", "F1", "GPUs", 12)
+    assert (titles[0], titles[-1], len(titles)) == ("Loss", "GPUs", 12)
+    assert titles.index("F1") < titles.index("Zeta 00"), "the usual ones first, then by name"
+
+
+@pytest.mark.parametrize(
+    ("metrics", "expected"),
+    [
+        (["val_loss"], {"Validation loss": "val_loss"}),
+        (["test_loss", "val_loss"], {"Test loss": "test_loss", "Validation loss": "val_loss"}),
+        (["eval_accuracy", "val_accuracy"], {"Evaluation accuracy (%)": "", "Validation accuracy (%)": ""}),
+        (["val_loss", "valid_loss"], {"Validation loss (val_loss)": "", "Validation loss (valid_loss)": ""}),
+        ([f"{prefix}loss" for prefix in HELD_OUT if prefix not in ("valid_", "validation_")], {}),
+    ],
+)
+def test_each_metric_has_the_title_of_its_own_data(scene: Scene, metrics: list[str], expected: dict[str, str]) -> None:
+    reported = {"final_metrics": dict.fromkeys(["loss", *metrics], 0.5), "started_at": scene.first.started_at}
+    jobs = [JobFactory(owner=scene.alice, **reported), JobFactory(owner=scene.alice, **reported)]
+
+    drawn = {one.title: {line.metric for line in one.lines} for one in quantities_of(jobs) if one.title != "GPUs"}
+
+    assert sorted(name for names in drawn.values() for name in names) == sorted(["loss", *metrics])
+    assert {title: drawn.get(title) for title in expected} == {
+        title: {name} if name else drawn[title] for title, name in expected.items()
+    }
+    for title, names in drawn.items():
+        assert all(held_out_part(name)[0] in [*title.split(" "), ""] for name in names), "no claim about other data"
+    assert [title for title in titles_of(jobs) if title != "GPUs"] == list(drawn)
+    if metrics == ["val_loss"]:
+        offered = {choice.key: choice.title for choice in figure_choices(jobs)}
+        assert offered["chart:Validation loss"] == "Validation loss", "what a report publishes"
+        assert "chart:Test loss" not in offered
+
+
+def test_trainings_that_name_the_same_metric_otherwise_share_a_chart(scene: Scene) -> None:
+    one, other = (JobFactory(owner=scene.alice, final_metrics={name: 0.5}) for name in ("val_loss", "valid_loss"))
+
+    [drawn] = [quantity for quantity in quantities_of([one, other]) if quantity.title == "Validation loss"]
+
+    assert [line.metric for line in drawn.lines] == ["val_loss", "valid_loss"]
 
 
 def test_values_stand_at_their_step_and_their_time(scene: Scene) -> None:
