@@ -21,6 +21,8 @@ given = json.loads(pathlib.Path("config.json").read_text())
 result = [{"steps": 1, "loss": given["lr"] + given["width"] / 1000}]
 pathlib.Path(os.environ["RESULT_DIR"], "val_dict_list.json").write_text(json.dumps(result))
 """
+_BROKEN = "from plugins.core.base_plugin_opt import BasePluginOptimizer as PluginOptimizer\n"
+_KILLED = "import os, signal\nos.kill(os.getpid(), signal.SIGKILL)\n"
 _LR: dict[str, Any] = {"name": "lr", "type": "Range", "dataType": "DOUBLE", "minDbVal": 0.01, "maxDbVal": 0.1}
 _LISTED: dict[str, Any] = {"name": "lr", "type": "Discrete", "dataType": "DOUBLE", "discreteDbVal": [0.1, 0.2]}
 _WIDTH: dict[str, Any] = {"name": "width", "type": "Discrete", "dataType": "INT", "discreteIntVal": [32, 64]}
@@ -75,9 +77,12 @@ def test_plug_ins_search_from_their_first_call_to_their_last(stack: RunningStack
     assert sorted(values) == [("0.1", "32"), ("0.1", "64"), ("0.2", "32"), ("0.2", "64")]
     assert (over["state"], over["progress"]) == ("FINISHED", "4/-")
 
-    install(wmla, "broken", "from plugins.core.base_plugin_opt import BasePluginOptimizer as PluginOptimizer\n")
-    assert searched(wmla, "broken", [_LR, _WIDTH])["state"] == "FAILED"
-    with stack.api() as api:
-        newest = api.get("studies/").json()["results"][0]
-    said = "The plug-in broken failed: NotImplementedError: PluginOptimizer has no method search("
-    assert newest["reason"].startswith(said), newest
+    for name, optimizer, said in (
+        ("broken", _BROKEN, "The plug-in broken failed: NotImplementedError: PluginOptimizer has no method search("),
+        ("killed", _KILLED, "The plug-in killed failed: A rank was killed (signal 9"),
+    ):
+        install(wmla, name, optimizer)
+        assert searched(wmla, name, [_LR, _WIDTH])["state"] == "FAILED"
+        with stack.api() as api:
+            newest = api.get("studies/").json()["results"][0]
+        assert newest["reason"].startswith(said), newest
