@@ -20,7 +20,7 @@ TYPE_CHECKING = False
 
 if TYPE_CHECKING:
     from tidepool.client.api import Client
-    from tidepool.client.default import datasets, job, jobs, models, studies, study, submit
+    from tidepool.client.default import datasets, job, jobs, models, studies, study, study_from_nni, submit
     from tidepool.client.errors import (
         Conflict,
         InvalidRequest,
@@ -58,6 +58,7 @@ __all__ = [
     "models",
     "studies",
     "study",
+    "study_from_nni",
     "submit",
     "trial",
     "uniform",
@@ -70,7 +71,9 @@ _MODULES = {
     "Job": "client.training",
     "trial": "trial_parameters",
     **dict.fromkeys(("Study", "log_uniform", "uniform", "whole"), "client.studies"),
-    **dict.fromkeys(("datasets", "job", "jobs", "models", "studies", "study", "submit"), "client.default"),
+    **dict.fromkeys(
+        ("datasets", "job", "jobs", "models", "studies", "study", "study_from_nni", "submit"), "client.default"
+    ),
 }
 
 

@@ -6,6 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tidepool import study_from_nni
+from tidepool.client import default
+from tidepool.client.api import Client
 from tidepool.client.errors import InvalidRequest, MissingPackage
 from tidepool.client.nni_config import NniStudy, study_of_nni
 
@@ -232,6 +235,18 @@ def test_the_command_creates_the_study(logged_in: Scene, tidepool: Call, folder:
     assert study.space == CONVERTED
     preview = tidepool("study", "create", "--nni", folder / "config.yml", "--dry-run", "--json")
     assert json.loads(preview[1])["at_once"] == 4
+
+
+@pytest.mark.django_db
+def test_the_function_creates_the_study(logged_in: Scene, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder / "config.yml").write_text(NEWER.replace("name: TPE", "name: SMAC"))
+    client = Client()
+    monkeypatch.setattr(default, "_default", lambda: client)
+    with pytest.warns(UserWarning, match=r"config.yml: Without effect here: tuner.name, trainingService"):
+        made = study_from_nni(folder / "config.yml", sampler="random", trials=3, max_slots=1)
+    info = made.info
+    client.close()
+    assert (info.name, info.sampler, info.trials, info.at_once, info.pruner) == ("digits", "random", 3, 4, "median")
 
 
 @pytest.mark.django_db

@@ -1,5 +1,6 @@
 """Functions of `import tidepool` without a client: they act as the user who is logged in."""
 
+import warnings
 from functools import cache
 from pathlib import Path
 from typing import Any, overload
@@ -9,7 +10,7 @@ from tidepool.client.rows import Dataset, Model
 from tidepool.client.studies import Study
 from tidepool.client.training import Job
 
-__all__ = ["datasets", "job", "jobs", "models", "studies", "study", "submit"]
+__all__ = ["datasets", "job", "jobs", "models", "studies", "study", "study_from_nni", "submit"]
 
 #: Arguments of `study` that describe the search; all others describe its trials, like those of `submit`.
 _SEARCH = frozenset({"goal", "value_of", "sampler", "pruner", "trials", "minutes", "gpu_hours", "at_once", "seed"})
@@ -56,6 +57,21 @@ def study(name: str | int, what: str | Path | None = None, *arguments: str, **gi
         return client.study(name)
     search = {key: given.pop(key) for key in [*given] if key in {*_SEARCH, "space", "metric"}}
     planned = client.plan(what, *arguments, name=name, **{"max_slots": 1, **given})
+    return client.create_study(planned, **search)
+
+
+def study_from_nni(config: str | Path, **given: Any) -> Study:
+    """Create the study that a configuration of NNI describes. A warning says what has no effect here.
+
+    given: arguments of the search and of the trials as in `study`, which take precedence over the file.
+    """
+    from tidepool.client.nni_config import study_of_nni
+
+    client, read = _default(), study_of_nni(config, sampler=given.get("sampler"), pruner=given.get("pruner"))
+    for notice in read.notices:
+        warnings.warn(f"{Path(config).name}: {notice}", stacklevel=2)
+    search = read.search | {key: given.pop(key) for key in [*given] if key in _SEARCH}
+    planned = client.plan(read.code, *read.arguments, **{**read.options, **given})
     return client.create_study(planned, **search)
 
 

@@ -53,7 +53,7 @@ _WITHOUT_EFFECT = frozenset({
     *("authorName", "description", "nniManagerIp", "logDir", "logLevel", "logCollection", "debug", "versionCheck"),
     *("multiThread", "experimentWorkingDirectory", "tunerGpuIndices", "sharedStorage", "experimentType"),
     *("localConfig", "remoteConfig", "machineList", "paiConfig", "amlConfig", "kubeflowConfig", "dlcConfig"),
-    *("frameworkcontrollerConfig", "hybridConfig", "adlConfig"),
+    *("frameworkcontrollerConfig", "hybridConfig", "adlConfig", "dltsConfig"),
 })  # fmt: skip
 _ALGORITHMS = ("tuner", "assessor")
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
