@@ -9,7 +9,6 @@ import math
 import time
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import Any
 
 from tidepool import rank_process
 from tidepool.env import RankContext
@@ -18,13 +17,16 @@ from tidepool.nni_environment import REPORTS_FILE
 __all__ = ["report"]
 
 
-def report(context: RankContext, step: int, metrics: Mapping[str, Any]) -> bool:
-    """Record the metrics if this is the first process of the training; False: it has no step yet to record them at."""
+def report(context: RankContext, step: int, metrics: Mapping[str, float]) -> bool:
+    """Record the metrics, of which those of the first process count; False: there is no step yet to record them at.
+
+    With a session, the other processes keep theirs until the step is written: the first one may leave before.
+    """
+    if context.launch.engine == "elastic":
+        return rank_process.report(metrics)
     if not rank_process.is_first():
         return True
     numbers = {name: _plain(value) for name, value in metrics.items()}
-    if context.launch.engine == "elastic":
-        return rank_process.report({name: math.nan if value is None else value for name, value in numbers.items()})
     file = context.folder / REPORTS_FILE
     line = {"step": step, "epoch": 0, "progress": None, "at": time.time(), "metrics": numbers}
     with suppress(OSError):  # a full disk ends no training

@@ -148,6 +148,27 @@ nni.report_final_result(20)
 """
 
 
+def test_results_survive_replicas_that_join_and_leave(make_lab: MakeLab, tmp_path: Path) -> None:
+    """The first replica leaves, whose results would have counted."""
+    slow = ELASTIC.replace("_until(3)", "_until(15)")
+    slow = slow.replace("        optimizer.step()\n", "        optimizer.step()\n        time.sleep(0.02)\n")
+    lab = make_lab(
+        "train.py",
+        code_folder=str(made(tmp_path / "code", f"import time\n{slow}")),
+        compat=["adaptdl", "nni"],
+        max_slots=2,
+    )
+    lab.size(2)
+    lab.wait_for_size(2)
+    lab.wait_for_steps(4)
+    lab.target(("a", 1))
+    lab.wait_for_size(1)
+    lab.wait_for_the_end()
+    steps = {line["step"]: line["default"] for line in lab.steps() if "default" in line}
+    assert steps == {4 * (epoch + 1): 10.0 + epoch for epoch in range(14)} | {60: 20.0}
+    assert {line["world_size"] for line in lab.steps()} >= {2}
+
+
 def test_a_program_of_adaptdl_reports_with_its_steps(make_lab: MakeLab, tmp_path: Path) -> None:
     folder = made(tmp_path / "code", ELASTIC)
     lab = make_lab("train.py", code_folder=str(folder), compat=["adaptdl", "nni"], max_slots=2)
