@@ -7,6 +7,7 @@ import { atMostEvery, isUrgent, live } from "./live.js";
 
 const { htmx, Idiomorph } = window;
 const SOON_MS = 500;
+const LOGIN = "/login/";
 //: Between two answers about one part: where GPUs or states change, and where only steps and measurements do.
 const URGENT_MS = 250;
 export const CALM_MS = 2_000;
@@ -20,6 +21,30 @@ Idiomorph.defaults.callbacks.afterNodeAdded = (node) => node.nodeName === "TR" &
 
 export function refresh(part) {
   htmx.trigger(part, "fresh");
+}
+
+//: Has the server render `part` as it is at `address`, and answers whether the page shows that. A later request for the same
+//: part replaces this one. Pages that say what is wrong with the address are shown, too.
+export function renderAt(part, address, options) {
+  return new Promise((resolve) => {
+    let isShown = false;
+    const listeners = {
+      "htmx:beforeSwap": ({ detail }) => {
+        if (detail.xhr.status === 400) detail.shouldSwap = true;
+      },
+      "htmx:afterSwap": () => {
+        isShown = true;
+      },
+      // The last event of each request, of those that are not sent or replaced, too.
+      "htmx:afterRequest": () => {
+        for (const [name, listener] of ours) part.removeEventListener(name, listener);
+        resolve(isShown);
+      },
+    };
+    const ours = Object.entries(listeners).map(([name, listener]) => [name, (event) => event.detail.pathInfo.requestPath === address && listener(event)]);
+    for (const [name, listener] of ours) part.addEventListener(name, listener);
+    htmx.ajax("GET", address, { target: part, source: part, ...options }).catch(() => {}); // htmx:afterRequest has settled the promise
+  });
 }
 
 //: A function that has the server render this part again, soon.
@@ -72,7 +97,9 @@ document.addEventListener("htmx:beforeRequest", (event) => {
 //: After a log-out the server answers with another page than the one requested: the part stays as it is.
 document.addEventListener("htmx:beforeSwap", ({ detail }) => {
   const answered = new URL(detail.xhr.responseURL).pathname;
-  if (answered !== new URL(detail.pathInfo.finalRequestPath, location.href).pathname) detail.shouldSwap = false;
+  if (answered === new URL(detail.pathInfo.finalRequestPath, location.href).pathname) return;
+  detail.shouldSwap = false;
+  if (answered === LOGIN) document.dispatchEvent(new CustomEvent("tidepool:logged-out"));
 });
 
 document.addEventListener("htmx:afterSettle", () => refreshTimes());

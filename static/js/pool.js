@@ -5,6 +5,7 @@ import { press } from "./dom.js";
 import { readJson } from "./figure.js";
 import { followRows, renewer } from "./fresh.js";
 import { atMostEvery, CLUSTER_TOPIC, fetchJson, isUrgent, live } from "./live.js";
+import { say } from "./toasts.js";
 import { duration, exactTime } from "./words.js";
 
 const SOON_MS = 300;
@@ -79,7 +80,7 @@ export function startTrace(panel) {
     trace.windowMs = Number(chosen) * 60_000;
     panel.setAttribute("aria-busy", "true");
     ask()
-      .catch(() => {})
+      .catch(() => say("The chart still shows the period before: the server did not answer. It tries again by itself.", { kind: "error" }))
       .finally(() => panel.removeAttribute("aria-busy"));
   }
 

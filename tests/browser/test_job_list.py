@@ -124,6 +124,49 @@ def test_filters_as_one_types_and_keeps_the_address(page: Page, scene: Scene) ->
     expect(page.locator("#jobs .job-name a")).to_have_count(5)
 
 
+def test_a_filter_that_does_not_reach_the_server_says_so_and_is_tried_again(
+    page: Page, scene: Scene, complaints: list[str]
+) -> None:
+    open_list(page)
+    before = names(page)
+    page.context.set_offline(True)
+    page.get_by_label("Name or number").fill("resume")
+    notice = page.get_by_role("alert").filter(has_text="The filter has not been applied")
+    expect(notice).to_be_visible()
+    expect(notice).to_contain_text("tries again")
+    assert (names(page), page.url.partition("?")[2]) == (before, ""), "actions on all that match go by the address"
+
+    page.context.set_offline(False)
+    expect(page.locator("#jobs .job-name a")).to_have_text(["digits-resume"])
+    expect(notice).to_be_hidden()
+    expect(page).to_have_url(re.compile(r"\?search=resume$"))
+    assert all("Uncaught" not in line for line in complaints), complaints
+    complaints.clear()
+
+
+def test_a_filter_after_a_log_out_says_so(page: Page, scene: Scene, complaints: list[str]) -> None:
+    open_list(page)
+    before = names(page)
+    page.context.clear_cookies()
+    page.get_by_label("Name or number").fill("resume")
+    expect(page.get_by_role("alert").filter(has_text="You are logged out")).to_be_visible()
+    notice = page.get_by_role("alert").filter(has_text="The filter has not been applied")
+    expect(notice).to_be_visible()
+    expect(notice).not_to_contain_text("tries again", use_inner_text=True)
+    assert (names(page), page.url.partition("?")[2]) == (before, "")
+    complaints.clear()
+
+
+def test_a_filter_that_is_wrong_says_so_as_one_types(page: Page, scene: Scene, complaints: list[str]) -> None:
+    open_list(page)
+    page.get_by_label("Name or number").fill("/(/")
+    expect(page.get_by_role("alert").filter(has_text="The filter was not applied")).to_be_visible()
+    page.get_by_label("Name or number").fill("resume")
+    expect(page.locator("#jobs .job-name a")).to_have_text(["digits-resume"])
+    expect(page.get_by_role("alert").filter(has_text="The filter was not applied")).to_be_hidden()
+    complaints.clear()
+
+
 def test_no_column_that_shows_by_itself_is_cut_off(page: Page, scene: Scene) -> None:
     for job in (scene.first, scene.waiting):
         change_tags(job.pk, parsed_tag_change(add=["baseline", "sweep-2026-11", "third"]), "alice")

@@ -4,11 +4,12 @@
 import { ChartOrder } from "../chart_order.js";
 import { Choices } from "../choices.js";
 import { asText, Figure, mayName, placeEnds, readJson, seenOn, themeColour } from "../figure.js";
-import { refresh, refresher } from "../fresh.js";
+import { refresher, renderAt } from "../fresh.js";
 import { keyOf, showLegend } from "../legend.js";
 import { outlineOf, spanOf } from "../line_groups.js";
 import { addPoint, asLine, epochsOf, modeOf, notOnLogAxis, smoothed, valueAxis } from "../lines.js";
 import { atMostEvery, fetchJson, jobTopic, live } from "../live.js";
+import { say } from "../toasts.js";
 import { isOver } from "../words.js";
 
 const MINUTE = 60;
@@ -26,6 +27,7 @@ const DIGITS = 4;
 const COLUMNS_KEY = "tidepool-compare-columns";
 const TITLES = { step: "Step", time: "Minutes since start", epoch: "Epochs done", samples: "Samples" };
 const READOUTS = { step: "Step %{x}", time: "%{x:.1f} min", epoch: "%{x:.2f} epochs", samples: "%{x:,} samples" };
+const NOT_GROUPED = "The tables still have the groups of before: the server did not answer. Choose the grouping again.";
 const BY_FINGER = matchMedia("(pointer: coarse)");
 
 const page = readJson("live-comparison");
@@ -386,7 +388,7 @@ function readGroups() {
   groups = found?.groups.map((group) => ({ ...group, key: `group-${group.number}` })) ?? null;
 }
 
-function group() {
+async function group() {
   readGroups();
   takenAway.clear();
   const parameters = new URLSearchParams(location.search);
@@ -395,7 +397,8 @@ function group() {
   order.keepGroup(grouping.value);
   compared.setAttribute("hx-get", `${compared.getAttribute("hx-get").split("?")[0]}?${parameters}`);
   window.htmx.process(compared);
-  refresh(compared);
+  const isShown = await renderAt(compared, compared.getAttribute("hx-get"), { swap: compared.getAttribute("hx-swap") });
+  if (!isShown && parameters.get("group") === grouping.value) say(NOT_GROUPED, { kind: "error" });
 }
 
 // --- Fetching: at most once in a while, and not while the page is hidden -----------------------------------------

@@ -2,7 +2,7 @@
 
 import { setField, showProgress, showState } from "../dom.js";
 import { readJson } from "../figure.js";
-import { followRows, refresh, refresher } from "../fresh.js";
+import { followRows, refresh, refresher, renderAt } from "../fresh.js";
 import { isUrgent, live } from "../live.js";
 import { duration } from "../words.js";
 import "./list/bulk.js";
@@ -91,22 +91,50 @@ form.addEventListener("formdata", ({ formData }) => {
   }
 });
 
-// --- The list follows what is typed: the address with it, so that it can be sent to others ---
+// --- The list follows what is typed. The address follows the list, not the form: actions on "all matching" go by it. ---
 
 const list = document.getElementById("list");
+const unfiltered = document.getElementById("unfiltered");
 const TYPING_MS = 250;
+const AGAIN_MS = 5_000;
 let typing = 0;
+let wanted = addressNow();
+let isLoggedOut = false;
+
+function addressNow() {
+  return `${location.pathname}${location.search}`;
+}
+
+function addressOf(filter) {
+  const query = new URLSearchParams(new FormData(filter)).toString();
+  return `${filter.getAttribute("action") ?? location.pathname}${query ? `?${query}` : ""}`;
+}
 
 async function filterNow() {
-  const query = new URLSearchParams(new FormData(form)).toString();
-  const address = `${form.getAttribute("action") ?? location.pathname}${query ? `?${query}` : ""}`;
-  if (address === `${location.pathname}${location.search}`) return;
-  history.replaceState(history.state, "", address);
-  await window.htmx.ajax("GET", address, { target: list, source: list, select: "#list", swap: "morph:outerHTML" });
+  clearTimeout(typing);
+  wanted = addressOf(form);
+  const asked = wanted;
+  const isShown = asked === addressNow() || (await renderAt(list, asked, { select: "#list", swap: "morph:outerHTML" }));
+  if (asked !== wanted) return; // the filter has changed meanwhile, and the next request is under way
+  showFiltered(isShown);
+  if (!isShown || asked === addressNow()) return;
+  history.replaceState(history.state, "", asked);
   // Their addresses have changed with the filter.
   window.htmx.process(list);
+  list.dispatchEvent(new CustomEvent("tidepool:filtered"));
   refresh(document.getElementById("states"));
 }
+
+function showFiltered(isShown) {
+  unfiltered.querySelector("[data-again]").hidden = isLoggedOut;
+  unfiltered.hidden = isShown;
+  if (!isShown && !isLoggedOut) typing = setTimeout(filterNow, AGAIN_MS);
+}
+
+addEventListener("online", () => unfiltered.hidden || filterNow());
+document.addEventListener("tidepool:logged-out", () => {
+  isLoggedOut = true;
+});
 
 function filterSoon() {
   clearTimeout(typing);
@@ -116,7 +144,6 @@ function filterSoon() {
 form.addEventListener("input", filterSoon);
 form.addEventListener("submit", (event) => {
   event.preventDefault();
-  clearTimeout(typing);
   filterNow();
 });
 

@@ -194,4 +194,5 @@ tag.addEventListener("keydown", (event) => {
 document.getElementById("bulk-clear").addEventListener("click", chooseNone);
 //: The filter, too, may be another one, and with it the address of the page.
 document.getElementById("list").addEventListener("htmx:afterSwap", keep);
+document.getElementById("list").addEventListener("tidepool:filtered", keep);
 show();
