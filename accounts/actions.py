@@ -14,6 +14,7 @@ from accounts.topics import ACCOUNTS
 from core.audit.entries import audit
 from core.errors import Conflict, NotFound, field_error
 from core.live import publish
+from core.registered_rows import in_words
 from core.roles import Role, require_cluster_admin, role_of, viewers
 from core.text import checked_name
 
@@ -61,8 +62,9 @@ def withdraw_invitation(actor: User, user_id: int) -> None:
     audit(actor, "revoked the invitation of", kind=_KIND, key=user.pk, name=user.username, before=_facts(user))
     try:
         user.delete()
-    except ProtectedError:
-        raise Conflict(f"{user.username} owns trainings, data or models: deactivate the account instead.") from None
+    except ProtectedError as error:
+        owned = in_words(error.protected_objects, actor)
+        raise Conflict(f"{user.username} owns {owned}: deactivate the account instead.") from None
 
 
 @transaction.atomic

@@ -1,6 +1,6 @@
 """Rows that people register by name, with owner and numbered versions: datasets, models and their templates."""
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Protocol, TypeVar
 
@@ -10,11 +10,13 @@ from django.db.models import Max, Model, OuterRef, Prefetch, ProtectedError, Que
 
 from core.audit.entries import audit
 from core.errors import Conflict, NotAllowed
-from core.roles import Owned, may_edit
+from core.roles import Asking, Owned, may_edit
 
-__all__ = ["delete_named", "kept_if_used", "refuse_foreign", "store_version", "with_latest"]
+__all__ = ["delete_named", "in_words", "kept_if_used", "refuse_foreign", "store_version", "with_latest"]
 
 Row = TypeVar("Row", bound=Model)
+#: Verbose name of a model -> one and several in sentences, where they differ.
+_WORDS = {"job": ("training", "trainings")}
 Refusal = Callable[[Collection[Any]], str]
 
 
@@ -70,6 +72,22 @@ def delete_named(user: User, row: Named, what: str, refusal: Refusal) -> None:
     with kept_if_used(refusal):
         row.delete()
     audit(user, "deleted", kind=what, key=number, name=row.name, before={"owner": row.owner.get_username()})
+
+
+def in_words(rows: Collection[Any], viewer: Asking) -> str:
+    """Return rows of any kinds, such as "the study Widths (3) and 2 trainings"; those of others without their names."""
+    kinds: dict[type[Model], list[Any]] = {}
+    for row in rows:
+        kinds.setdefault(type(row), []).append(row)
+    return " and ".join(_of_a_kind(kind, found, viewer) for kind, found in kinds.items())
+
+
+def _of_a_kind(kind: type[Model], rows: Sequence[Any], viewer: Asking) -> str:
+    one, more = _WORDS.get(str(kind._meta.verbose_name)) or (kind._meta.verbose_name, kind._meta.verbose_name_plural)
+    named = [row for row in rows if hasattr(row, "owner_id") and may_edit(viewer, row)]
+    if len(rows) == 1:
+        return f"the {one} {named[0]}" if named else f"1 {one}"
+    return f"{len(rows)} {more}, such as {named[0]}," if named else f"{len(rows)} {more}"
 
 
 @contextmanager

@@ -22,7 +22,7 @@ from core.file_sources import Source, new_upload_folder, obtained, slug
 from core.folders import resolve_under
 from core.live import publish
 from core.models import Upload
-from core.registered_rows import delete_named, kept_if_used, refuse_foreign, store_version
+from core.registered_rows import delete_named, in_words, kept_if_used, refuse_foreign, store_version
 from core.roles import may_edit
 from core.text import checked_name, plural, storable
 from core.uploads import find_upload, finished_file
@@ -168,7 +168,7 @@ def delete_dataset(user: User, dataset: Dataset) -> None:
     """Delete the dataset with all versions and their uploaded files. Folders on the server stay."""
     require_owner(user, dataset)
     versions, number = list(dataset.versions.select_for_update()), dataset.pk
-    delete_named(user, dataset, "dataset", partial(_in_use, dataset.name))
+    delete_named(user, dataset, "dataset", partial(_in_use, user, dataset.name))
     publish(DATASETS, "state", {str(number): {"state": "DELETED"}})
     transaction.on_commit(partial(_remove_files, versions))
 
@@ -180,7 +180,7 @@ def delete_version(user: User, version: DatasetVersion) -> None:
     require_owner(user, dataset)
     if dataset.versions.count() == 1:
         raise Conflict(f"Version {version.number} is the only one of {dataset.name}: delete the dataset instead.")
-    with kept_if_used(partial(_in_use, f"Version {version.number} of {dataset.name}")):
+    with kept_if_used(partial(_in_use, user, f"Version {version.number} of {dataset.name}")):
         version.delete()
     before = {"version": version.number, "owner": dataset.owner.get_username()}
     audit(user, "deleted a version of", kind="dataset", key=dataset.pk, name=dataset.name, before=before)
@@ -204,8 +204,11 @@ def require_owner(user: User, dataset: Dataset) -> None:
         raise NotAllowed(f"Only the owner of {dataset.name} and administrators may change this dataset: ask the owner.")
 
 
-def _in_use(what: str, jobs: Collection[Any]) -> str:
-    trainings = plural(len(jobs), "{count} training has", "{count} trainings have")
+def _in_use(user: User, what: str, users: Collection[Any]) -> str:
+    # Rows of apps above this one, such as trainings and studies.
+    if others := [each for each in users if each._meta.verbose_name != "job"]:
+        return f"{what} cannot be deleted: it is the data of {in_words(others, user)}."
+    trainings = plural(len(users), "{count} training has", "{count} trainings have")
     return f"{what} cannot be deleted: {trainings} used this data, and their results depend on it."
 
 

@@ -1,7 +1,6 @@
 """Registration of templates and models with copies of their files. No other module writes this app's rows."""
 
 import shutil
-from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -21,7 +20,7 @@ from core.errors import NotAllowed, field_error
 from core.file_sources import Source, new_upload_folder, obtained
 from core.folders import HASHED_BYTES, folder_facts, is_own
 from core.parameters import Scalar, checked_parameters
-from core.registered_rows import delete_named, refuse_foreign, store_version
+from core.registered_rows import delete_named, in_words, refuse_foreign, store_version
 from core.roles import may_edit
 from core.text import checked_name, is_storable, plural
 from core.visibility import Readers
@@ -135,10 +134,8 @@ def delete_model(model: RegisteredModel, user: User) -> None:
 
     def refusal(users: Collection[Any]) -> str:
         # Rows of apps above this one, such as trainings, studies and search algorithms.
-        counts = Counter((user._meta.verbose_name, user._meta.verbose_name_plural) for user in users)
-        if others := {names: count for names, count in counts.items() if names[0] != "job"}:
-            told = " and ".join(f"{count} {one if count == 1 else more}" for (one, more), count in others.items())
-            return f"The model {model.name} cannot be deleted: it is the code of {told}."
+        if others := [each for each in users if each._meta.verbose_name != "job"]:
+            return f"The model {model.name} cannot be deleted: it is the code of {in_words(others, user)}."
         trainings = plural(len(users), "{count} training was", "{count} trainings were")
         return f"The model {model.name} cannot be deleted: {trainings} started with this model and would lose the code."
 

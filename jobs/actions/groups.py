@@ -1,6 +1,6 @@
 """Create, change, start, stop and delete instance groups. `jobs.queries.group_terms` has the permissions per term."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -10,6 +10,7 @@ from django.db import IntegrityError, models, transaction
 from core.audit.entries import audit
 from core.errors import Conflict, NotAllowed, NotFound
 from core.live import publish
+from core.registered_rows import in_words, kept_if_used
 from core.roles import require_cluster_admin
 from jobs.actions.submission_checks import Problems
 from jobs.control.dispatch import wake_scheduler
@@ -258,7 +259,7 @@ def stop_instance_group(group_id: int, actor: User) -> InstanceGroup:
 
 @transaction.atomic
 def delete_instance_group(group_id: int, actor: User) -> InstanceGroup:
-    """Delete the group. Raises Conflict if it has any trainings, because their cost is accounted by group."""
+    """Delete the group. Raises Conflict if it has studies, or trainings, whose cost is accounted by group."""
     require_cluster_admin(actor)
     group = _lock(group_id)
     if count := group.jobs.count():
@@ -268,7 +269,13 @@ def delete_instance_group(group_id: int, actor: User) -> InstanceGroup:
         )
     audit(actor, "deleted", **_about(group), before=terms_of(group))
     publish(GROUPS, "state", {str(group.pk): None})
-    InstanceGroup.objects.filter(pk=group.pk).delete()
+
+    def refusal(users: Collection[Any]) -> str:
+        # Rows of apps above this one, such as studies.
+        return f"{group.name} is the group of {in_words(users, actor)}: stop the group instead of deleting it."
+
+    with kept_if_used(refusal):
+        InstanceGroup.objects.filter(pk=group.pk).delete()
     return group
 
 

@@ -87,9 +87,9 @@ class TestWithdrawInvitation:
 
     def test_refuses_who_owns_something(self, carol: User) -> None:
         erin = actions.invite(carol, "erin", Role.DATA_SCIENTIST).user
-        DatasetFactory(owner=erin)
+        DatasetFactory(owner=erin, name="digits")
 
-        with pytest.raises(Conflict, match="owns trainings, data or models"):
+        with pytest.raises(Conflict, match="erin owns the dataset digits: deactivate the account instead"):
             actions.withdraw_invitation(carol, erin.pk)
         assert User.objects.filter(username="erin").exists()
 

@@ -450,7 +450,7 @@ class TestInstallation:
         code = install().code
         with pytest.raises(Conflict) as refused:
             delete_model(code.model, alice)
-        assert refused.value.message.endswith("mine-optimizer cannot be deleted: it is the code of 1 search plugin.")
+        assert refused.value.message.endswith("cannot be deleted: it is the code of the search plugin mine.")
         ended = subprocess.run(
             [sys.executable, code.entry_point],
             cwd=code.folder,
