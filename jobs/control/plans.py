@@ -36,6 +36,8 @@ LEASE_SECONDS = 3.0
 RENEW_SECONDS = LEASE_SECONDS / 3
 #: Params of a reason for slots that are not released yet, that are to be left, or that draining hosts keep.
 _ON_MOVES = ("missing", "moving_off", "leaving", "moves_to_kind", "hosts")
+#: Params of a reason for the study of a job, which counts as one training.
+_OF_A_STUDY = ("study_slots", "study_trainings", "study_priority")
 
 
 class Leadership:
@@ -170,13 +172,15 @@ def _is_carried_out(line: JobPlan, job: Job) -> bool:
 
 
 def _explains_anew(line: JobPlan, job: Job) -> bool:
-    """Return whether the line changes the reason. UNCHANGED keeps the former reason, unless the policy has changed or
-    that reason tells of a move that is over."""
+    """Return whether the line changes the reason. UNCHANGED keeps the former reason, unless the policy or the figures
+    of the job's study have changed, or that reason tells of a move that is over."""
     code, params = line.reason.code, line.reason.params
     if (code, params) == (job.reason_code, job.reason_params):
         return False
     policies = {job.reason_params.get("policy"), params.get("policy")} - {None}
     if code != PlanReason.UNCHANGED or len(policies) == 2:
+        return True
+    if any(name in job.reason_params and job.reason_params[name] != params.get(name) for name in _OF_A_STUDY):
         return True
     # No query as long as nothing moves: hardly any reason tells of a move.
     return any(map(job.reason_params.get, _ON_MOVES)) and not _releases_slots(job)

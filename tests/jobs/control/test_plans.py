@@ -252,6 +252,18 @@ def test_a_reason_does_not_outlast_the_move_that_it_tells_of(cluster: Cluster, s
     assert cluster.cycle() == []
 
 
+def test_a_trial_that_keeps_its_gpus_tells_the_present_size_of_its_study(cluster: Cluster, submit: Submit) -> None:
+    trials = [submit(bundle=7, max_slots=2) for _ in range(8)]
+    cluster.turn(2)
+    assert "its study has 8 GPUs for 8 trainings" in reason(trials[0])[1]
+    submit(max_slots=4)
+    cluster.turn(4)
+    going_on = [trial for trial in trials if open_claims(trial)]
+    assert len(going_on) == 4
+    assert all("its study has 4 GPUs for 4 trainings" in reason(trial)[1] for trial in going_on)
+    assert cluster.cycle() == []
+
+
 def test_a_reason_does_not_outlast_gpus_that_a_training_no_longer_waits_for(cluster: Cluster, submit: Submit) -> None:
     first, second = submit(max_slots=8, priority=2500), submit(max_slots=8, priority=7500)
     cluster.turn(3)
