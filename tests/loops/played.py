@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tidepool.protocol import StepRecord
+
 from tests.loops.loop import CORPUS, Loop
 from tests.loops.patterns import MOST, Event, Pattern
 from tests.runtime.lab import Lab
@@ -46,7 +48,7 @@ class Played:
         """Return the steps that count: an attempt may continue from a checkpoint that is older than the last step."""
         steps: list[int] = []
         for lab in self.labs:
-            made = [record["step"] for record in lab.steps()]
+            made = [record["step"] for record in _without_further_lines(lab.steps())]
             steps = [step for step in steps if not made or step < made[0]] + made
         return steps
 
@@ -58,6 +60,16 @@ class Played:
                 said += f" {record['world_size']}@{record['step']}" if said else str(record["world_size"])
                 size = record["world_size"]
         return said
+
+
+def _without_further_lines(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the records but the further lines of a step, in which are metrics that came when it was written."""
+    own = StepRecord.__struct_fields__
+
+    def is_further(record: dict[str, Any], before: dict[str, Any]) -> bool:
+        return all(record.get(name) == before.get(name) for name in own)
+
+    return [each for each, before in zip(records, [{}, *records], strict=False) if not is_further(each, before)]
 
 
 class _Ended(Exception):
@@ -127,7 +139,7 @@ class _Player:
         self._wanted = 0
         for event in self._left:
             (folder / f"hold-{event.step}").touch()
-        lab.size(size)
+        lab.size(size, wait=self._until)
 
     # --- events ---
 

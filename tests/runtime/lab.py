@@ -12,7 +12,7 @@ import socket
 import subprocess
 import sys
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -174,12 +174,18 @@ class Lab:
             self._read_up(self._shims[host])
             self._shims[host].sendall(encode(self._desired_job(wanted, vacating)))
 
-    def size(self, count: int) -> None:
-        """Want the first `count` places, host by host. The first place begins the training, whoever is ready first."""
+    def size(self, count: int, wait: Callable[[Callable[[], bool]], object] | None = None) -> None:
+        """Want the first `count` places, host by host. The first place begins the training, whoever is ready first.
+
+        wait: waits for a condition, in place of a wait that fails after a while.
+        """
         places = [(host, slot) for host, slots in self.sizes.items() for slot in range(slots)]
         if not self.coordinator and self.launch.min_slots == 1 < count:
             self.target(places[0])
-            self.wait_for_size(1)
+            if wait is None:
+                self.wait_for_size(1)
+            else:
+                wait(lambda: self.active()["world_size"] == 1)
         self.target(*places[:count])
 
     def halt(self) -> None:

@@ -2,7 +2,7 @@
 
 import math
 import weakref
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -111,3 +111,26 @@ def test_what_a_loop_has_replaced_is_not_kept_in_memory() -> None:
         count += 1
         assert [each() for each in kept] == [None] * epoch + [batch]
     assert count == 3
+
+
+def test_a_checkpoint_between_two_epochs_has_what_is_kept_then() -> None:
+    def epochs(variables: EpochVariables, numbers: Iterable[int], states: list[dict[str, Any]]) -> Iterator[int]:
+        for number in numbers:
+            variables.begin(number)
+            yield number
+            variables.end(number)
+            states.append(variables.state_dict())
+
+    def train(variables: EpochVariables, numbers: Iterable[int], states: list[dict[str, Any]]) -> list[float]:
+        best, seen = math.inf, []
+        for epoch in epochs(variables, numbers, states):
+            seen.append(best)
+            best = min(best, LOSSES[epoch])
+        return seen
+
+    states: list[dict[str, Any]] = []
+    whole = train(EpochVariables(), range(4), states)
+    for epoch in (1, 2, 3):
+        resumed = EpochVariables()
+        resumed.load_state_dict(states[epoch - 1])
+        assert train(resumed, range(epoch, 4), []) == whole[epoch:]

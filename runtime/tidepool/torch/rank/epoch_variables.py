@@ -52,6 +52,18 @@ class EpochVariables:
             self._first = _packed_values(frame)
         if received is not None and received["epoch"] == epoch:
             _put_back(frame, received["values"])
+        self._note(frame)
+
+    def end(self, epoch: int) -> None:
+        """The script has ended this epoch, and a checkpoint may be written before it begins the next one."""
+        frame = consumer(sys._getframe(1))
+        self._epoch = epoch + 1
+        if frame is not None and self._first is not None:
+            self._note(frame)
+
+    def _note(self, frame: FrameType) -> None:
+        """Note the present values of what has changed since the first epoch."""
+        assert self._first is not None
         for text, value in _packed_values(frame).items():
             if text in self._values or value != self._first.get(text, value):
                 self._values[text] = value

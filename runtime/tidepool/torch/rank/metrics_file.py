@@ -1,6 +1,7 @@
 """`metrics.jsonl`: one line per completed step, contiguous over all resizes. Rank 0 writes it; it is the truth.
 
-Metrics that a script reports after its loop are in a further line of the last step.
+Metrics that a script reports when the record of the last step is written are in a further line of that step: after its
+loop, or after a rank has been lost.
 """
 
 import json

@@ -210,6 +210,7 @@ class PreparedTraining:
                 self._in_epoch = False
             if self._after_pass:
                 self._end_pass()
+            self._epoch_variables.end(position.epoch)
             training_loop.end_epoch()
         training_loop.end_loop(self._write_results)
 

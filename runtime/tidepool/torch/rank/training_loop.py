@@ -330,7 +330,7 @@ class TrainingLoop:
         if self._reported and self.position.records:
             added, self._reported = self._reported, {}
             self.position.records[-1].update(added)
-            if self.rank == 0 and self.metrics.has(self.position.records[-1]["step"]):  # reported after the epochs
+            if self.rank == 0 and self.metrics.has(self.position.records[-1]["step"]):  # after the epochs, or a loss
                 self._add_to_newest(added)
         if self.rank == 0:
             self.metrics.write(self.position.records)
