@@ -1,9 +1,11 @@
 """Variables that a script keeps from epoch to epoch, in a process that begins the same epoch anew."""
 
+import builtins
 import math
 import weakref
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from types import FunctionType
 from typing import Any
 
 import pytest
@@ -120,6 +122,9 @@ def test_a_checkpoint_between_two_epochs_has_what_is_kept_then() -> None:
             yield number
             variables.end(number)
             states.append(variables.state_dict())
+
+    # A generator of the runtime's, which is passed over in the search for the script's frame.
+    epochs = FunctionType(epochs.__code__, {"__name__": "tidepool.torch", "__builtins__": builtins})
 
     def train(variables: EpochVariables, numbers: Iterable[int], states: list[dict[str, Any]]) -> list[float]:
         best, seen = math.inf, []
