@@ -220,8 +220,11 @@ class _Player:
             time.sleep(_PAUSE_SECONDS)
 
     def _is_over(self) -> bool:
-        """Return whether all ranks have ended. One that was killed is replaced, while others train."""
-        return self._all_have_ended() and not self._lab.halting
+        """Return whether all ranks have ended. One that was killed is replaced, while others train.
+
+        A training that is suspended may have come to its end before.
+        """
+        return self._all_have_ended() and (not self._lab.halting or bool(self._lab.journal("finished")))
 
     def _failures(self) -> list[dict[str, Any]]:
         """Return the ends of ranks that failed, and that left a training which they should have joined."""

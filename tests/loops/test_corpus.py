@@ -50,6 +50,23 @@ def _cases() -> list[object]:
     ]
 
 
+@pytest.mark.parametrize(
+    ("name", "spelled"),
+    [
+        ("early_stopper", "2,suspend@19=2"),  # the checkpoint is written between two epochs
+        ("pseudo_labels", "2,suspend@20=2"),  # labels of the resumed epoch come from the weights that began it
+        ("many_metrics", "2,kill-other@14=2"),  # metrics come when the record of their step is written
+        ("plateau_by_totals", "2,kill-first@35=2"),  # the totals lack something, and the logs say so
+    ],
+)
+def test_what_random_patterns_have_found(forkserver: Path, tmp_path: Path, name: str, spelled: str) -> None:
+    [loop] = corpus([name])
+    course = run_twin(loop, tmp_path / "twin")
+    played = play(loop, pattern_of(spelled, course, random.Random(0)), forkserver, tmp_path / "runs")
+    verdict = judge(loop, course, played)
+    assert verdict.kind in ("trained", "differs"), f"{verdict.words}\n{played.labs[-1].story()}"
+
+
 @pytest.mark.parametrize(("loop", "pattern"), _cases())
 def test_a_loop_trains_as_alone_or_is_refused(forkserver: Path, tmp_path: Path, loop: Loop, pattern: str) -> None:
     course = run_twin(loop, tmp_path / "twin")

@@ -6,6 +6,7 @@ from typing import Literal
 
 import torch
 from tidepool.rank_exits import HOPELESS
+from tidepool.torch.rank.totals import SHORT_TOTALS
 
 from tests.loops.loop import Loop, sentence_of
 from tests.loops.played import Played
@@ -74,11 +75,17 @@ def _judge_end(loop: Loop, course: Course, played: Played) -> Verdict:
             wrong.append(f"{name} holds other weights than the first rank: {between}")
     if between := _difference(_result(lab, own), own, 0.0):
         wrong.append(f"the weights that the training has written are others: {between}")
-    if difference and loop.outcome != "differs":
+    if difference and loop.outcome != "differs" and not _lacks_totals(played):
         wrong.append(f"other weights than the plain loop: {difference}")
     if wrong:
         return _wrong("; ".join(wrong))
     return Verdict("differs", difference) if difference else Verdict("trained")
+
+
+def _lacks_totals(played: Played) -> bool:
+    """Return whether a rank has said that totals lack what a killed rank had added."""
+    logs = (path for lab in played.labs for path in lab.folder.glob("log/*/stderr"))
+    return bool(played.killed) and any(SHORT_TOTALS in path.read_text() for path in logs)
 
 
 def _wrong_steps(steps: list[int], expected: int) -> list[str]:

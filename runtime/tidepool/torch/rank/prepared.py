@@ -23,6 +23,7 @@ from tidepool import rank_process
 from tidepool.refusal import Refusal
 from tidepool.torch.data import sample_count
 from tidepool.torch.rank.epoch_variables import EpochVariables
+from tidepool.torch.rank.epoch_weights import EpochWeights
 from tidepool.torch.rank.further_loaders import FurtherLoaders, release
 from tidepool.torch.rank.later_objects import schedules_of, watch
 from tidepool.torch.rank.object_patches import adopt, watch_backward
@@ -85,7 +86,14 @@ def prepare(
     others += schedules_of(optimizers, others)
     registered = {f"{type(item).__name__}-{number}": item for number, item in enumerate(others)}
     orders, further_loaders, variables = Orders(), FurtherLoaders(), EpochVariables()
-    ours: dict[str, Stateful] = {"orders": orders, "further loaders": further_loaders, "epoch variables": variables}
+    bare = [bare_model(model) for model in models]
+    weights = EpochWeights(bare)
+    ours: dict[str, Stateful] = {
+        "orders": orders,
+        "further loaders": further_loaders,
+        "epoch variables": variables,
+        "epoch weights": weights,
+    }
     options = Options(
         effective_batch_size=loader.batch_size or 1,
         rank_batch_size=rank_batch_size,
@@ -98,12 +106,11 @@ def prepare(
         exactness=exactness,
         virtual_ranks=virtual_ranks,
     )
-    bare = [bare_model(model) for model in models]
     model = bare[0] if len(bare) == 1 else torch.nn.ModuleDict({str(place): one for place, one in enumerate(bare)})
     named = named_optimizers(optimizers[0] if len(optimizers) == 1 else optimizers)
     training_loop = TrainingLoop(model, named, options)
     training_loop.total_epochs = None
-    prepared = PreparedTraining(training_loop, registered, orders, further_loaders, variables, bare)
+    prepared = PreparedTraining(training_loop, registered, orders, further_loaders, variables, weights, bare)
     adopt(prepared.script_loop, named, scalers, [*others, *models])
     _prepared = prepared
     rank_process.report_by(prepared.report)

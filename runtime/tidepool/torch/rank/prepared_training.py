@@ -17,6 +17,7 @@ from tidepool.refusal import Refusal
 from tidepool.torch.rank.batched_order import batches_in
 from tidepool.torch.rank.epoch_loops import continued, described
 from tidepool.torch.rank.epoch_variables import EpochVariables
+from tidepool.torch.rank.epoch_weights import EpochWeights
 from tidepool.torch.rank.further_loaders import FurtherLoaders
 from tidepool.torch.rank.later_objects import LaterObjects
 from tidepool.torch.rank.object_patches import refuse_validation
@@ -44,10 +45,11 @@ class PreparedTraining:
         orders: Orders,
         further_loaders: FurtherLoaders,
         epoch_variables: EpochVariables,
+        epoch_weights: EpochWeights,
         models: Sequence[torch.nn.Module],
     ) -> None:
         self.training_loop, self.orders, self._models = training_loop, orders, models
-        self._epoch_variables = epoch_variables
+        self._epoch_variables, self._epoch_weights = epoch_variables, epoch_weights
         #: `batch_size` of the training's DataLoaders; the batches may be others, if the job says so.
         self.batch_size = 0
         #: Batches of the pass that the script is in.
@@ -96,6 +98,7 @@ class PreparedTraining:
         """The script begins to iterate over the loader. False: the others have completed this pass."""
         number, position = self._passes, self.training_loop.position
         self._passes += 1
+        self._epoch_weights.end_of_top()
         if self._repeats or (
             not self.has_joined and not self.has_epochs and number < _epoch_of_others(self.training_loop)
         ):
@@ -204,13 +207,17 @@ class PreparedTraining:
             training_loop.generators.begin_epoch()
             self._passes, self._in_epoch = 0, True
             self._epoch_variables.begin(position.epoch)
+            is_under_way = bool(position.cursor or position.passes)
+            self._epoch_weights.begin(position.epoch, in_the_middle=is_under_way and not self._has_trained)
             try:
                 yield every[number]
             finally:
                 self._in_epoch = False
+                self._epoch_weights.end_of_top()
             if self._after_pass:
                 self._end_pass()
             self._epoch_variables.end(position.epoch)
+            self._epoch_weights.end()
             training_loop.end_epoch()
         training_loop.end_loop(self._write_results)
 

@@ -441,6 +441,7 @@ class ScriptLoop:
         """Handle a rank's death, once the survivors have agreed. operation: boundaries that this rank had passed."""
         self._void = True
         self._step_called_in_vain = False
+        self.totals.note_loss()
         self.training_loop.caught_up = self.training_loop.position.operation != operation
         if self.counts_batches and not self.training_loop.caught_up:
             end_at_once("a rank died, and the script counts its iterations: start again from the checkpoint")

@@ -1,11 +1,13 @@
 """Numbers that a loop of a script's own adds up over its batches and all ranks: `add_up` and `totals`.
 
 What a rank has added in the body of a batch rides on the sum of the next one, among the metrics. So a rank that dies
-takes nothing with it but what it added in the batch that is repeated, and a rank that joins has the totals so far as a
-part of the position. What has not ridden on a sum yet is gathered before ranks leave, and when the script asks.
+takes nothing with it but what it added after its last sum, which the others' logs say, and a rank that joins has the
+totals so far as a part of the position. What has not ridden on a sum yet is gathered before ranks leave, and when the
+script asks.
 """
 
 import json
+import sys
 from collections import defaultdict
 from collections.abc import Mapping
 
@@ -13,8 +15,10 @@ from tidepool.refusal import Refusal
 from tidepool.torch.rank.step import RECORDED, TOTAL, Step
 from tidepool.torch.rank.training_loop import TrainingLoop
 
-__all__ = ["Totals"]
+__all__ = ["SHORT_TOTALS", "Totals"]
 
+#: Sentence in the logs of the ranks that train on.
+SHORT_TOTALS = "a process died, and the totals of this epoch lack what it added in its last batch."
 #: Batches after which a script that adds anything up has done so.
 _FIRST_BATCHES = 2
 
@@ -53,9 +57,17 @@ class Totals:
 
     def gather_before_change(self) -> None:
         """Gather before ranks leave, if the script adds anything up; all ranks know that after the first batches."""
-        position = self._training_loop.position
-        if position.batches <= _FIRST_BATCHES or any(name.startswith(TOTAL) for name in position.metric_names):
+        if self._training_loop.position.batches <= _FIRST_BATCHES or self._is_used:
             self.gather()
+
+    def note_loss(self) -> None:
+        """Say that a rank has died, with what it had added since its last sum."""
+        if self._is_used:
+            print(f"tidepool: {SHORT_TOTALS}", file=sys.stderr, flush=True)  # noqa: T201
+
+    @property
+    def _is_used(self) -> bool:
+        return any(name.startswith(TOTAL) for name in self._training_loop.position.metric_names)
 
     def gather(self) -> None:
         """Add what is pending on all ranks, which call it at the same place."""
