@@ -339,7 +339,8 @@ def stop_words(group: InstanceGroup, *, resumable: bool = False, continues: Cont
     return (
         f"{keeps}: it cannot give back some of its GPUs. When it is stopped or held back, its script gets SIGTERM and "
         f"{grace}. If the script then exits with 0 and has saved in CHECKPOINT_DIR, it continues from there later. "
-        "Otherwise, or if a host fails, it starts again from nothing but the files in its working folder."
+        "Otherwise, or if a host fails, it starts again; what it left in its working folder stays, and many scripts "
+        "continue from it."
     )
 
 

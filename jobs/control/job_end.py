@@ -17,6 +17,7 @@ from jobs.control.checkpoints import continuation, has_saved_since
 from jobs.control.dispatch import wake_scheduler
 from jobs.control.generations import end_generations
 from jobs.control.lifecycle import open_claims, preempt, raise_revisions, release_claims, stop_ranks
+from jobs.control.observed_curves import drop_unpassed
 from jobs.control.outcome import ENVIRONMENT_FAILED, Facts, Failure, RankEnd, judge
 from jobs.control.transition import Why, change, lock_job, record, transition_all
 from jobs.files.validation_runs import keep_result, validation_of
@@ -156,6 +157,7 @@ def finish(jobs: Sequence[Job], new: JobState, why: Why, **changes: Any) -> None
     if new == JobState.SUCCEEDED:
         for job in jobs:
             keep_result(job)
+            drop_unpassed(job)
     held_slots = [job for job in jobs if job.state in HOLDING]
     _leave(jobs, new, why, finished_at=timezone.now(), **changes)
     stop_ranks(held_slots)

@@ -97,9 +97,12 @@ def start(
         step=resumed.step if resumed else 0,
         epoch=resumed.epoch if resumed else 0,
         error={},
+        progress=job.run.progress if job.elastic else None,
     )
     if not continues:
-        job.metrics.filter(step__gt=job.run.step).delete()
+        # Points of the script's own output stay until the new attempt has passed them: it may continue by itself.
+        kept = [] if job.elastic else list(job.run.curve_sources)
+        job.metrics.filter(step__gt=job.run.step).exclude(name__in=kept).delete()
     if first_start:
         add_point(job, why, at=now, slots=0)
     raise_revisions(hosts_of(claims))

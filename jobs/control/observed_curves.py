@@ -1,6 +1,8 @@
 """Storage of what an executor parsed from a plain script's output: curves with their sources, and progress.
 
-Called by `jobs.control.journals`, under the job's lock. A curve has one source: a new source starts the curve anew.
+Called by `jobs.control.journals`, under the job's lock. A curve has one source: a new source starts the curve anew. An
+attempt replaces the points of the former ones from its first step on, as it passes them: a script that continues by
+itself goes on with its curves, and one that begins anew repeats them.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,7 +17,7 @@ from jobs.control.transition import change, lock_job
 from jobs.models import Job, MetricPoint
 from jobs.states import TERMINAL
 
-__all__ = ["forget_logs", "observed_columns", "observed_points", "set_log_pattern", "take_pattern"]
+__all__ = ["drop_unpassed", "forget_logs", "observed_columns", "observed_points", "set_log_pattern", "take_pattern"]
 
 #: Largest number of curves per training. Executors send fewer; this limits a faulty one.
 _MAX_CURVES = 300
@@ -29,18 +31,38 @@ def observed_points(job: Job, steps: Iterable[ObservedStep]) -> tuple[list[Metri
     points: dict[tuple[str, int], MetricPoint] = {}
     sources: dict[str, Any] = dict(job.run.curve_sources)
     for step in steps:
-        source = {"kind": step.kind, "where": step.where}
         at = datetime.fromtimestamp(step.at, UTC)
         for name, value in step.metrics.items():
             if name not in sources and len(sources) >= _MAX_CURVES:
                 continue
-            if sources.get(name) != source:
+            source = sources.get(name)
+            if source is None or (source["kind"], source["where"]) != (step.kind, step.where):
                 points = {key: point for key, point in points.items() if key[0] != name}
                 job.metrics.filter(name=name).delete()
-                sources[name] = source
+                source = {"kind": step.kind, "where": step.where}
+            sources[name] = source
             point = MetricPoint(job=job, name=name, step=step.step, epoch=step.epoch, value=value, at=at)
             points[name, step.step] = point
+    if job.run.attempt > 1:
+        for name in {name for name, _ in points}:
+            numbers = [number for other, number in points if other == name]
+            sources[name] = _passed(job, name, sources[name], min(numbers), max(numbers))
     return list(points.values()), sources
+
+
+def _passed(job: Job, name: str, source: Mapping[str, Any], first: int, last: int) -> dict[str, Any]:
+    """Delete points of former attempts between those that come; return the source with the step that is reached."""
+    attempt = job.run.attempt
+    reached = source["reached"] if source.get("attempt") == attempt else first - 1
+    job.metrics.filter(name=name, step__gt=reached, step__lt=last).delete()
+    return {**source, "attempt": attempt, "reached": max(reached, last)}
+
+
+def drop_unpassed(job: Job) -> None:
+    """Delete the points of former attempts that the last attempt, which is complete, has not passed."""
+    for name, source in job.run.curve_sources.items():
+        if job.run.attempt > 1 and source.get("attempt") == job.run.attempt:
+            job.metrics.filter(name=name, step__gt=source["reached"]).delete()
 
 
 def observed_columns(job: Job, steps: Sequence[ObservedStep]) -> dict[str, Any]:

@@ -14,10 +14,7 @@ Params = Mapping[str, Any]
 
 _RESTARTS = {
     True: "its script continues from its CHECKPOINT_DIR, if it reads it",
-    False: (
-        "it starts from scratch, because its script saved nothing that it declared resumable; its working folder is "
-        "kept"
-    ),
+    False: ("it starts again; what it left in its working folder stays, and many scripts continue from it"),
 }
 #: Library whose checkpoints a training continues from -> where it does.
 _FROM_LIBRARY = {

@@ -117,7 +117,7 @@ def test_a_plain_script_says_what_a_stop_means(page: Page, scene: Scene) -> None
     page.get_by_label("Model").select_option("digits-cnn")
     expect(page.get_by_label("Exactness")).to_be_visible()
     page.get_by_label("Model").select_option("plain")
-    expect(page.locator("#preview")).to_contain_text("it starts again from nothing")
+    expect(page.locator("#preview")).to_contain_text("it starts again; what it left")
     expect(page.get_by_label("Exactness")).to_be_hidden()
     page.get_by_label("Exactly").fill("3")
     expect(page.locator("#preview")).to_contain_text("3 of 8 GPUs: it runs on exactly 3.")

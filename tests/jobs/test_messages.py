@@ -373,8 +373,8 @@ SAMPLES: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "stack_stopped_gang": (
         {"resumable": False},
-        "Tidepool was shut down; it starts from scratch, because its script saved nothing that it declared "
-        "resumable; its working folder is kept.",
+        "Tidepool was shut down; it starts again; what it left in its working folder stays, and many scripts "
+        "continue from it.",
     ),
     "stack_stopped_held_back": ({}, "Suspended; all its processes have ended."),
 }

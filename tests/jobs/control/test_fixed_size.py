@@ -249,8 +249,8 @@ def test_the_words_beforehand_follow_the_policy(group: InstanceGroup) -> None:
     assert stop_words(group).startswith("A training of higher priority may stop this training:")
     group.policy = InstanceGroup.Policy.FAIRSHARE
     assert stop_words(group).startswith("This training keeps its GPUs until it ends:")
-    assert "from nothing" in stop_words(group)
-    assert "from nothing" not in stop_words(group, resumable=True)
+    assert "it starts again; what it left" in stop_words(group)
+    assert "it starts again; what it left" not in stop_words(group, resumable=True)
 
 
 def test_what_was_saved_counts_also_where_the_hosts_clock_is_an_hour_ahead(cluster: Cluster, submit: Submit) -> None:

@@ -31,8 +31,10 @@ def observed(step: int, kind: str = "log", where: str = "stdout", **values: Any)
     return {"step": step, "at": 1.0, "kind": kind, "where": where, **values}
 
 
-def report(cluster: Cluster, job: Job, *records: dict[str, Any]) -> Job:
-    cluster.hosts[job.run.lead_host].journals[f"{job.pk}.1.observed"] += [("observed", values) for values in records]
+def report(cluster: Cluster, job: Job, *records: dict[str, Any], attempt: int = 1) -> Job:
+    cluster.hosts[job.run.lead_host].journals[f"{job.pk}.{attempt}.observed"] += [
+        ("observed", values) for values in records
+    ]
     cluster.report()
     return Job.objects.select_related("run").get(pk=job.pk)
 
@@ -196,8 +198,17 @@ def test_the_log_of_a_training_that_is_over_is_read_again(
 
 
 @pytest.mark.parametrize("is_resumable", [True, False])
-def test_curves_go_on_where_the_script_does(cluster: Cluster, job: Job, is_resumable: bool) -> None:
-    report(cluster, job, observed(7, metrics={"loss": 0.5}))
+@pytest.mark.parametrize(
+    ("steps", "kept"),
+    [
+        ((6, 7, 9), [1, 2, 3, 4, 5, 6, 7, 9]),  # it continues by itself after step 5
+        ((1, 2), [1, 2]),  # it begins anew, and ends earlier than before
+    ],
+)
+def test_an_attempt_replaces_points_as_it_passes_them(
+    cluster: Cluster, job: Job, is_resumable: bool, steps: tuple[int, ...], kept: list[int]
+) -> None:
+    report(cluster, job, *(observed(step, metrics={"loss": 0.5}, progress=step / 10) for step in range(1, 9)))
     cluster.train(job, plain=True)
     folder = job_folder(job).attempt(1) / "checkpoint"
     folder.mkdir(parents=True, exist_ok=True)
@@ -206,5 +217,12 @@ def test_curves_go_on_where_the_script_does(cluster: Cluster, job: Job, is_resum
     cluster.hosts[job.run.lead_host].end(rank.slot, signal=9)
     cluster.report()
     cluster.turn(3)
-    assert Job.objects.get(pk=job.pk).run.attempt == 2
-    assert points(job) == ([("loss", 7, 0.5)] if is_resumable else [])
+    job = Job.objects.select_related("run").get(pk=job.pk)
+    assert (job.run.attempt, job.run.step, job.run.progress) == (2, 0, None)
+    assert [step for _, step, _ in points(job)] == [1, 2, 3, 4, 5, 6, 7, 8], "nothing is deleted before it is passed"
+    for step in steps:
+        report(cluster, job, observed(step, metrics={"loss": 0.1}), attempt=2)
+    assert [step for _, step, value in points(job) if value == 0.1] == list(steps)
+    cluster.train(job, plain=True)
+    cluster.finish(job)
+    assert [step for _, step, _ in points(job)] == kept

@@ -76,7 +76,7 @@ def test_checkpoint_dir_goes_to_the_next_attempt(cluster: Cluster, job: Job) -> 
 
 def test_one_that_the_library_has_removed_continues_nothing(cluster: Cluster, job: Job) -> None:
     save(job, "out", 40).rmdir()
-    assert "starts from scratch" in hold_back(cluster, job).reason_text
+    assert "it starts again; what it left" in hold_back(cluster, job).reason_text
 
 
 @pytest.mark.parametrize("loads", [True, False])
@@ -85,7 +85,10 @@ def test_a_state_of_accelerate_counts_if_the_script_loads_one(cluster: Cluster, 
     RegisteredModelVersion.objects.filter(pk=job.model_id).update(script=declared.to_json())
     save(job, "out", 3, library="accelerate")
     text = hold_back(cluster, job).reason_text
-    assert ("the newest state that Accelerate has saved" in text, "starts from scratch" in text) == (loads, not loads)
+    assert ("the newest state that Accelerate has saved" in text, "it starts again; what it left" in text) == (
+        loads,
+        not loads,
+    )
 
 
 def test_the_time_of_the_newest_is_shown(job: Job) -> None:
@@ -120,4 +123,4 @@ def test_one_that_saves_is_not_given_up_however_often_it_is_killed(cluster: Clus
 )
 def test_what_a_library_cannot_do_is_said_beforehand(group: InstanceGroup, continues: str, words: str) -> None:
     assert words in stop_words(group, continues=continues)  # type: ignore[arg-type]
-    assert "from nothing" not in stop_words(group, continues=continues)  # type: ignore[arg-type]
+    assert "it starts again; what it left" not in stop_words(group, continues=continues)  # type: ignore[arg-type]

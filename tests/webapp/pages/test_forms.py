@@ -178,7 +178,7 @@ def test_what_a_stop_means_is_said_before(scene: Scene, alices: Client, engine: 
     assert choices["models"][str(scene.model.model_id)]["engine"] == engine
     [group] = choices["groups"].values()
     assert (
-        "it starts again from nothing" in group["stopping"][choices["models"][str(scene.model.model_id)]["continues"]]
+        "it starts again; what it left" in group["stopping"][choices["models"][str(scene.model.model_id)]["continues"]]
     )
     page = html_of(alices.get(f"/jobs/{scene.first.pk}/"))
     assert stop_words(scene.first.instance_group) in page
