@@ -215,7 +215,7 @@ def _now(study: Study) -> dict[str, Any]:
         "best_text": best_sentence(study, best),
         "best_checkpoint": _newest_checkpoint(study, best),
         "names": names,
-        "rows": [(trial, [trial.values.get(name, "") for name in names]) for trial in rows],
+        "rows": [(trial, [(name, trial.values.get(name, "")) for name in names]) for trial in rows],
         "left_out": study.trials.count() - len(rows),
         "over_count": study.trials.filter(over).count(),
         "gpu_hours": gpu_seconds(study, timezone.now()) / 3600,

@@ -68,3 +68,13 @@ def test_a_range_by_dragging(study: Page) -> None:
     expect(shown(study)).to_have_count(2)
     study.get_by_role("button", name="Show all trials").click()
     expect(shown(study)).to_have_count(5)
+
+
+def test_a_narrow_table_shows_each_trial_as_a_card_without_empty_lines(study: Page) -> None:
+    study.set_viewport_size({"width": 390, "height": 844})
+    pruned = shown(study).filter(has_text="is not among the best third")
+    remark = pruned.locator("td", has_text="is not among the best third").bounding_box()
+    assert remark is not None
+    assert remark["width"] > 300
+    assert remark["height"] < 60
+    expect(shown(study).first.locator("[data-label=Remark]")).to_be_hidden()
