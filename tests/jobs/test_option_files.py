@@ -24,8 +24,10 @@ FOLDERS = (*WEB, "runtime", "scheduling", "workers")
 SCRIPTS = ("runtime/tidepool/torch/rank/session.py", "runtime/tidepool/torch/rank/prepared.py", "runtime/compat/")
 #: A study has a seed of its own, which is no option of a training.
 STUDIES = ("templates/studies/", "wmla/hypersearch")
+#: Keys of NNI's configuration.
+NNI = ("runtime/tidepool/client/nni_config.py",)
 #: scripts/client-rows writes this file from the schema, whose fields follow from the declarations.
-NOT_SEARCHED = (*SCRIPTS, *STUDIES, "runtime/tidepool/client/rows.py")
+NOT_SEARCHED = (*SCRIPTS, *STUDIES, *NNI, "runtime/tidepool/client/rows.py")
 #: Not counted, with the reason.
 NOT_COUNTED = {
     **dict.fromkeys(
