@@ -2,6 +2,7 @@
 // that focus, selection, scrolling, and what a person has chosen or opened stay.
 
 import { isLeaving } from "./busy.js";
+import { element } from "./dom.js";
 import { refreshTimes } from "./frame.js";
 import { atMostEvery, isUrgent, live } from "./live.js";
 
@@ -12,9 +13,9 @@ const LOGIN = "/login/";
 const URGENT_MS = 250;
 export const CALM_MS = 2_000;
 
-//: Chosen boxes, opened details, Tab stops and buttons that wait for an answer: the server does not know of them.
+//: Chosen boxes, opened details and dialogs, Tab stops and buttons that wait for an answer: the server does not know of them.
 Idiomorph.defaults.callbacks.beforeAttributeUpdated = (name, element) =>
-  !(["checked", "tabindex"].includes(name) || (name === "open" && element.matches("details")) || element.classList.contains("is-busy"));
+  !(["checked", "tabindex"].includes(name) || (name === "open" && element.matches("details, dialog")) || element.classList.contains("is-busy"));
 //: Elements that a script fills stay as they are.
 Idiomorph.defaults.callbacks.beforeNodeMorphed = (node) => !node.dataset || !("own" in node.dataset);
 Idiomorph.defaults.callbacks.afterNodeAdded = (node) => node.nodeName === "TR" && node.classList.add("is-new");
@@ -93,6 +94,19 @@ document.addEventListener("htmx:beforeRequest", (event) => {
   const isSeen = !isLeaving() && !document.hidden && (event.detail.requestConfig.triggeringEvent?.type === "fresh" || event.target.checkVisibility());
   if (!isSeen) event.preventDefault();
 });
+
+//: Rights that were withdrawn, or something that was deleted: what the page shows is the past, and its buttons are refused.
+document.addEventListener("htmx:responseError", ({ detail }) => {
+  if ([403, 404].includes(detail.xhr.status)) showGone();
+});
+
+function showGone() {
+  const main = document.getElementById("main");
+  if (main.querySelector(".page-gone")) return;
+  const words = "This page no longer follows: what it shows was deleted, or you may no longer see it. What is below is the state before.";
+  for (const actions of main.querySelectorAll(".page-actions")) actions.hidden = true;
+  main.prepend(element("div", { className: "alert alert-danger page-gone", role: "alert" }, words));
+}
 
 //: After a log-out the server answers with another page than the one requested: the part stays as it is.
 document.addEventListener("htmx:beforeSwap", ({ detail }) => {

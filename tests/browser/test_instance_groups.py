@@ -4,7 +4,7 @@ import pytest
 from django.contrib.auth.models import User
 from playwright.sync_api import BrowserContext, Page, expect
 
-from jobs.actions.groups import change_instance_group, stop_instance_group
+from jobs.actions.groups import change_instance_group, start_instance_group, stop_instance_group
 from jobs.models import InstanceGroup
 from tests.browser.conftest import listen, log_in
 from tests.scene import Scene, user_who_can_log_in
@@ -136,6 +136,63 @@ def test_lists_and_pages_follow_what_others_do(admin: Page, carol: User, scene: 
     stop_instance_group(group.pk, carol)
     expect(admin.locator("#now .state-word")).to_have_text("Stopped")
     assert complaints == []
+
+
+#: Everything that the page of a group says but the chart and notices, also in tabs that are not open.
+SAID = """() => {
+    const copy = document.getElementById("main").cloneNode(true);
+    for (const part of copy.querySelectorAll(".trace, script, time, .toasts, [data-notice]")) part.remove();
+    const words = copy.textContent.replace(/\\s+/g, " ");
+    return words + [...copy.querySelectorAll("a[href], form, button")].map((part) => part.href ?? part.action ?? part.textContent).join(" ");
+}"""
+
+
+def test_all_of_a_groups_page_follows_what_others_do(
+    admin: Page, carol: User, scene: Scene, complaints: list[str]
+) -> None:
+    group = scene.first.instance_group
+    address = f"/instance-groups/{group.pk}/"
+    admin.goto(address)
+    expect(admin.locator("#live-dot")).to_have_attribute("data-status", "connected")
+    admin.get_by_role("tab", name="Members").click()
+    changes = {"policy": "fifo", "preemption": False, "description": "For <night>", "members": ["alice"]}
+    change_instance_group(group.pk, {**changes, "admins": ["alice"], "quota": 5}, carol)
+    expect(admin.locator("#members-now")).to_contain_text("alice")
+    expect(admin.get_by_role("tab", name="Members")).to_have_attribute("aria-selected", "true")
+    stop_instance_group(group.pk, carol)
+    expect(admin.get_by_role("button", name="Start", exact=True)).to_be_visible()
+    followed = admin.evaluate(SAID)
+    admin.reload()
+    assert followed == admin.evaluate(SAID)
+
+    start_instance_group(group.pk, carol)
+    stop = admin.get_by_role("button", name="Stop", exact=True)
+    stop.click()
+    dialog = admin.get_by_role("dialog", name="Stop this instance group?")
+    change_instance_group(group.pk, {"description": "Later"}, carol)
+    expect(admin.locator("#group-head")).to_contain_text("Later")
+    expect(dialog).to_be_visible()
+    dialog.get_by_role("button", name="Stop instance group").click()
+    expect(admin.locator("#now .state-word")).to_have_text("Stopped")
+    assert complaints == []
+
+
+def test_who_loses_a_group_is_told_and_offered_nothing(page: Page, carol: User, scene: Scene) -> None:
+    group = scene.first.instance_group
+    change_instance_group(group.pk, {"members": ["alice"], "admins": ["alice"]}, carol)
+    page.goto(f"/instance-groups/{group.pk}/")
+    expect(page.locator("#live-dot")).to_have_attribute("data-status", "connected")
+    run = page.get_by_role("link", name="Run Application")
+    expect(run).to_be_visible()
+    expect(page.get_by_role("link", name="Change")).to_be_visible()
+
+    change_instance_group(group.pk, {"members": ["carol"]}, carol)
+    expect(run).to_have_count(0)
+    expect(page.get_by_role("link", name="Change")).to_be_visible()
+
+    change_instance_group(group.pk, {"admins": []}, carol)
+    expect(page.get_by_role("alert")).to_contain_text("you may no longer see it")
+    expect(page.get_by_role("link", name="Change")).to_be_hidden()
 
 
 def test_a_group_draws_what_its_trainings_had(admin: Page, scene: Scene, complaints: list[str]) -> None:

@@ -14,6 +14,7 @@ from core.errors import NotFound
 from core.keyset import Order
 from core.live import current_seqs
 from core.pages import done, login_user, page_of
+from core.roles import may_change
 from insights.cluster_trace import WINDOWS, cluster_trace
 from insights.fair_share import fair_share_page
 from insights.pages.cluster.views import COLUMNS, FIRST_WINDOW, group_figure, minutes_of
@@ -21,7 +22,15 @@ from jobs.actions.groups import delete_instance_group, find_preset, start_instan
 from jobs.models import InstanceGroup
 from jobs.queries.group_parameters import of_field
 from jobs.queries.group_terms import TERMS, in_words, terms_of
-from jobs.queries.groups import changeable_terms, deployment, get_visible_group, groups_now, newest_jobs, visible_groups
+from jobs.queries.groups import (
+    changeable_terms,
+    deployment,
+    get_visible_group,
+    groups_now,
+    newest_jobs,
+    usable_groups,
+    visible_groups,
+)
 from jobs.topics import GROUPS
 from workers.topics import CLUSTER
 
@@ -45,6 +54,11 @@ _TABS = (
     ("hosts", "Hosts"),
     ("configuration", "Configuration"),
     ("members", "Members"),
+)
+#: Ids of the parts that follow the group, beside the key figures: all but the chart and what never changes.
+_FOLLOWED = (
+    *("group-head", "sharing", "applications-now", "hosts-now", "configuration-now", "members-now"),
+    "group-dialogs",
 )
 #: Action -> (function, message after success) of the buttons on a group's page.
 _ACTIONS: dict[str, tuple[Callable[[int, User], InstanceGroup], str]] = {
@@ -71,12 +85,14 @@ def group_detail(request: HttpRequest, group_id: int) -> HttpResponse:
         "section": "groups",
         "crumbs": [LIST_CRUMB, (group.name, None)],
         "tabs": _TABS,
+        "followed": ",".join(f"#{part}:morph" for part in _FOLLOWED),
         "seqs": seqs,
         "preset": find_preset(group.template),
         "configuration": _configuration(group),
         "members": group.members.order_by("username"),
         "admins": group.admins.order_by("username"),
         "may_change": bool(changeable_terms(request.user, group)),
+        "may_submit": may_change(request.user) and group in usable_groups(request.user),
         "has_jobs": group.jobs.exists(),
         "group": group,
         "now": now,
