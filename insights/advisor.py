@@ -292,7 +292,7 @@ def _too_many_gpus(training: Training) -> Advice | None:
 
 
 def _samples(training: Training, name: str) -> Sequence[Sample]:
-    return training.curves[name].samples if name in training.curves else ()
+    return training.curves[name].even if name in training.curves else ()
 
 
 def _numbers(training: Training, name: str) -> list[Sample]:

@@ -98,12 +98,17 @@ def rows_of(names: Iterable[str]) -> tuple[list[Row], list[str]]:
 
 
 def curves_figure(
-    curves: Mapping[str, Curve], url: str, samples_per_step: int | None = None, names: Iterable[str] = ()
+    curves: Mapping[str, Curve],
+    url: str,
+    samples_per_step: int | None = None,
+    names: Iterable[str] = (),
+    *,
+    job: int | None = None,
 ) -> dict[str, Any]:
     """Return the figure.
 
     url: address of a new figure, for the browser to load when a new metric appears. names: all metrics of the training:
-    the page names those that are not drawn.
+    the page names those that are not drawn. job: its number, by which the browser loads all values for a CSV file.
     """
     rows, left_out = rows_of({*curves, *names})
     traces = [
@@ -123,6 +128,7 @@ def curves_figure(
             "rows": [_row_look(row) for row in rows],
             "left_out": left_out,
             "url": url,
+            "job": job,
             "samples_per_step": samples_per_step,
         },
         **{

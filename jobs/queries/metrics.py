@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from django.db.models import BigIntegerField, Case, Count, F, Max, Min, Q, Value, When, Window
+from django.db.models import BigIntegerField, Case, Count, F, Max, Min, Q, QuerySet, Value, When, Window
+from django.db.models.expressions import OrderBy
 from django.db.models.functions import Mod, RowNumber
 
 from core.live import without_nan
@@ -37,13 +38,20 @@ class Sample(NamedTuple):
 
 @dataclass(frozen=True)
 class Curve:
+    #: Points to draw: the least and the greatest of each span of steps, a gap counting as least, so that no spike is lost.
     samples: Sequence[Sample] = ()
     #: Ratio of stored points to samples; 1: all points are present.
     every: int = 1
+    #: Points at even distances, which statistics need, where they differ from `samples`.
+    even_samples: Sequence[Sample] | None = None
+
+    @property
+    def even(self) -> Sequence[Sample]:
+        return self.samples if self.even_samples is None else self.even_samples
 
 
 def thinned_points(job: Job, name: str, most: int = MAX_POINTS) -> Curve:
-    """Return the first value of each span of steps, and the last value."""
+    """Return the least and the greatest value of each span of steps, and the last value."""
     return thinned_curves([job.pk], name, most).get(job.pk, Curve())
 
 
@@ -57,22 +65,49 @@ def thinned_curves(jobs: Collection[int], name: str, most: int = MAX_POINTS) -> 
     if not counts:
         return {}
     every = {job: -(-row["count"] // most) for job, row in counts.items()}
-    if any(each > 1 for each in every.values()):
-        # Steps between two values: 1 if each step has a value, an epoch's steps if each epoch has one.
-        apart = {job: -(-(row["last"] - row["first"] + 1) // row["count"]) for job, row in counts.items()}
-        firsts = _by_job({job: row["first"] for job, row in counts.items()})
-        into_span = Mod(F("step") - firsts, _by_job({job: every[job] * apart[job] for job in counts}))
-        lasts = _by_job({job: row["last"] for job, row in counts.items()})
-        points = points.annotate(into_span=into_span, last_of_job=lasts).filter(
-            Q(into_span__lt=_by_job(apart)) | Q(step=F("last_of_job"))
-        )
+    if all(each == 1 for each in every.values()):
+        samples: dict[int, list[Sample]] = {job: [] for job in counts}
+        for job, *row in points.order_by("job", "step").values_list("job", *Sample._fields):
+            samples[job].append(Sample(*row))
+        return {job: Curve(found) for job, found in samples.items()}
+    return _thinned(points, counts, every, most)
+
+
+def _thinned(
+    points: QuerySet[MetricPoint], counts: Mapping[int, Mapping[str, int]], every: Mapping[int, int], most: int
+) -> dict[int, Curve]:
+    # Steps between two values: 1 if each step has a value, an epoch's steps if each epoch has one.
+    apart = {job: -(-(row["last"] - row["first"] + 1) // row["count"]) for job, row in counts.items()}
+    beyond_first = F("step") - _by_job({job: row["first"] for job, row in counts.items()})
+    points = points.annotate(
+        span=beyond_first / _by_job({job: 2 * every[job] * apart[job] for job in counts}),
+        into_span=Mod(beyond_first, _by_job({job: every[job] * apart[job] for job in counts})),
+    )
+    points = points.annotate(
+        from_least=_place_in_span(F("value").asc(nulls_first=True), F("step").asc()),
+        from_greatest=_place_in_span(F("value").desc(nulls_last=True), F("step").desc()),
+    ).filter(
+        Q(from_least=1)
+        | Q(from_greatest=1)
+        | Q(into_span__lt=_by_job(apart))
+        | Q(step=_by_job({job: row["last"] for job, row in counts.items()}))
+    )
+    drawn: dict[int, list[Sample]] = {job: [] for job in counts}
+    even: dict[int, list[Sample]] = {job: [] for job in counts}
+    fields = ("job", "from_least", "from_greatest", "into_span", *Sample._fields)
+    for job, from_least, from_greatest, into_span, *row in points.order_by("job", "step").values_list(*fields):
+        sample = Sample(*row)
+        is_last = sample.step == counts[job]["last"]
+        if every[job] == 1 or 1 in (from_least, from_greatest) or is_last:
+            drawn[job].append(sample)
         # Uneven steps leave more points in some spans than in others.
-        place = Window(RowNumber(), partition_by=F("job"), order_by="step")
-        points = points.annotate(place=place).filter(place__lte=2 * most)
-    samples: dict[int, list[Sample]] = {job: [] for job in counts}
-    for job, *row in points.order_by("job", "step").values_list("job", *Sample._fields):
-        samples[job].append(Sample(*row))
-    return {job: Curve(found, every[job]) for job, found in samples.items()}
+        if is_last or (into_span < apart[job] and len(even[job]) < 2 * most):
+            even[job].append(sample)
+    return {job: Curve(drawn[job], every[job], even[job]) for job in counts}
+
+
+def _place_in_span(*order: OrderBy) -> Window:
+    return Window(RowNumber(), partition_by=[F("job"), F("span")], order_by=order)
 
 
 def _by_job(numbers: Mapping[int, int]) -> Case:

@@ -3,8 +3,9 @@
 import { ChartOrder } from "./chart_order.js";
 import { Choices } from "./choices.js";
 import { asText, Figure, localTime, mayName, placeEnds, seenOn, themeColour } from "./figure.js";
-import { addPoint, asLine, epochsOf, modeOf, nearest, notOnLogAxis, smoothed, valueAxis } from "./lines.js";
+import { addPoint, allPoints, asLine, epochsOf, modeOf, nearest, NO_FILE, notOnLogAxis, smoothed, thinnedWords, valueAxis } from "./lines.js";
 import { atMostEvery, fetchJson } from "./live.js";
+import { say } from "./toasts.js";
 import { clock, pauseInWords, wrapped } from "./words.js";
 
 //: Heights of the strip, and of the title above each row.
@@ -24,6 +25,22 @@ const TITLES = { step: "Step (optimizer updates)", time: "Time of day", epoch: "
 const READOUTS = { step: "Step %{x}", time: "%{x|%H:%M:%S}", epoch: "%{x:.2f} epochs", samples: "%{x:,} samples" };
 //: Dragging a finger scrolls the page.
 const BY_FINGER = matchMedia("(pointer: coarse)");
+
+//: A row for each step that any of the lines has: the step, and the value of each line.
+function rowsByStep(lines) {
+  const steps = new Map();
+  for (const [column, points] of lines.entries()) {
+    for (const { step, value } of points) {
+      if (!steps.has(step))
+        steps.set(
+          step,
+          lines.map(() => ""),
+        );
+      steps.get(step)[column] = value === null ? "not a number" : Number(value.toPrecision(5));
+    }
+  }
+  return [...steps].sort(([one], [other]) => one - other).map(([step, values]) => [step, ...values]);
+}
 
 export class MetricsChart extends Figure {
   //: `gpus()`: {steps, colour} of the GPUs that it had, steps as in a band of TideChart.
@@ -318,28 +335,27 @@ export class MetricsChart extends Figure {
   }
 
   rows() {
-    const steps = new Map();
+    return rowsByStep(this.filled().map(({ points }) => points));
+  }
+
+  //: All values, where the lines are thinned: a file is for other programs.
+  async saveCsv() {
     const lines = this.filled();
-    for (const [column, { points }] of lines.entries()) {
-      for (const { step, value } of points) {
-        if (!steps.has(step))
-          steps.set(
-            step,
-            lines.map(() => ""),
-          );
-        steps.get(step)[column] = value === null ? "not a number" : Number(value.toPrecision(5));
-      }
+    if (lines.every(({ every }) => every === 1)) return super.saveCsv();
+    try {
+      const whole = await Promise.all(lines.map(({ trace: { meta } }) => allPoints(this.figure.layout.meta.job, meta.metric)));
+      this.saveRows(rowsByStep(whole));
+    } catch {
+      say(NO_FILE, { kind: "error" });
     }
-    return [...steps].sort(([one], [other]) => one - other).map(([step, values]) => [step, ...values]);
   }
 
   drawn() {
     this.listen();
     this.showZoom();
     placeEnds(this.panel.querySelector(".chart-ends"), this.canvas, this.ends());
-    const every = Math.max(1, ...[...this.lines.values()].map((line) => line.every));
     const parts = [
-      every > 1 ? `Shown: one step in ${every}.` : "",
+      thinnedWords([...this.lines.values()]),
       this.leftOut.size ? `Not drawn: ${[...this.leftOut].join(", ")}.` : "",
       notOnLogAxis(this.drawnLines.filter(({ trace }) => this.logRows.has(trace.yaxis) && !this.takenAway.has(trace.meta.metric))),
     ];

@@ -169,7 +169,11 @@ export class Figure {
   }
 
   saveCsv() {
-    const lines = [this.columns(), ...this.rows()].map((row) => row.map(csvCell).join(","));
+    this.saveRows(this.rows());
+  }
+
+  saveRows(rows) {
+    const lines = [this.columns(), ...rows].map((row) => row.map(csvCell).join(","));
     const address = URL.createObjectURL(new Blob([lines.join("\r\n")], { type: "text/csv" }));
     save(address, `${this.fileName()}.csv`);
     URL.revokeObjectURL(address);

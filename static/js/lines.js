@@ -1,13 +1,58 @@
 // The points of a line and what curves are drawn over: steps, times, epochs or samples; raw, or smoothed.
 
 import { MAX_POINTS } from "./figure.js";
+import { fetchJson } from "./live.js";
+
+//: Largest page that the API has.
+const PAGE = 10_000;
+export const NO_FILE = "The CSV file was not made: the server did not answer. Try again.";
+
+//: All values of a training's metric, as the server has them.
+export async function allPoints(job, metric) {
+  const points = [];
+  let address = `/api/v1/jobs/${job}/metrics/?${new URLSearchParams({ name: metric, every: 1, limit: PAGE })}`;
+  while (address) {
+    const { results, next } = await fetchJson(address);
+    points.push(...results);
+    address = next && new URL(next).pathname + new URL(next).search;
+  }
+  return points;
+}
 
 const LAST = Number.POSITIVE_INFINITY;
 
-//: `customdata` of a trace has [when, epoch] of each point.
+//: Points of a drawn line: two of each span of 2 × `every`, as the server takes them.
+const PER_SPAN = 2;
+
+//: `customdata` of a trace has [when, epoch] of each point. `whole`: number of points of the spans that are complete; `span`: the
+//: points since then.
 export function asLine(trace, most = MAX_POINTS) {
   const points = trace.x.map((step, index) => ({ step, value: trace.y[index], at: trace.customdata[index][0], epoch: trace.customdata[index][1] }));
-  return { trace, points, every: trace.meta.every, most, skipped: 0 };
+  return { trace, points, every: trace.meta.every, most, whole: points.length, span: [] };
+}
+
+//: The least and the greatest of these points, in their order; a value that is not a number counts as the least. Same rule as
+//: `jobs.queries.metrics`.
+function ends(points) {
+  let [least, greatest] = [points[0], points[0]];
+  for (const point of points.slice(1)) {
+    if (least.value !== null && (point.value === null || point.value < least.value)) least = point;
+    if (greatest.value === null || (point.value !== null && point.value >= greatest.value)) greatest = point;
+  }
+  if (least === greatest) return [least];
+  return least.step < greatest.step ? [least, greatest] : [greatest, least];
+}
+
+function halved(points) {
+  const kept = [];
+  for (let first = 0; first < points.length; first += 2 * PER_SPAN) kept.push(...ends(points.slice(first, first + 2 * PER_SPAN)));
+  return kept;
+}
+
+//: Says that lines are thinned, or "".
+export function thinnedWords(lines) {
+  const every = Math.max(1, ...lines.map((line) => line.every));
+  return every > 1 ? `Shown: the least and the greatest of every ${PER_SPAN * every} values. The CSV file has all.` : "";
 }
 
 //: One point alone makes no line.
@@ -15,16 +60,19 @@ export function modeOf(trace, points) {
   return points.length === 1 ? "lines+markers" : trace.mode;
 }
 
-//: Adds a point unless it is known (then returns false). One of `every` points is kept; the newest is always shown.
+//: Adds a point unless it is known (then returns false). Of each span of points two are kept; the newest is always shown.
 export function addPoint(line, { step, value, at, epoch }) {
   const last = line.points.at(-1)?.step ?? -1;
   if (step <= last) return false;
-  if (line.skipped > 0) line.points.pop();
-  line.skipped = (line.skipped + 1) % line.every;
-  line.points.push({ step, value, at, epoch });
-  if (line.points.length > 1.1 * line.most) {
-    line.points = line.points.filter((_, index) => index % 2 === 0 || index === line.points.length - 1);
-    line.every *= 2;
+  const point = { step, value, at, epoch };
+  line.span.push(point);
+  line.points.length = line.whole;
+  line.points.push(...ends(line.span));
+  if (line.span.length >= PER_SPAN * line.every) Object.assign(line, { whole: line.points.length, span: [] });
+  else if (line.points.at(-1) !== point) line.points.push(point);
+  if (line.whole > 1.1 * line.most) {
+    const points = halved(line.points);
+    Object.assign(line, { points, every: 2 * line.every, whole: points.length, span: [] });
   }
   return true;
 }

@@ -1,5 +1,6 @@
 """The charts of a job's page as a person uses them: by mouse, by keyboard, as a table, as files."""
 
+import csv
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from jobs.control.transition import Why, lock_job
 from jobs.models import AllocationPoint, Job, MetricPoint
 from jobs.states import JobState, Reason
 from jobs.topics import job_topic
+from tests.browser.conftest import script
 from tests.browser.test_live_pages import make_steps, wait_for_step
 from tests.factories import set_job
 from tests.scene import Scene, report_every_step
@@ -73,7 +75,43 @@ def test_a_long_curve_is_thinned_out_and_says_so(page: Page, job: Job) -> None:
     page.reload()
     page.wait_for_function(f"() => {CURVES}?.data?.length")
     assert 300 < page.evaluate(f"Math.max(...{CURVES}.data.map(trace => trace.x.length))") <= 600
-    expect(page.locator("[data-chart=metrics] .chart-note")).to_have_text("Shown: one step in 2.")
+    expect(page.locator("[data-chart=metrics] .chart-note")).to_have_text(
+        "Shown: the least and the greatest of every 4 values. The CSV file has all."
+    )
+
+
+def test_a_spike_is_drawn_live_too_and_the_file_has_all_values(page: Page, job: Job, tmp_path: Path) -> None:
+    report_every_step(job)
+    MetricPoint.objects.filter(job=job, name="loss", step=402).update(value=900.0)
+    MetricPoint.objects.filter(job=job, name="loss", step=407).update(value=None)
+    page.reload()
+    page.wait_for_function(f"() => {CURVES}?.data?.length")
+    assert page.evaluate(f"Math.max(...{CURVES}.data[0].y)") == 900
+    assert page.evaluate(f"{CURVES}.data[0].y.includes(null)"), "a gap is seen, too"
+    assert page.evaluate(KEPT) == [[1, 9], [9, None], True, True]
+    with page.expect_download() as download:
+        page.locator("[data-chart=metrics]").get_by_role("button", name="CSV").click()
+    download.value.save_as(tmp_path / "curves.csv")
+    rows = list(csv.DictReader((tmp_path / "curves.csv").read_text().splitlines()))
+    losses = [row["Training loss"] for row in rows if row["Training loss"]]
+    assert len(losses) == MetricPoint.objects.filter(job=job, name="loss").count()
+    assert {"900", "not a number"} <= set(losses)
+
+
+#: Points that come to lines that are thinned: extremes stay, also if the line is thinned again.
+KEPT = """async () => {
+    const { asLine, addPoint } = await %s;
+    const line = () => asLine({ x: [], y: [], customdata: [], meta: { every: 4 } }, 20);
+    const fed = (values) => values.reduce((made, value, step) => (addPoint(made, { step, value, at: 0, epoch: 0 }), made), line());
+    const valuesOf = (made) => made.points.map(({ value }) => value);
+    const many = fed(Array.from({ length: 1000 }, (_, step) => (step === 333 ? 77 : step === 444 ? -5 : 1)));
+    return [
+        valuesOf(fed([5, 2, 9, 1, 4, 3, 6, 9])).filter((value) => [1, 9].includes(value)).sort().slice(0, 2),
+        valuesOf(fed([5, 2, 9, null, 4, 3, 6, 5])),
+        valuesOf(many).includes(77) && valuesOf(many).includes(-5),
+        many.points.length < 30 && many.points.at(-1).step === 999,
+    ];
+}""" % script("lines")  # noqa: UP031, braces are JavaScript's
 
 
 def drag(page: Page, start: float, end: float) -> None:

@@ -236,7 +236,8 @@ def _job_page(
 
 
 def _curves(job: Job, curves: dict[str, Curve]) -> dict[str, Any]:
-    return curves_figure(curves, reverse("jobs:curves", args=[job.pk]), job.samples_per_step, job.run.final_metrics)
+    url = reverse("jobs:curves", args=[job.pk])
+    return curves_figure(curves, url, job.samples_per_step, job.run.final_metrics, job=job.pk)
 
 
 def _ranks(job: Job) -> dict[str, Any]:

@@ -7,7 +7,7 @@ import { asText, Figure, mayName, placeEnds, readJson, seenOn, themeColour } fro
 import { refresher, renderAt } from "../fresh.js";
 import { keyOf, showLegend } from "../legend.js";
 import { outlineOf, spanOf } from "../line_groups.js";
-import { addPoint, asLine, epochsOf, modeOf, notOnLogAxis, smoothed, valueAxis } from "../lines.js";
+import { addPoint, allPoints, asLine, epochsOf, modeOf, NO_FILE, notOnLogAxis, smoothed, thinnedWords, valueAxis } from "../lines.js";
 import { atMostEvery, fetchJson, jobTopic, live } from "../live.js";
 import { say } from "../toasts.js";
 import { isOver } from "../words.js";
@@ -285,7 +285,7 @@ class Comparison extends Figure {
       });
     placeEnds(this.panel.querySelector(".chart-ends"), this.canvas, mayName([lineCount()]) ? ends : []);
     const seen = this.drawnLines().filter(({ trace }) => keysOf(trace).some((key) => !takenAway.has(key)));
-    this.panel.querySelector(".chart-note").textContent = this.isLog ? notOnLogAxis(seen) : "";
+    this.panel.querySelector(".chart-note").textContent = [thinnedWords(this.lines), this.isLog ? notOnLogAxis(seen) : ""].filter(Boolean).join(" ");
   }
 
   //: A zoom in one chart is a zoom in all. A canvas emits events only after it was drawn.
@@ -315,10 +315,29 @@ class Comparison extends Figure {
   //: Rows of the table and of the CSV file: the drawn points.
   rows() {
     if (groups) return groups.flatMap((group) => this.pointsOfGroup(group).map(({ x, mean, least, most, count }) => [group.name, count, x, mean, least, most]));
-    return this.lines.flatMap(({ trace: { meta }, points }) =>
-      points.map(({ step, at, value }) => [meta.label, step, at, value === null ? "not a number" : value]),
-    );
+    return this.lines.flatMap(rowsOf);
   }
+
+  //: All values, where the lines are thinned; of groups, what is drawn.
+  async saveCsv() {
+    if (groups || this.lines.every(({ every }) => every === 1)) return super.saveCsv();
+    try {
+      this.saveRows((await Promise.all(this.lines.map(wholeLine))).flatMap(rowsOf));
+    } catch {
+      say(NO_FILE, { kind: "error" });
+    }
+  }
+}
+
+function rowsOf({ trace: { meta }, points }) {
+  return points.map(({ step, at, value }) => [meta.label, step, at, value === null ? "not a number" : value]);
+}
+
+async function wholeLine({ trace, points, every }) {
+  if (every === 1) return { trace, points };
+  const job = page.jobs.find((one) => one.job === trace.meta.job);
+  const whole = await allPoints(job.job, trace.meta.metric);
+  return { trace, points: whole.map((point) => ({ ...point, at: secondsOf(job, point.at) })) };
 }
 
 //: Keys of the lines in the legend that show a training's line.

@@ -253,8 +253,8 @@ def test_many_trainings_are_drawn_with_fewer_points_each(scene: Scene) -> None:
         line = quantities_of([job] * count)[0].lines[0]
         return len(line.points), line.every
 
-    assert drawn(2) == (601, 2)
-    assert drawn(8) == (151, 8)
+    assert drawn(2) == (600, 2)
+    assert drawn(8) == (150, 8)
 
 
 def test_trainings_that_are_over_and_made_no_step_have_no_chart(scene: Scene, alices: Client) -> None:

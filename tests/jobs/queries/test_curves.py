@@ -45,7 +45,22 @@ def test_the_points_of_a_metric_are_spread_evenly_and_end_with_the_last(job: Job
     assert thinned.every == every
     assert len(shown) <= MAX_POINTS + 1
     assert shown[-1] == steps[-1]
-    assert set(shown) >= set(list(steps)[::every])
+    assert [sample.step for sample in thinned.even][:-1] == list(steps)[::every][: len(thinned.even) - 1]
+    assert thinned.even[-1].step == steps[-1]
+
+
+@pytest.mark.parametrize("place", [0, 1, 2, 1233, 2998, 2999])
+@pytest.mark.parametrize("value", [1e6, -1e6, None])
+def test_no_spike_is_lost_wherever_it_stands(job: Job, place: int, value: float | None) -> None:
+    measure(job, "loss", range(10, 30_010, 10))
+    MetricPoint.objects.filter(job=job, step=10 + 10 * place).update(value=value)
+
+    thinned = thinned_points(job, "loss")
+
+    assert len(thinned.samples) <= MAX_POINTS + 1
+    assert [sample.value for sample in thinned.samples if sample.step == 10 + 10 * place] == [value]
+    steps = [sample.step for sample in thinned.samples]
+    assert steps == sorted(set(steps))
 
 
 def test_uneven_steps_stay_within_bounds(job: Job) -> None:
@@ -88,6 +103,6 @@ def test_each_of_many_trainings_is_thinned_by_itself_in_two_queries(job: Job) ->
     assert len(captured) == 2
     assert set(curves) == {job.pk, short.pk}
     assert curves[job.pk] == thinned_points(job, "loss", 100)
-    assert (curves[job.pk].every, len(curves[job.pk].samples)) == (50, 101)
+    assert (curves[job.pk].every, len(curves[job.pk].samples)) == (50, 100)
     assert [sample.step for sample in curves[short.pk].samples] == list(range(10, 200, 10))
     assert thinned_curves([none.pk], "loss") == {}
