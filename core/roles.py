@@ -28,9 +28,11 @@ __all__ = [
     "Role",
     "SignedIn",
     "is_cluster_admin",
+    "is_for_viewers",
     "may_change",
     "may_edit",
     "refuse_what_viewers_send",
+    "register_forms",
     "register_own_matters",
     "require_cluster_admin",
     "role_of",
@@ -38,6 +40,8 @@ __all__ = [
 ]
 
 VIEWERS = "viewers"
+#: Names of pages that only show a form which viewers may not send.
+_forms: set[str] = set()
 #: Changes that a viewer may make, as (method, name of the address). Each concerns the viewer's own account only.
 _own_matters: set[tuple[str, str]] = set()
 
@@ -88,8 +92,8 @@ def may_change(user: Asking) -> bool:
 
 
 def may_edit(user: Asking, row: Owned) -> bool:
-    """Return True for the owner and administrators."""
-    return row.owner_id == user.pk or is_cluster_admin(user)
+    """Return True for the owner, unless a viewer by now, and for administrators."""
+    return is_cluster_admin(user) or (row.owner_id == user.pk and may_change(user))
 
 
 def register_own_matters(method: str, *names: str) -> None:
@@ -97,11 +101,21 @@ def register_own_matters(method: str, *names: str) -> None:
     _own_matters.update((method, name) for name in names)
 
 
+def register_forms(*names: str) -> None:
+    """Keep viewers from the pages at the addresses with these names: all that they show is a form, which would be refused."""
+    _forms.update(names)
+
+
+def is_for_viewers(method: str, name: str) -> bool:
+    """Return whether viewers may use this method at the address with this name."""
+    if method in SAFE_METHODS:
+        return name not in _forms
+    return (method, name) in _own_matters
+
+
 def refuse_what_viewers_send(user: Asking, request: HttpRequest) -> None:
-    if request.method in SAFE_METHODS:
-        return
     name = request.resolver_match.view_name if request.resolver_match else ""
-    if (request.method, name) not in _own_matters and role_of(user) == Role.VIEWER:
+    if not is_for_viewers(request.method or "", name) and role_of(user) == Role.VIEWER:
         raise NotAllowed("Your role is viewer, which can see everything but change nothing: ask an administrator.")
 
 
