@@ -102,7 +102,7 @@ def register_own_matters(method: str, *names: str) -> None:
 
 
 def register_forms(*names: str) -> None:
-    """Keep viewers from the pages at the addresses with these names: all that they show is a form, which would be refused."""
+    """Keep viewers from the pages at the addresses with these names, which only show a form that would be refused."""
     _forms.update(names)
 
 

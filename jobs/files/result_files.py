@@ -22,6 +22,7 @@ from models_registry import queries as registry
 from models_registry.queries import CodeFile, Shown
 
 __all__ = [
+    "MAX_FILES",
     "ResultFile",
     "checkpoint_chunks",
     "code_files",
@@ -137,13 +138,13 @@ class ResultFile:
     member: str = ""
 
 
-def result_files(job: Job) -> list[ResultFile]:
-    """Return files that the run has written so far, at most `MAX_FILES`.
+def result_files(job: Job, most: int = MAX_FILES) -> list[ResultFile]:
+    """Return files that the run has written so far, at most `most` of them.
 
     Files in RESULT_DIR and LOG_DIR of the newest attempt come first, then the working folder, then former attempts.
     """
     former = (_results(job, number) for number in range(job.run.attempt - 1, 0, -1))
-    return list(islice(chain(_results(job, job.run.attempt), _written_beside(job), *former), MAX_FILES))
+    return list(islice(chain(_results(job, job.run.attempt), _written_beside(job), *former), most))
 
 
 def _results(job: Job, attempt: int) -> Iterator[ResultFile]:

@@ -5,6 +5,7 @@ import { isLeaving } from "./busy.js";
 import { element } from "./dom.js";
 import { refreshTimes } from "./frame.js";
 import { atMostEvery, isUrgent, live } from "./live.js";
+import { isOver } from "./words.js";
 
 const { htmx, Idiomorph } = window;
 const SOON_MS = 500;
@@ -88,11 +89,17 @@ export function followRows(part, renew, isShown = (news) => news.reason) {
   follow();
 }
 
+//: Parts of a training that is over no longer change by themselves: they are fetched once.
+function isSettled(part) {
+  const state = document.querySelector(".job-head .state")?.dataset.state;
+  return "whileActive" in part.dataset && part.childElementCount > 0 && state !== undefined && isOver(state);
+}
+
 //: A part that is fetched regularly is fetched only while it is visible, and no more once a form's answer replaces the page:
 //: the part may belong to an object that the form deletes.
 document.addEventListener("htmx:beforeRequest", (event) => {
   const isSeen = !isLeaving() && !document.hidden && (event.detail.requestConfig.triggeringEvent?.type === "fresh" || event.target.checkVisibility());
-  if (!isSeen) event.preventDefault();
+  if (!isSeen || (!event.detail.requestConfig.triggeringEvent && isSettled(event.target))) event.preventDefault();
 });
 
 //: Rights that were withdrawn, or something that was deleted: what the page shows is the past, and its buttons are refused.

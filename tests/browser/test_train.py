@@ -7,6 +7,7 @@ import pytest
 import torch
 from playwright.sync_api import Page, expect
 
+from core.roles import viewers
 from insights.previews import preview_change
 from jobs.actions import JobChange
 from jobs.models import Job, JobEvent
@@ -192,3 +193,18 @@ def test_what_was_changed_again_meanwhile_stays(page: Page, scene: Scene) -> Non
     undo.click()
     expect(page.get_by_role("alert").first).to_contain_text("changed again by alice, to 2")
     expect(page.get_by_label("At most")).to_have_value("2")
+
+
+def test_somebody_who_became_a_viewer_is_told_so_by_the_preview(
+    page: Page, scene: Scene, complaints: list[str]
+) -> None:
+    page.goto("/jobs/new/")
+    panel = page.get_by_role("complementary", name="What will happen")
+    expect(panel.locator("[data-field=gpus]")).to_have_text(re.compile(r"\d+ GPUs?"))
+    scene.alice.groups.add(viewers())
+    page.get_by_label("At most").fill("4")
+    expect(panel.locator("[data-field=gpus-words]")).to_contain_text("Your role is viewer")
+    page.goto("/jobs/new/")
+    expect(page.locator("#main")).to_contain_text("Your role is viewer, which can see everything but change nothing")
+    expect(page.get_by_role("button", name="Start training")).to_have_count(0)
+    complaints.clear()  # the browser's own, about 403

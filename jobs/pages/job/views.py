@@ -24,7 +24,7 @@ from jobs.actions.notes import write_note
 from jobs.control.checkpoints import is_resumable, stop_words
 from jobs.control.gangs import gang_notice
 from jobs.files.logs import first_written
-from jobs.files.result_files import code_files, result_files, shown_code
+from jobs.files.result_files import MAX_FILES, code_files, result_files, shown_code
 from jobs.files.validation_runs import validation_of
 from jobs.models import Checkpoint, Job
 from jobs.options import option_texts, options_shown
@@ -264,7 +264,9 @@ def _place(job: Job) -> dict[str, Any]:
 def _results(job: Job) -> dict[str, Any]:
     back = f"{reverse('jobs:detail', args=[job.pk])}#results"
     rows = Checkpoint.objects.filter(job=job)[:_MAX_CHECKPOINTS]
-    return {"checkpoints": rows, "results": result_files(job), "back": back}
+    files = result_files(job, MAX_FILES + 1)
+    most = MAX_FILES if len(files) > MAX_FILES else None
+    return {"checkpoints": rows, "results": files[:MAX_FILES], "results_most": most, "back": back}
 
 
 #: Parts that the page fetches while they are visible; other apps add theirs (`jobs.pages.job.parts`).

@@ -156,13 +156,18 @@ startGpuUse(root.querySelector('[data-chart="gpu-use"]'), () => `/jobs/${page.jo
 
 // --- The change of its priority and limits: says what it would do before it is saved ---
 
-const form = root.querySelector("form.change-form");
-const panel = form.querySelector("[data-when-changed]");
-const before = new FormData(form);
-watchPreview(form, panel);
-form.addEventListener("input", () => {
-  panel.hidden = ["priority", "max_slots", "max_seconds"].every((name) => form.elements.namedItem(name).value === before.get(name));
-});
+//: `form`: absent for viewers, who change nothing.
+function startChange(form) {
+  if (!form) return;
+  const panel = form.querySelector("[data-when-changed]");
+  const before = new FormData(form);
+  watchPreview(form, panel);
+  form.addEventListener("input", () => {
+    panel.hidden = ["priority", "max_slots", "max_seconds"].every((name) => form.elements.namedItem(name).value === before.get(name));
+  });
+}
+
+startChange(root.querySelector("form.change-form"));
 
 tell("showState", page.state, page.state);
 tell("append", page.append);

@@ -11,9 +11,10 @@ from django.test import Client
 
 from jobs import actions
 from jobs.files.job_folder import job_folder
-from jobs.files.result_files import code_files, result_files, sized_zip
+from jobs.files.result_files import MAX_FILES, code_files, result_files, sized_zip
 from jobs.models import Job
 from tests.factories import set_job
+from tests.html import html_of, squeezed
 from tests.jobs.conftest import Submit
 
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(100)
@@ -198,3 +199,14 @@ def test_a_clone_has_the_code_and_nothing_that_the_run_wrote(run: Job) -> None:
     assert (code / "main.py").read_text() == "print('training')\n"
     again = actions.clone(copy, run.owner)
     assert (job_folder(again).code / "main.py").read_text() == "print('training')\n"
+
+
+def test_a_list_that_leaves_files_out_says_so(run: Job, alice_client: Client) -> None:
+    part = f"/jobs/{run.pk}/results/"
+    assert "All files that the training has written" in squeezed(html_of(alice_client.get(part)))
+    for number in range(MAX_FILES):
+        (job_folder(run).attempt(1) / f"sample-{number}.txt").touch()
+    content = squeezed(html_of(alice_client.get(part)))
+    assert "The first 1,000 of the files that the training has written" in content
+    assert "The zip file has all of them." in content
+    assert content.count("Download</a>") == MAX_FILES
