@@ -312,7 +312,7 @@ def test_a_validation_shows_how_many_samples_are_measured(page: Page, scene: Sce
 
     expect(measured).to_contain_text("1280 of 70001 samples")
     expect(measured.get_by_role("progressbar")).to_have_js_property("value", 1280 / 70_001)
-    expect(page.locator(".job-figures")).to_contain_text("2 %1280 of 70001 samples")
+    expect(page.locator(".job-figures")).to_contain_text("2 % 1280 of 70001 samples")
 
 
 def test_the_code_that_was_submitted_is_read_in_its_tab(page: Page, scene: Scene, results: None) -> None:
@@ -343,6 +343,11 @@ def test_what_gpus_do_for_it_is_drawn_in_its_tab(page: Page, scene: Scene) -> No
     panel = page.get_by_role("tabpanel", name="Speed")
     expect(panel).to_contain_text("The training was measured on up to 2 GPUs; dashed lines are extrapolated.")
     expect(panel.locator(".main-svg").first).to_be_visible()
+    for axis in "xy":
+        ticks = panel.locator(f".{axis}tick text").all_text_contents()
+        numbers = [float(tick) for tick in ticks]
+        assert len(ticks) > 2
+        assert numbers == sorted(set(numbers)), "no number twice"
     panel.get_by_role("button", name="Table").click()
     expect(panel.get_by_role("table").get_by_role("row").filter(has_text="measured")).to_contain_text("3.03")
 
@@ -364,3 +369,22 @@ def test_the_logs_say_that_they_are_loading_and_what_failed(page: Page, scene: S
     page.get_by_role("tab", name="Ranks").click()
     page.get_by_role("tab", name="Logs").click()
     expect(box).not_to_have_attribute("data-empty", re.compile("could not"))
+
+
+def test_parts_of_a_training_that_is_over_are_fetched_once(page: Page, scene: Scene) -> None:
+    page.clock.install()
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+
+    def opened(job: Job) -> str:
+        page.goto(f"/jobs/{job.pk}/#results")
+        expect(page.locator("#result-files h2").first).to_be_visible()
+        asked.clear()
+        page.clock.run_for(20_000)
+        return f"/jobs/{job.pk}/results/"
+
+    part = opened(scene.first)
+    wait_until(lambda: any(url.endswith(part) for url in asked))
+    part = opened(scene.done)
+    page.evaluate("fetch('/live/cluster.json')")  # comes after whatever the page has asked for
+    assert not any(url.endswith(part) for url in asked), asked
