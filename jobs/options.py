@@ -226,7 +226,7 @@ class Options:
     #: Priority from 1 to MAX_PRIORITY; None: the instance group's default.
     priority: int | None = _option(
         "The priority",
-        f"1 to {MAX_PRIORITY:,}. Twice the priority means twice the GPUs where trainings compete.",
+        f"1 to {MAX_PRIORITY:,}. Under fair share, twice the priority means twice the GPUs.",
         default=None,
         label="Priority",
         least=1,

@@ -93,6 +93,11 @@ class InstanceGroup(models.Model):
     def __str__(self) -> str:
         return self.name
 
+    @property
+    def takes_gpus(self) -> bool:
+        """Return whether running trainings can lose GPUs to others. First come, first served takes none from them."""
+        return self.preemption and self.policy != self.Policy.FIFO
+
 
 class FoldedName(models.CharField):  # type: ignore[type-arg]
     """Case-folded copy of `name`, for case-insensitive search and sorting.

@@ -69,7 +69,8 @@ TERMS: Final = (
     Term(
         "preemption",
         "Preemption",
-        "Whether running trainings may lose GPUs to others. They shrink while running if that is enough.",
+        "Whether running trainings may lose GPUs to others. They shrink while running if that is enough. First come, "
+        "first served takes none from them.",
         of_group_admins=True,
     ),
     Term(

@@ -38,7 +38,7 @@ class Sample(NamedTuple):
 
 @dataclass(frozen=True)
 class Curve:
-    #: Points to draw: the least and the greatest of each span of steps, a gap counting as least, so that no spike is lost.
+    #: Points to draw: the least and the greatest of each span of steps, which hold each spike. A gap counts as least.
     samples: Sequence[Sample] = ()
     #: Ratio of stored points to samples; 1: all points are present.
     every: int = 1

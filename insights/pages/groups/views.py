@@ -160,8 +160,8 @@ def _sharing(group: InstanceGroup) -> list[str]:
             f"{_GOODPUT[InstanceGroup.Aim(group.aim)]} No training gets more GPUs than speed it up."
         ),
     }[InstanceGroup.Policy(group.policy)]
-    preemption = "Running trainings can lose GPUs" if group.preemption else "Running trainings keep their GPUs"
-    grace = f"; a stopped training has {group.reclaim_grace_seconds} s to end" if group.preemption else ""
+    preemption = "Running trainings can lose GPUs" if group.takes_gpus else "Running trainings keep their GPUs"
+    grace = f"; a stopped training has {group.reclaim_grace_seconds} s to end" if group.takes_gpus else ""
     own = "The group owns no GPUs" if group.quota is None else f"The group owns {in_words('quota', group.quota)}"
     weight = f"it gets a share of the GPUs beyond all quotas by its weight, {group.weight}"
     borrows = weight if group.weight and group.borrows else "it does not use more than that"

@@ -363,7 +363,7 @@ def _group(group: InstanceGroup) -> dict[str, Any]:
         "sharing": f"{_SHARING[InstanceGroup.Policy(group.policy)]}{bounds}",
         "lowest_priority": group.lowest_priority,
         "highest_priority": group.highest_priority,
-        "preemption": group.preemption,
+        "takes_gpus": group.takes_gpus,
         # For each way in which a script continues.
         "stopping": {continues: stop_words(group, continues=continues) for continues in get_args(Continues)},
         "priority": group.default_priority,

@@ -65,7 +65,7 @@ def resume(context: Context, jobs: tuple[int, ...], yes: bool, as_json: bool) ->
 @json_option
 @click.pass_obj
 def priority(context: Context, arguments: tuple[int, ...], yes: bool, as_json: bool) -> int:
-    """Change the priority of trainings: 1 to 10,000. With twice the priority, a training gets twice the GPUs.
+    """Change the priority of trainings: 1 to 10,000. Under fair share, twice the priority means twice the GPUs.
 
     \b
     tidepool priority 412 8000

@@ -35,7 +35,7 @@ _SETTINGS = (
     click.option("--min", "min_slots", type=click.IntRange(min=1), metavar="GPUS",
                  help="Smallest number of GPUs. Default: 1."),
     click.option("--priority", type=click.IntRange(1, 10000),
-                 help="Priority: with twice the priority, a training gets twice the GPUs."),
+                 help="Priority: under fair share, twice the priority means twice the GPUs."),
     click.option("--set", "parameters", multiple=True, metavar="NAME=VALUE",
                  help="Parameter, passed to the script as --name value. Several numbers, as in lr=0.1,0.03, make a "
                  "study with one training for each combination."),

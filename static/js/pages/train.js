@@ -28,7 +28,7 @@ function wholeNumber(name) {
 
 function sharingSentence(model, group) {
   if (model && model.engine !== "elastic") return `${group.sharing} ${group.stopping[model.continues]}`;
-  const giving = group.preemption
+  const giving = group.takes_gpus
     ? "When others need GPUs, the training releases some after its current step and continues on the rest; nothing is lost."
     : "The training keeps its GPUs.";
   return `${group.sharing} ${giving}`;

@@ -292,3 +292,19 @@ def test_the_list_adds_up(carols: Client, scene: Scene) -> None:
     cells = text(carols.get(LIST))
     for label, value in (("Running Applications", "2"), ("Waiting", "2"), ("GPU Slots", "8 of 8"), ("Hosts", "2")):
         assert f'<td data-label="{label}" class="number">{value}</td>' in cells
+
+
+@pytest.mark.parametrize("policy", InstanceGroup.Policy.values)
+def test_first_come_first_served_takes_no_gpus_and_nobody_says_so(
+    alices: Client, group: InstanceGroup, policy: str
+) -> None:
+    InstanceGroup.objects.filter(pk=group.pk).update(policy=policy, preemption=True)
+    page = squeezed(html_of(alices.get(f"{LIST}{group.pk}/")))
+    train = html_of(alices.get("/jobs/new/"))
+    takes = policy != "fifo"
+    assert ("Running trainings can lose GPUs" in page, "Running trainings keep their GPUs" in page) == (
+        takes,
+        not takes,
+    )
+    assert f'"takes_gpus": {str(takes).lower()}' in train
+    assert "Under fair share, twice the priority means twice the GPUs." in train
