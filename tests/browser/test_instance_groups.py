@@ -143,7 +143,8 @@ SAID = """() => {
     const copy = document.getElementById("main").cloneNode(true);
     for (const part of copy.querySelectorAll(".trace, script, time, .toasts, [data-notice]")) part.remove();
     const words = copy.textContent.replace(/\\s+/g, " ");
-    return words + [...copy.querySelectorAll("a[href], form, button")].map((part) => part.href ?? part.action ?? part.textContent).join(" ");
+    const offers = [...copy.querySelectorAll("a[href], form, button")];
+    return words + offers.map((part) => part.href ?? part.action ?? part.textContent).join(" ");
 }"""
 
 
