@@ -74,7 +74,7 @@ def thinned_curves(jobs: Collection[int], name: str, most: int = MAX_POINTS) -> 
 
 
 def _thinned(
-    points: QuerySet[MetricPoint], counts: Mapping[int, Mapping[str, int]], every: Mapping[int, int], most: int
+    points: QuerySet[MetricPoint], counts: Mapping[int, Mapping[str, Any]], every: Mapping[int, int], most: int
 ) -> dict[int, Curve]:
     # Steps between two values: 1 if each step has a value, an epoch's steps if each epoch has one.
     apart = {job: -(-(row["last"] - row["first"] + 1) // row["count"]) for job, row in counts.items()}

@@ -3,7 +3,7 @@
 import { ChartOrder } from "./chart_order.js";
 import { Choices } from "./choices.js";
 import { asText, Figure, localTime, mayName, placeEnds, seenOn, themeColour } from "./figure.js";
-import { addPoint, allPoints, asLine, epochsOf, modeOf, nearest, NO_FILE, notOnLogAxis, smoothed, thinnedWords, valueAxis } from "./lines.js";
+import { addPoint, allPoints, asLine, epochsOf, modeOf, NO_FILE, nearest, notOnLogAxis, smoothed, thinnedWords, valueAxis } from "./lines.js";
 import { atMostEvery, fetchJson } from "./live.js";
 import { say } from "./toasts.js";
 import { clock, pauseInWords, wrapped } from "./words.js";
