@@ -67,6 +67,10 @@ PAGES: dict[str, Callable[[Scene], list[str]]] = {
     "alerts": lambda scene: ["/alerts/"],
     "connect": lambda scene: ["/account/connect/"],
     "device": lambda scene: ["/device/"],
+    "help:contents": lambda scene: ["/help/", "/help/?q=checkpoint", "/help/?q=no-such-word"],
+    "help:document": lambda scene: [
+        f"/help/{name}/" for name in ("charts-and-advisor", "own-loop", "runtime", "keyboard", "coming-from-wmla")
+    ],
     # Only who is not logged in sees these: tests/browser/test_accessibility.py looks at them by themselves.
     "one-time-link": lambda scene: [],
     "login": lambda scene: [],
@@ -79,6 +83,7 @@ STAFF_PAGES: dict[str, Callable[[Scene], list[str]]] = {
     "groups:change": lambda scene: [f"/instance-groups/{scene.first.instance_group_id}/change/"],
     "resource_groups:new": lambda scene: ["/resource-groups/new/"],
     "hosts:join": lambda scene: ["/hosts/join/"],
+    "help:admin-document": lambda scene: ["/help/operator/guide/", "/help/operator/settings/"],
     "audit": lambda scene: ["/audit/", "/audit/?search=nothing-of-that-name"],
     "users": lambda scene: ["/users/", "/users/?search=nobody"],
     "user-invite": lambda scene: ["/users/invite/"],
@@ -179,6 +184,7 @@ NOT_PAGES = {
     "usage-price-remove": "takes a form",
     "what-if-remove": "takes a form",
     "usage-price-restore": "takes a form",
+    "help:file": "a picture or another file",
     "logout": "takes a form",
     "healthz": "JSON",
     "metrics": "for Prometheus",

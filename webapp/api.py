@@ -25,11 +25,15 @@ __all__ = ["urlpatterns"]
 
 
 class SearchOutput(serializers.Serializer[Any]):
-    results = output_of(Hit, kind=serializers.ChoiceField(["job", "study", "dataset", "model", "report"]))(many=True)
+    results = output_of(Hit, kind=serializers.ChoiceField(["job", "study", "dataset", "model", "report", "help"]))(
+        many=True
+    )
 
 
 class Search(GenericAPIView[Any]):
-    """Jobs, studies, datasets, models and reports by a part of their name, newest first, a few of each kind."""
+    """Jobs, studies, datasets, models and reports by a part of their name, newest first, and headings of the documents.
+
+    A few of each kind."""
 
     serializer_class = SearchOutput
     pagination_class = None

@@ -1,5 +1,5 @@
 """The search of the palette: jobs, studies, datasets, models and reports by a part of their name, as far as one may see
-them."""
+them, and headings of the documents."""
 
 from dataclasses import dataclass
 from typing import Annotated
@@ -8,12 +8,14 @@ from django.contrib.auth.models import User
 from django.db.models import Q
 from django.urls import reverse
 
+from core.roles import is_cluster_admin
 from core.visibility import readable
 from datasets.queries import datasets
 from jobs.queries.jobs import visible_jobs
 from models_registry.queries import models
 from reports.models import Report
 from studies.queries import studies
+from webapp.help.search import find_headings
 
 __all__ = ["Hit", "find"]
 
@@ -24,16 +26,19 @@ MAX_LETTERS = 100
 
 @dataclass(frozen=True)
 class Hit:
-    #: "job", "study", "dataset", "model" or "report".
+    #: "job", "study", "dataset", "model", "report" or "help".
     kind: str
-    id: int
+    id: Annotated[int | None, "`null` for a document."]
     name: str
     note: Annotated[str, "What tells it from others of the same name."]
     address: Annotated[str, "Of its page."]
 
 
 def find(user: User, text: str) -> list[Hit]:
-    """The newest of each kind whose name holds the text; a job also by its number. Nothing for no text."""
+    """The newest of each kind whose name holds the text; a job also by its number, a document by its headings.
+
+    Nothing for no text.
+    """
     text = text.strip()
     if not text or len(text) > MAX_LETTERS:
         return []
@@ -57,4 +62,7 @@ def find(user: User, text: str) -> list[Hit]:
     for report in readable(Report.objects.filter(title__icontains=text), user).select_related("owner")[:HITS]:
         address = reverse("reports:detail", args=[report.pk])
         hits.append(Hit("report", report.pk, report.title, f"Owner {report.owner.username}", address))
-    return hits
+    return hits + [
+        Hit("help", None, found.title, found.note, found.address)
+        for found in find_headings(text, admin=is_cluster_admin(user), most=HITS)
+    ]

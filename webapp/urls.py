@@ -45,6 +45,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("usage/", include("usage.urls")),
     path("what-if/", include("replay.urls")),
     path("studies/", include("studies.urls")),
+    path("help/", include("webapp.help.urls")),
     path("healthz", healthz, name="healthz"),
     path("metrics", metrics, name="metrics"),
     path("account/connect/", connect, name="connect"),

@@ -13,10 +13,12 @@ from django.utils.safestring import SafeString
 from tidepool.units import size_words
 
 from core.charts import JobLook, job_look
+from core.help_links import linked
 from core.pages import Undo, undo_of
 from core.time import duration, exact_time, iso, relative
 
 register = template.Library()
+register.filter("linked", linked)
 
 
 @register.simple_tag

@@ -11,6 +11,7 @@ import msgspec
 from msgspec import Meta
 from tidepool.safe_open import open_regular
 
+from core.help_links import help_address
 from jobs.files.job_folder import job_folder
 from jobs.models import Job, Validation
 from models_registry.code_inspection import inspect_code
@@ -66,7 +67,8 @@ def why_not_validated(job: Job) -> str:
             "The script does not name held-out data: add session.validate_on(dataset, loss) before "
             "session.epochs, register a new version of the model, and train it again."
         )
-    return "Only scripts with a tidepool Session or a FabricModel can be validated: runtime/README.md shows both."
+    shown = help_address("runtime", "validate")
+    return f"Only scripts with a tidepool Session or a FabricModel can be validated: see {shown}"
 
 
 def keep_result(job: Job) -> None:

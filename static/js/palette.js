@@ -1,4 +1,4 @@
-// Ctrl-K: go to a page, a job, a dataset, a model or a report by its name, or do what the page can do. A combobox with a list
+// Ctrl-K: go to a page, a job, a dataset, a model, a report or a document by its name, or do what the page can do. A combobox with a list
 // (https://www.w3.org/WAI/ARIA/apg/patterns/combobox/): the focus stays in the field, arrows move the chosen option.
 
 import { element } from "./dom.js";
@@ -11,7 +11,7 @@ const told = document.getElementById("palette-told");
 
 //: Order of the groups: matches by name come before the page's own actions.
 const GROUP_ORDER = ["On this page", "Go to", "Do"];
-const GROUPS = { job: "Trainings", dataset: "Datasets", model: "Models", report: "Reports" };
+const GROUPS = { job: "Trainings", study: "Studies", dataset: "Datasets", model: "Models", report: "Reports", help: "Help" };
 
 let options = [];
 let chosen = -1;
@@ -101,7 +101,8 @@ async function search() {
   dialog.setAttribute("aria-busy", "true");
   try {
     const named = await find(text);
-    if (text === field.value.trim()) show([...named, ...own]);
+    const help = named.filter(({ group }) => group === GROUPS.help);
+    if (text === field.value.trim()) show([...named.filter((each) => !help.includes(each)), ...own, ...help]);
   } catch (error) {
     if (error.name === "AbortError") return;
     show(own);

@@ -16,6 +16,7 @@ from tidepool.client.errors import (
     TidepoolError,
     Unreachable,
     WrongVersion,
+    with_site,
 )
 from tidepool.client.http import Connection
 from tidepool.client.skew import skew
@@ -189,3 +190,15 @@ def test_another_version_is_told_once_with_the_line_that_installs_it(caplog: pyt
 def test_a_version_too_far_off_is_refused_even_where_the_site_refuses() -> None:
     with pytest.raises(WrongVersion, match=r"tidepool_runtime-99\.0\.0"):
         Site(httpx.Response(401, json={}, headers={VERSION_HEADER: "99.0.0"})).connection().get("me/")
+
+
+def test_addresses_of_help_are_those_of_the_site() -> None:
+    refusal = {"error": "See /help/runtime/#validate", "code": "conflict", "fields": {"split": ["See /help/jobs/."]}}
+    with pytest.raises(InvalidRequest) as caught:
+        Site(httpx.Response(400, json=refusal)).connection().get("jobs/")
+    assert caught.value.message == "See http://site/help/runtime/#validate"
+    assert caught.value.fields == {"split": ["See http://site/help/jobs/."]}
+    assert (
+        with_site("/mnt/help/me and /help/jobs/", "https://a.org/pool")
+        == "/mnt/help/me and https://a.org/pool/help/jobs/"
+    )

@@ -19,6 +19,7 @@ import pytest
 
 from tests.docker.compose import COMPOSE, DOCKERFILE, EXECUTOR, ROOT, Missing, load, variables_of
 from tests.test_architecture import APPS
+from webapp.help.documents import DOCUMENTS
 
 #: From the Compose Specification (https://github.com/compose-spec/compose-spec), Apache License 2.0.
 SCHEMA = json.loads((Path(__file__).parent / "compose-spec.json").read_text())
@@ -139,6 +140,7 @@ def test_the_image_holds_what_is_copied_and_all_that_the_services_need():
     assert len(copies()) == DOCKERFILE.read_text().count("\nCOPY ")
     assert [source for source, _ in copies() if not (ROOT / source).exists()] == []
     assert {*APPS, "webapp", "runtime", "templates", "static", "examples", "manage.py"} <= {s for s, _ in copies()}
+    assert {document.path.partition("/")[0] for document in DOCUMENTS} <= {s for s, _ in copies()}
     ignored = (ROOT / ".dockerignore").read_text().split()
     assert not {source.partition("/")[0] for source, _ in copies()} & set(ignored)
     assert {".git", ".venv", ".env", ".tidepool"} <= set(ignored)

@@ -14,7 +14,19 @@ pytestmark = pytest.mark.django_db
 def found(api: APIClient, text: str) -> list[tuple[str, str]]:
     response = api.get("/api/v1/search/", {"q": text})
     assert response.status_code == 200
-    return [(hit["kind"], hit["name"]) for hit in response.json()["results"]]
+    return [(hit["kind"], hit["name"]) for hit in response.json()["results"] if hit["kind"] != "help"]
+
+
+def found_help(api: APIClient, text: str) -> list[tuple[str, str]]:
+    results = api.get("/api/v1/search/", {"q": text}).json()["results"]
+    return [(hit["name"], hit["address"]) for hit in results if hit["kind"] == "help"]
+
+
+def test_finds_documents_and_sections_by_their_headings(alice_api, carol_api):
+    assert ("Studies", "/help/studies/") in found_help(alice_api, "studies")
+    assert found_help(alice_api, "pattern log") == [("Change the log pattern", "/help/scripts/#change-the-log-pattern")]
+    assert found_help(alice_api, "back up") == []
+    assert ("Back up and restore", "/help/operator/backup-and-restore/") in found_help(carol_api, "back up")
 
 
 def test_finds_each_kind_by_a_part_of_its_name(alice, alice_api):

@@ -8,7 +8,7 @@ import click
 from tidepool.cli.context import Context, columns, facts, job_argument, json_option, show_json, state_colour
 from tidepool.cli.follow import follow
 from tidepool.cli.texts import ago, duration, expected, share
-from tidepool.client.errors import NotFound
+from tidepool.client.errors import NotFound, with_site
 from tidepool.client.rows import Remedy
 
 __all__ = ["describe", "events", "logs", "metrics", "why"]
@@ -53,7 +53,8 @@ def describe(context: Context, job: int, as_json: bool) -> None:
         **{f"  {name}": f"{value:.6g}" for name, value in info.final_metrics.items() if isinstance(value, int | float)},
     })  # fmt: skip
     if info.error:
-        click.echo(f"\n{info.error.get('message', '')}\n{info.error.get('traceback', '')}".rstrip())
+        message = with_site(str(info.error.get("message", "")), context.client.url)
+        click.echo(f"\n{message}\n{info.error.get('traceback', '')}".rstrip())
 
 
 @click.command()

@@ -1,5 +1,6 @@
 """Errors of requests to a site. Each message says what to do."""
 
+import re
 from collections.abc import Mapping, Sequence
 
 __all__ = [
@@ -13,7 +14,16 @@ __all__ = [
     "TidepoolError",
     "Unreachable",
     "WrongVersion",
+    "with_site",
 ]
+
+#: Beginning of an address of help, as sentences of the site and of scripts have it.
+_HELP = re.compile(r"(?<![\w/.])/help/(?=[a-z])")
+
+
+def with_site(text: str, site: str) -> str:
+    """Return the text with complete addresses of help, such as `https://a.example.org/help/jobs/` for `/help/jobs/`."""
+    return _HELP.sub(lambda _: f"{site}/help/", text)
 
 
 class TidepoolError(Exception):

@@ -25,6 +25,7 @@ from tidepool.client.errors import (
     TidepoolError,
     Unreachable,
     WrongVersion,
+    with_site,
 )
 from tidepool.client.skew import advice, skew
 from tidepool.client.wire import NeverSent, Request, Response, Transport, TransportError, Wire, body_of
@@ -130,7 +131,7 @@ class Connection:
             return response
 
         response = self._repeated(send, method in ("GET", "HEAD") or key is not None)
-        raise_for(response)
+        raise_for(response, self.url)
         return response
 
     @contextmanager
@@ -146,7 +147,7 @@ class Connection:
         request = replace(self._request("GET", path, params, headers or {}), seconds=seconds)
         response = self._repeated(lambda: self.transport(request), may_repeat=True)
         try:
-            raise_for(response)
+            raise_for(response, self.url)
             yield response
         except TransportError as error:
             raise _unreachable(self.url, error) from error
@@ -200,13 +201,14 @@ class Connection:
             wait = min(2 * wait, _LONGEST_WAIT)
 
 
-def raise_for(response: Response) -> None:
-    """Raise the error for an error response."""
+def raise_for(response: Response, site: str) -> None:
+    """Raise the error for an error response of the site."""
     if response.is_success:
         return
     try:
         said = response.json()
-        message, code, fields = str(said["error"]), str(said.get("code", "")), said.get("fields") or {}
+        message, code = with_site(str(said["error"]), site), str(said.get("code", ""))
+        fields = {name: [with_site(each, site) for each in found] for name, found in (said.get("fields") or {}).items()}
     except (ValueError, KeyError, TypeError):
         message, code, fields = f"The site answered {response.status_code} {response.reason}.", "", {}
     if 300 <= response.status_code < 400:

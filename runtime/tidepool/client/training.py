@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from tidepool.client.decoding import decoded
-from tidepool.client.errors import JobFailed, MissingPackage, NotAllowed, NotFound, TidepoolError
+from tidepool.client.errors import JobFailed, MissingPackage, NotAllowed, NotFound, TidepoolError, with_site
 from tidepool.client.following import Follower, fetch_info
 from tidepool.client.http import Connection, new_key
 from tidepool.client.rows import Checkpoint, Event, JobInfo, LogLine, MetricPoint, ResultFile, Why
@@ -132,7 +132,7 @@ class Job:
         info = self.info
         if info.is_over and info.state != "SUCCEEDED":
             error = info.error or {}
-            words = error.get("message") or info.reason.text
+            words = with_site(str(error.get("message") or info.reason.text), self._connection.url)
             traceback = str(error.get("traceback") or "")
             raise JobFailed(
                 f"Job {self.id} is {info.state}: {words}", job=self.id, state=info.state, traceback=traceback
@@ -232,7 +232,7 @@ class Job:
 
         info = self.info if self.info.is_over else self.wait(timeout, check=False)
         if info.state != "SUCCEEDED":
-            raise failure_of(info, self.ranks() if info.error else ())
+            raise failure_of(info, self.ranks() if info.error else (), self._connection.url)
         if not raw and info.owner != self._connection.username:
             raise NotAllowed(
                 f"Job {self.id} is {info.owner}'s, and loading its value would run what {info.owner} wrote: "

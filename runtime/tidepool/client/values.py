@@ -5,7 +5,7 @@ import pickle
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from tidepool.client.errors import JobFailed, NotFound, TidepoolError
+from tidepool.client.errors import JobFailed, NotFound, TidepoolError, with_site
 from tidepool.client.rows import JobInfo
 from tidepool.function_payload import VALUE_FACTS, VALUE_FILE, ValueFacts
 
@@ -39,10 +39,10 @@ def loaded(job: int, content: bytes) -> Any:
         ) from error
 
 
-def failure_of(info: JobInfo, ranks: Iterable[Mapping[str, Any]]) -> JobFailed:
+def failure_of(info: JobInfo, ranks: Iterable[Mapping[str, Any]], site: str) -> JobFailed:
     """Return why the job failed: rank and error, and the script's traceback last. ranks: rows of its ranks."""
     error = info.error or {}
-    kind, words = str(error.get("kind") or ""), str(error.get("message") or info.reason.text)
+    kind, words = str(error.get("kind") or ""), with_site(str(error.get("message") or info.reason.text), site)
     traceback = str(error.get("traceback") or "").strip()
     rank = _failed_rank(info, ranks, kind)
     place = "" if rank is None else f"rank {rank}: "

@@ -4,7 +4,7 @@ from typing import NoReturn
 
 __all__ = ["INSTEAD", "refuse"]
 
-_PAGE = 'docs/user/coming-from-wmla.md, "What is not here"'
+_PAGE = "/help/coming-from-wmla/#what-is-not-supported"
 #: A module of WMLA -> what its scripts can do here.
 INSTEAD = {
     "tf_parameter_mgr": "Tidepool trains PyTorch models, not TensorFlow's: import pth_parameter_mgr instead.",
@@ -18,4 +18,4 @@ INSTEAD = {
 
 def refuse(module: str) -> NoReturn:
     """Refuse as a missing module is refused: scripts that can do without one catch this error."""
-    raise ModuleNotFoundError(f"WMLA's {module} is not here: {INSTEAD[module]} See {_PAGE}.", name=module)
+    raise ModuleNotFoundError(f"WMLA's {module} is not here: {INSTEAD[module]} See {_PAGE}", name=module)

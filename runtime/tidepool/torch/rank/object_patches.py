@@ -113,7 +113,7 @@ def refuse_validation(context: RankContext | None) -> None:
     if context is not None and context.launch.validate:
         raise Refusal(
             "This script has a loop of its own and does not say what to measure its model on: a validation needs a"
-            " script with a Session, and session.validate_on(dataset, loss), as runtime/README.md shows."
+            " script with a Session, and session.validate_on(dataset, loss): see /help/runtime/#validate"
         )
 
 

@@ -270,7 +270,7 @@ class Session:
         if self._held_out is None:
             raise Refusal(
                 "This script does not say what to measure it on: call session.validate_on(dataset, loss) before"
-                " session.epochs, as runtime/README.md shows, and train it again."
+                " session.epochs (see /help/runtime/#validate), and train it again."
             )
         self._training_loop.join()
         result = measured(self.model, self._held_out, split, self._training_loop.metrics, self.sum_over)
