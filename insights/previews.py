@@ -20,6 +20,7 @@ from jobs.models import Job
 from jobs.queries.jobs import visible_jobs
 from jobs.states import ACTIVE, JobState
 from jobs.words import ANOTHER_USERS_TRAINING, capitalized, gpus
+from models_registry.models import RegisteredModelVersion
 from scheduling.forecast import Forecast, Span, forecast
 from scheduling.plan import Explanation
 from scheduling.preview import Preview, preview, with_changes, with_job
@@ -34,8 +35,14 @@ _OVER_ITS_LIMIT = {
     "start_text": "After a resume, the time limit starts again from zero.",
     "end_text": "The training is suspended at once, because it has held GPUs for longer than that.",
 }
-#: Fields about modules and requirements for a training that has been submitted.
-_NOTHING_MISSING: Mapping[str, Any] = {"missing": [], "missing_text": "", "skipped": [], "skipped_text": ""}
+#: Fields about modules, requirements and processes for a training that has been submitted.
+_NOTHING_MISSING: Mapping[str, Any] = {
+    "missing": [],
+    "missing_text": "",
+    "skipped": [],
+    "skipped_text": "",
+    "processes_text": "",
+}
 
 
 def preview_submission(submission: Submission, user: User) -> dict[str, Any]:
@@ -58,6 +65,7 @@ def preview_checked(checked: Checked, user: User) -> dict[str, Any]:
         "missing_text": missing_words(lacks),
         "skipped": checked.skipped,
         "skipped_text": skipped,
+        "processes_text": _processes_text(checked),
     }
 
 
@@ -91,6 +99,7 @@ def _view(checked: Checked, without: Snapshot, now: datetime) -> JobView:
         owner=checked.owner.pk,
         lasts=checked.given.max_seconds,
         one_host=checked.given.on_one_host,
+        equal_hosts=checked.given.on_equal_hosts,
         bundle=checked.given.bundle,
     )
 
@@ -118,6 +127,18 @@ def _answer(
         "end_text": _end_text(times, example_count),
         **_NOTHING_MISSING,
     }
+
+
+def _processes_text(checked: Checked) -> str:
+    """Return how the processes of a script without a session are divided among GPUs and hosts, as a sentence."""
+    count = checked.given.max_slots
+    if checked.elastic or count == 1:
+        return ""
+    if checked.engine == RegisteredModelVersion.Engine.SINGLE:
+        return f"One process has all {count} GPUs, on one host."
+    is_equal = checked.given.on_equal_hosts
+    hosts = "all on one host" if checked.given.on_one_host else "as many on each host" if is_equal else "on few hosts"
+    return f"{count} processes with 1 GPU each, {hosts}."
 
 
 def _not_now(job: Job) -> dict[str, Any]:

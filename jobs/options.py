@@ -17,6 +17,7 @@ from django.db import models
 from tidepool.protocol import KEPT_CHECKPOINTS, STALL_SECONDS
 
 from core.parameters import parameters_as_text
+from models_registry.models import RegisteredModelVersion
 
 __all__ = [
     "MASK",
@@ -25,11 +26,13 @@ __all__ = [
     "Option",
     "OptionColumns",
     "Options",
+    "engine_of",
     "masked",
     "option_texts",
     "option_values",
     "options_of_validation",
     "options_shown",
+    "takes_several",
 ]
 
 #: Mask for values that others may not read.
@@ -63,8 +66,17 @@ class OptionColumns(models.Model):
     class Placement(models.TextChoices):
         """Whether the slots may be on several hosts."""
 
+        SCRIPT = "script"
         ANY = "any"
+        EQUAL = "equal"
         ONE_HOST = "one_host"
+
+    class GpusPerProcess(models.TextChoices):
+        """Number of GPUs that each process of a script without a session uses."""
+
+        SCRIPT = "script"
+        ONE = "one"
+        ALL = "all"
 
     min_slots = models.PositiveIntegerField(default=1)
     max_slots = models.PositiveIntegerField()
@@ -77,6 +89,7 @@ class OptionColumns(models.Model):
     adaptive = models.CharField(max_length=16, choices=Adaptive, default=Adaptive.SCRIPT)
     autolog = models.CharField(max_length=16, choices=Autolog, default=Autolog.ON)
     placement = models.CharField(max_length=16, choices=Placement, default=Placement.ANY)
+    gpus_per_process = models.CharField(max_length=16, choices=GpusPerProcess, default=GpusPerProcess.SCRIPT)
     effective_batch_size = models.PositiveIntegerField(null=True, blank=True)
     seed = models.PositiveBigIntegerField(default=0)
     checkpoint_seconds = models.PositiveIntegerField(null=True, blank=True)
@@ -304,15 +317,35 @@ class Options:
     )
     placement: str = _option(
         "The placement",
-        "Hosts of a fixed-size training. Elastic trainings move between hosts while they train.",
-        default=OptionColumns.Placement.ANY,
+        "Hosts of a fixed-size training. Elastic trainings move between hosts while they train. Some scripts, such as "
+        "Lightning's, need as many processes on each host: they are placed on one host, or on hosts with equal "
+        "numbers if no host is large enough.",
+        default=OptionColumns.Placement.SCRIPT,
         label="Placement of GPUs",
         choices=(
+            (OptionColumns.Placement.SCRIPT, "As the script needs"),
             (OptionColumns.Placement.ANY, "On as few hosts as possible"),
+            (OptionColumns.Placement.EQUAL, "Equal numbers on hosts: the training waits until that is possible"),
             (OptionColumns.Placement.ONE_HOST, "All on one host: the training waits until a host has enough free GPUs"),
         ),
         title="GPUs",
-        shown={"one_host": "all on one host"}.get,
+        shown={"one_host": "all on one host", "equal": "as many on each host"}.get,
+    )
+    gpus_per_process: str = _option(
+        "The GPUs per process",
+        "For a script without a session. With one GPU per process, as many processes start as the training has GPUs, "
+        "with the variables that torchrun sets. With all GPUs in one process, the script is started once, on one host; "
+        "it uses the GPUs itself, or starts its own processes.",
+        default=OptionColumns.GpusPerProcess.SCRIPT,
+        label="GPUs per process",
+        choices=(
+            (OptionColumns.GpusPerProcess.SCRIPT, "As the code shows"),
+            (OptionColumns.GpusPerProcess.ONE, "One: a process on each GPU, as torchrun starts them"),
+            (OptionColumns.GpusPerProcess.ALL, "All: one process with all GPUs of the training, on one host"),
+        ),
+        title="GPUs per process",
+        shown={"one": "one", "all": "all: one process"}.get,
+        is_placed=True,
     )
     effective_batch_size: int | None = _option(
         "The effective batch size",
@@ -406,6 +439,10 @@ class Options:
     def on_one_host(self) -> bool:
         return self.placement == OptionColumns.Placement.ONE_HOST
 
+    @property
+    def on_equal_hosts(self) -> bool:
+        return self.placement == OptionColumns.Placement.EQUAL
+
 
 def _declared(column: Field[Any]) -> Option:
     option: Option = column.metadata["option"]
@@ -416,6 +453,20 @@ def _declared(column: Field[Any]) -> Option:
 
 
 OPTIONS: Mapping[str, Option] = MappingProxyType({column.name: _declared(column) for column in fields(Options)})
+
+
+def engine_of(model: RegisteredModelVersion, gpus_per_process: str) -> str:
+    """Return the engine of a training of the model with this option."""
+    if model.engine == RegisteredModelVersion.Engine.ELASTIC:
+        return model.engine
+    chosen = {"one": RegisteredModelVersion.Engine.FIXED, "all": RegisteredModelVersion.Engine.SINGLE}
+    return chosen.get(gpus_per_process, model.engine)
+
+
+def takes_several(model: RegisteredModelVersion, gpus_per_process: str) -> bool:
+    """Return whether a training of the model with this option may have several GPUs."""
+    is_single = engine_of(model, gpus_per_process) == RegisteredModelVersion.Engine.SINGLE
+    return not is_single or model.declared.uses_several_gpus or gpus_per_process == OptionColumns.GpusPerProcess.ALL
 
 
 def masked(variables: Mapping[str, str]) -> dict[str, str]:

@@ -12,9 +12,10 @@ from tidepool.script_modules import module_of
 from core.errors import UserError, field_error
 from core.folders import regular_files
 from models_registry.data_variables import needs_data
+from models_registry.distribution import LIGHTNING, WITH_TRAINERS, Distribution, distribution_of
 from models_registry.in_batch import IN_BATCH, compares_in_batch
 from models_registry.models import RegisteredModelVersion
-from models_registry.script_declarations import LOCAL_RANK_ARGUMENTS, LONG_NAME, Argument, Continues, Declared, Takes
+from models_registry.script_declarations import LONG_NAME, Argument, Continues, Declared, Takes
 from models_registry.unknown_options import is_declaring, may_take_others
 
 __all__ = [
@@ -52,13 +53,6 @@ _MANAGER = "pth_parameter_mgr"
 #: Classes of distributed libraries that take the number of processes, and their arguments, which are multiplied.
 _LAUNCHERS = frozenset({"Trainer", "Fabric"})
 _COUNTS = ("devices", "num_nodes")
-#: Names, modules and words in scripts that train in several processes, directly or through a library.
-_DISTRIBUTED_NAMES = frozenset({"init_process_group", "DistributedDataParallel", "FullyShardedDataParallel"})
-_LIGHTNING = frozenset({"lightning", "pytorch_lightning"})
-_DISTRIBUTED_MODULES = frozenset({"accelerate", "deepspeed", *_LIGHTNING})
-#: Modules with the Trainer of Transformers, and classes that derive from it.
-_WITH_TRAINERS = frozenset({"sentence_transformers", "transformers", "trl"})
-_DISTRIBUTED_WORDS = frozenset({"LOCAL_RANK", "WORLD_SIZE"})
 #: Names of layers and functions that draw random numbers in a step or normalise over the batch.
 _BY_BATCH = re.compile(
     r"(Lazy)?BatchNorm[123]d|(Feature)?(Alpha)?[Dd]ropout[123]?d?|(feature_)?alpha_dropout|batch_norm|RReLU|"
@@ -126,8 +120,6 @@ class _Found:
     #: Modules and names of tidepool that are imported, such as `tidepool.torch` and `tidepool.trial`.
     of_tidepool: set[str] = field(default_factory=set)
     names: set[str] = field(default_factory=set)
-    #: String constants.
-    words: set[str] = field(default_factory=set)
     arguments: dict[str, Argument] = field(default_factory=dict)
     #: Numbers of processes that calls ask a library for.
     processes: set[int] = field(default_factory=set)
@@ -206,6 +198,8 @@ def inspect_code(folder: Path, entry_point: str) -> CodeFacts:
             _look(tree, target)
     problem = problems.get(entry_point)
     fabric = bool(found.modules & _FABRIC)
+    sources = [trees[name] for name in reached]
+    distribution = distribution_of(sources)
     refuses = "parse_args" in found.names and "parse_known_args" not in found.names
     return CodeFacts(
         compat=sorted(name for name, modules in COMPAT_MODULES.items() if modules & whole.modules),
@@ -213,14 +207,16 @@ def inspect_code(folder: Path, entry_point: str) -> CodeFacts:
         declared=Declared(
             arguments=tuple(found.arguments.values()),
             is_complete=refuses and "ArgumentParser" in found.names
-            and not may_take_others([trees[name] for name in reached]),
-            reads_data=fabric or _MANAGER in found.modules or needs_data([trees[name] for name in reached]),
+            and not may_take_others(sources),
+            reads_data=fabric or _MANAGER in found.modules or needs_data(sources),
             asks_manager=_MANAGER in found.modules,
-            layers=(*_layers(found.names), *_losses([trees[name] for name in reached])),
+            layers=(*_layers(found.names), *_losses(sources)),
             processes=max(found.processes, default=None),
             continues=_continues(found),
+            uses_several_gpus=distribution.is_one_process,
+            needs_equal_hosts=distribution.needs_equal_hosts,
         ),
-        engine=_engine_of(found),
+        engine=_engine_of(found, distribution),
         can_validate=fabric or "validate_on" in found.names,
         refuses_unknown_options=refuses,
     )  # fmt: skip
@@ -242,20 +238,18 @@ def _kind(name: str) -> str:
     return "dropout" if "dropout" in name.lower() else "batch" if "batch" in name.lower() else name
 
 
-def _engine_of(found: _Found) -> str:
+def _engine_of(found: _Found, distribution: Distribution) -> str:
     if found.modules & {*_FABRIC, "adaptdl"} or found.of_tidepool - _ANY_SCRIPT:
         return _Engine.ELASTIC
-    by_library = found.modules & _DISTRIBUTED_MODULES or ("transformers" in found.modules and "Trainer" in found.names)
-    words = _DISTRIBUTED_WORDS | {f"--{name}" for name in LOCAL_RANK_ARGUMENTS}
-    if by_library or found.names & _DISTRIBUTED_NAMES or found.words & words:
-        return _Engine.FIXED
-    return _Engine.SINGLE
+    if distribution.is_one_process:
+        return _Engine.SINGLE
+    return _Engine.FIXED if distribution.is_distributed else _Engine.SINGLE
 
 
 def _continues(found: _Found) -> Continues:
-    if found.modules & _LIGHTNING and found.names & {"Trainer", "LightningCLI"}:
+    if found.modules & LIGHTNING and found.names & {"Trainer", "LightningCLI"}:
         return "lightning"
-    if found.modules & _WITH_TRAINERS and any(name.endswith("Trainer") for name in found.names):
+    if found.modules & WITH_TRAINERS and any(name.endswith("Trainer") for name in found.names):
         return "trainer"
     if "accelerate" in found.modules and "Accelerator" in found.names:
         return "load_state" if "load_state" in found.names else "anew"
@@ -389,8 +383,6 @@ def _look(tree: ast.AST, found: _Found) -> None:
             found.names.add(node.attr)
         elif isinstance(node, ast.Name):
             found.names.add(node.id)
-        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-            found.words.add(node.value)
         elif isinstance(node, ast.Call) and (processes := _processes(node)):
             found.processes.add(processes)
         elif is_declaring(node) and (argument := _declared(node)):

@@ -77,6 +77,10 @@ class Declared:
     processes: int | None = None
     #: Library, or function of one, by which a stopped training continues; "": the code names none.
     continues: Continues = ""
+    #: Whether one process of the script uses several GPUs: it starts the others itself, or divides each batch.
+    uses_several_gpus: bool = False
+    #: Whether its processes must be as many on each host.
+    needs_equal_hosts: bool = False
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)

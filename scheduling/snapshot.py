@@ -155,6 +155,8 @@ class JobView:
     newcomers_fail: bool = False
     #: All its slots have to be on one host. Only of jobs that are not elastic.
     one_host: bool = False
+    #: Each of its hosts has to have the same number of its slots. Only of jobs that are not elastic.
+    equal_hosts: bool = False
     #: Number of the study whose jobs count as one job towards others of its group. None: it counts alone.
     bundle: int | None = None
     #: Order within the bundle: jobs of a higher rank are served first.

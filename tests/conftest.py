@@ -206,6 +206,7 @@ def training(scene: Scene) -> dict[str, object]:
         "exactness": "sum",
         "adaptive": "script",
         "autolog": "on",
+        "gpus_per_process": "script",
         "placement": "any",
     }
 

@@ -21,6 +21,7 @@ __all__ = [
     "find_resource_group",
     "held_indexes",
     "held_slots",
+    "host_sizes",
     "hosts",
     "largest_host",
     "listed_hosts",
@@ -108,6 +109,11 @@ def capacity(group: ResourceGroup) -> int:
 def largest_host(group: ResourceGroup) -> int:
     """Return the highest number of slots that a host of the group offers."""
     return max(_offered(group).values(), default=0)
+
+
+def host_sizes(group: ResourceGroup) -> list[int]:
+    """Return the numbers of slots that hosts of the group offer."""
+    return list(_offered(group).values())
 
 
 def _offered(group: ResourceGroup) -> dict[str, int]:

@@ -114,6 +114,9 @@ class PreviewOutput(serializers.Serializer[Any]):
         child=serializers.CharField(), help_text="Lines of the requirements that are skipped, each with the cause."
     )
     skipped_text = serializers.CharField()
+    processes_text = serializers.CharField(
+        allow_blank=True, help_text="Processes of a script without a session, and their hosts; empty: one, or elastic."
+    )
     start = SpanOutput(allow_null=True, help_text="null: unknown.")
     start_text = serializers.CharField()
     end = SpanOutput(allow_null=True)

@@ -14,6 +14,7 @@ from django.utils import timezone
 
 from core.audit.entries import Audited, audit_all
 from core.errors import NotFound, field_error
+from jobs.actions.placement_checks import placement_of
 from jobs.actions.submission_checks import (
     Problems,
     check_enough_virtual_ranks,
@@ -235,7 +236,7 @@ def check_change(job: Job, wanted: JobChange) -> dict[str, Any]:
         _refuse(job, Verb.CHANGE_START)
         changes["min_slots"] = wanted.min_slots
         if wanted.max_slots is None:
-            check_slots(problems, wanted.min_slots, job.max_slots, None, job.model)
+            check_slots(problems, wanted.min_slots, job.max_slots, None, job.model, job)
     if wanted.max_seconds is not None and (limit := wanted.max_seconds or None) != job.max_seconds:
         check_option(problems, "max_seconds", limit)
         changes["max_seconds"] = limit
@@ -248,11 +249,14 @@ def _check_max_slots(problems: Problems, job: Job, max_slots: int, min_slots: in
         _refuse(job, Verb.CHANGE_START)
     least = min_slots if job.elastic else max_slots
     # A lower maximum is always possible, even while hosts of the group are offline.
-    check_slots(problems, least, max_slots, job.instance_group if max_slots > job.max_slots else None, job.model)
+    group = job.instance_group if max_slots > job.max_slots else None
+    check_slots(problems, least, max_slots, group, job.model, job)
     check_enough_virtual_ranks(problems, job, max_slots)
     if max_slots == job.max_slots:
         return {}
-    return {"max_slots": max_slots} if job.elastic else {"min_slots": least, "max_slots": max_slots}
+    if job.elastic:
+        return {"max_slots": max_slots}
+    return {"min_slots": least, "max_slots": max_slots, **placement_of(job.model, job, max_slots)}
 
 
 @transaction.atomic

@@ -14,6 +14,7 @@ from core.errors import Conflict, field_error
 from core.text import MAX_NAME_LENGTH
 from datasets.models import DatasetVersion
 from jobs.actions.initial_state import Beginning, Weights, beginning_again, bring, find_beginning
+from jobs.actions.placement_checks import check_processes, with_placement
 from jobs.actions.requirements import with_requirements
 from jobs.actions.submission_checks import (
     InvalidSubmission,
@@ -23,7 +24,6 @@ from jobs.actions.submission_checks import (
     check_exactness,
     check_others,
     check_parameters,
-    check_placement,
     check_priority,
     check_slots,
     check_tags,
@@ -38,7 +38,7 @@ from jobs.files.job_folder import job_folder, stage
 from jobs.files.validation_runs import validation_of, why_not_validated
 from jobs.messages import message
 from jobs.models import InstanceGroup, Job, JobRun, JobTag, Validation
-from jobs.options import Options, option_values, options_of_validation
+from jobs.options import Options, engine_of, option_values, options_of_validation
 from jobs.queries.serializers import JobStateOutput, as_json
 from jobs.states import JobState, Reason
 from jobs.topics import JOBS, jobs_topic_of
@@ -111,6 +111,10 @@ class Checked:
     @property
     def elastic(self) -> bool:
         return self.model.engine == _ELASTIC
+
+    @property
+    def engine(self) -> str:
+        return engine_of(self.model, self.given.gpus_per_process)
 
 
 def submit(submission: Submission, owner: User, then: Callable[[Job], object] = lambda job: None) -> Job:
@@ -187,13 +191,14 @@ def check(given: Submission, owner: User) -> Checked:
         given = replace(given, min_slots=given.max_slots)
     if given.priority is None and group is not None:
         given = replace(given, priority=group.default_priority)
-    check_slots(problems, given.min_slots, given.max_slots, group, model)
+    check_slots(problems, given.min_slots, given.max_slots, group, model, given)
     check_priority(problems, given.priority, group)
     given = replace(given, tags=check_tags(problems, given.tags))
     check_parameters(problems, given.parameters, model)
     check_arguments(problems, given.arguments, model)
     check_exactness(problems, given, model)
-    check_placement(problems, given, group, model)
+    check_processes(problems, given, model)
+    given = with_placement(problems, given, group, model)
     check_others(problems, given)
     beginning = find_beginning(
         problems, checkpoint=given.checkpoint, weights=given.initial_weights, user=owner, model=model

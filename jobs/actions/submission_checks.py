@@ -17,13 +17,13 @@ from datasets.models import Dataset, DatasetVersion
 from datasets.queries import why_not_ready
 from jobs.files.job_folder import job_folder
 from jobs.models import Checkpoint, InstanceGroup, Job
-from jobs.options import OPTIONS, Option, Options
+from jobs.options import OPTIONS, Option, OptionColumns, Options, takes_several
 from jobs.queries.groups import usable_groups
 from jobs.tags import MOST_TAGS, parsed_tags
 from models_registry.model_settings import checked_settings, settings_in
 from models_registry.models import RegisteredModel, RegisteredModelVersion
 from workers.executor.curves.pattern import PatternError, compiled
-from workers.queries import capacity, largest_host
+from workers.queries import capacity
 
 __all__ = [
     "InvalidSubmission",
@@ -37,7 +37,6 @@ __all__ = [
     "check_others",
     "check_parameters",
     "check_pattern",
-    "check_placement",
     "check_priority",
     "check_slots",
     "check_tags",
@@ -221,7 +220,9 @@ def check_slots(
     most: int,
     group: InstanceGroup | None,
     model: RegisteredModelVersion | None,
+    options: Options | OptionColumns,
 ) -> None:
+    """Check the numbers of GPUs of a training with these options."""
     fits = check_option(problems, "max_slots", most)
     # Scripts that are not elastic have no separate minimum.
     follows = model is not None and model.engine in (_FIXED, _SINGLE)
@@ -233,8 +234,14 @@ def check_slots(
             "max_slots",
             f"The maximum of {most} GPUs is below the minimum of {least}: raise the maximum or lower the minimum.",
         )
-    if model is not None and model.engine == _SINGLE and most != 1:
-        problems.add("max_slots", f"{model.model.name} is a single process: request 1 GPU.")
+    if model is not None and most != 1 and not takes_several(model, options.gpus_per_process):
+        problems.add(
+            "max_slots",
+            f"{model.model.name} is a single process: request 1 GPU. If it trains in several processes, choose one GPU "
+            "per process (--option gpus_per_process=one; with --option engine=fixed for all its trainings). If one "
+            "process uses several GPUs or starts the others itself, choose all GPUs per process (--one-process). On "
+            "the Train page, this is the field 'GPUs per process'.",
+        )
     if group is not None and most > (offered := capacity(group.resource_group)):
         problems.add("max_slots", f"{group.name} has {offered} GPUs: request at most {offered}, not {most}.")
 
@@ -279,23 +286,6 @@ def check_tags(problems: Problems, tags: Sequence[str]) -> list[str]:
     if len(found) > MOST_TAGS:
         problems.add("tags", f"A training can have at most {MOST_TAGS} tags, not {len(found)}: remove some.")
     return found
-
-
-def check_placement(
-    problems: Problems, given: Options, group: InstanceGroup | None, model: RegisteredModelVersion | None
-) -> None:
-    max_slots = given.max_slots
-    if not given.on_one_host:
-        return
-    if model is not None and model.engine not in (_FIXED, _SINGLE):
-        problems.add("placement", f"{model.model.name} is elastic and may move between hosts: choose 'any'.")
-    elif group is not None and _is_integer(max_slots):
-        there = largest_host(group.resource_group)
-        if there < max_slots <= capacity(group.resource_group):
-            problems.add(
-                "placement",
-                f"No host of {group.name} has {max_slots} GPUs, at most {there}: request fewer, or choose 'any'.",
-            )
 
 
 def _check_enough_parts(problems: Problems, name: str, parts: int, max_slots: int) -> None:

@@ -150,7 +150,7 @@ def launch_spec(job: Job) -> LaunchSpec:
         initial_weights=str(folder.initial()) if job.starts_from == Job.StartsFrom.WEIGHTS else None,
         stuck_seconds=settings.TIDEPOOL_STUCK_SECONDS,
         launch_seconds=settings.TIDEPOOL_LAUNCH_SECONDS,
-        engine=cast(Literal["elastic", "fixed", "single"], str(job.model.engine)),
+        engine=cast(Literal["elastic", "fixed", "single"], str(job.engine)),
         validate=cast(Literal["", "validation", "testing"], validation.split if validation else ""),
         settings={**job.model.settings, **settings_in(parameters)},
         **{name: value for name, value in option_values(job).items() if OPTIONS[name].is_launched},

@@ -72,11 +72,12 @@ def seen_in(facts: GangFacts, now: float, patience_seconds: float) -> Seen | Non
 
 def watch_gangs(now: datetime) -> None:
     """Record an event for each finding, once per attempt, and end overdue jobs. Call it about once per second."""
-    fixed = Job.objects.filter(
-        state=JobState.RUNNING, finished_at=None, max_slots__gt=1, model__engine=RegisteredModelVersion.Engine.FIXED
-    )
+    several = Job.objects.filter(state=JobState.RUNNING, finished_at=None, max_slots__gt=1)
+    plain = several.exclude(model__engine=RegisteredModelVersion.Engine.ELASTIC)
     # Process groups of commands cannot be observed.
-    for job in fixed.exclude(model__entry_point=COMMAND_FILE).select_related("run").order_by("pk"):
+    for job in plain.exclude(model__entry_point=COMMAND_FILE).select_related("run", "model").order_by("pk"):
+        if job.engine != RegisteredModelVersion.Engine.FIXED:
+            continue
         seen = seen_in(_facts(job), now.timestamp(), settings.TIDEPOOL_STRAGGLER_SECONDS)
         if seen == "ranks_overdue" or (seen is not None and _notice_of(job, seen) is None):
             _act(job.pk, now)

@@ -97,6 +97,7 @@ def enlist(job: Job, rank: Rank) -> None:
         if member["member_id"] == rank.member_id:
             place = member["rank"] if member["rank"] is not None else number
             Rank.objects.filter(pk=rank.pk).update(state=RankState.RUNNING, rank=place, generation=generation.number)
+            return  # a process that holds further slots is their member, too
 
 
 def _run(job: Job, generation: Generation) -> None:

@@ -33,6 +33,7 @@ from jobs.states import (
     Reason,
     reason_of,
 )
+from models_registry.models import RegisteredModelVersion
 from workers.actions import write_host_states
 from workers.models import Host
 from workers.queries import clock_corrections
@@ -71,6 +72,8 @@ def _facts(job: Job) -> Facts:
     live = {rank.member_id for rank in ranks if rank.state in LIVE_RANKS}
     newest = {(rank.host, rank.slot): rank for rank in ranks}
     kept = [(claim.slot.host.name, claim.slot.index) for claim in claims if claim.vacating_at is None]
+    if job.engine == RegisteredModelVersion.Engine.SINGLE:
+        kept = sorted(kept)[:1]  # the slot that the only process was started in; it holds the others, too
     if not job.elastic and job.state == JobState.PREEMPTING:
         kept = list(newest)  # all slots are being given back; only the exits matter
     ended = [newest[place] for place in kept if place in newest and newest[place].state not in LIVE_RANKS]

@@ -59,9 +59,14 @@ def places_of(attempts: Iterable[AttemptKey]) -> dict[AttemptKey, set[Place]]:
 
 
 def misplaced(entry: protocol.Entry, host: str, places: set[Place]) -> str:
-    """Return the first rank of the entry on a slot that the attempt never had, in words; "" if there is none."""
-    for member_id, place in _ranks_in(entry, host):
-        if place not in places or not _is_of(member_id, place):
+    """Return the first rank of the entry on a slot that the attempt never had, in words; "" if there is none.
+
+    A rank that holds several slots is named by one of them, on the same host.
+    """
+    ranks = _ranks_in(entry, host)
+    well_named = {(member_id, place.host) for member_id, place in ranks if _is_of(member_id, place)}
+    for member_id, place in ranks:
+        if place not in places or (member_id, place.host) not in well_named:
             return f"{member_id} on {place.host}, slot {place.slot}"
     return ""
 

@@ -139,6 +139,7 @@ def _job_view(*row: Any) -> JobView:
         start and start.timestamp(), lasts, end and end.timestamp(), backfilled_for, above,
         _unsaved_since(claimed, saved_at), engine == _ELASTIC or saved_at is not None,
         newcomers_fail=keeps_size, one_host=placement == Job.Placement.ONE_HOST,
+        equal_hosts=placement == Job.Placement.EQUAL,
         bundle=bundle, bundle_rank=bundle_rank,
     )  # fmt: skip
 

@@ -57,7 +57,7 @@ def why_not_validated(job: Job) -> str:
         return "This run has validated a training and left no weights: validate that training again."
     if job.finished_at is None:
         return "The training is still running: validate it after its end, or stop it first."
-    if job.model.engine == RegisteredModelVersion.Engine.FIXED:
+    if job.engine == RegisteredModelVersion.Engine.FIXED:
         return "Tidepool cannot evaluate a fixed-size script: use a Session or a FabricModel."
     facts = inspect_code(job_folder(job).code, job.model.entry_point)
     if facts.can_validate:

@@ -202,8 +202,11 @@ def _lost(params: Params) -> str:
 
 
 def _being_released(params: Params) -> str:
-    one_host = ", on one host" if "one_host" in params else ""
-    return f"Waits: {'; '.join(_missing(params, gpus(params['target'])))}{one_host}."
+    where = ", on one host" if "one_host" in params else ", as many on each host" if "equal_hosts" in params else ""
+    missing = _missing(params, gpus(params["target"]))
+    if not missing:  # enough are free, but not on the right hosts
+        return f"Waits until {gpus(params['target'])} are free{where}."
+    return f"Waits: {'; '.join(missing)}{where}."
 
 
 def _too_large(params: Params) -> str:

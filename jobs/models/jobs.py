@@ -8,7 +8,7 @@ from tidepool.rank_exits import error_words
 from core.parameters import Scalar
 from datasets.models import DatasetVersion
 from jobs.messages import text_of, tried
-from jobs.options import OptionColumns
+from jobs.options import OptionColumns, engine_of
 from jobs.states import TERMINAL, JobState, Reason, choices
 from models_registry.models import RegisteredModel, RegisteredModelVersion
 from scheduling.plan import PlanReason
@@ -254,6 +254,11 @@ class Job(OptionColumns):
     def is_near_limit(self) -> bool:
         """Return whether the run's time limit is near and its owner has been warned."""
         return self.run.warned and self.run.ends_at is not None
+
+    @property
+    def engine(self) -> RegisteredModelVersion.Engine:
+        """Return the engine of the model, or the one that the options choose instead."""
+        return RegisteredModelVersion.Engine(engine_of(self.model, self.gpus_per_process))
 
     @property
     def elastic(self) -> bool:

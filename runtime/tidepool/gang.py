@@ -39,7 +39,8 @@ def join_gang(context: RankContext, *, slots_per_gpu: int | None) -> dict[str, s
     _connection = GangConnection(context)
     plan = _connection.wait_for_plan()
     rank = [member.member_id for member in plan.members].index(context.member_id)
-    set_title(context.title(f" {rank} of {len(plan.members)}"))
+    count = len({member.member_id for member in plan.members})  # a process may hold several places
+    set_title(context.title(f" {rank} of {count}"))
     _connection.send(MemberMessage("switched", plan.generation))
     return torchrun_environment(plan, context, slots_per_gpu) if context.launch.engine == "fixed" else {}
 

@@ -26,6 +26,7 @@ __all__ = [
     "MARK_VARIABLE",
     "alive",
     "become_subreaper",
+    "catches",
     "close_descriptors",
     "cpu_seconds",
     "descendants",
@@ -112,6 +113,16 @@ def trees(roots: list[int]) -> dict[int, list[psutil.Process]]:
 def session_members(leader: int) -> list[psutil.Process]:
     """Processes in the session of `leader`, and `leader` itself though it may not have made its session yet."""
     return _living(pid for pid in psutil.pids() if leader in (pid, _session(pid)))
+
+
+def catches(pid: int, number: signal.Signals) -> bool:
+    """Return whether the process has a handler for the signal; False if it has ended."""
+    try:
+        status = Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return False
+    caught = next((line.split()[1] for line in status.splitlines() if line.startswith("SigCgt:")), "0")
+    return bool(int(caught, 16) >> (number - 1) & 1)
 
 
 def marked(prefix: str) -> list[psutil.Process]:

@@ -117,6 +117,8 @@ class RankStart:
     #: Holds the LaunchSpec as JSON.
     launch_file: Path
     mark: str
+    #: Slots that the process holds.
+    slots: tuple[int, ...]
     #: Number of slots per GPU; None: there are no GPUs; hide those that the machine may have.
     slots_per_gpu: int | None
     shim_pid: int
@@ -226,7 +228,8 @@ def _set_environment(start: RankStart) -> None:
     os.environ["PYTHONPATH"] = os.pathsep.join([*compat, str(_RUNTIME_ROOT)])
     os.environ["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"  # the order in which NVML numbers the slots
     per_gpu = start.slots_per_gpu
-    os.environ["CUDA_VISIBLE_DEVICES"] = str(gpu_of(start.context.slot, per_gpu)) if per_gpu else ""
+    gpus = dict.fromkeys(str(gpu_of(slot, per_gpu)) for slot in start.slots) if per_gpu else ()
+    os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(gpus)
     if wmla_environment.COMPAT in start.context.launch.compat:
         os.environ.update(wmla_environment.environment(start.context, _RUNTIME_ROOT, fabric_home))
     if adaptdl_environment.COMPAT in start.context.launch.compat:

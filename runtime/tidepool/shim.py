@@ -142,6 +142,10 @@ class Shim:
     def _elastic(self) -> bool:
         return self._spec.launch.engine == "elastic"
 
+    @property
+    def _is_one_process(self) -> bool:
+        return self._spec.launch.engine == "single"
+
     def _write_pinned(self) -> None:
         replace_file(self._pinned_file, json.dumps([number for number, slot in self._slots.items() if slot.pinned]))
 
@@ -239,7 +243,8 @@ class Shim:
         """Return slots that should have a rank, have none, and may get one now or later."""
         if self._desired is None or self._stopping:
             return []
-        empty = [slot for slot in self._desired.wanted if slot not in self._ranks]
+        places = sorted(self._desired.wanted)[:1] if self._is_one_process else self._desired.wanted
+        empty = [slot for slot in places if slot not in self._ranks]
         for slot in empty:
             self._slots.setdefault(slot, Slot())
         return [slot for slot in empty if not self._slots[slot].pinned]
@@ -264,7 +269,8 @@ class Shim:
         self._starts += 1
         ready_by = time.monotonic() + self._spec.launch.launch_seconds if self._elastic else None
         log_dir = start.context.log_dir
-        rank = RankProcess(member_id, slot, pid, procfs.started_at(pid), log_dir, ours, ready_by=ready_by)
+        started_at = procfs.started_at(pid)
+        rank = RankProcess(member_id, slot, start.slots, pid, started_at, log_dir, ours, ready_by=ready_by)
         self._ranks[slot] = rank
         self._journal.append(RankStarted(member_id, slot, pid, rank.started_at, at=time.time()))
         self._selector.register(ours, selectors.EVENT_READ, lambda: self._receive_progress(rank))
@@ -277,7 +283,8 @@ class Shim:
         )
         slots_per_gpu = None if spec.virtual else spec.slots_per_gpu
         mark = f"{rank_mark(spec)}.{member_id}"
-        return RankStart(context, self._launch_file, mark, slots_per_gpu, self._pid, spec.environment)
+        slots = tuple(sorted(self._desired.wanted)) if self._is_one_process else (slot,)
+        return RankStart(context, self._launch_file, mark, slots, slots_per_gpu, self._pid, spec.environment)
 
     def _receive_progress(self, rank: RankProcess) -> None:
         """Read a progress byte: the script has started, is ready to train, has formed a group, or has ended with
@@ -326,10 +333,22 @@ class Shim:
             return
         rank.state = "STOPPING"
         rank.kill_at = time.monotonic() + grace_seconds
-        for process in procfs.session_members(rank.pid):
-            # A plain script may save on SIGTERM, and needs its data loader's processes for that.
-            if self._elastic or process.pid == rank.pid:
-                procfs.kill(process, signal.SIGTERM)
+        members = procfs.session_members(rank.pid)
+        for process in members if self._elastic else self._who_saves(rank, members):
+            procfs.kill(process, signal.SIGTERM)
+
+    def _who_saves(self, rank: RankProcess, members: list[psutil.Process]) -> list[psutil.Process]:
+        """Return the processes of a plain script that are told to end: the script's, which may save then, and needs
+        its data loader's processes for that.
+
+        A process that has started its own ranks and does not handle the signal would end before they have saved: they
+        are told instead, if they handle it.
+        """
+        if self._is_one_process and not procfs.catches(rank.pid, signal.SIGTERM):
+            saving = [process for process in members if procfs.catches(process.pid, signal.SIGTERM)]
+            if saving:
+                return saving
+        return [process for process in members if process.pid == rank.pid]
 
     def _abort_late(self) -> None:
         for rank in self._ranks.values():
@@ -441,8 +460,9 @@ class Shim:
     def _status(self) -> ShimStatus:
         spec = self._spec
         ranks = [
-            RankStatus(spec.job, spec.attempt, rank.slot, rank.member_id, rank.pid, rank.started_at, rank.state)
+            RankStatus(spec.job, spec.attempt, slot, rank.member_id, rank.pid, rank.started_at, rank.state)
             for _, rank in sorted(self._ranks.items())
+            for slot in rank.slots
         ]
         revision = 0 if self._desired is None else self._desired.target_revision
         return ShimStatus(spec.job, spec.attempt, self._pid, self._started_at, revision, self._stopping, ranks)

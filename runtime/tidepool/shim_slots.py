@@ -20,6 +20,8 @@ def gpu_of(slot: int, slots_per_gpu: int) -> int:
 class RankProcess:
     member_id: str
     slot: int
+    #: All slots that the process holds, `slot` among them.
+    slots: tuple[int, ...]
     pid: int
     started_at: float
     log_dir: Path

@@ -323,7 +323,8 @@ def _awaiting(case: Case) -> Explanation:
     target = case.placed.target
     one_host = case.me.one_host
     free = len(case.placed.kept_for) if one_host else min(case.summary.free_left, target)
-    figures: Params = {"target": target, "free": free, **({"one_host": True} if one_host else {})}
+    hosts = {"one_host": one_host, "equal_hosts": case.me.equal_hosts}
+    figures: Params = {"target": target, "free": free, **{name: True for name, applies in hosts.items() if applies}}
     return _because(PlanReason.WAITING_FOR_SLOTS, "given_back", **figures, **_givers(case, target - free))
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from itertools import chain
 from operator import itemgetter
 
+from scheduling.placement.equal_hosts import choose_equal
 from scheduling.placement.one_host import HostChoices, choose_hosts
 from scheduling.placement.packing import SlotsByHost, by_host, pack
 from scheduling.placement.spread import spread
@@ -68,12 +69,16 @@ def place(decision: Decision, host_choices: HostChoices) -> dict[int, JobSlots]:
     for shape in pool.shapes:
         on_kind = claiming if pool.kinds is None else [one for one in claiming if kinds.get(one.id) == shape.kind]
         free = pool.free if pool.kinds is None else _of_kind(pool, shape.kind)
-        claims |= spread(_wanted(on_kind, targets, kept, free), staying, free, shape.slots_of)
+        wanted, equal = _apart(_wanted(on_kind, targets, kept, free), pool, free)
+        rest = without(free, chain.from_iterable(equal.values()))
+        claims |= equal | spread(wanted, staying, rest, shape.slots_of)
     if pool.kinds is not None or not pool.shapes:
         # Rather on another kind than not at all.
         left = [one for one in claiming if one.id not in kinds or not (one.running or claims.get(one.id))]
         free = without(pool.free, chain.from_iterable(claims.values()))
-        claims |= pack(_wanted(left, targets, kept, free), kept, SlotsByHost(free))
+        wanted, equal = _apart(_wanted(left, targets, kept, free), pool, free)
+        rest = without(free, chain.from_iterable(equal.values()))
+        claims |= equal | pack(wanted, kept, SlotsByHost(rest))
     yielded = _yielded(pool, served, kinds, targets, kept, claims)
     for demand in served:
         job, host_slots = demand.id, host_choices.kept_for.get(demand.id, ())
@@ -104,6 +109,14 @@ def _wanted(
             wanted[demand.id] = count
             spare -= count
     return wanted
+
+
+def _apart(
+    wanted: Mapping[int, int], pool: Pool, free: Mapping[str, tuple[SlotRef, ...]]
+) -> tuple[dict[int, int], dict[int, list[SlotRef]]]:
+    """Return what the others want, and the slots of jobs that need as many on each host."""
+    others = {job: count for job, count in wanted.items() if not pool.views[job].equal_hosts}
+    return others, choose_equal({job: count for job, count in wanted.items() if job not in others}, free)
 
 
 def _of_kind(pool: Pool, kind: str) -> dict[str, tuple[SlotRef, ...]]:

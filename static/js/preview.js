@@ -59,6 +59,7 @@ export function showPreview(panel, seen) {
   setField(panel, "gpus", gpus(seen.target_slots));
   setField(panel, "gpus-words", gpusWords(seen));
   setField(panel, "why", (seen.then ?? seen.reason)?.text ?? "");
+  setField(panel, "processes", seen.processes_text);
   setField(panel, "others", seen.others_text);
   setField(panel, "missing", seen.missing_text);
   setField(panel, "skipped", seen.skipped_text);

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from django.utils import timezone
+from msgspec import structs
 from tidepool.protocol import (
     DesiredJob,
     DeviceReading,
@@ -60,7 +61,7 @@ class FakeHost:
         self.acknowledged |= sync.acknowledged
         self.applied = max(self.applied, sync.revision)
         desired_jobs = {desired.job: desired for desired in sync.jobs}
-        for rank in list(self.ranks.values()):
+        for rank in list({rank.member_id: rank for rank in self.ranks.values()}.values()):
             desired = desired_jobs.get(rank.job)
             if desired is None or desired.stop or desired.attempt != rank.attempt:
                 end: dict[str, Any] = {"code": 0} if self.saves_when_stopped else {"signal": 15}
@@ -69,9 +70,10 @@ class FakeHost:
             if desired.halt:
                 self._halt(desired)
             elif not desired.stop:
-                for slot in desired.wanted:
-                    if slot not in self.ranks:
-                        self.start(desired.job, desired.attempt, slot)
+                is_single = desired.launch.engine == "single"  # one process holds all slots
+                for slots in [sorted(desired.wanted)] if is_single else [[slot] for slot in desired.wanted]:
+                    if slots and slots[0] not in self.ranks:
+                        self.start(desired.job, desired.attempt, *slots)
         return sync
 
     def _halt(self, desired: DesiredJob) -> None:
@@ -82,7 +84,8 @@ class FakeHost:
         for rank in [rank for rank in self.ranks.values() if rank.job == desired.job]:
             self.end(rank.slot, code=0)
 
-    def start(self, job: int, attempt: int, slot: int) -> None:
+    def start(self, job: int, attempt: int, slot: int, *others: int) -> None:
+        """Start a rank in the slot, which holds others, too."""
         self.started += 1
         rank = RankStatus(
             job=job,
@@ -93,7 +96,7 @@ class FakeHost:
             started_at=moment(),
             state="RUNNING",
         )
-        self.ranks[slot] = rank
+        self.ranks |= {each: structs.replace(rank, slot=each) for each in (slot, *others)}
         data = {
             "member_id": rank.member_id,
             "slot": slot,
@@ -113,7 +116,8 @@ class FakeHost:
         stopped: bool = False,
         step: int | None = None,
     ) -> None:
-        rank = self.ranks.pop(slot)
+        rank = self.ranks[slot]
+        self.ranks = {each: other for each, other in self.ranks.items() if other.member_id != rank.member_id}
         data: dict[str, Any] = {
             "member_id": rank.member_id,
             "slot": slot,

@@ -51,6 +51,11 @@ MORE: dict[str, tuple[int, str]] = {
     "exactness": (6, "the Train page says what it means for the script; only an elastic one may be bitwise"),
     "virtual_ranks": (5, "the same; the most GPUs of a training follow from it"),
     "placement": (4, "the largest host of the group limits it; a replay has ranks on each host by this word"),
+    "gpus_per_process": (
+        9,
+        "the engine of a training follows from it, wherever that is asked for; the Train page shows fields by it, and "
+        "`tidepool run` has a flag of its own for it",
+    ),
     "requirements": (
         6,
         "events tell what a host installs; the Train page offers to go on without lines that cannot be used",

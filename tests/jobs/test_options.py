@@ -36,7 +36,7 @@ OTHERS: dict[str, Any] = {
     "environment": {"WANDB_MODE": "offline"},
 }
 #: Options of a fixed-size script.
-FIXED: dict[str, Any] = {"placement": "one_host", "max_slots": 3}
+FIXED: dict[str, Any] = {"placement": "one_host", "gpus_per_process": "one", "max_slots": 3}
 
 
 @pytest.fixture(scope="module")

@@ -2,6 +2,7 @@
 
 import os
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
@@ -38,12 +39,13 @@ class VirtualProbe:
     def devices(self, ranks: list[RankStatus]) -> list[DeviceReading]:
         trees = procfs.trees([rank.pid for rank in ranks])
         now = self._clock()
-        used = {rank.member_id: (procfs.cpu_seconds(trees[rank.pid]), now) for rank in ranks}
+        slots = Counter(rank.member_id for rank in ranks)  # a process may hold several, and is divided among them
+        used = {rank.member_id: (procfs.cpu_seconds(trees[rank.pid]) / slots[rank.member_id], now) for rank in ranks}
         by_slot = {rank.slot: rank for rank in ranks}
         readings = []
         for slot in range(self._slots):
             rank = by_slot.get(slot)
-            memory = 0 if rank is None else procfs.memory_bytes(trees[rank.pid])
+            memory = 0 if rank is None else procfs.memory_bytes(trees[rank.pid]) // slots[rank.member_id]
             utilisation = 0.0 if rank is None else self._utilisation(rank.member_id, used[rank.member_id])
             readings.append(DeviceReading(slot, VIRTUAL_MODEL, True, utilisation, memory, None))
         self._before = used

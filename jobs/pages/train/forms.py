@@ -12,7 +12,7 @@ from core.parameters import ParametersField, Scalar
 from datasets.models import Dataset
 from jobs.actions.submission_checks import misfits_of
 from jobs.models import InstanceGroup
-from jobs.options import MAX_PRIORITY, OPTIONS, Option
+from jobs.options import MAX_PRIORITY, OPTIONS, Option, takes_several
 from jobs.pages.train.fields import ParameterField, given_in, parameter_fields
 from models_registry.models import RegisteredModel, RegisteredModelVersion
 from models_registry.parameter_kinds import text_parameters
@@ -22,7 +22,6 @@ __all__ = ["GOALS", "ON_PAGE", "ChangeForm", "TrainForm", "VariablesField"]
 #: Goals of a comparison.
 GOALS = (("minimize", "Lowest value"), ("maximize", "Highest value"))
 _PARAMETER = "parameter."
-_ELASTIC, _SINGLE = RegisteredModelVersion.Engine.ELASTIC, RegisteredModelVersion.Engine.SINGLE
 
 
 #: Options with a field on the page.
@@ -172,7 +171,7 @@ class TrainForm(forms.Form):
             self.add_error(
                 "start_from", f"{', '.join(cleaned['sweep'])}: with several values, trainings start from scratch."
             )
-        if self._version is not None and self._version.engine == _SINGLE:
+        if self._version is not None and not takes_several(self._version, cleaned.get("gpus_per_process", "")):
             cleaned["max_slots"] = 1  # the page shows no field for it
         return cleaned
 

@@ -27,7 +27,7 @@ from jobs.actions.submission import Checked, check, check_clone
 from jobs.control.checkpoints import stop_words
 from jobs.files.validation_runs import validation_of
 from jobs.models import Checkpoint, InstanceGroup, Job, JobEvent
-from jobs.options import MASK, MAX_PRIORITY, Option, masked, option_values
+from jobs.options import MASK, MAX_PRIORITY, Option, masked, option_values, takes_several
 from jobs.pages.crumbs import LIST_CRUMB
 from jobs.pages.queries import job_or_404
 from jobs.pages.train.clone_names import clone_name
@@ -323,6 +323,7 @@ def _model(version: RegisteredModelVersion, datasets: Mapping[str, int] | None) 
         "name": version.model.name,
         "description": version.model.description,
         "engine": version.engine,
+        "uses_several_gpus": version.declared.uses_several_gpus,
         # A size that the user did not ask for: all GPUs of the group for an elastic training only.
         "processes": None
         if version.engine == RegisteredModelVersion.Engine.ELASTIC
@@ -350,6 +351,8 @@ def _taken_words(version: RegisteredModelVersion) -> str:
         else "The script reads no dataset."
     )
     trains = _TRAINS[RegisteredModelVersion.Engine(version.engine)]
+    if takes_several(version, "") and version.engine == RegisteredModelVersion.Engine.SINGLE:
+        trains = "The script is not elastic: a training is one process with all its GPUs, on one host."
     return f"{version.entry_point} is version {version.number} of your model {version.model.name}. {trains} {data}"
 
 

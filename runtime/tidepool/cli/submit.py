@@ -34,6 +34,9 @@ _SETTINGS = (
     click.option("--max", "max_slots", type=click.IntRange(min=1), metavar="GPUS", help="Largest number of GPUs."),
     click.option("--min", "min_slots", type=click.IntRange(min=1), metavar="GPUS",
                  help="Smallest number of GPUs. Default: 1."),
+    click.option("--one-process", "gpus_per_process", flag_value="all",
+                 help="One process has all GPUs of the training, on one host: for a script that starts its own "
+                 "processes or uses several GPUs."),
     click.option("--priority", type=click.IntRange(1, 10000),
                  help="Priority: under fair share, twice the priority means twice the GPUs."),
     click.option("--set", "parameters", multiple=True, metavar="NAME=VALUE",
@@ -193,7 +196,7 @@ def _manifest(given: dict[str, Any], *, tell: bool) -> tuple[str, dict[str, Any]
     said = {name: given.pop(name) for name in ("model", "dataset", "instance_group", "entry_point")}
     if typed := [name for name, value in given.items() if _is_given(value)]:
         shown = {"arguments": "words after --", "max_slots": "--max", "min_slots": "--min", "parameters": "--set"}
-        shown |= {"tags": "--tag", "autolog": "--no-autolog"}
+        shown |= {"tags": "--tag", "autolog": "--no-autolog", "gpus_per_process": "--one-process"}
         names = ", ".join(shown.get(name, f"--{name.replace('_', '-')}") for name in typed)
         raise InvalidRequest(f"An AdaptDLJob takes no {names} beside it: remove the option, or change {file}.")
     manifest = Path(file).read_text(errors="replace")
@@ -273,6 +276,7 @@ def _show_preview(found: dict[str, Any], as_json: bool) -> int:
     facts({
         "would start": found.get("start_text"),
         "GPUs": found.get("target_slots"),
+        "processes": found.get("processes_text"),
         "others": found.get("others_text"),
         "would end": found.get("end_text"),
         "missing": found.get("missing_text"),

@@ -95,8 +95,14 @@ class JobInfo(JobProperties):
     #: For a script without a session, if the site has MLflow: scikit-learn, XGBoost, transformers and Lightning log to
     #: the training's run automatically. Values: on, off.
     autolog: str = ""
-    #: Hosts of a fixed-size training. Elastic trainings move between hosts while they train. Values: any, one_host.
+    #: Hosts of a fixed-size training. Elastic trainings move between hosts while they train. Some scripts, such as
+    #: Lightning's, need as many processes on each host: they are placed on one host, or on hosts with equal numbers if
+    #: no host is large enough. Values: script, any, equal, one_host.
     placement: str = ""
+    #: For a script without a session. With one GPU per process, as many processes start as the training has GPUs, with
+    #: the variables that torchrun sets. With all GPUs in one process, the script is started once, on one host; it uses
+    #: the GPUs itself, or starts its own processes. Values: script, one, all.
+    gpus_per_process: str = ""
     #: Samples per step over all GPUs, independent of their number.
     effective_batch_size: int | None = None
     #: Seed of the order of samples and of the random numbers in steps.

@@ -92,7 +92,8 @@ class LaunchSpec(msgspec.Struct, frozen=True):
     linger_seconds: float = LINGER_SECONDS
     #: Parts of each step in `bitwise`, fixed for the job; None in `sum`.
     virtual_ranks: int | None = None
-    #: elastic: a script with a session. fixed, single: one that knows nothing of us; see `tidepool.gang`.
+    #: elastic: a script with a session. fixed, single: one that knows nothing of us, in a process for each slot, or in
+    #: one process that holds all slots, of one host; see `tidepool.gang`.
     engine: Literal["elastic", "fixed", "single"] = "elastic"
     #: off: a session does not adapt the batch, whatever its script asks for.
     adaptive: Literal["script", "off"] = "script"
@@ -119,7 +120,7 @@ class DesiredJob(msgspec.Struct, frozen=True):
     attempt: int
     #: Raised with each change of the job's target; shims and coordinators drop an older one than they have.
     target_revision: int
-    #: Slots of this host that must have a rank: start missing ones.
+    #: Slots of this host that must have a rank: start missing ones. Under the engine `single`, one rank holds them all.
     wanted: list[int]
     #: Slots of this host whose rank leaves at the next switch: never start one, do not end it either.
     vacating: list[int]
@@ -400,7 +401,10 @@ class ShimSpec(msgspec.Struct, frozen=True):
 
 
 class RankStatus(msgspec.Struct, frozen=True):
-    """A live process in a slot. A slot without one is empty: its claim may be released once it is vacating."""
+    """A live process in a slot. A slot without one is empty: its claim may be released once it is vacating.
+
+    A process that holds several slots has one status for each.
+    """
 
     job: Count
     attempt: Count

@@ -47,8 +47,14 @@ function exactnessSentence(model) {
   return `Weights, optimizer and BatchNorm statistics keep the same bits through any resize or failure: each step is computed in ${parts} parts, summed in a fixed order. This costs speed, most on few GPUs with many parts.`;
 }
 
-function showEngine(isElastic, isSingle) {
-  form.querySelector("[data-sized]").hidden = isSingle;
+//: Whether the training has one GPU: one process, of which nothing says that it uses more.
+function isOnOneGpu(model) {
+  return model?.engine === "single" && !model.uses_several_gpus && field("gpus_per_process").value === "script";
+}
+
+function showEngine(isElastic, isOnOne) {
+  form.querySelector("[data-sized]").hidden = isOnOne;
+  form.querySelector("[data-plain]").hidden = isElastic;
   for (const part of form.querySelectorAll("[data-elastic]")) part.hidden = !isElastic;
   form.querySelector("[data-bitwise]").hidden = !isElastic || field("exactness").value !== "bitwise";
   form.querySelector('label[for="id_max_slots"]').textContent = isElastic ? "At most" : "Exactly";
@@ -58,12 +64,14 @@ function showEngine(isElastic, isSingle) {
 function showWords() {
   const model = choices.models[field("model").value];
   const isElastic = !model || model.engine === "elastic";
-  if (!isElastic) field("exactness").value = "sum"; // the script itself decides how it adds up
+  if (!isElastic)
+    field("exactness").value = "sum"; // the script itself decides how it adds up
+  else field("gpus_per_process").value = "script"; // the session decides
   const group = choices.groups[field("instance_group").value];
   setField(panel, "sharing", group ? sharingSentence(model, group) : "");
   setField(panel, "exactness", exactnessSentence(model));
   setField(panel, "description", model?.description ? `${model.name}: ${model.description}` : "");
-  showEngine(isElastic, model?.engine === "single");
+  showEngine(isElastic, isOnOneGpu(model));
 }
 
 function parameterField({ name, kind, value, usual, choices: offered, help }, number) {

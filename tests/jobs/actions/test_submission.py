@@ -132,7 +132,7 @@ WRONG: dict[str, tuple[dict[str, Any], str, str]] = {
     "autologging at will": ({"autolog": True}, "autolog", "is 'on' or 'off'"),
     "a batch that is true": ({"adaptive": True}, "adaptive", "is 'script' or 'off'"),
     "a batch in a list": ({"adaptive": ["off"]}, "adaptive", "is 'script' or 'off'"),
-    "an unknown placement": ({"placement": "host"}, "placement", "'any' or 'one_host'"),
+    "an unknown placement": ({"placement": "host"}, "placement", "'script' or 'any' or 'equal' or 'one_host'"),
     "one host for what moves": ({"placement": "one_host"}, "placement", "digits-cnn is elastic"),
     "a negative seed": ({"seed": -1}, "seed", "whole number"),
     "an effective batch of none": ({"effective_batch_size": 0}, "effective_batch_size", "of 1 or more"),

@@ -157,3 +157,14 @@ def test_two_plain_processes_on_one_gpu_are_refused_and_two_on_two_are_not() -> 
     with pytest.raises(SharedGpuError, match="2 slots per GPU"):
         torchrun_environment(on_slots(0, 1), context, slots_per_gpu=2)
     assert torchrun_environment(on_slots(0, 3), context, slots_per_gpu=2)["CUDA_VISIBLE_DEVICES"] == "0,1"
+
+
+def test_one_process_holds_all_places_of_its_host() -> None:
+    membership = FixedMembership(3, is_one_process=True)
+    membership.retarget([Member("a", slot) for slot in (5, 3, 4)], 1, 0.0)
+    membership.joined(join("a.3.1"), 0.0)
+    actions = membership.received("a.3.1", ready("a.3.1"), 1.0)
+    assert [action.member_id for action in actions if isinstance(action, Send)] == ["a.3.1"], "it is told once"
+    assert membership.plan is not None
+    assert [(one.member_id, one.slot) for one in membership.plan.members] == [("a.3.1", slot) for slot in (3, 4, 5)]
+    assert recorded(membership.received("a.3.1", MemberMessage("switched", 1), 2.0)) == ["generation_active"]

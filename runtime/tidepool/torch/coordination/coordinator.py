@@ -111,7 +111,9 @@ class Coordinator:
         self._ended_at: float | None = None
         self._selector = selectors.DefaultSelector()
         self._membership: Membership | FixedMembership = (
-            self._elastic() if launch.engine == "elastic" else FixedMembership(launch.min_slots)
+            self._elastic()
+            if launch.engine == "elastic"
+            else FixedMembership(launch.min_slots, is_one_process=launch.engine == "single")
         )
         self._profiles = Profiles()
         gone_host = self._retire_predecessor()

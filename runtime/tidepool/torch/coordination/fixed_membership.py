@@ -38,8 +38,10 @@ class _GangRank:
 
 @dataclass
 class FixedMembership:
-    #: Number of ranks that the script has from its start to its end.
+    #: Number of slots that the script has from its start to its end, each with a rank unless one process holds them.
     size: int
+    #: Whether one rank, in the first place of the target, holds all places.
+    is_one_process: bool = False
     target: list[Member] = field(default_factory=list)
     target_revision: int = -1
     ranks: dict[str, _GangRank] = field(default_factory=dict)
@@ -123,10 +125,18 @@ class FixedMembership:
         ]
 
     def _complete_gang(self) -> list[PlanMember] | None:
-        """A ready rank in every place, host by host in the target's order, as `torchrun` numbers them."""
+        """A ready rank in every place, or one that holds them all.
+
+        Host by host in the target's order, as `torchrun` numbers them.
+        """
         ready = {(rank.join.host, rank.join.slot): rank.join for rank in self.ranks.values() if rank.meeting}
         places = [(member.host, member.slot) for member in self.target]
-        if len(places) != self.size or not set(places) <= set(ready):
+        if len(places) != self.size:
+            return None
+        if self.is_one_process:
+            first = ready.get(min(places))
+            return [PlanMember(first.member_id, *place, holder=True) for place in sorted(places)] if first else None
+        if not set(places) <= set(ready):
             return None
         hosts = list(dict.fromkeys(host for host, _ in places))
         places.sort(key=lambda place: (hosts.index(place[0]), place[1]))
@@ -139,4 +149,4 @@ class FixedMembership:
         return [active_record(self.plan, message, now)]
 
     def _members(self) -> list[str]:
-        return [member.member_id for member in self.plan.members] if self.plan else []
+        return list(dict.fromkeys(member.member_id for member in self.plan.members)) if self.plan else []

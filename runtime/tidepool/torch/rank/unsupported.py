@@ -16,6 +16,11 @@ _FIXED_SIZE = "train it as a fixed-size training (torchrun), or with the whole m
 
 def check_engine(launch: LaunchSpec | None) -> None:
     """Raises RuntimeError in a fixed-size training of several ranks: each of them would train alone."""
+    if launch is not None and launch.engine == "single" and launch.min_slots > 1:
+        raise Refusal(
+            f"One process has the {launch.min_slots} GPUs of this training, but the script makes a tidepool Session, "
+            "which uses one GPU per process: register the model with the engine 'elastic'."
+        )
     if launch is not None and launch.engine == "fixed" and launch.min_slots > 1:
         raise Refusal(
             f"This model is registered with the engine 'fixed', so its {launch.min_slots} processes form their own"
