@@ -4,15 +4,16 @@ from datetime import datetime
 
 from django import template
 from django.contrib.messages.storage.base import Message
-from django.forms import BoundField
+from django.forms import BaseForm, BoundField
 from django.template import Context, Engine
 from django.templatetags.static import static
 from django.utils import timezone
-from django.utils.html import format_html
+from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 from tidepool.units import size_words
 
 from core.charts import JobLook, job_look
+from core.edit_forms import opened_with as values_at_opening
 from core.help_links import linked
 from core.pages import Undo, undo_of
 from core.time import duration, exact_time, iso, relative
@@ -113,6 +114,12 @@ def control(field: BoundField) -> SafeString:
     """Render a form field's widget with the class for its kind."""
     kind = "form-select" if field.widget_type.endswith("select") else "form-control"
     return field.as_widget(attrs={"class": f"{kind} {field.field.widget.attrs.get('class', '')}".strip()})
+
+
+@register.simple_tag
+def opened_with(form: BaseForm) -> SafeString:
+    """Render hidden inputs with the values with which the form was opened; see `core.edit_forms`."""
+    return format_html_join("", '<input type="hidden" name="{}" value="{}">', values_at_opening(form))
 
 
 @register.filter

@@ -7,12 +7,15 @@ from typing import Any
 from django.http import HttpRequest, JsonResponse
 from django.views.decorators.http import require_POST
 
+from core.edit_forms import show_conflict
+from core.edits import EditConflict, merge
 from core.errors import UserError
 from core.pages import login_user, misfits, show_error
 from insights.previews import preview_change, preview_checked
 from jobs.actions import JobChange
+from jobs.actions.job_commands import change_authors, changeable_values
 from jobs.pages.queries import job_or_404
-from jobs.pages.train.forms import ChangeForm, TrainForm
+from jobs.pages.train.forms import ChangeForm, TrainForm, change_words
 from jobs.pages.train.views import checked_submission, posted_form
 
 __all__ = ["job_change_preview", "train_preview"]
@@ -33,9 +36,20 @@ def train_preview(request: HttpRequest) -> JsonResponse:
 
 @require_POST
 def job_change_preview(request: HttpRequest, job_id: int) -> JsonResponse:
+    """Preview the form's entries over the present values, and say which of these others have changed meanwhile."""
     job = job_or_404(request.user, job_id)
     form, user = ChangeForm(request.POST), login_user(request)
-    return _preview(form, lambda: preview_change(job, JobChange(**form.cleaned_data), user))
+
+    def answer() -> dict[str, Any]:
+        present = changeable_values(job)
+        merged = merge(form.seen().before, JobChange(**form.cleaned_data).given, present)
+        seen = preview_change(job, JobChange(**merged.wanted), user)
+        if merged.clashes:
+            conflict = EditConflict(merged, present, change_authors(job))
+            show_conflict(form, conflict, change_words, viewer=user.get_username())
+        return seen
+
+    return _preview(form, answer)
 
 
 def _sweep_text(sweep: Mapping[str, Sequence[Any]]) -> str:
@@ -53,7 +67,7 @@ def _preview(form: TrainForm | ChangeForm, answer: Callable[[], dict[str, Any]])
     """Return the preview, or the form's errors with status 200, because the user is still typing."""
     if form.is_valid():
         try:
-            return JsonResponse({"preview": answer()})
+            return JsonResponse({"preview": answer(), **misfits(form)})
         except UserError as error:
             show_error(form, error)
     return JsonResponse(misfits(form))

@@ -7,7 +7,9 @@ from typing import Any, Final
 from django.contrib.auth.models import User
 from django.db import IntegrityError, models, transaction
 
+from core.audit.authors import authors_of
 from core.audit.entries import audit
+from core.edits import UNSEEN, Author, Seen
 from core.errors import Conflict, NotAllowed, NotFound
 from core.live import publish
 from core.registered_rows import in_words, kept_if_used
@@ -27,6 +29,7 @@ __all__ = [
     "GroupChange",
     "InstanceGroupSpec",
     "Preset",
+    "change_authors",
     "change_instance_group",
     "check_change",
     "create_and_deploy",
@@ -167,12 +170,18 @@ def terms_as_usual() -> dict[str, Any]:
 
 @transaction.atomic
 def change_instance_group(
-    group_id: int, given: Mapping[str, Any], actor: User, *, revision: int | None = None
+    group_id: int, given: Mapping[str, Any], actor: User, *, revision: int | None = None, seen: Seen = UNSEEN
 ) -> GroupChange:
-    """Change all of these terms or none. `revision`: refuse if the group has a newer revision."""
+    """Change all of these terms or none.
+
+    revision: refuse if the group has a newer revision. seen: terms that the user has seen, in the shape of `terms_of`.
+    Raises EditConflict or Outdated.
+    """
     group = _lock(group_id)
-    columns = check_change(group, given, actor, revision=revision)
+    _refuse_foreign_terms(group, given, actor)
     before = terms_of(group)
+    given = seen.merged(given, before, lambda: change_authors(group))
+    columns = check_change(group, given, actor, revision=revision)
     for link in LINKS:
         if link in columns:
             getattr(group, link).set(columns[link])
@@ -190,6 +199,11 @@ def change_instance_group(
     return change
 
 
+def change_authors(group: InstanceGroup) -> dict[str, Author]:
+    """Return term -> author of its newest change."""
+    return authors_of("instance group", group.pk)
+
+
 def check_change(
     group: InstanceGroup, given: Mapping[str, Any], actor: User, *, revision: int | None = None
 ) -> dict[str, Any]:
@@ -197,8 +211,7 @@ def check_change(
     _refuse_foreign_terms(group, given, actor)
     if revision is not None and revision != group.revision:
         raise Conflict(
-            f"{group.name} has been changed since you opened this form. Your entries are still here: compare them with "
-            "the current values, and save again.",
+            f"{group.name} has been changed since you read it: read it again, and compare your values with its terms.",
             code="stale_group",
         )
     problems = Problems()

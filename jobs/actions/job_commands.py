@@ -5,7 +5,7 @@ which `jobs.actions.bulk` uses, too.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import timedelta
 from typing import Any, TypeAlias
 
@@ -13,6 +13,7 @@ from django.db import transaction
 from django.utils import timezone
 
 from core.audit.entries import Audited, audit_all
+from core.edits import UNSEEN, Author, Seen
 from core.errors import NotFound, field_error
 from jobs.actions.placement_checks import placement_of
 from jobs.actions.submission_checks import (
@@ -50,8 +51,10 @@ __all__ = [
     "JobChange",
     "cancel",
     "cancel_locked",
+    "change_authors",
     "change_job",
     "change_locked",
+    "changeable_values",
     "check_change",
     "check_undo",
     "hide",
@@ -80,6 +83,11 @@ class JobChange:
     min_slots: int | None = None
     #: 0: no limit.
     max_seconds: int | None = None
+
+    @property
+    def given(self) -> dict[str, int]:
+        """Return the values that are given."""
+        return {name: value for name, value in asdict(self).items() if value is not None}
 
 
 @dataclass(frozen=True)
@@ -213,10 +221,24 @@ def wait_for_ranks(job_id: int, actor: str, minutes: int) -> Job:
 
 
 @transaction.atomic
-def change_job(job_id: int, wanted: JobChange, actor: str) -> list[JobEvent]:
-    """Apply all changes or none; return the events. A job that is not elastic keeps its GPUs while it holds any."""
+def change_job(job_id: int, wanted: JobChange, actor: str, seen: Seen = UNSEEN) -> list[JobEvent]:
+    """Apply all changes or none; return the events. A job that is not elastic keeps its GPUs while it holds any.
+
+    seen: values of the job that the user has seen. Raises EditConflict or Outdated.
+    """
     job = lock_job(job_id)
+    wanted = JobChange(**seen.merged(wanted.given, changeable_values(job), lambda: change_authors(job)))
     return change_locked([CheckedChange(job, check_change(job, wanted))], actor)
+
+
+def changeable_values(job: Job) -> dict[str, int]:
+    """Return the values that `change_job` can change, in the shape of `JobChange`."""
+    return {name: getattr(job, name) or 0 for name in JobChange.__dataclass_fields__}
+
+
+def change_authors(job: Job) -> dict[str, Author]:
+    """Return column -> author of its newest change."""
+    return {event.detail["field"]: Author(event.actor, event.at) for event in changes_of([job])[job.pk]}
 
 
 def check_change(job: Job, wanted: JobChange) -> dict[str, Any]:

@@ -12,12 +12,13 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from core.errors import field_error
+from core.etags import seen_in, with_etag
 from core.rest import NamedPages, ObjectField, ReferenceField, StrictSerializer, found, signed_in, validated
 from core.roles import require_cluster_admin
 from jobs.actions import groups as actions
 from jobs.models import InstanceGroup
 from jobs.queries.group_parameters import Given, ParameterError, read_values
-from jobs.queries.group_terms import TERMS, Term
+from jobs.queries.group_terms import TERMS, Term, terms_of
 from jobs.queries.groups import deployment, find_visible_group, visible_groups
 
 __all__ = [
@@ -122,9 +123,11 @@ class InstanceGroupList(ListAPIView[InstanceGroup]):
 
 class InstanceGroupDetail(GenericAPIView[InstanceGroup]):
     serializer_class = InstanceGroupOutput
+    has_etag = True
 
     def get(self, request: Request, reference: str) -> Response:
-        return Response(InstanceGroupOutput(group_to_see(request, reference)).data)
+        group = group_to_see(request, reference)
+        return with_etag(Response(InstanceGroupOutput(group).data), terms_of(group))
 
     @extend_schema(request=ChangeInput, responses=WrittenOutput)
     def patch(self, request: Request, reference: str) -> Response:
@@ -132,9 +135,9 @@ class InstanceGroupDetail(GenericAPIView[InstanceGroup]):
         group, values = group_to_see(request, reference), validated(ChangeInput, request.data)
         given, revision = given_parameters(values), values.pop("revision", None)
         change = actions.change_instance_group(
-            group.pk, joined_terms(values, given), signed_in(request), revision=revision
+            group.pk, joined_terms(values, given), signed_in(request), revision=revision, seen=seen_in(request)
         )
-        return _written(change.group, given)
+        return with_etag(_written(change.group, given), terms_of(change.group))
 
     @extend_schema(responses={204: OpenApiResponse(description="The group is deleted.")})
     def delete(self, request: Request, reference: str) -> Response:

@@ -12,9 +12,11 @@ from rest_framework.response import Response
 from rest_framework.serializers import BaseSerializer
 
 from core.downloads import file_response
+from core.etags import seen_in, with_etag
 from core.rest import Filters, ListPages, Pages, found, keyset_answer, page_size_of, signed_in, validated
 from jobs import actions
 from jobs.actions.idempotency import HEADER, once
+from jobs.actions.job_commands import changeable_values
 from jobs.api import serializers
 from jobs.files.result_files import checkpoint_chunks, result_name, zip_chunks
 from jobs.models import Checkpoint, Job
@@ -95,18 +97,26 @@ class JobView(GenericAPIView[Any]):
 
 class JobDetail(JobView, RetrieveAPIView[Job]):
     serializer_class = serializers.JobInLine
+    has_etag = True
 
     def get_object(self) -> Job:
         [job] = with_places([super().get_object()])
         return job
+
+    def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
+        return self._response()
 
     @extend_schema(request=serializers.JobChangeInput)
     def patch(self, request: Request, job: int) -> Response:
         """Change the priority, the maximum of slots, the minimum of a waiting job, or the time limit."""
         given = validated(serializers.JobChangeInput, request.data)
         super().get_object()
-        actions.change_job(job, actions.JobChange(**given), signed_in(request).get_username())
-        return Response(serializers.JobInLine(self.get_object()).data)
+        actions.change_job(job, actions.JobChange(**given), signed_in(request).get_username(), seen_in(request))
+        return self._response()
+
+    def _response(self) -> Response:
+        job = self.get_object()
+        return with_etag(Response(serializers.JobInLine(job).data), changeable_values(job))
 
 
 class JobUndo(JobView):

@@ -2,7 +2,8 @@
 // that ran out, a refused or failed request lose nothing: the page that has the form shows the entries again.
 //
 // A form that is accepted is answered by a redirect, to a page without an error notice. Any other answer leaves the draft.
-// Passwords and files are never kept. Hidden fields are kept with the rest: they say what the entries were based on.
+// Passwords and files are never kept. Hidden fields are kept with the rest: they say what the entries were based on. The
+// value with which a field was opened (`before-NAME`) is kept with that field alone: the others show their present values.
 
 import { element } from "./dom.js";
 
@@ -11,6 +12,7 @@ const STORE = "tidepool-drafts";
 const MOST = 2_000_000;
 const NEVER_KEPT = new Set(["password", "file", "submit", "button", "reset", "image"]);
 const TOKEN = "csrfmiddlewaretoken";
+const OPENED_WITH = "before-";
 
 const user = document.body.dataset.user;
 //: Address and place of a form -> { values: { name: texts }, isSent }, the newest last.
@@ -60,12 +62,16 @@ function textsOf(fields) {
   });
 }
 
+function isKept({ name, type }, touched) {
+  if (name.startsWith(OPENED_WITH)) return touched.has(name.slice(OPENED_WITH.length));
+  return touched.has(name) || type === "hidden";
+}
+
 //: Values in the order of the fields, so that a field comes before those that depend on it.
 function valuesOf(form, touched) {
   const values = {};
   for (const field of fieldsOf(form)) {
-    if ((touched.has(field.name) || field.type === "hidden") && !(field.name in values))
-      values[field.name] = textsOf(fieldsOf(form).filter(({ name }) => name === field.name));
+    if (isKept(field, touched) && !(field.name in values)) values[field.name] = textsOf(fieldsOf(form).filter(({ name }) => name === field.name));
   }
   return values;
 }
@@ -128,6 +134,13 @@ function restore(form, { values }) {
   return isChanged;
 }
 
+//: A form with a conflict shows the entries already, and newer values beside them.
+function renew(form) {
+  const key = keyOf(form);
+  drafts.set(key, { values: valuesOf(form, new Set(Object.keys(drafts.get(key).values))), isSent: false });
+  store();
+}
+
 //: For scripts that send a form themselves, once the server has accepted the entries.
 export function forgetDraft(form) {
   drafts.delete(keyOf(form));
@@ -161,6 +174,7 @@ function begin() {
   }
   isRestoring = true;
   const posted = [...document.forms].filter(isPosted);
+  for (const form of posted) if (drafts.has(keyOf(form)) && form.querySelector("[data-clashes]")) renew(form);
   const restored = posted.map((form) => [keyOf(form), form]).filter(([key, form]) => drafts.has(key) && restore(form, drafts.get(key)));
   isRestoring = false;
   if (restored.length) showNotice(restored.map(([key]) => key));

@@ -2,6 +2,7 @@
 
 import "./ask.js";
 import "./busy.js";
+import "./clashes.js";
 import "./drafts.js";
 import { showHelp } from "./keys.js";
 import "./logged_out.js";

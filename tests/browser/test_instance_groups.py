@@ -82,22 +82,6 @@ def test_a_change_is_foreseen_applied_and_taken_back(
     assert complaints == []
 
 
-def test_a_change_meanwhile_keeps_what_was_typed(admin: Page, carol: User, scene: Scene) -> None:
-    group = scene.first.instance_group
-    admin.goto(f"/instance-groups/{group.pk}/change/")
-    admin.get_by_label("Quota").fill("3")
-    change_instance_group(group.pk, {"weight": 5}, carol)
-    admin.get_by_role("button", name="Apply").click()
-
-    expect(admin.get_by_text("has been changed since you opened this form")).to_be_visible()
-    expect(admin.get_by_text("Weight: now 5, in this form 1")).to_be_visible()
-    expect(admin.get_by_label("Quota")).to_have_value("3")
-    admin.get_by_label("Weight").fill("5")
-    admin.get_by_role("button", name="Apply").click()
-    expect(admin.locator("#main").get_by_text("quota from no quota to 3 GPUs")).to_be_visible()
-    assert InstanceGroup.objects.get().weight == 5
-
-
 def test_the_keyboard_alone_is_enough(admin: Page, scene: Scene, complaints: list[str]) -> None:
     admin.goto("/")
     admin.keyboard.press("g")

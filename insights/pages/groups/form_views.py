@@ -18,6 +18,8 @@ from django.template.loader import render_to_string
 from django.urls import reverse
 from django.views.decorators.http import require_http_methods, require_POST
 
+from core.edit_forms import ShownClash, opened_data, reopened_data, show_conflict
+from core.edits import UNSEEN, EditConflict, Seen, merge
 from core.errors import NotAllowed, UserError
 from core.pages import Undo, login_user, misfits, say, show_error
 from core.roles import require_cluster_admin
@@ -28,6 +30,7 @@ from jobs.actions.groups import (
     GroupChange,
     InstanceGroupSpec,
     Preset,
+    change_authors,
     change_instance_group,
     create_and_deploy,
     create_instance_group,
@@ -87,7 +90,6 @@ class GroupForm(forms.Form):
         label="Paste parameters",
         help_text="One NAME=value per line. These parameters override the fields.",
     )
-    revision = forms.IntegerField(required=False, widget=forms.HiddenInput)
 
     def __init__(self, *args: Any, changeable: Collection[str], is_new: bool, **kwargs: Any) -> None:
         """Create the form. changeable: columns that the user may set; the others are shown disabled."""
@@ -103,25 +105,17 @@ class GroupForm(forms.Form):
                 self.fields[term.column].required = False
 
     def given(self) -> dict[str, Any]:
-        """Return the terms of a valid form, in the shape of `jobs.queries.group_terms.terms_of`."""
-        values = {column: self.cleaned_data[column] for column in self._changeable}
+        """Return the valid terms, in the shape of `jobs.queries.group_terms.terms_of`."""
+        cleaned = self.cleaned_data
+        values = {column: cleaned[column] for column in self._changeable if column in cleaned}
         if "resource_group" in values:
             values["resource_group"] = values["resource_group"].name
-        return {**values, **self.cleaned_data["parameters"].terms}
+        return {**values, **(cleaned["parameters"].terms if "parameters" in cleaned else {})}
 
     def sentences(self) -> list[str]:
         """Return sentences about pasted parameters without effect."""
         sentences: list[str] = self.cleaned_data["parameters"].sentences
         return sentences
-
-    def compared_with(self, now: Mapping[str, Any]) -> list[str]:
-        """Return the terms of a valid form that differ from the present ones."""
-        given = self.given()
-        return [
-            f"{term.label}: now {in_words(term.column, now[term.column])}, in this form {in_words(term.column, value)}"
-            for term in TERMS
-            if (value := given.get(term.column, now[term.column])) != now[term.column]
-        ]
 
 
 def _field_of(term: Term) -> forms.Field:
@@ -176,20 +170,23 @@ def group_new(request: HttpRequest) -> HttpResponse:
 
 @require_http_methods(["GET", "HEAD", "POST"])
 def group_change(request: HttpRequest, group_id: int) -> HttpResponse:
-    """Change the group. The answer is 409, with the user's input, if the group has changed meanwhile."""
+    """Change the group. The answer is 409, with the user's input, if others have changed the same terms meanwhile."""
     group = group_of(request, group_id)
-    form, status = _change_form(request, group, request.POST or None), 200
+    form, clashes, status = _change_form(request, group, request.POST or None), list[ShownClash](), 200
     if request.method == "POST" and form.is_valid():
+        given, seen = form.given(), _seen(request, group)
         try:
-            given, revision = form.given(), form.cleaned_data["revision"]
-            change = change_instance_group(group.pk, given, login_user(request), revision=revision)
+            change = change_instance_group(group.pk, given, login_user(request), seen=seen)
+        except EditConflict as conflict:
+            form, clashes = _asked(request, group, conflict)
+            status = conflict.status
         except UserError as error:
-            form, status = _refused(request, form, group_of(request, group_id), error)
+            show_error(form, error)
         else:
             _say_changed(request, change, form.sentences())
             return redirect("groups:detail", group.pk)
     crumbs = [LIST_CRUMB, (group.name, f"/instance-groups/{group.pk}/"), ("Change", None)]
-    return _form_page(request, form, crumbs, group=group, status=status)
+    return _form_page(request, form, crumbs, group=group, clashes=clashes, status=status)
 
 
 @require_POST
@@ -199,9 +196,14 @@ def group_change_preview(request: HttpRequest, group_id: int) -> JsonResponse:
     form = _change_form(request, group, request.POST)
     if form.is_valid():
         try:
-            effects = preview_group_change(group, form.given(), login_user(request))
+            present = terms_of(group)
+            merged = merge(_seen(request, group).before, form.given(), present)
+            effects = preview_group_change(group, merged.wanted, login_user(request))
+            if merged.clashes:
+                _show(request, form, EditConflict(merged, present, change_authors(group)))
             context = {"seen": effects, "notes": [*effects.notes, *form.sentences()]}
-            return JsonResponse({"preview": render_to_string("insights/groups/_effects.html", context)})
+            page = render_to_string("insights/groups/_effects.html", context)
+            return JsonResponse({"preview": page, **misfits(form)})
         except UserError as error:
             show_error(form, error)
     return JsonResponse(misfits(form))
@@ -259,19 +261,33 @@ def _change_form(request: HttpRequest, group: InstanceGroup, data: Any) -> Group
     changeable = changeable_terms(request.user, group)
     if not changeable:
         raise NotAllowed(f"Only administrators of {group.name} and of the cluster may change it: ask one.")
-    initial = {**_shown_terms(terms_of(group)), "revision": group.revision}
-    return GroupForm(data, changeable=changeable, is_new=False, initial=initial)
+    return _form_of(data, changeable, terms_of(group))
 
 
-def _refused(request: HttpRequest, form: GroupForm, group: InstanceGroup, error: UserError) -> tuple[GroupForm, int]:
-    if error.code != "stale_group":
-        show_error(form, error)
-        return form, 200
-    # Keep the user's input over the group's present revision: saving again applies it.
-    fresh = _change_form(request, group, {**request.POST.dict(), "revision": str(group.revision)})
-    for line in [error.message, *form.compared_with(terms_of(group))]:
-        fresh.add_error(None, line)
-    return fresh, error.status
+def _form_of(data: Any, changeable: Collection[str], terms: Mapping[str, Any]) -> GroupForm:
+    return GroupForm(data, changeable=changeable, is_new=False, initial=_shown_terms(terms))
+
+
+def _seen(request: HttpRequest, group: InstanceGroup) -> Seen:
+    """Return the terms with which the form was opened."""
+    opened = opened_data(request.POST)
+    if opened is None:
+        return UNSEEN
+    form = _change_form(request, group, opened)
+    form.is_valid()  # a term that the form would refuse counts as not seen
+    return Seen(form.given())
+
+
+def _asked(request: HttpRequest, group: InstanceGroup, conflict: EditConflict) -> tuple[GroupForm, list[ShownClash]]:
+    """Return the form with the user's entries over the present terms, and the terms that others have changed, too."""
+    changeable = changeable_terms(request.user, group)
+    present, shown = (_form_of(None, changeable, terms) for terms in (conflict.present, conflict.shown))
+    form = _form_of(reopened_data(present, shown), changeable, conflict.present)
+    return form, _show(request, form, conflict)
+
+
+def _show(request: HttpRequest, form: GroupForm, conflict: EditConflict) -> list[ShownClash]:
+    return show_conflict(form, conflict, in_words, viewer=login_user(request).get_username())
 
 
 def _say_changed(request: HttpRequest, change: GroupChange, sentences: list[str]) -> None:

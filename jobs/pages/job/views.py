@@ -1,7 +1,7 @@
 """The page of one job, and the actions of its buttons."""
 
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -13,6 +13,8 @@ from django.urls import reverse
 from django.views.decorators.http import require_POST, require_safe
 
 from core.charts import Band, Step, tide_figure
+from core.edit_forms import ShownClash, reopened_data, show_conflict
+from core.edits import EditConflict
 from core.errors import UserError
 from core.live import current_seqs
 from core.pages import done, login_user, show_error
@@ -20,6 +22,7 @@ from core.parameters import parameters_as_text
 from core.text import whole
 from jobs import actions
 from jobs.actions import JobChange
+from jobs.actions.job_commands import changeable_values
 from jobs.actions.notes import write_note
 from jobs.control.checkpoints import is_resumable, stop_words
 from jobs.control.gangs import gang_notice
@@ -33,7 +36,7 @@ from jobs.pages.job.curves import sources_of
 from jobs.pages.job.labels import note_of, tags_of
 from jobs.pages.job.parts import ViewedJob, page_context, registered_parts
 from jobs.pages.queries import job_or_404
-from jobs.pages.train.forms import ChangeForm
+from jobs.pages.train.forms import ChangeForm, change_form, change_words
 from jobs.pages.train.views import say_changed
 from jobs.permissions import refusals_by_state
 from jobs.queries.chosen_charts import chosen_charts
@@ -94,7 +97,7 @@ def job_detail(request: HttpRequest, job_id: int) -> HttpResponse:
 
 
 def _change_form(job: Job) -> ChangeForm:
-    return ChangeForm(initial={name: getattr(job, name) for name in ChangeForm.base_fields})
+    return change_form(changeable_values(job))
 
 
 @require_POST
@@ -141,13 +144,23 @@ def job_change(request: HttpRequest, job_id: int) -> HttpResponse:
     form = ChangeForm(request.POST)
     if form.is_valid():
         try:
-            events = actions.change_job(job.pk, JobChange(**form.cleaned_data), request.user.get_username())
+            wanted, user = JobChange(**form.cleaned_data), request.user.get_username()
+            events = actions.change_job(job.pk, wanted, user, form.seen())
+        except EditConflict as conflict:
+            return _conflict_page(request, job_or_404(request.user, job_id), conflict)
         except UserError as error:
             show_error(form, error)
         else:
             say_changed(request, job, events)
             return redirect("jobs:detail", job.pk)
     return _job_page(request, job, form)
+
+
+def _conflict_page(request: HttpRequest, job: Job, conflict: EditConflict) -> HttpResponse:
+    """Show the user's entries over the present values, and ask about fields that somebody else has changed, too."""
+    form = ChangeForm(reopened_data(change_form(conflict.present), change_form(conflict.shown)))
+    clashes = show_conflict(form, conflict, change_words, viewer=request.user.get_username())
+    return _job_page(request, job, form, clashes=clashes, status=conflict.status)
 
 
 @require_POST
@@ -188,7 +201,13 @@ def _live_without_metrics(job: Job) -> dict[str, Any]:
 
 
 def _job_page(
-    request: HttpRequest, job: Job, form: ChangeForm, *, note: dict[str, Any] | None = None, status: int = 200
+    request: HttpRequest,
+    job: Job,
+    form: ChangeForm,
+    *,
+    note: dict[str, Any] | None = None,
+    clashes: Sequence[ShownClash] = (),
+    status: int = 200,
 ) -> HttpResponse:
     live = _live_without_metrics(job)  # the page's figure contains the metrics
     view = ViewedJob(job, login_user(request))
@@ -202,6 +221,7 @@ def _job_page(
         "job": job,
         "page": {"live": live},
         "form": form,
+        "clashes": clashes,
         "changes": undoable_changes(job),
         "tabs": JOB_TABS,
         "refusals": refusals_by_state(),

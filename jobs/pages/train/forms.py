@@ -8,16 +8,20 @@ from django import forms
 from django.core.exceptions import ValidationError
 from tidepool.space_notation import is_sweep, searched_values
 
+from core.edit_forms import opened_data
+from core.edits import UNSEEN, Seen
 from core.parameters import ParametersField, Scalar
 from datasets.models import Dataset
+from jobs.actions.job_commands import JobChange
 from jobs.actions.submission_checks import misfits_of
 from jobs.models import InstanceGroup
 from jobs.options import MAX_PRIORITY, OPTIONS, Option, takes_several
 from jobs.pages.train.fields import ParameterField, given_in, parameter_fields
+from jobs.words import gpus
 from models_registry.models import RegisteredModel, RegisteredModelVersion
 from models_registry.parameter_kinds import text_parameters
 
-__all__ = ["GOALS", "ON_PAGE", "ChangeForm", "TrainForm", "VariablesField"]
+__all__ = ["GOALS", "ON_PAGE", "ChangeForm", "TrainForm", "VariablesField", "change_form", "change_words"]
 
 #: Goals of a comparison.
 GOALS = (("minimize", "Lowest value"), ("maximize", "Highest value"))
@@ -241,3 +245,26 @@ class ChangeForm(forms.Form):
         """Return 0, no limit, for an empty field, and None, no change, for one that was not sent."""
         seconds: int | None = self.cleaned_data["max_seconds"]
         return 0 if seconds is None and "max_seconds" in self.data else seconds
+
+    def seen(self) -> Seen:
+        """Return the values with which the form was opened, as far as the request says."""
+        opened = ChangeForm(opened_data(self.data))
+        if not opened.is_bound:
+            return UNSEEN
+        opened.is_valid()  # a value that the form would refuse counts as not seen
+        return Seen(JobChange(**opened.cleaned_data).given)
+
+
+def change_form(values: Mapping[str, int]) -> ChangeForm:
+    """Return the form with these values of a job, in the shape of `JobChange`."""
+    return ChangeForm(initial={**values, "max_seconds": values["max_seconds"] or None})
+
+
+def change_words(name: str, value: int) -> str:
+    """Return a value of the form in words."""
+    match name:
+        case "max_seconds":
+            return f"{value} s" if value else "no limit"
+        case "priority":
+            return str(value)
+    return gpus(value)
