@@ -54,6 +54,7 @@ def _cases() -> list[object]:
     ("name", "spelled"),
     [
         ("early_stopper", "2,suspend@19=2"),  # the checkpoint is written between two epochs
+        ("best_weights", "3,suspend@24=3"),  # the best loss is carried, and so are the weights that had it
         ("pseudo_labels", "2,suspend@20=2"),  # labels of the resumed epoch come from the weights that began it
         ("many_metrics", "2,kill-other@14=2"),  # metrics come when the record of their step is written
         ("plateau_by_totals", "2,kill-first@35=2"),  # the totals lack something, and the logs say so

@@ -2,16 +2,16 @@
 
 A process that resumes a training runs the script from the top, and one that joins has not seen the earlier epochs.
 The best loss so far, or how often it has not fallen, would begin anew there, and early stopping would come late. So the
-numbers and texts that the body of the loop over `epochs()` assigns are saved as they were when the epoch began, and are
-set to these values where a process begins the same epoch. What never changes is each process's own: the name of a file,
-or whether it is the first one.
+numbers and texts that the body of the loop over `epochs()` assigns, and copies of a model's weights, are saved as they
+were when the epoch began, and are set to these values where a process begins the same epoch. What never changes is each
+process's own: the name of a file, or whether it is the first one.
 """
 
 import ast
 import inspect
 import sys
 import sysconfig
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache, lru_cache
 from types import CodeType, FrameType
 from typing import Any, NamedTuple
@@ -32,12 +32,14 @@ _DATA = (DataLoader, Dataset, Sampler)
 class EpochVariables:
     """Numbers and texts of the script when the epoch under way began. A part of the training's state."""
 
-    def __init__(self) -> None:
+    def __init__(self, models: Iterable[torch.nn.Module] = ()) -> None:
+        #: Names in the weights of each model: a dict of tensors with these names is a copy of them.
+        self._weights = [frozenset(model.state_dict()) for model in models]
         self._epoch = -1
         #: Text of a variable or an attribute -> its value, packed. Those that have changed since the first epoch.
-        self._values: dict[str, list[str]] = {}
+        self._values: dict[str, list[Any]] = {}
         #: All of them as this process began its first epoch.
-        self._first: dict[str, list[str]] | None = None
+        self._first: dict[str, list[Any]] | None = None
         #: State that this process has received, until it begins an epoch.
         self._received: dict[str, Any] | None = None
 
@@ -49,9 +51,9 @@ class EpochVariables:
         if frame is None:
             return
         if self._first is None:
-            self._first = _packed_values(frame)
+            self._first = self._packed_values(frame)
         if received is not None and received["epoch"] == epoch:
-            _put_back(frame, received["values"])
+            self._put_back(frame, received["values"])
         self._note(frame)
 
     def end(self, epoch: int) -> None:
@@ -64,8 +66,8 @@ class EpochVariables:
     def _note(self, frame: FrameType) -> None:
         """Note the present values of what has changed since the first epoch."""
         assert self._first is not None
-        for text, value in _packed_values(frame).items():
-            if text in self._values or value != self._first.get(text, value):
+        for text, value in self._packed_values(frame).items():
+            if text in self._values or not _are_same(value, self._first.get(text, value)):
                 self._values[text] = value
         _forget_copies(frame)
 
@@ -76,32 +78,43 @@ class EpochVariables:
         self._received = state
         self._epoch, self._values = state["epoch"], {**state["values"]}
 
+    def _put_back(self, frame: FrameType, values: Mapping[str, list[Any]]) -> None:
+        for text, value in list(_present(frame)):
+            if text in values and not _are_same(self._packed(value), values[text]):
+                assign(frame, text, _unpacked(values[text]))
 
-def _put_back(frame: FrameType, values: Mapping[str, list[str]]) -> None:
-    for text, value in list(_present(frame)):
-        if text in values and _packed(value) != values[text]:
-            assign(frame, text, _unpacked(values[text]))
+    def _packed_values(self, frame: FrameType) -> dict[str, list[Any]]:
+        return {text: packed for text, value in _present(frame) if (packed := self._packed(value)) is not None}
+
+    def _packed(self, value: Any) -> list[Any] | None:
+        """Return the value for the state; None: it is not carried."""
+        is_weights = isinstance(value, dict) and value.keys() in self._weights
+        if is_weights and all(isinstance(tensor, torch.Tensor) for tensor in value.values()):
+            return ["weights", dict(value)]
+        return _packed(value)
 
 
-def _packed_values(frame: FrameType) -> dict[str, list[str]]:
-    return {text: packed for text, value in _present(frame) if (packed := _packed(value)) is not None}
+def _are_same(one: list[Any] | None, other: list[Any]) -> bool:
+    """Return whether packed values are equal. A copy of weights equals itself alone."""
+    if one is None or "weights" not in (one[0], other[0]):
+        return one == other
+    return one[0] == other[0] and all(one[1][name] is tensor for name, tensor in other[1].items())
 
 
 def _present(frame: FrameType) -> Iterator[tuple[str, Any]]:
-    """Yield the numbers and texts that the loop assigns, and those of the script's own objects that it uses."""
+    """Yield what the loop assigns, and the attributes of the script's own objects that it uses."""
     names = frame.f_locals
     for text, code in _assigned(frame.f_code, frame.f_lineno).items():
         try:
             value = eval(code, frame.f_globals, names)  # noqa: S307
         except Exception:  # noqa: S112  # not made yet; and a property of the script's may raise anything
             continue
-        if _packed(value) is not None:
-            yield text, value
+        yield text, value
     for name in sorted(_names(frame.f_code, frame.f_lineno).used):
         item = names.get(name, frame.f_globals.get(name))
         if _is_the_scripts_own(item):
             for attribute, value in list(vars(item).items()):
-                if attribute.isidentifier() and _packed(value) is not None:
+                if attribute.isidentifier():
                     yield f"{name}.{attribute}", value
 
 
@@ -190,10 +203,12 @@ def _packed(value: Any) -> list[str] | None:
     return None
 
 
-def _unpacked(packed: list[str]) -> Any:
+def _unpacked(packed: list[Any]) -> Any:
     kind, text = packed
     if kind == "none":
         return None
+    if kind == "weights":
+        return text
     of_kind: dict[str, Any] = {
         "bool": lambda: text == "1",
         "int": lambda: int(text),

@@ -85,9 +85,9 @@ def prepare(
         raise Refusal(f"{type(wrong[0]).__name__} has no state_dict: it is nothing that a training could carry along")
     others += schedules_of(optimizers, others)
     registered = {f"{type(item).__name__}-{number}": item for number, item in enumerate(others)}
-    orders, further_loaders, variables = Orders(), FurtherLoaders(), EpochVariables()
     bare = [bare_model(model) for model in models]
-    weights = EpochWeights(bare)
+    orders, further_loaders = Orders(), FurtherLoaders()
+    variables, weights = EpochVariables(bare), EpochWeights(bare)
     ours: dict[str, Stateful] = {
         "orders": orders,
         "further loaders": further_loaders,
