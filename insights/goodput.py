@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import plotly.graph_objects as go
 from django.utils import timezone
-from tidepool.goodput.model import gain
+from tidepool.goodput.model import ThroughputParameters, gain
 
 from core.charts import figure, gpu_ticks
 from core.text import plural
@@ -47,6 +47,8 @@ __all__ = [
 
 #: Highest number of sizes through which a curve is drawn.
 _MOST_SIZES = 64
+#: Number of measured sizes that a sentence names.
+_NAMED_SIZES = 3
 
 
 @dataclass(frozen=True)
@@ -148,7 +150,7 @@ def outlook_of(view: JobView, shape: Shape, held: int, points: Iterable[Throughp
     kind = kind_of(profile, shape.kind)
     measured = _whole_steps(_measured(point, profile) for point in points if kind is None or point.gpu_model == kind)
     if kind is None:
-        text = "The measured durations of the steps vary too much to fit a curve yet."
+        text = _why_no_curve(measured)
         return Outlook(text, shape.kind, profile.bounds.batch_size, held, measured=measured)
     scaling = scaling_of(view, shape, held)
     counts = _thinned(len(scaling.speedups), {held, scaling.most, scaling.measured})
@@ -163,7 +165,34 @@ def outlook_of(view: JobView, shape: Shape, held: int, points: Iterable[Throughp
         sizes=sizes,
         measured=measured,
     )
-    return replace(found, text=" ".join(_sentences(found, scaling.limit, scaling.most)))
+    sentences = [*_sentences(found, scaling.limit, scaling.most), *_work_beside(profile.parameters[kind], measured)]
+    return replace(found, text=" ".join(sentences))
+
+
+def _why_no_curve(measured: Sequence[MeasuredSize]) -> str:
+    """Return what was measured, in words, where no parameters describe it."""
+    if not measured:
+        return "No steps were measured on a kind of GPU that the training can have here."
+    sizes = [
+        f"{point.step_seconds:.3g} s on {gpus(point.gpus)} with "
+        f"{plural(point.micro_batch, '{count} sample', '{count} samples')} on each"
+        for point in measured[:_NAMED_SIZES]
+    ]
+    return (
+        f"No curve fits the measured durations of the steps ({', '.join(sizes)}) : each would be off by more than "
+        "65 %. So nothing is known of other numbers of GPUs, and a batch that may change stays."
+    )
+
+
+def _work_beside(parameters: ThroughputParameters, measured: Sequence[MeasuredSize]) -> Iterator[str]:
+    """Yield the part of a step that passes beside the gradients, on the fewest measured GPUs, if it counts."""
+    if not measured or not (beside := float(parameters.beside_seconds(float(measured[0].micro_batch)))):
+        return
+    part = round(100 * min(1.0, beside / measured[0].step_seconds))
+    yield (
+        f"{part} % of a step on {gpus(measured[0].gpus)} passes beside the gradients: in the optimizer's step, in "
+        "logging, or in other work of the script."
+    )
 
 
 def _size(view: JobView, shape: Shape, scaling: JobScaling, count: int, *, several_hosts: bool) -> OutlookSize:
@@ -181,7 +210,9 @@ def _measured(point: ThroughputPoint, profile: ProfileView) -> MeasuredSize:
     each = point.ranks * point.micro_batch
     further = max(0, -(-own // each) - 1)
     batch = each * (further + 1) if profile.bounds.is_adaptive else own
-    seconds = further * point.compute_seconds + point.step_seconds
+    parameters = profile.parameters.get(point.gpu_model)
+    beside = float(parameters.beside_seconds(float(point.micro_batch))) if parameters else 0.0
+    seconds = further * (point.compute_seconds + beside) + point.step_seconds
     worth = float(gain(profile.noise, own, float(batch)))
     return MeasuredSize(
         gpus=point.ranks,

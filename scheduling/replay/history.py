@@ -218,7 +218,8 @@ class Recording:
         if here:
             nearest = min(here, key=lambda point: abs(point.micro_batch - micro))
             measured = _fitted(parameters, size, nearest.micro_batch)
-            compute *= nearest.compute_seconds / measured[0]
+            beside = float(parameters.beside_seconds(float(nearest.micro_batch)))
+            compute *= (nearest.compute_seconds + beside) / measured[0]
             step *= nearest.step_seconds / measured[1]
         return StepTime(max(compute, step), max(0.0, step - compute))
 
@@ -233,9 +234,9 @@ class Recording:
 
 
 def _fitted(parameters: ThroughputParameters, size: Size, micro: int) -> tuple[float, float]:
-    """Return the fitted seconds of a micro-batch's computation, and of a step with its gradient sum."""
-    compute = float(parameters.compute_seconds(float(micro)))
-    return compute, float(parameters.step_seconds(compute, parameters.sum_seconds(size)))
+    """Return the fitted seconds of a micro-batch without a gradient sum, and of a step with it."""
+    alone = parameters.compute_seconds(float(micro)) + parameters.beside_seconds(float(micro))
+    return float(alone), float(parameters.whole_step_seconds(float(micro), parameters.sum_seconds(size)))
 
 
 def play(

@@ -1,6 +1,7 @@
 """Tests of the outlook of a training: figures from measures, and an explanation where there are none."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 from django.utils import timezone
@@ -51,6 +52,31 @@ def test_the_sentence_says_the_knee_and_what_more_would_do() -> None:
     faster = round(100 * (0.33 / 0.17 - 1))
     assert f"4 GPUs instead of 2 would make it {faster} % faster." in outlook.text
     assert "More than 4 GPUs would make it at most 1 % faster." in outlook.text
+
+
+def beside_view(beside: float) -> JobView:
+    view = job_view()
+    assert view.profile is not None
+    parameters = replace(PARAMETERS, beside_base=beside)
+    return replace(view, profile=replace(view.profile, parameters={"A": parameters}))
+
+
+def test_the_sentence_says_what_passes_beside_the_gradients() -> None:
+    point = measured(1)
+    point.step_seconds += 0.36
+    outlook = outlook_of(beside_view(0.36), HOSTS, 1, [point])
+    assert "36 % of a step on 1 GPU passes beside the gradients" in outlook.text
+    assert outlook.measured[0].goodput == pytest.approx(outlook.sizes[0].goodput) == pytest.approx(1.0)
+    assert "beside the gradients" not in outlook_of(job_view(), HOSTS, 1, [measured(1)]).text
+
+
+def test_where_no_curve_fits_the_sentence_says_what_was_measured() -> None:
+    view = job_view()
+    assert view.profile is not None
+    unknown = replace(view, profile=replace(view.profile, parameters={}))
+    outlook = outlook_of(unknown, HOSTS, 2, [measured(1), measured(2)])
+    assert "(0.64 s on 1 GPU with 64 samples on each, 0.33 s on 2 GPUs with 32 samples on each)" in outlook.text
+    assert "a batch that may change stays" in outlook.text
 
 
 def test_where_several_hosts_were_never_measured_they_are_assumed() -> None:

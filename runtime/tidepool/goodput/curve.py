@@ -57,9 +57,10 @@ def curve(parameters: ThroughputParameters, bounds: Bounds, noise: NoiseScale | 
         bounds = replace(bounds, max_batch_size=None)
     choices = _remembered_choices if len(sizes) <= _REMEMBERED_SIZES else _choices
     batch, accumulation, micro, is_allowed = choices(bounds, tuple(size.ranks for size in sizes))
-    compute = np.asarray(parameters.compute_seconds(micro.astype(np.float64)))
     total = np.array([parameters.sum_seconds(size) for size in sizes])[:, None]
-    seconds = accumulation * compute + parameters.step_seconds(compute, total)
+    seconds = np.asarray(
+        parameters.whole_step_seconds(micro.astype(np.float64), total, accumulation.astype(np.float64))
+    )
     worth = np.asarray(gain(noise, bounds.batch_size, batch.astype(np.float64)))
     goodput = np.where(is_allowed, worth / np.maximum(seconds, 1e-12), 0.0)
     # Among batch sizes that are equally good to nine digits the smallest wins: the same on every machine.

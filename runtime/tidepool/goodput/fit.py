@@ -1,10 +1,13 @@
 """Fit of throughput parameters to measured steps; names those that are assumed rather than measured.
 
-Least is sought of rms(log A) + rms(log T) of the weighted points' errors, plus a little for an overlap that is far from
-1 and for sums that grow with each rank: what points leave open stays plain. What no point can tell is assumed to cost
-nothing, so that a size is tried before it is judged:
+Work beside the gradients (H) is fitted first: the time that steps on one GPU take longer than their gradients, because
+nothing is summed there. Where it is a small part of them it counts as nothing, as where no step ran on one GPU.
 
-* one micro-batch only: half of its time does not depend on it;
+Then least is sought of rms(log A) + rms(log T) of the weighted points' errors, plus a little for an overlap far from
+1 and for sums that grow with each rank: what points leave open stays plain. What no point can tell is assumed to
+cost nothing, so that a size is tried before it is judged:
+
+* one micro-batch only: half of its time, and of what is done beside it, does not depend on it;
 * no point on one host, or on several: their sum costs nothing, over the network then 1.1 times that of one host;
 * no point on more than two ranks: further ranks cost the sum nothing.
 """
@@ -14,7 +17,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from scipy.optimize import minimize
+from scipy.optimize import minimize, nnls
 
 from tidepool.goodput.model import FLOOR, Point, ThroughputParameters
 
@@ -32,6 +35,8 @@ NAMES = (
 )
 _BASE, _PER_SAMPLE, _HOST, _HOST_RANK, _NETWORK, _NETWORK_RANK, _OVERLAP = range(7)
 MAX_ITERATIONS = 60
+#: Part of a step on one GPU up to which its work beside the gradients counts as nothing: medians vary as much.
+NEGLIGIBLE = 0.15
 #: Steps from which a point counts in full.
 FULL_WEIGHT_STEPS = 50
 #: Typical error of a point, as a logarithm, above which nobody should rely on the parameters.
@@ -72,18 +77,49 @@ class Problem:
     log_step: _Vector
     #: Sum to 1.
     weight: _Vector
+    #: H: seconds of a micro-batch beside its gradients, without and with its samples.
+    beside_base: float
+    beside_per_sample: float
+    log_beside: _Vector
 
     @classmethod
     def of(cls, points: Sequence[Point]) -> "Problem":
         weight = np.array([min(point.steps, FULL_WEIGHT_STEPS) for point in points], dtype=np.float64)
+        micro_batch = np.array([point.micro_batch for point in points], dtype=np.float64)
+        base, per_sample = _beside(points, weight)
+        with np.errstate(divide="ignore"):  # the logarithm of nothing adds nothing
+            log_beside = np.log(base + per_sample * micro_batch)
         return cls(
-            micro_batch=np.array([point.micro_batch for point in points], dtype=np.float64),
+            micro_batch=micro_batch,
             link=np.array([point.size.link for point in points]),
             further_ranks=np.array([max(point.ranks - 2, 0) for point in points], dtype=np.float64),
             log_compute=np.log([point.compute_seconds for point in points]),
             log_step=np.log([point.step_seconds for point in points]),
             weight=weight / weight.sum(),
+            beside_base=base,
+            beside_per_sample=per_sample,
+            log_beside=log_beside,
         )
+
+
+def _beside(points: Sequence[Point], weight: _Vector) -> tuple[float, float]:
+    """Return H of a micro-batch without samples, and of each sample, by the points on one GPU."""
+    alone = [number for number, point in enumerate(points) if point.ranks == 1]
+    if not alone:
+        return 0.0, 0.0
+    micro_batch = np.array([points[number].micro_batch for number in alone], dtype=np.float64)
+    step = np.array([points[number].step_seconds for number in alone])
+    longer = np.maximum(step - np.array([points[number].compute_seconds for number in alone]), 0.0)
+    relative = np.sqrt(weight[alone]) / step
+    if len(np.unique(micro_batch)) == 1:
+        half = float(np.average(longer, weights=weight[alone])) / 2
+        base, per_sample = half, half / float(micro_batch[0])
+    else:
+        columns = np.column_stack((np.ones_like(micro_batch), micro_batch / micro_batch.max()))
+        (base, scaled), _ = nnls(columns * relative[:, None], longer * relative)
+        per_sample = scaled / micro_batch.max()
+    part = float(np.average((base + per_sample * micro_batch) / step, weights=weight[alone]))
+    return (float(base), float(per_sample)) if part > NEGLIGIBLE else (0.0, 0.0)
 
 
 def fit(points: Sequence[Point], start: ThroughputParameters | None = None) -> Fit:
@@ -148,7 +184,9 @@ def _errors(vector: _Vector, problem: Problem) -> tuple[_Vector, _Vector, _Vecto
         step_slope[here, per_rank] = (1 - part) * linear[per_rank] * problem.further_ranks[here] / total
         mean = part * log_compute[here] + (1 - part) * log_total
         step_slope[here, _OVERLAP] = mean / overlap - joined / overlap**2
-    return log_compute - problem.log_compute, slope, log_step - problem.log_step, step_slope
+    log_whole = np.logaddexp(log_step, problem.log_beside)
+    step_slope *= np.exp(log_step - log_whole)[:, None]
+    return log_compute - problem.log_compute, slope, log_whole - problem.log_step, step_slope
 
 
 def _assumed(problem: Problem) -> dict[int, float]:
@@ -168,14 +206,14 @@ def _assumed(problem: Problem) -> dict[int, float]:
 
 def _guess(problem: Problem) -> _Vector:
     """Guess half of the computing time for each part, and sums that take what steps take longer."""
-    compute, step = np.exp(problem.log_compute), np.exp(problem.log_step)
+    compute, step = np.exp(problem.log_compute), np.exp(problem.log_step) - np.exp(problem.log_beside)
     half = float(np.median(compute)) / 2
     vector = np.log([half, half / float(np.median(problem.micro_batch)), *[FLOOR] * 4, np.e])
     vector[_OVERLAP] = 2.0
     for link, base, per_rank in ((1, _HOST, _HOST_RANK), (2, _NETWORK, _NETWORK_RANK)):
         here = problem.link == link
         if np.any(here):
-            longer = np.maximum(step[here] - compute[here], 0.1 * step[here])
+            longer = np.maximum(step[here] - compute[here], 0.1 * np.exp(problem.log_step[here]))
             vector[base] = np.log(float(np.median(longer)))
             vector[per_rank] = vector[base] - np.log(10.0)
     return np.maximum(vector, np.log(FLOOR))
@@ -194,6 +232,7 @@ def _result(vector: _Vector, problem: Problem, assumed: tuple[str, ...], evaluat
     compute_error, _, step_error, _ = _errors(vector, problem)
     error = max(float(np.sqrt(problem.weight @ one**2)) for one in (compute_error, step_error))
     values = dict(zip(NAMES, [*np.exp(vector[:_OVERLAP]).tolist(), float(vector[_OVERLAP])], strict=True))
+    values |= {"beside_base": problem.beside_base, "beside_per_sample": problem.beside_per_sample}
     if "network_base" in assumed:
         values["network_base"] = max(values["network_base"], _NETWORK_OVER_HOST * values["host_base"])
         values["network_per_rank"] = max(values["network_per_rank"], values["host_per_rank"])

@@ -2,16 +2,18 @@
 
     Size                  hosts n and ranks r of a job; its link is 0 (one rank), 1 (one host) or 2 (several hosts)
     Point                 measured: a micro-batch of b samples on (n, r) computes for A seconds, its whole step takes T
-    ThroughputParameters  seven numbers for a kind of GPU, fitted to points (`fit`), from which A and T follow
+    ThroughputParameters  nine numbers for a kind of GPU, fitted to points (`fit`), from which A and T follow
     NoiseScale            S and Q: variance of one sample's gradient, squared length of the true gradient
     Bounds                the effective batch M0 of the job and how far it may be changed
 
-A step over M samples has s micro-batches without a sum and one with it: s A + T seconds, M <= r b (s + 1). With N for
-the sum over the link: A = compute_base + compute_per_sample b, N = base + per_rank max(r - 2, 0), T = (A^y + N^y)^(1/y)
-with y = `overlap`: 1 adds both, a large one hides the shorter. (The form is Pollux's, OSDI 2021, section 3.2.)
+A step over M samples has s micro-batches without a sum and one with it: s (A + H) + T seconds, M <= r b (s + 1). With
+N for the sum over the link, and H for what a rank does beside the gradients (an optimizer's step, logging, the script's
+own work): A = compute_base + compute_per_sample b, H = beside_base + beside_per_sample b, N = base + per_rank
+max(r - 2, 0), T = H + (A^y + N^y)^(1/y) with y = `overlap`: 1 adds both, a large one hides the shorter. (But for H, the
+form is Pollux's, OSDI 2021, section 3.2.)
 
 The noise scale is phi = S / Q samples. gain(M) = (S/M0 + Q) / (S/M + Q): how many steps at M0 a step at M is worth.
-Goodput = gain(M) / (s A + T), in steps at M0 per second. Where M = M0 it is steps per second.
+Goodput = gain(M) / (s (A + H) + T), in steps at M0 per second. Where M = M0 it is steps per second.
 
 All shapes check their numbers (ValueError) and survive `msgspec.json` both ways.
 """
@@ -68,7 +70,7 @@ class Point:
     micro_batch: int
     #: Seconds of forward and backward of one micro-batch, without the sum: A.
     compute_seconds: float
-    #: Seconds of the micro-batch with which the sum runs: T. A step with s more micro-batches takes s A + T.
+    #: Seconds of the micro-batch with which the sum runs: T. A step with s more micro-batches takes s (A + H) + T.
     step_seconds: float
     #: Number of steps that the median is taken over.
     steps: int
@@ -100,6 +102,9 @@ class ThroughputParameters:
     network_per_rank: float
     #: y, from 1 to 10.
     overlap: float
+    #: Work of a rank with each micro-batch beside its gradients, and with each sample of it.
+    beside_base: float = 0.0
+    beside_per_sample: float = 0.0
 
     def __post_init__(self) -> None:
         for one in fields(self):
@@ -120,8 +125,17 @@ class ThroughputParameters:
         )[size.link]
         return base + per_rank * max(size.ranks - 2, 0)
 
+    def beside_seconds(self, micro_batch: Numbers) -> Numbers:
+        """H: the work of a rank with a micro-batch beside its gradients."""
+        return self.beside_base + self.beside_per_sample * micro_batch
+
+    def whole_step_seconds(self, micro_batch: Numbers, total: Numbers, further: Numbers = 0.0) -> Numbers:
+        """s (A + H) + T, from b, N and s."""
+        compute, beside = self.compute_seconds(micro_batch), self.beside_seconds(micro_batch)
+        return further * (compute + beside) + (beside + self.step_seconds(compute, total))
+
     def step_seconds(self, compute: Numbers, total: Numbers) -> Numbers:
-        """T, from A and N."""
+        """T without H, from A and N."""
         longer = np.maximum(np.maximum(compute, total), FLOOR)
         return longer * (1 + (np.minimum(compute, total) / longer) ** self.overlap) ** (1 / self.overlap)
 

@@ -8,7 +8,8 @@ __all__ = ["AdaptedBatch", "StepTimes"]
 class StepTimes(msgspec.Struct, frozen=True):
     """Durations of steps of one shape: medians of the newest.
 
-    A step with `s` further micro-batches takes `s * compute_seconds + step_seconds`.
+    A step with `s` further micro-batches takes `s * compute_seconds + step_seconds`, and `s` times what the script does
+    with a micro-batch beside its gradients.
     """
 
     #: The GPU's model, or "virtual GPU (CPU)".

@@ -66,6 +66,12 @@ def test_a_batch_grows_where_samples_are_worth_it_and_only_when_it_is_time() -> 
     assert chooser.choose(present, NOISY, times(4, 8), (2, Size(1, 2)), 100.0) == BatchChoice(64, 0), "another size"
 
 
+def test_a_batch_grows_where_the_script_works_beside_its_gradients() -> None:
+    chooser, present = BatchChooser(Bounds(8, 64, 1, 32), 30.0), BatchChoice(8, 0)
+    slow = [StepTimes("A", 1, 1, 8, 0.01, 0.06, 448)]
+    assert chooser.choose(present, NOISY, lambda: slow, (1, Size(1, 1)), 0.0) == BatchChoice(64, 1)
+
+
 def test_no_micro_batch_is_larger_than_one_that_is_known_to_fit() -> None:
     assert Adaptive(64).bounds(16, None).max_micro_batch == 16
     assert Adaptive(64).bounds(16, 4).max_micro_batch == 4

@@ -9,7 +9,8 @@ from msgspec import structs
 from tidepool.profile_checks import PROFILE_SECONDS, Profiles, bounds_of, noise_of, why_batch_refused, why_refused
 from tidepool.protocol import AdaptedBatch, MemberMessage, Profiled, ProfileRefused, StepTimes, decode, encode
 from tidepool.torch import Session
-from tidepool.torch.adaptive.profiler import CompletedStep, Profiler, Shape, TimesOfSteps
+from tidepool.torch.adaptive import profiler
+from tidepool.torch.adaptive.profiler import CompletedStep, Profiler, Shape, Stopwatch, TimesOfSteps
 from tidepool.torch.comm.reducer import CONTROL_SIZE, SumReducer
 from tidepool.torch.state.training_state import Position
 
@@ -110,6 +111,25 @@ def adapted(**changes: Any) -> AdaptedBatch:
         "squared_gradient": 0.1,
     }  # fmt: skip
     return AdaptedBatch(**{**values, **changes})
+
+
+def test_work_between_micro_batches_is_none_of_the_last_ones() -> None:
+    step = CompletedStep(SHAPE, 4, 1.2, 1, before_last_seconds=0.9)
+    [found] = profile_of([(step, True)] * 10)
+    assert (found.compute_seconds, found.step_seconds) == (0.05, pytest.approx(0.3))
+
+
+def test_a_stopwatch_leaves_out_what_lies_between_micro_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    moments = iter([0.0, 1.0, 10.0, 12.0, 20.0, 23.0, 30.0])
+    monkeypatch.setattr(profiler.time, "monotonic", lambda: next(moments))
+    watch = Stopwatch(torch.device("cpu"))
+    watch.start()
+    watch.stop()
+    watch.start_next()
+    watch.stop()
+    watch.start_next()
+    watch.stop()
+    assert watch.seconds() == 1.0 + 2.0 + 3.0
 
 
 def test_a_batch_is_told_with_every_message_and_alone_once_it_has_moved() -> None:

@@ -82,6 +82,65 @@ def test_one_micro_batch_leaves_half_of_its_time_to_the_base() -> None:
     assert found.parameters.compute_seconds(32) == pytest.approx(point.compute_seconds, rel=0.01)
 
 
+# --- work beside the gradients ---
+
+
+def with_work(points: list[Point], base: float, per_sample: float = 0.0) -> list[Point]:
+    return [replace(one, step_seconds=one.step_seconds + base + per_sample * one.micro_batch) for one in points]
+
+
+@pytest.mark.parametrize("part", [0.2, 0.7, 1.0, 5.0])
+def test_one_gpu_with_work_beside_its_gradients_is_described(part: float) -> None:
+    found = fit([Point(1, 1, 32, 0.1, 0.1 * (1 + part), 200)])
+    assert found.is_trusted
+    assert found.error < 0.1
+    work = found.parameters.beside_seconds(32)
+    assert work == (pytest.approx(0.1 * part) if part > 0.2 else pytest.approx(0.02))
+    assert found.parameters.beside_base == pytest.approx(work / 2)
+
+
+def test_work_of_a_step_and_of_its_samples_are_told_apart() -> None:
+    found = fit(with_work(measured(SIZES, noise=0.01), base=0.04, per_sample=0.002)).parameters
+    assert found.beside_base == pytest.approx(0.04, rel=0.15)
+    assert found.beside_per_sample == pytest.approx(0.002, rel=0.1)
+    for size in SIZES:
+        for batch in (16, 64, 256):
+            true = TRUE.whole_step_seconds(batch, TRUE.sum_seconds(size)) + 0.04 + 0.002 * batch
+            assert found.whole_step_seconds(batch, found.sum_seconds(size)) == pytest.approx(true, rel=0.12)
+
+
+def test_without_work_beside_the_gradients_parameters_are_as_ever() -> None:
+    points = measured(SIZES, noise=0.02)
+    found, few = fit(points), fit(with_work(points, 0.002))
+    assert (found.parameters.beside_base, found.parameters.beside_per_sample) == (0.0, 0.0)
+    assert few.parameters.beside_base == 0.0
+    without = Problem.of(points)
+    vector = np.array([*np.log([0.03, 0.002, 0.02, 0.0005, 0.03, 0.001]), 2.0])
+    zero = replace(without, log_beside=np.full_like(without.log_beside, -1e9))
+    assert loss(vector, without)[0] == loss(vector, zero)[0]
+
+
+def test_points_on_several_gpus_alone_tell_of_no_work_beside() -> None:
+    found = fit(with_work(measured([Size(1, 2), Size(1, 4)]), 0.5))
+    assert found.parameters.beside_seconds(32) == 0.0
+    assert found.is_trusted
+
+
+@pytest.mark.parametrize("overlap", [1.0, 1.6, 9.0])
+def test_the_gradient_is_that_of_the_loss_beside_work(overlap: float) -> None:
+    problem = Problem.of(with_work(measured(SIZES, noise=0.3), 0.05, 0.001))
+    assert problem.beside_base
+    vector = np.array([*np.log([0.03, 0.002, 0.02, 0.0005, 0.03, 0.001]), overlap])
+    assert check_grad(lambda at: loss(at, problem)[0], lambda at: loss(at, problem)[1], vector) < 1e-5
+
+
+def test_each_further_micro_batch_has_its_work() -> None:
+    slow = replace(TRUE, beside_base=0.1, beside_per_sample=0.001)
+    own, plain = (one.whole_step_seconds(32, 0.02, 3) for one in (slow, TRUE))
+    assert own - plain == pytest.approx(4 * 0.132)
+    assert slow.whole_step_seconds(32, 0.02) == pytest.approx(TRUE.step_seconds(0.052, 0.02) + 0.132)
+
+
 def test_nothing_measured_cannot_be_fitted() -> None:
     with pytest.raises(ValueError, match="no measured step"):
         fit([])

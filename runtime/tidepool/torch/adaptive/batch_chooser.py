@@ -112,7 +112,7 @@ class BatchChooser:
     def _goodput(self, choice: BatchChoice, noise: NoiseScale, size: Size) -> float:
         assert self._parameters is not None
         micro = -(-choice.batch // (size.ranks * (choice.accumulation + 1)))
-        compute = self._parameters.compute_seconds(float(micro))
-        step = self._parameters.step_seconds(compute, self._parameters.sum_seconds(size))
+        total = self._parameters.sum_seconds(size)
+        seconds = self._parameters.whole_step_seconds(float(micro), total, choice.accumulation)
         worth = gain(noise, self._bounds.batch_size, choice.batch)
-        return float(worth / (choice.accumulation * compute + step))
+        return float(worth / seconds)

@@ -138,29 +138,55 @@ def _has_changed(reported: AdaptedBatch | None, batch: AdaptedBatch | None) -> b
 
 
 class Stopwatch:
-    """Measures what this rank computes in a step: by the device's own clock where it is a GPU."""
+    """Measures what this rank computes in a step: by the device's own clock where it is a GPU.
+
+    A step of several micro-batches is measured from the beginning of each to its gradients: the script's own work after
+    them, such as logging, is none of it.
+    """
 
     def __init__(self, device: torch.device) -> None:
-        self._events: list[Any] = []
-        if device.type == "cuda":
-            self._events = [torch.cuda.Event(enable_timing=True) for _ in range(2)]  # type: ignore[no-untyped-call]
+        self._is_gpu = device.type == "cuda"
+        #: Beginning and end of each micro-batch on the GPU.
+        self._events: list[tuple[Any, Any]] = []
+        #: Number of the micro-batch under way, and seconds of those before it.
+        self._piece, self._earlier = 0, 0.0
         self._began = self._ended = 0.0
 
     def start(self) -> None:
+        """Begin the step's first micro-batch."""
+        self._piece, self._earlier = 0, 0.0
+        self._begin()
+
+    def start_next(self) -> None:
+        """Begin another micro-batch of the step."""
+        if self._ended < self._began:  # a micro-batch without gradients
+            self.stop()
+        self._earlier += self._ended - self._began
+        self._piece += 1
+        self._begin()
+
+    def _begin(self) -> None:
         self._began = time.monotonic()
-        if self._events:
-            self._events[0].record()
+        self._ended = 0.0
+        if not self._is_gpu:
+            return
+        if len(self._events) == self._piece:
+            first, last = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
+            self._events.append((first, last))
+        self._events[self._piece][0].record()
 
     def stop(self) -> None:
+        """End the micro-batch under way, here or at a later call."""
         self._ended = time.monotonic()
-        if self._events:
-            self._events[1].record()
+        if self._is_gpu:
+            self._events[self._piece][1].record()
 
     def seconds(self) -> float:
-        """Return seconds from start to stop. Asked once the step's sums are there: nobody waits for the device."""
-        if self._events and self._events[1].query():
-            return float(self._events[0].elapsed_time(self._events[1])) / 1000.0
-        return self._ended - self._began
+        """Return the seconds of all micro-batches. Asked once the step's sums are there: nobody waits for a GPU."""
+        if self._is_gpu and self._events[self._piece][1].query():
+            pairs = self._events[: self._piece + 1]
+            return float(sum(first.elapsed_time(last) for first, last in pairs)) / 1000.0
+        return self._earlier + self._ended - self._began
 
 
 @dataclass(frozen=True)
@@ -173,6 +199,8 @@ class CompletedStep:
     #: Seconds from the beginning of the step to the end of its update.
     seconds: float
     generation: int
+    #: Seconds from the beginning of the step to that of its last micro-batch.
+    before_last_seconds: float = 0.0
 
 
 class Profiler:
@@ -209,7 +237,9 @@ class Profiler:
         seconds, ranks = reported
         if self._before is not None and ranks >= 1:
             compute = seconds / ranks
-            once = self._before.seconds - (self._before.pieces - 1) * compute
+            # A GPU may still compute the earlier micro-batches when the script comes to the last one.
+            earlier = max(self._before.before_last_seconds, (self._before.pieces - 1) * compute)
+            once = self._before.seconds - earlier
             self.times.add(self._before.shape, compute, max(once, compute))
         if step.generation != self._generation:
             self._generation, self._unsettled = step.generation, UNSETTLED_STEPS

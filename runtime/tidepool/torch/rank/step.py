@@ -81,7 +81,8 @@ class Step:
         #: Number of this step, from 0.
         self.number = shared.position.step
         self.epoch = shared.position.epoch
-        self.begun_at = time.monotonic()
+        self.begun_at = self._piece_begun_at = time.monotonic()
+        self._has_begun = False
         shared.profiler.watch.start()
         #: Weight of the current micro-batch in the step; 0 once it has been back-propagated.
         self._weight = 0.0
@@ -121,9 +122,17 @@ class Step:
                 self.ends_last_part = self.is_last and place + 1 == len(self._parts)
                 if self.ends_last_part:
                     self._shared.reducer.expect_last_backward()
+                self._time_piece()
                 yield to_device(self._taken(MicroBatch(self.number, first, self._indices[first:last])), self._device)
             if place == self._ended and place + 1 < len(self._parts):  # a script's own sum has ended all of them
                 self._end_part()
+
+    def _time_piece(self) -> None:
+        """Begin to measure a micro-batch; the first one began with the step."""
+        if self._has_begun:
+            self._piece_begun_at = time.monotonic()
+            self._shared.profiler.watch.start_next()
+        self._has_begun = True
 
     def _taken(self, piece: MicroBatch) -> Any:
         """Return the micro-batch; where its collate function leaves out all samples, the whole step's, which counts
@@ -211,6 +220,8 @@ class Step:
             self._loss = self._loss.to(loss.device) + weighted
 
     def _back_propagated(self, factor: Weight) -> None:
+        if not self.is_last:  # the script's work until the next micro-batch is none of its gradients
+            self._shared.profiler.watch.stop()
         if self._shared.adaptation is not None:
             self._shared.adaptation.back_propagated(
                 self._shared.reducer, self._share, factor if self._is_counted else None
@@ -354,7 +365,8 @@ class Step:
 
     def made(self, seconds: float, generation: int, hosts: int, ranks: int) -> CompletedStep:
         pieces = [last - first for part in self._parts for first, last in part.pieces]
-        return CompletedStep(Shape(hosts, ranks, max(pieces, default=0)), len(pieces), seconds, generation)
+        shape = Shape(hosts, ranks, max(pieces, default=0))
+        return CompletedStep(shape, len(pieces), seconds, generation, self._piece_begun_at - self.begun_at)
 
     def record(
         self, control: list[float], seconds: float, group: Group, attempt: int, progress: float | None
