@@ -11,7 +11,9 @@ from django.db.models import ProtectedError, QuerySet
 from accounts.models import ApiToken, OneTimeLink
 from accounts.passwords import INVITATION, RESET, Handout, hand_out_link
 from accounts.topics import ACCOUNTS
+from core.audit.authors import authors_of
 from core.audit.entries import audit
+from core.edits import UNSEEN, Seen
 from core.errors import Conflict, NotFound, field_error
 from core.live import publish
 from core.registered_rows import in_words
@@ -68,8 +70,11 @@ def withdraw_invitation(actor: User, user_id: int) -> None:
 
 
 @transaction.atomic
-def change_role(actor: User, user_id: int, role: str) -> User:
+def change_role(actor: User, user_id: int, role: str, seen: Seen = UNSEEN) -> User:
     user, new = _locked(actor, user_id), _checked_role(role)
+    present = role_of(user)
+    merged = seen.merged({"role": role}, {"role": present.value}, lambda: authors_of(_KIND, user.pk))
+    new = Role(merged.get("role", present))
     if new != Role.CLUSTER_ADMIN:
         _keep_an_admin(user)
     before = _facts(user)

@@ -22,6 +22,7 @@ from accounts.models import OneTimeLink
 from accounts.passwords import Handout, change_own_password, find_link, set_password_by_link
 from accounts.queries import find_user, user_row, users
 from accounts.tokens import NewToken, make_token, withdraw_token
+from core.edit_forms import seen_field
 from core.errors import NotFound, UserError
 from core.keyset import Order
 from core.pages import Undo, carried_out, done, login_user, or_404, page_of, say, show_error
@@ -189,7 +190,9 @@ def user_role(request: HttpRequest, user_id: int) -> HttpResponse:
     require_cluster_admin(request.user)
     user, role = _user(user_id), request.POST.get("role", "")
     old = role_of(user)
-    if done(request, lambda: actions.change_role(login_user(request), user_id, role)) and role != old:
+    seen = seen_field(request.POST, "role")
+    changed = done(request, lambda: actions.change_role(login_user(request), user_id, role, seen))
+    if changed and role_of(_user(user_id)) != old:
         undo = Undo(reverse("user-role", args=[user_id]), {"role": old.value})
         is_own = user_id == login_user(request).pk
         say(

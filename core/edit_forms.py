@@ -14,9 +14,9 @@ from django.forms import BoundField
 from django.http import QueryDict
 from django.utils.datastructures import MultiValueDict
 
-from core.edits import EditConflict
+from core.edits import UNSEEN, EditConflict, Seen
 
-__all__ = ["BEFORE", "ShownClash", "opened_data", "opened_with", "reopened_data", "show_conflict"]
+__all__ = ["BEFORE", "ShownClash", "opened_data", "opened_with", "reopened_data", "seen_field", "show_conflict"]
 
 BEFORE = "before-"
 
@@ -44,6 +44,12 @@ def opened_data(data: Mapping[str, Any]) -> QueryDict | None:
         if name.startswith(BEFORE):
             opened.setlist(name.removeprefix(BEFORE), values)
     return opened or None
+
+
+def seen_field(data: Mapping[str, Any], name: str) -> Seen:
+    """Return the value with which a form of this single field was opened."""
+    before = data.get(f"{BEFORE}{name}")
+    return UNSEEN if before is None else Seen({name: before})
 
 
 def opened_with(form: forms.BaseForm) -> Iterator[tuple[str, str]]:
@@ -88,8 +94,9 @@ def show_conflict(
         before, mine, present = (in_words(clash.field, value) for value in (clash.before, clash.mine, clash.present))
         form.add_error(names[0], f"{who} changed this to {present} meanwhile.")
         at = author.at if author else None
+        anchor = bound.id_for_label or f"{bound.auto_id}_0"  # radio buttons have an id each
         inputs_of_row, by = " ".join(names), who.rstrip(",")
-        rows.append(ShownClash(str(bound.label), inputs_of_row, bound.id_for_label, before, mine, present, by, at))
+        rows.append(ShownClash(str(bound.label), inputs_of_row, anchor, before, mine, present, by, at))
     return rows
 
 

@@ -14,6 +14,7 @@ from typing import Any, Final
 from django.core.serializers.json import DjangoJSONEncoder
 
 from core.errors import Conflict
+from core.time import exact_time
 
 __all__ = ["UNSEEN", "Author", "Clash", "EditConflict", "Merge", "Outdated", "Seen", "etag_of", "merge"]
 
@@ -80,6 +81,11 @@ class Author:
     at: datetime
 
 
+def _sentence(clash: Clash, author: Author | None) -> str:
+    who, at = (author.name, f" at {exact_time(author.at)} UTC") if author else ("Somebody", "")
+    return f"{who} changed {clash.field} from {clash.before} to {clash.present}{at}, and you to {clash.mine}."
+
+
 class EditConflict(Conflict):
     """Fields that the user and somebody else have set to different values."""
 
@@ -87,10 +93,9 @@ class EditConflict(Conflict):
 
     def __init__(self, merged: Merge, present: Mapping[str, Any], authors: Mapping[str, Author]) -> None:
         clashes = merged.clashes
-        names = {clash.field: authors[clash.field].name if clash.field in authors else "Somebody" for clash in clashes}
-        fields = {name: [f"{author} has changed this meanwhile."] for name, author in names.items()}
-        who = " and ".join(dict.fromkeys(names.values()))
-        super().__init__(f"{who} changed {', '.join(names)} meanwhile: choose a value, then save again.", fields=fields)
+        fields = {clash.field: [_sentence(clash, authors.get(clash.field))] for clash in clashes}
+        sentences = " ".join(sentence for [sentence] in fields.values())
+        super().__init__(f"Not saved. {sentences} Choose a value, then save again.", fields=fields)
         self.clashes = clashes
         self.authors = authors
         #: Values of the row.

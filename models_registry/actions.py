@@ -15,7 +15,9 @@ from django.utils import timezone
 from tidepool.units import size_words
 
 from core.archive import ARCHIVE_SUFFIXES
+from core.audit.authors import authors_of
 from core.audit.entries import audit
+from core.edits import UNSEEN, Seen
 from core.errors import NotAllowed, field_error
 from core.file_sources import Source, new_upload_folder, obtained
 from core.folders import HASHED_BYTES, folder_facts, is_own
@@ -214,14 +216,20 @@ def readers_of_training(name: str) -> str:
 
 
 @transaction.atomic
-def set_readers(row: RegisteredModel | ModelTemplate, readers: str, user: User) -> None:
+@transaction.atomic
+def set_readers(row: RegisteredModel | ModelTemplate, readers: str, user: User, seen: Seen = UNSEEN) -> None:
     """Set who may read a model or template. Trainings keep the code that they were submitted with."""
     what = "model" if isinstance(row, RegisteredModel) else "template"
     _refuse_others(user, row, what)
     _check_choice("readers", [readers], Readers.values)
-    before, row.readers = {"readers": row.readers}, readers
+    type(row)._default_manager.select_for_update().get(pk=row.pk)
+    row.refresh_from_db(fields=["readers"])
+    before = {"readers": row.readers}
+    row.readers = seen.merged({"readers": readers}, before, lambda: authors_of(what, row.pk)).get(
+        "readers", row.readers
+    )
     row.save(update_fields=["readers"])
-    audit(user, "changed", kind=what, key=row.pk, name=row.name, before=before, after={"readers": readers})
+    audit(user, "changed", kind=what, key=row.pk, name=row.name, before=before, after={"readers": row.readers})
 
 
 def _name_for(owner: User, path: Path) -> str:

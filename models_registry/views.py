@@ -12,6 +12,7 @@ from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from core.archive import ARCHIVE_SUFFIXES
+from core.edit_forms import seen_field
 from core.file_sources import given_source
 from core.files_api import upload_field
 from core.keyset import Order
@@ -294,7 +295,8 @@ def template_delete(request: HttpRequest, template_id: int) -> HttpResponse:
 
 
 def _readers_set(request: HttpRequest, row: RegisteredModel | ModelTemplate, page: str) -> HttpResponse:
-    if done(request, lambda: actions.set_readers(row, request.POST.get("readers", ""), login_user(request))):
+    readers, seen = request.POST.get("readers", ""), seen_field(request.POST, "readers")
+    if done(request, lambda: actions.set_readers(row, readers, login_user(request), seen)):
         messages.success(request, "The readers have been saved. Submitted trainings keep their code.")
     return redirect(page, row.pk)
 

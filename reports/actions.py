@@ -11,7 +11,9 @@ from django.db import transaction
 from django.db.models import F, Max, Sum
 from django.utils import timezone
 
+from core.audit.authors import authors_of
 from core.audit.entries import audit
+from core.edits import UNSEEN, Seen
 from core.errors import Conflict, NotAllowed, NotFound, field_error
 from core.roles import may_edit
 from core.templatetags.tidepool import size
@@ -68,13 +70,17 @@ def rename_report(user: User, report_id: int, title: str) -> Report:
 
 
 @transaction.atomic
-def set_readers(user: User, report_id: int, readers: str) -> Report:
+def set_readers(user: User, report_id: int, readers: str, seen: Seen = UNSEEN) -> Report:
     """Set who may read the report at its address."""
     _check_readers(readers)
     report = locked(user, report_id)
-    before, report.readers = {"readers": report.readers}, readers
+    before = {"readers": report.readers}
+    merged = seen.merged({"readers": readers}, before, lambda: authors_of(KIND, report.pk))
+    report.readers = merged.get("readers", report.readers)
     report.save(update_fields=["readers"])
-    audit(user, "changed", kind=KIND, key=report.pk, name=report.title, before=before, after={"readers": readers})
+    audit(
+        user, "changed", kind=KIND, key=report.pk, name=report.title, before=before, after={"readers": report.readers}
+    )
     return report
 
 

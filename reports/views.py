@@ -12,6 +12,7 @@ from django.urls import reverse
 from django.utils import timezone
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
+from core.edit_forms import seen_field
 from core.errors import NotFound, UserError
 from core.keyset import Order
 from core.pages import carried_out, login_user, or_404, page_of, say
@@ -171,7 +172,8 @@ def report_block_remove(request: HttpRequest, report_id: int, block_id: int) -> 
 def report_readers(request: HttpRequest, report_id: int) -> HttpResponse:
     report = _report(request, report_id)
     try:
-        actions.set_readers(login_user(request), report.pk, request.POST.get("readers", ""))
+        seen = seen_field(request.POST, "readers")
+        actions.set_readers(login_user(request), report.pk, request.POST.get("readers", ""), seen)
     except UserError as error:
         messages.error(request, error.message)
     else:

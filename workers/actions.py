@@ -10,7 +10,9 @@ from django.db import transaction
 from django.db.models import ProtectedError, QuerySet
 from django.utils import timezone
 
+from core.audit.authors import authors_of
 from core.audit.entries import audit
+from core.edits import UNSEEN, Author, Seen
 from core.errors import Conflict, field_error
 from core.live import hold, publish
 from core.text import checked_name, plural
@@ -22,7 +24,9 @@ from workers.topics import CLUSTER
 
 __all__ = [
     "ResourceGroupSpec",
+    "change_authors",
     "change_resource_group",
+    "changeable_values",
     "check_resource_group",
     "create_resource_group",
     "delete_resource_group",
@@ -199,22 +203,41 @@ def create_resource_group(spec: ResourceGroupSpec, actor: Actor) -> ResourceGrou
 
 @transaction.atomic
 def change_resource_group(
-    group: ResourceGroup, spec: ResourceGroupSpec, actor: Actor, *, expected: ResourceGroupSpec | None = None
+    group: ResourceGroup,
+    spec: ResourceGroupSpec,
+    actor: Actor,
+    *,
+    expected: ResourceGroupSpec | None = None,
+    seen: Seen = UNSEEN,
 ) -> ResourceGroupSpec:
     """Store all of `spec` except the name and the kind, which stay; return the former spec.
 
-    Raises Conflict if the group differs from `expected` by now, so that no other user's change is undone.
+    seen: values that the user has seen, in the shape of `changeable_values`. Raises EditConflict or Outdated; Conflict
+    if the group differs from `expected` by now, so that no other user's change is undone.
     """
     group = ResourceGroup.objects.select_for_update().get(pk=group.pk)
     before = spec_of(group)
     if expected is not None and before != expected:
         sentence = f"The resource group {group.name} has changed since: open it and change it there."
         raise Conflict(sentence, code="stale_group")
-    spec, members = _checked(replace(spec, name=before.name, kind=before.kind))
+    present = changeable_values(before)
+    wanted = seen.merged(changeable_values(spec), present, lambda: change_authors(group))
+    spec, members = _checked(replace(before, **wanted))
     ResourceGroup.objects.filter(pk=group.pk).update(**_columns(spec))
     group.hosts.set(members)
     audit(actor, "changed", kind=_GROUP, key=group.pk, name=group.name, before=_audited(before), after=_audited(spec))
     return before
+
+
+def changeable_values(spec: ResourceGroupSpec) -> dict[str, Any]:
+    """Return the values that `change_resource_group` can change."""
+    values = {name: value for name, value in asdict(spec).items() if name not in {"name", "kind"}}
+    return values | {"hosts": sorted(spec.hosts)}
+
+
+def change_authors(group: ResourceGroup) -> dict[str, Author]:
+    """Return field -> author of its newest change."""
+    return authors_of(_GROUP, group.pk)
 
 
 @transaction.atomic

@@ -12,6 +12,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from core.dataclass_serializers import output_of
+from core.etags import seen_in, with_etag
 from core.rest import NamedPages, Pages, StrictSerializer, found, signed_in, validated
 from core.roles import require_cluster_admin
 from workers import actions, queries
@@ -213,6 +214,10 @@ class ResourceGroupList(ListAPIView[ResourceGroup]):
 
 class ResourceGroupDetail(RetrieveAPIView[ResourceGroup]):
     serializer_class = ResourceGroupDetailOutput
+    has_etag = True
+
+    def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
+        return self._response(self.get_object())
 
     def get_object(self) -> Any:
         return found(queries.find_resource_group(self.kwargs["reference"]), "resource group")
@@ -224,10 +229,16 @@ class ResourceGroupDetail(RetrieveAPIView[ResourceGroup]):
         group = self.get_object()
         given = ResourceGroupChange(data=request.data, partial=True)
         given.is_valid(raise_exception=True)
-        actions.change_resource_group(
-            group, replace(actions.spec_of(group), **given.validated_data), signed_in(request)
-        )
-        return Response(ResourceGroupDetailOutput(queries.find_resource_group(group.pk)).data)
+        # Fields that are not given are those of this moment: another change of them meanwhile stays.
+        read = actions.spec_of(group)
+        others = {name: value for name, value in actions.changeable_values(read).items() if name not in request.data}
+        seen = replace(seen_in(request), before=others)
+        actions.change_resource_group(group, replace(read, **given.validated_data), signed_in(request), seen=seen)
+        return self._response(found(queries.find_resource_group(group.pk), "resource group"))
+
+    def _response(self, group: ResourceGroup) -> Response:
+        values = actions.changeable_values(actions.spec_of(group))
+        return with_etag(Response(ResourceGroupDetailOutput(group).data), values)
 
     @extend_schema(responses={204: None})
     def delete(self, request: Request, reference: str) -> Response:

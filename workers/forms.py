@@ -12,12 +12,14 @@ from workers.actions import ResourceGroupSpec
 from workers.models import ResourceGroup
 from workers.slot_formula import ATTRIBUTES, FormulaError, parse
 
-__all__ = ["JoinForm", "ResourceGroupForm", "caret", "initial_of"]
+__all__ = ["INPUTS", "JoinForm", "ResourceGroupForm", "caret", "in_words", "initial_of"]
 
 NUMBER, ATTRIBUTE, FORMULA = "number", "attribute", "formula"
 _RULES = [(NUMBER, "A fixed number"), (ATTRIBUTE, "Attribute × number"), (FORMULA, "Advanced formula")]
 #: Kind of rule -> its fields; an error of the slot rule is shown at the last one.
 _RULE_FIELDS = {NUMBER: ("number",), ATTRIBUTE: ("attribute", "factor"), FORMULA: ("formula",)}
+#: Value of a spec -> inputs that show it, where these are others.
+INPUTS = {"slot_rule": ("rule", *(name for names in _RULE_FIELDS.values() for name in names))}
 _SELECTIONS = [(ResourceGroup.Selection.DYNAMIC, "Dynamic"), (ResourceGroup.Selection.STATIC, "Static (List of Names)")]
 _KINDS = [
     (ResourceGroup.Kind.GPU, "GPUs, which trainings hold"),
@@ -102,6 +104,12 @@ class ResourceGroupForm(forms.Form):
         columns = ("name", "kind", "selection", "description", "requirement", "hosts")
         return self._spec(**{name: self.cleaned_data[name] for name in columns if name in self.cleaned_data})
 
+    def given(self) -> dict[str, Any]:
+        """Return the valid values, in the shape of `workers.actions.changeable_values`."""
+        columns = ("selection", "description", "requirement", "hosts")
+        values = {name: self.cleaned_data[name] for name in columns if name in self.cleaned_data}
+        return {"slot_rule": self.slot_rule, **values}
+
     def _spec(self, **given: Any) -> ResourceGroupSpec:
         stays = {"name": self._group.name, "kind": self._group.kind} if self._group else {}
         return ResourceGroupSpec(slot_rule=self.slot_rule, **{**given, **stays})
@@ -152,3 +160,12 @@ def initial_of(spec: ResourceGroupSpec) -> dict[str, Any]:
         rule = {"rule": FORMULA, "formula": spec.slot_rule}
     same = {name: getattr(spec, name) for name in ("description", "selection", "requirement", "hosts")}
     return {**same, **rule}
+
+
+def in_words(name: str, value: Any) -> str:
+    """Return a value of a spec in words."""
+    if name == "selection":
+        return dict(_SELECTIONS)[value]
+    if isinstance(value, list):
+        return ", ".join(value) or "no hosts"
+    return str(value) or "empty"

@@ -57,7 +57,9 @@ def test_a_conflict_says_who_changed_what() -> None:
     with pytest.raises(EditConflict) as refusal:
         seen.merged({"priority": 7000}, {"priority": 6100}, lambda: {"priority": Author("carol", AT)})
     assert (refusal.value.status, refusal.value.code) == (409, "edit_conflict")
-    assert refusal.value.fields == {"priority": ["carol has changed this meanwhile."]}
+    assert refusal.value.fields == {
+        "priority": ["carol changed priority from 5000 to 6100 at 28 Nov 2026, 12:00 UTC, and you to 7000."]
+    }
     assert refusal.value.authors["priority"].at == AT
 
 

@@ -1,7 +1,8 @@
 """Pages of resource groups: the list, and a form that previews its effects while it is filled in."""
 
 import json
-from dataclasses import asdict
+from collections.abc import Sequence
+from dataclasses import asdict, replace
 from typing import Any
 
 from django.contrib import messages
@@ -10,6 +11,8 @@ from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
+from core.edit_forms import ShownClash, opened_data, reopened_data, show_conflict
+from core.edits import UNSEEN, EditConflict, Seen, merge
 from core.errors import UserError
 from core.live import current_seqs
 from core.pages import Undo, login_user, misfits, or_404, say
@@ -17,7 +20,7 @@ from core.roles import is_cluster_admin, require_cluster_admin
 from insights.resource_groups import group_lines, member_rows, moved_trainings, preview, users_of
 from workers import actions
 from workers.actions import ResourceGroupSpec
-from workers.forms import ResourceGroupForm, initial_of
+from workers.forms import INPUTS, ResourceGroupForm, in_words, initial_of
 from workers.group_members import COLUMNS, shown_columns, totals
 from workers.models import ResourceGroup
 from workers.queries import find_resource_group, listed_hosts
@@ -62,16 +65,36 @@ def group_change(request: HttpRequest, group_id: int) -> HttpResponse:
     if request.method == "POST":
         require_cluster_admin(request.user)
     stored = actions.spec_of(group)
-    form = ResourceGroupForm(request.POST or None, group=group, names=_names(group), initial=initial_of(stored))
+    form, clashes = _form_of(request.POST or None, group, stored), list[ShownClash]()
     if request.method == "POST" and form.is_valid():
         try:
-            before = actions.change_resource_group(group, form.spec(), login_user(request))
+            seen = _seen(request, group)
+            before = actions.change_resource_group(group, form.spec(), login_user(request), seen=seen)
+        except EditConflict as conflict:
+            present, shown = (replace(stored, **values) for values in (conflict.present, conflict.shown))
+            data = reopened_data(_form_of(None, group, present), _form_of(None, group, shown))
+            form = _form_of(data, group, present)
+            clashes = show_conflict(form, conflict, in_words, INPUTS, viewer=login_user(request).get_username())
         except UserError as error:
             form.show(error)
         else:
             _say_changed(request, before, actions.spec_of(or_404(_find(group_id))))
             return redirect("resource_groups:change", group_id)
-    return _form_page(request, form, group)
+    return _form_page(request, form, group, clashes)
+
+
+def _form_of(data: Any, group: ResourceGroup, spec: ResourceGroupSpec) -> ResourceGroupForm:
+    return ResourceGroupForm(data, group=group, names=_names(group), initial=initial_of(spec))
+
+
+def _seen(request: HttpRequest, group: ResourceGroup) -> Seen:
+    """Return the values with which the form was opened."""
+    opened = opened_data(request.POST)
+    if opened is None:
+        return UNSEEN
+    form = ResourceGroupForm(opened, group=group, names=_names(group))
+    form.is_valid()  # a value that the form would refuse counts as not seen
+    return Seen(form.given())
 
 
 @require_POST
@@ -84,7 +107,14 @@ def group_preview(request: HttpRequest, group_id: int | None = None) -> JsonResp
         actions.check_resource_group(form.spec() if form.is_valid() else form.draft())
     except UserError as error:
         form.show(error)
-    answer = preview(form.draft().offer, group, with_overlaps="overlaps" in request.POST)
+    draft = form.draft()
+    if group is not None:
+        stored = actions.spec_of(group)
+        merged = merge(
+            _seen(request, group).before, actions.changeable_values(draft), actions.changeable_values(stored)
+        )
+        draft = replace(stored, **merged.wanted)
+    answer = preview(draft.offer, group, with_overlaps="overlaps" in request.POST)
     return JsonResponse({"preview": answer, **misfits(form), "carets": form.carets})
 
 
@@ -125,7 +155,9 @@ def _find(group_id: int) -> ResourceGroup | None:
     return ResourceGroup.objects.filter(pk=group_id).first()
 
 
-def _form_page(request: HttpRequest, form: ResourceGroupForm, group: ResourceGroup | None) -> HttpResponse:
+def _form_page(
+    request: HttpRequest, form: ResourceGroupForm, group: ResourceGroup | None, clashes: Sequence[ShownClash] = ()
+) -> HttpResponse:
     live = {"seq": current_seqs([CLUSTER])[CLUSTER]}
     offer = form.draft().offer
     rows = member_rows(offer, group)
@@ -134,6 +166,7 @@ def _form_page(request: HttpRequest, form: ResourceGroupForm, group: ResourceGro
         "section": "resource-groups",
         "crumbs": [LIST_CRUMB, (group.name if group else "Create a Resource Group", None)],
         "form": form,
+        "clashes": clashes,
         "group": group,
         "users": users_of(login_user(request))[group.pk] if group else [],
         "rows": rows,
@@ -145,7 +178,8 @@ def _form_page(request: HttpRequest, form: ResourceGroupForm, group: ResourceGro
         "live": live,
         "may_change": is_cluster_admin(login_user(request)),
     }
-    return render(request, "insights/resource_groups/form.html", context, status=400 if form.errors else 200)
+    status = EditConflict.status if clashes else 400 if form.errors else 200
+    return render(request, "insights/resource_groups/form.html", context, status=status)
 
 
 def _names(group: ResourceGroup | None) -> list[str]:

@@ -12,6 +12,7 @@ Case = tuple[str, dict, dict]
 CASES: dict[str, Callable[[Scene], Case]] = {
     "job": lambda scene: (f"/api/v1/jobs/{scene.first.pk}/", {"priority": 6100}, {"max_slots": 5}),
     "instance group": lambda scene: ("/api/v1/instance-groups/sig-elastic/", {"weight": 7}, {"quota": 4}),
+    "resource group": lambda _: ("/api/v1/resource-groups/ComputeHostsGPU/", {"slot_rule": "1"}, {"description": "x"}),
 }
 
 
@@ -50,7 +51,7 @@ def test_a_change_without_an_etag_is_stored_in_any_case(
 
 def test_the_description_names_the_header_and_the_refusal(case: Case, carol_api: APIClient) -> None:
     paths = carol_api.get("/api/v1/schema/", {"format": "json"}).json()["paths"]
-    for path in ("/api/v1/jobs/{job}/", "/api/v1/instance-groups/{reference}/"):
+    for path in ("/api/v1/jobs/{job}/", "/api/v1/instance-groups/{reference}/", "/api/v1/resource-groups/{reference}/"):
         described = paths[path]["patch"]
         assert "If-Match" in {parameter["name"] for parameter in described["parameters"]}
         assert "412" in described["responses"]

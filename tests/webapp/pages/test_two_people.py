@@ -5,12 +5,16 @@ from django.contrib.auth.models import User
 from django.http import HttpResponse
 from django.test import Client
 
+from core.roles import role_of
 from jobs.actions.groups import change_instance_group
 from jobs.models import InstanceGroup, Job
+from tests.factories import host_with_slots
 from tests.forms import Posted, posted_form
 from tests.html import html_of
 from tests.notices import levels
 from tests.scene import Scene
+from workers.actions import ResourceGroupSpec, change_resource_group
+from workers.models import ResourceGroup
 
 
 def with_values(form: Posted, **values: str) -> Posted:
@@ -188,3 +192,84 @@ def test_pasted_parameters_of_wmla_are_entries_like_others(group: InstanceGroup,
     refused = daves.post(page, opened)
     assert asked_about(refused) == [("Default priority", "5000", "3000", "carol", "4000")]
     assert posted_form(refused, "weight")["default_priority"] == ["4000"]
+
+
+# --- A resource group ----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def hosts(scene: Scene) -> ResourceGroup:
+    return scene.first.instance_group.resource_group
+
+
+def test_two_administrators_of_a_resource_group_change_different_fields(
+    hosts: ResourceGroup, carols: Client, daves: Client
+) -> None:
+    page = f"/resource-groups/{hosts.pk}/"
+    first, second = (posted_form(client.get(page), "formula") for client in (carols, daves))
+    assert carols.post(page, with_values(first, rule="number", number="1")).status_code == 302
+    preview = daves.post(f"{page}preview.json", with_values(second, description="ours")).json()
+    assert preview["preview"]["totals"]["slots"] == 2
+    assert daves.post(page, with_values(second, description="ours")).status_code == 302
+    hosts.refresh_from_db()
+    assert (hosts.slot_rule, hosts.description) == ("1", "ours")
+
+
+def test_two_administrators_of_a_resource_group_are_asked_about_the_same_field(
+    hosts: ResourceGroup, carols: Client, daves: Client
+) -> None:
+    page = f"/resource-groups/{hosts.pk}/"
+    first, second = (posted_form(client.get(page), "formula") for client in (carols, daves))
+    assert carols.post(page, with_values(first, rule="number", number="1", description="hers")).status_code == 302
+    refused = daves.post(page, with_values(second, formula="min(ngpus, 3)"))
+    assert asked_about(refused) == [("Slots per host", hosts.slot_rule, "1", "carol", "min(ngpus, 3)")]
+    again = posted_form(refused, "formula")
+    assert (again["rule"], again["formula"], again["description"]) == (["formula"], ["min(ngpus, 3)"], ["hers"])
+    assert daves.post(page, again).status_code == 302
+    hosts.refresh_from_db()
+    assert (hosts.slot_rule, hosts.description) == ("min(ngpus, 3)", "hers")
+
+
+def test_hosts_that_two_administrators_add_are_both_members(
+    hosts: ResourceGroup, carols: Client, daves: Client
+) -> None:
+    for number in (3, 4):
+        host_with_slots(f"gpu-host-{number}", 1)
+    change_resource_group(hosts, ResourceGroupSpec(hosts.name, selection="static", hosts=["gpu-host-1"]), "carol")
+    page = f"/resource-groups/{hosts.pk}/"
+    first, second = (posted_form(client.get(page), "formula") for client in (carols, daves))
+    carols.post(page, {**first, "hosts": ["gpu-host-1", "gpu-host-3"]})
+    assert daves.post(page, {**second, "hosts": ["gpu-host-1", "gpu-host-4"]}).status_code == 302
+    assert set(hosts.hosts.values_list("name", flat=True)) == {"gpu-host-1", "gpu-host-3", "gpu-host-4"}
+
+
+# --- Forms of a single field ---------------------------------------------------------------------------------------
+
+
+def test_readers_that_somebody_else_has_set_stay_if_they_were_not_touched(
+    scene: Scene, carols: Client, daves: Client
+) -> None:
+    model, report = scene.first.model.model, scene.report
+    for row, page, address in (
+        (model, f"/models/{model.pk}/", f"/models/{model.pk}/readers/"),
+        (report, f"/reports/{report.pk}/", f"/reports/{report.pk}/readers/"),
+    ):
+        opened = posted_form(daves.get(page), "before-readers")
+        [other] = {"owner", "everybody"} - set(opened["readers"])
+        carols.post(address, with_values(opened, readers=other))
+        daves.post(address, opened)
+        row.refresh_from_db()
+        assert row.readers == other
+
+
+def test_two_administrators_give_a_user_different_roles(scene: Scene, carols: Client, daves: Client) -> None:
+    bob = User.objects.get(username="bob")
+    page = f"/users/{bob.pk}/"
+    opened = posted_form(daves.get(page), "before-role")
+    assert levels(carols.post(f"{page}role/", with_values(opened, role="viewer"), follow=True)) == ["success"]
+    refused = daves.post(f"{page}role/", with_values(opened, role="cluster_admin"), follow=True)
+    [message] = refused.context["messages"]
+    assert "carol changed role from data_scientist to viewer at " in message.message
+    assert message.message.endswith("UTC, and you to cluster_admin. Choose a value, then save again.")
+    assert levels(daves.post(f"{page}role/", opened, follow=True)) == []
+    assert role_of(User.objects.get(pk=bob.pk)) == "viewer"
