@@ -50,6 +50,7 @@ RULES: dict[str, Audience | Rule] = {
     "GET dlicmd": EVERYBODY,
     "GET client-wheel": Rule(EVERYBODY, args={"wheel": f"tidepool_runtime-{VERSION}-py3-none-any"}),
     "GET connect": USERS,
+    "GET help:api": USERS,
     "GET help:contents": USERS,
     "GET help:document": Rule(USERS, args={"name": "jobs"}),
     "GET help:admin-document": Rule(ADMINS, args={"name": "install"}),

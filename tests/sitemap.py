@@ -67,6 +67,7 @@ PAGES: dict[str, Callable[[Scene], list[str]]] = {
     "alerts": lambda scene: ["/alerts/"],
     "connect": lambda scene: ["/account/connect/"],
     "device": lambda scene: ["/device/"],
+    "help:api": lambda scene: ["/help/api/"],
     "help:contents": lambda scene: ["/help/", "/help/?q=checkpoint", "/help/?q=no-such-word"],
     "help:document": lambda scene: [
         f"/help/{name}/" for name in ("charts-and-advisor", "own-loop", "runtime", "keyboard", "coming-from-wmla")

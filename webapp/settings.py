@@ -3,6 +3,7 @@
 import os
 from pathlib import Path
 
+import drf_spectacular_sidecar
 from csp.constants import NONE, SELF, UNSAFE_INLINE
 from tidepool.version import VERSION
 
@@ -166,10 +167,11 @@ USE_TZ = True
 TIME_ZONE = "UTC"
 
 STATIC_URL = "/static/"
-STATICFILES_DIRS = [BASE_DIR / "static"]
+_SWAGGER_UI = Path(drf_spectacular_sidecar.__file__).parent / "static/drf_spectacular_sidecar/swagger-ui-dist"
+STATICFILES_DIRS: list[Path | tuple[str, Path]] = [BASE_DIR / "static", ("vendor/swagger-ui", _SWAGGER_UI)]
 STATICFILES_FINDERS = ["django.contrib.staticfiles.finders.FileSystemFinder"]
 TIDEPOOL_STATIC_ROOT = _environment.folder("TIDEPOOL_STATIC_ROOT", BASE_DIR / ".static")
-_collected = is_collected(TIDEPOOL_STATIC_ROOT, STATICFILES_DIRS[0])
+_collected = is_collected(TIDEPOOL_STATIC_ROOT, STATICFILES_DIRS)
 STATIC_ROOT = TIDEPOOL_STATIC_ROOT if _collected else None
 STORAGES = {
     "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},

@@ -1,6 +1,10 @@
-"""The documents in a browser: ways to a section, contents that fold, and paper."""
+"""The documents in a browser: ways to a section, contents that fold, paper, and the reference of the API."""
+
+from urllib.parse import urlsplit
 
 from playwright.sync_api import Page, expect
+
+from tests.scene import Scene
 
 
 def test_the_palette_leads_to_a_section(page: Page) -> None:
@@ -50,3 +54,21 @@ def test_paper_has_the_document_alone(page: Page) -> None:
     for part in (".rail", ".topbar", ".help-aside", ".help-next"):
         expect(page.locator(part)).to_be_hidden()
     expect(page.get_by_role("heading", name="Your own loop")).to_be_visible()
+
+
+def test_the_reference_of_the_api_asks_this_site_alone(page: Page, scene: Scene, complaints: list[str]) -> None:
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+    page.goto("/help/api/")
+    expect(page.locator("html")).to_have_attribute("data-ready", "yes")
+
+    page.locator('.opblock-tag[data-tag="search"]').click()
+    page.locator(".opblock", has_text="/api/v1/search/").locator(".opblock-summary-control").click()
+    page.get_by_role("button", name="Try it out").click()
+    page.get_by_placeholder("q").fill("digits")
+    page.get_by_role("button", name="Execute").click()
+
+    expect(page.locator(".live-responses-table td.response-col_status").last).to_contain_text("200")
+    here = urlsplit(page.url).netloc
+    assert {urlsplit(address).netloc for address in asked if not address.startswith("data:")} == {here}
+    assert complaints == []

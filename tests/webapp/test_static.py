@@ -89,9 +89,9 @@ def test_files_are_collected_again_only_when_one_has_changed(collect, source):
     collect()
     assert {path: path.stat().st_mtime_ns for path in root.rglob("*")} == first
     (source / "js/text.js").write_text("export const text = 'new';\n")
-    assert not is_collected(root, source), "served from the folder meanwhile"
+    assert not is_collected(root, [source]), "served from the folder meanwhile"
     collect()
-    assert is_collected(root, source)
+    assert is_collected(root, [source])
     assert [path for path in root.glob("js/frame.*.js") if path not in first]
     assert len(list(root.glob("js/frame.*.js"))) == 1, "the old one is gone"
 

@@ -61,6 +61,8 @@ class Document:
 class Topic:
     title: str
     documents: tuple[Document, ...]
+    #: The reference of the API stands below the documents.
+    has_api_reference: bool = False
 
 
 @dataclass(frozen=True)
@@ -76,13 +78,13 @@ def _read(file: Path, changed_at_ns: int) -> _Read:
     return _Read(document_title(text), tuple(sections(text)))
 
 
-def _topic(title: str, *paths: str, folder: str, is_for_admins: bool = False) -> Topic:
+def _topic(title: str, *paths: str, folder: str, is_for_admins: bool = False, has_api_reference: bool = False) -> Topic:
     documents = []
     for path in paths:
         whole = posixpath.normpath(f"{folder}/{path}.md")
         name = {"runtime/README.md": "runtime", "docs/operator/README.md": "guide"}.get(whole, posixpath.basename(path))
         documents.append(Document(whole, name, is_for_admins))
-    return Topic(title, tuple(documents))
+    return Topic(title, tuple(documents), has_api_reference)
 
 
 TOPICS = (
@@ -99,9 +101,10 @@ TOPICS = (
         folder="docs/user",
     ),
     _topic(
-        "Command line and Python",
+        "Command line, Python and REST",
         *("cli", "sdk", "notebook", "distributor"),
         folder="docs/user",
+        has_api_reference=True,
     ),
     _topic("Coming from IBM WMLA", "coming-from-wmla", "tutorial", "wmla-execs", "wmla-conductor", folder="docs/user"),
     # These explain pages that everybody sees, or that administrators of one instance group work with.

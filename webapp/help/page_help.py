@@ -64,6 +64,7 @@ PAGE_HELP = {
     "user": "users#ending-things",
     "user-invite": "users#inviting",
     "audit": "users#audit",
+    "help:api": "sdk",
     "help:contents": "",
     "help:document": "",
     "help:admin-document": "",

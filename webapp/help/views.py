@@ -14,9 +14,10 @@ from core.roles import is_cluster_admin, require_cluster_admin
 from webapp.help.documents import FILES, Document, document_named, topics_for
 from webapp.help.search import find_sections
 
-__all__ = ["admin_document", "contents", "document", "file"]
+__all__ = ["admin_document", "api_reference", "contents", "document", "file"]
 
 MAX_LETTERS = 100
+API_TITLE = "REST API reference"
 
 
 @require_safe
@@ -51,6 +52,13 @@ def file(request: HttpRequest, path: str) -> HttpResponse:
         raise Http404
     kind = mimetypes.guess_type(path)[0] or "text/plain"
     return HttpResponse(Path(settings.BASE_DIR, "docs", path).read_bytes(), content_type=kind)
+
+
+@require_safe
+def api_reference(request: HttpRequest) -> HttpResponse:
+    """Return the page on which Swagger UI shows the API's own description."""
+    context = {"section": "help", "crumbs": [("Help", reverse("help:contents")), (API_TITLE, None)], "title": API_TITLE}
+    return render(request, "help/api.html", context)
 
 
 def _shown(request: HttpRequest, shown: Document) -> HttpResponse:

@@ -13,20 +13,20 @@ from webapp.static_files import HashedFiles
 
 class Command(collectstatic.Command):
     def handle(self, **options: Any) -> str | None:
-        root, [source] = settings.TIDEPOOL_STATIC_ROOT, settings.STATICFILES_DIRS
-        if is_collected(root, source):
+        root, sources = settings.TIDEPOOL_STATIC_ROOT, settings.STATICFILES_DIRS
+        if is_collected(root, sources):
             return None
         try:
             root.mkdir(parents=True, exist_ok=True)
             # Two homes that share a checkout may start at the same time.
             with (root.parent / f"{root.name}.lock").open("w") as lock:
                 fcntl.flock(lock, fcntl.LOCK_EX)
-                if is_collected(root, source):
+                if is_collected(root, sources):
                     return None
                 # The settings name this one only once the files are collected.
                 self.storage = HashedFiles(location=root)
                 report = super().handle(**options)
-                note_collected(root, source)
+                note_collected(root, sources)
                 return report
         except OSError as error:
             raise CommandError(

@@ -1,0 +1,25 @@
+// The reference of the API: Swagger UI over the site's own description of it, in the theme of the page.
+
+const root = document.documentElement;
+const place = document.getElementById("swagger-ui");
+
+function followTheme() {
+  root.classList.toggle("dark-mode", root.dataset.bsTheme === "dark");
+}
+
+followTheme();
+new MutationObserver(followTheme).observe(root, { attributeFilter: ["data-bs-theme"] });
+window.SwaggerUIBundle({
+  url: place.dataset.schema,
+  domNode: place,
+  deepLinking: true,
+  docExpansion: "none",
+  defaultModelsExpandDepth: -1,
+  filter: true,
+  //: Requests that change something take a token: the session's would need its form.
+  supportedSubmitMethods: ["get"],
+  validatorUrl: null,
+  onComplete: () => {
+    root.dataset.ready = "yes";
+  },
+});
