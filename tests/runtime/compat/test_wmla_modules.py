@@ -184,7 +184,7 @@ print(fabric_model.__file__, callbacks.__file__, elog.__file__, emetrics.__file_
 
 @pytest.mark.parametrize("name", INSTEAD)
 def test_a_module_that_is_not_here_says_what_there_is_instead(name: str) -> None:
-    with pytest.raises(ImportError, match=f"^WMLA's {name} is not here: .*Tidepool.* See docs/user/coming-from-wmla"):
+    with pytest.raises(ImportError, match=f"^WMLA's {name} is not here: .*Tidepool.* See /help/coming-from-wmla/"):
         importlib.import_module(name)
     assert name not in sys.modules
 
