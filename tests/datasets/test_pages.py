@@ -197,7 +197,7 @@ def test_the_page_of_a_dataset_costs_the_same_however_many_versions_and_jobs(sce
         version = DatasetVersionFactory(dataset=scene.dataset.dataset, number=number)
         JobFactory(owner=scene.alice, dataset=version, model=scene.model, instance_group=scene.first.instance_group)
     assert queries() == before
-    assert before <= 14
+    assert before <= 15
 
 
 def test_what_is_fetched_is_what_was_published(scene: Scene, alices: Client, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from django.conf import settings
 
-_OPENS = re.compile(r"<(td|dd|dt|th|div|li|span|p|h\d|label|legend|summary|b)\b[^<>]*>$")
+_OPENS = re.compile(r"<(a|td|dd|dt|th|div|li|span|p|h\d|label|legend|summary|b)\b[^<>]*>$")
 TEMPLATES = sorted(Path(settings.BASE_DIR, "templates").rglob("*.html"))
 
 
