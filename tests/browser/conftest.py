@@ -105,7 +105,7 @@ def page(scene: Scene, context: BrowserContext, complaints: list[str]) -> Page:
 
 def listen(page: Page, complaints: list[str]) -> None:
     def on_console(line: ConsoleMessage) -> None:
-        if line.type in {"error", "warning"} and not _is_left_behind(line.text):
+        if line.type in {"error", "warning"} and not _is_left_behind(line.text) and not _is_offline(line.text):
             complaints.append(line.text)
 
     page.on("console", on_console)
@@ -115,6 +115,11 @@ def listen(page: Page, complaints: list[str]) -> None:
 def _is_left_behind(line: str) -> bool:
     """Said of a page that was left, or began to poll, while its socket still connected: the server refused nothing."""
     return line.startswith("WebSocket connection to") and "handshake" not in line and "net::" not in line
+
+
+def _is_offline(line: str) -> bool:
+    """Said of each request, those behind the page's back too, once a test has taken the network away."""
+    return "net::ERR_INTERNET_DISCONNECTED" in line or line.startswith(("htmx:afterRequest", "htmx:sendError"))
 
 
 def log_in(page: Page, name: str) -> None:
