@@ -3,7 +3,7 @@
 import pytest
 from django.db import transaction
 from django.utils import timezone
-from playwright.sync_api import Browser, Locator, Page, expect
+from playwright.sync_api import Browser, Locator, Page, Route, expect
 
 from core.charts import job_look
 from jobs.actions import cancel
@@ -324,6 +324,17 @@ def test_a_grouping_that_does_not_reach_the_server_says_so(page: Page, scene: Sc
     page.context.set_offline(True)
     page.get_by_label("Group lines by").select_option("Model")
     expect(page.get_by_text("The tables still have the groups of before")).to_be_visible()
+
+
+def test_a_grouping_that_is_chosen_while_the_scripts_still_load_is_followed(page: Page, scene: Scene) -> None:
+    held: list[Route] = []
+    page.route("**/pages/compare*.js", lambda route: held.append(route))
+    with page.expect_request("**/pages/compare*.js"):
+        page.goto(f"/jobs/compare/?jobs={scene.first.pk},{scene.second.pk}", wait_until="commit")
+    page.get_by_label("Group lines by").select_option("Model")
+    held[0].continue_()
+    expect(page.locator("section[aria-labelledby=table-groups]")).to_be_visible()
+    assert "group=model" in page.url
 
 
 def test_a_grouping_that_arrives_says_nothing(page: Page, scene: Scene) -> None:

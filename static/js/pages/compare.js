@@ -471,6 +471,7 @@ if (section) {
   startGrid();
   readGroups();
   grouping.addEventListener("change", group);
+  if (grouping.value !== (grouping.querySelector("[selected]")?.value ?? "")) group(); // chosen before this script had come
   document.addEventListener("tidepool:theme", drawSoon);
   take(readJson("figures-comparison"));
   for (const job of page.jobs) {
