@@ -32,6 +32,7 @@ from tidepool.rank_exits import error_words
 from core import live
 from core.time import iso
 from jobs.control import checkpoints, generations, speed_profiles
+from jobs.control.attempt_begins import tell_begin
 from jobs.control.dead_letters import PASSES, end_job, has_had_its_tries, set_aside
 from jobs.control.generations import close_generations
 from jobs.control.job_end import end_halt, judge_job
@@ -346,7 +347,8 @@ def _store_observed(job: Job, records: Sequence[dict[str, Any]]) -> None:
         has_gaps=any(step.has_gaps for step in steps),
     )
     columns = observed_columns(job, steps)
-    change(job, curve_sources=sources, curve_limits=limits, final_metrics=metrics, **columns)
+    positions = tell_begin(job, steps)
+    change(job, curve_sources=sources, curve_limits=limits, final_metrics=metrics, positions=positions, **columns)
 
 
 @transaction.atomic

@@ -12,6 +12,7 @@ from typing import Any
 from django.db import transaction
 from tidepool.protocol import ObservedStep
 
+from jobs.control.attempt_begins import without_logs
 from jobs.control.lifecycle import hosts_of, open_claims, raise_revisions
 from jobs.control.transition import change, lock_job
 from jobs.models import Job, MetricPoint
@@ -102,7 +103,8 @@ def set_log_pattern(job_id: int, pattern: str) -> Job:
     job.metrics.filter(name__in=names).delete()
     metrics = {name: value for name, value in job.run.final_metrics.items() if name not in names}
     take_pattern(job, pattern)
-    change(job, curve_sources=sources, final_metrics=metrics, progress=None, step=0, epoch=0)
+    change(job, curve_sources=sources, final_metrics=metrics, positions=without_logs(job))
+    change(job, progress=None, step=0, epoch=0)
     raise_revisions(hosts_of(open_claims(job)))
     return job
 

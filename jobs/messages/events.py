@@ -154,6 +154,14 @@ def _restored(params: Params) -> str:
     return f"Training continues from {begins}."
 
 
+def _began_anew(params: Params) -> str:
+    unit = params["unit"]
+    return (
+        f"It began at {unit} {params['first']} again, and the attempt before had reached {unit} {params['reached']}. A "
+        "script continues if it loads at its start what it has saved in its working folder or in CHECKPOINT_DIR."
+    )
+
+
 #: Advice for a module that is not installed.
 HOW_TO_REQUIRE = (
     "Add the package that provides it: in Requirements, in a requirements.txt beside the script, or as dependencies in "
@@ -241,6 +249,8 @@ OF_EVENTS: dict[str, str | Callable[[Params], str]] = {
     # Reported by ranks and hosts.
     "started": lambda params: f"Training runs on {params['slots']} of {gpus(params['target'])}.",
     "restored": _restored,
+    "continued": "It continued at {unit} {first}, where the attempt before had reached {unit} {reached}.",
+    "began_anew": _began_anew,
     "rank_lost": "A rank was lost; the other ranks continue.",
     "rank_stuck": "Rank {member_id} on {host} is killed: {why}. The other ranks continue.",
     "growth_given_up": _growth_given_up,

@@ -328,6 +328,8 @@ class JobRun(models.Model):
     final_metrics = models.JSONField(default=dict)
     #: Plain scripts only: metric name -> {"kind", "where"} of its source, see `tidepool.protocol.ObservedStep`.
     curve_sources = models.JSONField(default=dict)
+    #: Plain scripts only: positions that its attempts printed, see `jobs.control.attempt_begins`.
+    positions = models.JSONField(default=dict)
     #: Parts of the script's metrics that the curves lack: `names`, the largest number of metrics of a step that were
     #: left out; `gaps`, true if lines or points were written faster than they could be read.
     curve_limits = models.JSONField(default=dict)

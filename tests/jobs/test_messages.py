@@ -193,6 +193,15 @@ SAMPLES: dict[str, tuple[dict[str, Any], str]] = {
         {"step": 0, "from_nothing": True, "unusable": ["it is corrupt"]},
         "Training starts from the beginning, because a newer checkpoint cannot be used: it is corrupt.",
     ),
+    "continued": (
+        {"unit": "step", "first": 44, "reached": 45},
+        "It continued at step 44, where the attempt before had reached step 45.",
+    ),
+    "began_anew": (
+        {"unit": "epoch", "first": 1, "reached": 45},
+        "It began at epoch 1 again, and the attempt before had reached epoch 45. A script continues if it loads at its "
+        "start what it has saved in its working folder or in CHECKPOINT_DIR.",
+    ),
     "rank_lost": ({}, "A rank was lost; the other ranks continue."),
     "rank_stuck": (
         {"member_id": "a.0.1", "host": "a", "why": "silent for 61 s", "seconds": 61.0},

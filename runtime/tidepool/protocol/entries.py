@@ -303,6 +303,8 @@ class ObservedStep(msgspec.Struct, frozen=True):
     #: Number of curves beyond the limit, and whether parts of a source were passed over.
     left_out: Count = 0
     has_gaps: bool = False
+    #: Whether the source states steps or epochs. If not, the step is the number of the point.
+    counted: bool = True
 
 
 _KINDS = [cls for base in (Entry, _Failure) for cls in base.__subclasses__() if cls is not _Failure]

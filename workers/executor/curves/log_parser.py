@@ -190,7 +190,8 @@ class LineReader:
             return None
         if parsed.metrics and not self.counts_steps and (self.has_parts or (parsed.epoch is None and not self.epoch)):
             self.step += 1
-        return Point(self.step, parsed.metrics, int(self.epoch), self._progress(parsed))
+        counted = self.counts_steps or self.first_epoch is not None
+        return Point(self.step, parsed.metrics, int(self.epoch), self._progress(parsed), counted=counted)
 
     def _has_position(self, parsed: _ParsedLine) -> bool:
         return parsed.epoch is not None or parsed.step is not None

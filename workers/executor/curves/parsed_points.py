@@ -22,6 +22,8 @@ class Point:
     progress: float | None = None
     #: Time in Unix seconds; None: the time of reading.
     at: float | None = None
+    #: Whether the source states steps or epochs. If not, the step is the number of the point.
+    counted: bool = True
 
 
 def number(text: str, *, is_measured: bool = False) -> float | None:

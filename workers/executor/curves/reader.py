@@ -72,6 +72,8 @@ class Watch:
     names: Names = field(default_factory=Names)
     #: Progress of the whole training, by stream or file.
     parts: dict[str, float | None] = field(default_factory=dict)
+    #: Streams whose first step was read.
+    begun: list[str] = field(default_factory=list)
 
     def look(self, now: float, *, search: bool, is_last: bool) -> list[ObservedStep]:
         """Return the new steps. search: look for new files, too."""
@@ -117,6 +119,7 @@ class Watch:
             "sources": [[key, source.kind, source.to_json()] for key, source in self.sources.items()],
             "names": self.names.owners,
             "parts": self.parts,
+            "begun": self.begun,
         }
 
     @classmethod
@@ -130,6 +133,7 @@ class Watch:
             {key: _KINDS[kind].from_json(source) for key, kind, source in values["sources"]},
             Names({name: Owner(*owner) for name, owner in values["names"].items()}),
             values["parts"],
+            values.get("begun", []),
         )
 
     # --- sources ---
@@ -194,12 +198,17 @@ class Watch:
                 revision=self.revision,
                 left_out=self.names.left_out,
                 has_gaps=getattr(source, "has_gaps", False),
+                counted=point.counted,
             )
         steps = list(found.values())
         if source.kind == "log" and _LIBRARY in self.sources:  # the library counts, and bars may count otherwise
             return [step for step in steps if step.metrics]
-        # A bar without metrics is drawn ten times a second: keep only its newest position.
-        return [step for step in steps[:-1] if step.metrics] + steps[-1:]
+        # A bar without metrics is drawn ten times a second: keep its newest position, and the very first, which tells
+        # whether the script continued.
+        first = next((step for step in steps if step.step), None) if source.where not in self.begun else None
+        if first is not None:
+            self.begun.append(source.where)
+        return [step for step in steps[:-1] if step.metrics or step is first] + steps[-1:]
 
     def _progress(self) -> float | None:
         """Return the progress according to the library, or else the highest of the logs."""
