@@ -17,12 +17,14 @@ from jobs.queries.jobs import visible_jobs
 from jobs.words import ANOTHER_USERS_TRAINING, capitalized, gpus, trainings
 from scheduling.sharing_report import FairShare, GroupShare, JobShare, PendingReclaim, fair_share
 
-__all__ = ["FairSharePage", "GroupLine", "JobLine", "SharingPoolLine", "fair_share_page"]
+__all__ = ["FairSharePage", "GroupLine", "JobLine", "SharingPoolLine", "Wait", "fair_share_page"]
 
 
 _ANOTHER_GROUP: Final = "another instance group"
-#: Highest number of waiting trainings that are listed; further ones are only counted.
-_MOST_WAITING: Final = 30
+#: Highest number of waiting trainings whose reasons are read; further ones are only counted.
+_MOST_WAITING: Final = 200
+#: Number of waits that the page shows; the rest is folded away.
+_SHOWN_WAITS: Final = 5
 #: Highest number of ids in a query for names; with more, the names of all active trainings are read.
 _MOST_NAMED: Final = 100
 
@@ -84,11 +86,42 @@ class SharingPoolLine:
 
 
 @dataclass(frozen=True)
+class Wait:
+    """A reason why trainings wait, said once for all that wait for it."""
+
+    #: The trainings that wait, and the reason.
+    sentence: str
+    #: Id and name of each training that `sentence` counts and does not name.
+    trainings: tuple[tuple[int, str], ...] = ()
+
+
+@dataclass(frozen=True)
 class FairSharePage:
     pools: tuple[SharingPoolLine, ...]
     jobs: tuple[JobLine, ...]
-    waiting: Annotated[tuple[str, ...], "Sentences about which training waits for which."]
+    waits: tuple[Wait, ...]
     more: Annotated[int, "Number of trainings that are not listed."]
+
+    @property
+    def waiting(self) -> list[str]:
+        return [wait.sentence for wait in self.waits]
+
+    @property
+    def first_waits(self) -> tuple[Wait, ...]:
+        return self.waits[:_SHOWN_WAITS]
+
+    @property
+    def other_waits(self) -> tuple[Wait, ...]:
+        return self.waits[_SHOWN_WAITS:]
+
+    @property
+    def with_gpus(self) -> list[JobLine]:
+        """Return the trainings that hold or deserve GPUs."""
+        return [line for line in self.jobs if line.held or line.deserved]
+
+    @property
+    def without_gpus(self) -> list[JobLine]:
+        return [line for line in self.jobs if not line.held and not line.deserved]
 
 
 def fair_share_page(user: Asking) -> FairSharePage:
@@ -115,7 +148,7 @@ def fair_share_page(user: Asking) -> FairSharePage:
         )
         for pool in found.sharing_pools
     ]
-    return FairSharePage(tuple(pools), tuple(lines), tuple(_waiting(found, names)), len(found.jobs) - len(lines))
+    return FairSharePage(tuple(pools), tuple(lines), tuple(_waits(found, names)), len(found.jobs) - len(lines))
 
 
 class _VisibleNames:
@@ -162,7 +195,7 @@ def _group_line(share: GroupShare, total: int, names: _VisibleNames) -> GroupLin
     )
 
 
-def _waiting(found: FairShare, names: _VisibleNames) -> Iterable[str]:
+def _waits(found: FairShare, names: _VisibleNames) -> Iterable[Wait]:
     waiting = [share for share in found.jobs if share.held < share.deserved or not share.deserved]
     mentioned: set[int] = set()
     for pool in found.sharing_pools:
@@ -171,7 +204,7 @@ def _waiting(found: FairShare, names: _VisibleNames) -> Iterable[str]:
             theirs = [share for share in waiting if share.group == reclaim.owner]
             due = [share.job for share in theirs if share.deserved or not reclaim.returning]
             mentioned.update(due)
-            yield _reclaim_sentence(reclaim, shares, due, names)
+            yield Wait(_reclaim_sentence(reclaim, shares, due, names))
     yield from _waits_within_groups([share.job for share in waiting if share.job not in mentioned], names)
 
 
@@ -197,15 +230,21 @@ def _reclaim_sentence(
     return f"{who}: {holder} {held}, {back} {when}."
 
 
-def _waits_within_groups(jobs: Sequence[int], names: _VisibleNames) -> Iterable[str]:
-    """Yield why each job waits, in the words that its owner reads."""
+def _waits_within_groups(jobs: Sequence[int], names: _VisibleNames) -> Iterable[Wait]:
+    """Yield the reasons why jobs wait, in the words that their owners read."""
     visible = [job for job in jobs if job in names.jobs]
-    reasons = Job.objects.filter(pk__in=visible[:_MOST_WAITING]).order_by("-priority", "submitted_at", "id")
-    for name, params in reasons.values_list("name", "reason_params"):
-        yield f"{name}: {text_of(params)}"
+    waiting = Job.objects.filter(pk__in=visible[:_MOST_WAITING]).order_by("-priority", "submitted_at", "id")
+    reasons: dict[str, list[tuple[int, str]]] = {}
+    for pk, name, params in waiting.values_list("pk", "name", "reason_params"):
+        reasons.setdefault(text_of(params), []).append((pk, name))
+    for reason, same in reasons.items():
+        if len(same) > 1:
+            yield Wait(f"{trainings(len(same))}, each: {reason}", tuple(same))
+        else:
+            yield Wait(f"{same[0][1]}: {reason}")
     others, more = len(jobs) - len(visible), max(0, len(visible) - _MOST_WAITING)
     if more:
         waits = plural(more, "{count} more training waits", "{count} more trainings wait")
-        yield f"{waits}: see the list of trainings."
+        yield Wait(f"{waits}: see the list of trainings.")
     if others:
-        yield plural(others, "{count} training of another user waits.", "{count} trainings of others wait.")
+        yield Wait(plural(others, "{count} training of another user waits.", "{count} trainings of others wait."))

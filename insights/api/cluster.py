@@ -101,6 +101,7 @@ class TraceOutput(serializers.Serializer[Trace]):
 FairShareOutput = output_of(
     FairSharePage,
     "FairShareOutput",
+    without=["waits"],
     pools=output_of(
         SharingPoolLine,
         "SharedPoolOutput",
@@ -108,6 +109,9 @@ FairShareOutput = output_of(
     )(many=True, help_text="Sets of instance groups that share GPUs."),
     jobs=output_of(JobLine, "JobShareOutput", without=["total"])(
         many=True, help_text="At most 100 jobs, those that hold most GPUs first."
+    ),
+    waiting=serializers.ListField(
+        child=serializers.CharField(), help_text="Sentences about who waits for what; equal reasons are said once."
     ),
 )
 

@@ -144,3 +144,28 @@ def test_several_kinds_of_gpu_have_a_price_each(carols: Client, scene: Scene) ->
     Slot.objects.exclude(device_model="A100").update(device_model="T4")
     groups = {group["name"]: group for group in carols.get("/api/v1/fair-share/").json()["pools"][0]["groups"]}
     assert groups[own.name]["prices"].keys() == {"A100", "T4"}
+
+
+def test_forty_that_wait_for_the_same_are_one_sentence_below_the_bars(alices: Client, scene: Scene) -> None:
+    params = message("in_line", missing=8, min_slots=8, taken=8, capacity=8)
+    common: dict[str, Any] = {"owner": scene.alice, "instance_group": scene.first.instance_group, "min_slots": 8}
+    sweep = [JobFactory(name=f"sweep-{number}", reason_params=params, **common) for number in range(39)]
+    page = text(alices.get("/fair-share/"))
+    sentence = "40 trainings, each: Waits for 8 more GPUs: it needs 8, and 8 of 8 are in use."
+    assert page.count("Waits for 8 more GPUs") == 1
+    assert page.index("share-bar") < page.index(sentence)
+    assert sentence in alices.get("/api/v1/fair-share/").json()["waiting"]
+    names = page.split("waits-names")[1].split("</ul>")[0]
+    assert all(f'href="/jobs/{job.pk}/"' in names for job in [*sweep, scene.waiting])
+
+
+def test_more_than_five_reasons_and_trainings_that_deserve_nothing_are_folded(alices: Client, scene: Scene) -> None:
+    Job.objects.filter(pk=scene.waiting.pk).delete()
+    for number in range(1, 9):
+        params = message("in_line", missing=number, min_slots=8, taken=8, capacity=8)
+        JobFactory(owner=scene.alice, instance_group=scene.first.instance_group, min_slots=8, reason_params=params)
+    page = text(alices.get("/fair-share/"))
+    shown, folded = page.split('id="other-waits"')
+    assert (shown.count("Waits for"), folded.count("Waits for")) == (5, 3)
+    shown, folded = page.split('id="without-gpus"')
+    assert (shown.count('<tr id="job-'), folded.count('<tr id="job-')) == (3, 8)
