@@ -99,13 +99,14 @@ def _candidates(bounds: Bounds, ranks: _Integers) -> _Integers:
 def _accumulation(bounds: Bounds, ranks: _Integers, batch: _Integers) -> tuple[_Integers, npt.NDArray[np.bool_]]:
     """The fewest further micro-batches that fit a rank, and which batches the bounds allow.
 
-    One rank measures the noise only between micro-batches: with a larger batch than its own it has at least two.
+    One rank measures the noise only between micro-batches: with a larger batch than its own it has at least two, if it
+    may have several. Otherwise it cuts some steps in two to measure it, as with its own batch.
     """
     per_rank = -(-batch // ranks)
     needed = np.zeros_like(batch)
     if bounds.max_micro_batch is not None:
         needed = -(-per_rank // bounds.max_micro_batch) - 1
-    if bounds.is_adaptive:
+    if bounds.is_adaptive and bounds.accumulation:
         needed = np.where((ranks == 1) & (batch > bounds.batch_size), np.maximum(needed, 1), needed)
     is_allowed = np.ones_like(batch, dtype=bool)
     if not bounds.accumulation:

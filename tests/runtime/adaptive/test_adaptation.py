@@ -72,6 +72,15 @@ def test_a_batch_grows_where_the_script_works_beside_its_gradients() -> None:
     assert chooser.choose(present, NOISY, lambda: slow, (1, Size(1, 1)), 0.0) == BatchChoice(64, 1)
 
 
+def test_a_batch_grows_on_one_rank_that_computes_each_step_at_once() -> None:
+    """AdaptDL's autoscale_batch_size allows no accumulation by default."""
+    chooser = BatchChooser(Bounds(32, 512, 8, 128, accumulation=False), 30.0)
+    busy = [StepTimes("A", 1, 1, 32, 0.003, 0.06, 448), StepTimes("A", 1, 1, 16, 0.002, 0.06, 60)]
+    grown = BatchChoice(124, 0)  # the largest that is tried up to 128
+    assert chooser.choose(BatchChoice(32, 0), NOISY, lambda: busy, (1, Size(1, 1)), 0.0) == grown
+    assert chooser.choose(grown, NOISY, lambda: busy, (1, Size(1, 1)), 31.0) == grown, "its present batch fits"
+
+
 def test_no_micro_batch_is_larger_than_one_that_is_known_to_fit() -> None:
     assert Adaptive(64).bounds(16, None).max_micro_batch == 16
     assert Adaptive(64).bounds(16, 4).max_micro_batch == 4

@@ -107,7 +107,8 @@ class BatchChooser:
         share = -(-batch // size.ranks)
         most = self._bounds.max_micro_batch or share
         needed = -(-share // most) - 1
-        return BatchChoice(batch, max(needed, 1) if size.ranks == 1 and batch > self._bounds.batch_size else needed)
+        is_grown_alone = size.ranks == 1 and batch > self._bounds.batch_size
+        return BatchChoice(batch, max(needed, 1) if is_grown_alone and self._bounds.accumulation else needed)
 
     def _goodput(self, choice: BatchChoice, noise: NoiseScale, size: Size) -> float:
         assert self._parameters is not None
