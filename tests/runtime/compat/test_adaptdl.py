@@ -129,6 +129,23 @@ def test_a_halt_keeps_what_the_script_has_counted(
     assert_same(trained, [line for line in lines if line.startswith("trained")][-len(trained) :])
 
 
+def test_a_joiner_sees_the_place_in_the_loop_that_the_others_see(make_lab: MakeLab) -> None:
+    lab = example(make_lab, "adl_index.py", ["--step-seconds", "0.2", "--every", "32"], effective_batch_size=32)
+    lab.size(1)
+    lab.wait_for_steps(6)
+    lab.size(2)
+    lab.wait_for_size(2)
+    lab.wait_for_the_end()
+    assert all(end["code"] == 0 for end in lab.exits().values()), lab.story()
+    assert len(lab.steps()) == 64
+    first, joiner = (printed(lab, member_id) for member_id in lab.member_ids())
+    assert joiner[0].split()[2] != "0", "it comes in the middle of the epoch"
+    assert first[-len(joiner) + 1 :] == joiner[1:], "in its first step the others' count of replicas may be older"
+    assert [line.split()[1:4] for line in first[-len(joiner) :]] == [line.split()[1:4] for line in joiner]
+    sums = [line.split() for line in first if line.startswith("sum")]
+    assert [int(samples) for _, _, _, samples in sums] == [int(at) + 32 for _, _, at, _ in sums]
+
+
 @pytest.mark.long
 def test_processes_that_meet_by_an_address_stop_together_and_go_on(
     tmp_path: Path, expected: tuple[dict[str, Any], list[str]]

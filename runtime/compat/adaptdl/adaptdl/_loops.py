@@ -1,6 +1,5 @@
 """A loop over an AdaptiveDataLoader: of the training, by steps, or of an evaluation, by shares."""
 
-import copy
 from collections.abc import Iterator
 from contextlib import closing
 from typing import Any
@@ -42,12 +41,9 @@ def trained(training: Training, source: Source, loader: DataLoader[Any], *, shuf
     done = _Done(training, steps, key)
     try:
         for batch in steps.batches(feed):
-            held = copy.deepcopy(training.sums.state_dict()) if script_loop.stands_in else None
             yield batch
             if script_loop.has_summed:
                 training.trained = source
-            if held is not None:
-                training.sums.load_state_dict(held)
             training.zero()
     except GeneratorExit:
         training.place.left = done.leave  # not here: nothing may be raised where a generator is closed

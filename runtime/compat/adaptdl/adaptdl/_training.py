@@ -92,7 +92,9 @@ class _Place:
     called: Counter[str] = field(default_factory=Counter)
     #: Accumulators made.
     made: Counter[str] = field(default_factory=Counter)
+    #: Loader of the loop under way, and whether that loop is one of the training's.
     source: Source | None = None
+    trains: bool = False
     #: Work that is left after a loop that the script has left: done at the script's next call.
     left: Callable[[], None] | None = None
     #: The session does not know yet that an epoch of the script is over, or a loop outside of all.
@@ -255,6 +257,11 @@ class Training:
             rule,
             warm_up_steps=round(warm_up_samples / source.batch_size),
         )
+
+    @property
+    def stands_in(self) -> bool:
+        """Return whether other replicas compute the batch that this one has: what it adds up would count twice."""
+        return self.script_loop is not None and self.script_loop.stands_in
 
     # --- epochs ---
 

@@ -124,7 +124,7 @@ class Accumulator(MutableMapping[Any, Any]):
             )
         if value.accumulator is not self or value.key != key:
             raise ValueError(f"accumulator[{key!r}] gets what was read of another accumulator or key")
-        for amount in value.amounts:
+        for amount in [] if training().stands_in else value.amounts:
             self._updates[key] = self._updates[key] + amount if key in self._updates else amount
 
     def __delitem__(self, key: Any) -> None:

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sized
 from typing import Any, Protocol
 
 from tidepool.torch.data import epoch_order, sample_count
+from tidepool.torch.rank.training_loop import TrainingLoop
 from torch.utils.data import DataLoader, Dataset, Sampler
 
 from adaptdl import env
@@ -87,31 +88,35 @@ class AdaptiveDataLoaderHelper:
         return training().place.source is self
 
     @property
+    def _training_loop(self) -> TrainingLoop | None:
+        """The training, if this loader is the training's, or may become it in the loop under way."""
+        ours = training()
+        return ours.training_loop if self.training or (self.is_iterated and ours.place.trains) else None
+
+    @property
     def current_index(self) -> int | None:
         """Samples that the loop has used so far, over all replicas."""
-        training_loop = training().training_loop
+        training_loop = self._training_loop
         if not self.is_iterated:
             return None
-        return training_loop.position.cursor if training_loop is not None and self.training else 0
+        return training_loop.position.cursor if training_loop is not None else 0
 
     @property
     def current_batch_size(self) -> int | None:
-        training_loop = training().training_loop
-        if not self.is_iterated:
-            return None
-        return (
-            training_loop.position.effective_batch_size
-            if training_loop is not None and self.training
-            else self.batch_size
-        )
+        return self._batch_size_now if self.is_iterated else None
+
+    @property
+    def _batch_size_now(self) -> int:
+        training_loop = self._training_loop
+        return training_loop.position.effective_batch_size if training_loop is not None else self.batch_size
 
     @property
     def current_local_bsz(self) -> int | None:
         """Samples of the largest batch that a replica has in a step."""
-        training_loop, batch = training().training_loop, self.current_batch_size
+        training_loop, batch = self._training_loop, self.current_batch_size
         if batch is None:
             return None
-        if training_loop is None or not self.training:
+        if training_loop is None:
             return self.batch_size
         share = -(-batch // training_loop.world_size)
         return min(
@@ -138,12 +143,7 @@ class AdaptiveDataLoaderHelper:
 
     def to_tensorboard(self, writer: Writer, global_step: int, tag_prefix: str = "") -> None:
         """Write the batch's sizes as they are now."""
-        training_loop = training().training_loop
-        batch = (
-            training_loop.position.effective_batch_size
-            if training_loop is not None and self.training
-            else self.batch_size
-        )
+        batch = self._batch_size_now
         pieces = env.num_replicas() * (self.accumulation_steps + 1)
         prefix = tag_prefix if not tag_prefix or tag_prefix.endswith("/") else f"{tag_prefix}/"
         writer.add_scalar(f"{prefix}Total_Batch_Size", batch, global_step)
@@ -196,11 +196,12 @@ class AdaptiveDataLoader(DataLoader[Any]):
             if not joins:
                 yield from self._all(ours.place.epoch or 0)
             elif trains(ours, source):
+                ours.place.trains = True
                 yield from trained(ours, source, self, shuffle=self._shuffle)
             else:
                 yield from evaluated(ours, source, self, shuffle=self._shuffle)
         finally:
-            ours.place.source = None
+            ours.place.source, ours.place.trains = None, False
 
     def _all(self, epoch: int) -> Iterator[Any]:
         self.sampler.set_epoch(epoch)  # type: ignore[attr-defined]
