@@ -8,23 +8,21 @@ What it gives beyond pyspark's stands in docs/user/distributor.md.
 import logging
 import os
 import sys
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from tidepool.client.api import Client
 from tidepool.client.errors import Unreachable
 from tidepool.client.following import Change, Follower
 from tidepool.client.functions import submit_function
+from tidepool.client.patience import Patience
 from tidepool.client.rows import JobInfo, LogLine
 from tidepool.client.training import Job
 
 __all__ = ["TorchDistributor"]
 
-#: While the site does not answer: seconds to the next try, and until a line says that the training goes on.
-_SOONEST, _LATEST = 0.25, 20.0
-_TELL_AFTER = 30.0
 _HIDDEN = {"CUDA_VISIBLE_DEVICES": ""}
 
 Work = Callable[..., Any] | str | os.PathLike[str]
@@ -85,8 +83,9 @@ class TorchDistributor:
     def run(self, train_object: Work, *args: Any, **kwargs: Any) -> Any:
         """Run it, show what rank 0 prints, and return what rank 0 returns; None of a script.
 
-        train_object: a callable, or the path of a script, whose arguments are made text. Ctrl-C cancels the training; a
-        second one leaves it to its end. Raises JobFailed with the traceback of the rank that failed.
+        It waits for the training's end even if the site does not answer, however long. train_object: a callable, or
+        the path of a script, whose arguments are made text. Ctrl-C cancels the training; a second one leaves it to its
+        end. Raises JobFailed with the traceback of the rank that failed.
         """
         job = self.submit(train_object, *args, **kwargs)
         self.logger.info("job %s: %s", job.id, job.url)
@@ -146,7 +145,15 @@ class TorchDistributor:
         return there
 
     def _cancel(self, job: Job) -> None:
-        job.cancel()
+        try:
+            job.cancel()
+        except Unreachable as error:
+            self.logger.warning(
+                "Training %s is not cancelled: %s `tidepool.job(%s).value()` waits again, and "
+                "`tidepool.job(%s).cancel()` cancels it.",
+                *(job.id, error, job.id, job.id),
+            )
+            return
         self.logger.warning("Training %s is being cancelled. Ctrl-C again leaves it to that.", job.id)
         job.wait(check=False)
         self.logger.warning("Training %s is %s.", job.id, job.state)
@@ -163,23 +170,15 @@ class _Watch:
     shown: set[tuple[int | None, str]] = field(default_factory=set)
     has_started: bool = False
 
+    @cached_property
+    def patience(self) -> Patience:
+        return self.job.patience(say=self.distributor.logger.warning)
+
     def follow(self) -> None:
         """Follow the job until its end."""
         follower = Follower(self.distributor.client.connection, self.job.id, rank=0)
-        lost_at, pause = None, _SOONEST
-        while True:
-            try:
-                for change in follower.changes():
-                    lost_at = None
-                    self._show(change)
-                return
-            except Unreachable:
-                if lost_at is None:
-                    lost_at, pause = time.monotonic(), _SOONEST
-                if time.monotonic() - lost_at > _TELL_AFTER:
-                    self._say_once(f"still running, as far as known: `tidepool logs -f {self.job.id}`")
-            time.sleep(pause)
-            pause = min(2 * pause, _LATEST)
+        for change in follower.changes_through_outages(self.patience):
+            self._show(change)
 
     def _show(self, change: Change) -> None:
         if isinstance(change, JobInfo):
@@ -207,7 +206,7 @@ class _Watch:
         self.has_started = True
         self.distributor.logger.info("Started %s", self.distributor.described)
         if self.distributor.local_mode and self.distributor.elastic:
-            hosts = sorted({row["host"] for row in self.job.ranks()})
+            hosts = sorted({row["host"] for row in self.patience.call(self.job.ranks)})
             if len(hosts) > 1:
                 self.distributor.logger.warning(
                     "local_mode: an elastic training takes GPUs where they are free, and this one is on %s.",

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from tidepool import distributor
+from tidepool.client import patience
 from tidepool.client.api import Client
 from tidepool.client.errors import InvalidRequest, Unreachable
 from tidepool.client.following import Follower
@@ -153,7 +154,7 @@ def running(alices: Client, scene: Scene, monkeypatch: pytest.MonkeyPatch) -> To
     """One whose run follows a training that is over."""
     made = TorchDistributor(2, client=alices)
     monkeypatch.setattr(made, "submit", lambda *given: alices.job(scene.done.pk))
-    monkeypatch.setattr(distributor, "_SOONEST", 0.0)
+    monkeypatch.setattr(patience.time, "sleep", lambda seconds: None)
     return made
 
 
@@ -177,12 +178,12 @@ def test_a_lost_connection_ends_nothing(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     first, second, again = LogLine("one", 1, "a"), LogLine("two", 1, "a"), LogLine("one", 2, "b")
-    monkeypatch.setattr(distributor, "_TELL_AFTER", -1.0)
+    monkeypatch.setattr(patience, "TELL_AFTER", 0.0)
     _play(monkeypatch, [first, Unreachable("gone")], [Unreachable("gone")], [second, again])
     assert running.run(_train, 0.1) is None
     assert capsys.readouterr().out == "one\ntwo\none\n"
     said = _said(caplog)
-    assert [line.partition(" ")[0] for line in said] == ["job", "Started", "still", "---", "Finished"]
+    assert [line.partition(" ")[0] for line in said] == ["job", "Started", "http://testserver", "---", "Finished"]
     assert "Started local training with 2 processes" in said
     assert "--- attempt 2, b ---" in said
 

@@ -17,6 +17,7 @@ KIND = {"kind": "A100", "other_kind": "T4", "moves_to_kind": False, "kind_assume
 STUDY = {"study_slots": 6, "study_trainings": 5, "study_priority": 5000}
 GIVERS = {"givers": [{"job": 2, "name": "T2", "slots": 1}], "givers_count": 1, "givers_slots": 1}
 BY = {"by": "alice"}
+POSITIONS = {"unit": "step", "first": 44, "reached": 45}
 END = {"host": "a", "code": 1, "signal": None, "error": "ValueError: bad"}
 
 #: Key -> params, and the sentence.
@@ -193,13 +194,10 @@ SAMPLES: dict[str, tuple[dict[str, Any], str]] = {
         {"step": 0, "from_nothing": True, "unusable": ["it is corrupt"]},
         "Training starts from the beginning, because a newer checkpoint cannot be used: it is corrupt.",
     ),
-    "continued": (
-        {"unit": "step", "first": 44, "reached": 45},
-        "It continued at step 44, where the attempt before had reached step 45.",
-    ),
+    "continued": (POSITIONS, "It continued at step 44, where the attempt before had reached step 45."),
     "began_anew": (
-        {"unit": "epoch", "first": 1, "reached": 45},
-        "It began at epoch 1 again, and the attempt before had reached epoch 45. A script continues if it loads at its "
+        POSITIONS,
+        "It began at step 44 again, and the attempt before had reached step 45. A script continues if it loads at its "
         "start what it has saved in its working folder or in CHECKPOINT_DIR.",
     ),
     "rank_lost": ({}, "A rank was lost; the other ranks continue."),

@@ -13,6 +13,7 @@ from typing import Any
 from tidepool.client.decoding import decoded
 from tidepool.client.errors import NotFound, Unreachable
 from tidepool.client.http import Connection
+from tidepool.client.patience import Patience
 from tidepool.client.rows import JobInfo, LogLine, MetricPoint
 
 __all__ = ["Change", "Follower", "ServerEvent", "fetch_info", "parsed"]
@@ -94,6 +95,18 @@ class Follower:
         except _NoStream:
             self._has_stream = False
         yield from self._polled()
+
+    def changes_through_outages(self, patience: Patience) -> Iterator[Change]:
+        """Yield changes like `changes`, however long the site does not answer. Raises TimeoutError after the limit."""
+        while True:
+            try:
+                for change in self.changes():
+                    patience.heard()
+                    yield change
+                    patience.heard()  # however long the caller took
+                return
+            except Unreachable as error:
+                patience.keep(error)
 
     def _streamed(self) -> Iterator[ServerEvent | None]:
         """Yield events of one connection, which may end at any event."""

@@ -73,6 +73,8 @@ class Connection:
         }
         self.transport = transport or Wire(profile.url, partial(_certificates, profile), seconds=timeout)
         self._is_skew_told = False
+        #: Whether the user was told of the present outage.
+        self._is_outage_told = False
 
     def close(self) -> None:
         if isinstance(self.transport, Wire):
@@ -182,6 +184,7 @@ class Connection:
                 self._compare_versions(response)
                 # 429: the site refused it before doing anything.
                 if response.status_code != 429 and not (may_repeat and response.status_code in _BUSY):
+                    self._is_outage_told = False
                     return response
                 pause = float(response.headers.get("Retry-After") or wait)
             except TransportError as error:
@@ -194,7 +197,8 @@ class Connection:
                 if problem is not None:
                     raise _unreachable(self.url, problem) from problem
                 return response
-            if wait == _TOLD_WAIT:
+            if wait == _TOLD_WAIT and not self._is_outage_told:
+                self._is_outage_told = True
                 state = "is busy" if problem is None else "does not answer"
                 logger.warning("%s %s; it is asked again for %.0f s.", self.url, state, self._tries_for)
             self._sleep(pause)

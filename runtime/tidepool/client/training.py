@@ -10,6 +10,7 @@ from tidepool.client.decoding import decoded
 from tidepool.client.errors import JobFailed, MissingPackage, NotAllowed, NotFound, TidepoolError, with_site
 from tidepool.client.following import Follower, fetch_info
 from tidepool.client.http import Connection, new_key
+from tidepool.client.patience import Patience
 from tidepool.client.rows import Checkpoint, Event, JobInfo, LogLine, MetricPoint, ResultFile, Why
 
 if TYPE_CHECKING:
@@ -105,27 +106,33 @@ class Job:
         return Job(self._connection, values["id"], decoded(JobInfo, values))
 
     def wait(self, timeout: float | None = None, *, check: bool = True) -> JobInfo:
-        """Wait until the job ends. Raises TimeoutError after `timeout` seconds, JobFailed if it did not succeed.
+        """Wait until the job ends, however long the site does not answer.
 
-        check: whether to raise JobFailed.
+        Raises TimeoutError after `timeout` seconds, JobFailed if it did not succeed. check: whether to raise JobFailed.
         """
-        ends = None if timeout is None else time.monotonic() + timeout
-
-        def left() -> float:
-            return float("inf") if ends is None else ends - time.monotonic()
-
-        if left() > _BY_ASKING_SECONDS:
-            for change in Follower(self._connection, self.id, logs=False).changes():
-                self._info = change if isinstance(change, JobInfo) else self._info
-                if left() < _BY_ASKING_SECONDS:
-                    break
-        while not self.refresh().is_over:
-            if left() < _PAUSE_SECONDS:
-                raise TimeoutError(f"Job {self.id} is {self.info.state} after {timeout:g} s: {self.info.reason.text}")
-            time.sleep(_PAUSE_SECONDS)
+        self._wait(self.patience(again=f"tidepool.job({self.id}).wait()", seconds=timeout))
         if check:
             self.raise_for_state()
         return self.info
+
+    def patience(self, **options: Any) -> Patience:
+        """Return the patience of a wait for this job that begins now."""
+        return Patience(self.id, self._connection.url, **options)
+
+    def _wait(self, patience: Patience) -> None:
+        begun = time.monotonic()
+        if patience.left > _BY_ASKING_SECONDS:
+            for change in Follower(self._connection, self.id, logs=False).changes_through_outages(patience):
+                self._info = change if isinstance(change, JobInfo) else self._info
+                if patience.left < _BY_ASKING_SECONDS:
+                    break
+        while not patience.call(self.refresh).is_over:
+            if patience.left <= 0:
+                raise TimeoutError(
+                    f"Job {self.id} is {self.info.state} after {time.monotonic() - begun:.0f} s: "
+                    f"{self.info.reason.text} `{patience.again}` waits again."
+                )
+            time.sleep(min(_PAUSE_SECONDS, max(0.0, patience.left)))
 
     def raise_for_state(self) -> None:
         """Raise JobFailed if the job has ended without success."""
@@ -203,8 +210,11 @@ class Job:
         stream: str = "stdout",
         tail: int | None = None,
         watch: Callable[[JobInfo], object] = lambda info: None,
+        patience: Patience | None = None,
     ) -> Iterator[LogLine]:
         """Yield the lines like `logs`, with the attempt and member of each. watch: called with each fetched state.
+
+        patience: with a site that does not answer; None: raise Unreachable.
 
         When a job loses its rank 0 or starts another attempt, following continues from the beginning of another log.
         """
@@ -214,7 +224,8 @@ class Job:
         if not follow:
             yield from () if tail is not None else follower.lines(is_over=True)
             return
-        for change in follower.changes():
+        changes = follower.changes() if patience is None else follower.changes_through_outages(patience)
+        for change in changes:
             if isinstance(change, JobInfo):
                 self._info = change
                 watch(change)
@@ -224,13 +235,19 @@ class Job:
     def value(self, *, timeout: float | None = None, raw: bool = False) -> Any:
         """Wait for the end, and return the value returned by rank 0 of a submitted function; None for a script.
 
-        Raises JobFailed with the traceback, TimeoutError after `timeout` seconds, and NotAllowed for another user's
-        job, because unpickling can execute its author's code. raw: return the pickle's bytes instead of the object.
+        The site may be away for any time meanwhile. Raises JobFailed with the traceback, TimeoutError after `timeout`
+        seconds, and NotAllowed for another user's job, because unpickling can execute its author's code. raw: return
+        the pickle's bytes instead of the object.
         """
+        patience = self.patience(seconds=timeout)
+        if self._info is None or not self._info.is_over:
+            self._wait(patience)
+        return patience.call(lambda: self._value(self.info, raw))
+
+    def _value(self, info: JobInfo, raw: bool) -> Any:
         # Not loaded by those who only look.
         from tidepool.client.values import failure_of, loaded, value_bytes
 
-        info = self.info if self.info.is_over else self.wait(timeout, check=False)
         if info.state != "SUCCEEDED":
             raise failure_of(info, self.ranks() if info.error else (), self._connection.url)
         if not raw and info.owner != self._connection.username:

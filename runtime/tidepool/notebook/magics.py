@@ -147,17 +147,26 @@ class TidepoolMagics(Magics):
 
     def _follow(self, job: Job) -> None:
         click.echo(f"Training {job.id}: {job.url}")
-        bar = _Bar()
+        bar, again = _Bar(), f"%tidepool fetch {job.id}"
+        patience = job.patience(again=again, say=lambda text: click.echo(text, err=True))
         try:
-            for line in job.log_lines(follow=True, watch=bar.show):
+            for line in job.log_lines(follow=True, watch=bar.show, patience=patience):
                 click.echo(line.text)
         except KeyboardInterrupt:
-            job.cancel()
-            click.echo(f"Training {job.id} is being cancelled.", err=True)
+            self._cancel(job, again)
             raise
+
+    def _cancel(self, job: Job, again: str) -> None:
+        try:
+            job.cancel()
         except Unreachable as error:
-            advice = f"Training {job.id} continues anyway: `%tidepool fetch {job.id}` fetches its variables."
-            raise Unreachable(f"{error} {advice}") from error
+            click.echo(
+                f"Training {job.id} is not cancelled: {error} `{again}` waits again, and `%tidepool cancel {job.id}` "
+                "cancels it.",
+                err=True,
+            )
+        else:
+            click.echo(f"Training {job.id} is being cancelled.", err=True)
 
     def _take(self, job: Job) -> None:
         outcome = job.value()
