@@ -1,7 +1,6 @@
 """Helpers of tests and benchmarks that start processes of their own over the test's database."""
 
 import os
-import shutil
 import socket
 import subprocess
 import sys
@@ -20,14 +19,13 @@ from webapp.embedded.broker import broker_command, find_broker, is_answering, so
 
 __all__ = ["NO_CHROMIUM", "broker", "collect_static_files", "database_url", "find_chromium", "web_process"]
 
-#: Names of the program in Debian and elsewhere; first the one without a window, which takes half of the processor time.
-#: Playwright's own download works as well.
-_CHROMIUM = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
-NO_CHROMIUM = "Chromium is missing: install the Debian package chromium-headless-shell."
+_FINDS_CHROMIUM = Path(__file__).parents[1] / "scripts" / "chromium"
+NO_CHROMIUM = "Chromium is missing: scripts/chromium says why."
 
 
 def find_chromium() -> str | None:
-    return next(filter(None, map(shutil.which, _CHROMIUM)), None)
+    found = subprocess.run([_FINDS_CHROMIUM], stdout=subprocess.PIPE, text=True, check=False)
+    return found.stdout.strip() or None
 
 
 def database_url() -> str:
