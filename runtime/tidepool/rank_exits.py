@@ -16,6 +16,7 @@ from tidepool.protocol import RankEnd
 from tidepool.refusal import Refusal
 
 __all__ = [
+    "CALLS_DIFFER",
     "ERROR_FILE",
     "FATAL_FILE",
     "HOPELESS",
@@ -45,9 +46,9 @@ OUT_OF_MEMORY = "OutOfMemory"
 KILLED = "Killed"
 #: Kind of error of a rank that was killed because it held the others up: the machine may be to blame.
 STUCK = "Stuck"
-#: Kinds of errors of ranks that were killed because their training made no step, because some had ended their loop, and
-#: because their models differed at its end.
-STALLED, LOOPS_DIFFER, MODELS_DIFFER = "Stalled", "LoopsDiffer", "ModelsDiffer"
+#: Kinds of errors of ranks that were killed because their training made no step, because some had ended their loop,
+#: because they waited for each other in different calls, and because their models differed at the loop's end.
+STALLED, LOOPS_DIFFER, CALLS_DIFFER, MODELS_DIFFER = "Stalled", "LoopsDiffer", "CallsDiffer", "ModelsDiffer"
 #: Kind of error of a rank that was killed because its script had not come to its training in time.
 LAUNCH_TIMEOUT = "LaunchTimeout"
 #: Kind of error of a rank whose script was called with arguments that it does not take.
@@ -55,7 +56,7 @@ USAGE_ERROR = "UsageError"
 #: Kinds of errors that any restart would repeat: the script was called wrongly, is not valid Python, or asks for what
 #: is refused.
 HOPELESS = frozenset(
-    {USAGE_ERROR, LOOPS_DIFFER, MODELS_DIFFER, Refusal.__name__}
+    {USAGE_ERROR, LOOPS_DIFFER, CALLS_DIFFER, MODELS_DIFFER, Refusal.__name__}
     | {"SyntaxError", "IndentationError", "TabError", "ModuleNotFoundError"}
 )
 #: Kinds of errors of scripts that exited themselves: the end of stderr gives the reason.

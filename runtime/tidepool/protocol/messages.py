@@ -4,6 +4,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
+from tidepool.collective_calls import CollectiveCall
 from tidepool.protocol.codec import PROTOCOL_VERSION, Bytes, Count, Figure, Name, Seconds
 from tidepool.protocol.defaults import LINGER_SECONDS
 from tidepool.protocol.measures import AdaptedBatch, StepTimes
@@ -268,8 +269,7 @@ class MemberMessage(msgspec.Struct, frozen=True):
     broken: a collective of `generation` failed. trained: the loop over all epochs is over, and the script goes on.
     finished: the script has ended. Of rank 0, both say that the weights are written.
     checkpoint: one of `step` is on the disk, aside. checkpoint_failed: it could not be written. restored: what the
-    attempt continues from. alive: where its training thread is, about once a second. profile: how long steps take, and
-    how the batch adapts.
+    attempt continues from. alive: where its training thread is, about once a second. profile: how steps and batch are.
     """
 
     kind: Literal[
@@ -295,9 +295,10 @@ class MemberMessage(msgspec.Struct, frozen=True):
     #: Alive, trained and finished only: collectives completed; the latter two: digest of the weights, if known.
     operation: int = 0
     digest: str = ""
-    #: Alive only: how long it has waited for other ranks (None: it does not), a median step.
+    #: Alive only: how long it has waited for other ranks (None: it does not), a median step, and in what it waits.
     waits_seconds: float | None = None
     step_seconds: float = 0.0
+    call: CollectiveCall | None = None
     #: Ready in a gang only: address and port where the others can meet this rank.
     meeting: tuple[str, int] | None = None
     #: Why it is unprepared, why the checkpoint failed, or why there is no profile.

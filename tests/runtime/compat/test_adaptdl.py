@@ -146,6 +146,37 @@ def test_a_joiner_sees_the_place_in_the_loop_that_the_others_see(make_lab: MakeL
     assert [int(samples) for _, _, _, samples in sums] == [int(at) + 32 for _, _, at, _ in sums]
 
 
+def test_a_sum_that_one_replica_reads_alone_stops_the_training(make_lab: MakeLab) -> None:
+    lab = example(make_lab, "adl_index.py", ["--alone"], min_slots=2)
+    lab.size(2)
+    wait_until(lambda: lab.journal("lost") and len(lab.exits()) == 2, lab.story)
+    [(kind, message)] = {(end["error"]["kind"], end["error"]["message"]) for end in lab.exits().values()}
+    assert kind == "CallsDiffer"
+    assert "a.1.2 in Accumulator.synchronized() at adl_index.py, line 4" in message
+    assert "a.0.1 in the sum of a step's gradients at adl_index.py, line 3" in message
+    assert len(lab.journal("generation_active")) == 1
+
+
+def test_replicas_off_the_cluster_hear_of_both_places(tmp_path: Path) -> None:
+    command = [sys.executable, str(SCRIPT.with_name("adl_index.py")), "--alone"]
+    meeting = {"ADAPTDL_MASTER_PORT": str(free_port()), "ADAPTDL_NUM_REPLICAS": "2", "PYTHONPATH": MODULES}
+    replicas = [
+        subprocess.Popen(
+            command,
+            env={**OFF_CLUSTER, **meeting, "ADAPTDL_REPLICA_RANK": str(rank)},
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(2)
+    ]
+    for process in replicas:
+        _, errors = process.communicate(timeout=120)
+        assert process.returncode == 1
+        assert "rank 0 in the sum of a step's gradients at " in errors
+        assert "rank 1 in Accumulator.synchronized() at " in errors
+        assert errors.count("wait for each other in different calls") == 1
+
+
 @pytest.mark.long
 def test_processes_that_meet_by_an_address_stop_together_and_go_on(
     tmp_path: Path, expected: tuple[dict[str, Any], list[str]]

@@ -1,10 +1,12 @@
 """Tests that tell stuck ranks from slow ones: no process, no clock."""
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tidepool.collective_calls import CollectiveCall
 from tidepool.protocol import Join, Member, MemberMessage, ShimCommand, ShimJoin, host_of
-from tidepool.rank_exits import LOOPS_DIFFER, STALLED
+from tidepool.rank_exits import CALLS_DIFFER, LOOPS_DIFFER, STALLED
 from tidepool.torch.coordination.heartbeats import Heartbeats, Patience, Stop, Stuck
 from tidepool.torch.coordination.loop_ends import LoopEnds
 from tidepool.torch.coordination.membership import Membership
@@ -169,6 +171,49 @@ def test_ranks_that_wait_for_one_whose_loop_is_over_stop_the_training(case: str)
     if isinstance(verdict, Stop):
         assert verdict.error == LOOPS_DIFFER
         assert f"the training loop has ended in a, and goes on in {', '.join(going_on)}" in verdict.why
+
+
+def waits_in(number: int, kind: str, *, generation: int = 1, line: int = 3) -> MemberMessage:
+    call = CollectiveCall(number, kind, f"train.py, line {line}")
+    return MemberMessage("alive", generation, operation=7, waits_seconds=2.0, step_seconds=0.1, call=call)
+
+
+APART = {
+    "both sum gradients": ({"a": waits_in(5, "a step"), "b": waits_in(5, "a step", line=4)}, False),
+    "one gathers while the other makes a step": ({"a": waits_in(5, "a step"), "b": waits_in(5, "totals()")}, True),
+    "one has come out of the step by now": ({"a": waits_in(5, "a step"), "b": waits_in(6, "totals()")}, False),
+    "one has switched": ({"a": waits_in(5, "a step"), "b": waits_in(5, "totals()", generation=2)}, False),
+    "one computes": ({"a": heartbeat(), "b": waits_in(5, "totals()")}, False),
+    "a third one computes": (
+        {"a": waits_in(5, "a step"), "b": waits_in(5, "totals()"), "c": heartbeat(operation=7)},
+        True,
+    ),
+}
+
+
+@pytest.mark.parametrize("case", APART)
+def test_ranks_that_wait_for_each_other_in_different_calls_stop_the_training(case: str) -> None:
+    heartbeats, stops = APART[case]
+    watch = Heartbeats(PATIENCE)
+    for name, message in heartbeats.items():
+        watch.record(name, message, 1000.0)
+
+    verdict = watch.judge([*heartbeats], LoopEnds(), 1, 1000.0)
+    assert isinstance(verdict, Stop) is stops
+    if isinstance(verdict, Stop):
+        assert verdict.error == CALLS_DIFFER
+        assert "a in a step at train.py, line 3 and b in totals() at train.py, line 3" in verdict.why
+
+
+def test_where_a_rank_waits_for_one_whose_loop_is_over_is_told() -> None:
+    watch, ends = Heartbeats(PATIENCE), LoopEnds()
+    watch.record("a", heartbeat(operation=7), 1000.0)
+    ends.note("a", MemberMessage("finished", 1, operation=7))
+    call = CollectiveCall(5, "totals()", "train.py, line 3")
+    watch.record("b", msgspec.structs.replace(heartbeat(operation=7, waits=11.0), call=call), 1000.0)
+    verdict = watch.judge(["a", "b"], ends, 1, 1000.0)
+    assert isinstance(verdict, Stop)
+    assert "b waits in totals() at train.py, line 3." in verdict.why
 
 
 @settings(deadline=None)

@@ -131,7 +131,7 @@ def evaluated(training: Training, source: Source, loader: DataLoader[Any], *, sh
             )
             for at in mine:
                 done[at] = True
-            undone = training.agreed(done)
+            undone = training.agreed(done, "the end of a loop over an AdaptiveDataLoader")
             if not undone:
                 break
             mine = undone[training_loop.rank :: training_loop.world_size]

@@ -398,33 +398,36 @@ class Training:
 
     # --- collective calls between replicas ---
 
-    def gathered(self, value: object) -> list[Any]:
-        """Return the values of all replicas, in order. Between loops, the ledger answers calls made before."""
+    def gathered(self, value: object, kind: str) -> list[Any]:
+        """Return the values of all replicas, in order. Between loops, the ledger answers calls made before.
+
+        kind: of the call, in words.
+        """
         content = pickle.dumps(value)
         self.join_for_sums()
         key = self.place.key
         if self.place.source is not None or self.training_loop is None:
-            return _loaded(self._gather(lambda: content))
+            return _loaded(self._gather(lambda: content, kind))
         calls, number = self.ledger.calls.setdefault(key, []), self.place.called[key]
         self.place.called[key] += 1
         if number >= len(calls):
-            calls.append(pickle.dumps(self._gather(lambda: content)))
+            calls.append(pickle.dumps(self._gather(lambda: content, kind)))
         return _loaded(pickle.loads(calls[number]))  # noqa: S301 - of this training's own processes
 
-    def summed_up(self, give: Callable[[], Any]) -> list[Any]:
-        """Return what each replica gives; `give` is asked again after a failure."""
+    def summed_up(self, give: Callable[[], Any], kind: str) -> list[Any]:
+        """Return what each replica gives; `give` is asked again after a failure. kind: of the call, in words."""
         self.join_for_sums()
-        return _loaded(self._gather(lambda: pickle.dumps(give())))
+        return _loaded(self._gather(lambda: pickle.dumps(give()), kind))
 
     def join_for_sums(self) -> None:
         if self.parallels:  # else there may be one later, and who sums now needs none
             self.joins()
         self.settle()
 
-    def _gather(self, give: Callable[[], bytes]) -> list[bytes]:
+    def _gather(self, give: Callable[[], bytes], kind: str) -> list[bytes]:
         if self.training_loop is not None:
-            return self.training_loop.gathered(give)
-        return [give()] if self.group is None else gather_bytes(self.group, give())
+            return self.training_loop.gathered(give, kind)
+        return [give()] if self.group is None else gather_bytes(self.group, give(), kind)
 
     def save(self) -> str | None:
         """Write a checkpoint off a cluster, on replica 0. Called on all."""
@@ -441,15 +444,15 @@ class Training:
         """Before ranks go: what only they have counts for all, and for those who come."""
         for item in self.ledger.named().values():
             item.prepare()
-        self.agreed([])
+        self.agreed([], "a change of replicas")
 
-    def agreed(self, done: Sequence[bool]) -> list[int]:
-        """The places of what none of those who are left has done, by what each says of itself.
+    def agreed(self, done: Sequence[bool], kind: str) -> list[int]:
+        """The places of what none of those who are left has done, by what each says of itself. kind: of the call.
 
         In the same message goes what each has added to accumulators: of who dies later, it is done and counted; of who
         dies before, neither.
         """
-        gathered = _loaded(self._gather(lambda: pickle.dumps((bytes(done), self._updates()))))
+        gathered = _loaded(self._gather(lambda: pickle.dumps((bytes(done), self._updates())), kind))
         items = self.ledger.named()
         for _, updates in gathered:
             for name in updates.keys() & items.keys():

@@ -48,14 +48,14 @@ def teardown() -> None:
     """Wait for all replicas; the next call begins by `initialize`."""
     global _is_initialized
     _check()
-    training().gathered(None)
+    training().gathered(None, "adaptdl.collective.teardown()")
     _is_initialized = False
 
 
 def allreduce(value: Any, reduce_fn: Callable[[Any, Any], Any] | None = None) -> Any:
     """All replicas' values, reduced from left to right; by default each is added to those before it."""
     _check()
-    return functools.reduce(reduce_fn or _add, training().gathered(value))
+    return functools.reduce(reduce_fn or _add, training().gathered(value, "adaptdl.collective.allreduce()"))
 
 
 class Future:
@@ -76,7 +76,7 @@ def broadcast(value: Any) -> Any:
     """The value of replica 0."""
     _check()
     ours = training()
-    return ours.gathered(value if ours.rank == 0 else None)[0]
+    return ours.gathered(value if ours.rank == 0 else None, "adaptdl.collective.broadcast()")[0]
 
 
 def _add(total: Any, value: Any) -> Any:

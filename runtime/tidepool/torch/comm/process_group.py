@@ -84,6 +84,16 @@ class Group:
     broken: bool = False
     #: Since when (monotonic) the training thread has waited for the other members; None: it does not.
     waiting_since: float | None = None
+    #: Number and kind of the newest collective that the training thread has entered.
+    entered: tuple[int, str] = (0, "")
+    #: Why the group was broken off, if its members have come to different collectives.
+    why_broken: str = ""
+    #: Store in which the members have met.
+    store: Store | None = None
+
+    def enter(self, kind: str) -> None:
+        """Note that this rank comes to a collective of all ranks. kind: in words that are the same on all of them."""
+        self.entered = self.entered[0] + 1, kind
 
     @contextmanager
     def waiting(self) -> Iterator[None]:
@@ -117,7 +127,7 @@ class Group:
 
     def _begin(self, operation: str, *arguments: Any) -> Any:
         if self.broken or self._backend is None:
-            raise CommunicationError(f"generation {self.generation} was broken off")
+            raise CommunicationError(self._broken_words)
         try:
             if self._nccl is not None and _on_gpu(arguments[0]):
                 return _OnGpu(getattr(self._nccl.backend, operation)(*arguments))
@@ -148,14 +158,18 @@ class Group:
                 return
             except RuntimeError as error:
                 if over:
-                    raise CommunicationError(str(error)) from error
+                    raise CommunicationError(self.why_broken or str(error)) from error
             if not self.broken:
                 continue
             broken_at = broken_at or time.monotonic()
             if time.monotonic() - broken_at > RELEASE_SECONDS:
                 _entombed.append((self._backend, work))
                 self._backend = None
-                raise CommunicationError(f"generation {self.generation} was broken off")
+                raise CommunicationError(self._broken_words)
+
+    @property
+    def _broken_words(self) -> str:
+        return self.why_broken or f"generation {self.generation} was broken off"
 
     def connect(self, rank: int) -> socket.socket:
         """Open a connection to hand state to `rank`; the caller closes it."""
@@ -270,7 +284,7 @@ def make_group(
         raise CommunicationError(str(error)) from error
     backend._set_default_timeout(COLLECTIVE_TIMEOUT)
     ports = frozenset((place.address, place.gloo) for place in places)
-    return Group(generation, rank, size, backend, nccl, places, listener, ports)
+    return Group(generation, rank, size, backend, nccl, places, listener, ports, store=store)
 
 
 def _on_gpu(tensors: torch.Tensor | list[torch.Tensor]) -> bool:

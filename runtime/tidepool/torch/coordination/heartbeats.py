@@ -6,15 +6,16 @@ collective that it has not entered. A slow rank is not stuck: the timeouts grow 
 before a rank's first step (which may compile), and grow each time a busy rank is given up.
 
 A training in which nobody makes a step for the deadline is stopped, and so is one whose ranks have parted ways: some
-have ended their loop, and the others wait for them.
+have ended their loop, and the others wait for them, or some wait in one collective and the others in another.
 """
 
 import statistics
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from tidepool.collective_calls import CollectiveCall, calls_differ, described
 from tidepool.protocol import STALL_SECONDS, MemberMessage
-from tidepool.rank_exits import LOOPS_DIFFER, MODELS_DIFFER, STALLED
+from tidepool.rank_exits import CALLS_DIFFER, LOOPS_DIFFER, MODELS_DIFFER, STALLED
 from tidepool.torch.coordination.loop_ends import LoopEnds
 
 __all__ = ["HEARTBEAT_SECONDS", "Heartbeats", "Patience", "Stop", "Stuck"]
@@ -81,6 +82,8 @@ class _Heartbeat:
     waiting_since: float | None = None
     #: Median duration of a step; 0 before the first.
     step_seconds: float = 0.0
+    #: The collective that it waits in, if it has waited for some time.
+    call: CollectiveCall | None = None
 
     @property
     def place(self) -> tuple[int, int]:
@@ -106,7 +109,7 @@ class Heartbeats:
         """Record a heartbeat."""
         waiting_since = None if message.waits_seconds is None else now - message.waits_seconds
         self._heartbeats[member_id] = _Heartbeat(
-            now, message.generation, message.operation, waiting_since, message.step_seconds
+            now, message.generation, message.operation, waiting_since, message.step_seconds, message.call
         )
         place = message.generation, message.operation
         if message.generation and (place > self._newest or self._moved_at is None):
@@ -130,12 +133,35 @@ class Heartbeats:
 
     def judge(self, members: list[str], ends: LoopEnds, generation: int, now: float) -> list[Stuck] | Stop:
         """Return the members that hold the others up, or that the training is to be stopped."""
+        if calls := self._calls_apart(members, generation):
+            return Stop(CALLS_DIFFER, calls_differ(calls))
         over, going_on = ends.parted(members, generation)
         if over and not going_on:
             return _models_differ(over, different) if (different := ends.differing(over)) else []
         if over and all(self._waits_for(name, max(map(ends.operation, over)), now) for name in going_on):
-            return _loops_differ(over, going_on)
+            return _loops_differ(over, going_on, self._calls(going_on, generation))
         return self.stuck(members, now) or self._stalled(members, now) or []
+
+    def _calls(self, members: Iterable[str], generation: int) -> dict[str, CollectiveCall]:
+        """Return the collectives in which the members wait."""
+        known = {name: self._heartbeats[name] for name in members if name in self._heartbeats}
+        return {
+            name: heartbeat.call
+            for name, heartbeat in known.items()
+            if heartbeat.call is not None and heartbeat.generation == generation
+        }
+
+    def _calls_apart(self, members: Iterable[str], generation: int) -> dict[str, str]:
+        """Return the calls of members that wait in collectives of different kinds, which none of them can leave.
+
+        Those with the same number are the same collective: a rank that is behind may still come to the one ahead.
+        """
+        calls = self._calls(members, generation)
+        newest = max((call.number for call in calls.values()), default=0)
+        same = {name: call for name, call in calls.items() if call.number == newest}
+        if len({call.kind for call in same.values()}) < 2:
+            return {}
+        return {name: described(call.kind, call.place) for name, call in same.items()}
 
     def _limit(self, members: Iterable[str], least: float) -> float:
         """Return `least`, or some steps of the members where they take longer."""
@@ -228,10 +254,12 @@ def _models_differ(members: list[str], different: list[str]) -> Stop:
     return Stop(MODELS_DIFFER, why)
 
 
-def _loops_differ(over: list[str], going_on: list[str]) -> Stop:
+def _loops_differ(over: list[str], going_on: list[str], calls: Mapping[str, CollectiveCall]) -> Stop:
+    waits = [f"{name} waits in {described(call.kind, call.place)}. " for name, call in calls.items()]
     why = (
         f"the training loop has ended in {', '.join(over)}, and goes on in {', '.join(going_on)}: all processes have "
-        "to leave their loop after the same batch. A script that continues from a snapshot of its own iterates over "
-        "tidepool.torch.epochs(range(start, epochs)); one that stops early decides by a number that is the same in all"
+        f"to leave their loop after the same batch. {''.join(waits)}A script that continues from a snapshot of its own "
+        "iterates over tidepool.torch.epochs(range(start, epochs)); one that stops early decides by a number that is "
+        "the same in all"
     )
     return Stop(LOOPS_DIFFER, why)

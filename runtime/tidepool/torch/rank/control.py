@@ -6,6 +6,7 @@ is waited for without limit: training continues meanwhile, since no step needs i
 
 import select
 import statistics
+import threading
 import time
 from collections import deque
 from collections.abc import Callable
@@ -20,6 +21,7 @@ from tidepool.env import RankContext
 from tidepool.faults import fault
 from tidepool.procfs import end_at_once
 from tidepool.protocol import CoordinatorMessage, GenerationPlan, Join, MemberMessage, encode
+from tidepool.torch.comm.gather import call_of
 from tidepool.torch.comm.process_group import CommunicationError, Group, make_group
 from tidepool.torch.coordination.heartbeats import HEARTBEAT_SECONDS
 from tidepool.torch.state.training_state import Position
@@ -65,6 +67,7 @@ class Control(RankConnection):
         #: Generations that were voided, possibly while their group was being built.
         self._abandoned: set[int] = set()
         self._ready = False
+        self._training_thread = threading.get_ident()
         self._start(self._listen, "control")
         self._start(self._beat, "heartbeat")
 
@@ -163,14 +166,16 @@ class Control(RankConnection):
         if building is not None:
             generation, waiting_since = building
         steps = list(self._step_seconds)
+        waits_seconds = None if waiting_since is None else time.monotonic() - waiting_since
         return MemberMessage(
             "alive",
             generation,
             self._position.step,
             self._position.epoch,
             operation=self._position.operation,
-            waits_seconds=None if waiting_since is None else time.monotonic() - waiting_since,
+            waits_seconds=waits_seconds,
             step_seconds=statistics.median(steps) if steps else 0.0,
+            call=call_of(group, self._training_thread) if group is not None and building is None else None,
         )
 
     def _farewell(self, ended: str | None) -> CoordinatorMessage | None:

@@ -237,7 +237,7 @@ class Session:
                             on_batch(end - start)
             return sums
 
-        return self._training_loop.summed(rows)
+        return self._training_loop.summed(rows, "session.sum_over()")
 
     def from_first(self, values: Callable[[], Sequence[float]], *, width: int) -> list[float]:
         """The `width` numbers that rank 0 computes, on all ranks.
@@ -253,7 +253,7 @@ class Session:
                 row[0] = torch.tensor(computed, dtype=torch.float64)
             return row
 
-        return self._training_loop.summed(rows)
+        return self._training_loop.summed(rows, "session.from_first()")
 
     def share_among(self, ranks: int | None) -> None:
         """Let only so many ranks compute from the next step on; None: all. The others add zeros. Alike on all ranks."""

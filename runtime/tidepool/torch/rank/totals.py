@@ -58,7 +58,7 @@ class Totals:
     def gather_before_change(self) -> None:
         """Gather before ranks leave, if the script adds anything up; all ranks know that after the first batches."""
         if self._training_loop.position.batches <= _FIRST_BATCHES or self._is_used:
-            self.gather()
+            self.gather("totals before a change of processes")
 
     def note_loss(self) -> None:
         """Say that a rank has died, with what it had added since its last sum."""
@@ -69,9 +69,9 @@ class Totals:
     def _is_used(self) -> bool:
         return any(name.startswith(TOTAL) for name in self._training_loop.position.metric_names)
 
-    def gather(self) -> None:
-        """Add what is pending on all ranks, which call it at the same place."""
-        for piece in self._training_loop.gathered(lambda: json.dumps(self._pending).encode()):
+    def gather(self, kind: str) -> None:
+        """Add what is pending on all ranks, which call it at the same place. kind: as of `meet_in`."""
+        for piece in self._training_loop.gathered(lambda: json.dumps(self._pending).encode(), kind):
             self._add(json.loads(piece))
         self._pending = {}
 
@@ -84,7 +84,7 @@ class Totals:
 
     def take_all(self) -> dict[str, float]:
         """Return the totals over all ranks since the call before. All ranks call it at the same place."""
-        self.gather()
+        self.gather("tidepool.torch.totals()")
         position = self._training_loop.position
         sums, position.totals = position.totals, {}
         return sums

@@ -26,7 +26,7 @@ from tidepool.protocol import MemberMessage, StepRecord
 from tidepool.rank_process import RankReleased, report_by
 from tidepool.torch.adaptive.adaptation import ADAPTIVE_CONTROL_SIZE, Adaptation, adaptation_of
 from tidepool.torch.adaptive.profiler import Profiler
-from tidepool.torch.comm.gather import gather_bytes, packed, unpacked
+from tidepool.torch.comm.gather import gather_bytes, meet_in, packed, unpacked
 from tidepool.torch.comm.process_group import CommunicationError, Group
 from tidepool.torch.comm.reducer import CONTROL_SIZE, is_alike
 from tidepool.torch.comm.tree_reducer import reducer_of
@@ -47,6 +47,9 @@ from tidepool.torch.state.training_state import Position, TrainingState
 from tidepool.torch.state.update import Update
 
 __all__ = ["TrainingLoop", "agreed_generation"]
+
+#: Collectives that no function of the script's calls by its name, as errors name them.
+_GRADIENTS, _BUFFERS, _COMPARISON = "the sum of a step's gradients", "a step's buffers", "a comparison of models"
 
 
 class TrainingLoop:
@@ -220,12 +223,13 @@ class TrainingLoop:
         step.complete(self.transitions.flag or int(self.is_stop_requested()))
         self._agreement.write(self.reducer.agreement)
         fault("reduce", self.transitions.member_id)
+        self.group.enter(_GRADIENTS)
         try:
             self.reducer.finish()
             control = self.reducer.summed
             step.agree_on_names(control, self.group)
             if self.reducer.buffers_are_reshaped:
-                reshaped = b"".join(gather_bytes(self.group, self.buffers.packed_reshaped()))
+                reshaped = b"".join(gather_bytes(self.group, self.buffers.packed_reshaped(), _BUFFERS))
             fault("step-result", self.transitions.member_id, CommunicationError)
         except CommunicationError as error:
             self.recover(error)
@@ -381,7 +385,7 @@ class TrainingLoop:
     def _compare(self) -> None:
         """Compare the models of all ranks at once. Raises Refusal if they differ."""
         if self.world_size > 1:
-            ranks, *sums = self.summed(lambda: self._agreement.row()[None])
+            ranks, *sums = self.summed(lambda: self._agreement.row()[None], _COMPARISON)
             self._agreement.settle(is_alike(ranks, sums), self.position.step)
         self._checkpoints.confirm()
 
@@ -391,11 +395,11 @@ class TrainingLoop:
 
         error: the failure as this rank saw it, written to its log in case no rank died.
         """
+        if error is not None and not self.transitions.on_cluster:
+            raise error
         if error is not None:
             where = f"generation {self.group.generation}: what follows step {self.position.step} is done again"
             print(f"tidepool: {where}: {error}", file=sys.stderr, flush=True)  # noqa: T201
-        if error is not None and not self.transitions.on_cluster:
-            raise error
         self.buffers.restore()
         self._agreement.forget()
         self.before_recovery()
@@ -403,11 +407,12 @@ class TrainingLoop:
         self.metrics.forget()
         return self.caught_up
 
-    def summed(self, rows: Callable[[], torch.Tensor]) -> list[float]:
-        """The sum of all rows of all ranks; `rows` is asked again after a failure."""
+    def summed(self, rows: Callable[[], torch.Tensor], kind: str) -> list[float]:
+        """The sum of all rows of all ranks; `rows` is asked again after a failure. kind: as of `meet_in`."""
         while True:
             sums = rows()
             try:
+                meet_in(self.group, kind)
                 self.group.wait(self.group.all_reduce(sums))
                 fault("sum-result", self.transitions.member_id, CommunicationError)
             except CommunicationError as error:
@@ -418,11 +423,14 @@ class TrainingLoop:
             self.position.last_sum = sums.sum(0).tolist()
             return list(self.position.last_sum)
 
-    def gathered(self, give: Callable[[], bytes]) -> list[bytes]:
-        """Return each rank's value in the order of the ranks; `give` is called again after a failure."""
+    def gathered(self, give: Callable[[], bytes], kind: str) -> list[bytes]:
+        """Return each rank's value in the order of the ranks; `give` is called again after a failure.
+
+        kind: as of `meet_in`.
+        """
         while True:
             try:
-                pieces = gather_bytes(self.group, give())
+                pieces = gather_bytes(self.group, give(), kind)
                 fault("sum-result", self.transitions.member_id, CommunicationError)
             except CommunicationError as error:
                 if self.recover(error):

@@ -55,7 +55,7 @@ class Accumulator(MutableMapping[Any, Any]):
         if number < len(history):
             self._updates.clear()
             return history[number]
-        for updates in ours.summed_up(lambda: self._updates):
+        for updates in ours.summed_up(lambda: self._updates, "Accumulator.synchronized()"):
             self.add(updates)
         self._updates = {}
         if ours.place.source is None:  # a loop's body is not replayed
