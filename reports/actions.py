@@ -62,10 +62,13 @@ def make_report(user: User, title: str, readers: str = Readers.OWNER) -> Report:
 
 
 @transaction.atomic
-def rename_report(user: User, report_id: int, title: str) -> Report:
+def rename_report(user: User, report_id: int, title: str, seen: Seen = UNSEEN) -> Report:
     report, title = locked(user, report_id), _checked_title(title)
-    before, report.title = report.title, title
-    _changed(user, report, {"title": before}, {"title": title})
+    before = {"title": report.title}
+    after = seen.merged({"title": title}, before, lambda: authors_of(KIND, report.pk))
+    if after:
+        report.title = after["title"]
+        _changed(user, report, before, after)
     return report
 
 

@@ -112,7 +112,9 @@ def report_edit(request: HttpRequest, report_id: int) -> HttpResponse:
     form = TitleForm(request.POST or None, initial={"title": report.title})
 
     def rename() -> Report:
-        return actions.rename_report(login_user(request), report.pk, form.cleaned_data["title"])
+        return actions.rename_report(
+            login_user(request), report.pk, form.cleaned_data["title"], seen_field(request.POST, "title")
+        )
 
     if carried_out(request, form, rename):
         say(request, "The title was changed.")

@@ -10,7 +10,9 @@ from django.contrib.auth.models import User
 from django.db import transaction
 from django.utils import timezone
 
+from core.audit.authors import authors_of
 from core.audit.entries import audit
+from core.edits import UNSEEN, Seen
 from core.errors import Conflict, NotFound, UserError, field_error
 from core.parameters import checked_parameters
 from core.text import is_storable
@@ -186,10 +188,15 @@ def create_study(given: StudyRequest, owner: User) -> Study:
 
 
 @transaction.atomic
-def change_study(user: User, study_id: int, wanted: StudyChange) -> Study:
-    """Change limits, the priority or the compared metric. A higher limit continues a finished study."""
+def change_study(user: User, study_id: int, wanted: StudyChange, seen: Seen = UNSEEN) -> Study:
+    """Change limits, the priority or the compared metric. A higher limit continues a finished study.
+
+    seen: of the metric, its goal and which of its values counts.
+    """
     study = _locked(user, study_id)
     limits, compared = _changed_limits(wanted), _changed_metric(study, wanted)
+    present = {name: getattr(study, name) for name in compared}
+    compared = seen.merged(compared, present, lambda: authors_of(KIND, study.pk))
     columns = limits | compared
     before = {name: getattr(study, name) for name in columns}
     for name, value in columns.items():

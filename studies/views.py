@@ -11,6 +11,8 @@ from django.shortcuts import redirect, render
 from django.utils import timezone
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
+from core.edit_forms import opened_data
+from core.edits import UNSEEN, Seen
 from core.errors import NotFound
 from core.keyset import Order
 from core.live import current_seqs
@@ -124,9 +126,11 @@ def study_add_trials(request: HttpRequest, study_id: int) -> HttpResponse:
 def study_metric(request: HttpRequest, study_id: int) -> HttpResponse:
     """Compare the trials by another metric."""
     study, form = _study(request, study_id), MetricForm(request.POST)
+    opened = opened_data(request.POST)
+    seen = UNSEEN if opened is None else Seen(opened.dict())
 
     def change() -> Study:
-        return actions.change_study(login_user(request), study.pk, actions.StudyChange(**form.cleaned_data))
+        return actions.change_study(login_user(request), study.pk, actions.StudyChange(**form.cleaned_data), seen)
 
     return _changed(request, study, form, change)
 
@@ -194,6 +198,7 @@ def _page(request: HttpRequest, study_id: int, mistaken: Form | None = None) -> 
         "metric_form": MetricForm(initial=compared),
     }
     context = {
+        "present_metric_form": forms["metric_form"],
         "section": "studies",
         "crumbs": [_CRUMB, (study.name, None)],
         **_now(study),

@@ -273,3 +273,37 @@ def test_two_administrators_give_a_user_different_roles(scene: Scene, carols: Cl
     assert message.message.endswith("UTC, and you to cluster_admin. Choose a value, then save again.")
     assert levels(daves.post(f"{page}role/", opened, follow=True)) == []
     assert role_of(User.objects.get(pk=bob.pk)) == "viewer"
+
+
+def test_a_title_of_a_report_that_two_people_have_changed_is_asked_about(
+    scene: Scene, alices: Client, carols: Client
+) -> None:
+    report, page = scene.report, f"/reports/{scene.report.pk}/edit/"
+    opened = posted_form(carols.get(page), "title")
+    alices.post(page, with_values(opened, title="Hers"))
+    carols.post(page, opened)
+    refused = carols.post(page, with_values(opened, title="Another"))
+    assert refused.status_code == 400
+    assert "and you to Another." in html_of(refused)
+    report.refresh_from_db()
+    assert report.title == "Hers"
+    assert carols.post(page, posted_form(refused, "title")).status_code == 302
+    report.refresh_from_db()
+    assert report.title == "Another"
+
+
+def test_two_people_compare_a_study_by_different_metrics(scene: Scene, alices: Client, carols: Client) -> None:
+    study = scene.study
+    study.trials.filter(state="PRUNED").delete()
+    page, address = f"/studies/{study.pk}/", f"/studies/{study.pk}/metric/"
+    opened = posted_form(carols.get(page), "value_of")
+    [other] = {"last", "best"} - set(opened["value_of"])
+    alices.post(address, with_values(opened, value_of=other))
+    assert carols.post(address, with_values(opened, metric="accuracy")).status_code == 302
+    study.refresh_from_db()
+    assert (study.value_of, study.metric) == (other, "accuracy")
+    refused = carols.post(address, with_values(opened, metric="f1"))
+    assert "to accuracy at " in html_of(refused)
+    assert carols.post(address, posted_form(refused, "value_of")).status_code == 302
+    study.refresh_from_db()
+    assert study.metric == "f1"
