@@ -1,5 +1,5 @@
 """A prefetcher is one batch ahead: the next batch is fetched before the present one is computed."""
-# outcome: trains, or refused: outside of a loop over the prepared loader
+# outcome: refused: takes a batch before it has computed the one before
 
 import torch
 from torch import nn

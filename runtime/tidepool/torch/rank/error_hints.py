@@ -25,7 +25,8 @@ class ErrorHints:
     outside: str = (
         "loss.backward() outside of a loop over the prepared loader: its gradients would be this process's alone "
         "(while the model is in eval mode the loader divides nothing: call model.train() before the loop; a DataLoader "
-        "that is made later is prepared, too: loader = tidepool.torch.prepare(loader))"
+        "that is made later is prepared, too: loader = tidepool.torch.prepare(loader); a prefetcher, which takes a "
+        "batch before it has computed the one before, is not understood: the DataLoader's workers fetch ahead)"
     )
     give: str = (
         "Give schedulers, and every object that counts, to tidepool.torch.prepare; a number that a rate or an end of "
@@ -35,6 +36,15 @@ class ErrorHints:
         "Pieces come of rank_batch_size, or of exactness bitwise: give the DataLoader a larger batch_size instead, and "
         "prepare a rank_batch_size"
     )
+
+    @property
+    def elsewhere(self) -> str:
+        return (
+            "this process is at another batch, takes the samples in another order or has other learning rates than the "
+            f"others: the loop must do the same on all. {self.give}; where a loop ends early, or a rate follows a "
+            "number of the script's own, let it follow the loader; let a sampler draw from a generator that it keeps, "
+            "or from the global ones"
+        )
 
 
 class Shares:

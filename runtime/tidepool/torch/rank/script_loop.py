@@ -20,6 +20,7 @@ from tidepool.procfs import end_at_once
 from tidepool.refusal import Refusal
 from tidepool.torch.comm.reducer import CONTROL_SIZE
 from tidepool.torch.data import Feed
+from tidepool.torch.rank.batches_ahead import BatchesAhead
 from tidepool.torch.rank.boundary import Boundary
 from tidepool.torch.rank.error_hints import BY_HAND, ErrorHints, Shares, refuse_unsummed
 from tidepool.torch.rank.further_loaders import FurtherLoaders
@@ -58,6 +59,7 @@ class ScriptLoop:
         #: Digest of the order in which this rank's pass takes the samples.
         self.order_digest: Callable[[], int] = lambda: 0
         self.further_loaders = FurtherLoaders()
+        self._batches_ahead = BatchesAhead()
         self.own_counts = OwnCounts()
         self.shares = Shares()
         self.totals = Totals(training_loop)
@@ -167,7 +169,7 @@ class ScriptLoop:
                 position = training_loop.position  # other batches in turn: the script may make no step in one
                 place = (position.cursor + (vain - 1) * position.effective_batch_size) % samples
                 with training_loop.generators.aside():
-                    yield draw(self._own_or_first(training_loop.division.chunk(order, place)))
+                    yield draw(self._own_or_first(order, place))
                 continue
             if self._complete and not self._has_stepped and training_loop.has_own_writes:
                 raise Refusal(BY_HAND)
@@ -205,8 +207,7 @@ class ScriptLoop:
         with self.training_loop.generators.aside():
             if self._stand_in:
                 self._step_called = False
-                chunk = self.training_loop.division.chunk(order, self.training_loop.position.cursor)
-                yield draw(self._own_or_first(chunk))
+                yield self._batches_ahead.hand_out(draw(self._own_or_first(order, self.training_loop.position.cursor)))
                 return
             for number, batch in enumerate(step):
                 self._step_called = False
@@ -214,7 +215,7 @@ class ScriptLoop:
                     self.repeats_body = True
                     self.own_counts.put_back(self.training_loop.position.counts)
                 with self.shares.body(step.samples, step.samples_at_once):
-                    yield batch
+                    yield self._batches_ahead.hand_out(batch)
                 if self._void:
                     return
                 if self.has_pieces and not self._step_called:
@@ -223,9 +224,10 @@ class ScriptLoop:
                         f"optimizer's step after one: do not accumulate gradients yourself then. {self._words.pieces}"
                     )
 
-    def _own_or_first(self, chunk: list[int]) -> list[int]:
-        """Samples for a body whose gradients do not count: as many as a rank has of such a batch."""
+    def _own_or_first(self, order: list[int], cursor: int) -> list[int]:
+        """Samples for a body whose gradients do not count: as many as a rank has of the batch at the cursor."""
         training_loop = self.training_loop
+        chunk = training_loop.division.chunk(order, cursor)
         place = training_loop.position.step, training_loop.transitions.sharing
         first, last = training_loop.division.first_span(len(chunk), *place)
         return chunk[first:last]
@@ -237,6 +239,7 @@ class ScriptLoop:
         if not self._sums:  # the script skipped it, as on all ranks
             self.training_loop.position.cursor += step.samples
             self.training_loop.position.batches += 1
+            self._batches_ahead.leave()
             return
         self.training_loop.count(step, self._control, samples, self._complete)
         self._complete += 1
@@ -333,6 +336,7 @@ class ScriptLoop:
         if self._void or self.pretends or step is None:
             self._run(run, gradients)
             return
+        self._batches_ahead.forget()
         if not step.number & (step.number - 1):
             self.foreign.note(roots)
         if (self._step_called and not self.is_whole) or (self._sums and self.training_loop.virtual_ranks):
@@ -389,8 +393,9 @@ class ScriptLoop:
 
     def _begin_sum(self) -> None:
         """Empty the buckets, and keep what the script has accumulated so far."""
-        parameters = self.training_loop.model.parameters()
-        self._accumulated = [(one, one.grad.clone()) for one in parameters if one.grad is not None]
+        self._accumulated = [
+            (one, one.grad.clone()) for one in self.training_loop.model.parameters() if one.grad is not None
+        ]
         self.training_loop.begin_sum()
 
     def _set_aside(self) -> None:
@@ -412,12 +417,7 @@ class ScriptLoop:
         self.totals.take(step, control)
         ranks, total = control[_WHERE : _WHERE + 2]
         if total != ranks * where:
-            raise Refusal(
-                "this process is at another batch, takes the samples in another order or has other learning rates than "
-                f"the others: the loop must do the same on all. {self._words.give}; where a loop ends early, or a rate "
-                "follows a number of the script's own, let it follow the loader; let a sampler draw from a generator "
-                "that it keeps, or from the global ones"
-            )
+            raise Refusal(self._words.elsewhere)
         control[_WHERE : _WHERE + 2] = [0.0, 0.0]
         if training_loop.adaptation is not None:
             training_loop.adaptation.measure(control, training_loop.reducer, step.samples)
