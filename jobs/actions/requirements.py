@@ -7,7 +7,7 @@ report their packages. The messages say so.
 import platform
 import sys
 from dataclasses import replace
-from functools import cache, partial
+from functools import lru_cache, partial
 from importlib.metadata import packages_distributions
 from pathlib import Path, PurePosixPath
 
@@ -28,9 +28,9 @@ from jobs.actions.submission_checks import Problems, Submitted
 from jobs.messages import HOW_TO_REQUIRE
 from jobs.options import Options
 from models_registry.code_inspection import COMPAT_MODULES, imported_modules
-from workers.executor.environments.requirements import installed
+from workers.executor.environments.requirements import import_folders, installed
 
-__all__ = ["HOW_TO_GO_ON", "missing_modules", "missing_words", "with_requirements"]
+__all__ = ["HOW_TO_GO_ON", "importable_modules", "missing_modules", "missing_words", "with_requirements"]
 
 _MAX_BYTES = 1024 * 1024
 #: Last sentence of a refusal because of requirements.
@@ -76,7 +76,9 @@ def missing_modules(folder: Path, entry_point: str, given: Options) -> list[str]
     supplied = {*with_client((), folder, entry_point)}
     if {*given.requirements.splitlines()} - supplied:
         return []
-    return sorted(imported_modules(folder, entry_point) - _importable() - ({"mlflow", "pandas"} if supplied else set()))
+    return sorted(
+        imported_modules(folder, entry_point) - importable_modules() - ({"mlflow", "pandas"} if supplied else set())
+    )
 
 
 def missing_words(modules: list[str]) -> str:
@@ -89,8 +91,13 @@ def missing_words(modules: list[str]) -> str:
     )
 
 
-@cache
-def _importable() -> frozenset[str]:
+def importable_modules() -> frozenset[str]:
+    """Return all modules that scripts can import, including those of packages added since the start of this process."""
+    return _importable(import_folders())
+
+
+@lru_cache(maxsize=1)
+def _importable(folders: tuple[tuple[str, int], ...]) -> frozenset[str]:
     """Return all importable modules. Cached, because the search takes longer than the rest of a preview."""
     compat = {module for modules in COMPAT_MODULES.values() for module in modules}
     return frozenset({*packages_distributions(), *sys.stdlib_module_names, "tidepool", *compat})

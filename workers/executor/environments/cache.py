@@ -53,7 +53,6 @@ class Environments:
         self._folder = folder
         self._environment = {**environment, "UV_CACHE_DIR": str(folder / "cache")}
         self._installed = there
-        self._there: Mapping[str, str] | None = None
         self._guard = threading.Lock()
         self._answers: dict[JobKey, Ready | Failed] = {}
         self._wanted: set[JobKey] = set()
@@ -91,12 +90,11 @@ class Environments:
         self._collect_when_due()
 
     def _made(self, job: JobKey, requirements: list[str], log: Path) -> Ready:
-        if self._there is None:
-            self._there = self._installed()
-        wanted = wanted_of(requirements, self._there)
+        there = self._installed()
+        wanted = wanted_of(requirements, there)
         if wanted is None:
             return Ready("")
-        folder = self._folder / digest_of(wanted, self._there, platform.python_version())
+        folder = self._folder / digest_of(wanted, there, platform.python_version())
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         with open(self._folder / f"{folder.name}.lock", "a") as lock:
             if not _locked(lock.fileno()):
@@ -111,7 +109,7 @@ class Environments:
                 build(
                     folder,
                     wanted,
-                    self._there,
+                    there,
                     environment=self._environment,
                     log=log,
                     wanted=lambda: self._is_wanted(job),

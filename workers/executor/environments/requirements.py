@@ -7,10 +7,12 @@ installation.
 
 import hashlib
 import json
+import os
 import re
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import lru_cache
 from importlib.metadata import distributions
 from typing import Final
 
@@ -23,6 +25,7 @@ __all__ = [
     "Wanted",
     "digest_of",
     "hashes_in",
+    "import_folders",
     "installed",
     "is_built_for_torch",
     "is_package",
@@ -71,10 +74,20 @@ def hashes_in(line: str) -> list[str]:
     return _HASH.findall(line)
 
 
-@cache
 def installed() -> Mapping[str, str]:
-    """Return the version of each package that this process can import, by name; cached."""
-    return {canonicalize_name(each.name): each.version for each in distributions() if each.name}
+    """Return the version of each package that this process can import, by name. Packages may be added at any time."""
+    return _installed(import_folders())
+
+
+def import_folders() -> tuple[tuple[str, int], ...]:
+    """Return the folders that this process imports from, with the time of their last change as a key of caches."""
+    return tuple((entry, os.stat(entry).st_mtime_ns) for entry in sys.path if os.path.isdir(entry))
+
+
+@lru_cache(maxsize=1)
+def _installed(folders: tuple[tuple[str, int], ...]) -> Mapping[str, str]:
+    found = distributions(path=[folder for folder, _ in folders])
+    return {canonicalize_name(each.name): each.version for each in reversed(list(found)) if each.name}
 
 
 def is_built_for_torch(name: str) -> bool:
