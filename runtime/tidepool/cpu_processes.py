@@ -1,19 +1,21 @@
 """Several processes of a script or function on the CPUs of one host, in the place of one rank.
 
 They find torchrun's variables, as the processes of `torchrun --standalone` do. The rank ends when all have ended, or
-with the first one that fails.
+with the first one that fails. The first process prints into the rank's log, and each of the others into a file of its
+own in LOG_DIR, so that lines and values are not repeated; all share the rank's stderr, for their errors.
 """
 
+import os
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Final, NoReturn
 
-from tidepool.env import local_process_environment
+from tidepool.env import local_process_environment, log_folder
 from tidepool.gang import reserve_port
 from tidepool.script_modules import module_of
 
@@ -37,13 +39,20 @@ def start_processes(words: Sequence[str], count: int) -> NoReturn:
     with closing(reserve_port()) as meeting:
         port = str(meeting.getsockname()[1])
         processes = [
-            subprocess.Popen([sys.executable, *words], env=local_process_environment(rank, count, port))
+            _started([sys.executable, *words], rank, local_process_environment(rank, count, port))
             for rank in range(count)
         ]
         signal.signal(signal.SIGTERM, lambda number, frame: _end(processes))
         code = _first_failure(processes)
     _end(processes)
     sys.exit(code if code >= 0 else 128 - code)  # the code that a shell reports for a signal
+
+
+def _started(command: Sequence[str], rank: int, environment: Mapping[str, str]) -> "subprocess.Popen[bytes]":
+    if rank == 0 or "LOG_DIR" not in os.environ:
+        return subprocess.Popen(command, env=environment)
+    with open(log_folder() / f"stdout.rank-{rank}", "ab") as output:
+        return subprocess.Popen(command, env=environment, stdout=output)
 
 
 def _first_failure(processes: Sequence["subprocess.Popen[bytes]"]) -> int:

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, TextIO
 
 from tidepool.client.api import Client
 from tidepool.client.errors import Unreachable
@@ -232,6 +232,14 @@ def _logger() -> logging.Logger:
     """Shown also where nobody has set up logging, as pyspark's is."""
     logger = logging.getLogger("TorchDistributor")
     logger.setLevel(logging.INFO)
-    if not logger.handlers and not logging.getLogger().handlers:
-        logger.addHandler(logging.StreamHandler())
+    if not logger.handlers:
+        logger.addHandler(_Shown())
     return logger
+
+
+class _Shown(logging.StreamHandler[TextIO]):
+    """Shows lines where nobody has set up logging; otherwise the root logger's handlers show them."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if not logging.getLogger().handlers:
+            super().emit(record)

@@ -2,6 +2,8 @@
 
 import inspect
 import logging
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -52,6 +54,20 @@ def test_attributes(alices: Client, scene: Scene) -> None:
     assert (made.num_processes, made.local_mode, made.use_gpu, made.num_tasks) == (2, False, True, 2)
     assert made.input_params == {"num_processes": 2, "num_tasks": 2, "local_mode": False, "use_gpu": True}
     assert made.logger is logging.getLogger("TorchDistributor")
+
+
+_NOTEBOOK = """
+import logging
+from tidepool.distributor import TorchDistributor, _logger
+_logger().info("before")
+logging.basicConfig(format="root: %(message)s")
+_logger().info("after")
+"""
+
+
+def test_its_lines_are_shown_once_also_where_logging_is_set_up_later() -> None:
+    done = subprocess.run([sys.executable, "-c", _NOTEBOOK], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stderr.splitlines() == ["before", "root: after"]
 
 
 @pytest.mark.parametrize("given", [{"num_processes": 0}, {"num_processes": -1}, {"num_processes": True}])

@@ -26,7 +26,13 @@ def _run(call: Call, folder: Path, rank: str | None = "0") -> Ran:
         return subprocess.run(
             [sys.executable, code.entry_point],
             cwd=code.folder,
-            env={**os.environ, "RESULT_DIR": str(folder), **variables, "PYTHONPATH": os.pathsep.join(sys.path)},
+            env={
+                **os.environ,
+                "RESULT_DIR": str(folder),
+                "LOG_DIR": str(folder),
+                **variables,
+                "PYTHONPATH": os.pathsep.join(sys.path),
+            },
             capture_output=True,
             text=True,
             timeout=60,
@@ -96,6 +102,18 @@ def test_several_processes_on_cpus_find_each_other(tmp_path: Path) -> None:
     ended = _on_cpus(_adds_up, 3, tmp_path)
     assert ended.returncode == 0, ended.stderr
     assert _value(tmp_path) == (3.0, 3, "")
+
+
+def _says_who_it_is() -> None:
+    import os
+
+    print("rank", os.environ["RANK"])
+
+
+def test_the_log_has_each_line_of_several_processes_once(tmp_path: Path) -> None:
+    ended = _on_cpus(_says_who_it_is, 3, tmp_path)
+    assert ended.stdout == "rank 0\n", "what the others print is in files of their own"
+    assert [(tmp_path / f"stdout.rank-{rank}").read_text() for rank in (1, 2)] == ["rank 1\n", "rank 2\n"]
 
 
 def test_the_first_process_that_fails_ends_the_others(tmp_path: Path) -> None:
