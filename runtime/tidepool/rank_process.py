@@ -240,7 +240,10 @@ def _set_environment(start: RankStart) -> None:
     os.environ.update(interface_variables(start.context.address, interfaces()))
     os.environ.update(rank_environment(start.context, start.launch_file))  # the job's own variables win
     os.environ["PYTHONPATH"] = os.pathsep.join([path, *_asked_for(start.context)])
-    os.environ.update(tracking.access_variables(Path(start.context.launch.folder), dict(os.environ)))
+    access = tracking.access_variables(Path(start.context.launch.folder), dict(os.environ))
+    os.environ.update(access)
+    if own_experiment := access.get("MLFLOW_EXPERIMENT_NAME"):
+        tracking.refuse_experiments(own_experiment)
     procfs.set_mark(start.mark)
 
 

@@ -5,9 +5,11 @@ MLflow's client, one of them a secret that opens this training's run alone. With
 """
 
 import atexit
+import functools
 import importlib
 import importlib.util
 import json
+import os
 import sys
 import threading
 from collections.abc import Mapping
@@ -18,7 +20,7 @@ from tidepool.first_imports import after_first_import
 from tidepool.live_objects import instances_of
 from tidepool.protocol import LaunchSpec
 
-__all__ = ["FLUSH_SECONDS", "URI", "access_variables", "flush", "is_to_log", "log_by_themselves"]
+__all__ = ["FLUSH_SECONDS", "URI", "access_variables", "flush", "is_to_log", "log_by_themselves", "refuse_experiments"]
 
 #: Seconds that a rank waits at its end for the script's logged values to arrive.
 FLUSH_SECONDS = 20.0
@@ -54,6 +56,33 @@ def access_variables(attempt_folder: Path, given: dict[str, str]) -> dict[str, s
 def is_to_log(launch: LaunchSpec, environment: Mapping[str, str]) -> bool:
     """Return whether frameworks shall log by themselves in this rank: in one of a training that can reach MLflow."""
     return URI in environment and launch.autolog == "on" and environment.get("RANK", "0") == "0"
+
+
+def refuse_experiments(own: str) -> None:
+    """Say in the log of rank 0 that the run stays in its `own` experiment, if the script sets another one.
+
+    On stdout, which a notebook shows. The site answers each request for an experiment with the run's own.
+    """
+    after_first_import(frozenset({"mlflow"}), lambda: _watch_experiments(own))
+
+
+def _watch_experiments(own: str) -> None:
+    client: Any = sys.modules["mlflow"]
+    honest, refused = client.set_experiment, set[str]()
+
+    @functools.wraps(honest)
+    def set_experiment(*names: Any, **more: Any) -> Any:
+        wanted = names[0] if names else more.get("experiment_name") or more.get("experiment_id")
+        if str(wanted) not in {own, *refused} and os.environ.get("RANK", "0") == "0":
+            refused.add(str(wanted))
+            sys.stdout.write(
+                f"tidepool: mlflow.set_experiment({wanted!r}) is not honoured in a training: its run stays in the "
+                f"experiment {own}, as its page in MLflow shows.\n"
+            )
+            sys.stdout.flush()
+        return honest(*names, **more)
+
+    client.set_experiment = set_experiment
 
 
 def log_by_themselves() -> None:

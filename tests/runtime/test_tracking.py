@@ -35,6 +35,24 @@ def test_the_first_import_of_a_framework_is_told_once_it_is_there(framework):
     assert told == [True, False], "it is there already"
 
 
+def test_an_experiment_of_the_scripts_choice_is_refused_in_words_once(tmp_path, monkeypatch, capsys):
+    (tmp_path / "mlflow.py").write_text("named = []\ndef set_experiment(name=None, **more): named.append(name)\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
+    tracking.refuse_experiments("/Users/alice/digits")
+    client = importlib.import_module("mlflow")
+    monkeypatch.delitem(sys.modules, "mlflow")
+    for name in ("/Users/alice/digits", "mine", "mine"):
+        client.set_experiment(name)
+    monkeypatch.setenv("RANK", "1")
+    client.set_experiment("other")
+    assert client.named == ["/Users/alice/digits", "mine", "mine", "other"], "MLflow's client learns the training's run"
+    assert capsys.readouterr().out == (
+        "tidepool: mlflow.set_experiment('mine') is not honoured in a training: its run stays in the experiment "
+        "/Users/alice/digits, as its page in MLflow shows.\n"
+    )
+
+
 def test_autologging_that_fails_leaves_the_training_alone(monkeypatch, capsys):
     client = ModuleType("mlflow")
 
