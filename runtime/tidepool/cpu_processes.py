@@ -5,7 +5,6 @@ with the first one that fails. The first process prints into the rank's log, and
 own in LOG_DIR, so that lines and values are not repeated; all share the rank's stderr, for their errors.
 """
 
-import os
 import signal
 import subprocess
 import sys
@@ -15,7 +14,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Final, NoReturn
 
-from tidepool.env import local_process_environment, log_folder
+from tidepool.env import local_process_environment, own_log_folder
 from tidepool.gang import reserve_port
 from tidepool.script_modules import module_of
 
@@ -49,9 +48,10 @@ def start_processes(words: Sequence[str], count: int) -> NoReturn:
 
 
 def _started(command: Sequence[str], rank: int, environment: Mapping[str, str]) -> "subprocess.Popen[bytes]":
-    if rank == 0 or "LOG_DIR" not in os.environ:
+    folder = own_log_folder()
+    if rank == 0 or folder is None:
         return subprocess.Popen(command, env=environment)
-    with open(log_folder() / f"stdout.rank-{rank}", "ab") as output:
+    with open(folder / f"stdout.rank-{rank}", "ab") as output:
         return subprocess.Popen(command, env=environment, stdout=output)
 
 

@@ -166,10 +166,16 @@ def result_folder() -> Path | None:
     return Path(folder) if folder else None
 
 
+def own_log_folder() -> Path | None:
+    """LOG_DIR; None where it is not set."""
+    folder = os.environ.get("LOG_DIR")
+    return Path(folder) if folder else None
+
+
 def log_folder() -> Path:
     """Folder for the logs of a WMLA script: LOG_DIR, else below JOB_STATE_DIR, else the folder for temporary files."""
-    if folder := os.environ.get("LOG_DIR"):
-        return Path(folder)
+    if folder := own_log_folder():
+        return folder
     state = os.environ.get("JOB_STATE_DIR")
     return Path(state, "logs") if state else Path(tempfile.gettempdir())
 

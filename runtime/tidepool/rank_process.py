@@ -243,7 +243,7 @@ def _set_environment(start: RankStart) -> None:
     access = tracking.access_variables(Path(start.context.launch.folder), dict(os.environ))
     os.environ.update(access)
     if own_experiment := access.get("MLFLOW_EXPERIMENT_NAME"):
-        tracking.refuse_experiments(own_experiment)
+        tracking.refuse_experiments(own_experiment, is_first)
     procfs.set_mark(start.mark)
 
 

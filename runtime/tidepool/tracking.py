@@ -9,10 +9,9 @@ import functools
 import importlib
 import importlib.util
 import json
-import os
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -58,22 +57,22 @@ def is_to_log(launch: LaunchSpec, environment: Mapping[str, str]) -> bool:
     return URI in environment and launch.autolog == "on" and environment.get("RANK", "0") == "0"
 
 
-def refuse_experiments(own: str) -> None:
+def refuse_experiments(own: str, is_first: Callable[[], bool]) -> None:
     """Say in the log of rank 0 that the run stays in its `own` experiment, if the script sets another one.
 
     On stdout, which a notebook shows. The site answers each request for an experiment with the run's own.
     """
-    after_first_import(frozenset({"mlflow"}), lambda: _watch_experiments(own))
+    after_first_import(frozenset({"mlflow"}), lambda: _watch_experiments(own, is_first))
 
 
-def _watch_experiments(own: str) -> None:
+def _watch_experiments(own: str, is_first: Callable[[], bool]) -> None:
     client: Any = sys.modules["mlflow"]
     honest, refused = client.set_experiment, set[str]()
 
     @functools.wraps(honest)
     def set_experiment(*names: Any, **more: Any) -> Any:
         wanted = names[0] if names else more.get("experiment_name") or more.get("experiment_id")
-        if str(wanted) not in {own, *refused} and os.environ.get("RANK", "0") == "0":
+        if str(wanted) not in {own, *refused} and is_first():
             refused.add(str(wanted))
             sys.stdout.write(
                 f"tidepool: mlflow.set_experiment({wanted!r}) is not honoured in a training: its run stays in the "
