@@ -16,6 +16,7 @@ from tidepool.units import size_words
 
 from jobs.actions.conda_files import lines_of_conda
 from jobs.actions.mlflow_client import with_client
+from jobs.actions.project_files import lines_of_project
 from jobs.actions.requirement_lines import (
     Read,
     Reader,
@@ -43,7 +44,7 @@ HOW_TO_GO_ON = (
 def with_requirements(
     problems: Problems, given: Submitted, folder: Path, entry_point: str, *, skip_unusable: bool
 ) -> tuple[Submitted, list[str]]:
-    """Fill in the requirements: the given ones, or the script's (PEP 723), or those of a file beside it.
+    """Fill in the requirements: the given ones, or those of the script (PEP 723), its project or a file beside it.
 
     skip_unusable: go on without the lines that cannot be used. Returns the options, and a sentence for each such line.
     """
@@ -109,6 +110,10 @@ def _of_folder(folder: Path, entry_point: str, read: Reader) -> Read:
     if block is not None:
         return read_requirements(block, entry_point, read, installed())
     places = dict.fromkeys((PurePosixPath(entry_point).parent, PurePosixPath(".")))
+    for place in map(str, places):
+        lines = lines_of_project(folder, place, read, platform.python_version())
+        if lines is not None:
+            return read_lines(lines, read, installed())
     for file in [str(place / name) for name in (FILE, *CONDA_FILES) for place in places]:
         text = read(file)
         if text is not None and PurePosixPath(file).name == FILE:

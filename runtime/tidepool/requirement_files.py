@@ -11,6 +11,7 @@ from pathlib import PurePosixPath
 __all__ = [
     "CONDA_FILES",
     "FILE",
+    "LOCK_FILE",
     "PROJECT_FILES",
     "Line",
     "all_lines",
@@ -28,6 +29,8 @@ FILE = "requirements.txt"
 CONDA_FILES = ("environment.yml", "environment.yaml")
 #: Files of an own project (`-e .`) that say what it requires.
 PROJECT_FILES = ("pyproject.toml", "setup.cfg", "setup.py")
+#: Name of the file in which uv writes the versions of a project.
+LOCK_FILE = "uv.lock"
 _BYTE_ORDER_MARKS = {b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16", b"\xef\xbb\xbf": "utf-8-sig"}
 _COMMENT = re.compile(r"(^|\s+)#.*$")
 _INCLUDE = re.compile(r"(?:-r|--requirement)(?:\s+|=|(?=[^-\s]))(?P<file>.+)")

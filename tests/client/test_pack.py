@@ -96,6 +96,9 @@ def test_a_script_goes_with_the_files_of_its_requirements(folder: Path) -> None:
     (folder / "requirements.txt").unlink()
     (folder / "environment.yml").write_text("dependencies: []")
     assert _names(folder / "other.py") == {"other.py", "environment.yml"}
+    for name in ("pyproject.toml", "uv.lock"):
+        (folder / name).write_text("")
+    assert _names(folder / "other.py") == {"other.py", "environment.yml", "pyproject.toml", "uv.lock"}
 
 
 def test_a_file_of_requirements_is_one_text_with_those_that_it_includes(folder: Path) -> None:

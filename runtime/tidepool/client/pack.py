@@ -21,7 +21,17 @@ from typing import IO
 
 from tidepool.client.errors import InvalidRequest
 from tidepool.function_payload import LAUNCHER_SOURCE
-from tidepool.requirement_files import CONDA_FILES, FILE, all_lines, included_file, projects_in, read_all, text_of
+from tidepool.requirement_files import (
+    CONDA_FILES,
+    FILE,
+    LOCK_FILE,
+    PROJECT_FILES,
+    all_lines,
+    included_file,
+    projects_in,
+    read_all,
+    text_of,
+)
 from tidepool.script_modules import module_of
 from tidepool.units import size_words
 
@@ -300,6 +310,7 @@ def _required(folder: Path) -> Iterator[Path]:
         yield Path(name)
         for place in projects_in(text):
             yield from (Path(place) / inner for inner in _all_below(folder / place) if (folder / place).is_dir())
+    yield from map(Path, (*PROJECT_FILES, LOCK_FILE))
     if not texts:
         yield from map(Path, CONDA_FILES)
 
