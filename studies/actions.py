@@ -18,6 +18,7 @@ from core.parameters import checked_parameters
 from core.text import is_storable
 from datasets.models import DatasetVersion
 from jobs.actions.job_commands import JobChange, cancel, change_job
+from jobs.actions.source import Source
 from jobs.actions.submission import Checked, Submission, check
 from jobs.actions.submission_checks import InvalidSubmission, Problems, check_priority
 from jobs.options import OPTIONS
@@ -103,6 +104,8 @@ class StudyRequest:
     #: Interface of the request, and what its answers repeat: see `Study`.
     dialect: str = ""
     asked: Mapping[str, Any] = field(default_factory=dict)
+    #: Origin of the code; None: unknown.
+    source: Source | None = None
 
 
 @dataclass(frozen=True)
@@ -162,6 +165,7 @@ def check_study(given: StudyRequest, owner: User) -> CheckedStudy:
         at_once=given.at_once,
         dialect=given.dialect,
         asked=dict(given.asked),
+        source={} if given.source is None else vars(given.source.cleaned),
     )
     problems.raise_if_any()
     search = search_of(study)

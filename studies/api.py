@@ -17,6 +17,7 @@ from core.errors import NotFound
 from core.keyset import Order
 from core.rest import ObjectField, Pages, ReferenceField, StrictSerializer, signed_in, validated
 from core.text import whole
+from jobs.api.provenance import SourceInput
 from jobs.api.serializers import TagsField, option_fields
 from studies import actions
 from studies.models import MAX_TRIALS, NNI, Study, Trial
@@ -89,6 +90,10 @@ class StudyInput(StrictSerializer):
         default="",
         allow_blank=True,
         help_text="nni: the script asks the module `nni` for its values, and gets none as arguments.",
+    )
+
+    source = SourceInput(  # type: ignore[assignment]
+        default=None, allow_null=True, help_text="Where the code comes from; the provenance of each training shows it."
     )
 
     def get_fields(self) -> dict[str, serializers.Field[Any, Any, Any, Any]]:

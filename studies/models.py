@@ -113,6 +113,8 @@ class Study(Claimable):
     #: Parts of that interface's request that its answers repeat, the `args` of each training, and as `arguments` the
     #: script's argument for each parameter that has one. {}: ours.
     asked = models.JSONField(default=dict, blank=True)
+    #: Origin of the code, as the values of `jobs.actions.source.Source`, or {}.
+    source = models.JSONField(default=dict, blank=True)
     #: Incremented by each change that a page shows.
     revision = models.PositiveIntegerField(default=1)
     created_at = models.DateTimeField()

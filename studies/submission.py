@@ -9,6 +9,7 @@ from django.utils import timezone
 from tidepool.trial_parameters import TRIAL_FILE
 
 from core.claims import Claim, ClaimLost
+from jobs.actions.source import source_of_json
 from jobs.actions.submission import Submission, submit
 from jobs.models import Job
 from studies.control.changes import next_number
@@ -49,6 +50,7 @@ def submission_of(study: Study, values: Mapping[str, Any], number: int, seed: in
         dialect=study.dialect if study.is_for_wmla else "",
         submitted_args=study.asked.get("args", ""),
         bundle=study.pk,
+        source=source_of_json(study.source),
         **_options(study, number),
     )
     return given if seed is None else replace(given, seed=seed)

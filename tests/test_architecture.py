@@ -101,6 +101,7 @@ HANDS_ENVIRONMENT_ON = {
     "tracking/management/commands/serve_mlflow.py": "what is needed of it, to MLflow's server",
     "alerts/background.py": "without a proxy, to its own libraries",
     "tracking/server/bridge.py": "to MLflow, in whose process it runs",
+    "runtime/tidepool/client/source.py": "to git",
     "runtime/tidepool/procfs.py": "the mark by which leftovers are found",
 }
 #: Entry points that only set a default for Django.
@@ -267,7 +268,7 @@ def test_the_client_is_separate() -> None:
         ours = {name for name in imports_of(file) if name.startswith("tidepool.")}
         if module_name(file).startswith(children):
             shared = ("version", "units", "function_payload", "notebook_cells", "requirement_files", "script_modules")
-            shared += ("space_notation",)
+            shared += ("source_privacy", "space_notation")
             assert all(name.startswith((*children, *(f"tidepool.{one}" for one in shared))) for name in ours), relative(
                 file
             )

@@ -16,6 +16,7 @@ from datasets.models import DatasetVersion
 from jobs.actions.initial_state import Beginning, Weights, beginning_again, bring, find_beginning
 from jobs.actions.placement_checks import check_processes, with_placement
 from jobs.actions.requirements import with_requirements
+from jobs.actions.source import Source, copy_source, store_source
 from jobs.actions.submission_checks import (
     InvalidSubmission,
     Problems,
@@ -88,6 +89,8 @@ class Submission(Options):
     #: Interface of the submission, a `wmla.job_names.Dialect`, and its `args`.
     dialect: str = ""
     submitted_args: str = ""
+    #: Origin of the code, and the command that sent it; None: unknown, as for an upload by a browser.
+    source: Source | None = None
     #: Number of the study whose trainings count as one training towards others; None: counts alone. Not cloned.
     bundle: int | None = None
 
@@ -107,6 +110,8 @@ class Checked:
     code: Path
     #: A sentence for each line of the requirements that is skipped.
     skipped: Sequence[str] = ()
+    #: The job whose submitted code is reused; None: the model's is copied.
+    original: Job | None = None
 
     @property
     def elastic(self) -> bool:
@@ -177,7 +182,7 @@ def _check_again(
     begins = checked.beginning if beginning is None else beginning
     # The args of WMLA's interface name the framework that its clients see.
     again = replace(checked.given, submitted_args=job.submitted_args)
-    return replace(checked, code=job_folder(job).code, beginning=begins, given=again)
+    return replace(checked, code=job_folder(job).code, beginning=begins, given=again, original=job)
 
 
 def check(given: Submission, owner: User) -> Checked:
@@ -261,6 +266,10 @@ def _insert(checked: Checked) -> Job:
         submitted_at=timezone.now(),
     )
     job.run = JobRun.objects.create(job=job)
+    if given.source is not None:
+        store_source(job, given.source)
+    if checked.original is not None:
+        copy_source(checked.original, job)
     JobTag.objects.bulk_create(JobTag(job=job, name=name) for name in given.tags)
     record(job, why, old="")
     if checked.skipped:

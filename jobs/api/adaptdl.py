@@ -13,8 +13,9 @@ from core.errors import field_error
 from core.rest import ReferenceField, StrictJSONParser, StrictSerializer, signed_in, validated
 from jobs.actions.adaptdl import MANIFEST_CHARACTERS, Manifest, read_manifest, submit_manifest
 from jobs.actions.idempotency import HEADER, once
+from jobs.api.provenance import SourceInput
 from jobs.api.serializers import JobInLine
-from jobs.api.views import IDEMPOTENCY_KEY, sent_again
+from jobs.api.views import IDEMPOTENCY_KEY, sent_again, without_source
 from jobs.models import Job
 from jobs.queries.queue_position import with_places
 
@@ -52,6 +53,9 @@ class ManifestInput(StrictSerializer):
         default=None, allow_null=True, max_length=1000,
         help_text="Words of the script instead of the container's `args`.",
     )  # fmt: skip
+    source = SourceInput(  # type: ignore[assignment]
+        default=None, allow_null=True, help_text="Where the code comes from; the training's provenance shows it."
+    )
 
 
 def manifest_of(given: dict[str, Any]) -> Manifest:
@@ -79,7 +83,7 @@ class AdaptDLJob(GenericAPIView[Job]):
         made, is_new = once(
             user,
             request.headers.get(HEADER),
-            {"submit": dict(request.data)},
+            {"submit": without_source(request.data)},
             lambda then: submit_manifest(manifest, given, user, then),
         )
         [job] = with_places([made])

@@ -7,6 +7,7 @@ from rest_framework import serializers
 
 from core.rest import ObjectField, ReferenceField, StrictSerializer
 from jobs.actions.initial_state import WEIGHTS_WANTED, Weights
+from jobs.api.provenance import SourceInput
 from jobs.models import Checkpoint, Job
 from jobs.options import OPTIONS, Option
 from jobs.queries.queue_position import expected_start
@@ -123,6 +124,10 @@ class JobInput(StrictSerializer):
     skip_unusable_requirements = serializers.BooleanField(
         default=False,
         help_text="Go on without the lines of the requirements that cannot be used; an event of the job names them.",
+    )
+
+    source = SourceInput(  # type: ignore[assignment]
+        default=None, allow_null=True, help_text="Where the code comes from; the training's provenance shows it."
     )
 
     def get_fields(self) -> dict[str, serializers.Field[Any, Any, Any, Any]]:

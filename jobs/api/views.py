@@ -45,6 +45,7 @@ __all__ = [
     "JobView",
     "JobWait",
     "sent_again",
+    "without_source",
 ]
 
 
@@ -75,11 +76,16 @@ class JobList(ListAPIView[Job]):
         made, is_new = once(
             user,
             request.headers.get(HEADER),
-            {"submit": request.data},
+            {"submit": without_source(request.data)},
             lambda then: actions.submit(actions.Submission(**given), user, then),
         )
         [job] = with_places([made])
         return Response(serializers.JobInLine(job).data, status=201, headers=sent_again(is_new))
+
+
+def without_source(data: Any) -> dict[str, Any]:
+    """Return the request without its source: the same command may be repeated after a commit."""
+    return {name: value for name, value in data.items() if name != "source"}
 
 
 def sent_again(is_new: bool) -> dict[str, str]:

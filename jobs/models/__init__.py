@@ -2,6 +2,7 @@
 
 from jobs.models.jobs import ChosenCharts, ChosenColumns, InstanceGroup, Job, JobEvent, JobRun, SavedFilter
 from jobs.models.profiles import JobProfile, ThroughputPoint
+from jobs.models.provenance import JobSource
 from jobs.models.queues import GroupQueue, QueuedJob
 from jobs.models.runs import (
     AllocationPoint,
@@ -35,6 +36,7 @@ __all__ = [
     "JobEvent",
     "JobProfile",
     "JobRun",
+    "JobSource",
     "JobTag",
     "Journal",
     "MetricPoint",

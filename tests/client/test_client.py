@@ -1,6 +1,7 @@
 """`import tidepool` against the site's own views."""
 
 import builtins
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +15,11 @@ from tidepool.client.wire import Request, Response, TransportError
 
 from core import uploads
 from core.models import Upload
-from jobs.models import Checkpoint, Job
+from jobs.api.serializers import JobInput
+from jobs.models import Checkpoint, Job, JobSource
+from studies.models import Study
+from studies.submission import submission_of
+from tests.client.repository import commit_all
 from tests.scene import Scene
 
 pytestmark = pytest.mark.django_db
@@ -319,3 +324,41 @@ def test_names_are_loaded_when_they_are_used() -> None:
     assert all(getattr(tidepool, name) is not None for name in tidepool.__all__)
     with pytest.raises(AttributeError):
         _ = tidepool.nothing  # type: ignore[attr-defined]
+
+
+def test_the_source_of_a_script_is_recorded(alices: Client, script: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    commit = commit_all(script.parent)
+    script.write_text(script.read_text() + "# one more line\n")
+    monkeypatch.setattr(sys, "argv", ["tidepool", "submit", "train.py", "--", "--api-key", "abc"])
+    row = Job.objects.get(pk=alices.submit(script, "--api-key", "abc").id)
+    assert (row.source.commit, row.source.branch, row.source.is_dirty) == (commit, "main", True)
+    assert "+# one more line" in row.source.diff
+    assert row.source.command == "tidepool submit train.py -- --api-key '***'"
+    copy = Job.objects.get(pk=alices.job(row.pk).clone().id)
+    assert (copy.source.commit, copy.source.diff, copy.source.command) == (commit, row.source.diff, "")
+
+
+def test_a_large_difference_is_sent(alices: Client, script: Path) -> None:
+    commit_all(script.parent)
+    script.write_text(script.read_text() + '#"\\\n' * 200_000)
+    assert len(Job.objects.get(pk=alices.submit(script).id).source.diff) > 900_000
+
+
+def test_a_key_gives_the_same_job_after_a_commit(alices: Client, script: Path) -> None:
+    first = alices.submit(script, name="one", key="0123456789")
+    commit_all(script.parent)
+    assert alices.submit(script, name="one", key="0123456789").id == first.id
+
+
+def test_trials_have_the_source_of_their_study(alices: Client, script: Path) -> None:
+    commit = commit_all(script.parent)
+    study = alices.submit(script, parameters={"lr": [0.1, 0.2]}, metric="loss")
+    row = Study.objects.get(pk=study.id)
+    assert submission_of(row, {"lr": 0.1}, 1).source.commit == commit  # type: ignore[union-attr]
+
+
+def test_a_site_that_takes_no_source_gets_none(alices: Client, script: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(JobInput._declared_fields, "source")
+    with pytest.warns(UserWarning, match="The commit and the command are not recorded: Field 'source' is not known"):
+        job = alices.submit(script)
+    assert not JobSource.objects.filter(pk=job.id).exists()

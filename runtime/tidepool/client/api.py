@@ -42,6 +42,8 @@ class Submission:
     arguments: Sequence[str]
     #: Further options of the API, such as `seed` or `effective_batch_size`.
     options: Mapping[str, Any]
+    #: Commit, difference and command that the code came from, see `tidepool.client.source`; None: not recorded.
+    source: Mapping[str, Any] | None = None
 
     def as_json(self) -> dict[str, Any]:
         values = asdict(self)
@@ -152,8 +154,21 @@ class Client:
 
     def send(self, planned: Submission, *, key: str | None = None) -> Job:
         """Submit a submission made by `plan`."""
-        values = self.connection.json("POST", "jobs/", json=planned.as_json(), key=key or new_key())
-        return Job(self.connection, values["id"], decoded(JobInfo, values))
+        return self._sent("jobs/", planned.as_json(), key)
+
+    def _sent(self, path: str, values: dict[str, Any], key: str | None) -> Job:
+        """Submit a job. A site that does not take the source gets the request without it."""
+        key = key or new_key()
+        try:
+            made = self.connection.json("POST", path, json=values, key=key)
+        except InvalidRequest as error:
+            if "source" not in error.fields:
+                raise
+            words = f"The commit and the command are not recorded: {' '.join(error.fields['source'])}"
+            warnings.warn(words, stacklevel=_callers_level())
+            rest = {name: value for name, value in values.items() if name != "source"}
+            made = self.connection.json("POST", path, json=rest, key=key)
+        return Job(self.connection, made["id"], decoded(JobInfo, made))
 
     def submit_manifest(
         self,
@@ -172,11 +187,11 @@ class Client:
 
         name, arguments: instead of the manifest's name and the `args` of its container.
         """
-        values = self._manifest(manifest, what, model, dataset, instance_group, entry_point)
+        code = _packed(what) if isinstance(what, str | Path) else what
+        values = self._manifest(manifest, code, model, dataset, instance_group, entry_point)
         values |= {"name": name} if name else {}
         values |= {"arguments": list(arguments)} if arguments is not None else {}
-        made = self.connection.json("POST", "jobs/adaptdl/", json=values, key=key or new_key())
-        return Job(self.connection, made["id"], decoded(JobInfo, made))
+        return self._sent("jobs/adaptdl/", {**values, "source": _source_of(code)}, key)
 
     def preview_manifest(
         self,
@@ -216,7 +231,7 @@ class Client:
 
     def preview(self, planned: Submission) -> dict[str, Any]:
         """Preview a submission: `start_text`, `others_text` and more. Nothing is written."""
-        return dict(self.connection.json("POST", "jobs/preview/", json=planned.as_json()))
+        return dict(self.connection.json("POST", "jobs/preview/", json=replace(planned, source=None).as_json()))
 
     def plan(
         self,
@@ -246,7 +261,8 @@ class Client:
         """
         if (what is None) == (model is None):
             raise InvalidRequest("Give a script or a folder, or the name of a registered model: one of them.")
-        taken = None if what is None else self.take_code(what, entry_point, engine, include)
+        code = _packed(what, include) if isinstance(what, str | Path) else what
+        taken = None if code is None else self.take_code(code, entry_point, engine)
         group: str | int | None = instance_group or self.profile.instance_group or None
         if max_slots is None:
             max_slots = max(min_slots, self._most_slots(taken, model, group))
@@ -263,6 +279,7 @@ class Client:
             parameters=dict(parameters or {}),
             arguments=[str(word) for word in arguments],
             options=options,
+            source=_source_of(code),
         )
 
     def take_code(
@@ -335,6 +352,7 @@ class Client:
         self, planned: Submission, *, space: Mapping[str, Any], metric: str, **search: Any
     ) -> dict[str, Any]:
         """Preview a study like `create_study`: `trials`, `points`, `at_once`, `gpu_hours` and `notices`."""
+        planned = replace(planned, source=None)
         return dict(self.connection.json("POST", "studies/preview/", json=_study(planned, space, metric, search)))
 
     # --- datasets and models ------------------------------------------------------------------------------------------
@@ -435,6 +453,14 @@ class Client:
 def _study(planned: Submission, space: Mapping[str, Any], metric: str, search: Mapping[str, Any]) -> dict[str, Any]:
     wanted = {name: value for name, value in search.items() if value is not None}
     return {**planned.as_json(), "space": dict(space), "metric": metric, **wanted}
+
+
+def _source_of(code: "Package | None") -> dict[str, Any]:
+    """Return where the code comes from; of a registered model only the command is known."""
+    from tidepool.client.source import Source, code_source, typed_command
+
+    found = Source() if code is None else code_source(code.origin or code.folder, code.files)
+    return replace(found, command=typed_command()).as_json()
 
 
 def _without(planned: Submission, values: Mapping[str, Any]) -> Submission:

@@ -94,7 +94,7 @@ def as_package(call: Call) -> Iterator[Package]:
         (folder / CALL_FILE).write_bytes(call.content)
         files = tuple(sorted(Path(name) for name in (ENTRY_FILE, CALL_FACTS, CALL_FILE)))
         total = sum((folder / file).stat().st_size for file in files)
-        yield Package(folder, files, total, "the function", ENTRY_FILE)
+        yield Package(folder, files, total, "the function", ENTRY_FILE, origin=Path.cwd())
 
 
 def refuse_other_software(call: Call, software: Mapping[str, Any]) -> None:

@@ -74,6 +74,8 @@ class Package:
     empty_folders: tuple[Path, ...] = ()
     #: Links, and what the code opens, that are not sent.
     left_out: tuple[LeftOut, ...] = ()
+    #: Folder that the code was written in, if `folder` is a copy; None: `folder`.
+    origin: Path | None = None
 
     @property
     def name(self) -> str:
@@ -155,7 +157,14 @@ def on_cpus(code: Package, count: int) -> Iterator[Package]:
             shutil.copyfile(code.folder / file, folder / file)
         entry = script.with_name(f"{script.stem}_on_cpus.py")
         (folder / entry).write_text(LAUNCHER_SOURCE.format(script=script.as_posix(), count=count))
-        yield replace(code, folder=folder, files=(*code.files, entry), entry_point=entry.as_posix(), left_out=())
+        yield replace(
+            code,
+            folder=folder,
+            files=(*code.files, entry),
+            entry_point=entry.as_posix(),
+            left_out=(),
+            origin=code.folder,
+        )
 
 
 def write_zip(code: Package, target: IO[bytes]) -> None:
