@@ -92,9 +92,9 @@ class ModelInput(_FilesInput):
     framework = serializers.CharField(max_length=64, default=RegisteredModelVersion.Framework.PYTORCH)
     engine = serializers.ChoiceField(
         RegisteredModelVersion.Engine.choices,
-        default=RegisteredModelVersion.Engine.ELASTIC,
+        default="",
         allow_blank=True,
-        help_text="Engine; empty: detected from the code.",
+        help_text="Engine; default: detected from the code.",
     )
     entry_point = serializers.CharField(
         max_length=4096,

@@ -260,7 +260,7 @@ REST_FRAMEWORK = {
     "DEFAULT_SCHEMA_CLASS": "core.schema.Described",
     # The schema says what an address takes; what OPTIONS would say of a view is guessed from it, and it need not fit.
     "DEFAULT_METADATA_CLASS": None,
-    "EXCEPTION_HANDLER": "core.rest.error_response",
+    "EXCEPTION_HANDLER": "webapp.views.api_refused",
 }
 SPECTACULAR_SETTINGS = {
     "TITLE": "Tidepool",

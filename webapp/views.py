@@ -1,6 +1,7 @@
 """The overview, and the answers where a page cannot be shown."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from django.contrib import messages
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase, JsonResponse
@@ -11,6 +12,7 @@ from django.views.decorators.http import require_safe
 from core.errors import TooMany, UserError
 from core.live import current_seqs
 from core.pages import login_user
+from core.rest import error_response
 from core.roles import is_cluster_admin
 from insights.cluster_trace import WINDOWS, cluster_trace, first_window
 from insights.overview import cluster_page
@@ -23,6 +25,7 @@ from webapp.health import troubles
 from workers.topics import CLUSTER
 
 __all__ = [
+    "api_refused",
     "bad_request",
     "csrf_failure",
     "locked_out",
@@ -37,6 +40,8 @@ __all__ = [
 
 #: Beginnings of WMLA's addresses; their clients print a refusal as it came.
 _FOR_WMLA = ("/platform/", "/auth/", "/v1/preauth/")
+#: Statuses with a page that shows the sentence of a refusal.
+_PAGES = (400, 403, 404, 409)
 
 
 @require_safe
@@ -103,6 +108,14 @@ def refused(request: HttpRequest, error: UserError) -> HttpResponseBase:
     if isinstance(error, TooMany):
         answer["Retry-After"] = str(error.retry_seconds)
     return answer
+
+
+def api_refused(error: Exception, context: dict[str, Any]) -> HttpResponseBase | None:
+    """The API's refusal; a page in words for a person who followed a link to a download."""
+    answer, request = error_response(error, context), context["request"]._request
+    if answer is None or answer.status_code not in _PAGES or request.headers.get("Sec-Fetch-Mode") != "navigate":
+        return answer
+    return render(request, f"{answer.status_code}.html", {"refusal": answer.data["error"]}, status=answer.status_code)
 
 
 def not_found(request: HttpRequest, exception: Exception) -> HttpResponseBase:

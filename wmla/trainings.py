@@ -6,13 +6,12 @@ from typing import Any
 from django.db.models import QuerySet
 from django.http import HttpResponse, StreamingHttpResponse
 from django.urls import URLPattern
-from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import extend_schema
 from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from core.downloads import file_response
+from core.downloads import STORED_FILE, stored_file_response
 from core.errors import Conflict, NotFound, field_error
 from core.rest import signed_in, validated
 from core.text import checked_name, is_storable, shown_text
@@ -20,7 +19,7 @@ from core.time import iso
 from jobs import actions
 from jobs.actions.initial_state import final_weights
 from jobs.actions.job_commands import hide
-from jobs.files.result_files import file_chunks
+from jobs.files.result_files import open_result
 from jobs.models import Job, Validation
 from jobs.queries.jobs import validation_problem, validations_of_model
 from models_registry.models import RegisteredModelVersion
@@ -159,13 +158,13 @@ class TrainingStop(ModelView):
 
 
 class TrainingWeights(ModelView):
-    @extend_schema(responses={(200, "application/octet-stream"): OpenApiTypes.BINARY})
+    @extend_schema(responses=STORED_FILE)
     def get(self, request: Request, model: str, training: str) -> StreamingHttpResponse:
         """Download the final weights, in the format of `torch.save`."""
         job = self.named(training)
         if final_weights(job) is None:
             raise NotFound(f"Training {job.name} has no final weights yet: wait until it is FINISHED.")
-        return file_response(request, file_chunks(job, _WEIGHTS), "model_epoch_final.pth", "application/octet-stream")
+        return stored_file_response(request, open_result(job, _WEIGHTS), "model_epoch_final.pth")
 
 
 class WmlaValidationInput(serializers.Serializer[Any]):

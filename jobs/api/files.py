@@ -1,20 +1,18 @@
 """Files of a job: results of its attempts, and its code."""
 
-import re
 from typing import Any
 
 from django.http import StreamingHttpResponse
-from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import extend_schema
 from rest_framework import serializers
 from rest_framework.generics import ListAPIView
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from core.downloads import file_response
+from core.downloads import STORED_FILE, stored_file_response
 from core.rest import ListPages, found, validated
 from jobs.api.views import JobView
-from jobs.files.result_files import code_files, file_chunks, result_files, shown_code
+from jobs.files.result_files import code_files, open_result, result_files, shown_code
 from models_registry.api import FilesOutput
 
 __all__ = ["JobCode", "JobFileDownload", "JobFiles"]
@@ -50,12 +48,11 @@ class JobFiles(JobView, ListAPIView[Any]):
 
 
 class JobFileDownload(JobView):
-    @extend_schema(parameters=[FileQuery], responses={(200, "application/octet-stream"): OpenApiTypes.BINARY})
+    @extend_schema(parameters=[FileQuery], responses=STORED_FILE)
     def get(self, request: Request, job: int) -> StreamingHttpResponse:
-        """Download one of these files."""
+        """Download one of these files, or the part of it that the header `Range` asks for."""
         path = validated(FileQuery, request.query_params)["path"]
-        name = re.sub(r"[^A-Za-z0-9._-]", "_", path)[-120:]
-        return file_response(request, file_chunks(self.get_object(), path), name, "application/octet-stream")
+        return stored_file_response(request, open_result(self.get_object(), path), path.rpartition("/")[2])
 
 
 class JobCode(JobView):

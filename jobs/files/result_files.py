@@ -3,6 +3,7 @@
 import os
 import re
 import time
+import unicodedata
 import zipfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -27,7 +28,6 @@ __all__ = [
     "checkpoint_chunks",
     "code_files",
     "driver_logs",
-    "file_chunks",
     "log_chunks",
     "log_file",
     "open_result",
@@ -47,6 +47,12 @@ _OURS = re.compile(r"journal|\.?(coordinator|launch\.[^/]*)\.json(\.new)?")
 #: Tidepool's own files below LOG_DIR; logs have a separate page.
 _OUR_LOGS = re.compile(r"log/[^/]*\.err|log/[^/]*/(stdout|stderr|error\.json|fatal)")
 
+#: Tidepool's records in RESULT_DIR, which users may read -> what they contain.
+_RECORDS = {
+    "plans.jsonl": "Tidepool's record of the processes of each size",
+    "metrics.jsonl": "Tidepool's record of the metrics of each step",
+}
+
 #: First path component of results of former attempts, and of results of the newest one with such a name.
 _ATTEMPT = re.compile(r"attempt-([1-9][0-9]{0,8})")
 
@@ -55,8 +61,8 @@ _Names = tuple[str, ...] | Callable[[str], bool]
 
 
 def result_name(job: Job) -> str:
-    """Return a file name without characters that a header or a shell could misread."""
-    safe = "".join(letter if letter.isascii() and (letter.isalnum() or letter in "-_") else "-" for letter in job.name)
+    """Return a file name of letters and figures in any script, which no shell could misread."""
+    safe = "".join(letter if unicodedata.category(letter)[0] in "LMN" or letter in "-_" else "-" for letter in job.name)
     return f"{safe[:80].strip('-') or 'job'}-{job.pk}.zip"
 
 
@@ -136,6 +142,8 @@ class ResultFile:
     modified_at: datetime
     #: Rank's folder below LOG_DIR, which each rank has to itself.
     member: str = ""
+    #: What the file contains, if Tidepool has written it.
+    note: str = ""
 
 
 def result_files(job: Job, most: int = MAX_FILES) -> list[ResultFile]:
@@ -155,7 +163,8 @@ def _results(job: Job, attempt: int) -> Iterator[ResultFile]:
             is_log = folder == "log" and "/" in below
             place, shown = ("LOG_DIR", below.partition("/")[2]) if is_log else ("RESULT_DIR", name)
             member = below.partition("/")[0] if is_log else ""
-            yield replace(_result(source.name_of(name), attempt, place, shown, status), member=member)
+            file = _result(source.name_of(name), attempt, place, shown, status)
+            yield replace(file, member=member, note=_RECORDS.get(name, ""))
 
 
 def _written_beside(job: Job) -> Iterator[ResultFile]:
@@ -170,11 +179,6 @@ def _written_beside(job: Job) -> Iterator[ResultFile]:
 
 def _result(path: str, attempt: int | None, place: str, shown: str, status: os.stat_result) -> ResultFile:
     return ResultFile(path, attempt, place, shown, status.st_size, datetime.fromtimestamp(status.st_mtime, UTC))
-
-
-def file_chunks(job: Job, path: str) -> Iterator[bytes]:
-    """Yield the current content of one of `result_files`. Raises NotFound for other paths."""
-    return _read_all(open_result(job, path))
 
 
 def open_result(job: Job, path: str) -> int:
@@ -221,12 +225,6 @@ def _statuses(top: Path, names: _Names) -> Iterator[tuple[str, os.stat_result]]:
         os.close(descriptor)
         if name.encode(errors="ignore").decode() == name and not name.rpartition("/")[2].startswith("."):
             yield name, status
-
-
-def _read_all(descriptor: int) -> Iterator[bytes]:
-    with os.fdopen(descriptor, "rb") as stream:
-        while chunk := stream.read(_CHUNK):
-            yield chunk
 
 
 def log_file(job: Job, attempt: int, path: str) -> int | None:

@@ -144,8 +144,8 @@ def show_model(context: Context, name: str, as_json: bool) -> None:
 @models.command("add")
 @click.argument("name")
 @click.argument("path", type=click.Path(exists=True))
-@click.option("--engine", type=click.Choice(["elastic", "fixed", "single"]), default="elastic", show_default=True,
-              help="Training engine.")  # fmt: skip
+@click.option("--engine", type=click.Choice(["elastic", "fixed", "single"]), default="",
+              help="Training engine. By default it is detected from the code.")  # fmt: skip
 @click.option("--entry-point", help="Script in the folder that trains, or its module: train.py, package.train.")
 @click.option("--include", multiple=True, metavar="PATH",
               help="File or folder below the script's that is sent besides; of a link, its content. May be repeated."

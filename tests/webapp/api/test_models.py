@@ -43,6 +43,13 @@ def test_a_model_of_a_template(model):
     assert latest["settings"] == {"optimizer": "Adam", "batch_size": 8}
 
 
+def test_the_engine_is_read_from_the_code_unless_it_is_said(template, alice_api):
+    plain = alice_api.post("/api/v1/models/", {"name": "plain", "template": "cnn"}, format="json").json()
+    assert plain["latest"]["engine"] == "single"
+    said = alice_api.post("/api/v1/models/", {"name": "said", "template": "cnn", "engine": "fixed"}, format="json")
+    assert said.json()["latest"]["engine"] == "fixed"
+
+
 @pytest.mark.parametrize(
     ("body", "field"),
     [
