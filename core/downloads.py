@@ -55,7 +55,7 @@ def stored_file_response(
     asked = _asked_range(request.headers, tag)
     first, end = (0, size) if asked is None else _within(*asked, size)
     response = file_response(request, _read(stream, first, end), name, content_type)
-    response._resource_closers.append(stream.close)
+    response._resource_closers.append(stream.close)  # type: ignore[attr-defined]  # as FileResponse does
     response["Accept-Ranges"] = "bytes"
     response["ETag"] = tag
     response["Content-Length"] = max(0, end - first)

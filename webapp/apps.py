@@ -6,5 +6,7 @@ class WebappConfig(AppConfig):
 
     def ready(self) -> None:
         from core.roles import register_own_matters
+        from webapp.form_words import use_own_sentences
 
+        use_own_sentences()
         register_own_matters("POST", "login", "logout")

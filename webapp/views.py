@@ -20,6 +20,7 @@ from insights.pages.cluster.views import COLUMNS, trace_figure
 from jobs.pages.queries import job_or_404
 from jobs.queries.job_list import jobs_topic
 from jobs.topics import GROUPS, job_of_topic
+from webapp.first_steps import first_steps
 from webapp.form_pages import form_page, is_of_browser, wants_json
 from webapp.health import troubles
 from workers.topics import CLUSTER
@@ -57,6 +58,7 @@ def overview(request: HttpRequest) -> HttpResponse:
         "minutes": minutes,
         "columns": COLUMNS,
         "troubles": troubles(now) if is_cluster_admin(request.user) else [],
+        "first_steps": first_steps(request.user),
     }
     return render(request, "overview.html", context)
 
@@ -65,7 +67,12 @@ def overview(request: HttpRequest) -> HttpResponse:
 def overview_now(request: HttpRequest) -> HttpResponse:
     """Return the parts of the overview that change, as the server renders them now."""
     found = troubles(timezone.now()) if is_cluster_admin(request.user) else []
-    context = {"cluster": cluster_page(request.user), "troubles": found, "is_renewed": True}
+    context = {
+        "cluster": cluster_page(request.user),
+        "troubles": found,
+        "first_steps": first_steps(request.user),
+        "is_renewed": True,
+    }
     return render(request, "_overview_now.html", context)
 
 

@@ -47,7 +47,7 @@ _OURS = re.compile(r"journal|\.?(coordinator|launch\.[^/]*)\.json(\.new)?")
 #: Tidepool's own files below LOG_DIR; logs have a separate page.
 _OUR_LOGS = re.compile(r"log/[^/]*\.err|log/[^/]*/(stdout|stderr|error\.json|fatal)")
 
-#: Tidepool's records in RESULT_DIR, which users may read -> what they contain.
+#: Tidepool's records in RESULT_DIR, which users may read -> descriptions.
 _RECORDS = {
     "plans.jsonl": "Tidepool's record of the processes of each size",
     "metrics.jsonl": "Tidepool's record of the metrics of each step",
@@ -142,7 +142,7 @@ class ResultFile:
     modified_at: datetime
     #: Rank's folder below LOG_DIR, which each rank has to itself.
     member: str = ""
-    #: What the file contains, if Tidepool has written it.
+    #: Description of the content of a file that Tidepool has written.
     note: str = ""
 
 

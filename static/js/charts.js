@@ -5,6 +5,8 @@ import { asText, Figure, localTime, MAX_POINTS } from "./figure.js";
 import { clock, exactTime, pauseInWords, wrapped } from "./words.js";
 
 const MOVE_MS = 1_000;
+//: Part of the time that may go into drawing a chart in which only the right edge moves, by at least a pixel.
+const MOVING_PART = 0.01;
 const MAX_BANDS = 7;
 //: Changes that the keyboard reaches; the table has all.
 const MAX_STOPS = 100;
@@ -23,7 +25,7 @@ export class TideChart extends Figure {
     this.bands = new Map();
     for (const trace of figure.data.filter((trace) => trace.meta.kind === "band")) this.addBand(trace);
     // No event says that time moves the right edge.
-    setInterval(() => this.isMoving() && this.request(), MOVE_MS);
+    setInterval(() => this.isMoving() && this.isBehind() && this.request(), MOVE_MS);
     this.stops = new Stops(this);
     this.draw();
   }
@@ -92,6 +94,13 @@ export class TideChart extends Figure {
     return this.held.at(-1)?.slots > 0 || [...this.bands.values()].some(({ steps }) => steps.length > 0 && steps.at(-1).slots > 0);
   }
 
+  //: Whether the right edge has moved by a pixel, or further if a drawing takes long, since the chart was drawn.
+  isBehind() {
+    const [start, end] = this.range();
+    const pixels = ((end - this.drawnUntil) / (end - start)) * this.canvas.clientWidth;
+    return !(pixels < 1 || performance.now() - this.drawnAt < this.drawingMs / MOVING_PART);
+  }
+
   //: Curves by time on the same page say which time is looked at.
   followTimes(times) {
     this.times = times;
@@ -130,6 +139,7 @@ export class TideChart extends Figure {
 
   prepare(layout) {
     const [start, end] = this.range();
+    this.drawnUntil = end;
     layout.xaxis.range = [localTime(start), localTime(end)];
     // A job may have had more than it may have now.
     const highest = this.pool ? 0 : Math.max(0, ...[...this.bands.values()].flatMap(({ steps }) => steps.map((step) => step.slots)));

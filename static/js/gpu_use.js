@@ -5,6 +5,8 @@ import { fetchJson } from "./live.js";
 import { clock, exactTime, wrapped } from "./words.js";
 
 const RENEW_MS = 10_000;
+//: Part of the time that may go into drawing what is only newer.
+const RENEWING_PART = 0.01;
 const LINE_PX = 16;
 const LEAST_LINE_PX = 7;
 const ROOM_PX = 420;
@@ -88,7 +90,7 @@ export function startGpuUse(panel, address) {
     if (asked === address()) chart.take(figure);
   };
   const renewQuietly = () => renew().catch(() => {}); // the page says that the server does not answer
-  setInterval(renewQuietly, RENEW_MS);
+  setInterval(() => performance.now() - chart.drawnAt >= chart.drawingMs / RENEWING_PART && renewQuietly(), RENEW_MS);
   document.addEventListener("tidepool:tab", renewQuietly);
   renewQuietly();
   return renewQuietly;

@@ -53,8 +53,9 @@ export function sizeWords(count) {
   return `${tenths / 10} ${units[unit]}`;
 }
 
+//: Time of day in the viewer's zone: "09:05:00".
 export function clock(moment) {
-  return moment.toLocaleTimeString([], { hour12: false });
+  return [moment.getHours(), moment.getMinutes(), moment.getSeconds()].map((part) => String(part).padStart(2, "0")).join(":");
 }
 
 export function isOver(state) {

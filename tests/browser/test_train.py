@@ -62,7 +62,7 @@ def test_a_list_of_values_is_a_study(page: Page, scene: Scene) -> None:
     expect(metric).to_be_visible()
     metric.fill("")
     page.get_by_role("button", name="Start training").click()
-    expect(page.locator("#id_metric_error")).to_contain_text("This field is required.")
+    expect(page.locator("#id_metric_error")).to_contain_text("Fill in this field.")
     expect(page.get_by_label("epochs")).to_have_value("1, 2, 4")
     page.get_by_label("Metric").fill("test_accuracy")
     page.get_by_label("Goal").select_option("maximize")

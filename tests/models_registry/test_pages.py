@@ -176,7 +176,7 @@ def test_a_location_that_does_not_fit(code: Path, alices: Client, values: dict, 
         ({"epochs": "0"}, "epochs", "must be a whole number from 1"),
         ({"gamma": "0.1"}, "gamma", "applies to the policy step"),
         ({"parameters": "depth"}, "parameters", "Line 1 is not a parameter"),
-        ({"optimizer": "Newton"}, "optimizer", "Select a valid choice"),
+        ({"optimizer": "Newton"}, "optimizer", "This choice is not offered"),
         ({"name": "a/b"}, "name", "must not contain a slash"),
     ],
 )

@@ -57,9 +57,9 @@ def test_creates_a_study(alices: Client, scene: Scene) -> None:
         ({"space": "learning-rate"}, "Line 1 is not a parameter"),
         ({"space": "learning-rate = 0:1:log"}, "a logarithmic range begins above 0"),
         ({"sampler": "grid"}, "is continuous"),
-        ({"metric": ""}, "This field is required"),
-        ({"model": "99"}, "Select a valid choice"),
-        ({"trials": "0"}, "greater than or equal to 1"),
+        ({"metric": ""}, "Fill in this field"),
+        ({"model": "99"}, "This choice is not offered"),
+        ({"trials": "0"}, "Enter 1 or more"),
     ],
 )
 def test_an_error_keeps_what_was_typed(alices: Client, scene: Scene, changes: dict[str, str], sentence: str) -> None:

@@ -36,7 +36,7 @@ def test_several_values_are_a_grid(training: dict, alices: Client) -> None:
     ("changes", "where", "sentence"),
     [
         ({"parameter.epochs": "2, many"}, "parameters", "The parameter epochs must be a number, such as 20."),
-        ({"parameter.epochs": "2, 4", "metric": ""}, "metric", "This field is required."),
+        ({"parameter.epochs": "2, 4", "metric": ""}, "metric", "Fill in this field."),
         ({"parameter.epochs": "2, 2"}, "__all__", "`epochs`: '2' is listed twice"),
         ({"parameter.epochs": MANY, "parameters": f"rate = {MANY}"}, "parameters", "make 14,161 trainings: list fewer"),
         ({"parameter.epochs": "2, 4", "max_slots": "99"}, "max_slots", "request at most 8, not 99."),

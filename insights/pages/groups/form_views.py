@@ -12,6 +12,7 @@ from django.contrib import messages
 from django.contrib.auth.models import User
 from django.core.exceptions import ValidationError
 from django.db import models
+from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import redirect, render
 from django.template.loader import render_to_string
@@ -127,13 +128,16 @@ def _field_of(term: Term) -> forms.Field:
         case models.IntegerField():
             return forms.IntegerField(required=not column.null, **shown)
         case models.ForeignKey():
-            groups = ResourceGroup.objects.filter(kind=ResourceGroup.Kind.GPU).order_by("name")
-            return forms.ModelChoiceField(groups, empty_label=None, to_field_name="name", **shown)
+            return forms.ModelChoiceField(_resource_groups(), empty_label=None, to_field_name="name", **shown)
         case models.ManyToManyField():
             return UserNamesField(required=False, **shown)
         case _ if column.choices:
             return forms.ChoiceField(choices=_CHOICES[term.column], **shown)
     return forms.CharField(required=False, max_length=10_000, **shown)
+
+
+def _resource_groups() -> QuerySet[ResourceGroup]:
+    return ResourceGroup.objects.filter(kind=ResourceGroup.Kind.GPU).order_by("name")
 
 
 def _shown_terms(terms: Mapping[str, Any]) -> dict[str, Any]:
@@ -150,8 +154,15 @@ def group_new(request: HttpRequest) -> HttpResponse:
     require_cluster_admin(request.user)
     name = request.POST.get("template") or request.GET.get("template", "")
     preset = find_preset(name)
-    if preset is None:
-        context = {"section": "groups", "crumbs": [LIST_CRUMB, ("New", None)], "presets": PRESETS, "unknown": name[:80]}
+    has_resource_groups = _resource_groups().exists()
+    if preset is None or not has_resource_groups:
+        context = {
+            "section": "groups",
+            "crumbs": [LIST_CRUMB, ("New", None)],
+            "presets": PRESETS,
+            "unknown": "" if preset else name[:80],
+            "has_resource_groups": has_resource_groups,
+        }
         return render(request, "insights/groups/templates.html", context)
     form = GroupForm(
         request.POST or None,

@@ -107,7 +107,7 @@ def test_pasted_parameters_go_before_the_fields(carols: Client, scene: Scene, va
 @pytest.mark.parametrize(
     ("changes", "field", "sentence"),
     [
-        ({"name": ""}, "name", "This field is required"),
+        ({"name": ""}, "name", "Fill in this field"),
         ({"name": "a/b"}, "name", "must not contain a slash"),
         ({"name": "sig-elastic"}, "name", "Instance group “sig-elastic” already exists"),
         ({"weight": "10001"}, "weight", "The weight must be a whole number"),
@@ -116,7 +116,7 @@ def test_pasted_parameters_go_before_the_fields(carols: Client, scene: Scene, va
         ({"quota": "9" * 30}, "quota", "The quota must be a whole number"),
         ({"members": "alice\n<b>nobody</b>"}, "members", "User '<b>nobody</b>' not found"),
         ({"parameters": "SPARK_EGO_PRIORTY=1"}, "parameters", "did you mean SPARK_EGO_PRIORITY?"),
-        ({"resource_group": "nowhere"}, "resource_group", "Select a valid choice"),
+        ({"resource_group": "nowhere"}, "resource_group", "This choice is not offered"),
         ({"highest_priority": "10"}, "default_priority", "The default priority, 5000, must lie between 1 and 10"),
         ({"deployment_directory": "home"}, "deployment_directory", "begins with a slash"),
     ],

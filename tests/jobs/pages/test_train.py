@@ -37,7 +37,7 @@ def test_a_parameter_is_given_once(training: dict, alices: Client) -> None:
 def test_the_preview_says_what_does_not_fit_instead(training: dict, alices: Client) -> None:
     answer = alices.post("/jobs/new/preview/", {**training, "max_slots": "99", "name": ""})
     assert answer.status_code == 200
-    assert answer.json() == {"errors": {"name": ["This field is required."]}, "awaited": ["name"]}
+    assert answer.json() == {"errors": {"name": ["Fill in this field."]}, "awaited": ["name"]}
     answer = alices.post("/jobs/new/preview/", {**training, "max_slots": "99"})
     assert answer.json()["errors"]["max_slots"] == ["sig-elastic has 8 GPUs: request at most 8, not 99."]
 

@@ -51,10 +51,10 @@ def test_a_jobs_page_says_what_its_exactness_guarantees(training: dict, alices: 
         ("name", "x" * 300, "300 characters"),
         ("parameters", "epochs", "Line 1 is not a parameter"),
         ("parameters", "a = 1\na = 2", "Line 2 sets a a second time"),
-        ("model", "99999", "Select a valid choice"),
-        ("exactness", "about", "Select a valid choice"),
+        ("model", "99999", "This choice is not offered"),
+        ("exactness", "about", "This choice is not offered"),
         ("virtual_ranks", "8", "Only exactness"),
-        ("max_slots", "", "This field is required"),
+        ("max_slots", "", "Fill in this field"),
     ],
 )
 def test_train_says_what_does_not_fit_and_creates_nothing(
@@ -232,7 +232,7 @@ def test_train_does_not_offer_what_others_left(training: dict, scene: Scene, bob
     point = left_behind(scene)
     assert f"checkpoint-{point.pk}" not in html_of(bobs.get("/jobs/new/"))
     page = html_of(bobs.post("/jobs/new/", {**training, "start_from": f"checkpoint-{point.pk}"}))
-    assert "is not one of the available choices" in page
+    assert "This choice is not offered, or no longer" in page
 
 
 def test_a_checkpoint_can_be_downloaded_by_who_may_see_its_job(scene: Scene, alices: Client, bobs: Client) -> None:

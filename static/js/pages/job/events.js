@@ -70,7 +70,7 @@ function show(events, kind, text) {
   const rows = [];
   let day = "";
   for (const event of fitting.slice(0, EVENTS_SHOWN)) {
-    const today = new Date(event.at).toLocaleDateString([], { weekday: "long", year: "numeric", month: "long", day: "numeric" });
+    const today = new Date(event.at).toLocaleDateString("en-GB", { weekday: "long", year: "numeric", month: "long", day: "numeric" });
     if (today !== day) rows.push(element("li", { className: "event-day" }, today));
     day = today;
     rows.push(row(event));
