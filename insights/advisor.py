@@ -253,8 +253,7 @@ def _stalled(training: Training) -> Advice | None:
         "LOSS_STALLED",
         "warning",
         f"The loss has stalled: {_short(now)} in steps {last[0].step} to {last[-1].step}, {_short(was)} in steps "
-        f"{middle[0].step} to {middle[-1].step} before. A step of the later range has a lower loss than one "
-        f"of the earlier range in {100 * better:.0f} % of cases; without any progress, it would be 50 %.",
+        f"{middle[0].step} to {middle[-1].step} before.",
         (
             "Lower the learning rate: by a schedule, or by continuing from a checkpoint with a tenth of it.",
             "If the loss is good enough, stop here: more steps cost GPU time without benefit.",

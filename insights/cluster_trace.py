@@ -12,7 +12,7 @@ from core.charts import Band, Step
 from core.roles import Asking, is_cluster_admin
 from jobs.gpu_time import MINUTE, to_ms
 from jobs.messages import text_of
-from jobs.models import AllocationPoint, InstanceGroup
+from jobs.models import AllocationPoint, InstanceGroup, Job
 from jobs.queries.gpu_status import held_since
 from jobs.queries.groups import deployment
 from jobs.queries.jobs import held_before, visible_jobs
@@ -66,7 +66,7 @@ class Trace:
 
 
 def cluster_trace(user: Asking, end: datetime, minutes: int, group: InstanceGroup | None = None) -> Trace:
-    """Return the trace of the last `minutes` before `end`, in eight queries.
+    """Return the trace of the last `minutes` before `end`, in at most nine queries.
 
     group: restrict the trace to the trainings of this group; the capacity is its resource group's.
     """
@@ -79,7 +79,7 @@ def cluster_trace(user: Asking, end: datetime, minutes: int, group: InstanceGrou
 
 
 def trace_of(user: Asking, start: datetime, end: datetime, of_jobs: Mapping[str, Any], capacity: int) -> Trace:
-    """Return the trace of some jobs, in six queries, without past capacities.
+    """Return the trace of some jobs, in at most seven queries, without past capacities.
 
     of_jobs: conditions of a query of rows that have a `job`.
     """
@@ -91,7 +91,10 @@ def trace_of(user: Asking, start: datetime, end: datetime, of_jobs: Mapping[str,
     for change in [*had, *changes]:
         by_job[change.job].append(change)
     areas = {job: _area(steps, start, end) for job, steps in by_job.items()}
-    shown = sorted(areas, key=lambda job: (-areas[job], job))[: MAX_BANDS if len(areas) <= MAX_BANDS else MAX_BANDS - 1]
+    shown = sorted(areas)
+    if len(areas) > MAX_BANDS:
+        own = set(Job.objects.filter(pk__in=areas, owner=user.pk).values_list("pk", flat=True))
+        shown = sorted(areas, key=lambda job: (job not in own, -areas[job], job))[: MAX_BANDS - 1]
     others = sorted(areas.keys() - set(shown))
     newest = changes[-MAX_STEPS:]
     named = {*shown, *(change.job for change in newest)}
@@ -101,7 +104,7 @@ def trace_of(user: Asking, start: datetime, end: datetime, of_jobs: Mapping[str,
     ]
     if others:
         rest = summed([by_job[job] for job in others])
-        bands.append(Band(0, f"{len(others)} smaller trainings", _steps(rest, False)))
+        bands.append(Band(0, f"{len(others)} others", _steps(rest, False)))
     mean_seconds = None
     held = held_since(start, MAX_CHANGES, of_jobs)
     if max(len(changes), len(held)) > MAX_STEPS:

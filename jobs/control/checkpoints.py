@@ -320,28 +320,13 @@ def stop_words(group: InstanceGroup, *, resumable: bool = False, continues: Cont
     continues: declaration of the script.
     """
     stoppable = group.preemption and group.policy == InstanceGroup.Policy.PRIORITY
-    grace = f"{group.reclaim_grace_seconds} s"
-    keeps = (
-        "A training of higher priority may stop this training"
-        if stoppable
-        else "This training keeps its GPUs until it ends"
-    )
+    may_stop = "A training of higher priority may stop it. " if stoppable else ""
+    begins = f"{may_stop}It cannot shrink. If stopped, it has {group.reclaim_grace_seconds} s to save"
     if continues:
-        return (
-            f"{keeps}: it cannot give back some of its GPUs. When it is stopped or held back, its script gets SIGTERM "
-            f"and {grace}. {_CONTINUES[continues]}"
-        )
+        return f"{begins}. {_CONTINUES[continues]}"
     if resumable:
-        return (
-            f"{keeps}: it cannot give back some of its GPUs. Its script can resume: when it is stopped or held back, "
-            f"the script gets SIGTERM and {grace} to save, and later finds its CHECKPOINT_DIR as it left it."
-        )
-    return (
-        f"{keeps}: it cannot give back some of its GPUs. When it is stopped or held back, its script gets SIGTERM and "
-        f"{grace}. If the script then exits with 0 and has saved in CHECKPOINT_DIR, it continues from there later. "
-        "Otherwise, or if a host fails, it starts again; what it left in its working folder stays, and many scripts "
-        "continue from it."
-    )
+        return f"{begins}, and continues from its CHECKPOINT_DIR."
+    return f"{begins} to CHECKPOINT_DIR; otherwise it starts over."
 
 
 _BY_ITSELF = (

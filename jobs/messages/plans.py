@@ -1,6 +1,7 @@
 """Sentences about the lines of plans: the GPUs that each job gets, and the rule that decided."""
 
 from collections.abc import Callable, Mapping
+from fractions import Fraction
 from typing import Any
 
 from django.utils import timezone
@@ -13,6 +14,8 @@ from scheduling.forecast import Span
 __all__ = ["OF_PLANS"]
 
 Params = Mapping[str, Any]
+_PARTS = {Fraction(1, 2): "half", Fraction(1, 3): "a third", Fraction(2, 3): "two thirds", Fraction(1, 4): "a quarter"}
+_PARTS = {Fraction(1, 2): "half", Fraction(1, 3): "a third", Fraction(2, 3): "two thirds", Fraction(1, 4): "a quarter"}
 
 
 def _compared(params: Params) -> str:
@@ -122,11 +125,14 @@ def _givers(params: Params) -> str:
 def _by_priority(params: Params) -> str:
     # Older rows lack the number of trainings that share by priority.
     count, shared = params.get("sharing_count", params["others_count"]), params.get("shared", params["capacity"])
-    others = plural(count, "{count} other training", "{count} other trainings")
-    sentence = f"shared by priority with {others} ({params['priority']} of {params['total_priority']} in all)"
-    if shared == params["capacity"]:
-        return sentence
-    return f"{shared} of them are {sentence}; the other trainings have their minimum or maximum"
+    part = _part(params["priority"], params["total_priority"])
+    weights = f"{params['priority']} of {params['total_priority']} in all"
+    return f"{part} of the {shared} that {trainings(count + 1)} share by priority ({weights})"
+
+
+def _part(priority: int, total: int) -> str:
+    """Return the part of all priorities in words, such as "half", "a third" or "39 %"."""
+    return _PARTS.get(Fraction(priority, total)) or f"{100 * priority / total:.0f} %"
 
 
 def _others(params: Params, one: str, several: str) -> str:

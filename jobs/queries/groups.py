@@ -92,6 +92,12 @@ class GroupNow:
     memory_used_bytes: int | None
 
     @property
+    def words_of_others(self) -> str:
+        """Return a sentence about the active trainings, for a viewer who has none in the group."""
+        running = plural(self.running, "{count} training of others runs in it", "{count} trainings of others run in it")
+        return f"{running} and {plural(self.waiting, '{count} waits', '{count} wait')}."
+
+    @property
     def policy_words(self) -> str:
         words = in_words("policy", self.group.policy)
         return words[0].upper() + words[1:]

@@ -284,7 +284,7 @@ function foldSmall(bands) {
   const steps = moments.map((at) => ({ at, slots: [...small].reduce((sum, band) => sum + heightAt(band.steps, at), 0) }));
   const [sample] = small;
   const colour = CONSTANTS.severalColour;
-  const trace = { ...sample.trace, name: `${small.size} smaller trainings`, fillcolor: colour, line: { ...sample.trace.line, color: colour } };
+  const trace = { ...sample.trace, name: `${small.size} others`, fillcolor: colour, line: { ...sample.trace.line, color: colour } };
   return [...bands.filter((band) => !small.has(band)), { trace, steps, folded: true }];
 }
 

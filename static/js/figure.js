@@ -4,6 +4,7 @@
 import { CONSTANTS } from "./constants.js";
 import { element, press } from "./dom.js";
 import { keyOf, nameOf, showLegend } from "./legend.js";
+import { isPrinting } from "./printing.js";
 
 export const MAX_POINTS = CONSTANTS.maxPoints;
 const REDRAW_MS = 1_000;
@@ -134,6 +135,8 @@ export class Figure {
 
   layout() {
     const layout = { ...structuredClone(this.figure.layout), showlegend: false };
+    //: Plotly adapts to a new width with a delay, which is too late for printing.
+    if (isPrinting()) layout.width = this.canvas.clientWidth;
     this.prepare(layout);
     colourAxes(layout);
     return layout;

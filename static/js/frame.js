@@ -8,6 +8,7 @@ import { showHelp } from "./keys.js";
 import "./logged_out.js";
 import "./menus.js";
 import { showPalette } from "./palette.js";
+import "./printing.js";
 import "./tabs.js";
 import { exactTime, relativeTime } from "./words.js";
 
@@ -43,9 +44,17 @@ function openRow(event) {
   else location.assign(row.dataset.href);
 }
 
+//: The focus follows what became of a form: to the errors, or to the notice. Otherwise it would be lost with the page before.
+function focusOutcome() {
+  const outcome = document.querySelector("#form-errors, main .clashes, main > [data-notice]");
+  if (!outcome || document.activeElement !== document.body) return;
+  outcome.tabIndex = -1;
+  outcome.focus({ preventScroll: location.hash !== "" });
+}
+
 //: Repeats the server's notices after the page has loaded: a screen reader announces only changes.
 function readNoticesAloud() {
-  const words = [...document.querySelectorAll('[data-notice][role="status"]')].map((notice) => notice.firstChild.textContent.trim());
+  const words = [...document.querySelectorAll('[data-notice][role="status"]:not(:focus)')].map((notice) => notice.firstChild.textContent.trim());
   if (!words.length) return;
   const heard = document.createElement("span");
   heard.className = "visually-hidden";
@@ -67,4 +76,5 @@ document.addEventListener("click", openRow);
 applyTheme();
 refreshTimes();
 setInterval(refreshTimes, 10_000);
+focusOutcome();
 readNoticesAloud();

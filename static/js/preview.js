@@ -67,8 +67,16 @@ export function showPreview(panel, seen) {
   setField(panel, "end", seen.end_text || "–");
 }
 
-function whenItIsTold(missing) {
-  return missing.length ? `shown once you have filled in ${missing.join(" and ")}` : "shown once all entries are valid";
+//: What is to be entered before anything can be foreseen: "Choose a model to see what will happen."
+function whenItIsTold(form, missing) {
+  if (!missing.length) return "Correct the entries to see what will happen.";
+  const deeds = missing.map((name) => {
+    const label = labelOf(form, name).toLowerCase();
+    if (form.elements.namedItem(name).tagName !== "SELECT") return `enter the ${label}`;
+    return `choose ${/^[aeiou]/.test(label) ? "an" : "a"} ${label}`;
+  });
+  const words = deeds.join(" and ");
+  return `${words.charAt(0).toUpperCase()}${words.slice(1)} to see what will happen.`;
 }
 
 export function showNothing(panel, words) {
@@ -99,7 +107,7 @@ export function watchPreview(form, panel, looks = { show: showPreview, showNothi
       const left = (answer.awaited ?? []).filter((name) => labelOf(form, name) && !touched.has(name));
       showErrors(form, panel, answer.errors ?? {}, touched, left);
       if (answer.preview) looks.show(panel, answer.preview, answer);
-      else looks.showNothing(panel, whenItIsTold(left.map((name) => labelOf(form, name))));
+      else looks.showNothing(panel, whenItIsTold(form, left));
     } catch (error) {
       if (mine.signal.aborted) return;
       showErrors(form, panel, {}, touched);

@@ -1,4 +1,4 @@
-"""Every page in two looks: nothing that axe finds against WCAG 2 A and AA, no overflow, a silent console.
+"""Every page in two looks: nothing that axe finds by WCAG 2 A and AA or in landmarks, no overflow, a silent console.
 
 TIDEPOOL_PICTURES=test-results/pages .venv/bin/python -m pytest tests/browser/test_accessibility.py
 also writes a picture of each look of each page into that folder.
@@ -29,6 +29,7 @@ FOLDER = os.environ.get("TIDEPOOL_PICTURES")
 AXE = Axe().axe_script
 RULES = {
     "runOnly": {"type": "tag", "values": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]},
+    "rules": {"region": {"enabled": True}, "landmark-unique": {"enabled": True}},
     "resultTypes": ["violations"],
     "preload": False,  # no second download of style sheets; pages have no sound or films
 }

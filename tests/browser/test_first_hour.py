@@ -15,6 +15,7 @@ from tests.browser.conftest import listen, log_in
 from tests.browser.test_accessibility import LOOKS, fits, look_at, take_picture, violations
 from tests.browser.test_datasets import check_all
 from tests.datasets.cifar_files import write_cifar
+from tests.factories import host_with_slots
 from tests.scene import Scene, user_who_can_log_in
 from tests.test_architecture import ROOT
 
@@ -257,4 +258,45 @@ def test_enter_sends_a_path_that_was_typed_before_the_script_listened(
     expect(page.locator("#code [data-field=said]")).to_contain_text("early.py is version 1 of your model early.")
     page.get_by_label("Name of the training").focus()
     assert [url for url in sent if url.endswith(str(address))] == [page.url.removesuffix("/jobs/new/") + str(address)]
+    assert complaints == []
+
+
+def test_an_empty_home_leads_to_the_first_training_in_twelve_clicks(
+    transactional_db: None, home: Path, context: BrowserContext, complaints: list[str], folder: Path
+) -> None:
+    """Each step begins with the button that the overview offers; nothing else is known."""
+    user_who_can_log_in("carol", is_staff=True)
+    host_with_slots()
+    page = context.new_page()
+    listen(page, complaints)
+    page.add_init_script(COUNT)
+    log_in(page, "carol")
+
+    def overview() -> None:
+        page.get_by_role("navigation", name="Main").get_by_role("link", name="Overview").click()
+        page.get_by_role("heading", level=2, name="First steps").wait_for()
+
+    page.goto("/")
+    page.locator("#first-steps").get_by_role("link", name="Create a resource group").click()
+    page.get_by_label("Resource group name").fill("Hosts")
+    page.get_by_role("button", name="Create", exact=True).click()
+    overview()
+    page.locator("#first-steps").get_by_role("link", name="Create an instance group").click()
+    page.get_by_role("listitem").filter(has_text="dli-sig-template-2-2-0").get_by_role("link").click()
+    page.get_by_label("Instance group name").fill("elastic")
+    page.get_by_role("button", name="Create and Deploy Instance Group").click()
+    page.get_by_role("heading", level=1, name="Deployment of elastic").wait_for()
+    overview()
+    page.locator("#first-steps").get_by_role("link", name="Train a model").click()
+    with page.expect_file_chooser() as chooser:
+        page.get_by_text("choose a file").click()
+    chooser.value.set_files(folder.parent / "plain.py")
+    expect(page.locator("#code [data-field=said]")).to_contain_text("The script reads no dataset.")
+    page.get_by_role("button", name="Start training").click()
+    page.get_by_role("heading", level=1, name="plain-").wait_for()
+
+    # The click that opens the chooser is seen twice: by the label, and by the field that it is for.
+    assert int(page.evaluate("sessionStorage.clicks")) - 1 + _IN_FILE_DIALOG <= 12
+    page.goto("/")
+    expect(page.get_by_role("heading", level=2, name="First steps")).to_have_count(0)
     assert complaints == []

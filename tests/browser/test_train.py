@@ -119,7 +119,7 @@ def test_nothing_is_wrong_before_anything_is_filled_in(page: Page, scene: Scene)
     RegisteredModelVersionFactory(model__owner=scene.alice)
     page.goto("/jobs/new/")
     panel = page.get_by_role("complementary", name="What will happen")
-    expect(panel.locator("[data-field=gpus-words]")).to_have_text("shown once you have filled in Model")
+    expect(panel.locator("[data-field=gpus-words]")).to_have_text("Choose a model to see what will happen.")
     expect(panel.locator("[data-errors]")).to_be_empty()
     expect(panel.locator("[data-field=exactness]")).to_be_empty()
 

@@ -148,6 +148,16 @@ def test_others_see_the_gpus_but_neither_names_nor_reasons(alice: User, bob: Use
     assert [(change.text, name) for change, name in all_changes(alice, at(60))] == [("3 of 8 GPUs.", "secret")]
 
 
+def test_ones_own_trainings_come_before_larger_ones_of_others(alice: User, bob: User, carol: User) -> None:
+    own = job_with(alice, [(50, 1)])
+    others = [job_with(bob, [(50, 4)]) for _ in range(MAX_BANDS + 1)]
+    seen = cluster_trace(alice, END, 60).bands
+    assert own.pk in {band.job for band in seen}
+    assert [band.label for band in seen].count("another user's training") == MAX_BANDS - 2
+    assert seen[-1].label == f"{len(others) - MAX_BANDS + 2} others"
+    assert own.pk not in {band.job for band in cluster_trace(carol, END, 60).bands}, "carol has none: the largest"
+
+
 def test_ten_thousand_changes_become_few_points_by_as_many_queries(alice: User) -> None:
     dice = random.Random(1)
     few = [job_with(alice, [(minutes, dice.randint(1, 8)) for minutes in (50, 40, 30)]) for _ in range(3)]
@@ -160,10 +170,10 @@ def test_ten_thousand_changes_become_few_points_by_as_many_queries(alice: User) 
     with CaptureQueriesContext(connection) as after:
         trace = cluster_trace(alice, END, 60)
 
-    assert len(after) == len(before) == 8
+    assert (len(before), len(after)) == (8, 9), "one more asks which trainings are the viewer's own"
     assert trace.count == 10_000 + 3 * len(few)
     assert trace.mean_seconds == pytest.approx(3600 / BUCKETS)
     assert len(trace.bands) == MAX_BANDS
-    assert trace.bands[-1].label == "17 smaller trainings"
+    assert trace.bands[-1].label == "17 others"
     assert all(len(band.steps) == BUCKETS for band in trace.bands)
     assert len(trace.changes) == MAX_STEPS

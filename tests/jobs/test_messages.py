@@ -35,8 +35,7 @@ SAMPLES: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "by_priority": (
         {**SHARE, "others_count": 2, "sharing_count": 1, "shared": 5, "total_priority": 10000},
-        "3 of 8 GPUs: 5 of them are shared by priority with 1 other training (5000 of 10000 in all); the other "
-        "trainings have their minimum or maximum.",
+        "3 of 8 GPUs: half of the 5 that 2 trainings share by priority (5000 of 10000 in all).",
     ),
     "compared": (
         {**SHARE, "others": [STRANGER]},

@@ -24,6 +24,7 @@ from core.edits import UNSEEN, EditConflict, Seen, merge
 from core.errors import NotAllowed, UserError
 from core.pages import Undo, login_user, misfits, say, show_error
 from core.roles import require_cluster_admin
+from core.time import exact_time
 from insights.group_preview import preview_group_change
 from insights.pages.groups.views import LIST_CRUMB, group_of
 from jobs.actions.groups import (
@@ -229,15 +230,17 @@ def group_undo(request: HttpRequest, group_id: int) -> HttpResponse:
     try:
         change_instance_group(group.pk, _terms_to_restore(request), login_user(request), revision=revision)
     except UserError as error:
-        message = (
-            "The change cannot be undone, because the group was changed again since. Use Change instead."
-            if error.code == "stale_group"
-            else error.message
-        )
-        messages.error(request, message)
+        messages.error(request, _changed_again(group) if error.code == "stale_group" else error.message)
     else:
         say(request, "The change was undone. The scheduler applies it at once.")
     return redirect("groups:detail", group.pk)
+
+
+def _changed_again(group: InstanceGroup) -> str:
+    """Say who has changed the group since, and that an undo is too late."""
+    newest = max(change_authors(group).values(), key=lambda author: author.at, default=None)
+    who = f"{newest.name} has changed the group at {exact_time(newest.at)} UTC" if newest else "The group was changed"
+    return f"{who}: undo is no longer possible. Use Change instead."
 
 
 @require_POST

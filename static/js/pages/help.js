@@ -15,24 +15,6 @@ const widths = new ResizeObserver((changes) => {
 });
 for (const element of document.querySelectorAll(".help-document :is(pre, table)")) widths.observe(element);
 
-//: Paper is white in the dark theme as well.
-function startPrinting() {
-  const root = document.documentElement;
-  let before = "";
-  window.addEventListener("beforeprint", () => {
-    before = root.dataset.bsTheme;
-    root.dataset.bsTheme = "light";
-  });
-  window.addEventListener("afterprint", () => {
-    root.dataset.bsTheme = before;
-  });
-  for (const button of document.querySelectorAll("[data-print]")) {
-    button.hidden = false;
-    button.addEventListener("click", () => window.print());
-  }
-}
-
 openContents();
 BESIDE.addEventListener("change", openContents);
-startPrinting();
 document.documentElement.dataset.ready = "yes";

@@ -71,8 +71,6 @@ class Frozen extends Figure {
     const axis = this.axis();
     layout.dragmode = BY_FINGER.matches ? false : choices.drag;
     layout.uirevision = "kept";
-    //: Plotly adapts to a new width with a delay, which is too late for printing.
-    if (isPrinting()) layout.width = this.canvas.clientWidth;
     Object.assign(layout.xaxis, { title: { text: TITLES[axis] }, fixedrange: BY_FINGER.matches, uirevision: axis });
     layout.xaxis.unifiedhovertitle = { text: READOUTS[axis] };
     Object.assign(layout.yaxis, valueAxis(this.isLog, values), { fixedrange: BY_FINGER.matches });
@@ -115,31 +113,6 @@ function startCharts(figures) {
   drawAll();
 }
 
-function isPrinting() {
-  return document.documentElement.classList.contains("is-printing");
-}
-
-//: Draws the charts in the light theme for printing, and restores the theme afterwards.
-function startPrinting() {
-  const root = document.documentElement;
-  let before = "";
-  const show = (theme, onPaper) => {
-    root.dataset.bsTheme = theme;
-    root.classList.toggle("is-printing", onPaper);
-    for (const chart of charts) chart.draw();
-  };
-  window.addEventListener("beforeprint", () => {
-    before = root.dataset.bsTheme;
-    show("light", true);
-  });
-  window.addEventListener("afterprint", () => show(before, false));
-  for (const button of document.querySelectorAll("[data-print]")) {
-    button.hidden = false;
-    button.addEventListener("click", () => window.print());
-  }
-}
-
 const figures = document.getElementById("report-charts") ? readJson("report-charts") : {};
 if (Object.keys(figures).length) startCharts(figures);
-startPrinting();
 document.documentElement.dataset.ready = "yes";

@@ -2,6 +2,7 @@
 
 import html
 import json
+import re
 from typing import Any
 
 import pytest
@@ -146,7 +147,9 @@ def test_a_change_says_what_it_changed_and_is_taken_back(carols: Client, group: 
     group.refresh_from_db()
     assert (group.quota, group.policy) == (None, "fairshare")
     assert levels(undone) == ["success"]
-    assert levels(carols.post(address, fields, follow=True)) == ["error"]
+    late = carols.post(address, fields, follow=True)
+    assert levels(late) == ["error"]
+    assert re.search(r"carol has changed the group at .* UTC: undo is no longer possible.", text(late))
     group.refresh_from_db()
     assert group.revision == 3
 
@@ -164,6 +167,13 @@ def test_the_preview_says_what_the_form_would_do(
     assert set(errors) == {"weight"}
     group.refresh_from_db()
     assert group.policy == "fairshare"
+
+
+def test_its_own_administrator_hears_of_others_trainings(davids: Client, group: InstanceGroup) -> None:
+    page = " ".join(text(davids.get(f"{LIST}{group.pk}/")).split())
+    print(page[page.index("No training of yours"):][:300])
+    assert "No training of yours has run in this group yet." in page
+    assert "2 trainings of others run in it and 1 waits. Their owners and cluster administrators see them." in page
 
 
 def test_its_own_administrator_may_change_a_part_of_it(davids: Client, group: InstanceGroup, values: dict) -> None:

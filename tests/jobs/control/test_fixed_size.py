@@ -246,11 +246,13 @@ def test_a_checkpoint_of_ours_is_refused(cluster: Cluster, submit: Submit) -> No
 
 def test_the_words_beforehand_follow_the_policy(group: InstanceGroup) -> None:
     group.policy, group.preemption = InstanceGroup.Policy.PRIORITY, True
-    assert stop_words(group).startswith("A training of higher priority may stop this training:")
+    words = "It cannot shrink. If stopped, it has 10 s to save to CHECKPOINT_DIR; otherwise it starts over."
+    assert stop_words(group) == f"A training of higher priority may stop it. {words}"
     group.policy = InstanceGroup.Policy.FAIRSHARE
-    assert stop_words(group).startswith("This training keeps its GPUs until it ends:")
-    assert "it starts again; what it left" in stop_words(group)
-    assert "it starts again; what it left" not in stop_words(group, resumable=True)
+    assert stop_words(group) == words
+    assert stop_words(group, resumable=True) == (
+        "It cannot shrink. If stopped, it has 10 s to save, and continues from its CHECKPOINT_DIR."
+    )
 
 
 def test_what_was_saved_counts_also_where_the_hosts_clock_is_an_hour_ahead(cluster: Cluster, submit: Submit) -> None:

@@ -52,7 +52,7 @@ def test_another_users_training_is_not_named() -> None:
 
 def test_three_jobs_share_by_priority() -> None:
     _, text = sentence(1, FULL, running(job(1)), job(2, 10000), job(3))
-    assert text == "2 of 8 GPUs: shared by priority with 2 other trainings (5000 of 20000 in all)."
+    assert text == "2 of 8 GPUs: a quarter of the 8 that 3 trainings share by priority (5000 of 20000 in all)."
 
 
 def test_a_share_beyond_the_own_priority_comes_from_what_others_cannot_use() -> None:

@@ -396,4 +396,4 @@ def test_others_count_a_study_as_one_training() -> None:
     told = sentences(quarters, running(job(20)), *mine)
     assert told[20] == "4 of 8 GPUs: the study of T1 has the same priority (5000)."
     told = sentences(quarters, running(job(20)), running(job(21)), *mine)
-    assert told[20] == "3 of 8 GPUs: shared by priority with 2 other trainings (5000 of 15000 in all)."
+    assert told[20] == "3 of 8 GPUs: a third of the 8 that 3 trainings share by priority (5000 of 15000 in all)."

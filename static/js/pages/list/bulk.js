@@ -68,7 +68,8 @@ function show() {
   if (count === 0 || count < all.length) matching.value = "";
   bar.hidden = count === 0;
   const said = matching.value ? `All ${fitting()} matching trainings are selected` : `${trainings(count)} selected`;
-  document.getElementById("bulk-count").textContent = count ? said : "";
+  const reached = element("span", { className: "visually-hidden" }, ". Press A for what can be done with them.");
+  document.getElementById("bulk-count").replaceChildren(...(count ? [said, reached] : []));
   whole.hidden = Boolean(matching.value) || count !== all.length || fitting() <= count;
   whole.textContent = `Select all ${fitting()} matching`;
   const compared = matching.value ? fitting() : count;
@@ -192,6 +193,7 @@ tag.addEventListener("keydown", (event) => {
   addTag.click();
 });
 document.getElementById("bulk-clear").addEventListener("click", chooseNone);
+bar.addEventListener("tidepool:key", () => [...bar.querySelectorAll("button")].find((button) => button.checkVisibility() && !button.disabled).focus());
 //: The filter, too, may be another one, and with it the address of the page.
 document.getElementById("list").addEventListener("htmx:afterSwap", keep);
 document.getElementById("list").addEventListener("tidepool:filtered", keep);
