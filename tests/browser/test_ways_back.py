@@ -4,7 +4,7 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from tests.browser.conftest import log_in
-from tests.browser.test_accessibility import wait_for_charts
+from tests.browser.test_accessibility import fits, wait_for_charts
 from tests.scene import Scene
 
 
@@ -76,7 +76,7 @@ def test_paper_is_white_without_bars_and_with_whole_charts(page: Page, scene: Sc
     page.emulate_media(media="screen")
     page.evaluate("dispatchEvent(new Event('afterprint'))")
     expect(page.locator("html")).to_have_attribute("data-bs-theme", "dark")
-    assert page.locator(".chart-canvas .main-svg").evaluate_all(width) > 1000
+    assert fits(page, 1440), "the charts are as wide as the page again"
 
 
 def test_bars_leave_room_at_four_hundred_percent(page: Page, scene: Scene) -> None:
