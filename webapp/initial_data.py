@@ -21,11 +21,15 @@ from models_registry.models import ModelTemplate, RegisteredModel
 from workers.actions import ResourceGroupSpec, create_resource_group
 from workers.models import ResourceGroup
 
-__all__ = ["ADMIN", "fill_home"]
+__all__ = ["ADMIN", "fill_home", "has_admin"]
 
 ADMIN = "admin"
 _EXAMPLE = "digits-cnn"
 _SERVICE = ResourceGroup.Kind.SERVICE
+
+
+def has_admin() -> bool:
+    return User.objects.filter(username=ADMIN).exists()
 
 
 def fill_home(admin_password: str, *, examples: bool = True) -> None:

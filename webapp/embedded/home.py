@@ -104,13 +104,21 @@ def remove_sockets(home: Path) -> None:
             path.unlink()
 
 
-def admin_password(home: Path, given: str) -> tuple[str, bool]:
-    """Return the admin's password, and whether it was generated just now. The file is readable by this user only."""
+def admin_password(home: Path, given: str, *, has_admin: bool) -> tuple[str, bool]:
+    """Return the admin's first password, and whether it was generated just now; "" where the site has an admin already.
+
+    A generated one is kept in a file that this user alone can read. A given one is kept nowhere: other hosts may mount
+    the home.
+    """
+    if has_admin:
+        return "", False
     file = home / "admin-password"
     if file.exists():
         return file.read_text().strip(), False
+    if given:
+        return given, False
     # Hexadecimal, because a password that begins with a dash would be read as an option on a command line.
-    password = given or secrets.token_hex(12)
+    password = secrets.token_hex(12)
     descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(descriptor, "w") as stream:
         stream.write(f"{password}\n")

@@ -25,7 +25,7 @@ from webapp.embedded.certificate import certificate_names, ensure_certificate
 from webapp.embedded.process_specs import StackOptions, StackSpecs, mlflow_variables
 from webapp.embedded.processes import Children, end_descendants
 from webapp.environment import write_private
-from webapp.initial_data import fill_home
+from webapp.initial_data import fill_home, has_admin
 from workers import actions
 from workers.models import Host
 
@@ -161,7 +161,8 @@ class Stack:
         begun = time.monotonic()
         call_command("migrate", verbosity=0, interactive=False)
         self._migrated = True
-        password, self.password_is_new = home.admin_password(self._home, settings.TIDEPOOL_ADMIN_PASSWORD)
+        given = settings.TIDEPOOL_ADMIN_PASSWORD
+        password, self.password_is_new = home.admin_password(self._home, given, has_admin=has_admin())
         self._report("database", "migrated", begun)
         return password
 

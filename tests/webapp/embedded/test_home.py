@@ -78,15 +78,22 @@ def test_second_holder_is_told_who_the_first_is(tmp_path: Path) -> None:
 
 
 def test_makes_up_a_password_once_and_keeps_it_secret(tmp_path: Path) -> None:
-    password, is_new = home.admin_password(tmp_path, "")
+    password, is_new = home.admin_password(tmp_path, "", has_admin=False)
     assert is_new
     assert re.fullmatch("[0-9a-f]{24}", password)
     assert (tmp_path / "admin-password").stat().st_mode & 0o777 == 0o600
-    assert home.admin_password(tmp_path, "another one") == (password, False)
+    assert home.admin_password(tmp_path, "another one", has_admin=False) == (password, False)
 
 
-def test_takes_the_password_that_is_given(tmp_path: Path) -> None:
-    assert home.admin_password(tmp_path, "correct horse battery") == ("correct horse battery", True)
+def test_keeps_no_copy_of_a_password_that_is_given(tmp_path: Path) -> None:
+    given = "correct horse battery"
+    assert home.admin_password(tmp_path, given, has_admin=False) == (given, False)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_makes_up_none_for_an_admin_who_has_one(tmp_path: Path) -> None:
+    assert home.admin_password(tmp_path, "", has_admin=True) == ("", False)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_removes_what_killed_processes_have_left(tmp_path: Path) -> None:

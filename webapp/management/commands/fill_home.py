@@ -6,7 +6,7 @@ from django.conf import settings
 from django.core.management.base import BaseCommand
 
 from webapp.embedded.home import admin_password, close_database, prepare_home, refuse_earlier_home
-from webapp.initial_data import fill_home
+from webapp.initial_data import fill_home, has_admin
 
 
 class Command(BaseCommand):
@@ -16,6 +16,6 @@ class Command(BaseCommand):
         prepare_home(settings.TIDEPOOL_HOME)
         close_database(settings.DATABASES["default"])
         refuse_earlier_home()
-        password, _ = admin_password(settings.TIDEPOOL_HOME, settings.TIDEPOOL_ADMIN_PASSWORD)
+        password, _ = admin_password(settings.TIDEPOOL_HOME, settings.TIDEPOOL_ADMIN_PASSWORD, has_admin=has_admin())
         fill_home(password)
         self.stdout.write(f"{settings.TIDEPOOL_HOME} already has its initial data.")

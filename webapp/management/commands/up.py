@@ -74,7 +74,9 @@ class Command(BaseCommand):
 
     def _say_ready(self, stack: Stack, seconds: float) -> None:
         file = settings.TIDEPOOL_HOME / "admin-password"
-        password = f"password {file.read_text().strip()}" if stack.password_is_new else f"first password in {file}"
+        password = f"first password in {file}" if file.exists() else "with its password"
+        if stack.password_is_new:
+            password = f"password {file.read_text().strip()}"
         self._say(f"Tidepool is ready at {stack.url}")
         self._say_wmla_ports(stack)
         self._say(f"  Log in as {ADMIN}, {password}. It took {seconds:.1f} s.")
