@@ -1,6 +1,7 @@
 """Start a training, and change one, as a person does it: with what would happen said beforehand, and undone after."""
 
 import re
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -50,6 +51,18 @@ def test_train_with_a_preview(page: Page, scene: Scene) -> None:
     page.get_by_role("heading", level=1, name=re.compile("digits-cnn-")).wait_for()
     job = Job.objects.latest("pk")
     assert (job.priority, job.max_slots, job.parameters) == (9999, 4, {"epochs": 3})
+
+
+def test_the_fields_are_one_column_in_three_headed_groups_with_the_preview_beside(page: Page, scene: Scene) -> None:
+    page.goto("/jobs/new/")
+    groups = [page.get_by_role("group", name=name) for name in ("Code and data", "GPUs", "Name and start")]
+    boxes = [box for group in groups if (box := group.bounding_box())]
+    assert len({(box["x"], box["width"]) for box in boxes}) == 1
+    for above, below in pairwise(boxes):
+        assert above["y"] + above["height"] < below["y"]
+    panel = page.get_by_role("complementary", name="What will happen").bounding_box()
+    assert panel
+    assert (panel["x"] > boxes[0]["x"] + boxes[0]["width"], abs(panel["y"] - boxes[0]["y"]) < 10) == (True, True)
 
 
 def test_a_list_of_values_is_a_study(page: Page, scene: Scene) -> None:
