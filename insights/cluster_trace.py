@@ -17,7 +17,7 @@ from jobs.queries.gpu_status import held_since
 from jobs.queries.groups import deployment
 from jobs.queries.jobs import held_before, visible_jobs
 from jobs.words import ANOTHER_USERS_TRAINING
-from usage.claim_intervals import first_held
+from usage.claim_intervals import first_held, last_held
 from workers.models import Host, Slot
 from workers.queries import capacity_since
 
@@ -116,10 +116,14 @@ def trace_of(user: Asking, start: datetime, end: datetime, of_jobs: Mapping[str,
 
 
 def first_window(end: datetime) -> int:
-    """Return the shortest window, in minutes, since the first GPU was held; at most an hour."""
+    """Return the shortest window, in minutes, since the first GPU was held; at most an hour, or, if no GPU was held in
+    that hour, the shortest one that reaches back to a held GPU."""
     first = first_held()
     age = (to_ms(end) - first) / MINUTE if first is not None else 0
-    return next((minutes for _, minutes in WINDOWS if age <= minutes <= _FIRST_AT_MOST), _FIRST_AT_MOST)
+    if age <= _FIRST_AT_MOST:
+        return next(minutes for _, minutes in WINDOWS if age <= minutes)
+    idle = (to_ms(end) - (last_held() or to_ms(end))) / MINUTE
+    return next((minutes for _, minutes in WINDOWS if max(idle, _FIRST_AT_MOST) <= minutes), _FIRST_AT_MOST)
 
 
 def all_changes(user: Asking, start: datetime) -> Iterator[tuple[Change, str]]:

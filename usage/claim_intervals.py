@@ -7,7 +7,7 @@ from datetime import datetime
 from itertools import chain
 from typing import Any
 
-from django.db.models import Min, Q, QuerySet
+from django.db.models import Max, Min, Q, QuerySet
 
 from jobs.gpu_time import DAY, HOUR, PIECE, Interval, Measure, moment, to_ms
 from jobs.models import GpuActivity, SlotClaim
@@ -22,6 +22,7 @@ __all__ = [
     "claims_between",
     "claims_from",
     "first_held",
+    "last_held",
     "measures_between",
 ]
 
@@ -53,6 +54,14 @@ def first_held() -> int | None:
     """Return the start of the first claim, in milliseconds. None: no GPU was ever held."""
     first = SlotClaim.objects.aggregate(first=Min("claimed_at"))["first"]
     return None if first is None else to_ms(first)
+
+
+def last_held() -> int | None:
+    """Return the end of the last claim, in milliseconds. None: GPUs are held now, or no GPU was ever held."""
+    if SlotClaim.objects.open().exists():
+        return None
+    last = SlotClaim.objects.aggregate(last=Max("released_at"))["last"]
+    return None if last is None else to_ms(last)
 
 
 def claims_between(start: int, end: int, now: int, until: int) -> list[Claim]:

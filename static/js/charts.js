@@ -10,6 +10,8 @@ const MOVING_PART = 0.01;
 const MAX_BANDS = 7;
 //: Changes that the keyboard reaches; the table has all.
 const MAX_STOPS = 100;
+//: Rings of more changes than this would smear: then the edges of the bands show them.
+const MAX_RINGS = 40;
 
 //: GPUs over time: one band per job, stacked, with a marker and the reason at each change.
 export class TideChart extends Figure {
@@ -170,8 +172,11 @@ export class TideChart extends Figure {
       if (trace.meta.kind === "free")
         drawn.push({ ...trace, x: grid.map(localTime), y: total.map((used, index) => Math.max(0, this.capacityAt(grid[index]) - used)) });
       if (trace.meta.kind === "capacity") drawn.push({ ...trace, name: trace.name.replace(/\d+$/, this.capacity), x: line.x.map(localTime), y: line.y });
-      if (trace.meta.kind === "changes")
-        drawn.push({ ...trace, x: this.changes.x, y: this.changes.y, text: this.changes.text, marker: { ...trace.marker, color: this.changes.colours } });
+      if (trace.meta.kind === "changes") {
+        const opacity = this.hasRings() ? 1 : 0; // without rings, too, they say why when one points at them
+        const marker = { ...trace.marker, color: this.changes.colours, opacity };
+        drawn.push({ ...trace, x: this.changes.x, y: this.changes.y, text: this.changes.text, marker });
+      }
     }
     return drawn;
   }
@@ -187,6 +192,10 @@ export class TideChart extends Figure {
       changes.text.push(hoverText(band.trace.meta.label, step));
       changes.words.push(changeInWords(band.trace.meta.label, step));
     }
+  }
+
+  hasRings() {
+    return this.changes.x.length <= MAX_RINGS;
   }
 
   drawn() {

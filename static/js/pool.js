@@ -50,9 +50,10 @@ export class Trace extends TideChart {
     super.drawn();
     const { count, changes } = this.figure.layout.meta;
     const all = this.panel.dataset.source ? "and so has the CSV" : "the CSV all";
+    const rings = this.hasRings() ? "" : `${this.changes.x.length} changes: point at an edge for the reason, or open the table.`;
     const note = this.means()
       ? `${count} changes: each point is the mean of ${duration(this.means() * 1000)}. The table has the newest ${changes.length}, ${all}.`
-      : "";
+      : rings;
     this.panel.querySelector(".chart-note").textContent = note;
   }
 

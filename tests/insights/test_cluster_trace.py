@@ -16,6 +16,7 @@ from insights.cluster_trace import (
     Change,
     all_changes,
     cluster_trace,
+    first_window,
     means,
     summed,
     trace_of,
@@ -91,6 +92,29 @@ def test_a_window_begins_with_what_each_job_had_then(alice: User) -> None:
     assert (trace.capacity, trace.count, trace.mean_seconds) == (8, 1, None)
     assert {band.job: [step.slots for step in band.steps] for band in trace.bands} == {early.pk: [4], late.pk: [3]}
     assert over.pk not in {band.job for band in trace.bands}
+
+
+@pytest.mark.parametrize(
+    ("claims", "minutes"),
+    [
+        ([], 5),
+        ([(4.0, None)], 5),
+        ([(40.0, 30.0)], 60),
+        ([(3000.0, None)], 60),
+        ([(3000.0, 50.0)], 60),
+        ([(3000.0, 200.0)], 360),
+        ([(3000.0, 1000.0)], 1440),
+        ([(3000.0, 2000.0)], 60),
+    ],
+)
+def test_the_first_window_is_the_shortest_with_a_held_gpu(
+    alice: User, claims: list[tuple[float, float | None]], minutes: int
+) -> None:
+    slot, job = host_with_slots("gpu-host", 1).slots.get(), JobFactory(owner=alice)
+    for start, end in claims:
+        released = None if end is None else at(end)
+        SlotClaim.objects.create(slot=slot, job=job, attempt=1, claimed_at=at(start), released_at=released)
+    assert first_window(END) == minutes
 
 
 def test_a_group_has_what_its_own_trainings_had(alice: User) -> None:
