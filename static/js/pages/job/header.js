@@ -45,7 +45,7 @@ function progressOf(state) {
   return `${state.state} ${state.step} ${state.slots} ${state.generation}`;
 }
 
-//: Disables actions that are not possible now; each stays in its place and says why.
+//: Disables actions that are not possible now; each stays in its place and says why. What has ended is not suspended or stopped.
 function showActions(root, refused, state) {
   for (const button of root.querySelectorAll("[data-action]")) {
     const why = refused[button.dataset.action];
@@ -54,7 +54,8 @@ function showActions(root, refused, state) {
     if (why) button.setAttribute("aria-disabled", "true");
     else button.removeAttribute("aria-disabled");
     button.ariaDescription = why || null;
-    if (button.dataset.action === "suspend") button.hidden = state === "SUSPENDED";
+    if (button.dataset.action === "suspend") button.hidden = isOver(state) || state === "SUSPENDED";
+    if (button.dataset.action === "cancel") button.hidden = isOver(state);
   }
 }
 
@@ -77,7 +78,7 @@ function showNumbers(root, values) {
   setField(root, "loss-label", loss && loss !== "loss" ? loss : "Loss");
   setField(root, "loss", number(values[loss], 3));
   document.getElementById("accuracy").hidden = name === undefined;
-  setField(root, "accuracy-label", name === "test_accuracy" ? "accuracy on the test data" : (name ?? "accuracy"));
+  setField(root, "accuracy-label", name === "test_accuracy" ? "test accuracy" : (name ?? "accuracy"));
   setField(root, "accuracy", percent && accuracy !== null ? `${accuracy.toFixed(1)} %` : number(accuracy, 3));
 }
 
