@@ -25,6 +25,7 @@ __all__ = [
     "distinct_labels",
     "held_out_part",
     "held_out_title",
+    "main_metrics",
     "metric_label",
     "rows_of",
     "thinned_metrics",
@@ -66,6 +67,12 @@ def chart_metrics(job: Job) -> list[str]:
     """Return the names of the reported metrics, in the order of the chart."""
     rows, left_out = rows_of(job.run.final_metrics)
     return [*(name for row in rows for name in row.lines), *left_out][:MAX_METRICS]
+
+
+def main_metrics(job: Job) -> list[str]:
+    """Return one reported metric of each row, on held-out data if possible; neither speeds nor learning rates."""
+    rows, _ = rows_of(job.run.final_metrics)
+    return [list(row.lines)[-1] for row in rows if row.key not in _WEIGHTS]
 
 
 def thinned_metrics(job: Job) -> dict[str, Curve]:

@@ -10,10 +10,11 @@ from core import live
 from jobs.actions import JobChange, cancel, change_job
 from jobs.actions.tags import change_tags, parsed_tag_change
 from jobs.control.transition import Why, change, lock_job
+from jobs.messages import message
 from jobs.models import Job
 from jobs.states import JobState, Reason
 from jobs.topics import JOBS, jobs_topic_of
-from tests.factories import JobFactory
+from tests.factories import JobFactory, set_job
 from tests.scene import Scene
 
 
@@ -83,20 +84,44 @@ def test_a_reason_and_a_metric_are_those_of_now(page: Page, scene: Scene) -> Non
     assert page.evaluate("window.isSamePage")
 
 
-def test_a_card_on_a_phone_has_five_lines(page: Page, scene: Scene) -> None:
+#: Function of a cell: whether these words of it end before its edge.
+SHOWS = """(cell, words) => {
+    const range = document.createRange();
+    const at = cell.textContent.indexOf(words);
+    range.setStart(cell.firstChild, at);
+    range.setEnd(cell.firstChild, at + words.length);
+    return range.getBoundingClientRect().right <= cell.getBoundingClientRect().right - 12;
+}"""
+
+
+def test_a_card_on_a_phone_has_two_lines(page: Page, scene: Scene) -> None:
     page.set_viewport_size({"width": 390, "height": 844})
     open_list(page)
-    lines = page.locator("#jobs tbody tr").evaluate_all(
-        """rows => rows.map(({ cells }) =>
-            [...cells].filter((cell) => !cell.matches(".choose") && cell.checkVisibility()).length)"""
-    )
-    assert max(lines) <= 5
+    heights = page.locator("#jobs tbody tr").evaluate_all("rows => rows.map(row => row.getBoundingClientRect().height)")
+    assert max(heights) <= 64
     waiting = page.locator(f"#job-{scene.waiting.pk}")
     expect(waiting.locator(".place")).to_be_visible()
     expect(waiting.locator("[data-column=slots]")).to_be_hidden()
     expect(waiting.get_by_role("checkbox")).to_be_in_viewport()
+    expect(page.locator(f"#job-{scene.first.pk} [data-column=slots]")).to_be_visible()
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
     open_list(page, "?columns=model,priority,duration,owner,reason,submitted")
     expect(page.locator("#jobs tbody tr").first.locator("[data-column=owner]")).to_be_visible()
+
+
+def test_the_reason_shows_the_name_that_it_is_about_and_of_what_is_over_the_last_metric(
+    page: Page, scene: Scene
+) -> None:
+    set_job(scene.waiting, reason_params=message("behind", others=[{"name": "sweep-3", "min_slots": 4}]))
+    open_list(page)
+    for job, words in ((scene.waiting, "Waits behind sweep-3"), (scene.first, "T2 digits-cnn")):
+        cell = page.locator(f"#job-{job.pk} .why")
+        expect(cell).to_contain_text(words)
+        assert cell.evaluate(SHOWS, words), words
+    expect(page.locator(f"#job-{scene.done.pk} .why")).to_have_text("test_loss 0.11, test_accuracy 96.4")
+    expect(page.locator(f"#job-{scene.failed.pk} .why")).to_have_text(
+        "FileNotFoundError: No such file or directory: 'start.pt'"
+    )
 
 
 def test_filters_as_one_types_and_keeps_the_address(page: Page, scene: Scene) -> None:

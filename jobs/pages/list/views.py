@@ -25,12 +25,14 @@ from datasets.models import Dataset
 from jobs.actions.saved_filters import choose_columns, forget_filter, save_filter
 from jobs.models import InstanceGroup, Job, SavedFilter
 from jobs.pages.crumbs import LIST_CRUMB
+from jobs.queries.curves import main_metrics
 from jobs.queries.job_columns import FACTS, OF_ONE, USUAL, columns_of, extra_columns, joined_columns, names_of, value_of
 from jobs.queries.job_groups import JobGroup, grouping_labels, job_groups
 from jobs.queries.job_list import ACTIVE, FINISHED, JobFilter, job_page_of, jobs_topic, state_counts
 from jobs.queries.jobs import known_tags
 from jobs.queries.queue_position import with_places
 from jobs.states import TERMINAL, JobState
+from jobs.words import gpus
 from models_registry.models import RegisteredModel
 from workers.topics import CLUSTER
 
@@ -44,6 +46,8 @@ __all__ = [
 ]
 
 STATES = [("", "All"), (ACTIVE, "Active"), (FINISHED, "Finished"), *[(state, state.capitalize()) for state in JobState]]
+#: Number of metrics that the list shows of a training that is over.
+_METRICS_OF_ENDED = 2
 PERIODS = [
     ("", "Any time"),
     ("1h", "Last hour"),
@@ -188,6 +192,7 @@ def _results(request: HttpRequest, user: User) -> dict[str, Any]:
     for job in page.rows:
         job.extra = [(column.label, _cell(value_of(job, column))) for column in extra]  # type: ignore[attr-defined]
         job.lasted = _lasted(job)  # type: ignore[attr-defined]
+        job.brief_reason = _brief_reason(job)  # type: ignore[attr-defined]
     without = _left_out(wanted.chosen_columns) if wanted.chosen_columns else _empty_columns(page.rows)
     return {
         "wanted": wanted,
@@ -219,6 +224,21 @@ def _cell(value: Any) -> str:
 def _lasted(job: Job) -> str:
     """Return the time from the first start to the end, or until now."""
     return duration(((job.finished_at or timezone.now()) - job.started_at).total_seconds()) if job.started_at else ""
+
+
+def _brief_reason(job: Job) -> str:
+    """Return a reason for a narrow column, without the number of GPUs, which has a column of its own.
+
+    A training that is over has its error or its last metrics instead.
+    """
+    if job.state == JobState.FAILED and job.run.error:
+        return ": ".join(filter(None, (job.run.error.get("kind"), job.run.error.get("message"))))
+    if job.finished_at:
+        values = [f"{name} {_cell(job.run.final_metrics[name])}" for name in main_metrics(job)[:_METRICS_OF_ENDED]]
+        return ", ".join(values) or job.reason_text
+    params = job.reason_params
+    held = f"{params['target']} of {gpus(params['capacity'])}: " if params.keys() >= {"target", "capacity"} else ""
+    return job.reason_text.removeprefix(held)
 
 
 def _left_out(chosen: Collection[str]) -> str:
