@@ -7,6 +7,12 @@ function followTheme() {
   root.classList.toggle("dark-mode", root.dataset.bsTheme === "dark");
 }
 
+//: The page has a title of its own, and requests go out as the person who is logged in: nothing to authorize.
+function withoutFrame() {
+  const none = () => () => null;
+  return { wrapComponents: { InfoContainer: none, SchemesContainer: none, authorizeBtn: none, authorizeOperationBtn: none } };
+}
+
 followTheme();
 new MutationObserver(followTheme).observe(root, { attributeFilter: ["data-bs-theme"] });
 window.SwaggerUIBundle({
@@ -19,6 +25,7 @@ window.SwaggerUIBundle({
   //: Requests that change something take a token: the session's would need its form.
   supportedSubmitMethods: ["get"],
   validatorUrl: null,
+  plugins: [withoutFrame],
   onComplete: () => {
     root.dataset.ready = "yes";
   },
