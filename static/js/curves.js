@@ -123,17 +123,23 @@ export class MetricsChart extends Figure {
     const [factor, shift] = { epoch: this.epochs, samples: [each, 0] }[this.axis] ?? [1, 0];
     this.place = this.axis === "time" ? ({ at }) => localTime(at) : ({ step }) => factor * step + shift;
     this.toStep = (value) => (value - shift) / factor;
-    this.logRows = new Set(this.figure.layout.meta.rows.flatMap((row, index) => (row.may_be_log && this.isLog(axisOf(index)) ? [axisOf(index)] : [])));
-    this.choices.showScale(this.logRows.size > 0);
+    this.settleScale();
   }
 
   valuesAt(axis) {
     return this.drawnLines.filter(({ trace }) => trace.yaxis === axis).flatMap(({ points }) => points.map(({ value }) => value));
   }
 
-  isLog(axis) {
-    const values = this.valuesAt(axis);
-    return values.some((value) => value > 0) && this.choices.isLog(values);
+  //: One scale for all rows that may be logarithmic: what the buttons say holds for the loss. Unless the person chose, the
+  //: first of these rows decides. A row without a value above 0 stays linear.
+  settleScale() {
+    const drawn = this.figure.layout.meta.rows.map((row, index) => ({ ...row, values: this.valuesAt(axisOf(index)), axis: axisOf(index) }));
+    const possible = drawn.filter(({ may_be_log: mayBeLog, values }) => mayBeLog && values.length > 0);
+    const positive = possible.filter(({ values }) => values.some((value) => value > 0));
+    const isLog = this.choices.isLog(positive[0]?.values ?? []);
+    this.logRows = new Set(isLog ? positive.map(({ axis }) => axis) : []);
+    this.linearTitles = isLog ? possible.filter((row) => !positive.includes(row)).map(({ title }) => title) : [];
+    this.choices.showScale(this.logRows.size > 0);
   }
 
   // --- The axes ---
@@ -357,6 +363,7 @@ export class MetricsChart extends Figure {
     const parts = [
       thinnedWords([...this.lines.values()]),
       this.leftOut.size ? `Not drawn: ${[...this.leftOut].join(", ")}.` : "",
+      this.linearTitles.length ? `Linear, without values above 0: ${this.linearTitles.join(", ")}.` : "",
       notOnLogAxis(this.drawnLines.filter(({ trace }) => this.logRows.has(trace.yaxis) && !this.takenAway.has(trace.meta.metric))),
     ];
     this.note.textContent = parts.filter(Boolean).join(" ");

@@ -15,6 +15,8 @@ const SOON_PART = 0.5;
 const DRAWING_PART = 0.1;
 const CONFIG = { displayModeBar: false, scrollZoom: false, doubleClick: false, showAxisDragHandles: false };
 const PNG = { width: 1200, height: 600, scale: 2 };
+//: Top of the legend in a PNG, in heights of the plot: below the title of the horizontal axis.
+const PNG_LEGEND_Y = -0.14;
 
 export function readJson(id) {
   return JSON.parse(document.getElementById(id).textContent);
@@ -188,7 +190,11 @@ export class Figure {
     const layout = this.layout();
     const title = { text: asText(`${document.title} – ${this.panel.querySelector("h2").textContent}`), x: 0.01, font: { size: 15 } };
     const ground = themeColour("--surface");
-    Object.assign(layout, { title, showlegend: true, paper_bgcolor: ground, plot_bgcolor: ground, margin: { ...layout.margin, t: 72 } });
+    // The picture has no font of the page's: with its own, the widths of words are measured right.
+    Object.assign(layout.font, { family: "sans-serif" });
+    // Below the plot the legend has room for any number of rows; Plotly makes the margin.
+    const legend = { ...layout.legend, y: PNG_LEGEND_Y, yanchor: "top" };
+    Object.assign(layout, { title, legend, showlegend: true, paper_bgcolor: ground, plot_bgcolor: ground, margin: { ...layout.margin, t: 56 } });
     const drawing = await window.Plotly.toImage({ data: this.shownTraces(), layout }, { format: "svg", width: PNG.width, height: PNG.height });
     await this.savePicture(drawing, PNG);
   }

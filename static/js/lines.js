@@ -55,9 +55,13 @@ export function thinnedWords(lines) {
   return every > 1 ? `Shown: the least and the greatest of every ${PER_SPAN * every} values. The CSV file has all.` : "";
 }
 
+//: Markers of more points than this would hide the lines below them.
+const MOST_MARKERS = 60;
+
 //: One point alone makes no line.
 export function modeOf(trace, points) {
-  return points.length === 1 ? "lines+markers" : trace.mode;
+  if (points.length === 1) return "lines+markers";
+  return points.length > MOST_MARKERS ? "lines" : trace.mode;
 }
 
 //: Adds a point unless it is known (then returns false). Of each span of points two are kept; the newest is always shown.

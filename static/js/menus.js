@@ -7,27 +7,24 @@ const GAP_PX = 1;
 const rail = document.getElementById("rail");
 const wide = matchMedia("(min-width: 1200px)");
 
-function startMenu(menu) {
-  const button = document.querySelector(`[popovertarget="${menu.id}"]`);
+const buttonOf = (menu) => document.querySelector(`[popovertarget="${menu.id}"]`);
+
+function place(menu) {
+  const box = buttonOf(menu).getBoundingClientRect();
+  // Below its button, or above it where the window ends.
+  const isLow = box.bottom > window.innerHeight / 2 && buttonOf(menu).closest("main");
+  menu.style.top = isLow ? "auto" : `${box.bottom + GAP_PX}px`;
+  menu.style.bottom = isLow ? `${window.innerHeight - box.top + GAP_PX}px` : "auto";
+  menu.style.right = `${document.documentElement.clientWidth - box.right}px`;
+}
+
+function moveIn(menu, event) {
   const items = [...menu.querySelectorAll(".menu-item")];
-
-  function onKey(event) {
-    const next = items[placeAfter(event.key, items.indexOf(document.activeElement), items.length)];
-    if (!next) return;
-    event.preventDefault();
-    if (!menu.matches(":popover-open")) menu.showPopover();
-    next.focus();
-  }
-
-  menu.addEventListener("beforetoggle", () => {
-    const box = button.getBoundingClientRect();
-    menu.style.top = `${box.bottom + GAP_PX}px`;
-    menu.style.right = `${document.documentElement.clientWidth - box.right}px`;
-  });
-  // Before what is pressed does its work: a dialog that it opens gives the focus back to the button.
-  menu.addEventListener("click", () => menu.hidePopover(), { capture: true });
-  menu.addEventListener("keydown", onKey);
-  button.addEventListener("keydown", (event) => ["ArrowDown", "ArrowUp"].includes(event.key) && onKey(event));
+  const next = items[placeAfter(event.key, items.indexOf(document.activeElement), items.length)];
+  if (!next) return;
+  event.preventDefault();
+  if (!menu.matches(":popover-open")) menu.showPopover();
+  next.focus();
 }
 
 //: The open drawer is a dialog: the page behind it waits.
@@ -37,7 +34,18 @@ function setModal(isModal) {
   rail.ariaModal = isModal ? "true" : null;
 }
 
-for (const menu of document.querySelectorAll(".menu[popover]")) startMenu(menu);
+// For menus of rows that come later, too; this event does not bubble.
+document.addEventListener("beforetoggle", ({ target, newState }) => newState === "open" && target.matches(".menu") && place(target), { capture: true });
+// Before what is pressed does its work: a dialog that it opens gives the focus back to the button.
+document.addEventListener("click", ({ target }) => target.closest(".menu[popover]")?.hidePopover(), { capture: true });
+document.addEventListener("keydown", (event) => {
+  const menu = event.target.closest(".menu[popover]");
+  if (menu) moveIn(menu, event);
+  else if (["ArrowDown", "ArrowUp"].includes(event.key)) {
+    const opened = document.getElementById(event.target.getAttribute?.("popovertarget"));
+    if (opened?.matches(".menu")) moveIn(opened, event);
+  }
+});
 
 // The page must be there again before the focus goes back to it.
 rail?.addEventListener("beforetoggle", ({ newState }) => newState === "closed" && setModal(false));

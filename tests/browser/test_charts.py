@@ -1,6 +1,8 @@
 """The charts of a job's page as a person uses them: by mouse, by keyboard, as a table, as files."""
 
 import csv
+import re
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -18,6 +20,7 @@ from tests.browser.conftest import script
 from tests.browser.test_live_pages import make_steps, wait_for_step
 from tests.factories import set_job
 from tests.scene import Scene, report_every_step
+from tests.waiting import wait_until
 
 CURVES = "document.querySelector('[data-chart=metrics] .chart-canvas')"
 
@@ -339,3 +342,70 @@ def test_a_legend_stands_beside_the_curves_and_takes_lines_away(page: Page, job:
     assert plot
     assert names
     assert names["y"] >= plot["y"] + plot["height"], "below the curves, not over them"
+
+
+def test_rings_of_more_than_forty_changes_are_left_out_and_their_reasons_stay(page: Page, scene: Scene) -> None:
+    page.goto("/")
+    rings = """() => document.querySelector('[data-chart=gpus] .chart-canvas').data
+        ?.find(trace => trace.meta.kind === 'changes').marker.opacity"""
+    wait_until(lambda: page.evaluate(rings) == 1)
+    now = timezone.now()
+    AllocationPoint.objects.bulk_create(
+        AllocationPoint(
+            job=scene.first, at=now - timedelta(seconds=3 * number), slots=1 + number % 3, attempt=1,
+            generation=100 - number, reason_code="REBALANCED",
+        )
+        for number in range(1, 50)
+    )  # fmt: skip
+    page.reload()
+    wait_until(lambda: page.evaluate(rings) == 0)
+    expect(page.locator("[data-chart=gpus] .chart-note")).to_contain_text("point at an edge for the reason")
+    expect(page.locator("[data-chart=gpus] .chart-changes button").first).to_have_attribute(
+        "aria-label", re.compile("T")
+    )
+
+
+def test_log_is_pressed_only_if_the_loss_is_logarithmic(page: Page, job: Job) -> None:
+    """Another metric spans decades; the loss does not."""
+    now = timezone.now()
+    job.metrics.filter(name__endswith="loss").update(value=0.5)
+    MetricPoint.objects.bulk_create(
+        MetricPoint(job=job, name="gradient_norm", step=step, epoch=1, value=1000 / step, at=now)
+        for step in range(1, 800, 10)
+    )
+    set_job(job, final_metrics={**job.run.final_metrics, "gradient_norm": 1.2})
+    page.reload()
+    kinds = f"""() => ({CURVES}.data ?? []).map(({{ meta, yaxis }}) =>
+        [meta.metric, {CURVES}._fullLayout[yaxis.replace('y', 'yaxis')].type])"""
+    wait_until(lambda: ["gradient_norm", "linear"] in page.evaluate(kinds))
+    expect(page.get_by_role("button", name="Linear")).to_have_attribute("aria-pressed", "true")
+    page.get_by_role("button", name="Log", exact=True).click()
+    wait_until(lambda: {tuple(each) for each in page.evaluate(kinds)} >= {("loss", "log"), ("gradient_norm", "log")})
+
+
+def test_many_markers_do_not_hide_the_training_curve(page: Page, job: Job) -> None:
+    held_out = f"() => {CURVES}.data.find(trace => trace.meta.metric === 'test_loss').mode"
+    assert page.evaluate(held_out) == "lines+markers"
+    job.metrics.filter(name="test_loss").delete()
+    MetricPoint.objects.bulk_create(
+        MetricPoint(job=job, name="test_loss", step=step, epoch=1, value=0.4, at=timezone.now())
+        for step in range(1, 601)
+    )
+    page.reload()
+    wait_for_step(page, job.run.step)
+    wait_until(lambda: page.evaluate(held_out) == "lines")
+
+
+def test_the_legend_of_a_picture_is_below_the_plot(page: Page, job: Job) -> None:
+    page.evaluate(
+        """() => {
+            const { toImage } = window.Plotly;
+            window.Plotly.toImage = (figure, options) => {
+                window.drawn = figure.layout;
+                return toImage(figure, options);
+            };
+        }"""
+    )
+    saved(page, "metrics", "PNG")
+    legend, font = page.evaluate("[window.drawn.legend, window.drawn.font.family]")
+    assert (legend["yanchor"], legend["y"] < 0, font) == ("top", True, "sans-serif")

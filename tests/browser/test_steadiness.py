@@ -88,12 +88,20 @@ def test_the_focus_stays_on_a_checkpoint_while_the_list_grows(page: Page, scene:
 
     add(100)
     page.goto(f"/jobs/{scene.first.pk}/#results")
-    link = page.get_by_role("row").filter(has_text="100").get_by_role("link", name="Use its weights")
-    link.focus()
+    more = page.get_by_role("row").filter(has_text="100").get_by_role("button", name="More uses of the checkpoint")
+    more.focus()
     add(200)
 
     expect(page.get_by_role("row").filter(has_text="200")).to_be_visible()
-    expect(link).to_be_focused()
+    expect(more).to_be_focused()
+    page.keyboard.press("ArrowDown")
+    weights = page.get_by_role("link", name="Use its weights")
+    expect(weights).to_be_focused()
+    add(300)
+    expect(page.get_by_role("row").filter(has_text="300")).to_be_visible()
+    expect(weights).to_be_focused()
+    page.keyboard.press("Escape")
+    expect(more).to_be_focused()
 
 
 def test_a_change_elsewhere_leaves_the_focus_in_the_list_of_jobs(page: Page, scene: Scene) -> None:

@@ -1,5 +1,7 @@
 """The page of a study: its figures, and the ranges on axes that filter the table."""
 
+from itertools import pairwise
+
 import pytest
 from django.utils import timezone
 from playwright.sync_api import Locator, Page, expect
@@ -78,3 +80,16 @@ def test_a_narrow_table_shows_each_trial_as_a_card_without_empty_lines(study: Pa
     assert remark["width"] > 300
     assert remark["height"] < 60
     expect(shown(study).first.locator("[data-label=Remark]")).to_be_hidden()
+
+
+def test_labels_of_a_narrow_logarithmic_axis_do_not_overlap(study: Page) -> None:
+    study.set_viewport_size({"width": 390, "height": 844})
+    study.reload()
+    labels = study.locator("[data-chart=slice] .xtick text")
+    expect(labels.first).to_be_visible()
+    boxes = labels.evaluate_all(
+        "all => all.map(each => each.getBoundingClientRect()).map(({ left, right }) => [left, right])"
+    )
+    boxes.sort()
+    assert len(boxes) >= 2
+    assert all(one[1] < other[0] for one, other in pairwise(boxes))

@@ -167,3 +167,18 @@ def test_a_price_is_set_and_taken_back(scene: Scene, context: BrowserContext, co
     expect(page.get_by_text("No GPU has a price yet")).to_be_visible()
     page.get_by_role("button", name="Undo").click()
     expect(page.locator("#prices")).to_contain_text("2.5 EUR")
+
+
+def test_on_a_phone_the_filters_of_audit_and_usage_are_folded(page: Page, scene: Scene) -> None:
+    user_who_can_log_in("carol", is_staff=True)
+    log_in(page, "carol")
+    for address, label, summary in (("/audit/", "Who", "Who, what and when"), ("/usage/", "From", "Another period")):
+        page.set_viewport_size({"width": 1440, "height": 900})
+        page.goto(address)
+        field, fold = page.get_by_label(label, exact=True), page.get_by_text(summary, exact=True)
+        expect(field).to_be_visible()
+        expect(fold).to_be_hidden()
+        page.set_viewport_size({"width": 390, "height": 844})
+        expect(field).to_be_hidden()
+        fold.click()
+        expect(field).to_be_visible()

@@ -15,7 +15,7 @@ const COLOURS = {
 };
 //: Room beside the plot for names at the ends of lines.
 const NAMES_PX = 64;
-//: Width below which the labels of a logarithmic axis are powers of ten alone.
+//: Width below which a logarithmic axis has few labels.
 const NARROW_PX = 480;
 
 export class StudyFigure extends Figure {
@@ -100,6 +100,10 @@ export class SliceFigure extends StudyFigure {
     return trace.meta.xs[this.choice.value];
   }
 
+  places() {
+    return this.figure.data.flatMap((trace) => this.placesOf(trace));
+  }
+
   traces() {
     return super.traces().map((trace) => ({ ...trace, x: this.placesOf(trace).map(shown) }));
   }
@@ -108,14 +112,8 @@ export class SliceFigure extends StudyFigure {
     super.prepare(layout);
     const name = this.choice.value;
     const axis = layout.meta.parameters[name];
-    const log =
-      axis.type === "log"
-        ? valueAxis(
-            true,
-            this.figure.data.flatMap((trace) => this.placesOf(trace)),
-          )
-        : {};
-    if (log.dtick && this.canvas.clientWidth < NARROW_PX) log.dtick = 1;
+    const log = axis.type === "log" ? valueAxis(true, this.places()) : {};
+    if (axis.type === "log" && this.canvas.clientWidth < NARROW_PX) Object.assign(log, fewTicks(this.places()));
     Object.assign(layout.xaxis, axis, log, { title: { text: asText(name) }, categoryarray: axis.categoryarray?.map(shown) });
   }
 
@@ -127,6 +125,15 @@ export class SliceFigure extends StudyFigure {
     const rows = this.figure.data.flatMap((trace) => this.placesOf(trace).map((place, index) => [trace.meta.trials[index], trace.name, place, trace.y[index]]));
     return rows.sort(([one], [other]) => one - other);
   }
+}
+
+//: Ticks of a narrow logarithmic axis: powers of ten, or at least two values that the data reach from end to end.
+function fewTicks(places) {
+  const values = places.filter((value) => value > 0);
+  const [least, most] = [Math.min(...values), Math.max(...values)];
+  const powers = [];
+  for (let power = Math.ceil(Math.log10(least)); power <= Math.floor(Math.log10(most)); power += 1) powers.push(10 ** power);
+  return { tickmode: "array", tickvals: powers.length > 1 ? powers : [...new Set([least, most].map((value) => Number(value.toPrecision(2))))] };
 }
 
 //: A place on an axis: a number, or a word that Plotly must not read as markup.
