@@ -40,6 +40,7 @@ from jobs.control.lifecycle import open_claims, resize
 from jobs.control.observed_curves import forget_logs, observed_columns, observed_points, take_pattern
 from jobs.control.outcome import ENVIRONMENT_FAILED, reason_of, too_large
 from jobs.control.report_authorization import AttemptKey, JournalName, Place, misplaced, parse_name, places_of
+from jobs.control.software import store_software
 from jobs.control.transition import Why, change, lock_job, record
 from jobs.files.validation_runs import validation_of
 from jobs.messages import message
@@ -189,6 +190,8 @@ def _store_entry(job: Job, entry: protocol.Entry, host: str) -> None:
             _tell(job, Reason.ENVIRONMENT_BUILDING, "environment_building", host=host, requirements=entry.requirements)
         case protocol.EnvironmentFailed():
             _not_built(job, entry, host)
+        case protocol.EnvironmentUsed():
+            store_software(job, entry, host)
         case protocol.GrowthGivenUp():
             _keep_size(job, entry)
         case protocol.AttemptFailed():

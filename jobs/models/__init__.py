@@ -2,7 +2,7 @@
 
 from jobs.models.jobs import ChosenCharts, ChosenColumns, InstanceGroup, Job, JobEvent, JobRun, SavedFilter
 from jobs.models.profiles import JobProfile, ThroughputPoint
-from jobs.models.provenance import JobSource
+from jobs.models.provenance import AttemptSoftware, Environment, JobSource
 from jobs.models.queues import GroupQueue, QueuedJob
 from jobs.models.runs import (
     AllocationPoint,
@@ -24,9 +24,11 @@ from jobs.models.tags_and_notes import JobTag, Note
 
 __all__ = [
     "AllocationPoint",
+    "AttemptSoftware",
     "Checkpoint",
     "ChosenCharts",
     "ChosenColumns",
+    "Environment",
     "Generation",
     "GpuActivity",
     "GpuSpans",

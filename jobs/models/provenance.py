@@ -1,11 +1,11 @@
-"""Models of what exactly ran: the commit and the command of a job's submission."""
+"""Models of what exactly ran: commit and command of a job's submission, and the software of each attempt."""
 
 from django.db import models
 from django.db.models import Q
 
 from jobs.models.jobs import Job
 
-__all__ = ["JobSource"]
+__all__ = ["AttemptSoftware", "Environment", "JobSource"]
 
 
 class JobSource(models.Model):
@@ -42,3 +42,45 @@ class JobSource(models.Model):
 
     def __str__(self) -> str:
         return f"source of {self.job_id}"
+
+
+class Environment(models.Model):
+    """A list of Python's version and the versions of all distributions. Equal lists share a row."""
+
+    #: sha256 of the other columns, see `jobs.control.software`.
+    digest = models.CharField(max_length=64, unique=True)
+    python = models.CharField(max_length=200)
+    #: Platform, such as `linux-x86_64`.
+    platform = models.CharField(max_length=200)
+    #: Distribution -> version.
+    packages = models.JSONField()
+    #: Distribution that is not from an index -> address that it was installed from.
+    origins = models.JSONField(default=dict)
+
+    class Meta:
+        constraints = [
+            models.CheckConstraint(condition=~Q(digest="") & ~Q(python=""), name="environment_is_named"),
+        ]
+
+    def __str__(self) -> str:
+        return self.digest[:12]
+
+
+class AttemptSoftware(models.Model):
+    """The software of a job's ranks on a host in one attempt, as the host's executor reported it."""
+
+    job = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="software")
+    attempt = models.PositiveIntegerField()
+    host = models.CharField(max_length=64)
+    environment = models.ForeignKey(Environment, on_delete=models.PROTECT, related_name="used_by")
+    #: Version of CUDA that torch is built for, of its NCCL, and of the GPUs' driver; "": there is none.
+    cuda = models.CharField(max_length=200, blank=True, default="")
+    nccl = models.CharField(max_length=200, blank=True, default="")
+    driver = models.CharField(max_length=200, blank=True, default="")
+
+    class Meta:
+        ordering = ["job", "attempt", "host"]
+        constraints = [
+            models.UniqueConstraint(fields=["job", "attempt", "host"], name="software_of_host_once"),
+            models.CheckConstraint(condition=Q(attempt__gte=1), name="software_of_attempt"),
+        ]

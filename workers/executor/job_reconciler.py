@@ -22,6 +22,7 @@ from tidepool.protocol import (
     DesiredMembership,
     EnvironmentBuilding,
     EnvironmentFailed,
+    EnvironmentUsed,
     Finished,
     Halted,
     Lost,
@@ -38,6 +39,7 @@ from tidepool.shim import journal_path
 
 from workers.executor.config import ExecutorConfig
 from workers.executor.environments.cache import Environments, Ready
+from workers.executor.environments.software import software_in
 from workers.executor.forkserver import Forkserver, ForkserverError
 
 __all__ = ["JobReconciler"]
@@ -227,6 +229,7 @@ class JobReconciler:
         ready = self._environment()
         if ready is None:
             return
+        self._append_once(software_in(ready.folder))
         self._shim_backoff.add(time.monotonic())
         try:
             pid = self._forkserver.fork_shim(self._spec(ready.folder), self._shim_socket)
@@ -250,7 +253,7 @@ class JobReconciler:
             self._append_once(EnvironmentFailed(answer.why, at=time.time()))
         return None
 
-    def _append_once(self, entry: EnvironmentBuilding | EnvironmentFailed) -> None:
+    def _append_once(self, entry: EnvironmentBuilding | EnvironmentFailed | EnvironmentUsed) -> None:
         if type(entry) in self._journaled:
             return
         journal = journal_path(self._spec())

@@ -20,6 +20,7 @@ __all__ = [
     "Entry",
     "EnvironmentBuilding",
     "EnvironmentFailed",
+    "EnvironmentUsed",
     "Finished",
     "GenerationAbandoned",
     "GenerationActive",
@@ -105,6 +106,26 @@ class EnvironmentFailed(Entry, frozen=True, tag="environment_failed"):
 
     #: Last line of the installer's output.
     why: str
+
+
+#: Name or version of a distribution.
+_Version = Annotated[str, msgspec.Meta(max_length=200)]
+
+
+class EnvironmentUsed(Entry, frozen=True, tag="environment_used"):
+    """The software of the job's ranks on this host, written before the first of them starts."""
+
+    python: _Version
+    #: Platform, such as `linux-x86_64`.
+    platform: _Version
+    #: Version of CUDA that torch is built for, of its NCCL, and of the GPUs' driver; "": there is none.
+    cuda: _Version
+    nccl: _Version
+    driver: _Version
+    #: Version of each distribution that the ranks can import, by name.
+    packages: Annotated[dict[_Version, _Version], msgspec.Meta(max_length=5000)]
+    #: Address of each distribution that is not from an index, by name.
+    origins: Annotated[dict[_Version, Annotated[str, msgspec.Meta(max_length=2000)]], msgspec.Meta(max_length=5000)]
 
 
 # --- coordinator (`plans.jsonl`) -------------------------------------------------------------------------------------

@@ -1,0 +1,47 @@
+"""Tests of the names and versions that an executor records of an environment."""
+
+import json
+import platform
+import sys
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+from tidepool.env import site_of
+
+from workers.executor.environments import software
+from workers.executor.environments.software import software_in
+
+
+def add(folder: Path, name: str, number: str, origin: object = None) -> None:
+    metadata = folder / f"{name}-{number}.dist-info"
+    metadata.mkdir(parents=True)
+    (metadata / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {number}\n")
+    if origin is not None:
+        (metadata / "direct_url.json").write_text(origin if isinstance(origin, str) else json.dumps(origin))
+
+
+def test_the_clusters_packages_are_recorded() -> None:
+    found = software_in("")
+    assert found.python == platform.python_version()
+    assert found.packages["torch"] == version("torch")
+    assert "torch" not in sys.modules or found.cuda == (sys.modules["torch"].version.cuda or "")
+
+
+def test_an_environments_own_packages_come_first(tmp_path: Path) -> None:
+    site = site_of(tmp_path)
+    add(site, "Django", "0.1")
+    add(site, "own_thing", "1.0", {"url": "https://u:p@host/r.git", "vcs_info": {"vcs": "git", "commit_id": "abc"}})
+    add(site, "odd", "1.0", "no json")
+    found = software_in(str(tmp_path))
+    assert (found.packages["django"], found.packages["own-thing"]) == ("0.1", "1.0")
+    assert found.packages["torch"] == version("torch")
+    assert found.origins["own-thing"] == "git+https://host/r.git@abc"
+    assert found.origins["odd"] == "an address that its metadata does not tell"
+
+
+def test_the_driver_is_read_where_there_is_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(software, "_DRIVER", tmp_path / "version")
+    assert software_in("").driver == ""
+    (tmp_path / "version").write_text("580.95.05\n")
+    assert software_in("").driver == "580.95.05"
