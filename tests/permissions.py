@@ -396,6 +396,7 @@ RULES: dict[str, Audience | Rule] = {
     "POST api:job-change-preview": Rule(OWNER_CHANGES, body={"priority": 7000}),
     "POST api:job-undo": OWNER_CHANGES,
     "GET api:job-allocation": OWNER_SEES,
+    "GET api:job-provenance": OWNER_SEES,
     "GET api:job-advice": OWNER_SEES,
     "PUT api:job-log-pattern": Rule(OWNER_CHANGES, body={"pattern": ""}),
     "POST api:job-log-pattern-try": Rule(OWNER_CHANGES, body={"pattern": ""}),

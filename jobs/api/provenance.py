@@ -1,13 +1,14 @@
-"""JSON of what exactly ran: where the code of a training came from, and the command that submitted it."""
+"""`/api/v1/jobs/ID/provenance/`: what exactly ran, as commit, difference, command, and versions of each attempt."""
 
 from typing import Any
 
 from rest_framework import serializers
 
-from core.rest import StrictSerializer
+from core.rest import ObjectField, StrictSerializer
 from jobs.actions.source import MAX_DIFF_BYTES, MAX_LEFT_OUT, Source
+from jobs.queries.provenance import Ran
 
-__all__ = ["LeftOut", "SourceInput"]
+__all__ = ["LeftOut", "ProvenanceOutput", "SourceInput"]
 
 _COMMAND_CHARACTERS = 20_000
 
@@ -60,3 +61,53 @@ class SourceInput(StrictSerializer):
 
     def to_internal_value(self, data: Any) -> Any:
         return Source(**super().to_internal_value(data))
+
+
+class AttemptOutput(serializers.Serializer[Any]):
+    """The software of those hosts of an attempt that have the same one."""
+
+    attempt = serializers.IntegerField()
+    hosts = serializers.ListField(child=serializers.CharField())
+    environment = serializers.CharField(source="environment.digest")
+    python = serializers.CharField(source="environment.python")
+    torch = serializers.CharField(help_text="Empty: torch is not installed.")
+    cuda = serializers.CharField(help_text="Version of CUDA that torch is built for; empty: for CPUs.")
+    nccl = serializers.CharField(help_text="Version of the package of NCCL; empty: there is none.")
+    driver = serializers.CharField(help_text="Version of the driver of the host's GPUs; empty: there is none.")
+    changes = serializers.ListField(
+        child=serializers.CharField(), help_text="Differences from the entry before, such as numpy 1.26.4 -> 2.1.0."
+    )
+
+
+class ProvenanceOutput(serializers.Serializer[Any]):
+    repository = serializers.CharField(help_text="Address without credentials; empty: not from a repository.")
+    commit = serializers.CharField()
+    branch = serializers.CharField()
+    is_dirty = serializers.BooleanField(help_text="Whether the code differed from the commit.")
+    diff = serializers.CharField(help_text="Difference from the commit, for `git apply` in the folder of the code.")
+    left_out = LeftOut(many=True, help_text="Files that differ and are not in `diff`.")
+    problem = serializers.CharField(help_text="Why a part is missing; empty: none is.")
+    command = serializers.CharField(help_text="The command as it was typed; empty: it was not submitted by one.")
+    code = serializers.CharField(help_text="sha256 of the model version that was submitted.")
+    python = serializers.CharField(help_text="Of the newest attempt, like packages and environment.")
+    packages = ObjectField(help_text="Version of each distribution that the ranks could import, by name.")
+    origins = ObjectField(help_text="Address of each distribution that is not from an index, by name.")
+    hashes = ObjectField(help_text="Hashes that the training's requirements have, by name.")
+    environment = serializers.CharField(help_text="Digest of Python, platform and packages; empty: not known.")
+    attempts = AttemptOutput(many=True)
+
+    def to_representation(self, instance: Ran) -> dict[str, Any]:
+        source, newest = instance.source, instance.newest
+        names = ("repository", "commit", "branch", "is_dirty", "diff", "left_out", "problem", "command")
+        empty = Source()
+        return {
+            **{name: getattr(source or empty, name) for name in names},
+            "left_out": list(source.left_out) if source else [],
+            "code": instance.job.model.digest,
+            "python": newest.python if newest else "",
+            "packages": newest.packages if newest else {},
+            "origins": newest.origins if newest else {},
+            "hashes": instance.hashes,
+            "environment": newest.digest if newest else "",
+            "attempts": AttemptOutput(instance.attempts, many=True).data,
+        }

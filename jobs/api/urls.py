@@ -32,6 +32,7 @@ urlpatterns = [
     path("jobs/<int:job>/events/<int:seq>/undo/", views.JobUndo.as_view(), name="job-undo"),
     path("jobs/<int:job>/allocation/", views.JobAllocation.as_view(), name="job-allocation"),
     path("jobs/<int:job>/ranks/", views.JobRanks.as_view(), name="job-ranks"),
+    path("jobs/<int:job>/provenance/", views.JobProvenance.as_view(), name="job-provenance"),
     path("jobs/<int:job>/events/", views.JobEvents.as_view(), name="job-events"),
     path("jobs/<int:job>/metrics/", views.JobMetrics.as_view(), name="job-metrics"),
     path("jobs/<int:job>/logs/", logs.JobLogs.as_view(), name="job-logs"),

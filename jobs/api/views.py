@@ -18,11 +18,13 @@ from jobs import actions
 from jobs.actions.idempotency import HEADER, once
 from jobs.actions.job_commands import changeable_values
 from jobs.api import serializers
+from jobs.api.provenance import ProvenanceOutput
 from jobs.files.result_files import checkpoint_chunks, result_name, zip_chunks
 from jobs.models import Checkpoint, Job
 from jobs.queries import jobs as queries
 from jobs.queries.job_list import JobFilter, job_page_of
 from jobs.queries.metrics import metric_names, metric_series
+from jobs.queries.provenance import ran
 from jobs.queries.queue_position import with_places
 from jobs.queries.serializers import AllocationOutput, EventOutput, JobOutput, RankOutput, as_json
 
@@ -37,6 +39,7 @@ __all__ = [
     "JobEvents",
     "JobList",
     "JobMetrics",
+    "JobProvenance",
     "JobRanks",
     "JobResult",
     "JobResume",
@@ -195,6 +198,13 @@ class JobRanks(JobView, ListAPIView[Any]):
 
     def get_queryset(self) -> Any:
         return queries.rank_list(self.get_object())
+
+
+class JobProvenance(JobView):
+    @extend_schema(responses=ProvenanceOutput)
+    def get(self, request: Request, job: int) -> Response:
+        """Return what exactly ran: commit, difference and command, and the versions of each attempt."""
+        return Response(ProvenanceOutput(ran(self.get_object())).data)
 
 
 class JobEvents(JobView, ListAPIView[Any]):

@@ -338,10 +338,14 @@ def test_the_source_of_a_script_is_recorded(alices: Client, script: Path, monkey
     assert (copy.source.commit, copy.source.diff, copy.source.command) == (commit, row.source.diff, "")
 
 
-def test_a_large_difference_is_sent(alices: Client, script: Path) -> None:
+@pytest.mark.parametrize(("line", "is_sent"), [('#"\\\n', True), ("#\u00e9\n", False)])
+def test_a_large_difference_never_makes_the_request_too_large(
+    alices: Client, script: Path, line: str, is_sent: bool
+) -> None:
     commit_all(script.parent)
-    script.write_text(script.read_text() + '#"\\\n' * 200_000)
-    assert len(Job.objects.get(pk=alices.submit(script).id).source.diff) > 900_000
+    script.write_text(script.read_text() + line * 200_000)
+    source = Job.objects.get(pk=alices.submit(script).id).source
+    assert (len(source.diff) > 900_000, not source.left_out) == (is_sent, is_sent)
 
 
 def test_a_key_gives_the_same_job_after_a_commit(alices: Client, script: Path) -> None:

@@ -61,6 +61,7 @@ def test_what_looks(logged_in: Scene, tidepool: Call) -> None:
     jobs = {
         "describe": logged_in.failed,
         "why": logged_in.waiting,
+        "freeze": logged_in.waiting,
         "events": logged_in.first,
         "metrics": logged_in.first,
         "results ls": logged_in.done,

@@ -43,6 +43,7 @@ from jobs.queries.chosen_charts import chosen_charts
 from jobs.queries.curves import curves_figure, thinned_metrics
 from jobs.queries.jobs import allocation_series, event_list, rank_list, undoable_changes
 from jobs.queries.metrics import Curve, metric_points_as_json
+from jobs.queries.provenance import ran
 from jobs.queries.queue_position import place_text, with_places
 from jobs.queries.serializers import AllocationOutput, EventOutput, JobOutput, RankOutput, as_json
 from jobs.topics import job_topic
@@ -239,6 +240,7 @@ def _job_page(
         "tide_columns": TIDE_COLUMNS,
         **_words_of_no_metrics(job),
         "files": code_files(job),
+        "ran": ran(job),
         "shown": shown_code(job, request.GET.get("file", job.model.entry_point)),
         "newest": versions(job.model.model)[0].number,
         **page_context(view),
@@ -295,6 +297,7 @@ _PARTS: dict[str, Callable[[Job, User], dict[str, Any]]] = {
     "failure": lambda job, _: {},
     "notice": lambda job, _: {"notice": gang_notice(job)},
     "place": lambda job, _: _place(job),
+    "ran": lambda job, _: {"ran": ran(job)},
     "ranks": lambda job, _: _ranks(job),
     "results": lambda job, _: _results(job),
     "sources": lambda job, _: sources_of(job),

@@ -23,6 +23,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "queue": ("lists", "List waiting trainings in their order, with expected starts."),
     "gpus": ("lists", "List the GPUs and the training that holds each."),
     "describe": ("show", "Show everything about one training."),
+    "freeze": ("show", "Print the packages of a training as a requirements file."),
     "why": ("show", "Explain the GPUs of a training, and what would change them."),
     "logs": ("show", "Print the log of a training."),
     "events": ("show", "List the events of a training."),

@@ -11,7 +11,7 @@ from tidepool.cli.texts import ago, duration, expected, share
 from tidepool.client.errors import NotFound, with_site
 from tidepool.client.rows import Remedy
 
-__all__ = ["describe", "events", "logs", "metrics", "why"]
+__all__ = ["describe", "events", "freeze", "logs", "metrics", "why"]
 
 
 @click.command()
@@ -55,6 +55,26 @@ def describe(context: Context, job: int, as_json: bool) -> None:
     if info.error:
         message = with_site(str(info.error.get("message", "")), context.client.url)
         click.echo(f"\n{message}\n{info.error.get('traceback', '')}".rstrip())
+
+
+@click.command()
+@job_argument
+@json_option
+@click.pass_obj
+def freeze(context: Context, job: int, as_json: bool) -> None:
+    """Print the packages of a training as a requirements file, with hashes where its requirements have them.
+
+    --json prints what exactly ran: commit, difference, command, and the versions of each attempt.
+
+    \b
+    tidepool freeze 412 > requirements.txt
+    tidepool freeze 412 --json | jq -r .diff | git apply
+    """
+    handle = context.client.job(job)
+    if as_json:
+        show_json(handle.provenance())
+    else:
+        click.echo(handle.freeze(), nl=False)
 
 
 @click.command()

@@ -3,6 +3,7 @@
 All of it is read by `git`, without external programs for differences, text conversions and monitors of files.
 """
 
+import json
 import os
 import selectors
 import subprocess
@@ -25,6 +26,7 @@ _MAX_NAMED: Final = 100
 _SECONDS: Final = 20.0
 _GIT: Final = ("git", "--literal-pathspecs", "--no-pager", "-c", "core.fsmonitor=false", "-c", "core.quotePath=true")
 _DIFF: Final = ("--no-ext-diff", "--no-textconv", "--no-color", "--no-renames", "--submodule=short", "--relative")
+_TOO_LARGE: Final = f"the difference would be larger than {MAX_DIFF_BYTES // 1024**2} MiB"
 _MAX_WORDS: Final = 20_000
 
 
@@ -177,7 +179,7 @@ def _with_difference(git: _Git, found: Source, sent: list[Path]) -> Source:
             left_out.append({"path": name.decode("utf-8", "backslashreplace"), "why": why})
         else:
             parts.append(part)
-            total += len(part.encode())
+            total += _cost(part)
     if len(left_out) > _MAX_NAMED:
         late = late or f"{len(left_out) - _MAX_NAMED} more files are left out of the difference."
     return replace(found, is_dirty=True, diff="".join(parts), left_out=left_out[:_MAX_NAMED], problem=late)
@@ -195,7 +197,7 @@ def _part(git: _Git, name: bytes, *, is_new: bool, most: int) -> tuple[str, str]
     except _Refused as error:
         return "", _sendable(f"git refused it ({error})")
     if len(content) > most:
-        return "", f"the difference would be larger than {MAX_DIFF_BYTES // 1024**2} MiB"
+        return "", _TOO_LARGE
     if _is_binary(content):
         return "", "it is not text"
     try:
@@ -204,7 +206,12 @@ def _part(git: _Git, name: bytes, *, is_new: bool, most: int) -> tuple[str, str]
         return "", "it is not UTF-8"
     if "-----BEGIN" in text and "PRIVATE KEY" in text:
         return "", "it contains a private key"
-    return without_tokens(text), ""
+    return (without_tokens(text), "") if _cost(text) <= most else ("", _TOO_LARGE)
+
+
+def _cost(text: str) -> int:
+    """Return the size of a text, or a part of its size as JSON: a site takes requests of up to 2 MiB."""
+    return max(len(text.encode()), len(json.dumps(text)) * 4 // 7)
 
 
 def _is_binary(content: bytes) -> bool:

@@ -154,6 +154,28 @@ class Job:
     def events(self) -> list[Event]:
         return [decoded(Event, row) for row in self._connection.rows(self._path("events/"))]
 
+    def provenance(self) -> dict[str, Any]:
+        """Return what exactly ran: `commit`, `diff`, `command`, `packages` by name, and `attempts`."""
+        return dict(self._connection.get(self._path("provenance/")))
+
+    def freeze(self) -> str:
+        """Return the packages of the newest attempt as the text of a requirements file. Raises NotFound without one."""
+        found = self.provenance()
+        if not found["packages"]:
+            raise NotFound(
+                f"The packages of training {self.id} are not known: it has not started since they are recorded."
+            )
+        lines = [f"# Training {self.id}: Python {found['python']}, environment {found['environment']}"]
+        for name, version in found["packages"].items():
+            origin = found["origins"].get(name)
+            if origin is None:
+                hashes = "".join(f" --hash={each}" for each in found["hashes"].get(name, ()))
+                lines.append(f"{name}=={version}{hashes}")
+            else:
+                is_address = "://" in origin and not origin.startswith("file:")
+                lines.append(f"{name} @ {origin}" if is_address else f"# {name}=={version}, from {origin} on the host")
+        return "".join(f"{line}\n" for line in lines)
+
     def allocation(self) -> list[dict[str, Any]]:
         """Return its number of GPUs over time; each point holds until the next."""
         return list(self._connection.rows(self._path("allocation/")))
