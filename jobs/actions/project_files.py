@@ -1,6 +1,5 @@
 """Requirements that a project states in `pyproject.toml`, or locks in `uv.lock`."""
 
-import os
 import re
 import subprocess
 import sys
@@ -180,7 +179,7 @@ def _exported(folder: Path, lock: str) -> str:
             done = subprocess.run(
                 command,
                 cwd=folder,
-                env={"PATH": os.environ["PATH"], "HOME": cache, **offline},
+                env={"HOME": cache, **offline},
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
                 text=True,
