@@ -64,6 +64,7 @@ def test_the_reference_of_the_api_asks_this_site_alone(page: Page, scene: Scene,
 
     expect(page.get_by_role("heading", name="Tidepool", exact=True)).to_have_count(0)
     expect(page.get_by_role("button", name="Authorize")).to_have_count(0)
+    expect(page.get_by_role("main")).to_have_count(1)
     page.locator('.opblock-tag[data-tag="search"]').click()
     page.locator(".opblock", has_text="/api/v1/search/").locator(".opblock-summary-control").click()
     page.get_by_role("button", name="Try it out").click()

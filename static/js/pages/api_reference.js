@@ -27,6 +27,8 @@ window.SwaggerUIBundle({
   validatorUrl: null,
   plugins: [withoutFrame],
   onComplete: () => {
+    // Swagger UI draws a <main> inside the page's: one page has one.
+    Object.assign(place.querySelector("main"), { role: "group", ariaLabel: "Addresses" });
     root.dataset.ready = "yes";
   },
 });
