@@ -20,6 +20,7 @@ from django.utils.text import slugify
 from core.charts import figure, job_look
 from core.time import iso
 from insights.differences import results_of, settings_of
+from insights.ran_differences import ran_columns
 from jobs.models import AllocationPoint, Job
 from jobs.queries.curves import HELD_OUT, distinct_labels, held_out_part, held_out_title, metric_label
 from jobs.queries.metrics import thinned_points
@@ -129,8 +130,8 @@ def compared_live(jobs: Sequence[Job], seqs: Mapping[str, int]) -> dict[str, Any
 
 
 def compared_settings(jobs: Sequence[Job]) -> list[Compared]:
-    """Return the settings, then every parameter that any of the jobs has."""
-    return [Compared(column.name, column.words) for column in settings_of(jobs)]
+    """Return code, environment and settings, then every parameter that any of the jobs has."""
+    return [Compared(column.name, column.words) for column in [*ran_columns(jobs), *settings_of(jobs)]]
 
 
 def compared_metrics(jobs: Sequence[Job]) -> list[Compared]:

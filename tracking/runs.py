@@ -5,7 +5,7 @@ from typing import Any
 from django.db import transaction
 from django.urls import reverse
 
-from jobs.models import Job
+from jobs.models import Job, JobSource
 from jobs.options import OPTIONS
 from tracking.access import experiment_name
 from tracking.models import TrackedRun
@@ -53,9 +53,27 @@ def _make(server: MlflowServer, user: str, experiment: str, job: Job) -> str:
         experiment,
         name=job.name,
         began=job.submitted_at,
-        tags={_JOB_TAG: str(job.pk), **tags_of(job.owner, job.model, note), **tags_of_trial(server, job)},
+        tags={
+            _JOB_TAG: str(job.pk),
+            **tags_of(job.owner, job.model, note),
+            **tags_of_trial(server, job),
+            **_source_tags(job),
+        },
         parameters=_parameters(job),
     )
+
+
+def _source_tags(job: Job) -> dict[str, str]:
+    """Return MLflow's own tags of the commit that the code came from."""
+    source = JobSource.objects.filter(job=job).only("commit", "branch", "repository").first()
+    if source is None or not source.commit:
+        return {}
+    tags = {
+        "mlflow.source.git.commit": source.commit,
+        "mlflow.source.git.branch": source.branch,
+        "mlflow.source.git.repoURL": source.repository,
+    }
+    return {key: value for key, value in tags.items() if value}
 
 
 def _parameters(job: Job) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from rest_framework.response import Response
 from core.rest import signed_in
 from insights.differences import MOST_JOBS, results_of, settings_of
 from insights.job_numbers import chosen_jobs
+from insights.ran_differences import ran_columns
 from jobs.models import Job
 
 __all__ = ["JobDifferences"]
@@ -44,7 +45,7 @@ class JobDifferences(GenericAPIView[Job]):
         responses=DifferencesOutput,
     )
     def get(self, request: Request) -> Response:
-        """Return settings, parameters and results of these jobs side by side, and whether they differ."""
+        """Return code, environment, settings, parameters and results of these jobs side by side, and what differs."""
         jobs = chosen_jobs(signed_in(request), request.query_params.get("jobs", ""), most=MOST_JOBS)
-        columns = [*settings_of(jobs), *results_of(jobs)]
+        columns = [*ran_columns(jobs), *settings_of(jobs), *results_of(jobs)]
         return Response(DifferencesOutput({"jobs": [job.pk for job in jobs], "columns": columns}).data)
