@@ -23,6 +23,8 @@ from core.time import iso
 from insights.cluster import STATUSES, cluster_live
 from insights.cluster_trace import WINDOWS, Trace, all_changes, cluster_trace
 from insights.fair_share import FairSharePage, GroupLine, JobLine, SharingPoolLine, fair_share_page
+from jobs.actions.mlflow_client import supplied_modules
+from jobs.actions.requirements import importable_modules
 from workers.executor.environments.requirements import installed
 
 __all__ = ["Cluster", "ClusterTrace", "ClusterTraceCsv", "FairShare", "Software"]
@@ -67,6 +69,12 @@ class ClusterOutput(serializers.Serializer[Any]):
 class SoftwareOutput(serializers.Serializer[Any]):
     python = serializers.CharField(help_text="Version of Python, for example 3.11.7.")
     packages = ObjectField(help_text="Version of each package of the site, by name; hosts install the same ones.")
+    modules = serializers.ListField(
+        child=serializers.CharField(), help_text="Top-level modules that scripts can import."
+    )
+    mlflow_modules = serializers.ListField(
+        child=serializers.CharField(), help_text="Those that the site adds to trainings whose code imports MLflow."
+    )
 
 
 class Moment(serializers.CharField):
@@ -161,4 +169,11 @@ class Software(APIView):
 
     @extend_schema(responses=SoftwareOutput)
     def get(self, request: Request) -> Response:
-        return Response({"python": platform.python_version(), "packages": installed()})
+        return Response(
+            {
+                "python": platform.python_version(),
+                "packages": installed(),
+                "modules": sorted(importable_modules()),
+                "mlflow_modules": sorted(supplied_modules()),
+            }
+        )

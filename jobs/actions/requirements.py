@@ -15,7 +15,7 @@ from tidepool.requirement_files import CONDA_FILES, FILE, text_of
 from tidepool.units import size_words
 
 from jobs.actions.conda_files import lines_of_conda
-from jobs.actions.mlflow_client import with_client
+from jobs.actions.mlflow_client import CLIENT_MODULES, with_client
 from jobs.actions.project_files import lines_of_project
 from jobs.actions.requirement_lines import (
     Read,
@@ -31,7 +31,13 @@ from jobs.options import Options
 from models_registry.code_inspection import COMPAT_MODULES, imported_modules
 from workers.executor.environments.requirements import import_folders, installed
 
-__all__ = ["HOW_TO_GO_ON", "importable_modules", "missing_modules", "missing_words", "with_requirements"]
+__all__ = [
+    "HOW_TO_GO_ON",
+    "importable_modules",
+    "missing_modules",
+    "missing_words",
+    "with_requirements",
+]
 
 _MAX_BYTES = 1024 * 1024
 #: Last sentence of a refusal because of requirements.
@@ -78,7 +84,7 @@ def missing_modules(folder: Path, entry_point: str, given: Options) -> list[str]
     if {*given.requirements.splitlines()} - supplied:
         return []
     return sorted(
-        imported_modules(folder, entry_point) - importable_modules() - ({"mlflow", "pandas"} if supplied else set())
+        imported_modules(folder, entry_point) - importable_modules() - (CLIENT_MODULES if supplied else set())
     )
 
 

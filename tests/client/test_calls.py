@@ -1,8 +1,13 @@
 """Tests of the packing of functions, and of the refusals of what cannot be sent."""
 
+import importlib
+import inspect
 import io
+import subprocess
 import sys
 import threading
+import tokenize
+import types
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +16,7 @@ from typing import Any
 import cloudpickle
 import pytest
 from tidepool.client import calls
-from tidepool.client.calls import packed, refuse_other_software
+from tidepool.client.calls import missing_words, packed, refuse_other_software
 from tidepool.client.errors import InvalidRequest
 
 
@@ -111,3 +116,107 @@ def test_other_software_is_refused_before_anything_is_queued() -> None:
         refuse_other_software(older, there)
     with pytest.raises(InvalidRequest, match=r"the cluster 2\.0: `pip install cloudpickle==2\.0`"):
         refuse_other_software(call, {**there, "packages": {"cloudpickle": "2.0"}})
+
+
+@pytest.fixture
+def loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Any]]:
+    """A function of a working folder, with what it needs of it and of a module that is installed elsewhere."""
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "tp_foreign.py").write_text("class Layer: ...\ndef loss(): ...\n")
+    (tmp_path / "work").mkdir()
+    (tmp_path / "work" / "tp_helpers.py").write_text(
+        "def needed():\n    import tp_absent\ndef not_needed():\n    import tp_never\n"
+    )
+    (tmp_path / "work" / "tp_beside.py").touch()
+    (tmp_path / "work" / "tp_work.py").write_text(
+        "import tp_helpers\nfrom tp_foreign import loss\n"
+        "class Net:\n    def forward(self):\n        from tp_layers import x\n"
+        "def train():\n    tp_helpers.needed()\n    Net()\n    loss()\n    import tp_beside\n"
+    )
+    monkeypatch.chdir(tmp_path / "work")
+    monkeypatch.syspath_prepend(tmp_path / "elsewhere")
+    monkeypatch.syspath_prepend(tmp_path / "work")
+    yield importlib.import_module("tp_work").train
+    for name in ("tp_work", "tp_helpers", "tp_foreign"):
+        sys.modules.pop(name, None)
+
+
+def test_a_call_tells_which_modules_the_ranks_import(loaded: Callable[..., Any]) -> None:
+    call = packed(loaded)
+    assert call.modules == {"tp_foreign", "tp_absent", "tp_layers", "tp_beside"}
+    assert missing_words(call, {"modules": ["tp_foreign"]}) == [
+        "The cluster lacks tp_absent, tp_layers, which train imports. Name their packages in requirements, unless an "
+        "administrator has added them to the hosts.",
+        "train imports tp_beside within it, which is not sent: import your own modules outside of it, and they are "
+        "sent with what uses them.",
+    ]
+    assert missing_words(call, {"modules": [*call.modules]}) == missing_words(call, {}) == []
+
+
+def test_an_own_module_that_is_imported_within_a_function_is_not_sent(loaded: Callable[..., Any]) -> None:
+    function = types.FunctionType(_imports_beside.__code__, {"__name__": "__main__"})
+    ends = [
+        sys.executable,
+        "-P",
+        "-c",
+        "import pickle, sys\nfunction, *_ = pickle.load(sys.stdin.buffer)\nfunction()\n",
+    ]
+    done = subprocess.run(ends, input=packed(function).content, capture_output=True, timeout=60, check=False)
+    assert b"No module named 'tp_beside'" in done.stderr
+
+
+def _imports_beside() -> None:
+    import tp_beside  # type: ignore[import-not-found]  # noqa: F401
+
+
+def _imports_much() -> None:
+    import click  # noqa: F401
+    import django  # noqa: F401
+    import sqlparse  # noqa: F401
+    import tp_absent  # type: ignore[import-not-found]  # noqa: F401
+
+
+@pytest.mark.parametrize(
+    ("requirements", "named"),
+    [
+        ("", "click, django, sqlparse, tp_absent"),
+        ("# none", "click, django, sqlparse, tp_absent"),
+        ("Django>=5", "click"),
+        ("--extra-index-url https://example.org\nsqlparse", "click, django"),
+        ("tp-unknown", ""),
+        ("Django\n-r base.txt", ""),
+        ("./package", ""),
+    ],
+)
+def test_with_requirements_only_what_they_surely_lack_is_named(requirements: str, named: str) -> None:
+    told = missing_words(packed(_imports_much), {"modules": []}, requirements)
+    assert [each for each in told if f" {named}, which _imports_much imports." not in each] == []
+    assert len(told) == bool(named)
+    assert not requirements or all(each.startswith("The cluster and the requirements lack") for each in told)
+
+
+def test_a_source_that_cannot_be_read_names_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = types.FunctionType(_imports_beside.__code__.replace(co_filename="<gone>"), {"__name__": "__main__"})
+    assert packed(made).modules == set()
+
+    def changed(function: object) -> str:
+        raise tokenize.TokenError("EOF in multi-line statement")
+
+    monkeypatch.setattr(inspect, "getsource", changed)
+    assert packed(_imports_beside).modules == set()
+
+
+@pytest.mark.parametrize(
+    ("source", "modules"),
+    [
+        ("import mlflow.pytorch", {"mlflow", "pandas", "torch"}),
+        ("from mlflow import sklearn", {"mlflow", "pandas", "sklearn"}),
+        ("from mlflow.models import infer_signature", {"mlflow", "pandas"}),
+        ("import mlflow\nmlflow.log_metric('loss', 1)", {"mlflow"}),
+        ("if first:\n    mlflow.pyfunc.log_model()", {"mlflow", "pandas"}),
+        ("with suppress(ImportError):\n    import wandb\nwith lock:\n    import timm", {"timm"}),
+        ("from . import beside\nfrom os import path\nimport tidepool", set()),
+    ],
+)
+def test_the_modules_of_a_cell(source: str, modules: set[str]) -> None:
+    assert packed(len, ([],), cell=source).modules == modules

@@ -6,11 +6,15 @@ from typing import Any
 import cloudpickle
 import pytest
 from django.contrib.auth.models import User
+from IPython.core.interactiveshell import InteractiveShell
 from tidepool.client.api import Client
 from tidepool.client.errors import InvalidRequest, JobFailed, NotAllowed
 from tidepool.client.functions import submit_function
+from tidepool.distributor import TorchDistributor
 from tidepool.function_payload import VALUE_FACTS, VALUE_FILE, ValueFacts
+from tidepool.notebook.magics import TidepoolMagics
 
+from insights.api import cluster
 from jobs.files.job_folder import job_folder
 from jobs.models import Job
 from tests.scene import Scene
@@ -64,6 +68,67 @@ def test_nothing_is_queued_where_the_cluster_could_not_load_it(
     with pytest.raises(InvalidRequest, match=r"the cluster 3\.99"):
         submit_function(alices, _train, (0.1,))
     assert Job.objects.count() == before
+
+
+def _needs_much() -> object:
+    import tp_nowhere.layers  # type: ignore[import-not-found]
+    from tp_absent import thing  # type: ignore[import-not-found]
+
+    try:
+        import tp_optional  # type: ignore[import-not-found]
+    except ImportError:
+        tp_optional = None
+    return tp_nowhere, thing, tp_optional, cloudpickle
+
+
+def _told(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.getMessage() for record in caplog.records if record.name == "tidepool.client.functions"]
+
+
+def test_all_modules_that_the_cluster_lacks_are_named_before_the_queue(
+    alices: Client, scene: Scene, caplog: pytest.LogCaptureFixture
+) -> None:
+    submit_function(alices, _needs_much)
+    assert _told(caplog) == [
+        "The cluster lacks tp_absent, tp_nowhere, which _needs_much imports. Name their packages in requirements, "
+        "unless an administrator has added them to the hosts."
+    ]
+    caplog.clear()
+    TorchDistributor(client=alices).submit(_needs_much)
+    assert len(_told(caplog)) == 1
+    caplog.clear()
+    submit_function(alices, _train, (0.1,))
+    assert _told(caplog) == []
+
+
+def test_a_cell_names_the_modules_that_the_cluster_lacks(
+    alices: Client, scene: Scene, caplog: pytest.LogCaptureFixture
+) -> None:
+    magics = TidepoolMagics(InteractiveShell())
+    magics._client = alices
+    magics.tidepool("--detach", "import tp_absent\nimport torch\nif torch:\n    import tp_optional\n")
+    [told] = _told(caplog)
+    assert told.startswith("The cluster lacks tp_absent, which cell imports. Name its package in requirements")
+
+
+def _logs_a_model() -> None:
+    import mlflow
+
+    if mlflow.active_run():
+        mlflow.xgboost.log_model(None, "model")
+
+
+def test_a_site_with_mlflow_brings_what_its_client_needs_to_log_models(
+    alices: Client, scene: Scene, caplog: pytest.LogCaptureFixture, settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cluster, "importable_modules", lambda: frozenset({"torch"}))
+    settings.TIDEPOOL_MLFLOW_SOCKET = "/nowhere/server.sock"
+    submit_function(alices, _logs_a_model)
+    settings.TIDEPOOL_MLFLOW_SOCKET = ""
+    submit_function(alices, _logs_a_model)
+    with_client, without = _told(caplog)
+    assert with_client.startswith("The cluster lacks xgboost, which")
+    assert without.startswith("The cluster lacks mlflow, pandas, xgboost, which")
 
 
 def test_the_value_of_ones_own(alices: Client, scene: Scene) -> None:

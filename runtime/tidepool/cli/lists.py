@@ -149,6 +149,6 @@ def env(context: Context, names: tuple[str, ...], as_json: bool) -> None:
             raise NotFound(f"There is no {', '.join(lacking)}: {advice}")
         packages = {name: packages[name] for name in wanted}
     if as_json:
-        show_json({**found, "packages": packages})
+        show_json({"python": found["python"], "packages": packages})
     else:
         columns(("PACKAGE", "VERSION"), [("python", found["python"]), *sorted(packages.items())])

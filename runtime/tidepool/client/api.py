@@ -61,9 +61,6 @@ class Client:
     def __init__(self, url: str | None = None, token: str | None = None, *, profile: str | None = None) -> None:
         self.profile = resolve(url, token, profile)
         self.connection = Connection(self.profile)
-        #: Whether the ranks' Python and cloudpickle are known to match this process's. Ranks check again before
-        #: loading.
-        self.loads_calls = False
 
     def __enter__(self) -> "Client":
         return self
@@ -83,7 +80,7 @@ class Client:
         return dict(self.connection.get("me/"))
 
     def software(self) -> dict[str, Any]:
-        """Return the software of ranks: `python`, and `packages` by name."""
+        """Return the software of ranks: `python`, `packages` by name, `modules`, and `mlflow_modules`."""
         return dict(self.connection.get("software/"))
 
     # --- jobs ---------------------------------------------------------------------------------------------------------

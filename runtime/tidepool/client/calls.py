@@ -5,11 +5,13 @@ are imported by the ranks.
 """
 
 import hashlib
+import importlib.util
 import inspect
 import io
 import linecache
 import os
 import platform
+import re
 import sys
 import sysconfig
 import types
@@ -23,14 +25,24 @@ from typing import Any
 import cloudpickle
 
 from tidepool.client.errors import InvalidRequest
+from tidepool.client.needed_modules import (
+    called,
+    modules_in_source,
+    names_of,
+    not_brought,
+    source_of,
+    there_for,
+    top_level,
+)
 from tidepool.client.pack import Package
 from tidepool.function_payload import CALL_FACTS, CALL_FILE, ENTRY_FILE, ENTRY_SOURCE, CallFacts, same_series
 from tidepool.units import size_words
 
-__all__ = ["MAX_CALL_BYTES", "Call", "as_package", "packed", "refuse_other_software"]
+__all__ = ["MAX_CALL_BYTES", "Call", "as_package", "missing_words", "packed", "refuse_other_software"]
 
 MAX_CALL_BYTES = 64 * 1024**2
 _MAX_SOURCE_BYTES = 1024**2
+_WORD = re.compile(r"[^\W\d]\w*")
 _RUNTIME = Path(__file__).resolve().parents[2]
 #: Names in messages for objects that cannot be sent.
 _THINGS: tuple[tuple[type | tuple[type, ...], str], ...] = (
@@ -45,19 +57,31 @@ _BY_NAME = {"lock": "a lock", "RLock": "a lock", "socket": "an open connection",
 class Call:
     content: bytes
     facts: CallFacts
+    #: Top-level modules that the ranks import for the call, none of Python's own.
+    modules: frozenset[str] = frozenset()
+    #: Modules below the working folder that a function imports within itself: they are not sent.
+    own_modules: frozenset[str] = frozenset()
 
 
-def packed(function: Callable[..., Any], arguments: Sequence[Any] = (), keywords: Mapping[str, Any] = {}) -> Call:
-    """Pickle the call. Raises TypeError that names the object that cannot be sent, InvalidRequest for more than 64
-    MiB."""
+def packed(
+    function: Callable[..., Any], arguments: Sequence[Any] = (), keywords: Mapping[str, Any] = {}, *, cell: str = ""
+) -> Call:
+    """Pickle the call. cell: source of the notebook's cell that the function runs.
+
+    Raises TypeError that names the object that cannot be sent, InvalidRequest for more than 64 MiB.
+    """
     name = getattr(function, "__name__", type(function).__name__)
     with _own_modules_by_value():
         try:
-            content = _dumps((function, tuple(arguments), dict(keywords)))
+            content, pickler = _pickled((function, tuple(arguments), dict(keywords)))
         except Exception as error:  # an object's own pickling code may raise anything
             raise TypeError(_why_not(name, function, arguments, keywords, error)) from None
         if len(content) > MAX_CALL_BYTES:
             raise InvalidRequest(_too_large(name, len(content), function, arguments, keywords))
+        by_value = {name.partition(".")[0] for name in cloudpickle.list_registry_pickle_by_value()}
+    names = [name for value in (function, *arguments, *keywords.values()) for name in names_of(value)]
+    sources = [cell, *map(source_of, called([*names, *_WORD.findall(cell)], pickler.functions))]
+    imported = top_level(name for source in sources for name in modules_in_source(source))
     facts = CallFacts(
         name=name,
         python=".".join(platform.python_version_tuple()[:2]),
@@ -65,22 +89,42 @@ def packed(function: Callable[..., Any], arguments: Sequence[Any] = (), keywords
         sha256=hashlib.sha256(content).hexdigest(),
         sources=_sources(function),
     )
-    return Call(content, facts)
+    modules = (top_level(pickler.modules) - by_value) | imported
+    return Call(content, facts, frozenset(modules), frozenset(filter(_is_own, imported)))
 
 
 class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
-    """Refuses open files, which cloudpickle would send as a copy of their text."""
+    """Refuses open files, which cloudpickle would send as a copy of their text, and notes what the ranks import."""
+
+    def __init__(self, file: io.BytesIO) -> None:
+        super().__init__(file)
+        self.modules: set[str] = set()
+        #: Functions that are sent by value.
+        self.functions: list[types.FunctionType] = []
 
     def reducer_override(self, value: Any) -> Any:
         if isinstance(value, io.IOBase) and not isinstance(value, io.StringIO | io.BytesIO):
             raise TypeError("an open file cannot be sent")
-        return super().reducer_override(value)
+        reduced = super().reducer_override(value)
+        if isinstance(value, types.ModuleType):
+            if sys.modules.get(value.__name__) is value:  # others are sent by value
+                self.modules.add(value.__name__)
+        elif reduced is NotImplemented and isinstance(value, type | types.FunctionType | types.BuiltinFunctionType):
+            self.modules.add(value.__module__ or "")
+        elif isinstance(value, types.FunctionType):
+            self.functions.append(value)
+        return reduced
 
 
 def _dumps(value: Any) -> bytes:
+    return _pickled(value)[0]
+
+
+def _pickled(value: Any) -> tuple[bytes, "_Pickler"]:
     content = io.BytesIO()
-    _Pickler(content).dump(value)
-    return content.getvalue()
+    pickler = _Pickler(content)
+    pickler.dump(value)
+    return content.getvalue(), pickler
 
 
 @contextmanager
@@ -113,6 +157,32 @@ def refuse_other_software(call: Call, software: Mapping[str, Any]) -> None:
         )
 
 
+def missing_words(call: Call, software: Mapping[str, Any], requirements: str = "") -> list[str]:
+    """Return sentences that name all modules that the ranks lack for the call.
+
+    requirements: one per line. software: the response of `software/`.
+    """
+    there = there_for(call.modules, requirements, software)
+    missing = set() if there is None else call.modules - there
+    own = sorted(missing & call.own_modules)
+    others = sorted(not_brought(missing - call.own_modules, requirements))
+    found = []
+    if others:
+        who = "The cluster and the requirements lack" if requirements.strip() else "The cluster lacks"
+        what = "their packages in requirements" if len(others) > 1 else "its package in requirements"
+        them = "them" if len(others) > 1 else "it"
+        found.append(
+            f"{who} {', '.join(others)}, which {call.facts.name} imports. Name {what}, unless an administrator has "
+            f"added {them} to the hosts."
+        )
+    if own:
+        found.append(
+            f"{call.facts.name} imports {', '.join(own)} within it, which is not sent: import your own modules outside "
+            "of it, and they are sent with what uses them."
+        )
+    return found
+
+
 # --- modules that travel by value -------------------------------------------------------------------------------------
 
 
@@ -129,18 +199,37 @@ def _own_modules_by_value() -> Iterator[None]:
 
 def _own_modules() -> list[types.ModuleType]:
     """Return modules below the working folder that are neither installed there nor a part of Python or Tidepool."""
+    is_below = _own_place()
+
+    def is_own(name: str, module: object) -> bool:
+        if name == "__main__" or not isinstance(module, types.ModuleType) or module.__name__ != name:
+            return False
+        return is_below(getattr(module, "__file__", None) or "")
+
+    return [module for name, module in list(sys.modules.items()) if is_own(name, module)]
+
+
+def _own_place() -> Callable[[str], bool]:
+    """Return a function that tells whether a file is one's own: below the working folder, and not installed there."""
     here = f"{Path.cwd()}{os.sep}"
     foreign = [Path(each).resolve() for each in (sysconfig.get_path("stdlib"), sys.prefix, _RUNTIME)]
 
-    def is_own(name: str, module: object) -> bool:
-        file = getattr(module, "__file__", None) or ""
-        if name == "__main__" or not isinstance(module, types.ModuleType) or module.__name__ != name:
-            return False
+    def is_below(file: str) -> bool:
         # Names first: to resolve those of all modules takes longer than to pickle.
         path = Path(file).resolve() if os.path.abspath(file).startswith(here) else None
         return path is not None and not any(path.is_relative_to(each) for each in foreign)
 
-    return [module for name, module in list(sys.modules.items()) if is_own(name, module)]
+    return is_below
+
+
+def _is_own(name: str) -> bool:
+    """Return whether a top-level module that may not be loaded yet is one's own."""
+    try:
+        spec = importlib.util.find_spec(name)
+    except ValueError:  # a module that was made without a file
+        return False
+    places = [spec.origin, *(spec.submodule_search_locations or ())] if spec else []
+    return any(map(_own_place(), filter(None, places)))
 
 
 def _sources(function: Callable[..., Any]) -> dict[str, str]:

@@ -132,6 +132,7 @@ class TidepoolMagics(Magics):
             elastic=given.elastic,
             min_processes=given.min,
             name=given.name,
+            cell=cell,
             **_for_the_site(given),
         )
         if given.detach:

@@ -189,6 +189,24 @@ def test_a_function_that_imports_mlflow_gets_its_client(
     assert (submit().requirements == CLIENT) is uses
 
 
+@pytest.mark.parametrize(
+    ("cell", "uses"),
+    [
+        ("import mlflow", True),
+        ("x = 1\nif x:\n    from mlflow import pytorch\n" + "# more than a short text\n" * 20, True),
+        ("from mlflow.models import infer_signature\n" + "# more than a short text\n" * 20, True),
+        ("import mlflow_export", False),
+        ("print('import mlflow')", False),
+    ],
+)
+def test_a_cell_that_imports_mlflow_gets_its_client(
+    submit: Submit, folder: Path, settings: Any, cell: str, uses: bool
+) -> None:
+    settings.TIDEPOOL_MLFLOW_SOCKET = "/nowhere/server.sock"
+    (folder / CALL_FILE).write_bytes(cloudpickle.dumps((FUNCTIONS["neither"], (cell, None), {})))
+    assert (submit().requirements == CLIENT) is uses
+
+
 def _functions() -> dict[str, Callable[[], object]]:
     """Functions as a notebook has them: they are pickled by value."""
     names: dict[str, Any] = {"mlflow": ModuleType("mlflow"), "__name__": "__main__"}
