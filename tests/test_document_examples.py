@@ -70,6 +70,7 @@ SKIPPED = {
     "README.md#Try it.1": "make demo is manage.py up, which every journey starts; the repository has no address yet",
     "README.md#More than the demo.1": "make setup installs a whole environment; journeys start manage.py up",
     "docs/decisions/0001-native-api.md#0001 The native API yields steps.1": "the interface that was decided against",
+    "docs/operator/hosts-and-resource-groups.md#Packages for all trainings.1": "changes the packages of the suite",
     "docs/operator/install.md#One machine.1": "builds images: docker is not on every machine that tests",
     "docs/operator/install.md#A web server in front.1": "a part of a web server's own configuration",
     "docs/operator/install.md#Without containers.1": "a unit of systemd",
