@@ -3,7 +3,6 @@
 from typing import Any
 
 import torch
-from torch.nn.modules.module import register_module_forward_pre_hook
 from torch.utils._pytree import tree_leaves
 from torch.utils.hooks import RemovableHandle
 
@@ -25,11 +24,13 @@ class BatchesAhead:
     cannot be seen: then the first backward behind the pass is refused.
     """
 
-    def __init__(self) -> None:
-        #: The batch that the script has, until a backward; the one that it has left, whose memory must stay its own.
+    def __init__(self, model: torch.nn.Module) -> None:
+        self._model = model
+        #: The batch that the script has, until a backward, and the one that it has left.
         self._present: Any = None
         self._left: Any = None
-        self._watch: RemovableHandle | None = None
+        #: On all modules of the model, which may be no more than a list of the script's models.
+        self._watches: list[RemovableHandle] = []
 
     def hand_out(self, batch: Any) -> Any:
         self._present = batch
@@ -38,20 +39,22 @@ class BatchesAhead:
     def leave(self) -> None:
         """Note that the script asks for a further batch without a backward in the present one."""
         self._left = self._present
-        self._watch = self._watch or register_module_forward_pre_hook(self._look)
+        if not self._watches:
+            self._watches = [
+                module.register_forward_pre_hook(self._look, with_kwargs=True) for module in self._model.modules()
+            ]
 
     def forget(self) -> None:
-        """Note a backward in the present batch."""
+        """Note a backward in the present batch, or the end of the pass."""
         self._present = self._left = None
-        if self._watch:
-            self._watch.remove()
-            self._watch = None
+        for watch in self._watches:
+            watch.remove()
+        self._watches = []
 
-    def _look(self, _module: torch.nn.Module, inputs: Any) -> None:
-        if _storages(self._left) & _storages(inputs) - _storages(self._present):
+    def _look(self, _module: torch.nn.Module, inputs: Any, named: Any) -> None:
+        if _tensors(self._left) & (_tensors((inputs, named)) - _tensors(self._present)):
             raise Refusal(_AHEAD)
 
 
-def _storages(batch: Any) -> set[int]:
-    tensors = (leaf for leaf in tree_leaves(batch) if isinstance(leaf, torch.Tensor) and leaf.layout is torch.strided)
-    return {tensor.untyped_storage().data_ptr() for tensor in tensors} - {0}
+def _tensors(batch: Any) -> set[int]:
+    return {id(leaf) for leaf in tree_leaves(batch) if isinstance(leaf, torch.Tensor)}

@@ -59,7 +59,7 @@ class ScriptLoop:
         #: Digest of the order in which this rank's pass takes the samples.
         self.order_digest: Callable[[], int] = lambda: 0
         self.further_loaders = FurtherLoaders()
-        self._batches_ahead = BatchesAhead()
+        self._batches_ahead = BatchesAhead(training_loop.model)
         self.own_counts = OwnCounts()
         self.shares = Shares()
         self.totals = Totals(training_loop)
@@ -292,6 +292,7 @@ class ScriptLoop:
     def close_pass(self) -> None:
         """End the pass. Gradients that no step has used remain for the next one, as in plain PyTorch."""
         self.close()
+        self._batches_ahead.forget()
         if self._complete and not self._void:
             parameters = self.training_loop.model.named_parameters()
             self.training_loop.transitions.state.carried = {
