@@ -40,7 +40,7 @@ def test_files_of_the_result_are_listed_and_downloaded_one_by_one(alice_api, ali
 
     answer = alice_api.get(f"/api/v1/jobs/{alices_job.pk}/files/download/", {"path": "model/train/weights.safetensors"})
     assert answer.getvalue() == b"weights"
-    assert answer["Content-Disposition"] == 'attachment; filename="model_train_weights.safetensors"'
+    assert answer["Content-Disposition"] == 'attachment; filename="weights.safetensors"'
 
 
 @pytest.mark.parametrize(
