@@ -326,7 +326,10 @@ def stop_words(group: InstanceGroup, *, resumable: bool = False, continues: Cont
         return f"{begins}. {_CONTINUES[continues]}"
     if resumable:
         return f"{begins}, and continues from its CHECKPOINT_DIR."
-    return f"{begins} to CHECKPOINT_DIR; otherwise it starts over."
+    return (
+        f"{begins} to CHECKPOINT_DIR; otherwise it starts again; what it left in its working folder stays, and many "
+        "scripts continue from it."
+    )
 
 
 _BY_ITSELF = (

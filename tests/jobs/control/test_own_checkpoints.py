@@ -123,4 +123,4 @@ def test_one_that_saves_is_not_given_up_however_often_it_is_killed(cluster: Clus
 )
 def test_what_a_library_cannot_do_is_said_beforehand(group: InstanceGroup, continues: str, words: str) -> None:
     assert words in stop_words(group, continues=continues)  # type: ignore[arg-type]
-    assert "otherwise it starts over" not in stop_words(group, continues=continues)  # type: ignore[arg-type]
+    assert "otherwise it starts again" not in stop_words(group, continues=continues)  # type: ignore[arg-type]
