@@ -247,8 +247,8 @@ def test_a_checkpoint_of_ours_is_refused(cluster: Cluster, submit: Submit) -> No
 def test_the_words_beforehand_follow_the_policy(group: InstanceGroup) -> None:
     group.policy, group.preemption = InstanceGroup.Policy.PRIORITY, True
     words = (
-        "It cannot shrink. If stopped, it has 10 s to save to CHECKPOINT_DIR; otherwise it starts again; what it left in "
-        "its working folder stays, and many scripts continue from it."
+        "It cannot shrink. If stopped, it has 10 s to save to CHECKPOINT_DIR; otherwise it starts again; what it left "
+        "in its working folder stays, and many scripts continue from it."
     )
     assert stop_words(group) == f"A training of higher priority may stop it. {words}"
     group.policy = InstanceGroup.Policy.FAIRSHARE
