@@ -75,7 +75,7 @@ def count_activity(
         spans += ended
         columns[device.slot] = _columns(counted, span)
     # If a clock was set back, a quarter of an hour may come twice: the stored row stays.
-    GpuActivity.objects.bulk_create(complete, ignore_conflicts=True)
+    GpuActivity.objects.bulk_create(_of_known_claims(complete), ignore_conflicts=True)
     if spans:
         gpu_spans.store(next(iter(slots.values())).host_id, spans)
     return columns
@@ -100,6 +100,12 @@ def count(counted: Counted | None, reading: Reading) -> tuple[Counted | None, Se
         else:
             counted = replace(counted, idle=counted.idle + end - start)
     return counted, finished
+
+
+def _of_known_claims(rows: Sequence[GpuActivity]) -> list[GpuActivity]:
+    """Leave out the sums of claims that are gone: a deleted training takes its claims along."""
+    known = set(SlotClaim.objects.filter(pk__in={row.claim_id for row in rows}).values_list("pk", flat=True))
+    return [row for row in rows if row.claim_id in known]
 
 
 def _covered(reading: Reading) -> tuple[int, int]:

@@ -10,7 +10,7 @@ from tidepool.protocol import DeviceReading
 from jobs.control.gpu_activity import count_activity
 from jobs.control.gpu_spans import KEPT, SPAN, Span, Use, add, merge_old, merged, store
 from jobs.gpu_time import DAY, HOUR, MINUTE, to_ms
-from jobs.models import GpuSpans, SlotClaim
+from jobs.models import GpuActivity, GpuSpans, SlotClaim
 from tests.factories import HostFactory, JobFactory, SlotClaimFactory, SlotFactory
 from workers.models import GpuReading, Host, Slot
 
@@ -67,12 +67,25 @@ def claim(slot: Slot) -> SlotClaim:
     return SlotClaimFactory(slot=slot, job=JobFactory(), claimed_at=START - timedelta(hours=1))
 
 
+def report(slot: Slot, second: int) -> None:
+    now = START + timedelta(seconds=second)
+    device = DeviceReading(0, "H200", False, 100.0 if second > 5 else 0.0, second * 100, 2**30)
+    columns = count_activity({0: Slot.objects.get(pk=slot.pk)}, [device], now, 5.0)
+    GpuReading.objects.update_or_create(slot=slot, defaults={"at": now, **columns[0]})
+
+
+def test_sums_of_a_training_that_is_gone_are_left_out(slot: Slot, claim: SlotClaim) -> None:
+    for second in range(2):
+        report(slot, second)
+    claim.delete()
+    report(slot, 2)
+
+    assert not GpuActivity.objects.exists()
+
+
 def test_reports_become_a_row_for_each_host_and_span(slot: Slot, claim: SlotClaim) -> None:
     for second in range(22):
-        now = START + timedelta(seconds=second)
-        device = DeviceReading(0, "H200", False, 100.0 if second > 5 else 0.0, second * 100, 2**30)
-        columns = count_activity({0: Slot.objects.get(pk=slot.pk)}, [device], now, 5.0)
-        GpuReading.objects.update_or_create(slot=slot, defaults={"at": now, **columns[0]})
+        report(slot, second)
 
     start = to_ms(START)
     rows = list(GpuSpans.objects.order_by("at"))
