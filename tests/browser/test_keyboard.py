@@ -129,7 +129,7 @@ def test_the_drawer_takes_the_focus_and_gives_it_back(page: Page) -> None:
     page.goto("/jobs/")
     button = page.get_by_role("button", name="Open the menu")
     button.press("Enter")
-    rail = page.get_by_role("dialog", name="Tidepool")
+    rail = page.get_by_role("dialog", name="Main", exact=True)
     expect(rail).to_be_focused()
     for _ in range(12):
         page.keyboard.press("Tab")

@@ -57,8 +57,9 @@ MORE: dict[str, tuple[int, str]] = {
         "`tidepool run` has a flag of its own for it",
     ),
     "requirements": (
-        6,
-        "events tell what a host installs; the Train page offers to go on without lines that cannot be used",
+        7,
+        "events tell what a host installs; the Train page offers to go on without lines that cannot be used; what ran "
+        "is locked with their hashes",
     ),
 }
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import psutil
 import pytest
-from tidepool import json_sockets
+from tidepool import json_sockets, procfs
 from tidepool.protocol import ShimStatus, decode
 
 from tests.runtime.lab import Lab
@@ -115,12 +115,12 @@ def begun(lab: Lab) -> list[int]:
 def test_a_stop_reaches_the_processes_that_it_has_started(make_single: Callable[..., Lab], way: str) -> None:
     lab = make_single(SAVES, way)
     lab.size(2)
-    children = wait_until(lambda: begun(lab), lab.story)
+    children = [psutil.Process(pid) for pid in wait_until(lambda: begun(lab), lab.story)]
     assert statuses(lab) == [("a.0.1", 0), ("a.0.1", 1)], "both slots are in use to its end"
     began = time.monotonic()
     lab.end(grace_seconds=60.0)
     assert time.monotonic() - began < 30.0
-    assert not any(psutil.pid_exists(pid) for pid in children)
+    assert not any(procfs.runs(child) for child in children)
     saved = sorted(path.name for path in (lab.folder / "checkpoint").glob("saved-*"))
     assert saved == (["saved-0", "saved-1"] if way == "save" else [])
     assert ("ended [0, 0]" in printed(lab)) == (way == "save")

@@ -169,7 +169,12 @@ def _numbers(value: Any) -> Iterator[int]:
 def _check_every_number_is_a_param(snapshot: Snapshot, line: JobPlan) -> None:
     text = re.sub(r"\b[A-Za-z]+\d+\b|\d+ times", "", text_for(line))
     # A kind of GPU that is slower has a negative figure, and its sentence says "slower".
-    figures = set(_numbers(line.reason.params)) | {abs(line.reason.params.get("kind_faster", 0))}
+    params = line.reason.params
+    figures = set(_numbers(params)) | {abs(params.get("kind_faster", 0))}
+    if "total_priority" in params:
+        # The part in percent, and those that share by priority with this one.
+        sharing = params.get("sharing_count", params["others_count"])
+        figures |= {round(100 * params["priority"] / params["total_priority"]), sharing + 1}
     assert {int(number) for number in re.findall(r"\d+", text)} <= figures
     assert text_for(line).endswith(".")
 
