@@ -163,7 +163,7 @@ DATA: dict[str, Callable[[str], object]] = {
     "docs/operator/monitor.md#Monitor.1": yaml.safe_load,
     "docs/user/alerts.md#What a webhook receives.1": json.loads,
     "docs/user/keyboard.md#Keyboard shortcuts.1": keys_in,
-    "docs/user/scripts.md#Packages that the cluster does not have.1": lambda text: script_block(text, "3.11.7"),
+    "docs/user/scripts.md#Packages that the cluster does not have.1": script_block,
 }
 IDS = [each.id for each in all_examples()]
 

@@ -4,19 +4,15 @@ from collections.abc import Iterator
 from typing import Any
 
 import yaml
-from packaging.requirements import InvalidRequirement
 from tidepool.requirement_files import Line, all_lines
 
-from jobs.actions.requirement_lines import RequirementsError, conda_package
+from jobs.actions.requirement_lines import RequirementsError
 
 __all__ = ["lines_of_conda"]
 
 
-def lines_of_conda(text: str, file: str, python: str) -> Iterator[Line]:
-    """Yield the packages of conda, and the lines under `pip`.
-
-    python: version of the cluster's Python, which meets a line such as `python=3.11`. Raises RequirementsError.
-    """
+def lines_of_conda(text: str, file: str) -> Iterator[Line]:
+    """Yield the packages of conda, and the lines under `pip`. Raises RequirementsError."""
     try:
         read: Any = yaml.safe_load(text)
     except (yaml.YAMLError, RecursionError) as error:
@@ -26,16 +22,8 @@ def lines_of_conda(text: str, file: str, python: str) -> Iterator[Line]:
         if isinstance(each, dict):
             for line in each.get("pip") or ():
                 yield from (Line(file, _number(text, str(line)), found.text) for found in all_lines(str(line), file))
-        elif not _is_met_by_python(str(each), python):
+        else:
             yield Line(file, _number(text, str(each)), str(each), is_conda=True)
-
-
-def _is_met_by_python(each: str, python: str) -> bool:
-    try:
-        one = conda_package(each)
-    except InvalidRequirement:
-        return False
-    return one.name == "python" and one.specifier.contains(python)
 
 
 def _number(text: str, line: str) -> int:

@@ -12,25 +12,27 @@ from typing import Any, Final
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.utils import canonicalize_name
-from tidepool.requirement_files import LOCK_FILE, PROJECT_FILES, Line, all_lines
+from tidepool.requirement_files import LOCK_FILE, PROJECT_FILES, PYTHON_FILE, Line, all_lines
 from uv import find_uv_bin
 
 from jobs.actions.requirement_lines import Reader, RequirementsError
-from workers.executor.environments.requirements import is_built_for_torch
+from workers.executor.environments.requirements import PYTHON_OPTION
 
-__all__ = ["lines_of_project"]
+__all__ = ["line_of_python", "lines_of_project"]
 
 _PROJECT: Final = PROJECT_FILES[0]
 _EXPORT_SECONDS: Final = 30.0
 _PINNED: Final = re.compile(r"(?P<name>[\w.-]+)==(?P<version>[^\s;]+)")
+#: pyenv's file may also have names of environments, or several lines.
+_PYTHON_VERSION: Final = re.compile(r"\s*(?:cpython[@-]?)?(?P<minor>3\.\d+)(?:\.\d+)?\s*$", re.MULTILINE)
 _PYPI: Final = "https://pypi.org/simple"
 
 
-def lines_of_project(folder: Path, place: str, read: Reader, python: str) -> list[Line] | None:
+def lines_of_project(folder: Path, place: str, read: Reader) -> list[Line] | None:
     """Return the requirements of the project in a folder of a training; None if its files state none.
 
-    folder: top folder of the training. place: the project's folder in it. python: the cluster's version, as `3.11.7`.
-    Raises RequirementsError for files that cannot be read, another Python, and a lock that is not the project's.
+    folder: top folder of the training. place: the project's folder in it. Raises RequirementsError for files that
+    cannot be read, and a lock that is not the project's.
     """
     file = _PROJECT if place == "." else f"{place}/{_PROJECT}"
     text = read(file)
@@ -41,10 +43,15 @@ def lines_of_project(folder: Path, place: str, read: Reader, python: str) -> lis
     locked = read(lock)
     if locked is None and not project.get("dependencies"):
         return None
-    _check_python(file, str(project.get("requires-python", "")), python)
-    if locked is not None:
-        return list(_of_lock(folder / place, lock, locked, project))
-    return list(_of_tables(file, text, stated))
+    lines = _of_lock(folder / place, lock, locked, project) if locked is not None else _of_tables(file, text, stated)
+    return [*_of_python(file, text, project), *lines]
+
+
+def line_of_python(place: str, read: Reader) -> Line | None:
+    """Return the line for the version in `.python-version`, 3.12 for 3.12.4, too; None if there is none."""
+    file = PYTHON_FILE if place == "." else f"{place}/{PYTHON_FILE}"
+    found = _PYTHON_VERSION.match(read(file) or "")
+    return Line(file, 1, f"{PYTHON_OPTION} {found['minor']}") if found else None
 
 
 def _toml(file: str, text: str) -> dict[str, Any]:
@@ -61,13 +68,14 @@ def _table(stated: Mapping[str, Any], *names: str) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _check_python(file: str, requires: str, python: str) -> None:
+def _of_python(file: str, text: str, project: Mapping[str, Any]) -> Iterator[Line]:
+    requires = str(project.get("requires-python", ""))
     try:
-        fits = SpecifierSet(requires).contains(python)
+        SpecifierSet(requires)
     except InvalidSpecifier:
         raise RequirementsError(f"{file}: requires-python {requires!r} is not a limit such as >=3.11.") from None
-    if not fits:
-        raise RequirementsError(f"{file} requires Python {requires}, and the cluster has {python}: change it there.")
+    if requires:
+        yield Line(file, _line_of(text, "requires-python"), f"{PYTHON_OPTION} {requires}")
 
 
 # --- pyproject.toml alone ------------------------------------------------------------------------------------------
@@ -121,7 +129,7 @@ def _of_lock(folder: Path, lock: str, text: str, project: Mapping[str, Any]) -> 
         pinned = _PINNED.match(line.text)
         if pinned is None:
             yield line
-        elif not is_built_for_torch(pinned["name"]):  # hosts have what their torch needs
+        else:
             known = "".join(f" --hash={each}" for each in hashes.get((pinned["name"], pinned["version"]), ()))
             yield Line(lock, _line_of(text, f'name = "{pinned["name"]}"'), f"{line.text}{known}")
 

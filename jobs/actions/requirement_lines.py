@@ -15,15 +15,18 @@ from urllib.parse import urlsplit
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.specifiers import InvalidSpecifier, Specifier, SpecifierSet
 from packaging.utils import canonicalize_name
-from tidepool.requirement_files import Line, all_lines, included_file, own_project
+from tidepool.requirement_files import LOCK_FILE, Line, all_lines, included_file, own_project
 
 from jobs.actions.project_requirements import dependencies_of
 from workers.executor.environments.requirements import (
     INDEX_OPTIONS,
+    PYTHON_OPTION,
     hashes_in,
     is_built_for_torch,
     is_protected,
     package_in,
+    python_in,
+    replaced,
 )
 
 __all__ = [
@@ -50,6 +53,10 @@ _CONDA_LINE: Final = re.compile(r"[\w.-]+=[^=\s]+(=\S+)?")
 _CONDA_PACKAGE: Final = re.compile(r"(?P<name>[\w.-]+)(?P<version>(?:==.+|[<>!~].*|=[^=]+)?)(?P<build>(?:=.*)?)")
 #: Names of conda's packages -> PyPI's.
 _OF_CONDA: Final = {"pytorch": "torch", "pytorch-gpu": "torch", "opencv": "opencv-python"}
+#: Versions of Python by which a limit is judged: whether any will do.
+_MINORS: Final = range(11, 30)
+_PATCHES: Final = (*range(25), 99)
+_NUMBER: Final = re.compile(r"\d+\.\d+(?P<patch>\.\d+)?")
 #: Folder in which conda built a package, on a machine of its makers.
 _CONDA_BUILD: Final = re.compile(r"file://\S*(/feedstock_root/|/croot/|/conda[-_]bld/|/build_artifacts/)")
 _FILE: Final = re.compile(r"(?P<name>[A-Za-z0-9_.]+?)-(?P<version>\d[\w.!+]*?)(-\S+\.whl|\.tar\.gz|\.zip)$")
@@ -110,34 +117,28 @@ def read_requirements(text: str, file: str, read: Reader, there: Mapping[str, st
 def read_lines(lines: Iterable[Line], read: Reader, there: Mapping[str, str]) -> Read:
     reading = _Reading(read, there)
     reading.take(lines)
+    reading.settle()
     if len(reading.found.lines) > _MAX_REQUIREMENTS:
         raise RequirementsError(f"Give at most {_MAX_REQUIREMENTS} requirements, not {len(reading.found.lines)}.")
     return reading.found
 
 
-def script_block(source: str, python: str) -> str | None:
-    """Return the requirements in a script's PEP 723 block as lines; None if it has no block.
-
-    python: version such as `3.11.7`. Raises RequirementsError.
-    """
+def script_block(source: str) -> str | None:
+    """Return the requirements in a script's PEP 723 block as lines; None: it has no block. Raises RequirementsError."""
     found = _BLOCK.search(source if source.endswith("\n") else f"{source}\n")
     if found is None:
         return None
     content = "".join(line[2:] if line.startswith("# ") else line[1:] for line in found["content"].splitlines(True))
     try:
         stated: dict[str, Any] = tomllib.loads(content)
-        wanted, names = SpecifierSet(stated.get("requires-python", "")), stated.get("dependencies", [])
+        wanted, names = str(SpecifierSet(stated.get("requires-python", ""))), stated.get("dependencies", [])
     except (tomllib.TOMLDecodeError, InvalidSpecifier, TypeError) as error:
         raise RequirementsError(
             f"The block '# /// script' of the script is not valid TOML ({error}): correct it."
         ) from None
-    if not wanted.contains(python):
-        raise RequirementsError(
-            f"The script requires Python {wanted}, and the cluster has {python}: change requires-python."
-        )
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         raise RequirementsError("In the script's block '# /// script', dependencies must be a list of strings.")
-    return "\n".join(names)
+    return "\n".join([*([f"{PYTHON_OPTION} {wanted}"] if wanted else []), *names])
 
 
 def conda_package(text: str) -> Requirement:
@@ -161,12 +162,30 @@ class _Reading:
         self._read, self._there = read, there
         self._included: set[str] = set()
         self._has_index = False
+        #: Lines whose use depends on whether the environment is a whole one, which is known at the end.
+        self._of_torch: list[Line] = []
+        self._of_other_python: list[Line] = []
+        self._of_torch_index: list[str] = []
 
     def take(self, lines: Iterable[Line]) -> None:
         given = list(lines)
         self._has_index |= any(line.text.startswith((*INDEX_OPTIONS, "-i", "-f")) for line in given)
         for line in given:
             self._take_one(line)
+
+    def settle(self) -> None:
+        """Use or refuse what depends on all the other lines."""
+        if replaced(self.found.lines, self._there, platform.python_version()):
+            self.found.lines.update(line.text for line in self._of_torch)
+            self.found.lines.update(self._of_torch_index)
+            if python_in(self.found.lines):  # the Python that is found on a host says which of these count
+                self.found.lines.update(line.text for line in self._of_other_python)
+            return
+        for line in self._of_torch:
+            if line.file.endswith(LOCK_FILE):  # a lock names all packages for its torch
+                continue
+            name = package_in(line.text).name
+            self._refuse(line, f"{name} belongs to the torch of another machine: hosts have what their torch needs.")
 
     def _take_one(self, line: Line) -> None:
         if (file := included_file(line)) is not None:
@@ -209,6 +228,9 @@ class _Reading:
         value = value.strip()
         if name in _WITHOUT_EFFECT:
             return
+        if name == PYTHON_OPTION:
+            self._take_python(line, value)
+            return
         if name in ("-e", "--editable"):
             self._take_editable_url(line, value)
         elif name in ("-c", "--constraint"):
@@ -218,11 +240,27 @@ class _Reading:
         elif not value.startswith("https://") or "$" in value:
             self._refuse(line, "an index must have an address that begins with https://.")
         elif urlsplit(value).hostname == _TORCH_INDEX:
-            return  # the cluster's torch is used, with what was built for it
+            self._of_torch_index.append(f"{name} {value}")
         elif urlsplit(value).username:
             self._refuse(line, "this address has a password, which everybody who sees the training could read.")
         else:
             self.found.lines.add(f"{name} {value}")
+
+    def _take_python(self, line: Line, value: str) -> None:
+        """Take versions such as `3.12` (any 3.12), `3.12.4` or `>=3.11,<3.13`."""
+        number = _NUMBER.fullmatch(value)
+        versions = value if number is None else f"=={value}" if number["patch"] else f"=={value}.*"
+        try:
+            limits = SpecifierSet(versions)
+        except InvalidSpecifier:
+            self._refuse(line, "this is not a version of Python such as 3.12 or >=3.11.")
+            return
+        if limits.contains(platform.python_version(), prereleases=True):
+            return
+        if not any(limits.contains(f"3.{minor}.{patch}") for minor in _MINORS for patch in _PATCHES):
+            self._refuse(line, "Python 3.11 is the oldest that trainings can have: ask for that or a newer one.")
+        else:
+            self.found.lines.add(f"{PYTHON_OPTION} {limits}")
 
     def _take_editable_url(self, line: Line, value: str) -> None:
         address, _, fragment = value.partition("#")
@@ -241,7 +279,7 @@ class _Reading:
         if one.name in ("pip", "setuptools", "wheel"):
             return
         if one.name == "python":
-            self._refuse(line, f"the cluster has Python {platform.python_version()}: remove the line.")
+            self._take_python(line, str(one.specifier))
         elif one.name not in self._there:
             why = f"{one.name} is a package of conda, which hosts do not have: require a package of PyPI instead."
             self._refuse(line, why)
@@ -255,33 +293,26 @@ class _Reading:
             self._refuse(line, _why_invalid(line.text))
             return
         name = canonicalize_name(one.name)
-        if name in _OURS or (one.marker is not None and not one.marker.evaluate()):
+        if name in _OURS:
             return
-        if is_protected(name) and (why := self._conflict(one, name)):
-            self._refuse(line, why)
-        elif is_protected(name):
-            self.found.lines.add(str(_without_local_versions(one)))
+        if one.marker is not None and not one.marker.evaluate():
+            self._of_other_python.append(line)
+            return
+        public = _without_local_versions(one)
+        if is_built_for_torch(name) and name not in self._there:
+            self._of_torch.append(line)
+        elif is_protected(name) and one.url is None and name in self._there and _fits(public, self._there[name]):
+            self.found.lines.add(str(public))
         elif one.url is not None and not one.url.startswith(_URLS):
             self._refuse(line, *_foreign_url(one))
-        elif (public := _without_local_versions(one)) != one and not self._has_index:
+        elif public != one and not self._has_index:
             self._refuse(line, "indexes have no local versions (after the +), only machines do.", str(public))
         else:
             self.found.lines.add(" ".join([str(one), *(f"--hash={each}" for each in hashes_in(line.text))]))
 
-    def _conflict(self, one: Requirement, name: str) -> str:
-        """Return why a protected package cannot be required like this, or ""."""
-        version = self._there.get(name)
-        if version is None and is_built_for_torch(name):
-            return f"{name} belongs to the torch of another machine: hosts have what their torch needs."
-        if version is None:
-            return ""
-        fits = _without_local_versions(one).specifier.contains(version.partition("+")[0], prereleases=True)
-        if one.url is None and fits:
-            return ""
-        return (
-            f"the cluster has {name} {version}, which a training's requirements do not replace: write {name} without a "
-            "version, or remove the line."
-        )
+
+def _fits(public: Requirement, version: str) -> bool:
+    return public.specifier.contains(version.partition("+")[0], prereleases=True)
 
 
 def _without_local_versions(one: Requirement) -> Requirement:

@@ -11,12 +11,13 @@ from functools import lru_cache, partial
 from importlib.metadata import packages_distributions
 from pathlib import Path, PurePosixPath
 
-from tidepool.requirement_files import CONDA_FILES, FILE, text_of
+from packaging.utils import canonicalize_name
+from tidepool.requirement_files import CONDA_FILES, FILE, Line, all_lines, text_of
 from tidepool.units import size_words
 
 from jobs.actions.conda_files import lines_of_conda
 from jobs.actions.mlflow_client import CLIENT_MODULES, with_client
-from jobs.actions.project_files import lines_of_project
+from jobs.actions.project_files import line_of_python, lines_of_project
 from jobs.actions.requirement_lines import (
     Read,
     Reader,
@@ -29,7 +30,16 @@ from jobs.actions.submission_checks import Problems, Submitted
 from jobs.messages import HOW_TO_REQUIRE
 from jobs.options import Options
 from models_registry.code_inspection import COMPAT_MODULES, imported_modules
-from workers.executor.environments.requirements import import_folders, installed
+from models_registry.models import RegisteredModelVersion
+from workers.executor.environments.requirements import (
+    TESTED_TORCH,
+    has_tested_torch,
+    import_folders,
+    installed,
+    is_package,
+    package_in,
+    replaced,
+)
 
 __all__ = [
     "HOW_TO_GO_ON",
@@ -48,13 +58,14 @@ HOW_TO_GO_ON = (
 
 
 def with_requirements(
-    problems: Problems, given: Submitted, folder: Path, entry_point: str, *, skip_unusable: bool
+    problems: Problems, given: Submitted, model: RegisteredModelVersion, *, skip_unusable: bool
 ) -> tuple[Submitted, list[str]]:
     """Fill in the requirements: the given ones, or those of the script (PEP 723), its project or a file beside it.
 
     skip_unusable: go on without the lines that cannot be used. Returns the options, and a sentence for each such line.
     """
     text: object = given.requirements
+    folder, entry_point = model.folder, model.entry_point
     try:
         if not isinstance(text, str):
             raise RequirementsError("Give the requirements as text, one per line, such as timm>=1.0.")
@@ -75,7 +86,32 @@ def with_requirements(
     lines = found.with_replacements
     if not text.strip() or found.lines:  # a text of comments alone asks for nothing
         lines = with_client(lines, folder, entry_point)
+    if replaced(lines, installed(), platform.python_version()):
+        lines = _with_imported(lines, folder, entry_point)
+        if model.engine == RegisteredModelVersion.Engine.ELASTIC and (why := _why_not_elastic(lines)):
+            problems.add("requirements", why)
     return replace(given, requirements="\n".join(lines)), unusable
+
+
+def _with_imported(lines: list[str], folder: Path, entry_point: str) -> list[str]:
+    """Add what the script imports of the cluster's packages: a whole environment has only what is required."""
+    named = {str(canonicalize_name(package_in(line).name)) for line in lines if is_package(line)}
+    imported, providers = imported_modules(folder, entry_point), packages_distributions()
+    ours = {str(canonicalize_name(name)) for module in imported for name in providers.get(module, ())}
+    ours |= {"torch"} if "tidepool" in imported else set()
+    return [*lines, *sorted((ours & installed().keys()) - named - {"tidepool", "tidepool-runtime"})]
+
+
+def _why_not_elastic(lines: list[str]) -> str:
+    """Return why an elastic script cannot run with the version of torch that is required, or ""."""
+    torch = [package_in(line) for line in lines if is_package(line) and package_in(line).name == "torch"]
+    versions = [each.version for one in torch for each in one.specifier if each.operator == "=="]
+    if all(version.endswith(".*") or has_tested_torch(version) for version in versions):
+        return ""
+    return (
+        f"An elastic script needs torch{TESTED_TORCH}, and the requirements ask for {versions[0]}: ask for one of "
+        "these versions, or register the model with a fixed number of GPUs."
+    )
 
 
 def missing_modules(folder: Path, entry_point: str, given: Options) -> list[str]:
@@ -112,21 +148,27 @@ def _importable(folders: tuple[tuple[str, int], ...]) -> frozenset[str]:
 
 def _of_folder(folder: Path, entry_point: str, read: Reader) -> Read:
     script = folder / entry_point
-    block = script_block(read(entry_point) or "", platform.python_version()) if script.suffix == ".py" else None
+    block = script_block(read(entry_point) or "") if script.suffix == ".py" else None
     if block is not None:
         return read_requirements(block, entry_point, read, installed())
     places = dict.fromkeys((PurePosixPath(entry_point).parent, PurePosixPath(".")))
-    for place in map(str, places):
-        lines = lines_of_project(folder, place, read, platform.python_version())
+    lines = _lines_beside(folder, [*map(str, places)], read)
+    return Read() if lines is None else read_lines(lines, read, installed())
+
+
+def _lines_beside(folder: Path, places: list[str], read: Reader) -> list[Line] | None:
+    """Return the requirements of the files at the first of these places that has some; None if none has."""
+    python = [line for line in (line_of_python(place, read) for place in places) if line is not None][:1]
+    for place in places:
+        lines = lines_of_project(folder, place, read)
         if lines is not None:
-            return read_lines(lines, read, installed())
-    for file in [str(place / name) for name in (FILE, *CONDA_FILES) for place in places]:
-        text = read(file)
-        if text is not None and PurePosixPath(file).name == FILE:
-            return read_requirements(text, file, read, installed())
-        if text is not None:
-            return read_lines(lines_of_conda(text, file, platform.python_version()), read, installed())
-    return Read()
+            return [*python, *lines]
+    for name in (FILE, *CONDA_FILES):
+        for file in (str(PurePosixPath(place, name)) for place in places):
+            text = read(file)
+            if text is not None:
+                return [*python, *(all_lines(text, file) if name == FILE else lines_of_conda(text, file))]
+    return python or None
 
 
 def _text_below(folder: Path, name: str) -> str | None:

@@ -212,7 +212,7 @@ def check(given: Submission, owner: User) -> Checked:
     if model is not None:
         check_code(problems, model)
         skip = given.skip_unusable_requirements
-        given, skipped = with_requirements(problems, given, model.folder, model.entry_point, skip_unusable=skip)
+        given, skipped = with_requirements(problems, given, model, skip_unusable=skip)
     problems.raise_if_any()
     assert model is not None
     assert group is not None

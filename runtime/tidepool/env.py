@@ -90,8 +90,9 @@ def rank_environment(context: RankContext, launch_file: Path) -> dict[str, str]:
 
 
 def site_of(environment: Path) -> Path:
-    """Return the folder of a virtual environment's packages."""
-    return environment / "lib" / f"python{sys.version_info.major}.{sys.version_info.minor}" / "site-packages"
+    """Return the folder of a virtual environment's packages, of whichever Python; of this one before they are there."""
+    own = environment / "lib" / f"python{sys.version_info.major}.{sys.version_info.minor}" / "site-packages"
+    return next((environment / "lib").glob("python*/site-packages"), own)
 
 
 def rank_context() -> RankContext | None:

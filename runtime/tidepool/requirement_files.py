@@ -13,6 +13,7 @@ __all__ = [
     "FILE",
     "LOCK_FILE",
     "PROJECT_FILES",
+    "PYTHON_FILE",
     "Line",
     "all_lines",
     "included_file",
@@ -31,6 +32,8 @@ CONDA_FILES = ("environment.yml", "environment.yaml")
 PROJECT_FILES = ("pyproject.toml", "setup.cfg", "setup.py")
 #: Name of the file in which uv writes the versions of a project.
 LOCK_FILE = "uv.lock"
+#: Name of the file in which uv and pyenv keep the version of Python that a project uses.
+PYTHON_FILE = ".python-version"
 _BYTE_ORDER_MARKS = {b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16", b"\xef\xbb\xbf": "utf-8-sig"}
 _COMMENT = re.compile(r"(^|\s+)#.*$")
 _INCLUDE = re.compile(r"(?:-r|--requirement)(?:\s+|=|(?=[^-\s]))(?P<file>.+)")

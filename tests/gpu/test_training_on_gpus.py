@@ -97,6 +97,9 @@ def test_bitwise_means_bitwise(make_lab: Callable[..., Lab], places: dict[str, o
 
 def test_a_forkserver_leaves_the_gpu_to_its_ranks(forkserver: Path) -> None:
     """A process whose parent has a CUDA context cannot use CUDA."""
-    code = "import torch, tidepool.torch.forkserver as f; f._warm_up(); assert not torch.cuda.is_initialized()"
+    code = (
+        "import torch; from tidepool.torch.warm_parent import warm_up; warm_up(); "
+        "assert not torch.cuda.is_initialized()"
+    )
     environment = {"PYTHONPATH": str(RUNTIME), "PATH": os.environ["PATH"]}
     subprocess.run([sys.executable, "-c", code], check=True, env=environment, timeout=120)

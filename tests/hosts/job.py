@@ -37,7 +37,7 @@ def lab_over(network: Network, script: str, *, slots: int = 1, **options: Any) -
 def _start_forkserver(machine: Machine, socket: str) -> None:
     mark = {procfs.MARK_VARIABLE: procfs.reserved_mark()}
     machine.start(
-        *(sys.executable, "-P", "-m", "tidepool.torch.forkserver", "--socket", socket),
+        *(sys.executable, "-P", "-m", "tidepool.forkserver", "--socket", socket),
         env={"PATH": os.environ["PATH"], "PYTHONPATH": str(RUNTIME), "OMP_NUM_THREADS": "1", **mark},
         stdin=subprocess.DEVNULL,
     )

@@ -49,7 +49,7 @@ def running_forkserver(folder: Path, cgroup: Path | None = None) -> Iterator[Pat
     path = json_sockets.socket_path(folder / "forkserver.sock")
     read_end, write_end = os.pipe()
     process = subprocess.Popen(
-        [sys.executable, "-P", "-m", "tidepool.torch.forkserver", "--socket", path, "--lifeline-fd", str(read_end)],
+        [sys.executable, "-P", "-m", "tidepool.forkserver", "--socket", path, "--lifeline-fd", str(read_end)],
         pass_fds=[read_end],
         cwd="/",
         env={"PATH": os.environ["PATH"], "PYTHONPATH": str(RUNTIME), procfs.MARK_VARIABLE: procfs.reserved_mark()},

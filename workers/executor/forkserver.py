@@ -1,4 +1,8 @@
-"""Client of this host's forkserver: connects by its socket, and starts a forkserver if none answers."""
+"""Clients of this host's forkservers: each connects by its socket, and starts a forkserver if none answers.
+
+The cluster's own packages have one as long as the executor runs. An environment that has nothing of them has one while
+jobs use it, and for some minutes longer.
+"""
 
 import json
 import logging
@@ -6,6 +10,7 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Container
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -17,7 +22,10 @@ from tidepool.backoff import Backoff
 from tidepool.protocol import DesiredMembership, LaunchSpec, ShimSpec, to_json
 from tidepool.rank_process import inherited_environment
 
-__all__ = ["Forkserver", "ForkserverError"]
+from workers.executor.environments.cache import Ready
+from workers.executor.environments.requirements import has_tested_torch
+
+__all__ = ["Forkserver", "ForkserverError", "Forkservers"]
 
 logger = logging.getLogger(__name__)
 
@@ -27,16 +35,32 @@ _ANSWER_SECONDS = 5.0
 #: Seconds without an answer before a forkserver that has answered before is restarted: the host may be busy.
 _SILENCE_SECONDS = 20.0
 
+#: Seconds for which the forkserver of an environment is kept that no job uses, and number of those that are kept.
+_KEPT_SECONDS = 600.0
+_KEPT = 4
+_NAME = "forkserver"
+
 
 class ForkserverError(RuntimeError):
     """The forkserver does not answer, or refuses a request; the next cycle tries again."""
 
 
 class Forkserver:
-    def __init__(self, folder: Path, lifeline_fd: int | None) -> None:
-        self.socket = json_sockets.socket_path(folder / "forkserver.sock")
-        self._log = folder / "forkserver.log"
+    def __init__(
+        self,
+        folder: Path,
+        lifeline_fd: int | None,
+        name: str = _NAME,
+        python: Path = Path(sys.executable),
+        *,
+        is_bare: bool = False,
+    ) -> None:
+        """folder: of the sockets and records of this host. is_bare: see `tidepool.forkserver`."""
+        self.socket = json_sockets.socket_path(folder / f"{name}.sock")
+        self._log = folder / f"{name}.log"
         self._lifeline_fd = lifeline_fd
+        self.python = python
+        self._is_bare = is_bare
         self._process: subprocess.Popen[bytes] | None = None
         self._started_at = 0.0
         self._answered_at = 0.0
@@ -98,7 +122,8 @@ class Forkserver:
         self._process = self._spawn()
 
     def _spawn(self) -> subprocess.Popen[bytes]:
-        command = [sys.executable, "-P", "-m", "tidepool.torch.forkserver", "--socket", str(self.socket)]
+        command = [str(self.python), "-P", "-m", "tidepool.forkserver", "--socket", str(self.socket)]
+        command += ["--bare"] if self._is_bare else []
         lifeline = () if self._lifeline_fd is None else (self._lifeline_fd,)
         command += [part for fd in lifeline for part in ("--lifeline-fd", str(fd))]
         with self._log.open("ab") as log:
@@ -112,6 +137,58 @@ class Forkserver:
                 pass_fds=lifeline,
                 start_new_session=True,
             )
+
+
+class Forkservers:
+    """The forkserver of the cluster's packages, and those of whole environments. Used by the supervisor's thread."""
+
+    def __init__(self, folder: Path, lifeline_fd: int | None) -> None:
+        self.own = Forkserver(folder, lifeline_fd)
+        self._folder = folder
+        self._lifeline_fd = lifeline_fd
+        self._others: dict[str, Forkserver] = {}
+        self._used_at: dict[str, float] = {}
+
+    def recall(self) -> None:
+        """Take over the forkservers of an earlier executor, to end those that no job uses."""
+        for log in self._folder.glob(f"{_NAME}-*.log"):
+            name = log.stem.removeprefix(f"{_NAME}-")
+            self._others[name] = Forkserver(self._folder, self._lifeline_fd, log.stem)
+            self._used_at[name] = time.monotonic()
+
+    def of(self, environment: Ready) -> Forkserver:
+        """Return the forkserver of an environment; it may have to be started."""
+        if not environment.is_whole:
+            return self.own
+        name, python = Path(environment.folder).name, Path(environment.folder, "bin", "python")
+        known = self._others.get(name)
+        if known is None or known.python != python:  # one of an earlier executor is known by its name alone
+            is_bare = not has_tested_torch(environment.torch)
+            known = Forkserver(self._folder, self._lifeline_fd, f"{_NAME}-{name}", python, is_bare=is_bare)
+            self._others[name] = known
+        self._used_at[name] = time.monotonic()
+        return known
+
+    def end_unused(self, used: Container[str]) -> None:
+        """End forkservers of environments that no job uses any longer. used: names of the others' folders."""
+        now = time.monotonic()
+        unused = sorted((at, name) for name, at in self._used_at.items() if name not in used)
+        for place, (at, name) in enumerate(reversed(unused)):
+            if place >= _KEPT or now - at > _KEPT_SECONDS:
+                self._end(name)
+        self._used_at |= {name: now for name in self._used_at if name in used}
+
+    def end(self) -> None:
+        """End all of them; their children live on."""
+        self.own.end()
+        for name in [*self._others]:
+            self._end(name)
+
+    def _end(self, name: str) -> None:
+        logger.info("environment=%s: its forkserver is ended, no training uses it", name)
+        del self._used_at[name]
+        self._others.pop(name).end()
+        (self._folder / f"{_NAME}-{name}.log").unlink(missing_ok=True)
 
 
 def _environment() -> dict[str, str]:

@@ -25,6 +25,7 @@ from tidepool.protocol import (
     EnvironmentUsed,
     Finished,
     Halted,
+    LaunchSpec,
     Lost,
     ProtocolError,
     RankExited,
@@ -38,9 +39,10 @@ from tidepool.protocol import (
 from tidepool.shim import journal_path
 
 from workers.executor.config import ExecutorConfig
-from workers.executor.environments.cache import Environments, Ready
+from workers.executor.environments.cache import Environments, Failed, Ready
+from workers.executor.environments.requirements import TESTED_TORCH, has_tested_torch
 from workers.executor.environments.software import software_in
-from workers.executor.forkserver import Forkserver, ForkserverError
+from workers.executor.forkserver import Forkserver, ForkserverError, Forkservers
 
 __all__ = ["JobReconciler"]
 
@@ -116,15 +118,17 @@ class _Link:
 
 class JobReconciler:
     def __init__(
-        self, config: ExecutorConfig, forkserver: Forkserver, environments: Environments, desired: DesiredJob
+        self, config: ExecutorConfig, forkservers: Forkservers, environments: Environments, desired: DesiredJob
     ) -> None:
         self.desired = desired
         #: Ranks as last known. Those of a silent shim, or of one being cleaned up, count as alive.
         self.ranks: list[RankStatus] = []
         #: Whether this executor itself has observed `ranks`.
         self.observed = False
+        #: Environment of the job's processes here, as far as it is known.
+        self.environment = Ready()
         self._config = config
-        self._forkserver = forkserver
+        self._forkservers = forkservers
         self._environments = environments
         self._mark = f"{config.mark}.{desired.job}.{desired.attempt}"
         self._shim_socket = self._socket("shim")
@@ -226,13 +230,13 @@ class JobReconciler:
         return bool(self.desired.wanted) and not self.desired.stop and time.monotonic() >= self._shim_backoff.until
 
     def _start_shim(self) -> None:
-        ready = self._environment()
-        if ready is None:
+        forkserver = self._parent()
+        if forkserver is None:
             return
-        self._append_once(software_in(ready.folder))
+        self._append_once(software_in(self.environment))
         self._shim_backoff.add(time.monotonic())
         try:
-            pid = self._forkserver.fork_shim(self._spec(ready.folder), self._shim_socket)
+            pid = forkserver.fork_shim(self._spec(self.environment.folder), self._shim_socket)
         except ForkserverError as error:
             logger.warning("job=%s attempt=%s: starting a shim failed: %s", *self._key, error)
             return
@@ -240,18 +244,32 @@ class JobReconciler:
         self._cleared = False
         self._shim = _Link.connect(self._shim_socket)
 
-    def _environment(self) -> Ready | None:
-        """Return the job's environment; None while it is being built, or if that failed, which the journal records."""
+    def _parent(self) -> Forkserver | None:
+        """Return the parent of the job's processes here; None while it or its environment is not ready."""
+        if not self._has_environment():
+            return None
+        forkserver = self._forkservers.of(self.environment)
+        # The supervisor knows that the cluster's is.
+        return forkserver if forkserver is self._forkservers.own or forkserver.ready() else None
+
+    def _has_environment(self) -> bool:
+        """Return whether the job's environment is ready.
+
+        It is not while it is being built, and if that failed or it does not fit the job, which the journal records.
+        """
         requirements, folder = self.desired.launch.requirements, Path(self.desired.launch.folder)
         log = folder / "log" / f"environment@{self._config.host}" / "stdout"
         answer = self._environments.ask(self._key, requirements, log)
-        if isinstance(answer, Ready):
-            return answer
         if answer is None:
             self._append_once(EnvironmentBuilding(requirements, at=time.time()))
-        else:
-            self._append_once(EnvironmentFailed(answer.why, at=time.time()))
-        return None
+            return False
+        why = answer.why if isinstance(answer, Failed) else _why_unfit(self.desired.launch, answer)
+        if why:
+            self._append_once(EnvironmentFailed(why, at=time.time()))
+            return False
+        assert isinstance(answer, Ready)
+        self.environment = answer
+        return True
 
     def _append_once(self, entry: EnvironmentBuilding | EnvironmentFailed | EnvironmentUsed) -> None:
         if type(entry) in self._journaled:
@@ -289,8 +307,12 @@ class JobReconciler:
         self._coordinator_backoff.add(time.monotonic())
         if self._training_over():
             return
+        # Ranks of an elastic script meet in a store of their own torch.
+        forkserver = self._parent() if self.desired.launch.engine == "elastic" else self._forkservers.own
+        if forkserver is None:
+            return
         try:
-            pid = self._forkserver.fork_coordinator(
+            pid = forkserver.fork_coordinator(
                 self._desired_membership(),
                 self.desired.launch,
                 address=self._config.address,
@@ -332,6 +354,17 @@ class JobReconciler:
     def _socket(self, role: str) -> Path:
         name = f"{self.desired.job}.{self.desired.attempt}.{role}.sock"
         return json_sockets.socket_path(self._config.run_folder / name)
+
+
+def _why_unfit(launch: LaunchSpec, environment: Ready) -> str:
+    """Return why a script cannot run in the environment, or ""."""
+    if launch.engine != "elastic" or not environment.is_whole or has_tested_torch(environment.torch):
+        return ""
+    found = f"torch {environment.torch}" if environment.torch else "no torch"
+    return (
+        f"an elastic script needs torch{TESTED_TORCH}, and the environment that its requirements ask for has {found}: "
+        "ask for one of these versions, or submit the training with a fixed number of GPUs"
+    )
 
 
 def _ranks_without_end(journal: Path) -> list[RankStarted]:

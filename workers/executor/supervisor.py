@@ -24,7 +24,7 @@ from tidepool.protocol import DesiredJob, RankStatus, Sync
 
 from workers.executor.config import ExecutorConfig
 from workers.executor.environments.cache import Environments
-from workers.executor.forkserver import Forkserver
+from workers.executor.forkserver import Forkservers
 from workers.executor.job_reconciler import JobReconciler
 from workers.executor.journals import Journals
 from workers.executor.saved_state import JobKey, Records, load_records, save_records
@@ -63,7 +63,7 @@ class Supervisor:
         self._journals = journals
         self._changed = changed
         self._clock = clock
-        self._forkserver = Forkserver(config.run_folder, config.lifeline_fd)
+        self._forkservers = Forkservers(config.run_folder, config.lifeline_fd)
         self._environments = Environments(config.environments_folder, config.installer_environment)
         self._records = Records()
         self._jobs: dict[JobKey, JobReconciler] = {}
@@ -106,7 +106,7 @@ class Supervisor:
         return [desired.launch.folder for desired in list(self._records.desired_jobs.values())]
 
     def detach(self) -> None:
-        """Stop supervising and leave every rank running. The forkserver keeps running while jobs are left."""
+        """Stop supervising and leave every rank running. Forkservers keep running while jobs are left."""
         self._leaving.set()
         self._wake()
         if self._thread.ident is not None:
@@ -149,6 +149,7 @@ class Supervisor:
         return False
 
     def _recall(self) -> None:
+        self._forkservers.recall()
         self._records = load_records(self._records_file)
         for desired in self._records.desired_jobs.values():
             self._follow(desired)
@@ -157,15 +158,16 @@ class Supervisor:
         for job in self._jobs.values():
             job.detach()
         if not self._jobs:
-            self._forkserver.end()
+            self._forkservers.end()
 
     def _reconcile(self) -> None:
         self._accept_newest()
-        ready = self._forkserver.ready()
+        ready = self._forkservers.own.ready()
         for key, job in list(self._jobs.items()):
             job.reconcile(may_start=ready and not self._has_other_attempt(key))
             if job.over:
                 self._drop(key)
+        self._forkservers.end_unused({Path(job.environment.folder).name for job in self._jobs.values()})
         if all(job.carried_out for job in self._jobs.values()):
             self._applied_revision = self._records.revision
         self._observe()
@@ -220,7 +222,7 @@ class Supervisor:
         job = self._jobs.get(key)
         self._journals.follow(desired)
         if job is None:
-            self._jobs[key] = JobReconciler(self._config, self._forkserver, self._environments, desired)
+            self._jobs[key] = JobReconciler(self._config, self._forkservers, self._environments, desired)
         elif desired.target_revision >= job.desired.target_revision:
             job.desired = desired
 

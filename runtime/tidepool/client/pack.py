@@ -26,6 +26,7 @@ from tidepool.requirement_files import (
     FILE,
     LOCK_FILE,
     PROJECT_FILES,
+    PYTHON_FILE,
     all_lines,
     included_file,
     projects_in,
@@ -319,7 +320,7 @@ def _required(folder: Path) -> Iterator[Path]:
         yield Path(name)
         for place in projects_in(text):
             yield from (Path(place) / inner for inner in _all_below(folder / place) if (folder / place).is_dir())
-    yield from map(Path, (*PROJECT_FILES, LOCK_FILE))
+    yield from map(Path, (*PROJECT_FILES, LOCK_FILE, PYTHON_FILE))
     if not texts:
         yield from map(Path, CONDA_FILES)
 

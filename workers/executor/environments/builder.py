@@ -1,9 +1,14 @@
-"""Build of a virtual environment by uv, with the cluster's packages behind its own on the path.
+"""Build of a virtual environment by uv: a layer over the cluster's packages, or a whole one.
 
-uv ignores site packages behind a virtual environment, and would install torch again for any package that needs it. So
-uv gets an empty wheel with the cluster's version for each protected package, and a constraint to that version. A
-required package that the cluster has in a fitting version gets such a wheel, too, and is preferred to the index's
-versions. The packages that uv then resolves besides these are installed without dependencies.
+A layer has the cluster's packages behind its own on the path. uv ignores site packages behind a virtual environment,
+and would install torch again for any package that needs it. So uv gets an empty wheel with the cluster's version for
+each protected package, and a constraint to that version. A required package that the cluster has in a fitting version
+gets such a wheel, too, and is preferred to the index's versions. The packages that uv then resolves besides these are
+installed without dependencies.
+
+A whole environment has a Python that was asked for, all of what is required, and what the runtime needs there, resolved
+together. Of what may have any version it has the cluster's. uv links files from its cache, so that a second environment
+with the same torch takes little space.
 """
 
 import json
@@ -17,17 +22,19 @@ import time
 import zipfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO, Final
 
 from packaging.utils import canonicalize_name
+from packaging.version import Version
 from tidepool import procfs
 from tidepool.env import site_of
 from uv import find_uv_bin
 
-from workers.executor.environments.requirements import Wanted, is_protected
+from workers.executor.environments.requirements import RUNTIME_NEEDS, TORCH_NEEDS, Wanted, is_protected
 
-__all__ = ["BuildError", "build", "is_complete"]
+__all__ = ["BuildError", "Built", "Unsolvable", "build", "built_at"]
 
 _MARKER: Final = "complete.json"
 _LONGEST_SECONDS: Final = 1800.0
@@ -35,15 +42,34 @@ _LOOK_SECONDS: Final = 0.2
 #: Number of uv's last lines in the message of a failure.
 _HEADLINE_LINES: Final = 6
 _TAIL_BYTES: Final = 16 * 1024
-_VERSION: Final = re.compile(r"[^+]+")
+_NO_SOLUTION: Final = "No solution found"
 
 
 class BuildError(Exception):
     """The environment could not be built; the text is uv's last lines."""
 
 
-def is_complete(folder: Path) -> bool:
-    return (folder / _MARKER).is_file()
+class Unsolvable(BuildError):
+    """No versions of the packages fit together."""
+
+
+@dataclass(frozen=True)
+class Built:
+    """A complete environment."""
+
+    requirements: tuple[str, ...]
+    is_whole: bool = False
+    #: Version of the Python of a whole one, and of its torch; "": it has none.
+    python: str = ""
+    torch: str = ""
+
+
+def built_at(folder: Path) -> Built | None:
+    """Return what was built there; None: nothing, or not to its end."""
+    try:
+        return Built(**json.loads((folder / _MARKER).read_text()))
+    except FileNotFoundError:
+        return None
 
 
 def build(
@@ -67,7 +93,8 @@ def build(
     log.parent.mkdir(parents=True, exist_ok=True)
     try:
         with log.open("ab") as output:
-            output.write(f"Installing {', '.join(required.packages)}.\n".encode())
+            way = " into an environment of its own" if required.is_whole else ""
+            output.write(f"Installing {', '.join(required.packages) or 'Python'}{way}.\n".encode())
             output.flush()
             _Build(folder, work, dict(environment), output, wanted).run(required, there)
     except (BuildError, OSError) as error:
@@ -88,34 +115,86 @@ class _Build:
         self._deadline = time.monotonic() + _LONGEST_SECONDS
 
     def run(self, required: Wanted, there: Mapping[str, str]) -> None:
+        built = self._whole(required, there) if required.is_whole else self._layer(required, there)
+        (self._folder / _MARKER).write_text(json.dumps(asdict(built)))
+
+    def _layer(self, required: Wanted, there: Mapping[str, str]) -> Built:
         work = self._work
         kept = _stubs(work / "stubs", {name: version for name, version in there.items() if is_protected(name)})
         met = _stubs(work / "stubs", {name: version for name, version in required.met.items() if name not in kept})
-        (work / "wanted.txt").write_text(_text(required.options, required.packages))
         (work / "kept.txt").write_text(_text(_pins(kept)))
-        # uv prefers the versions of an earlier result.
-        resolved = work / "resolved.txt"
-        resolved.write_text(_text(_pins(met)))
-        python = str(self._folder / "bin" / "python")
-        self._uv("venv", "--python", sys.executable, str(self._folder))
+        self._make(sys.executable)
         kept_out = [word for name in kept for word in ("--no-emit-package", name)]
-        written = ["-o", str(resolved), "--no-header", "--no-annotate"]
         # The option replaces UV_FIND_LINKS: pass the variable's values, too.
         links = [*filter(None, self._environment.get("UV_FIND_LINKS", "").split(",")), str(work / "stubs")]
         offered = ["--constraint", str(work / "kept.txt"), *(word for link in links for word in ("--find-links", link))]
-        # pip takes a version from any of the indexes that the user names, too.
-        strategy = ["--index-strategy", "unsafe-best-match"] if required.options else []
-        self._uv(
-            *("pip", "compile", str(work / "wanted.txt"), *offered, *written, *kept_out, *strategy, "--python", python)
-        )
+        resolved = self._resolve(required, required.packages, _pins(met), *offered, *kept_out)
         own = {line.lower() for line in _pins(met)}
-        packages = [line for line in resolved.read_text().splitlines() if line.strip() and line.lower() not in own]
-        if packages:
-            resolved.write_text(_text(required.options, [_with_hashes(line, required.hashes) for line in packages]))
-            self._uv("pip", "install", "--no-deps", *strategy, "--python", python, "-r", str(resolved))
+        self._install(required, [line for line in resolved if line.lower() not in own])
         cluster = f"import site; site.addsitedir({str(site_of(Path(sys.prefix)))!r})\n"
         (site_of(self._folder) / "_cluster.pth").write_text(cluster)
-        (self._folder / _MARKER).write_text(json.dumps({"requirements": required.packages}))
+        return Built(required.packages)
+
+    def _whole(self, required: Wanted, there: Mapping[str, str]) -> Built:
+        self._make(self._python(required.python))
+        packages, preferred = [*required.packages, *RUNTIME_NEEDS], _preferred(there)
+        resolved = self._resolve(required, packages, preferred)
+        torch = _version_in(resolved, "torch")
+        if torch:
+            resolved = self._resolve(required, [*packages, *TORCH_NEEDS], preferred)
+        self._install(required, resolved)
+        found = re.search(r"(?m)^version_info\s*=\s*(\S+)", (self._folder / "pyvenv.cfg").read_text())
+        assert found, "uv writes the version of Python"
+        return Built(required.packages, is_whole=True, python=found[1], torch=torch)
+
+    def _python(self, versions: str) -> str:
+        """Return the Python of this host that the environment is for."""
+        if not versions:
+            return sys.executable
+        try:
+            self._uv("python", "find", versions)
+        except BuildError:
+            found = ", ".join(self._pythons()) or "none"
+            raise BuildError(
+                f"the training asks for Python {versions}, and this host has {found}: install one that fits on the "
+                "host, or ask for one of these in requires-python, .python-version or a line such as --python >=3.11"
+            ) from None
+        return versions
+
+    def _pythons(self) -> list[str]:
+        """Return the versions of the Pythons that uv finds here."""
+        listed = subprocess.run(
+            [find_uv_bin(), "python", "list", "--only-installed", "--output-format", "json", "--no-config"],
+            cwd=self._work, env=self._environment, stdin=subprocess.DEVNULL, capture_output=True, check=False,
+        )  # fmt: skip
+        found = {each["version"] for each in json.loads(listed.stdout or "[]")}
+        return sorted(found, key=Version)
+
+    def _make(self, python: str) -> None:
+        self._uv("venv", "--python", python, str(self._folder))
+
+    def _resolve(
+        self, required: Wanted, packages: Sequence[str], preferred: Sequence[str], *options: str
+    ) -> Sequence[str]:
+        """Return lines such as `timm==1.0.9`. Raises Unsolvable.
+
+        preferred: lines of the same form. uv takes them for the result of an earlier run and keeps to them.
+        """
+        wanted, resolved = self._work / "wanted.txt", self._work / "resolved.txt"
+        wanted.write_text(_text(required.options, packages))
+        resolved.write_text(_text(preferred))
+        written = ["-o", str(resolved), "--no-header", "--no-annotate"]
+        python = ["--python", str(self._folder / "bin" / "python")]
+        self._uv("pip", "compile", str(wanted), *options, *written, *_strategy(required), *python)
+        return [line for line in resolved.read_text().splitlines() if line.strip() and not line.startswith("--")]
+
+    def _install(self, required: Wanted, packages: Sequence[str]) -> None:
+        if not packages:
+            return
+        file = self._work / "install.txt"
+        file.write_text(_text(required.options, [_with_hashes(line, required.hashes) for line in packages]))
+        python = ["--python", str(self._folder / "bin" / "python")]
+        self._uv("pip", "install", "--no-deps", *_strategy(required), *python, "-r", str(file))
 
     def _uv(self, *words: str) -> None:
         begins = os.fstat(self._output.fileno()).st_size
@@ -132,7 +211,9 @@ class _Build:
         )
         self._wait(process)
         if process.returncode != 0:
-            raise BuildError(_last_lines(Path(self._output.name), begins))
+            said = _lines_since(Path(self._output.name), begins)
+            kind = Unsolvable if any(_NO_SOLUTION in line for line in said) else BuildError
+            raise kind("\n".join(said[-_HEADLINE_LINES:]) or "uv failed without output")
 
     def _wait(self, process: "subprocess.Popen[bytes]") -> None:
         while True:
@@ -167,6 +248,15 @@ def _stubs(folder: Path, protected: Mapping[str, str]) -> dict[str, str]:
     return versions
 
 
+def _strategy(required: Wanted) -> list[str]:
+    """Return uv's options for packages that several indexes have: pip takes a version from any that the user names."""
+    return ["--index-strategy", "unsafe-best-match"] if required.options else []
+
+
+def _version_in(resolved: Iterable[str], name: str) -> str:
+    return next((line.partition("==")[2].split()[0] for line in resolved if line.startswith(f"{name}==")), "")
+
+
 def _text(*parts: Iterable[str]) -> str:
     return "".join(f"{line}\n" for part in parts for line in part)
 
@@ -175,16 +265,22 @@ def _pins(versions: Mapping[str, str]) -> list[str]:
     return [f"{name}=={version}" for name, version in versions.items()]
 
 
+def _preferred(versions: Mapping[str, str]) -> list[str]:
+    """Return pins to versions, and to those that an index has for local ones, such as 2.13.0 for 2.13.0+cpu."""
+    public = {name: version.partition("+")[0] for name, version in versions.items() if "+" in version}
+    return [*_pins(versions), *_pins(public)]
+
+
 def _with_hashes(line: str, hashes: Mapping[str, Sequence[str]]) -> str:
     """Return the line of a resolved package with its hashes, which uv checks."""
     name = canonicalize_name(re.split(r"[=@ ;\[]", line, maxsplit=1)[0])
     return " ".join([line, *(f"--hash={each}" for each in hashes.get(name, ()))])
 
 
-def _last_lines(log: Path, begins: int) -> str:
+def _lines_since(log: Path, begins: int) -> list[str]:
+    """Return uv's last lines in a log from that byte on."""
     size = os.stat(log).st_size
     with log.open("rb") as file:
         file.seek(max(begins, size - _TAIL_BYTES))
-        text = file.read().decode(errors="replace")
-    lines = [line.rstrip() for line in text.splitlines() if line.strip() and not line.startswith("$ uv")]
-    return "\n".join(lines[-_HEADLINE_LINES:]).replace("+cluster", "") or "uv failed without output"
+        text = file.read().decode(errors="replace").replace("+cluster", "")
+    return [line.rstrip() for line in text.splitlines() if line.strip() and not line.startswith("$ uv")]

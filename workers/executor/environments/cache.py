@@ -11,14 +11,14 @@ import shutil
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
 from tidepool.backoff import Interval
 
-from workers.executor.environments.builder import BuildError, build, is_complete
-from workers.executor.environments.requirements import digest_of, installed, wanted_of
+from workers.executor.environments.builder import BuildError, Unsolvable, build, built_at
+from workers.executor.environments.requirements import Wanted, digest_of, installed, wanted_of
 from workers.executor.saved_state import JobKey
 
 __all__ = ["Environments", "Failed", "Ready"]
@@ -36,7 +36,12 @@ _LOCK_SECONDS: Final = 0.2
 @dataclass(frozen=True)
 class Ready:
     #: Folder of the environment; "": the cluster's packages suffice.
-    folder: str
+    folder: str = ""
+    #: Whether it has nothing of the cluster's: its processes have another parent.
+    is_whole: bool = False
+    #: Version of the Python of a whole one, and of its torch; "": it has none.
+    python: str = ""
+    torch: str = ""
 
 
 @dataclass(frozen=True)
@@ -61,7 +66,7 @@ class Environments:
     def ask(self, job: JobKey, requirements: str, log: Path) -> Ready | Failed | None:
         """Return the environment of a job; None while it is being built, with output in `log`."""
         if not requirements:
-            return Ready("")
+            return Ready()
         with self._guard:
             answer, is_known = self._answers.get(job), job in self._wanted
             self._wanted.add(job)
@@ -91,9 +96,22 @@ class Environments:
 
     def _made(self, job: JobKey, requirements: list[str], log: Path) -> Ready:
         there = self._installed()
-        wanted = wanted_of(requirements, there)
+        wanted = wanted_of(requirements, there, platform.python_version())
         if wanted is None:
-            return Ready("")
+            return Ready()
+        try:
+            return self._built(job, wanted, there, log)
+        except Unsolvable as error:
+            if wanted.is_whole:
+                raise
+            beside = error
+        # A package needs another version of one that no layer replaces.
+        try:
+            return self._built(job, replace(wanted, is_whole=True), there, log)
+        except Unsolvable as error:
+            raise BuildError(f"{beside}\nAnd in an environment of its own: {error}") from None
+
+    def _built(self, job: JobKey, wanted: Wanted, there: Mapping[str, str], log: Path) -> Ready:
         folder = self._folder / digest_of(wanted, there, platform.python_version())
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         with open(self._folder / f"{folder.name}.lock", "a") as lock:
@@ -105,7 +123,7 @@ class Environments:
                 if not self._is_wanted(job):
                     raise BuildError("no training waits for the environment any longer")
                 time.sleep(_LOCK_SECONDS)
-            if not is_complete(folder):
+            if built_at(folder) is None:
                 build(
                     folder,
                     wanted,
@@ -115,7 +133,9 @@ class Environments:
                     wanted=lambda: self._is_wanted(job),
                 )
             os.utime(folder)
-        return Ready(str(folder))
+            built = built_at(folder)
+        assert built is not None, "a build leaves a complete environment or raises"
+        return Ready(str(folder), built.is_whole, built.python, built.torch)
 
     def _is_wanted(self, job: JobKey) -> bool:
         with self._guard:
@@ -133,7 +153,7 @@ def collect(folder: Path, used: set[str], now: float) -> list[str]:
     """Remove old environments that no job uses, except the newest ones; return their names."""
     for name in filter(None, used):
         os.utime(name)
-    found = [path for path in folder.iterdir() if is_complete(path)]
+    found = [path for path in folder.iterdir() if built_at(path) is not None]
     found.sort(key=lambda path: path.stat().st_mtime, reverse=True)
     removed = []
     for place, path in enumerate(found):

@@ -1,8 +1,11 @@
 """Requirements of a training as a host gets them: a line for each package, option of an index and own project.
 
 A package is a PEP 508 requirement, perhaps with hashes: `timm==1.0 --hash=sha256:…`. An option is one of
-`INDEX_OPTIONS` with an address. An own project is `-e` with a path in the training's folder, which needs no
-installation.
+`INDEX_OPTIONS` with an address, or `--python` with the versions that will do. An own project is `-e` with a path in the
+training's folder, which needs no installation.
+
+What they ask for decides how they are met: a layer over the cluster's packages or, where another Python or another
+version of a protected package is asked for, a whole environment that has nothing of the cluster's.
 """
 
 import hashlib
@@ -17,13 +20,19 @@ from importlib.metadata import distributions
 from typing import Final
 
 from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
 __all__ = [
     "INDEX_OPTIONS",
     "PROTECTED",
+    "PYTHON_OPTION",
+    "RUNTIME_NEEDS",
+    "TESTED_TORCH",
+    "TORCH_NEEDS",
     "Wanted",
     "digest_of",
+    "has_tested_torch",
     "hashes_in",
     "import_folders",
     "installed",
@@ -31,17 +40,27 @@ __all__ = [
     "is_package",
     "is_protected",
     "package_in",
+    "python_in",
+    "replaced",
     "wanted_of",
 ]
 
-#: Packages that are never replaced: the forkserver has loaded them, they are built for its torch, or, as cloudpickle,
-#: they read what another process of the same version has written.
+#: Packages that no layer replaces: the forkserver has loaded them, they are built for its torch, or, as cloudpickle,
+#: they read what another process of the same version has written. Other versions of them need a whole environment.
 PROTECTED: Final = frozenset(
     {
         *("torch", "torchvision", "torchaudio", "numpy", "sympy", "mpmath", "typing-extensions"),
         *("tidepool", "tidepool-runtime", "cloudpickle", "msgspec", "psutil", "safetensors", "setproctitle"),
     }
 )
+#: Packages that the runtime imports in a whole environment, and those that an elastic script's session imports besides,
+#: where the environment has torch. The same as in runtime/pyproject.toml.
+RUNTIME_NEEDS: Final = ("cloudpickle==3.1.*", "msgspec", "psutil", "setproctitle")
+TORCH_NEEDS: Final = ("numpy", "safetensors", "scipy")
+#: Versions of torch with which the runtime's tests pass. Scripts that know nothing of Tidepool run with any.
+TESTED_TORCH: Final = SpecifierSet(">=2.10,<2.16")
+#: Option for the versions of Python that will do. pip has none.
+PYTHON_OPTION: Final = "--python"
 #: Options of pip that name further places of packages.
 INDEX_OPTIONS: Final = ("--index-url", "--extra-index-url", "--find-links")
 _BUILT_FOR_TORCH: Final = ("nvidia-", "triton", "cuda-")
@@ -59,6 +78,10 @@ class Wanted:
     hashes: Mapping[str, Sequence[str]]
     #: Version of each required package that the cluster has in a version that is required, by name.
     met: Mapping[str, str]
+    #: Versions of Python that will do, such as `>=3.12`; "": the cluster's.
+    python: str = ""
+    #: Whether it has nothing of the cluster's.
+    is_whole: bool = False
 
 
 def is_package(line: str) -> bool:
@@ -98,12 +121,41 @@ def is_protected(name: str) -> bool:
     return name in PROTECTED or is_built_for_torch(name)
 
 
-def wanted_of(lines: Iterable[str], there: Mapping[str, str]) -> Wanted | None:
-    """Return the environment for these requirements; None if the cluster's own packages meet all of them."""
+def python_in(lines: Iterable[str]) -> str:
+    """Return the versions of Python that the requirements ask for, such as `>=3.12`; "" if any will do."""
+    name = f"{PYTHON_OPTION} "
+    return ",".join(line.removeprefix(name).strip() for line in lines if line.startswith(name))
+
+
+def replaced(lines: Iterable[str], there: Mapping[str, str], python: str) -> list[str]:
+    """Return the names of what no layer replaces and these requirements want in another version, "Python" first.
+
+    there: versions of the cluster's packages. python: the cluster's version.
+    """
+    given = list(lines)
+    others = [] if SpecifierSet(python_in(given)).contains(python, prereleases=True) else ["Python"]
+    for one in map(package_in, filter(is_package, given)):
+        name = canonicalize_name(one.name)
+        if is_protected(name) and name in there and _is_meant(one) and not _fits(one, there[name]):
+            others.append(name)
+    return others
+
+
+def has_tested_torch(version: str) -> bool:
+    """Return whether the runtime's tests have passed with this version of torch; "": no torch."""
+    return bool(version) and TESTED_TORCH.contains(version.partition("+")[0], prereleases=True)
+
+
+def wanted_of(lines: Iterable[str], there: Mapping[str, str], python: str) -> Wanted | None:
+    """Return the environment for these requirements; None if the cluster's own packages meet all of them.
+
+    python: the cluster's version.
+    """
     given = list(lines)
     packages = [line for line in given if is_package(line)]
     needed = {line: package_in(line) for line in packages}
-    if all(_is_met(one, there) for one in needed.values()):
+    is_whole = bool(replaced(given, there, python))
+    if not is_whole and all(_is_met(one, there) for one in needed.values()):
         return None
     return Wanted(
         tuple(str(one) for one in needed.values()),
@@ -111,21 +163,31 @@ def wanted_of(lines: Iterable[str], there: Mapping[str, str]) -> Wanted | None:
         {canonicalize_name(one.name): hashes for line, one in needed.items() if (hashes := hashes_in(line))},
         {name: there[name] for one in needed.values() if (name := canonicalize_name(one.name)) in there
          and _is_met(one, there)},
+        python_in(given),
+        is_whole,
     )  # fmt: skip
 
 
 def digest_of(wanted: Wanted, there: Mapping[str, str], python: str) -> str:
-    """Return the name of the environment, which depends on the requirements, the cluster's packages and Python."""
-    protected = sorted((name, version) for name, version in there.items() if is_protected(name) or name in wanted.met)
+    """Return the name of the environment.
+
+    It depends on the requirements and on Python; that of a layer on the cluster's packages, too.
+    """
     hashes = sorted((name, *each) for name, each in wanted.hashes.items())
-    parts = [sorted(wanted.packages), sorted(wanted.options), hashes, protected, python]
+    kept = sorted((name, version) for name, version in there.items() if is_protected(name) or name in wanted.met)
+    base = (["whole", *RUNTIME_NEEDS, *TORCH_NEEDS], wanted.python or python) if wanted.is_whole else (kept, python)
+    parts = [sorted(wanted.packages), sorted(wanted.options), hashes, *base]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:24]
 
 
 def _is_met(one: Requirement, there: Mapping[str, str]) -> bool:
-    if one.marker is not None and not one.marker.evaluate():
-        return True
     version = there.get(canonicalize_name(one.name))
-    return (
-        version is not None and one.url is None and not one.extras and one.specifier.contains(version, prereleases=True)
-    )
+    return not _is_meant(one) or (version is not None and not one.extras and _fits(one, version))
+
+
+def _is_meant(one: Requirement) -> bool:
+    return one.marker is None or one.marker.evaluate()
+
+
+def _fits(one: Requirement, version: str) -> bool:
+    return one.url is None and one.specifier.contains(version, prereleases=True)

@@ -9,7 +9,7 @@ import logging
 import platform
 import sysconfig
 import time
-from functools import cache, lru_cache
+from functools import lru_cache
 from importlib.metadata import Distribution, distributions
 from importlib.util import find_spec
 from pathlib import Path
@@ -20,6 +20,7 @@ from tidepool.env import site_of
 from tidepool.protocol import EnvironmentUsed
 from tidepool.source_privacy import without_credentials
 
+from workers.executor.environments.cache import Ready
 from workers.executor.environments.requirements import import_folders
 
 __all__ = ["software_in"]
@@ -30,15 +31,14 @@ _DRIVER: Final = Path("/sys/module/nvidia/version")
 _NCCL: Final = "nvidia-nccl-"
 
 
-def software_in(folder: str) -> EnvironmentUsed:
-    """Return the software of an environment; folder: see `Ready`."""
-    packages, origins = _distributions(folder, import_folders())
+def software_in(environment: Ready) -> EnvironmentUsed:
+    packages, origins = _distributions(environment.folder, () if environment.is_whole else import_folders())
     nccl = next((version for name, version in packages.items() if name.startswith(_NCCL)), "")
     return EnvironmentUsed(
         at=time.time(),
-        python=platform.python_version(),
+        python=environment.python or platform.python_version(),
         platform=sysconfig.get_platform(),
-        cuda=_cuda(),
+        cuda=_cuda(_torch_of(environment)),
         nccl=nccl,
         driver=_DRIVER.read_text().strip() if _DRIVER.exists() else "",
         packages=packages,
@@ -77,16 +77,24 @@ def _origin(distribution: Distribution) -> str:
     return address
 
 
-@cache
-def _cuda() -> str:
-    """Return the version of CUDA that the cluster's torch is built for; "": it is built for CPUs."""
+def _torch_of(environment: Ready) -> Path | None:
+    """Return the folder of the torch that ranks import; None: there is none."""
+    if environment.is_whole:
+        folder = site_of(Path(environment.folder)) / "torch"
+        return folder if folder.is_dir() else None
     torch = find_spec("torch")
-    if torch is None or torch.origin is None:
+    return None if torch is None or torch.origin is None else Path(torch.origin).parent
+
+
+@lru_cache(maxsize=32)
+def _cuda(torch: Path | None) -> str:
+    """Return the version of CUDA that this torch is built for; "": it is built for CPUs."""
+    if torch is None:
         return ""
     try:
-        body = ast.parse(Path(torch.origin).with_name("version.py").read_text()).body
+        body = ast.parse((torch / "version.py").read_text()).body
     except (OSError, SyntaxError):
-        logger.warning("%s has no readable version.py: the version of CUDA is unknown", torch.origin)
+        logger.warning("%s has no readable version.py: the version of CUDA is unknown", torch)
         return ""
     for node in body:
         target = (

@@ -161,7 +161,7 @@ def test_old_environments_are_removed_and_used_ones_stay(tmp_path: Path) -> None
     for name, age in ages.items():
         folder = tmp_path / name
         folder.mkdir()
-        (folder / "complete.json").write_text("{}")
+        (folder / "complete.json").write_text('{"requirements": []}')
         os.utime(folder, (now - age, now - age))
     removed = collect(tmp_path, {str(tmp_path / "used")}, now)
     assert sorted(removed) == sorted(["old", *(f"more{n:02}" for n in range(18, 25))])

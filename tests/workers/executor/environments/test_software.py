@@ -10,6 +10,7 @@ import pytest
 from tidepool.env import site_of
 
 from workers.executor.environments import software
+from workers.executor.environments.cache import Ready
 from workers.executor.environments.software import software_in
 
 
@@ -22,7 +23,7 @@ def add(folder: Path, name: str, number: str, origin: object = None) -> None:
 
 
 def test_the_clusters_packages_are_recorded() -> None:
-    found = software_in("")
+    found = software_in(Ready())
     assert found.python == platform.python_version()
     assert found.packages["torch"] == version("torch")
     assert "torch" not in sys.modules or found.cuda == (sys.modules["torch"].version.cuda or "")
@@ -33,7 +34,7 @@ def test_an_environments_own_packages_come_first(tmp_path: Path) -> None:
     add(site, "Django", "0.1")
     add(site, "own_thing", "1.0", {"url": "https://u:p@host/r.git", "vcs_info": {"vcs": "git", "commit_id": "abc"}})
     add(site, "odd", "1.0", "no json")
-    found = software_in(str(tmp_path))
+    found = software_in(Ready(str(tmp_path)))
     assert (found.packages["django"], found.packages["own-thing"]) == ("0.1", "1.0")
     assert found.packages["torch"] == version("torch")
     assert found.origins["own-thing"] == "git+https://host/r.git@abc"
@@ -42,6 +43,6 @@ def test_an_environments_own_packages_come_first(tmp_path: Path) -> None:
 
 def test_the_driver_is_read_where_there_is_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(software, "_DRIVER", tmp_path / "version")
-    assert software_in("").driver == ""
+    assert software_in(Ready()).driver == ""
     (tmp_path / "version").write_text("580.95.05\n")
-    assert software_in("").driver == "580.95.05"
+    assert software_in(Ready()).driver == "580.95.05"

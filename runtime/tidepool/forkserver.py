@@ -1,9 +1,10 @@
-"""The forkserver: a host's warm parent. It has torch loaded and forks shims and coordinators on request.
+"""The forkserver: a warm parent of an environment's processes. It forks shims and coordinators on request.
 
-`python -P -m tidepool.torch.forkserver --socket PATH [--lifeline-fd N]`. Importing torch and building the first
-optimizer takes seconds; a fork of this process takes milliseconds. To keep forks sound it stays single-threaded, never
-touches CUDA, and runs no parallel operation. Its environment holds no secret, for its children's ancestors are seen
-in /proc.
+`python -P -m tidepool.forkserver --socket PATH [--lifeline-fd N] [--bare]`, by the Python of the environment. Importing
+torch and building the first optimizer takes seconds; a fork of this process takes milliseconds. With `--bare`, for an
+environment without a torch that the runtime knows, it loads nothing and forks shims alone. To keep forks sound it stays
+single-threaded, never touches CUDA, and runs no parallel operation. Its environment holds no secret, for its children's
+ancestors are seen in /proc.
 
 One JSON line per request, one per answer: `{"op": "ping"}`, `{"op": "shim", "socket", "spec"}` and
 `{"op": "coordinator", "socket", "desired", "launch", "address", "host", "mark"}` are answered with
@@ -11,7 +12,6 @@ One JSON line per request, one per answer: `{"op": "ping"}`, `{"op": "shim", "so
 """
 
 import argparse
-import gc
 import json
 import logging
 import os
@@ -20,18 +20,14 @@ import signal
 import socket
 import sys
 import traceback
-import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
-
-import torch
 
 from tidepool import json_sockets, procfs
 from tidepool.env import share_fabric_home
 from tidepool.protocol import DesiredMembership, LaunchSpec, ProtocolError, ShimSpec, from_json
 from tidepool.shim import Shim
-from tidepool.torch.coordination.coordinator import Coordinator
 from tidepool.wmla_environment import build_fabric
 
 __all__ = ["Forkserver", "main"]
@@ -45,41 +41,26 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--socket", type=Path, required=True)
     parser.add_argument("--lifeline-fd", type=int)
+    parser.add_argument("--bare", action="store_true", help="load no torch")
     options = parser.parse_args()
     procfs.set_title(f"tidepool forkserver: {options.socket}")
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(levelname)s %(message)s")
-    _warm_up()
+    if not options.bare:
+        from tidepool.torch.warm_parent import warm_up
+
+        warm_up()
     share_fabric_home(build_fabric(options.socket.parent / "fabric"))
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # children are reaped by the kernel; their records are on disk
     listener = json_sockets.listen(options.socket)
     remove_socket = json_sockets.socket_remover(options.socket)
-    Forkserver(listener, options.lifeline_fd).run()
+    Forkserver(listener, options.lifeline_fd, is_bare=options.bare).run()
     remove_socket()
 
 
-def _warm_up() -> None:
-    torch.set_num_threads(1)
-    torch.optim.Adam([torch.nn.Parameter(torch.zeros(1))])  # imports torch._dynamo: as slow as torch itself
-    _leave_libraries()
-    gc.collect()
-    gc.freeze()  # the collector must not touch, and so copy, pages shared with the children
-
-
-def _leave_libraries() -> None:
-    """Let processes end without unregistering torch's operators one by one.
-
-    torch has that done at an interpreter's end, for destructors that come later. Ranks end by `os._exit`, before any
-    destructor, and it costs each of them half of the processor time of a script that does nothing.
-    """
-    for finalizer in list(weakref.finalize._registry):  # type: ignore[attr-defined]  # there is no other list of them
-        alive = finalizer.peek()
-        if alive is not None and alive[1].__module__ == "torch.library":
-            finalizer.atexit = False
-
-
 class Forkserver:
-    def __init__(self, listener: socket.socket, lifeline_fd: int | None) -> None:
+    def __init__(self, listener: socket.socket, lifeline_fd: int | None, *, is_bare: bool = False) -> None:
         self._listener = listener
+        self._is_bare = is_bare
         self._lifeline_fd = lifeline_fd
         self._selector = selectors.DefaultSelector()
         self._selector.register(listener, selectors.EVENT_READ)
@@ -113,7 +94,7 @@ class Forkserver:
                 return _identity(os.getpid())
             if operation == "shim":
                 return self._fork_shim(request, client)
-            if operation == "coordinator":
+            if operation == "coordinator" and not self._is_bare:
                 return self._fork_coordinator(request, client)
         except (ValueError, KeyError, TypeError, OSError, ProtocolError) as error:
             return {"error": f"{type(error).__name__}: {error}"}
@@ -139,6 +120,8 @@ class Forkserver:
         lifeline_fd = self._lifeline_fd
 
         def run(control: socket.socket) -> None:
+            from tidepool.torch.coordination.coordinator import Coordinator
+
             procfs.set_title(f"tidepool coordinator: training {desired.job}")
             Coordinator(desired, launch, *place, control, lifeline_fd).run()
 
