@@ -196,12 +196,17 @@ class Host:
         return self.until(lambda report: report.applied_revision == self.revision)
 
     def until_exited(self, count: int) -> list[JournalEntry]:
-        def exits() -> list[JournalEntry]:
-            self.listen()
-            return [entry for entry in self.entries.values() if entry.kind == "rank_exited"]
+        return self.until_told("rank_exited", count)
 
-        wait_until(lambda: len(exits()) >= count)
-        return exits()
+    def until_told(self, kind: str, count: int = 1) -> list[JournalEntry]:
+        """Wait for entries of that kind in the journals that are reported."""
+
+        def told() -> list[JournalEntry]:
+            self.listen()
+            return [entry for entry in self.entries.values() if entry.kind == kind]
+
+        wait_until(lambda: len(told()) >= count, self.log)
+        return told()
 
     def kill(self) -> None:
         self.signal(signal.SIGKILL)
