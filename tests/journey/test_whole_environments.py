@@ -1,5 +1,8 @@
 """Two elastic trainings on one host at once, one of them with a numpy that the cluster does not have."""
 
+from functools import partial
+
+import httpx
 import pytest
 
 from tests.journey.running_stack import RunningStack
@@ -30,6 +33,10 @@ print("last", round(sum(each.sum().item() for each in model.parameters()), 4), f
 """
 
 
+def finished(api: httpx.Client, address: str) -> bool:
+    return bool(api.get(address).json()["finished_at"])
+
+
 def test_a_foreign_numpy_trains_elastically_beside_the_clusters(stack: RunningStack) -> None:
     folder = stack.home / "models" / "worlds"
     folder.mkdir()
@@ -48,7 +55,7 @@ def test_a_foreign_numpy_trains_elastically_beside_the_clusters(stack: RunningSt
         ends = {}
         for name, job in jobs.items():
             address = f"jobs/{job['id']}/"
-            wait_until(lambda: api.get(address).json()["finished_at"], f"{name} ends", seconds=600)  # noqa: B023
+            wait_until(partial(finished, api, address), f"{name} ends", seconds=600)
             ends[name] = api.get(address).json()
     if "could not be installed" in str(ends["foreign"]):
         leave_out(f"numpy 1 cannot be installed here: {ends['foreign']}")

@@ -10,7 +10,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Container
+from collections.abc import Collection, Container
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -148,6 +148,11 @@ class Forkservers:
         self._lifeline_fd = lifeline_fd
         self._others: dict[str, Forkserver] = {}
         self._used_at: dict[str, float] = {}
+
+    @property
+    def names(self) -> Collection[str]:
+        """Names of the whole environments that have one."""
+        return self._others.keys()
 
     def recall(self) -> None:
         """Take over the forkservers of an earlier executor, to end those that no job uses."""

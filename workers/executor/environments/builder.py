@@ -26,6 +26,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO, Final
 
+from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 from tidepool import procfs
@@ -39,6 +40,9 @@ __all__ = ["BuildError", "Built", "Unsolvable", "build", "built_at"]
 _MARKER: Final = "complete.json"
 _LONGEST_SECONDS: Final = 1800.0
 _LOOK_SECONDS: Final = 0.2
+_LIST_SECONDS: Final = 60.0
+#: Implementation and variant of Pythons that wheels are built for.
+_USUAL: Final = ("cpython", "default")
 #: Number of uv's last lines in the message of a failure.
 _HEADLINE_LINES: Final = 6
 _TAIL_BYTES: Final = 16 * 1024
@@ -148,27 +152,36 @@ class _Build:
         return Built(required.packages, is_whole=True, python=found[1], torch=torch)
 
     def _python(self, versions: str) -> str:
-        """Return the Python of this host that the environment is for."""
+        """Return the Python of this host that the environment is for: the oldest that fits has the most wheels."""
         if not versions:
             return sys.executable
-        try:
-            self._uv("python", "find", versions)
-        except BuildError:
-            found = ", ".join(self._pythons()) or "none"
+        found, limits = self._pythons(), SpecifierSet(versions)
+        fitting = [version for version in sorted(found, key=Version) if limits.contains(version)]
+        if not fitting:
             raise BuildError(
-                f"the training asks for Python {versions}, and this host has {found}: install one that fits on the "
-                "host, or ask for one of these in requires-python, .python-version or a line such as --python >=3.11"
-            ) from None
-        return versions
+                f"the training asks for Python {versions}, and this host has {', '.join(found) or 'none'}: install one "
+                "that fits on the host, or ask for another in requires-python, .python-version or a line such as "
+                "--python >=3.11"
+            )
+        return found[fitting[0]]
 
-    def _pythons(self) -> list[str]:
-        """Return the versions of the Pythons that uv finds here."""
+    def _pythons(self) -> dict[str, str]:
+        """Return the paths of the Pythons that uv finds here, by version."""
+        words = ("python", "list", "--only-installed", "--output-format", "json", "--no-config")
         listed = subprocess.run(
-            [find_uv_bin(), "python", "list", "--only-installed", "--output-format", "json", "--no-config"],
-            cwd=self._work, env=self._environment, stdin=subprocess.DEVNULL, capture_output=True, check=False,
-        )  # fmt: skip
-        found = {each["version"] for each in json.loads(listed.stdout or "[]")}
-        return sorted(found, key=Version)
+            [find_uv_bin(), *words],
+            cwd=self._work,
+            env=self._environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=self._output,
+            timeout=_LIST_SECONDS,
+            check=False,
+        )
+        if listed.returncode != 0:
+            raise BuildError("uv cannot list the Pythons of this host")
+        usual = [one for one in json.loads(listed.stdout) if (one["implementation"], one["variant"]) == _USUAL]
+        return {one["version"]: one["path"] for one in reversed(usual)}
 
     def _make(self, python: str) -> None:
         self._uv("venv", "--python", python, str(self._folder))

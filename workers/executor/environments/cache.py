@@ -105,9 +105,10 @@ class Environments:
             if wanted.is_whole:
                 raise
             beside = error
-        # A package needs another version of one that no layer replaces.
+        # A package needs another version of one that no layer replaces. A script may count on torch, as over a layer.
+        packages = (*wanted.packages, *({"torch"} & there.keys()))
         try:
-            return self._built(job, replace(wanted, is_whole=True), there, log)
+            return self._built(job, replace(wanted, packages=packages, is_whole=True), there, log)
         except Unsolvable as error:
             raise BuildError(f"{beside}\nAnd in an environment of its own: {error}") from None
 

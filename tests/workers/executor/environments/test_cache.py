@@ -94,6 +94,12 @@ def test_a_build_is_shared(host: Host) -> None:
     assert host.log.read_text().count("Installing") == 1
 
 
+def test_a_python_that_the_host_lacks_is_named_with_those_that_it_has(host: Host) -> None:
+    answer = host.ask("--python ==3.25.*\ntidesmall")
+    assert isinstance(answer, Failed)
+    assert answer.why.startswith("the training asks for Python ==3.25.*, and this host has ")
+
+
 @pytest.mark.parametrize(("requirement", "named"), [("tideold", "torch<2"), ("tidenothere>=3", "tidenothere")])
 def test_what_cannot_be_installed_is_said_and_leaves_nothing(host: Host, requirement: str, named: str) -> None:
     answer = host.ask(requirement)

@@ -1,0 +1,49 @@
+"""Forkservers of whole environments: the ones that are kept, and for how long; none is started here."""
+
+from pathlib import Path
+
+import pytest
+
+from workers.executor import forkserver
+from workers.executor.environments.cache import Ready
+from workers.executor.forkserver import Forkservers
+
+
+@pytest.fixture
+def pool(tmp_path: Path) -> Forkservers:
+    return Forkservers(tmp_path, None)
+
+
+def use(pool: Forkservers, *names: str) -> None:
+    for name in names:
+        pool.of(Ready(f"/environments/{name}", is_whole=True))
+
+
+def test_a_layer_has_the_parent_of_the_cluster(pool: Forkservers) -> None:
+    assert pool.of(Ready("/environments/a")) is pool.of(Ready()) is pool.own
+
+
+def test_of_many_unused_the_newest_are_kept(pool: Forkservers) -> None:
+    use(pool, *"abcdef")
+    pool.end_unused({"a"})
+    assert {*pool.names} == {*"acdef"}
+    use(pool, "b", "c")
+    pool.end_unused({"a"})
+    assert {*pool.names} == {*"abcef"}
+
+
+def test_one_that_was_not_used_for_long_is_ended(pool: Forkservers, monkeypatch: pytest.MonkeyPatch) -> None:
+    use(pool, *"ab")
+    monkeypatch.setattr(forkserver, "_KEPT_SECONDS", 0.0)
+    pool.end_unused({"a"})
+    assert {*pool.names} == {"a"}
+
+
+def test_those_of_an_earlier_executor_are_known(pool: Forkservers, tmp_path: Path) -> None:
+    (tmp_path / "forkserver-a.log").touch()
+    (tmp_path / "forkserver.log").touch()
+    pool.recall()
+    assert [*pool.names] == ["a"]
+    pool.end()
+    assert not [*pool.names]
+    assert [path.name for path in tmp_path.glob("*.log")] == ["forkserver.log"]
