@@ -57,7 +57,8 @@ PROTECTED: Final = frozenset(
 #: where the environment has torch. The same as in runtime/pyproject.toml.
 RUNTIME_NEEDS: Final = ("cloudpickle==3.1.*", "msgspec", "psutil", "setproctitle")
 TORCH_NEEDS: Final = ("numpy", "safetensors", "scipy")
-#: Versions of torch with which the runtime's tests pass. Scripts that know nothing of Tidepool run with any.
+#: Versions of torch with which elastic scripts train: both ends were resized. Scripts that know nothing of Tidepool run
+#: with any.
 TESTED_TORCH: Final = SpecifierSet(">=2.10,<2.16")
 #: Option for the versions of Python that will do. pip has none.
 PYTHON_OPTION: Final = "--python"
@@ -142,7 +143,7 @@ def replaced(lines: Iterable[str], there: Mapping[str, str], python: str) -> lis
 
 
 def has_tested_torch(version: str) -> bool:
-    """Return whether the runtime's tests have passed with this version of torch; "": no torch."""
+    """Return whether elastic scripts train with this version of torch; "": no torch."""
     return bool(version) and TESTED_TORCH.contains(version.partition("+")[0], prereleases=True)
 
 
