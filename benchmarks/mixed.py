@@ -1,6 +1,6 @@
 """The published trainings on 16 hosts with three kinds of GPU: by prices, against a partition for each.
 
-    python -m benchmarks.mixed [--trace workload-6 ...]
+    python -m benchmarks.mixed [--trace workload-6 ...] [--seed 1 2 3 4 5] [--pause 90]
 
 `apart` is policy goodput, too, but each kind is a resource group of its own, and trainings are dealt to them in
 proportion to what they compute, as where users choose a partition. `fairshare` shares all GPUs, whatever their kind.
@@ -9,10 +9,11 @@ application, and its sums take as long; the factors are assumed, between hardly 
 """
 
 import argparse
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from math import prod
+from random import Random
 from time import process_time
 
 from benchmarks.simulator import AIMS, group_of, job_of
@@ -24,12 +25,14 @@ from scheduling.replay.world import Costs, World
 from scheduling.snapshot import SlotRef, SlotView
 
 COSTS = Costs(30.0, 1.0)
-POLICIES = ("apart", "fairshare", *AIMS)
+POLICIES = ("apart", "fifo", "fairshare", *AIMS)
 
 #: Kind -> hosts, and how much faster it computes at most.
 KINDS = {"slow": (8, 1.0), "medium": (4, 2.0), "fast": (4, 4.0)}
 #: Share of a GPU's speed that an application uses: the rest of its time goes to data, or to many small kernels.
 _USED = {"bert": 1.0, "cifar10": 0.5, "deepspeech2": 0.7, "imagenet": 0.9, "ncf": 0.1, "yolov3": 0.8}
+#: The least share that is drawn with a seed.
+_LEAST_USED = 0.2
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,6 +40,8 @@ class OnKinds:
     """An application whose steps take other times on other kinds."""
 
     measured: Application
+    #: Kind -> share of its speed that the application uses.
+    used: Mapping[str, float]
 
     @property
     def name(self) -> str:
@@ -60,7 +65,7 @@ class OnKinds:
 
     def times_on(self, kind: str) -> Callable[[Placement, int], StepTime]:
         faster = KINDS[kind][1] if kind else 1.0
-        used = _USED[self.name]
+        used = self.used[kind] if kind else 0.0
 
         def times(placement: Placement, micro: int) -> StepTime:
             found = self.measured.step_times(placement, micro)
@@ -76,28 +81,54 @@ class OnKinds:
         return self.measured.gain(batch, epoch)
 
 
+@dataclass(frozen=True)
+class Scene:
+    """A trace, and the shares of the kinds' speeds that its applications use."""
+
+    trace: str
+    used: Mapping[str, Mapping[str, float]]
+
+    def on_kinds(self, application: Application) -> OnKinds:
+        return OnKinds(application, self.used[application.name])
+
+
+def assumed(name: str) -> Scene:
+    return Scene(name, {application: dict.fromkeys(KINDS, used) for application, used in _USED.items()})
+
+
+def drawn(seed: int) -> Scene:
+    dice, names = Random(seed), list(traces())
+    used = {application: {kind: dice.uniform(_LEAST_USED, 1.0) for kind in KINDS} for application in sorted(_USED)}
+    return Scene(names[(seed - 1) % len(names)], used)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--trace", nargs="+", choices=list(traces()), default=list(traces()))
+    parser.add_argument("--seed", nargs="+", type=int, help="instead of --trace")
     parser.add_argument("--policy", nargs="+", choices=POLICIES, default=list(POLICIES))
+    parser.add_argument("--pause", type=float, default=COSTS.pause, help="seconds that a change of size costs")
     options = parser.parse_args()
+    scenes = [drawn(seed) for seed in options.seed] if options.seed else [assumed(name) for name in options.trace]
+    costs = replace(COSTS, pause=options.pause)
     ratios: dict[str, list[float]] = {policy: [] for policy in options.policy}
     with fitting_alone():
-        for name in options.trace:
-            found = {policy: _played(policy, name) for policy in ("apart", *options.policy)}
+        for scene in scenes:
+            apart = played("apart", scene, costs)
             for policy in options.policy:
-                ratios[policy].append(found[policy].average / found["apart"].average)
-                _print(name, policy, found[policy], ratios[policy][-1])
+                found = apart if policy == "apart" else played(policy, scene, costs)
+                ratios[policy].append(found.average / apart.average)
+                _print(scene.trace, policy, found, ratios[policy][-1])
     for policy, each in ratios.items():
         print(f"{policy:10} geometric mean of {len(each)} traces: {prod(each) ** (1 / len(each)):.3f}")
 
 
-def _played(policy: str, name: str) -> Figures:
-    world, jobs = _world(policy), []
+def played(policy: str, scene: Scene, costs: Costs) -> Figures:
+    world, jobs = _world(policy, costs), []
     dealt = dict.fromkeys(KINDS, 0)
-    for number, submission in enumerate(trace(name)):
+    for number, submission in enumerate(trace(scene.trace)):
         job = job_of(number, submission, policy)
-        job.physics.application = OnKinds(submission.application)
+        job.physics.application = scene.on_kinds(submission.application)
         if policy == "apart":
             partition = min(KINDS, key=lambda kind: (dealt[kind] + 1) / (KINDS[kind][0] * KINDS[kind][1]))
             job.view = replace(job.view, group=partition)
@@ -107,11 +138,11 @@ def _played(policy: str, name: str) -> Figures:
     return figures(jobs, _alone_seconds(), world.cycles)
 
 
-def _world(policy: str) -> World:
+def _world(policy: str, costs: Costs) -> World:
     """Under `apart` a resource group and an instance group for each kind; else one of all."""
     apart = policy == "apart"
     groups = tuple(replace(group_of("soon"), name=kind, resource_group=kind) for kind in KINDS)
-    return World(groups if apart else (group_of(policy),), COSTS, tuple(_slots(apart=apart)), process_time)
+    return World(groups if apart else (group_of(policy),), costs, tuple(_slots(apart=apart)), process_time)
 
 
 def _slots(*, apart: bool) -> Iterator[SlotView]:
@@ -128,7 +159,7 @@ def _alone_seconds() -> dict[str, float]:
     found = {}
     for name, application in applications().items():
         job = job_of(0, Submission(name, 0.0, application, 1, application.largest_batch), "fairshare")
-        job.physics.application = OnKinds(application)
+        job.physics.application = OnKinds(application, dict.fromkeys(KINDS, 0.0))
         slots = tuple(_slots(apart=False))
         World((group_of("fairshare"),), COSTS, slots[: 2 * GPUS_PER_HOST], process_time).play([job])
         found[name] = job.completion_seconds

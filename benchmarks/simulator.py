@@ -20,7 +20,7 @@ import json
 import sys
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import cache
 from itertools import cycle
 from math import inf, prod
@@ -201,6 +201,7 @@ def job_of(number: int, submission: Submission, policy: str, noise: int | None =
     physics = Physics(application, measured.choose)
     least = most if rigid else 1
     view = JobView(number, submission.name, "all", "PENDING", 5000, submission.at, least, most, elastic=not rigid)
+    view = replace(view, code=application.name)
     return Replayed(view, physics, measured)
 
 

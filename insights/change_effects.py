@@ -42,6 +42,9 @@ class Effect:
         "Steps of its own batch size per second, by its profile (`jobs/{id}/goodput/`); null: not measured.",
     ] = None
     after_goodput: float | None = None
+    after_estimated: Annotated[
+        bool, "Whether `after_goodput` is an estimate, because the job was not measured on that kind of GPU."
+    ] = False
 
     @property
     def words(self) -> str:
@@ -58,7 +61,8 @@ class Effect:
     def speeds(self) -> str:
         if self.before_goodput is None or self.after_goodput is None:
             return ""
-        return f"{self.before_goodput:.3g} → {self.after_goodput:.3g} steps/s"
+        estimated = ", estimated" if self.after_estimated else ""
+        return f"{self.before_goodput:.3g} → {self.after_goodput:.3g} steps/s{estimated}"
 
 
 def effects_of_ending(jobs: Collection[int], user: User) -> str:
@@ -92,6 +96,7 @@ def effects_of(
             after_slots=change.after,
             before_goodput=speeds[change.job].before if change.job in speeds else None,
             after_goodput=speeds[change.job].after if change.job in speeds else None,
+            after_estimated=change.job in speeds and speeds[change.job].is_estimated,
         )
         for change in changes
     ]

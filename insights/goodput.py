@@ -15,20 +15,24 @@ from core.charts import figure, gpu_ticks
 from core.text import plural
 from insights.batch import BatchNow, batch_now
 from jobs.control.goodput_inputs import profile_of
+from jobs.control.kind_ratios import remembered
 from jobs.control.snapshots import snapshot
 from jobs.files.validation_runs import validation_of
 from jobs.models import Job, ThroughputPoint
 from jobs.states import ACTIVE
-from jobs.words import gpus
+from jobs.words import NO_KIND, gpus, speed_source
+from scheduling.policies.kind_ratios import Ratios, Source, medians
 from scheduling.policies.speedups import (
     BEYOND_MEASURED,
     KNEE,
+    NO_RATIOS,
     JobScaling,
     Limit,
     Shape,
     batch_of,
-    kind_of,
+    goodput_at_one,
     kind_of_most,
+    kind_speed,
     scaling_of,
     size_on,
 )
@@ -36,6 +40,7 @@ from scheduling.sharing.pool import shapes_of
 from scheduling.snapshot import JobView, ProfileView
 
 __all__ = [
+    "KindOutlook",
     "MeasuredSize",
     "Outlook",
     "OutlookSize",
@@ -43,12 +48,15 @@ __all__ = [
     "goodput_figure",
     "goodput_outlook",
     "outlook_of",
+    "with_kinds",
 ]
 
 #: Highest number of sizes through which a curve is drawn.
 _MOST_SIZES = 64
 #: Number of measured sizes that a sentence names.
 _NAMED_SIZES = 3
+#: Number of other kinds of GPU that a sentence names.
+_NAMED_KINDS = 4
 
 
 @dataclass(frozen=True)
@@ -78,6 +86,29 @@ class MeasuredSize:
 
 
 @dataclass(frozen=True)
+class KindOutlook:
+    """Speed of one GPU of a kind."""
+
+    gpu_model: str
+    speed: Annotated[float, "Goodput on one GPU, relative to one of the kind that the other figures hold for."]
+    source: Annotated[
+        Source,
+        "Origin: measured by the job itself; median over trainings of its code; median over others; two such medians "
+        "by way of a third kind; unknown, taken to be equal.",
+    ]
+    trainings: Annotated[int, "Number of trainings that the median is taken over; 0: none."]
+    by_way_of: Annotated[str, "The third kind; empty if there is none."] = ""
+
+    @property
+    def text(self) -> str:
+        return f"{self.gpu_model or NO_KIND}: {self.speed:.3g} times as fast ({self.source_text})"
+
+    @property
+    def source_text(self) -> str:
+        return speed_source(self.source, self.trainings, self.by_way_of)
+
+
+@dataclass(frozen=True)
 class Outlook:
     text: Annotated[str, "Summary of the figures, or why there are none."]
     gpu_model: Annotated[str, "Kind of GPU that the figures hold for; empty if there are none."] = ""
@@ -90,6 +121,8 @@ class Outlook:
     batch_now: BatchNow | None = None
     sizes: Sequence[OutlookSize] = ()
     measured: Sequence[MeasuredSize] = ()
+    #: The other kinds of GPU that its resource group has.
+    kinds: Sequence[KindOutlook] = ()
 
     @property
     def now(self) -> OutlookSize | None:
@@ -118,9 +151,36 @@ def goodput_outlook(job: Job) -> Outlook:
         min_slots=job.min_slots,
         max_slots=job.max_slots,
         profile=profile,
+        code=job.model.digest,
     )
     found = outlook_of(view, shape, held, job.throughput.all())
+    found = with_kinds(found, view, shapes, _ratios(view, shapes))
     return replace(found, batch_now=batch_now(job) if held else None)
+
+
+def _ratios(view: JobView, shapes: Sequence[Shape]) -> Ratios:
+    assert view.profile is not None
+    if len({*view.profile.parameters, *(shape.kind for shape in shapes)}) < 2:
+        return NO_RATIOS
+    return Ratios(medians(remembered([view.code], timezone.now()), {view.code}))
+
+
+def with_kinds(outlook: Outlook, view: JobView, shapes: Sequence[Shape], ratios: Ratios) -> Outlook:
+    """Return the outlook with the speed of each other kind of GPU, and sentences about them."""
+    known, base, kinds = goodput_at_one(view.profile), outlook.gpu_model, []
+    if base not in known:
+        return outlook
+    for kind in sorted({shape.kind for shape in shapes} - {base}):
+        speed = kind_speed(view, kind, known, ratios)
+        relative = known[speed.base] * speed.ratio / known[base]
+        kinds.append(KindOutlook(kind, round(relative, 6), speed.source, speed.trainings, speed.by_way_of))
+    if not kinds:
+        return outlook
+    named = ", ".join(kind.text for kind in kinds[:_NAMED_KINDS])
+    more = len(kinds) - _NAMED_KINDS
+    rest = plural(more, "; and {count} more kind", "; and {count} more kinds") if more > 0 else ""
+    sentence = f"One GPU of other kinds, against one {base or NO_KIND}: {named}{rest}."
+    return replace(outlook, kinds=kinds, text=f"{outlook.text} {sentence}")
 
 
 def _why_never(job: Job) -> str:
@@ -147,11 +207,13 @@ def outlook_of(view: JobView, shape: Shape, held: int, points: Iterable[Throughp
     """
     profile = view.profile
     assert profile is not None
-    kind = kind_of(profile, shape.kind)
+    kind = kind_speed(view, shape.kind, profile.parameters, NO_RATIOS).base if profile.parameters else None
     measured = _whole_steps(_measured(point, profile) for point in points if kind is None or point.gpu_model == kind)
     if kind is None:
         text = _why_no_curve(measured)
         return Outlook(text, shape.kind, profile.bounds.batch_size, held, measured=measured)
+    # On a kind without measurements, the figures are those of a kind that has some.
+    shape = replace(shape, kind=kind)
     scaling = scaling_of(view, shape, held)
     counts = _thinned(len(scaling.speedups), {held, scaling.most, scaling.measured})
     several_hosts = any(point.hosts > 1 for point in measured)

@@ -100,6 +100,7 @@ def _view(checked: Checked, without: Snapshot, now: datetime) -> JobView:
         lasts=checked.given.max_seconds,
         one_host=checked.given.on_one_host,
         equal_hosts=checked.given.on_equal_hosts,
+        code=checked.model.digest,
         bundle=checked.given.bundle,
     )
 

@@ -6,7 +6,20 @@ from unicodedata import bidirectional
 
 from core.text import plural
 
-__all__ = ["ANOTHER_USERS_TRAINING", "capitalized", "gpus", "isolated", "label", "listed", "trainings"]
+__all__ = [
+    "ANOTHER_USERS_TRAINING",
+    "NO_KIND",
+    "capitalized",
+    "gpus",
+    "isolated",
+    "label",
+    "listed",
+    "speed_source",
+    "trainings",
+]
+
+#: Label of GPUs whose driver reports no model.
+NO_KIND = "GPUs of an unknown model"
 
 #: Label of a job that belongs to another user.
 ANOTHER_USERS_TRAINING = "another user's training"
@@ -25,6 +38,22 @@ def gpus(count: int) -> str:
 
 def trainings(count: int) -> str:
     return plural(count, "{count} training", "{count} trainings")
+
+
+def speed_source(source: str, count: int, third: str = "") -> str:
+    """Return the origin of a training's speed on a kind of GPU; see `scheduling.policies.kind_ratios.Source`.
+
+    count: number of trainings whose median it is.
+    third: the kind by way of which the speed is estimated.
+    """
+    if source == "code":
+        return f"median of {trainings(count)} of this code"
+    if source == "others":
+        return f"median of {trainings(count)} of other code"
+    if source == "third":
+        way = f"by way of {third}" if third else "by way of a third kind"
+        return f"estimated {way}, from {trainings(count)}"
+    return "measured" if source == "measured" else "assumed, no training was measured on both"
 
 
 def capitalized(text: str) -> str:

@@ -17,6 +17,7 @@ from tidepool.goodput.model import LARGEST, Bounds, NoiseScale, Point, Throughpu
 from tidepool.profile_checks import bounds_of, noise_of
 from tidepool.protocol import AdaptedBatch, from_json
 
+from jobs.control.kind_ratios import remembered
 from jobs.models import AllocationPoint, Generation, Job, JobEvent, JobProfile, MetricPoint, SlotClaim, ThroughputPoint
 from jobs.states import UNDOABLE, JobState, Reason
 from models_registry.models import RegisteredModelVersion
@@ -40,7 +41,7 @@ _REQUESTS = {Reason.SUSPENDED_BY_USER, Reason.RESUMED_BY_USER, Reason.TIME_LIMIT
 _JOB = (
     "pk", "name", "owner_id", "instance_group__name", "priority", "submitted_at", "min_slots", "max_slots",
     "model__engine", "max_seconds", "state", "started_at", "finished_at", "run__progress", "model_id",
-    "model__model_id", "bundle",
+    "model__model_id", "bundle", "model__digest",
 )  # fmt: skip
 
 
@@ -105,6 +106,7 @@ def read_history(start: datetime, end: datetime, now: datetime) -> History:
         changes=tuple(sorted(changes, key=lambda change: change[0])),
         jobs=tuple(past.job(default_costs) for past in pasts),
         costs=default_costs,
+        remembered=tuple(remembered({past.code for past in pasts}, start)),
     )
 
 
@@ -115,7 +117,7 @@ class _JobHistory:
         (
             self.pk, self.name, self.owner, self.group, self.priority, self._submitted, self.min_slots, self.max_slots,
             engine, self.max_seconds, self.state, self._started, self._finished, self._progress, self._version,
-            self._model, self.bundle,
+            self._model, self.bundle, self.code,
         ) = row  # fmt: skip
         self.rows, self.start, self.end, self.now = rows, start, end, now
         self.elastic = engine == _ELASTIC
@@ -145,6 +147,7 @@ class _JobHistory:
             elastic=self.elastic,
             lasts=self.max_seconds,
             bundle=self.bundle,
+            code=self.code,
         )
         for event in reversed(self._field_events()):
             view = replace(view, **self._fields(event, "old"))

@@ -10,6 +10,7 @@ from typing import Any
 
 from scheduling.placement.slot_choice import JobSlots
 from scheduling.plan import Explanation, JobPlan
+from scheduling.policies.kind_ratios import Ratios
 from scheduling.policies.speedups import Shape, batch_of
 from scheduling.schedule import run_cycle
 from scheduling.sharing.decision import Decision
@@ -183,6 +184,8 @@ class Speed:
     after: float
     #: On one GPU.
     alone: float
+    #: Whether the speed after the change is an estimate, because the job was not measured on that kind of GPU.
+    is_estimated: bool = False
 
 
 def speeds(without: Snapshot, with_it: Snapshot, changes: Iterable[TargetChange]) -> dict[int, Speed]:
@@ -192,16 +195,18 @@ def speeds(without: Snapshot, with_it: Snapshot, changes: Iterable[TargetChange]
         {group.name: shapes_of(snapshot, group.resource_group) for group in snapshot.groups}
         for snapshot in (without, with_it)
     ]
-    found = {}
+    ratios, found = Ratios(without.ratios), {}
     for change in changes:
         if (view := views.get(change.job)) is None:
             continue
         kinds = change.kind_before, change.kind_after
         before, after = (_of_kind(there[view.group], kind) for there, kind in zip(shapes, kinds, strict=True))
         counts = ((before, change.before), (after, change.after), (before, 1))
-        plans = [batch_of(view, shape, count) for shape, count in counts]
+        plans = [batch_of(view, shape, count, ratios) for shape, count in counts]
         if plans[-1] is not None and plans[-1].goodput:
-            found[change.job] = Speed(*(plan.goodput if plan is not None else 0.0 for plan in plans))
+            assert view.profile is not None
+            at, then, alone = (plan.goodput if plan is not None else 0.0 for plan in plans)
+            found[change.job] = Speed(at, then, alone, after.kind not in view.profile.parameters)
     return found
 
 

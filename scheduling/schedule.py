@@ -166,7 +166,7 @@ def _line(decision: Decision, found: Mapping[int, JobSlots], job: int, reason: E
     shapes = decision.pool.shapes
     if shapes and placed.target:
         shape = next((shape for shape in shapes if shape.kind == placed.kind), shapes[0])
-        line.batch = batch_of(decision.pool.views[job], shape, placed.target)
+        line.batch = batch_of(decision.pool.views[job], shape, placed.target, decision.pool.ratios)
     return line
 
 

@@ -1,11 +1,12 @@
 """Complete input of the scheduler. `msgspec.json` can dump it in production, and load it in a test."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 from tidepool.goodput.model import Bounds, NoiseScale, ThroughputParameters
 
-__all__ = ["Aim", "GroupView", "JobView", "ProfileView", "SlotRef", "SlotView", "Snapshot", "limit_of"]
+__all__ = ["Aim", "GroupView", "JobView", "KindRatio", "ProfileView", "SlotRef", "SlotView", "Snapshot", "limit_of"]
 
 PolicyName = Literal["fifo", "priority", "fairshare", "goodput"]
 #: Aim of policy goodput; see `scheduling.policies.goodput`.
@@ -98,6 +99,8 @@ class ProfileView:
     #: Parameters of the throughput model by kind of GPU.
     parameters: dict[str, ThroughputParameters] = field(default_factory=dict)
     noise: NoiseScale | None = None
+    #: Largest micro-batch of a rank on each kind of GPU, in samples. Kinds without an entry allow the largest of these.
+    micro_batches: Mapping[str, int] = field(default_factory=dict)
     #: Largest measured number of ranks.
     largest_ranks: int = 1
     #: Remaining steps at the job's own batch size. None: unknown.
@@ -157,6 +160,8 @@ class JobView:
     one_host: bool = False
     #: Each of its hosts has to have the same number of its slots. Only of jobs that are not elastic.
     equal_hosts: bool = False
+    #: Digest of its code; "": unknown. Trainings of equal code are taken to be sped up alike by other kinds of GPU.
+    code: str = ""
     #: Number of the study whose jobs count as one job towards others of its group. None: it counts alone.
     bundle: int | None = None
     #: Order within the bundle: jobs of a higher rank are served first.
@@ -167,6 +172,19 @@ class JobView:
         return 0.0 if self.unsaved_since is None else slots * max(0.0, at - self.unsaved_since)
 
 
+@dataclass(frozen=True, slots=True)
+class KindRatio:
+    """Median of the goodput on one GPU of a kind over that on one of another, over trainings measured on both."""
+
+    kind: str
+    base: str
+    ratio: float
+    #: Number of these trainings, which run or are over.
+    trainings: int
+    #: Digest of their code; "": any.
+    code: str = ""
+
+
 @dataclass(frozen=True)
 class Snapshot:
     #: Unix seconds: the only clock that the scheduler knows.
@@ -175,5 +193,7 @@ class Snapshot:
     #: Slots in order of (host, index).
     slots: tuple[SlotView, ...] = ()
     jobs: tuple[JobView, ...] = ()
+    #: Remembered speeds of kinds of GPU relative to others: for any code, and for the codes of its jobs.
+    ratios: tuple[KindRatio, ...] = ()
     #: Number of the cycle that reads it, for the log.
     cycle: int = field(default=0, compare=False)

@@ -18,9 +18,10 @@ from scheduling.snapshot import JobView, ProfileView
 __all__ = ["profile_of", "with_measures"]
 
 _COLUMNS = (
-    "pk", "run__target_slots", "run__target_kind", "run__step", "run__progress", "profile__batch_size",
+    "pk", "model__digest", "run__target_slots", "run__target_kind", "run__step", "run__progress", "profile__batch_size",
     "profile__parameters", "profile__largest_ranks", "profile__pause_seconds", "profile__points", "profile__revision",
-    "profile__adapted", "profile__worth", "profile__most_micro_batch",
+    "profile__adapted", "profile__worth", "profile__most_micro_batch", "profile__micro_batches",
+    "run__micro_batch_limits",
 )  # fmt: skip
 
 
@@ -45,7 +46,7 @@ def with_measures(
 
 def profile_of(job: int) -> ProfileView | None:
     """Return the profile of one job, finished or not; None if nothing was measured."""
-    _, _, _, step, progress, *row = Job.objects.order_by().values_list(*_COLUMNS).get(pk=job)
+    _, _, _, _, step, progress, *row = Job.objects.order_by().values_list(*_COLUMNS).get(pk=job)
     return _profile(step, progress, *row) if row[0] is not None else None
 
 
@@ -57,11 +58,11 @@ def _used_before(jobs: Any) -> defaultdict[int, timedelta]:
 
 
 def _measured(
-    view: JobView, used: timedelta, target: int, kind: str, step: int, progress: float | None, *row: Any
+    view: JobView, used: timedelta, code: str, target: int, kind: str, step: int, progress: float | None, *row: Any
 ) -> JobView:
     profile = _profile(step, progress, *row) if row[0] is not None else None
     seconds = used.total_seconds()
-    return replace(view, target=target, target_kind=kind or None, gpu_seconds=seconds, profile=profile)
+    return replace(view, code=code, target=target, target_kind=kind or None, gpu_seconds=seconds, profile=profile)
 
 
 def _profile(
@@ -76,6 +77,8 @@ def _profile(
     told: Mapping[str, Any] | None,
     worth: float,
     most_micro_batch: int,
+    micro_batches: Mapping[str, int],
+    limits: Mapping[str, int],
 ) -> ProfileView:
     adapted = from_json(AdaptedBatch, told) if told is not None else None
     return ProfileView(
@@ -84,6 +87,7 @@ def _profile(
         else Bounds(batch_size, max_micro_batch=most_micro_batch or None),
         noise=noise_of(adapted) if adapted is not None else None,
         parameters={kind: ThroughputParameters(**fitted) for kind, fitted in parameters.items()},
+        micro_batches={**micro_batches, **limits},
         largest_ranks=largest_ranks,
         remaining_steps=worth * step * (1 - progress) / progress if step and progress else None,
         pause_seconds=1.0 if pause_seconds is None else pause_seconds,

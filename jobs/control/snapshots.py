@@ -6,10 +6,12 @@ from datetime import datetime
 from typing import Any, cast, get_args
 
 from jobs.control.goodput_inputs import with_measures
+from jobs.control.kind_ratios import remembered
 from jobs.models import InstanceGroup, Job, SlotClaim
 from jobs.states import ACTIVE, JobState
 from models_registry.models import RegisteredModelVersion
-from scheduling.snapshot import Aim, GroupView, JobView, PolicyName, SlotRef, SlotView, Snapshot
+from scheduling.policies.kind_ratios import medians
+from scheduling.snapshot import Aim, GroupView, JobView, KindRatio, PolicyName, SlotRef, SlotView, Snapshot
 from workers.group_rules import Offer, offer_of
 from workers.models import Host, ResourceGroup, Slot
 
@@ -37,13 +39,25 @@ def snapshot(
     claims = list(SlotClaim.objects.open().order_by().values_list("slot", "job", "vacating_at", "claimed_at"))
     jobs = _job_views(claims, {group.name for group in groups if group.minimum_run_seconds})
     measuring = {group.name for group in groups if measures or group.policy == InstanceGroup.Policy.GOODPUT}
+    slots, views = _slot_views(claims, instead or {}), with_measures(jobs, measuring, _held_since(claims), now)
     return Snapshot(
         at=now.timestamp(),
         cycle=cycle,
         groups=tuple(group_view(group) for group in groups),
-        slots=_slot_views(claims, instead or {}),
-        jobs=with_measures(jobs, measuring, _held_since(claims), now),
+        slots=slots,
+        jobs=views,
+        ratios=_ratios(slots, views, now) if measuring else (),
     )
+
+
+def _ratios(slots: Iterable[SlotView], jobs: Collection[JobView], now: datetime) -> tuple[KindRatio, ...]:
+    """Return the ratios of GPU models, where the pool and the jobs' profiles have several."""
+    kinds = {slot.device for slot in slots}
+    kinds.update(*(job.profile.parameters for job in jobs if job.profile is not None))
+    if len(kinds) < 2:
+        return ()
+    codes = {job.code for job in jobs if job.code}
+    return medians(remembered(codes, now), codes)
 
 
 def group_view(group: InstanceGroup) -> GroupView:

@@ -14,6 +14,8 @@ from tidepool.profile_checks import why_batch_refused, why_refused
 from tidepool.protocol import to_json
 
 from core.process import fitting_alone
+from jobs.control.goodput_inputs import profile_of
+from jobs.control.kind_ratios import remember
 from jobs.control.transition import Why, change, record
 from jobs.messages import message
 from jobs.models import AllocationPoint, Job, JobProfile, SlotClaim, ThroughputPoint
@@ -31,8 +33,9 @@ _CHANGES = 5
 
 def store(job: Job, told: protocol.Profiled) -> None:
     """Store plausible points and fit the model again. Points of several ranks on mixed GPU models are dropped."""
-    kinds = SlotClaim.objects.kept().filter(job=job).values_list("gpu_model", flat=True).distinct()
-    is_mixed = len(kinds.order_by()) > 1
+    claims = SlotClaim.objects.kept().filter(job=job).order_by()
+    kinds = list(claims.values_list("gpu_model", flat=True).distinct())
+    is_mixed = len(kinds) > 1
     believed = [times for times in told.times if not why_refused(times) and (times.ranks == 1 or not is_mixed)]
     adapted = told.adapted
     if adapted is not None and (why := why_batch_refused(adapted, told.step)):
@@ -47,7 +50,13 @@ def store(job: Job, told: protocol.Profiled) -> None:
     profile.most_micro_batch = told.most_micro_batch
     if adapted is not None:
         _adapt(profile, adapted, told.step)
+    most = told.most_micro_batch if adapted is None else adapted.most_micro_batch
+    if most and len(kinds) == 1:
+        profile.micro_batches = {**profile.micro_batches, kinds[0]: most}
     _update_profile(profile)
+    found = profile_of(job.pk)
+    assert found is not None
+    remember(job, found, profile.at)
 
 
 def _adapt(profile: JobProfile, adapted: protocol.AdaptedBatch, step: int) -> None:

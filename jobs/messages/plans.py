@@ -8,7 +8,7 @@ from django.utils import timezone
 
 from core.text import plural
 from jobs.messages.spans import span_in_words
-from jobs.words import gpus, label, listed, trainings
+from jobs.words import NO_KIND, gpus, label, listed, speed_source, trainings
 from scheduling.forecast import Span
 
 __all__ = ["OF_PLANS"]
@@ -65,9 +65,6 @@ def _share(rule: str | Callable[[Params], str]) -> Callable[[Params], str]:
     return sentence
 
 
-#: Label of GPUs whose driver reports no model.
-_NO_KIND = "GPUs of an unknown model"
-
 #: Whether a job runs already that gets more than its group's part -> why it does.
 _OVER_QUOTA = {
     False: "its group's share is {over_quota}, but it has waited long for its minimum",
@@ -96,11 +93,18 @@ def _group(params: Params) -> str:
 
 
 def _kind(params: Params) -> str:
-    faster, other = params["kind_faster"], params["other_kind"] or _NO_KIND
+    faster, other = params["kind_faster"], params["other_kind"] or NO_KIND
     compared = f"{abs(faster)} % {'faster' if faster > 0 else 'slower'} than" if faster else "as fast as"
-    assumed = " (estimated)" if params["kind_assumed"] else ""
+    assumed = f" ({_origin(params)})" if params["kind_assumed"] else ""
     verb = "it moves to" if params["moves_to_kind"] else "it runs on"
-    return f"{verb} {params['kind'] or _NO_KIND}, where it is {compared} on as many {other}{assumed}"
+    return f"{verb} {params['kind'] or NO_KIND}, where it is {compared} on as many {other}{assumed}"
+
+
+def _origin(params: Params) -> str:
+    """Return the origin of an estimated speed. Older rows lack it."""
+    if "kind_source" not in params:
+        return "estimated"
+    return speed_source(params["kind_source"], params["kind_trainings"], params.get("kind_third", ""))
 
 
 def _missing(params: Params, of: str) -> list[str]:

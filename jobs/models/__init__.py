@@ -1,7 +1,7 @@
 """Models of the jobs app, one file per subject. Invariants are database constraints in these models."""
 
 from jobs.models.jobs import ChosenCharts, ChosenColumns, InstanceGroup, Job, JobEvent, JobRun, SavedFilter
-from jobs.models.profiles import JobProfile, ThroughputPoint
+from jobs.models.profiles import JobProfile, KindSpeedRatio, ThroughputPoint
 from jobs.models.provenance import AttemptSoftware, Environment, JobSource
 from jobs.models.queues import GroupQueue, QueuedJob
 from jobs.models.runs import (
@@ -41,6 +41,7 @@ __all__ = [
     "JobSource",
     "JobTag",
     "Journal",
+    "KindSpeedRatio",
     "MetricPoint",
     "Note",
     "QueuedJob",

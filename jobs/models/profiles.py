@@ -4,8 +4,9 @@ from django.db import models
 from django.db.models import F, Q
 
 from jobs.models.jobs import Job
+from scheduling.policies.kind_ratios import LARGEST_RATIO
 
-__all__ = ["JobProfile", "ThroughputPoint"]
+__all__ = ["JobProfile", "KindSpeedRatio", "ThroughputPoint"]
 
 
 class ThroughputPoint(models.Model):
@@ -44,6 +45,8 @@ class JobProfile(models.Model):
     batch_size = models.PositiveIntegerField()
     #: Largest micro-batch of a rank, in samples; 0: a rank computes its share of a step as one micro-batch.
     most_micro_batch = models.PositiveIntegerField(default=0)
+    #: GPU model -> largest micro-batch of a rank reported there, in samples.
+    micro_batches = models.JSONField(default=dict)
     #: GPU model -> fields of `tidepool.goodput.model.ThroughputParameters`. GPU models without a fit are missing.
     parameters = models.JSONField(default=dict)
     #: Fields of the last reported `tidepool.protocol.AdaptedBatch`; None: the batch size is fixed.
@@ -58,3 +61,29 @@ class JobProfile(models.Model):
     #: Incremented with each change.
     revision = models.PositiveIntegerField(default=0)
     at = models.DateTimeField()
+
+
+class KindSpeedRatio(models.Model):
+    """Speed of a GPU of one model relative to one of another, as one training measured it; kept beyond its end."""
+
+    #: The training, until it is deleted.
+    job = models.ForeignKey(Job, on_delete=models.SET_NULL, null=True, related_name="kind_ratios")
+    #: Digest of the training's code.
+    code = models.CharField(max_length=64)
+    #: GPU models; the first one in the alphabet is `base`.
+    kind = models.CharField(max_length=128)
+    base = models.CharField(max_length=128)
+    #: Goodput on one GPU of `kind` over that on one of `base`.
+    ratio = models.FloatField()
+    at = models.DateTimeField(db_index=True)
+
+    class Meta:
+        ordering = ["-at", "-pk"]
+        indexes = [models.Index(fields=["code", "-at"], name="kind_ratio_by_code")]
+        constraints = [
+            models.UniqueConstraint(fields=["job", "kind", "base"], name="kind_ratio_once_per_job"),
+            models.CheckConstraint(condition=~Q(kind=F("base")), name="kind_ratio_of_two_kinds"),
+            models.CheckConstraint(
+                condition=Q(ratio__gte=1 / LARGEST_RATIO, ratio__lte=LARGEST_RATIO), name="kind_ratio_is_plausible"
+            ),
+        ]

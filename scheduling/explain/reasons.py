@@ -16,6 +16,7 @@ from scheduling.placement.slot_choice import JobSlots
 from scheduling.plan import Explanation, PlanReason
 from scheduling.policies.backfill import Reservation
 from scheduling.policies.demand import Demand
+from scheduling.policies.kind_ratios import ORDER, Estimate
 from scheduling.policies.speedups import KNEE, JobScaling
 from scheduling.sharing.decision import Decision
 from scheduling.sharing.pool import Pool
@@ -93,20 +94,28 @@ def _share(case: Case) -> Explanation:
 def _kind_figures(case: Case, kind: str) -> Params:
     """Return how much faster or slower it is there than on as many of the kind that it moves from, or else of the one
     that would suit it best of the others; and whether it was measured on both."""
-    target, scalings, profile = case.placed.target, case.demand.scalings, case.me.profile
+    target, scalings = case.placed.target, case.demand.scalings
     moves_from = case.moves_from
     other = moves_from
     if other is None:
         other = max((one for one in scalings if one != kind), key=lambda one: (scalings[one].speedup(target), one))
     faster = round((scalings[kind].speedup(target) / scalings[other].speedup(target) - 1) * 100)
-    is_measured = profile is not None and {kind, other} <= profile.parameters.keys()
+    origin = _estimated(scalings[kind].speed, scalings[other].speed)
     return {
         "kind": kind,
         "other_kind": other,
         "kind_faster": faster,
         "moves_to_kind": moves_from is not None,
-        "kind_assumed": not is_measured,
+        "kind_assumed": origin is not None,
+        **({} if origin is None else {"kind_source": origin.source, "kind_trainings": origin.trainings}),
+        **({"kind_third": origin.by_way_of} if origin is not None and origin.by_way_of else {}),
     }
+
+
+def _estimated(*speeds: Estimate) -> Estimate | None:
+    """Return the less certain one of these speeds; None if the job measured both."""
+    estimated = [one for one in speeds if one.source != "measured"]
+    return max(estimated, key=lambda one: ORDER[one.source], default=None)
 
 
 _CODES_OF_LIMITS = {"knee": PlanReason.AT_ITS_KNEE, "profile": PlanReason.PROFILING}

@@ -1,7 +1,7 @@
 """Value of GPUs to a job, from the profile that its ranks measured: the speed-ups that policy goodput divides by.
 
 Where there are several kinds of GPU, speed-ups are against one GPU of the first kind. On a kind on which a job was not
-measured it is taken to be as much faster or slower as those that were measured on both, and else as fast.
+measured its speed follows from one on which it was, by remembered ratios (`kind_ratios`).
 
 A job is offered 1, 2, 4 ... GPUs within a host, then whole hosts: so few jobs share a host, and hardly one shares it
 with a job on several (`placement.spread` keeps those apart). Only the least that a job asks for, what it has already,
@@ -11,33 +11,35 @@ taken to be twice as fast on two GPUs.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import accumulate
-from statistics import median
 from typing import Literal
 
 from tidepool.goodput.curve import Best, best, curve
 from tidepool.goodput.model import Bounds, NoiseScale, Size, ThroughputParameters
 
 from scheduling.plan import BatchPlan
+from scheduling.policies.kind_ratios import MEASURED, Estimate, Ratios
 from scheduling.snapshot import JobView, ProfileView
 
 __all__ = [
     "BEYOND_MEASURED",
     "KNEE",
+    "NO_RATIOS",
     "JobScaling",
     "Limit",
     "Shape",
     "batch_of",
-    "kind_of",
+    "bounds_on",
+    "goodput_at_one",
     "kind_of_most",
+    "kind_speed",
     "scaling_of",
     "scalings_of",
     "size_on",
     "sizes_within",
-    "worths_of",
 ]
 
 #: Part of the best speed-up from which more GPUs are not worth while; who has more keeps them up to the second one.
@@ -46,11 +48,14 @@ KNEE, KNEE_KEPT = 0.99, 0.995
 BEYOND_MEASURED = 4
 #: A GPU of several never does more than this, in GPUs that work alone: a profile that says so is wrong.
 _MOST_PER_GPU = 1.1
-#: A kind of GPU is never worth more or less to a job, by its own profile, than so many times what it is to others.
+#: Largest factor by which a job's own measurements of a kind of GPU may differ from the median over all trainings.
 _MOST_APART = 4.0
 #: Largest number of GPUs from which the speed of one GPU is derived, where the batch bounds do not allow a single GPU.
 _FEW = 8
-_REMEMBERED = 8192
+#: Numbers of cached curves, and of cached speeds on one GPU.
+_REMEMBERED, _REMEMBERED_AT_ONE = 8192, 65536
+#: Nothing is remembered: kinds on which a job was not measured are taken to be as fast as those on which it was.
+NO_RATIOS = Ratios()
 
 #: Reasons why a job gets no more than `JobScaling.most`.
 Limit = Literal["maximum", "knee", "profile", "hosts"]
@@ -87,6 +92,8 @@ class JobScaling:
     #: Seconds that a change of size costs, and seconds until a new rank trains.
     pause_seconds: float
     start_seconds: float
+    #: Origin of its speed on this kind of GPU.
+    speed: Estimate = MEASURED
 
     def speedup(self, slots: int) -> float:
         return self.speedups[min(slots, len(self.speedups)) - 1]
@@ -102,24 +109,68 @@ def sizes_within(shape: Shape, least: int, most: int) -> tuple[int, ...]:
     return tuple(sorted(found | {least} if is_part else found | {least, most}))
 
 
-def scaling_of(job: JobView, shape: Shape, held: int, worth: float = 1.0) -> JobScaling:
-    """`held`: slots that it holds now, of this kind. `worth`: of a GPU of this kind, in those that speed-ups are
-    against."""
+def scaling_of(job: JobView, shape: Shape, held: int, ratios: Ratios = NO_RATIOS) -> JobScaling:
+    """Return the value of this kind of GPU alone. `held`: slots that it holds now."""
+    return scalings_of(job, (shape,), {shape.kind: held}, ratios)[shape.kind]
+
+
+def scalings_of(
+    job: JobView, shapes: Sequence[Shape], held: Mapping[str, int], ratios: Ratios = NO_RATIOS
+) -> dict[str, JobScaling]:
+    """Kind of GPU -> its value to the job. `held`: slots that it holds now of each kind. Speed-ups on all kinds are
+    against one GPU of the first."""
+    first, known = shapes[0].kind, goodput_at_one(job.profile)
+    on_first = kind_speed(job, first, known, ratios)
+    found = {}
+    for shape in shapes:
+        speed = on_first if shape.kind == first else kind_speed(job, shape.kind, known, ratios)
+        if not known:
+            speed = ratios.estimate(job.code, shape.kind, first)
+        worth = _worth(known, speed, on_first, shape.kind, first, ratios)
+        found[shape.kind] = _scaling_on(job, shape, held.get(shape.kind, 0), speed, worth)
+    remaining = None
+    if known and job.profile is not None and job.profile.remaining_steps is not None:
+        remaining = job.profile.remaining_steps / (known[on_first.base] * on_first.ratio)
+    return {kind: replace(one, remaining_seconds=remaining) for kind, one in found.items()}
+
+
+def kind_speed(job: JobView, kind: str, known: Collection[str], ratios: Ratios) -> Estimate:
+    """Return the speed of a GPU of this kind relative to one of the kinds that the job was measured on, `known`."""
+    if kind in known or not known:
+        return Estimate(1.0, "measured" if known else "unknown", base=kind)
+    return ratios.best_estimate(job.code, kind, known)
+
+
+def _worth(
+    known: Mapping[str, float], speed: Estimate, on_first: Estimate, kind: str, first: str, ratios: Ratios
+) -> float:
+    """Return the value of one GPU of this kind to the job, in GPUs of the first. The job's own measurements count
+    within a factor of `_MOST_APART` of the median over all trainings."""
+    if not known:
+        return speed.ratio
+    if speed.base == on_first.base:
+        return speed.ratio / on_first.ratio
+    worth = known[speed.base] * speed.ratio / (known[on_first.base] * on_first.ratio)
+    others = ratios.among_all(kind, first)
+    if others is None or speed.source != "measured" or on_first.source != "measured":
+        return worth
+    return min(max(worth, others / _MOST_APART), others * _MOST_APART)
+
+
+def _scaling_on(job: JobView, shape: Shape, held: int, speed: Estimate, worth: float) -> JobScaling:
     profile = job.profile
-    parameters = _parameters(profile, shape.kind)
+    parameters = profile.parameters.get(speed.base) if profile is not None else None
     measured = profile.largest_ranks if profile is not None and parameters is not None else 0
     offered = max(job.min_slots, min(job.max_slots, max(BEYOND_MEASURED * measured, 2)))
     if profile is None or parameters is None:
-        speedups, at_one = tuple(float(min(count, 2)) for count in range(1, max(offered, held) + 1)), None
+        speedups = tuple(float(min(count, 2)) for count in range(1, max(offered, held) + 1))
     else:
-        speedups, at_one = _speedups(parameters, profile.bounds, profile.noise, shape.hosts, max(offered, held))
+        bounds = bounds_on(profile, shape.kind)
+        speedups, _ = _speedups(parameters, bounds, profile.noise, shape.hosts, max(offered, held))
     sizes = sizes_within(shape, job.min_slots, offered)
     most = _knee(speedups, sizes, held)
     whole: Limit = "maximum" if sizes[-1] == offered else "hosts"
     limit: Limit = "knee" if most < sizes[-1] else "profile" if offered < job.max_slots else whole
-    remaining = None
-    if profile is not None and profile.remaining_steps is not None and at_one:
-        remaining = profile.remaining_steps / at_one
     return JobScaling(
         speedups=speedups if worth == 1.0 else tuple(round(speed * worth, 9) for speed in speedups),
         sizes=tuple(size for size in sizes if size <= most),
@@ -127,66 +178,49 @@ def scaling_of(job: JobView, shape: Shape, held: int, worth: float = 1.0) -> Job
         limit=limit,
         host=max(shape.hosts, default=1),
         measured=measured,
-        remaining_seconds=remaining,
+        remaining_seconds=None,
         pause_seconds=1.0 if profile is None else profile.pause_seconds,
         start_seconds=0.0 if profile is None else profile.start_seconds,
+        speed=speed,
     )
 
 
-def scalings_of(
-    job: JobView, shapes: Sequence[Shape], held: Mapping[str, int], worths: Mapping[str, float]
-) -> dict[str, JobScaling]:
-    """Kind of GPU -> its value to the job. `held`: slots that it holds now of each kind. `worths`: see `worths_of`."""
-    first, known = shapes[0].kind, _at_one(job.profile)
-    own = {
-        kind: min(max(known[kind] / known[first], worth / _MOST_APART), worth * _MOST_APART)
-        for kind, worth in worths.items()
-        if kind != first and kind in known and first in known
-    }
-    worths = {**worths, **own}
-    remaining = None
-    if known and job.profile is not None and job.profile.remaining_steps is not None:
-        kind = first if first in known else min(known)
-        remaining = job.profile.remaining_steps / known[kind] * worths.get(kind, 1.0)
-    return {
-        shape.kind: replace(
-            scaling_of(job, shape, held.get(shape.kind, 0), worths[shape.kind]), remaining_seconds=remaining
-        )
-        for shape in shapes
-    }
-
-
-def worths_of(jobs: Iterable[JobView], shapes: Sequence[Shape]) -> dict[str, float]:
-    """Kind of GPU -> what one is worth to most jobs, in GPUs of the first kind: the median over those that were
-    measured on both, 1 where none was."""
-    first = shapes[0].kind
-    found: dict[str, list[float]] = {shape.kind: [] for shape in shapes}
-    for job in jobs:
-        known = _at_one(job.profile)
-        for kind in found.keys() & known.keys() if first in known else ():
-            found[kind].append(known[kind] / known[first])
-    return {kind: median(ratios) if ratios else 1.0 for kind, ratios in found.items()}
-
-
-def _at_one(profile: ProfileView | None) -> dict[str, float]:
-    """Kind of GPU that it was measured on -> goodput on one of them."""
+def goodput_at_one(profile: ProfileView | None) -> dict[str, float]:
+    """Return the goodput on one GPU of each kind that the job was measured on."""
     if profile is None:
         return {}
     goodputs = {
-        kind: _speedups(parameters, profile.bounds, profile.noise, (_FEW,), _FEW)[1]
+        kind: _at_one(parameters, bounds_on(profile, kind), profile.noise)
         for kind, parameters in profile.parameters.items()
     }
     return {kind: goodput for kind, goodput in goodputs.items() if goodput > 0}
 
 
-def batch_of(job: JobView, shape: Shape, slots: int) -> BatchPlan | None:
-    """The batch that its rank 0 will choose on so many slots, by this profile; None without one."""
+@lru_cache(maxsize=_REMEMBERED_AT_ONE)
+def _at_one(parameters: ThroughputParameters, bounds: Bounds, noise: NoiseScale | None) -> float:
+    return _speedups.__wrapped__(parameters, bounds, noise, (_FEW,), _FEW)[1]
+
+
+def bounds_on(profile: ProfileView, kind: str) -> Bounds:
+    """Return the bounds of the job's batch on a kind of GPU: memory limits the micro-batch on each."""
+    largest = profile.micro_batches
+    if not largest:
+        return profile.bounds
+    most = max(largest.get(kind, max(largest.values())), profile.bounds.min_micro_batch)
+    return replace(profile.bounds, max_micro_batch=most)
+
+
+def batch_of(job: JobView, shape: Shape, slots: int, ratios: Ratios = NO_RATIOS) -> BatchPlan | None:
+    """The batch that its rank 0 will choose on so many slots, by this profile; None without one. On a kind of GPU on
+    which it was not measured, its goodput is an estimate."""
     profile = job.profile
-    parameters = _parameters(profile, shape.kind)
-    if profile is None or parameters is None or not slots:
+    if profile is None or not profile.parameters or not slots:
         return None
-    found = _best(parameters, profile.bounds, profile.noise, size_on(shape.hosts, slots))
-    return BatchPlan(found.batch, found.micro_batch, found.accumulation, found.goodput, found.goodput / slots)
+    speed = kind_speed(job, shape.kind, profile.parameters.keys(), ratios)
+    bounds = bounds_on(profile, shape.kind)
+    found = _best(profile.parameters[speed.base], bounds, profile.noise, size_on(shape.hosts, slots))
+    goodput = found.goodput * speed.ratio
+    return BatchPlan(found.batch, found.micro_batch, found.accumulation, goodput, goodput / slots)
 
 
 @lru_cache(maxsize=_REMEMBERED)
@@ -194,21 +228,10 @@ def _best(parameters: ThroughputParameters, bounds: Bounds, noise: NoiseScale | 
     return best(parameters, bounds, noise, size)
 
 
-def _parameters(profile: ProfileView | None, kind: str) -> ThroughputParameters | None:
-    """Return the parameters for this kind of GPU, else for the first measured: the shapes are much the same."""
-    found = None if profile is None else kind_of(profile, kind)
-    return None if profile is None or found is None else profile.parameters[found]
-
-
 def kind_of_most(devices: Iterable[str]) -> str:
     """The kind of GPU that most of these are."""
     kinds = Counter(devices)
     return min(kinds, key=lambda kind: (-kinds[kind], kind), default="")
-
-
-def kind_of(profile: ProfileView, kind: str) -> str | None:
-    """The kind of GPU whose parameters count on one of this kind; None: nothing is known of any."""
-    return kind if kind in profile.parameters else min(profile.parameters, default=None)
 
 
 def _knee(speedups: Sequence[float], sizes: Sequence[int], held: int) -> int:

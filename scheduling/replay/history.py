@@ -15,6 +15,7 @@ from typing import Any, Literal
 from tidepool.goodput.model import Bounds, NoiseScale, Point, Size, ThroughputParameters
 from tidepool.goodput.model import gain as gain_of
 
+from scheduling.policies.kind_ratios import MeasuredRatio, Ratios, medians
 from scheduling.policies.speedups import kind_of_most
 from scheduling.replay.measuring import Measured
 from scheduling.replay.physics import Physics
@@ -79,6 +80,10 @@ class KnownMeasures:
     def on(self, kind: str) -> tuple[tuple[Point, ...], ThroughputParameters]:
         return self.others.get(kind, (self.points, self.parameters))
 
+    @property
+    def kinds(self) -> set[str]:
+        return {self.kind, *self.others}
+
 
 @dataclass(frozen=True)
 class RecordedJob:
@@ -119,6 +124,8 @@ class History:
     jobs: tuple[RecordedJob, ...]
     #: Costs of trainings that report none of their own.
     costs: Costs
+    #: Ratios of kinds of GPU that trainings had measured when the window began.
+    remembered: tuple[MeasuredRatio, ...] = ()
 
     @property
     def pools(self) -> list[tuple[SlotView, ...]]:
@@ -165,6 +172,9 @@ class Recording:
     known: KnownMeasures | None
     scaling: Scaling
     work: float = _ENDLESS
+    #: Kind of GPU without measurements -> speed of one, relative to the kind that has most of them. Kinds that are
+    #: missing are as fast.
+    speeds: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def smallest_batch(self) -> int:
@@ -221,6 +231,9 @@ class Recording:
             beside = float(parameters.beside_seconds(float(nearest.micro_batch)))
             compute *= (nearest.compute_seconds + beside) / measured[0]
             step *= nearest.step_seconds / measured[1]
+        if kind not in self.known.kinds:
+            faster = self.speeds.get(kind, 1.0)
+            compute, step = compute / faster, step / faster
         return StepTime(max(compute, step), max(0.0, step - compute))
 
     def noise(self, batch: float, epoch: int) -> tuple[float, float]:
@@ -252,7 +265,8 @@ def play(
     pool_of = _pools(history, alternative.gpus)
     slots = pool_of(history.slots)
     there = {slot.ref for slot in slots}
-    jobs = [_replayed(job, history, alternative, scaling, there) for job in history.jobs]
+    ratios = Ratios(medians(history.remembered, {job.view.code for job in history.jobs}))
+    jobs = [_replayed(job, history, alternative, scaling, there, ratios) for job in history.jobs]
     world = World(
         groups=_rules(history.groups, alternative),
         costs=history.costs,
@@ -260,6 +274,7 @@ def play(
         clock=clock,
         now=history.start,
         changes=[(at, _change(change, alternative, pool_of)) for at, change in history.changes],
+        remembered=history.remembered,
         until=history.end + _LONGER * (history.end - history.start) + _AT_LEAST,
         tick=tick,
         on_plan=on_plan,
@@ -339,14 +354,29 @@ def _like_the_largest(pool: Sequence[SlotView], more: int) -> tuple[SlotView, ..
     )
 
 
+def _speeds_on(job: RecordedJob, history: History, ratios: Ratios) -> dict[str, float]:
+    """Return the speeds of the pool's kinds on which the training has no measurements; see `Recording`."""
+    if job.known is None:
+        return {}
+    there = {slot.device for pool in history.pools for slot in pool}
+    kinds = (there | {segment.kind for segment in job.segments}) - job.known.kinds
+    return {kind: ratios.estimate(job.view.code, kind, job.known.kind).ratio for kind in kinds}
+
+
 def _replayed(
-    job: RecordedJob, history: History, alternative: Alternative, scaling: Scaling, there: Set[SlotRef]
+    job: RecordedJob,
+    history: History,
+    alternative: Alternative,
+    scaling: Scaling,
+    there: Set[SlotRef],
+    ratios: Ratios,
 ) -> Replayed:
-    total, before = _work(job, scaling)
+    speeds = _speeds_on(job, history, ratios)
+    total, before = _work(job, scaling, speeds)
     costs = job.costs or history.costs
     if alternative.restart_seconds is not None:
         costs = replace(costs, pause=alternative.restart_seconds, join=0.0, release=alternative.restart_seconds)
-    recording = Recording(str(job.view.id), job.known, scaling, total)
+    recording = Recording(str(job.view.id), job.known, scaling, total, speeds)
     physics, measured = _begun(job, recording)
     physics.progress, physics.epoch = before, recording.epoch_at(before)
     was_there = job.view.submitted_at < history.start
@@ -381,10 +411,10 @@ def _tell(measured: Measured, known: KnownMeasures | None) -> None:
         measured.kind, measured.others = known.kind, dict(known.others)
 
 
-def _work(job: RecordedJob, scaling: Scaling) -> tuple[float, float]:
+def _work(job: RecordedJob, scaling: Scaling, speeds: Mapping[str, float]) -> tuple[float, float]:
     """Return its total work, and the part done when the window began."""
     known = job.known
-    physics, measured = _begun(job, Recording(str(job.view.id), known, scaling))
+    physics, measured = _begun(job, Recording(str(job.view.id), known, scaling, speeds=speeds))
     _tell(measured, known)
     before = 0.0
     for number, segment in enumerate(job.segments):

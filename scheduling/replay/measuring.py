@@ -88,6 +88,12 @@ class Measured:
             self.points, self.parameters = self.others.pop(kind, ((), None))
             self.kind = kind
 
+    @property
+    def kinds(self) -> set[str]:
+        """Return the kinds of GPU that it was measured on."""
+        by_kind = {kind: known for kind, (_, known) in self.others.items()} | {self.kind: self.parameters}
+        return {kind for kind, known in by_kind.items() if known is not None}
+
     def _point(self, size: Size, micro: int, compute: float, step: float) -> Point:
         """Return the mean over the remembered looks at a shape; without errors all are equal."""
         looks = self.looks.setdefault((size, micro), deque(maxlen=LOOKS))

@@ -9,18 +9,20 @@ pause, and then they are free; who grows trains on until its new ranks are ready
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from heapq import heappop, heappush
-from itertools import groupby
+from itertools import chain, groupby
 from math import inf, nextafter
 from typing import Any, Literal, NamedTuple
 
 from scheduling.placement.slot_choice import JobSlots
+from scheduling.policies.kind_ratios import MeasuredRatio, medians, ratios_of
+from scheduling.policies.speedups import goodput_at_one
 from scheduling.policies.target_hold import TARGET_HOLD_SECONDS, TargetHold, hold_targets
 from scheduling.preview import job_after
 from scheduling.replay.measuring import Measured
 from scheduling.replay.physics import Physics
 from scheduling.replay.profiles import Placement
 from scheduling.schedule import CycleResult, run_cycle
-from scheduling.snapshot import GroupView, JobView, SlotRef, SlotView, Snapshot
+from scheduling.snapshot import GroupView, JobView, KindRatio, ProfileView, SlotRef, SlotView, Snapshot
 
 __all__ = ["Change", "Costs", "Held", "JobChange", "Pool", "Replayed", "Rules", "World"]
 
@@ -137,6 +139,8 @@ class World:
     tick: Callable[[float], None] = lambda now: None
     #: Called with the decision of each cycle; None: no training was present.
     on_plan: Callable[[float, CycleResult | None], None] = lambda at, result: None
+    #: Ratios of kinds of GPU that trainings have measured, those before the simulation included.
+    remembered: Sequence[MeasuredRatio] = ()
     #: Wherever it changed, in order of time.
     held: list[Held] = field(default_factory=list)
     cycles: list[float] = field(default_factory=list)
@@ -149,6 +153,8 @@ class World:
     #: See `hold_targets`.
     _hold: TargetHold | None = None
     _next_cycle: float | None = None
+    #: Training -> its ratios by now.
+    _measured_ratios: dict[int, tuple[MeasuredRatio, ...]] = field(default_factory=dict)
 
     def play(self, jobs: Sequence[Replayed]) -> None:
         """Simulate until all trainings have ended. Raise RuntimeError if some never end, unless `until` limits the
@@ -307,8 +313,24 @@ class World:
 
     def _observe(self, job: Replayed) -> None:
         job.measured.observe(job.physics)
+        self._remember(job)
         if self._group(job).policy == "goodput":
             self._wake(self.now if self._hold is None else max(self.now, self._hold.at + TARGET_HOLD_SECONDS))
+
+    def _remember(self, job: Replayed) -> None:
+        """Keep the training's ratios of kinds, also beyond its end."""
+        if job.view.code and len(job.measured.kinds) > 1:
+            speeds = goodput_at_one(self._profile(job))
+            self._measured_ratios[job.id] = tuple(ratios_of(job.id, job.view.code, speeds))
+
+    def _ratios(self) -> tuple[KindRatio, ...]:
+        own = self._measured_ratios
+        before = (one for one in self.remembered if one.job not in own)
+        return medians(chain(before, *own.values()), {job.view.code for job in self._active.values()})
+
+    def _profile(self, job: Replayed) -> ProfileView | None:
+        costs = self._costs(job)
+        return job.measured.view(job.physics, pause_seconds=costs.pause, start_seconds=costs.join)
 
     def _catch_up(self, job: Replayed) -> None:
         """Simulate the training up to the present time."""
@@ -394,17 +416,18 @@ class World:
             ),
             # One whose ranks still end elsewhere cannot start yet.
             jobs=tuple(self._view(job) for job in self._active.values() if job.slots or job.id not in ending),
+            ratios=self._ratios(),
         )
 
     def _view(self, job: Replayed) -> JobView:
-        costs, limit, began = self._costs(job), job.view.lasts, job.started_at if job.slots else None
+        limit, began = job.view.lasts, job.started_at if job.slots else None
         job.view = replace(
             job.view,
             state="RUNNING" if job.slots else "PENDING",
             started_at=began,
             ends_at=began + limit if limit and began is not None else None,
             gpu_seconds=job.physics.gpu_seconds,
-            profile=job.measured.view(job.physics, pause_seconds=costs.pause, start_seconds=costs.join),
+            profile=self._profile(job),
         )
         group = self._group(job).name
         return job.view if group == job.view.group else replace(job.view, group=group)

@@ -10,7 +10,8 @@ from typing import Any, TypeVar
 
 from scheduling.policies.bundles import in_bundles
 from scheduling.policies.demand import Demand, by_priority, by_submission
-from scheduling.policies.speedups import JobScaling, Shape, scaling_of, scalings_of, worths_of
+from scheduling.policies.kind_ratios import Ratios
+from scheduling.policies.speedups import NO_RATIOS, JobScaling, Shape, scaling_of, scalings_of
 from scheduling.sharing.entitlement import SlotClass
 from scheduling.sharing.slot_classes import (
     ByJob,
@@ -72,6 +73,8 @@ class Pool:
     shapes: tuple[Shape, ...] = ()
     #: Slot -> kind of GPU. None: it has to do with one kind at most.
     kinds: Mapping[SlotRef, str] | None = None
+    #: Remembered speeds of kinds of GPU relative to others.
+    ratios: Ratios = NO_RATIOS
     #: See `SlotIndex`.
     classes: SlotClasses | None = None
 
@@ -124,10 +127,6 @@ class Pool:
     def _gives_way(self) -> bool:
         return self.group.gives_way
 
-    @cached_property
-    def worths(self) -> dict[str, float]:
-        return worths_of(self.jobs, self.shapes)
-
     def leaving(self, moving: Mapping[int, Set[SlotRef]]) -> "Pool":
         """The same pool, in which these jobs are away on these slots of theirs."""
         held, away = dict(self.held), dict(self.away)
@@ -151,9 +150,9 @@ class Pool:
             held_on = self.kind_counts(held)
         if self.shapes and job.elastic:
             if self.kinds is None:
-                scaling = scaling_of(job, self.shapes[0], kept)
+                scaling = scaling_of(job, self.shapes[0], kept, self.ratios)
             else:
-                scalings = scalings_of(job, self.shapes, held_on, self.worths)
+                scalings = scalings_of(job, self.shapes, held_on, self.ratios)
                 scaling = max(scalings.values(), key=lambda one: one.most)
             # Without preemption nothing shrinks, a job above its knee neither.
             most = max(least, scaling.most, 0 if self.group.preemption else min(kept, most))
@@ -221,8 +220,13 @@ class SlotIndex:
             too_large_for_hosts=self.too_large_for_hosts.get(group.name, {}),
             shapes=shapes if group.policy == "goodput" else (),
             kinds=self.kinds if group.policy == "goodput" and len(shapes) > 1 else None,
+            ratios=self.ratios,
             classes=self.classes,
         )
+
+    @cached_property
+    def ratios(self) -> Ratios:
+        return Ratios(self.snapshot.ratios) if self.snapshot.ratios else NO_RATIOS
 
     def movable_for(self, group: GroupView, jobs: Iterable[JobView]) -> Iterator[tuple[int, SlotRef]]:
         """Slots that a group may use and that elastic ones of these jobs hold, who would do with others as well."""

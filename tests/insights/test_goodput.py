@@ -7,10 +7,11 @@ import pytest
 from django.utils import timezone
 from tidepool.goodput.model import Bounds, ThroughputParameters
 
-from insights.goodput import Outlook, goodput_figure, goodput_outlook, outlook_of
+from insights.goodput import Outlook, goodput_figure, goodput_outlook, outlook_of, with_kinds
 from jobs.models import Job, JobProfile, ThroughputPoint
+from scheduling.policies.kind_ratios import Ratios
 from scheduling.policies.speedups import Shape
-from scheduling.snapshot import JobView, ProfileView
+from scheduling.snapshot import JobView, KindRatio, ProfileView
 from tests.factories import JobFactory
 
 #: A step is computed in 0.64 s on one GPU; the sum takes 10 ms on a host and 300 ms on several.
@@ -99,6 +100,38 @@ def test_large_jobs_are_drawn_through_few_sizes() -> None:
     counts = [size.gpus for size in outlook_of(view, Shape((8,) * 512, "A"), 1000, []).sizes]
     assert len(counts) < 70
     assert {1, 1000, 4000} <= set(counts)
+
+
+def test_other_kinds_have_a_speed_and_its_origin() -> None:
+    view = replace(job_view(), code="mine")
+    shapes = [HOSTS, *(Shape((4,), kind) for kind in ("B", "C", "D", "E", "F"))]
+    ratios = Ratios(
+        [
+            KindRatio("B", "A", 2.0, 3, "mine"),
+            KindRatio("C", "A", 0.5, 1),
+            KindRatio("D", "C", 3.0, 4),
+        ]
+    )
+    outlook = with_kinds(outlook_of(view, HOSTS, 2, [measured(1)]), view, shapes, ratios)
+    assert [(kind.gpu_model, kind.speed, kind.source, kind.trainings) for kind in outlook.kinds] == [
+        ("B", 2.0, "code", 3), ("C", 0.5, "others", 1), ("D", 1.5, "third", 1), ("E", 1.0, "unknown", 0),
+        ("F", 1.0, "unknown", 0),
+    ]  # fmt: skip
+    assert (
+        "One GPU of other kinds, against one A: B: 2 times as fast (median of 3 trainings of this code), "
+        "C: 0.5 times as fast (median of 1 training of other code), "
+        "D: 1.5 times as fast (estimated by way of C, from 1 training), "
+        "E: 1 times as fast (assumed, no training was measured on both); and 1 more kind."
+    ) in outlook.text
+
+
+def test_a_kind_that_was_measured_says_so() -> None:
+    view = job_view()
+    assert view.profile is not None
+    twice = replace(PARAMETERS, compute_per_sample=0.005)
+    view = replace(view, profile=replace(view.profile, parameters={"A": PARAMETERS, "B": twice}))
+    [kind] = with_kinds(outlook_of(view, HOSTS, 2, []), view, [HOSTS, Shape((4,), "B")], Ratios()).kinds
+    assert (kind.speed, kind.source_text) == (pytest.approx(2.0), "measured")
 
 
 @pytest.mark.django_db

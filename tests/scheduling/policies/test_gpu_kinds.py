@@ -11,9 +11,10 @@ from tidepool.goodput.model import Bounds, ThroughputParameters
 from scheduling.plan import PlanReason
 from scheduling.policies.goodput import Bid, bid_weight
 from scheduling.policies.gpu_kinds import Offer, division_of_kinds
-from scheduling.policies.speedups import Shape, scalings_of, worths_of
+from scheduling.policies.kind_ratios import Ratios
+from scheduling.policies.speedups import Shape, scalings_of
 from scheduling.schedule import schedule
-from scheduling.snapshot import JobView, ProfileView, SlotView, Snapshot
+from scheduling.snapshot import JobView, KindRatio, ProfileView, SlotView, Snapshot
 from tests.scheduling.checks import check_plan
 from tests.scheduling.cluster import SimulatedCluster, group, hold, job, lines, of_kinds, running, text_for
 
@@ -85,7 +86,7 @@ def test_the_sentence_compares_with_another_kind() -> None:
     snapshot = Snapshot(at=0.0, groups=(group("goodput", aim="even"),), slots=there, jobs=(view,))
     line = lines(schedule(snapshot))[1]
     shapes = (Shape((4,), "A100"), Shape((4,), "T4"))
-    scalings = scalings_of(view, shapes, {"T4": 4}, worths_of([view], shapes))
+    scalings = scalings_of(view, shapes, {"T4": 4})
     faster = round((scalings["A100"].speedup(4) / scalings["T4"].speedup(4) - 1) * 100)
     assert line.reason.code == PlanReason.MOVED_FOR_GOODPUT
     assert line.kind == "A100"
@@ -93,40 +94,25 @@ def test_the_sentence_compares_with_another_kind() -> None:
     assert f"it moves to A100, where it is {faster} % faster than on as many T4" in text_for(line)
 
 
-def test_who_was_not_measured_on_a_kind_is_taken_to_be_as_others_are() -> None:
-    shapes = (Shape((4,), "T4"), Shape((4,), "A100"))
-    known = [trains(number, 0.02, 0.001, on="T4 A100") for number in (1, 2)]
-    worths = worths_of([*known, trains(3, on="T4"), trains(4, on="")], shapes)
-    assert worths["T4"] == 1
-    assert 3 < worths["A100"] < 4
-    for view in (trains(3, on="T4"), trains(4, on="")):
-        scalings = scalings_of(view, shapes, {}, worths)
-        assert scalings["A100"].speedup(1) == pytest.approx(worths["A100"] * scalings["T4"].speedup(1))
-    # Measured on the other kind alone: one GPU of that is worth as much.
-    scalings = scalings_of(trains(5, on="A100"), shapes, {}, worths)
-    assert scalings["A100"].speedup(1) == pytest.approx(worths["A100"])
-    assert worths_of([trains(3, on="T4")], shapes) == {"T4": 1.0, "A100": 1.0}
-
-
 def test_a_profile_that_lies_of_one_kind_gains_little() -> None:
     shapes = (Shape((4,), "T4"), Shape((4,), "A100"))
-    worths = {"T4": 1.0, "A100": 2.0}
+    ratios = Ratios([KindRatio("T4", "A100", 0.5, 3)])
     lying = trains(1)
     assert lying.profile is not None
     parameters = lying.profile.parameters | {"A100": ThroughputParameters(1e-9, 1e-9, 1e-9, 0.0, 1e-9, 0.0, 1.0)}
     lying = replace(lying, profile=replace(lying.profile, parameters=parameters))
-    assert scalings_of(lying, shapes, {}, worths)["A100"].speedup(1) == 8.0
+    assert scalings_of(lying, shapes, {}, ratios)["A100"].speedup(1) == 8.0
 
 
 def test_what_remains_is_the_same_whatever_it_was_measured_on() -> None:
     shapes = (Shape((4,), "T4"), Shape((4,), "A100"))
-    worths = {"T4": 1.0, "A100": 3.0}
+    ratios = Ratios([KindRatio("A100", "T4", 3.0, 2)])
     view = trains(1, on="A100")
     assert view.profile is not None
     view = replace(view, profile=replace(view.profile, remaining_steps=1000.0))
-    found = {kind: one.remaining_seconds for kind, one in scalings_of(view, shapes, {}, worths).items()}
+    found = {kind: one.remaining_seconds for kind, one in scalings_of(view, shapes, {}, ratios).items()}
     assert found["T4"] == found["A100"]
-    at_one = scalings_of(view, (Shape((4,), "A100"),), {}, {"A100": 1.0})["A100"].remaining_seconds
+    at_one = scalings_of(view, (Shape((4,), "A100"),), {})["A100"].remaining_seconds
     assert at_one is not None
     assert found["T4"] == pytest.approx(3 * at_one)
 
@@ -279,14 +265,13 @@ def drawn(draw: Random) -> tuple[list[Offer], dict[str, int]]:
         trains(number, draw.choice([0.0001, 0.002, 0.02]), draw.choice([0.001, 0.01, 0.1]), most=8)
         for number in range(1, draw.randint(2, 4) + 1)
     ]
-    worths = worths_of(views, shapes)
     offers = []
     for view in views:
         held = {draw.choice(list(rooms)): draw.choice([1, 2])} if draw.random() < 0.5 else {}
         weight, power = bid_weight(draw.choice(["soon", "even"]), draw.choice([1000, 5000]), 100.0, None)
         bids = {
             kind: Bid(view.id, weight, power, 1, scaling.most, held.get(kind, 0) if held else None, scaling, kind)
-            for kind, scaling in scalings_of(view, shapes, held, worths).items()
+            for kind, scaling in scalings_of(view, shapes, held).items()
         }
         offers.append(Offer(bids, bids[next(iter(rooms))], held))
     return offers, rooms

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 from tidepool.goodput.model import Bounds, NoiseScale, Point, ThroughputParameters
 
+from scheduling.policies.kind_ratios import MeasuredRatio
 from scheduling.replay.history import Alternative, History, KnownMeasures, PlayResult, RecordedJob, Segment, play
 from scheduling.replay.outcome import errors_of, played, recorded
 from scheduling.replay.world import Costs, JobChange, Pool
@@ -93,6 +94,17 @@ def test_speeds_are_those_of_the_kind_of_gpu(recorded_on: str, seconds: float) -
     learnt = found.jobs[0].measured.view(found.jobs[0].physics, pause_seconds=1.0, start_seconds=1.0)
     assert learnt is not None
     assert list(learnt.parameters) == ["fast"]
+
+
+def test_a_kind_on_which_it_was_never_measured_is_as_fast_as_to_others() -> None:
+    """A training was on "slow" for 100 s; other trainings of its code were on that and on "rapid", four times faster."""
+    recorded = job(1, 100.0, known=KINDS, segments=(Segment(100.0, (4,), kind="slow"),))
+    recorded = replace(recorded, view=replace(recorded.view, code="mine"))
+    past = replace(
+        history(recorded, slots=of_kind("rapid")),
+        remembered=(MeasuredRatio(-1, "mine", "slow", "rapid", 0.25), MeasuredRatio(-2, "other", "slow", "rapid", 0.9)),
+    )
+    assert ends(again(past))[1] == pytest.approx(25.0 + 6, rel=1e-3)
 
 
 def test_a_training_that_changes_hosts_goes_on_at_their_speed() -> None:

@@ -8,12 +8,13 @@ from tidepool.goodput.model import Bounds
 
 from benchmarks.errors import Errors
 from benchmarks.trace_files import trace
+from scheduling.policies.kind_ratios import MeasuredRatio
 from scheduling.policies.target_hold import hold_targets
 from scheduling.replay.measuring import Measured
 from scheduling.replay.physics import Physics
 from scheduling.replay.profiles import Application, application
-from scheduling.replay.world import Costs, Replayed, World
-from scheduling.snapshot import GroupView, JobView, SlotRef, SlotView, Snapshot
+from scheduling.replay.world import Costs, Pool, Replayed, World
+from scheduling.snapshot import GroupView, JobView, KindRatio, SlotRef, SlotView, Snapshot
 
 PLACEMENTS = "placement,local_bsz,step_time,sync_time\n" + "".join(
     f"{placement},{micro},1.0,0.0\n" for placement in ("1", "2", "11", "12", "22") for micro in (1, 4, 8)
@@ -166,3 +167,22 @@ def test_targets_are_kept_as_the_scheduler_keeps_them(training: Callable[..., Re
         kept, hold = hold_targets(unseen, hold)
         assert kept.groups == snapshot.groups
     assert {snapshot.groups[0].shared_at is None for snapshot in seen} == {True, False}
+
+
+def test_ratios_of_kinds_are_remembered_beyond_the_end_of_a_training(training: Callable[..., Replayed]) -> None:
+    """The first one is on both kinds, one after the other; the second one comes when it is over."""
+    first, second = training(1, 0.0, most=1), training(2, 1000.0, most=1)
+    for job in (first, second):
+        job.view = replace(job.view, code="same")
+    kinds = {kind: tuple(SlotView(SlotRef(kind, 0), ("all",), True, device=kind) for _ in "1") for kind in ("A", "B")}
+    world = world_of("goodput")
+    world.slots, world.changes = kinds["A"], [(100.0, Pool(kinds["B"])), (900.0, Pool(kinds["A"] + kinds["B"]))]
+    world.remembered = [MeasuredRatio(-1, "other", "B", "A", 3.0)]
+    seen: dict[float, tuple[KindRatio, ...]] = {}
+    world.on_plan = lambda at, result: seen.setdefault(at, result.index.snapshot.ratios) and None if result else None
+    world.play([first, second])
+    assert first.ended_at is not None
+    assert first.ended_at < 1000.0
+    assert seen[0.0] == (KindRatio("B", "A", 3.0, 1),)
+    # Both kinds are equally fast to it, and the median is of the two trainings.
+    assert seen[1000.0] == (KindRatio("B", "A", 2.0, 2), KindRatio("B", "A", 1.0, 1, "same"))
