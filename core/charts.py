@@ -126,7 +126,7 @@ def tide_figure(
 
     pool: whether the figure shows the cluster, with GPUs outside of all bands hatched as free; otherwise it shows a job
     or a group below its limit.
-    held: number of held GPUs; those outside of all bands are in transition.
+    held: number of held GPUs; those outside of all bands start or release them.
     capacities: past capacities, if known; otherwise the line shows the current one.
     """
     label = "GPUs in the pool" if pool else limit
@@ -201,7 +201,7 @@ def _changing_trace(held: Sequence[Step]) -> go.Scatter:
     return go.Scatter(
         x=[iso(step.at) for step in held],
         y=[step.slots for step in held],
-        name="In transition",
+        name="Starting or releasing",
         meta={"kind": "changing"},
         mode="lines",
         line={"shape": "hv", "width": 0, "color": "#868e96"},

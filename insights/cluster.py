@@ -36,8 +36,8 @@ IDLE_AFTER_SECONDS = 60.0
 #: Status of a GPU -> its words on pages. GPUs of the first four are held; those of the first two train.
 STATUSES = {
     "busy": "training",
-    "idle": "held but idle",
-    "vacating": "in transition",
+    "idle": "idle",
+    "vacating": "starting or releasing",
     "silent": "held on a host that does not report",
     "free": "free",
     "draining": "draining, not offered",
@@ -162,7 +162,7 @@ def _note(slot: dict[str, Any]) -> str:
     if slot["job"] is None:
         return ""
     if not slot["training"] or slot["vacating"]:
-        return "starting" if slot["begins"] and not slot["vacating"] else "in transition"
+        return "starting" if slot["begins"] and not slot["vacating"] else "releasing"
     if slot["status"] == "idle":
         return f"idle for {lasting(slot['idle_since'])}"
     busy = slot["utilisation_percent"]

@@ -51,7 +51,7 @@ class ClusterPage:
     def counts_words(self) -> str:
         """Return what the held GPUs do, and why others are not offered; "" if all are free."""
         counts = self.counts
-        shown = {"training": "training", "vacating": "in transition"} if counts["held"] else {}
+        shown = {"training": "training", "vacating": "starting or releasing"} if counts["held"] else {}
         kept = {"silent": "without a report", "draining": "draining", "offline": "offline"}
         texts = [f"{counts[name]} {words}" for name, words in shown.items()]
         return ", ".join([*texts, *(f"{counts[name]} {words}" for name, words in kept.items() if counts[name])])

@@ -41,7 +41,7 @@ _MILLISECOND = timedelta(milliseconds=1)
 class Amount:
     """Milliseconds of GPU time, in the categories of `jobs.queries.gpu_status`.
 
-    Time held but not training is in transition; time neither busy nor idle was not measured.
+    Time held but not training is starting or releasing; time neither busy nor idle was not measured.
     """
 
     held: int = 0

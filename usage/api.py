@@ -86,7 +86,7 @@ class UsageRow(serializers.Serializer[Row]):
     )
     training_seconds = Seconds(
         source="amount.training",
-        help_text="Allocated GPU-seconds spent training. During the rest, the GPU was in transition: "
+        help_text="Allocated GPU-seconds spent training. During the rest, the GPU was starting or releasing: "
         "a process started, moved or ended.",
     )
     busy_seconds = Seconds(source="amount.busy")

@@ -57,7 +57,7 @@ class ClaimQuerySet(models.QuerySet["SlotClaim"]):
 class SlotClaim(models.Model):
     """A slot held by a job, until its process has ended.
 
-    The claim is *training* while its process belongs to the training generation, and *in transition* before and after.
+    The claim is *training* while its process belongs to the training generation, and *starting or releasing* before and after.
     All pages use this definition, which `jobs.queries.gpu_status` implements.
     """
 

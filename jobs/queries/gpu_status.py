@@ -1,8 +1,8 @@
 """Status of a GPU in the pool: the definition that Overview, Cluster, Hosts, Usage and the API share.
 
 *held*: from the claim until the process there has ended. *training*: held, and the process belongs to the training
-generation. *in transition*: held and not training, because the process starts, moves or ends. So held = training +
-in transition, and the pool = held + free.
+generation. *starting or releasing*: held and not training, because the process starts, moves or ends. So held =
+training + starting or releasing, and the pool = held + free.
 
 *idle* is a measurement of a held GPU: the time since which its utilization has been below 5 %.
 """
@@ -21,7 +21,7 @@ IDLE_BELOW_PERCENT = 5.0
 
 
 def trains(claim: SlotClaim) -> bool:
-    """Return whether a held GPU is training; otherwise it is in transition."""
+    """Return whether a held GPU is training; otherwise it is starting or releasing."""
     return claim.trains_from is not None and claim.trained_until is None
 
 

@@ -55,7 +55,7 @@ export class TideChart extends Figure {
     this.past = figure.layout.meta.has_past_capacity ? trace.x.map((at, index) => ({ at: Date.parse(at), slots: trace.y[index] })) : null;
   }
 
-  //: Stores how many GPUs were held over time. Held GPUs without a band are in transition.
+  //: Stores how many GPUs were held over time. Held GPUs without a band start or release them.
   takeHeld(figure) {
     const trace = figure.data.find((one) => one.meta.kind === "changing");
     this.held = trace.x.map((at, index) => ({ at: Date.parse(at), slots: trace.y[index] }));

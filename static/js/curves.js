@@ -12,6 +12,8 @@ import { clock, pauseInWords, wrapped } from "./words.js";
 const STRIP_PX = 56;
 const TITLE_PX = 22;
 const STRIP = "y20";
+const STRIP_TITLE = "<b>GPUs</b>";
+const STRIP_HINT = " <span>(click for the reasons)</span>";
 //: Resizes that are told apart; of more the strip tells.
 const MOST_BANDS = 60;
 const LINE_COLOURS = ["--chart-first", "--chart-third", "--chart-fourth"];
@@ -218,8 +220,11 @@ export class MetricsChart extends Figure {
       anchor: "x",
       zeroline: false,
     };
-    const title = "<b>GPUs</b> <span>(click for the reasons)</span>";
-    layout.annotations.push({ ...layout.annotations[0], yref: `${STRIP} domain`, text: title });
+    layout.annotations.push({ ...layout.annotations[0], yref: `${STRIP} domain`, text: STRIP_TITLE + STRIP_HINT });
+  }
+
+  forPicture(layout) {
+    for (const annotation of layout.annotations) annotation.text = annotation.text.replace(STRIP_HINT, "");
   }
 
   stripTrace() {

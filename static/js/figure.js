@@ -150,6 +150,9 @@ export class Figure {
 
   prepare() {}
 
+  //: Takes away from a saved picture what makes sense on the page alone.
+  forPicture() {}
+
   drawn() {}
 
   //: Heads of the table; those that the server rendered unless a chart knows better.
@@ -188,6 +191,7 @@ export class Figure {
   async savePng() {
     if (!this.hasData()) return;
     const layout = this.layout();
+    this.forPicture(layout);
     const title = { text: asText(`${document.title} – ${this.panel.querySelector("h2").textContent}`), x: 0.01, font: { size: 15 } };
     const ground = themeColour("--surface");
     // The picture has no font of the page's: with its own, the widths of words are measured right.

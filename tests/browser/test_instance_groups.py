@@ -93,7 +93,7 @@ def test_the_keyboard_alone_is_enough(admin: Page, scene: Scene, complaints: lis
     admin.get_by_role("tab", name="Overview").focus()
     admin.keyboard.press("ArrowRight")
     admin.keyboard.press("Enter")
-    expect(admin.locator("#applications").get_by_role("link", name="T1 digits-cnn")).to_be_visible()
+    expect(admin.locator("#trainings").get_by_role("link", name="T1 digits-cnn")).to_be_visible()
     admin.get_by_role("link", name="Change").focus()
     admin.keyboard.press("Enter")
     admin.wait_for_url("**/change/")
@@ -167,7 +167,7 @@ def test_who_loses_a_group_is_told_and_offered_nothing(page: Page, carol: User, 
     change_instance_group(group.pk, {"members": ["alice"], "admins": ["alice"]}, carol)
     page.goto(f"/instance-groups/{group.pk}/")
     expect(page.locator("#live-dot")).to_have_attribute("data-status", "connected")
-    run = page.get_by_role("link", name="Run Application")
+    run = page.get_by_role("link", name="Train in this group")
     expect(run).to_be_visible()
     expect(page.get_by_role("link", name="Change")).to_be_visible()
 

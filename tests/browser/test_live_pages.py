@@ -218,7 +218,7 @@ def test_the_sentence_and_the_slots_change_while_one_looks(page: Page, scene: Sc
     release_claims([claim])
     expect(tile.locator(".slot-label")).to_have_text("free")
     expect(tile.locator(".mark")).to_have_text("")
-    expect(page.locator("#figures")).to_contain_text("7 training, 0 in transition")
+    expect(page.locator("#figures")).to_contain_text("7 training, 0 starting or releasing")
     drain_host("gpu-host-2", "carol")
     expect(tile.locator(".slot-label")).to_have_text("draining, not offered")
     reading = GpuReading.objects.get(slot__host__name="gpu-host-1", slot__index=1)
@@ -230,7 +230,7 @@ def test_the_sentence_and_the_slots_change_while_one_looks(page: Page, scene: Sc
     expect(tile.locator(".slot-label")).to_have_text("digits-wide")
     expect(tile.locator(".slot-note")).to_have_text("starting")
     expect(tile.locator(".mark")).to_have_class(re.compile(rf"job-{scene.waiting.pk % 12} "))
-    expect(page.locator("#figures")).to_contain_text("7 training, 1 in transition")
+    expect(page.locator("#figures")).to_contain_text("7 training, 1 starting or releasing")
 
 
 def test_a_training_that_starts_while_one_looks_appears(page: Page, scene: Scene) -> None:

@@ -260,9 +260,9 @@ def update_priority(tutorial: Tutorial, name: str, priority: int) -> None:
     page = tutorial.page
     tutorial.choose("Instance groups")
     page.get_by_role("link", name="sig-elastic", exact=True).click()
-    page.get_by_role("tab", name="Applications").click()
-    expect(page.locator("#applications").get_by_role("link", name=name)).to_be_visible()
-    tutorial.picture("7-applications")
+    page.get_by_role("tab", name="Trainings").click()
+    expect(page.locator("#trainings").get_by_role("link", name=name)).to_be_visible()
+    tutorial.picture("7-trainings")
     page.get_by_role("link", name="Show all in the list of trainings").click()
     page.get_by_label(f"Select {name}").check()
     page.get_by_role("spinbutton", name="Priority").fill(str(priority))

@@ -87,7 +87,7 @@ def test_no_page_offers_a_viewer_to_make_something(victors: Client, alice_client
         f"/datasets/{dataset.pk}/": "Train on this dataset</a>",
         "/models/": "New model</a>",
         f"/models/{model.pk}/": "Train this model</a>",
-        f"/instance-groups/{group.pk}/": "Run Application</a>",
+        f"/instance-groups/{group.pk}/": "Train in this group</a>",
     }
     for address, offer in pages.items():
         assert offer in html_of(alice_client.get(address)), address

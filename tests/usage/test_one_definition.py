@@ -1,4 +1,4 @@
-"""Overview, Cluster and Usage count the same GPUs as held, training and in transition, in random histories."""
+"""Overview, Cluster and Usage count the same GPUs as held, training and starting or releasing, in random histories."""
 
 import random
 from contextlib import suppress

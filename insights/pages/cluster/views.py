@@ -26,8 +26,8 @@ __all__ = [
 
 COLUMNS = ("Time", "Training", "GPUs", "Why", "Pause (ms)")
 FIRST_WINDOW = 15
-#: Count -> its label. Held = training + in transition + silent; idle GPUs are part of training.
-_COUNTED = {"held": "held", "training": "training", "vacating": STATUSES["vacating"], "idle": STATUSES["idle"]}
+#: Count -> its label. In use = training + starting or releasing + silent; idle GPUs are part of training.
+_COUNTED = {"held": "in use", "training": "training", "idle": "of these idle", "vacating": STATUSES["vacating"]}
 _COUNTED |= {status: STATUSES[status] for status in ("silent", "free", "draining", "offline")}
 
 

@@ -50,14 +50,14 @@ LIST_CRUMB = ("Instance groups", "/instance-groups/")
 _TOPICS = (CLUSTER, GROUPS)
 _TABS = (
     ("overview", "Overview"),
-    ("applications", "Applications"),
+    ("trainings", "Trainings"),
     ("hosts", "Hosts"),
     ("configuration", "Configuration"),
     ("members", "Members"),
 )
 #: Ids of the parts that follow the group, beside the key figures: all but the chart and what never changes.
 _FOLLOWED = (
-    *("group-head", "sharing", "applications-now", "hosts-now", "configuration-now", "members-now"),
+    *("group-head", "sharing", "trainings-now", "hosts-now", "configuration-now", "members-now"),
     "group-dialogs",
 )
 #: Action -> (function, message after success) of the buttons on a group's page.

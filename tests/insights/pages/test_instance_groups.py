@@ -206,7 +206,7 @@ def test_an_undo_that_was_tampered_with_changes_nothing(carols: Client, group: I
 def test_stopped_it_is_not_offered_for_trainings(carols: Client, alices: Client, group: InstanceGroup) -> None:
     stopped = carols.post(f"{LIST}{group.pk}/stop/", follow=True)
     assert levels(stopped) == ["success"]
-    assert "Run Application" not in text(stopped)
+    assert "Train in this group" not in text(stopped)
     assert 'name="instance_group"' not in text(alices.get("/jobs/new/"))
     assert levels(carols.post(f"{LIST}{group.pk}/start/", follow=True)) == ["success"]
     assert 'name="instance_group"' in text(alices.get("/jobs/new/"))
@@ -258,7 +258,7 @@ def test_members_change_nothing(alices: Client, group: InstanceGroup, values: di
     assert (group.state, group.revision) == ("STARTED", 1)
 
 
-def test_applications_are_the_viewers_own(alices: Client, bobs: Client, group: InstanceGroup) -> None:
+def test_trainings_are_the_viewers_own(alices: Client, bobs: Client, group: InstanceGroup) -> None:
     assert "T1 digits-cnn" in text(alices.get(f"{LIST}{group.pk}/"))
     page = text(bobs.get(f"{LIST}{group.pk}/"))
     assert "T1 digits-cnn" not in page
@@ -282,7 +282,7 @@ def test_more_groups_cost_no_more_queries(carols: Client, scene: Scene) -> None:
 
 def test_the_list_adds_up(carols: Client, scene: Scene) -> None:
     cells = text(carols.get(LIST))
-    for label, value in (("Running Applications", "2"), ("Waiting", "2"), ("GPU Slots", "8 of 8"), ("Hosts", "2")):
+    for label, value in (("Running trainings", "2"), ("Waiting", "2"), ("GPUs", "8 of 8"), ("Hosts", "2")):
         assert f'<td data-label="{label}" class="number">{value}</td>' in cells
 
 

@@ -31,7 +31,7 @@ export function start(page, root) {
       showProgress(root, state.progress);
       if (state.step && state.progress) setField(root, "measured", `${state.step} of ${Math.round(state.step / state.progress)} samples`);
       showNumbers(root, state.final_metrics ?? {});
-      setField(root, "gpus-note", state.target_slots === state.slots || state.finished_at ? "" : `${state.target_slots} once the change is complete`);
+      setField(root, "gpus-note", state.target_slots === state.slots || state.finished_at ? "" : `, ${state.target_slots} once the change is complete`);
       showElapsed(root, state);
       if (isOver(state.state)) setField(root, "eta", "");
       else if (progressOf(state) !== estimated) estimateSoon();
