@@ -57,8 +57,8 @@ class ClaimQuerySet(models.QuerySet["SlotClaim"]):
 class SlotClaim(models.Model):
     """A slot held by a job, until its process has ended.
 
-    The claim is *training* while its process belongs to the training generation, and *starting or releasing* before and after.
-    All pages use this definition, which `jobs.queries.gpu_status` implements.
+    The claim is *training* while its process belongs to the training generation, and *starting or releasing* before and
+    after. All pages use this definition, which `jobs.queries.gpu_status` implements.
     """
 
     slot = models.ForeignKey(Slot, on_delete=models.PROTECT, related_name="claims")
