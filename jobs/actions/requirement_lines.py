@@ -19,6 +19,7 @@ from tidepool.requirement_files import LOCK_FILE, Line, all_lines, included_file
 
 from jobs.actions.project_requirements import dependencies_of
 from workers.executor.environments.requirements import (
+    IMAGE_OPTION,
     INDEX_OPTIONS,
     PYTHON_OPTION,
     hashes_in,
@@ -46,6 +47,8 @@ _URLS: Final = ("https://", "git+https://")
 _OURS: Final = frozenset({"tidepool", "tidepool-runtime"})
 #: Options of pip that change nothing here: uv checks all hashes, and hosts choose which certificates they trust.
 _WITHOUT_EFFECT: Final = ("--require-hashes", "--trusted-host", "--prefer-binary", "--use-feature", "--no-cache-dir")
+#: Container image with its digest, without which another image may have the name tomorrow.
+_IMAGE: Final = re.compile(r"(?P<name>[a-z0-9][\w.:/-]*?)(?P<digest>@sha256:[0-9a-f]{64})?", re.ASCII)
 #: Host of the index that has torch and what is built for it.
 _TORCH_INDEX: Final = "download.pytorch.org"
 #: Line that `conda list --export` writes: name, version and build.
@@ -166,6 +169,8 @@ class _Reading:
         self._of_torch: list[Line] = []
         self._of_other_python: list[Line] = []
         self._of_torch_index: list[str] = []
+        self._images: list[Line] = []
+        self._of_packages: list[Line] = []
 
     def take(self, lines: Iterable[Line]) -> None:
         given = list(lines)
@@ -175,6 +180,9 @@ class _Reading:
 
     def settle(self) -> None:
         """Use or refuse what depends on all the other lines."""
+        if self._images:
+            self._settle_image()
+            return
         if replaced(self.found.lines, self._there, platform.python_version()):
             self.found.lines.update(line.text for line in self._of_torch)
             self.found.lines.update(self._of_torch_index)
@@ -186,6 +194,15 @@ class _Reading:
                 continue
             name = package_in(line.text).name
             self._refuse(line, f"{name} belongs to the torch of another machine: hosts have what their torch needs.")
+
+    def _settle_image(self) -> None:
+        """Use the first image alone: it has all packages, and nothing is installed into it."""
+        first, *others = self._images
+        for line in others:
+            self._refuse(line, "a training runs in one image: leave out all others.")
+        for line in self._of_packages:
+            self._refuse(line, "nothing is installed into an image: leave this out, or make an image that has it.")
+        self.found.lines = {first.text}
 
     def _take_one(self, line: Line) -> None:
         if (file := included_file(line)) is not None:
@@ -231,6 +248,9 @@ class _Reading:
         if name == PYTHON_OPTION:
             self._take_python(line, value)
             return
+        if name == IMAGE_OPTION:
+            self._take_image(line, value)
+            return
         if name in ("-e", "--editable"):
             self._take_editable_url(line, value)
         elif name in ("-c", "--constraint"):
@@ -261,6 +281,19 @@ class _Reading:
             self._refuse(line, "Python 3.11 is the oldest that trainings can have: ask for that or a newer one.")
         else:
             self.found.lines.add(f"{PYTHON_OPTION} {limits}")
+
+    def _take_image(self, line: Line, value: str) -> None:
+        found = _IMAGE.fullmatch(value)
+        if found is None:
+            self._refuse(line, "this is not the name of a container image, such as docker.io/pytorch/pytorch.")
+        elif found["digest"] is None:
+            self._refuse(
+                line,
+                f"another image may have this name tomorrow: add its digest, as in {found['name']}@sha256:…, which "
+                f"`skopeo inspect docker://{found['name']}` prints.",
+            )
+        else:
+            self._images.append(Line(line.file, line.number, f"{IMAGE_OPTION} {value}"))
 
     def _take_editable_url(self, line: Line, value: str) -> None:
         address, _, fragment = value.partition("#")
@@ -295,6 +328,7 @@ class _Reading:
         name = canonicalize_name(one.name)
         if name in _OURS:
             return
+        self._of_packages.append(line)
         if one.marker is not None and not one.marker.evaluate():
             self._of_other_python.append(line)
             return

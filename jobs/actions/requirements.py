@@ -34,6 +34,7 @@ from models_registry.models import RegisteredModelVersion
 from workers.executor.environments.requirements import (
     TESTED_TORCH,
     has_tested_torch,
+    image_in,
     import_folders,
     installed,
     is_package,
@@ -84,6 +85,8 @@ def with_requirements(
             problems.add("requirements", sentence)
         return given, unusable
     lines = found.with_replacements
+    if image_in(lines):
+        return replace(given, requirements="\n".join(lines)), unusable
     if not text.strip() or found.lines:  # a text of comments alone asks for nothing
         lines = with_client(lines, folder, entry_point)
     if replaced(lines, installed(), platform.python_version()):

@@ -7,6 +7,7 @@ from typing import Any
 from core.text import plural
 from core.time import duration
 from jobs.words import gpus
+from workers.executor.environments.requirements import image_in
 
 __all__ = ["HOW_TO_REQUIRE", "OF_EVENTS", "tried"]
 
@@ -277,10 +278,12 @@ OF_EVENTS: dict[str, str | Callable[[Params], str]] = {
     ),
     "host_lost": "The host {host} no longer reports.",
     "environment_building": lambda params: (
-        f"Installing the requirements on {params['host']}: {', '.join(params['requirements'].split())}."
+        f"Pulling the image {image} on {params['host']}, unless it is there."
+        if (image := image_in(params["requirements"].splitlines()))
+        else f"Installing the requirements on {params['host']}: {', '.join(params['requirements'].split())}."
     ),
     "environment_failed": (
-        "The requirements could not be installed on {host}: {error}. See the log for details, correct the "
+        "The training's environment could not be prepared on {host}: {error}. See the log for details, correct the "
         "requirements, and clone the training."
     ),
     "checkpoint_failed": (

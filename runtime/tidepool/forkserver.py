@@ -1,10 +1,11 @@
 """The forkserver: a warm parent of an environment's processes. It forks shims and coordinators on request.
 
-`python -P -m tidepool.forkserver --socket PATH [--lifeline-fd N] [--bare]`, by the Python of the environment. Importing
-torch and building the first optimizer takes seconds; a fork of this process takes milliseconds. With `--bare`, for an
-environment without a torch that the runtime knows, it loads nothing and forks shims alone. To keep forks sound it stays
-single-threaded, never touches CUDA, and runs no parallel operation. Its environment holds no secret, for its children's
-ancestors are seen in /proc.
+`python -P -m tidepool.forkserver --socket PATH [--lifeline-fd N] [--bare] [--hold]`, by the Python of the environment.
+Importing torch and building the first optimizer takes seconds; a fork of this process takes milliseconds. With
+`--bare`, for an environment without a torch that the runtime knows, it loads nothing and forks shims alone. To keep
+forks sound it stays single-threaded, never touches CUDA, and runs no parallel operation. Its environment holds no
+secret, for its children's ancestors are seen in /proc. With `--hold`, as in a container, which ends with its first
+process, that one waits for all others, and the forkserver is its child.
 
 One JSON line per request, one per answer: `{"op": "ping"}`, `{"op": "shim", "socket", "spec"}` and
 `{"op": "coordinator", "socket", "desired", "launch", "address", "host", "mark"}` are answered with
@@ -21,6 +22,7 @@ import socket
 import sys
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -42,7 +44,10 @@ def main() -> None:
     parser.add_argument("--socket", type=Path, required=True)
     parser.add_argument("--lifeline-fd", type=int)
     parser.add_argument("--bare", action="store_true", help="load no torch")
+    parser.add_argument("--hold", action="store_true", help="stay until all descendants have ended")
     options = parser.parse_args()
+    if options.hold:
+        _hold(options.socket)
     procfs.set_title(f"tidepool forkserver: {options.socket}")
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(levelname)s %(message)s")
     if not options.bare:
@@ -55,6 +60,25 @@ def main() -> None:
     remove_socket = json_sockets.socket_remover(options.socket)
     Forkserver(listener, options.lifeline_fd, is_bare=options.bare).run()
     remove_socket()
+
+
+def _hold(path: Path) -> None:
+    """Return in a child, the forkserver. This process adopts what the forkserver leaves, and ends when all have."""
+    procfs.become_subreaper()
+    forkserver = os.fork()
+    if forkserver == 0:
+        return
+    procfs.set_title(f"tidepool container: {path}")
+
+    def end(*_: object) -> None:
+        with suppress(ProcessLookupError):
+            os.kill(forkserver, signal.SIGKILL)
+
+    signal.signal(signal.SIGTERM, end)
+    with suppress(ChildProcessError):
+        while True:
+            os.wait()
+    os._exit(0)
 
 
 class Forkserver:

@@ -221,11 +221,13 @@ def _open_logs(folder: Path) -> None:
 
 def _set_environment(start: RankStart) -> None:
     kept = inherited_environment(dict(os.environ))
+    # Beside the runtime, in an image: what it needs there.
+    beside = [entry for entry in os.environ["PYTHONPATH"].split(os.pathsep) if entry != str(_RUNTIME_ROOT)]
     fabric_home = kept.pop("FABRIC_HOME", "")
     compat, _ = _compat_folders(start.context)
     os.environ.clear()
     os.environ.update(kept)
-    os.environ["PYTHONPATH"] = os.pathsep.join([*compat, str(_RUNTIME_ROOT)])
+    os.environ["PYTHONPATH"] = os.pathsep.join([*compat, str(_RUNTIME_ROOT), *beside])
     os.environ["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"  # the order in which NVML numbers the slots
     per_gpu = start.slots_per_gpu
     gpus = dict.fromkeys(str(gpu_of(slot, per_gpu)) for slot in start.slots) if per_gpu else ()

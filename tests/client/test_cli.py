@@ -247,6 +247,11 @@ class TestSubmit:
         code, out, _ = tidepool(*words, script.parent / "wanted.txt", "--skip-unusable-requirements")
         row = Job.objects.get(pk=int(out))
         assert (code, row.seed, row.requirements) == (0, 0, "tidehello<2,>=1")
+        code, _, said = tidepool(*words, "a", "--image", "b")
+        assert (code, "leave out --requirements or --image" in said) == (2, True)
+        image = f"docker.io/pytorch/pytorch@sha256:{'0' * 64}"
+        code, out, _ = tidepool("submit", "-q", script, "--image", image)
+        assert (code, Job.objects.get(pk=int(out)).requirements) == (0, f"--image {image}")
         code, _, said = tidepool(*words, "nowhere.txt")
         assert (code, "check the path of --requirements" in said) == (2, True)
 

@@ -243,7 +243,7 @@ SAMPLES: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "environment_failed": (
         END,
-        "The requirements could not be installed on a: ValueError: bad. See the log for details, correct the "
+        "The training's environment could not be prepared on a: ValueError: bad. See the log for details, correct the "
         "requirements, and clone the training.",
     ),
     "checkpoint_failed": (

@@ -4,14 +4,16 @@ The cluster's own packages have one as long as the executor runs. An environment
 jobs use it, and for some minutes longer.
 """
 
+import hashlib
 import json
 import logging
 import os
 import subprocess
 import sys
 import time
-from collections.abc import Collection, Container
+from collections.abc import Collection, Container, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +25,7 @@ from tidepool.protocol import DesiredMembership, LaunchSpec, ShimSpec, to_json
 from tidepool.rank_process import inherited_environment
 
 from workers.executor.environments.cache import Ready
+from workers.executor.environments.images import container_command, needs_folder, outermost
 from workers.executor.environments.requirements import has_tested_torch
 
 __all__ = ["Forkserver", "ForkserverError", "Forkservers"]
@@ -39,10 +42,39 @@ _SILENCE_SECONDS = 20.0
 _KEPT_SECONDS = 600.0
 _KEPT = 4
 _NAME = "forkserver"
+_RUNTIME = Path(tidepool.__file__).resolve().parents[1]
 
 
 class ForkserverError(RuntimeError):
     """The forkserver does not answer, or refuses a request; the next cycle tries again."""
+
+
+@dataclass(frozen=True)
+class _Runs:
+    """The Python that a forkserver runs on."""
+
+    python: Path
+    #: See `tidepool.forkserver`.
+    is_bare: bool = False
+    #: Container image that has the Python; "": this machine has it.
+    image: str = ""
+    #: Folder of all trainings, and other folders that they read, which the container has at the same paths.
+    pool: Path = Path()
+    data: tuple[Path, ...] = ()
+    #: Folders of packages beside those of the Python.
+    packages: tuple[Path, ...] = ()
+
+    def environment(self) -> dict[str, str]:
+        threads = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
+        # An image has its own paths; those of this machine mean nothing in it.
+        inherited = {} if self.image else inherited_environment(dict(os.environ))
+        return {
+            **threads,  # a process that forks must have one thread
+            **inherited,
+            "PYTHONPATH": os.pathsep.join(map(str, (_RUNTIME, *self.packages))),
+            "PYTORCH_NVML_BASED_CUDA_CHECK": "1",  # detecting GPUs must not create a CUDA context
+            procfs.MARK_VARIABLE: procfs.reserved_mark(),
+        }
 
 
 class Forkserver:
@@ -51,16 +83,13 @@ class Forkserver:
         folder: Path,
         lifeline_fd: int | None,
         name: str = _NAME,
-        python: Path = Path(sys.executable),
-        *,
-        is_bare: bool = False,
+        runs: "_Runs | None" = None,
     ) -> None:
-        """folder: of the sockets and records of this host. is_bare: see `tidepool.forkserver`."""
+        """folder: of the sockets and records of this host."""
         self.socket = json_sockets.socket_path(folder / f"{name}.sock")
         self._log = folder / f"{name}.log"
         self._lifeline_fd = lifeline_fd
-        self.python = python
-        self._is_bare = is_bare
+        self.runs = runs or _Runs(Path(sys.executable))
         self._process: subprocess.Popen[bytes] | None = None
         self._started_at = 0.0
         self._answered_at = 0.0
@@ -91,7 +120,7 @@ class Forkserver:
         """End the forkserver; its children live on."""
         with suppress(ForkserverError, psutil.NoSuchProcess):
             procfs.kill(psutil.Process(self._ask({"op": "ping"})["pid"]))
-        if self._process is not None:
+        if self._process is not None and not self.runs.image:
             self._process.kill()
             self._process.wait(_ANSWER_SECONDS)
         self.socket.unlink(missing_ok=True)
@@ -115,22 +144,36 @@ class Forkserver:
             return
         if self._process is not None:
             logger.warning("forkserver pid=%s: started again: %s (see %s)", self._process.pid, why, self._log)
-            self._process.kill()
-            self._process.wait(_ANSWER_SECONDS)
+            if self.runs.image:
+                self._process.terminate()  # podman passes it on; the container stays until its last process has ended
+            else:
+                self._process.kill()
+                self._process.wait(_ANSWER_SECONDS)
         self._started_at = time.monotonic()
         self._backoff.add(self._started_at)
         self._process = self._spawn()
 
     def _spawn(self) -> subprocess.Popen[bytes]:
-        command = [str(self.python), "-P", "-m", "tidepool.forkserver", "--socket", str(self.socket)]
-        command += ["--bare"] if self._is_bare else []
+        words = ["-P", "-m", "tidepool.forkserver", "--socket", str(self.socket)]
+        words += ["--bare"] if self.runs.is_bare else []
         lifeline = () if self._lifeline_fd is None else (self._lifeline_fd,)
-        command += [part for fd in lifeline for part in ("--lifeline-fd", str(fd))]
+        environment = self.runs.environment()
+        if self.runs.image:
+            # podman keeps descriptor 3 alone.
+            folders = [self.socket.parent, self.runs.pool]
+            read_only = [_RUNTIME, *self.runs.packages, *self.runs.data]
+            container = container_command(self.runs.image, folders, read_only, [*environment], keeps_fd=bool(lifeline))
+            moved = "".join(f"exec 3<&{fd}; " for fd in lifeline)
+            command = ["sh", "-c", f'{moved}exec "$@"', "sh", *container, *words, "--hold"]
+            command += ["--lifeline-fd", "3"] if lifeline else []
+            environment = {**os.environ, **environment}
+        else:
+            command = [str(self.runs.python), *words, *(part for fd in lifeline for part in ("--lifeline-fd", str(fd)))]
         with self._log.open("ab") as log:
             return subprocess.Popen(
                 command,
                 cwd="/",
-                env=_environment(),
+                env=environment,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -142,8 +185,10 @@ class Forkserver:
 class Forkservers:
     """The forkserver of the cluster's packages, and those of whole environments. Used by the supervisor's thread."""
 
-    def __init__(self, folder: Path, lifeline_fd: int | None) -> None:
+    def __init__(self, folder: Path, home: Path, lifeline_fd: int | None) -> None:
+        """folder: of the sockets and records of this host. home: the pool, which containers have."""
         self.own = Forkserver(folder, lifeline_fd)
+        self._home = home
         self._folder = folder
         self._lifeline_fd = lifeline_fd
         self._others: dict[str, Forkserver] = {}
@@ -161,27 +206,43 @@ class Forkservers:
             self._others[name] = Forkserver(self._folder, self._lifeline_fd, log.stem)
             self._used_at[name] = time.monotonic()
 
-    def of(self, environment: Ready) -> Forkserver:
-        """Return the forkserver of an environment; it may have to be started."""
+    def of(self, environment: Ready, folders: Sequence[Path]) -> Forkserver:
+        """Return the forkserver of an environment; it may have to be started.
+
+        folders: of the job. A container has its folders from the start: jobs with others outside of the pool have
+        another container.
+        """
         if not environment.is_whole:
             return self.own
-        name, python = Path(environment.folder).name, Path(environment.folder, "bin", "python")
+        name, runs = Path(environment.folder).name, self._runs(environment, folders)
+        if runs.data:
+            name += f"-{hashlib.sha256(json.dumps([*map(str, runs.data)]).encode()).hexdigest()[:8]}"
         known = self._others.get(name)
-        if known is None or known.python != python:  # one of an earlier executor is known by its name alone
-            is_bare = not has_tested_torch(environment.torch)
-            known = Forkserver(self._folder, self._lifeline_fd, f"{_NAME}-{name}", python, is_bare=is_bare)
+        if known is None or known.runs != runs:  # one of an earlier executor is known by its name alone
+            known = Forkserver(self._folder, self._lifeline_fd, f"{_NAME}-{name}", runs)
             self._others[name] = known
         self._used_at[name] = time.monotonic()
         return known
 
+    def _runs(self, environment: Ready, folders: Sequence[Path]) -> _Runs:
+        folder, is_bare = Path(environment.folder), not has_tested_torch(environment.torch)
+        if not environment.image:
+            return _Runs(folder / "bin" / "python", is_bare)
+        data = tuple(place for place in outermost(folders) if not place.is_relative_to(self._home))
+        return _Runs(Path(), is_bare, environment.image, self._home, data, (needs_folder(folder),))
+
     def end_unused(self, used: Container[str]) -> None:
         """End forkservers of environments that no job uses any longer. used: names of the others' folders."""
+
+        def is_used(name: str) -> bool:
+            return name.partition("-")[0] in used
+
         now = time.monotonic()
-        unused = sorted((at, name) for name, at in self._used_at.items() if name not in used)
+        unused = sorted((at, name) for name, at in self._used_at.items() if not is_used(name))
         for place, (at, name) in enumerate(reversed(unused)):
             if place >= _KEPT or now - at > _KEPT_SECONDS:
                 self._end(name)
-        self._used_at |= {name: now for name in self._used_at if name in used}
+        self._used_at |= {name: now for name in self._used_at if is_used(name)}
 
     def end(self) -> None:
         """End all of them; their children live on."""
@@ -194,14 +255,3 @@ class Forkservers:
         del self._used_at[name]
         self._others.pop(name).end()
         (self._folder / f"{_NAME}-{name}.log").unlink(missing_ok=True)
-
-
-def _environment() -> dict[str, str]:
-    threads = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
-    return {
-        **threads,  # a process that forks must have one thread
-        **inherited_environment(dict(os.environ)),
-        "PYTHONPATH": str(Path(tidepool.__file__).resolve().parents[1]),
-        "PYTORCH_NVML_BASED_CUDA_CHECK": "1",  # detecting GPUs must not create a CUDA context
-        procfs.MARK_VARIABLE: procfs.reserved_mark(),
-    }

@@ -236,7 +236,7 @@ class JobReconciler:
         self._append_once(software_in(self.environment))
         self._shim_backoff.add(time.monotonic())
         try:
-            pid = forkserver.fork_shim(self._spec(self.environment.folder), self._shim_socket)
+            pid = forkserver.fork_shim(self._spec(self._virtual_environment), self._shim_socket)
         except ForkserverError as error:
             logger.warning("job=%s attempt=%s: starting a shim failed: %s", *self._key, error)
             return
@@ -244,11 +244,18 @@ class JobReconciler:
         self._cleared = False
         self._shim = _Link.connect(self._shim_socket)
 
+    @property
+    def _virtual_environment(self) -> str:
+        """Folder that ranks import from besides; "": their parent has all folders."""
+        return "" if self.environment.image else self.environment.folder
+
     def _parent(self) -> Forkserver | None:
         """Return the parent of the job's processes here; None while it or its environment is not ready."""
         if not self._has_environment():
             return None
-        forkserver = self._forkservers.of(self.environment)
+        launch = self.desired.launch
+        folders = [Path(place) for place in (launch.code_folder, launch.folder, launch.data_dir) if place]
+        forkserver = self._forkservers.of(self.environment, folders)
         # The supervisor knows that the cluster's is.
         return forkserver if forkserver is self._forkservers.own or forkserver.ready() else None
 

@@ -63,7 +63,7 @@ class Supervisor:
         self._journals = journals
         self._changed = changed
         self._clock = clock
-        self._forkservers = Forkservers(config.run_folder, config.lifeline_fd)
+        self._forkservers = Forkservers(config.run_folder, config.home, config.lifeline_fd)
         self._environments = Environments(config.environments_folder, config.installer_environment)
         self._records = Records()
         self._jobs: dict[JobKey, JobReconciler] = {}

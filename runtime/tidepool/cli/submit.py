@@ -50,6 +50,8 @@ _SETTINGS = (
     click.option("--requirements", metavar="FILE|LIST",
                  help="Packages in addition to the cluster's: a requirements file, or a list such as timm>=1,wandb. "
                  "Default: those of the script, or of a requirements.txt or environment.yml beside it."),
+    click.option("--image", metavar="NAME@DIGEST",
+                 help="Container image that the training runs in, instead of packages that are required."),
     click.option("--skip-unusable-requirements", is_flag=True,
                  help="Start without the requirements that cannot be installed here."),
     click.option("--tag", "tags", multiple=True, metavar="TAG", help="Tag; may be repeated."),
@@ -162,7 +164,11 @@ def _planned(client: Client, given: dict[str, Any], *, tell: bool) -> Submission
     arguments = [str(word) for word in values.pop("arguments", ())]
     if "tags" in values:
         values["tags"] = list(values["tags"])
-    if "requirements" in values:
+    if image := values.pop("image", ""):
+        if "requirements" in values:
+            raise InvalidRequest("An image has all packages: leave out --requirements or --image.")
+        values["requirements"] = f"--image {image}"
+    elif "requirements" in values:
         values["requirements"] = _requirements(values["requirements"])
     planned = client.plan(what, *arguments, parameters=parameters, **values, **options)
     typed = dict(each.split("=", 1) for each in pairs) if isinstance(pairs, tuple) else {}

@@ -113,6 +113,36 @@ def test_a_line_of_an_included_file_is_named_by_that_file() -> None:
     assert [each.line.number for each in read("-e .").unusable] == [1], "a project requires what cannot be fetched"
 
 
+IMAGE = f"docker.io/pytorch/pytorch@sha256:{'0f' * 32}"
+
+
+@pytest.mark.parametrize("text", [f"--image {IMAGE}", f"# ours\n--image={IMAGE}\ntidepool\n"])
+def test_an_image_with_its_digest_is_all_that_is_needed(text: str) -> None:
+    found = read(text)
+    assert (found.usable, found.unusable) == ([f"--image {IMAGE}"], [])
+
+
+def test_an_image_without_a_digest_may_be_another_tomorrow() -> None:
+    [refused] = read("--image docker.io/pytorch/pytorch:2.13.0").unusable
+    assert "add its digest, as in docker.io/pytorch/pytorch:2.13.0@sha256:…" in refused.why
+
+
+@pytest.mark.parametrize("name", ["", "Not A Name", "x@sha256:12", f"-v@sha256:{'0' * 64}"])
+def test_what_is_not_the_name_of_an_image_is_refused(name: str) -> None:
+    [refused] = read(f"--image {name}").unusable
+    assert "not the name of a container image" in refused.why
+
+
+def test_nothing_is_installed_into_an_image() -> None:
+    found = read(f"timm\n--image {IMAGE}\n--image {IMAGE[:-1]}0\nnumpy<2\n")
+    assert found.usable == [f"--image {IMAGE}"]
+    assert {(each.line.number, each.why.partition(":")[0]) for each in found.unusable} == {
+        (1, "nothing is installed into an image"),
+        (3, "a training runs in one image"),
+        (4, "nothing is installed into an image"),
+    }
+
+
 def test_there_is_a_limit() -> None:
     with pytest.raises(RequirementsError, match="at most 1000"):
         read("\n".join(f"a{number}" for number in range(1001)))

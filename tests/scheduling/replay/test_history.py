@@ -97,7 +97,7 @@ def test_speeds_are_those_of_the_kind_of_gpu(recorded_on: str, seconds: float) -
 
 
 def test_a_kind_on_which_it_was_never_measured_is_as_fast_as_to_others() -> None:
-    """A training was on "slow" for 100 s; other trainings of its code were on that and on "rapid", four times faster."""
+    """A training was on "slow" for 100 s, and others of its code on that and on "rapid", which is four times faster."""
     recorded = job(1, 100.0, known=KINDS, segments=(Segment(100.0, (4,), kind="slow"),))
     recorded = replace(recorded, view=replace(recorded.view, code="mine"))
     past = replace(

@@ -11,16 +11,28 @@ from workers.executor.forkserver import Forkservers
 
 @pytest.fixture
 def pool(tmp_path: Path) -> Forkservers:
-    return Forkservers(tmp_path, None)
+    return Forkservers(tmp_path, Path("/pool"), None)
 
 
 def use(pool: Forkservers, *names: str) -> None:
     for name in names:
-        pool.of(Ready(f"/environments/{name}", is_whole=True))
+        pool.of(Ready(f"/environments/{name}", is_whole=True), [])
 
 
 def test_a_layer_has_the_parent_of_the_cluster(pool: Forkservers) -> None:
-    assert pool.of(Ready("/environments/a")) is pool.of(Ready()) is pool.own
+    assert pool.of(Ready("/environments/a"), []) is pool.of(Ready(), []) is pool.own
+
+
+def test_jobs_in_one_image_share_a_container_unless_they_read_other_folders(pool: Forkservers) -> None:
+    image = Ready("/environments/a", is_whole=True, image="b")
+    shared = pool.of(image, [Path("/pool/code")])
+    assert pool.of(image, [Path("/pool/other"), Path("/pool/data")]) is shared
+    elsewhere = pool.of(image, [Path("/pool/code"), Path("/data"), Path("/data/below")])
+    assert elsewhere is not shared
+    assert elsewhere.runs.data == (Path("/data"),)
+    assert pool.of(image, [Path("/data")]) is elsewhere
+    pool.end_unused({"a"})
+    assert len(pool.names) == 2
 
 
 def test_of_many_unused_the_newest_are_kept(pool: Forkservers) -> None:

@@ -22,7 +22,7 @@ import time
 import zipfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import IO, Final
 
@@ -33,6 +33,7 @@ from tidepool import procfs
 from tidepool.env import site_of
 from uv import find_uv_bin
 
+from workers.executor.environments.images import ImageError, inspected, needs_folder, pulled
 from workers.executor.environments.requirements import RUNTIME_NEEDS, TORCH_NEEDS, Wanted, is_protected
 
 __all__ = ["BuildError", "Built", "Unsolvable", "build", "built_at"]
@@ -66,6 +67,9 @@ class Built:
     #: Version of the Python of a whole one, and of its torch; "": it has none.
     python: str = ""
     torch: str = ""
+    #: Container image that is the environment, with the version of each package in it, by name.
+    image: str = ""
+    packages: Mapping[str, str] = field(default_factory=dict)
 
 
 def built_at(folder: Path) -> Built | None:
@@ -98,11 +102,14 @@ def build(
     try:
         with log.open("ab") as output:
             way = " into an environment of its own" if required.is_whole else ""
-            output.write(f"Installing {', '.join(required.packages) or 'Python'}{way}.\n".encode())
+            what = f"Installing {', '.join(required.packages) or 'Python'}{way}"
+            output.write(f"{f'Pulling {required.image}' if required.image else what}.\n".encode())
             output.flush()
             _Build(folder, work, dict(environment), output, wanted).run(required, there)
-    except (BuildError, OSError) as error:
+    except (BuildError, ImageError, OSError) as error:
         shutil.rmtree(folder, ignore_errors=True)
+        if isinstance(error, ImageError):
+            raise BuildError(str(error)) from error
         if isinstance(error, OSError):
             raise BuildError(f"the environment cannot be written ({error.strerror or error})") from error
         raise
@@ -119,7 +126,10 @@ class _Build:
         self._deadline = time.monotonic() + _LONGEST_SECONDS
 
     def run(self, required: Wanted, there: Mapping[str, str]) -> None:
-        built = self._whole(required, there) if required.is_whole else self._layer(required, there)
+        if required.image:
+            built = self._image(required)
+        else:
+            built = self._whole(required, there) if required.is_whole else self._layer(required, there)
         (self._folder / _MARKER).write_text(json.dumps(asdict(built)))
 
     def _layer(self, required: Wanted, there: Mapping[str, str]) -> Built:
@@ -150,6 +160,24 @@ class _Build:
         found = re.search(r"(?m)^version_info\s*=\s*(\S+)", (self._folder / "pyvenv.cfg").read_text())
         assert found, "uv writes the version of Python"
         return Built(required.packages, is_whole=True, python=found[1], torch=torch)
+
+    def _image(self, required: Wanted) -> Built:
+        """Pull the image, and install beside it what the runtime needs and the image lacks."""
+        pulled(required.image, self._run)
+        image = inspected(required.image)
+        torch = image.packages.get("torch", "")
+        for_image = ["--python-version", image.python, "--only-binary", ":all:"]
+        needs = [*RUNTIME_NEEDS, *(TORCH_NEEDS if torch else ())]
+        resolved = self._resolve(required, needs, _preferred(image.packages), *for_image)
+        own = {*_pins(image.packages)}
+        lines = [line for line in resolved if line not in own]
+        (self._folder / "bin").mkdir(parents=True)
+        needed = self._work / "install.txt"
+        needed.write_text(_text(lines))
+        self._uv(
+            "pip", "install", "--no-deps", *for_image, "--target", str(needs_folder(self._folder)), "-r", str(needed)
+        )
+        return Built((), True, image.python, torch, required.image, image.packages)
 
     def _python(self, versions: str) -> str:
         """Return the Python of this host that the environment is for: the oldest that fits has the most wheels."""
@@ -197,7 +225,7 @@ class _Build:
         wanted.write_text(_text(required.options, packages))
         resolved.write_text(_text(preferred))
         written = ["-o", str(resolved), "--no-header", "--no-annotate"]
-        python = ["--python", str(self._folder / "bin" / "python")]
+        python = [] if required.image else ["--python", str(self._folder / "bin" / "python")]
         self._uv("pip", "compile", str(wanted), *options, *written, *_strategy(required), *python)
         return [line for line in resolved.read_text().splitlines() if line.strip() and not line.startswith("--")]
 
@@ -210,11 +238,15 @@ class _Build:
         self._uv("pip", "install", "--no-deps", *_strategy(required), *python, "-r", str(file))
 
     def _uv(self, *words: str) -> None:
+        self._run([find_uv_bin(), *words, "--no-config", "--color", "never", "--no-progress"])
+
+    def _run(self, words: Sequence[str]) -> None:
         begins = os.fstat(self._output.fileno()).st_size
-        self._output.write(f"$ uv {' '.join(words[:2])}\n".encode())
+        name = Path(words[0]).name
+        self._output.write(f"$ {name} {' '.join(words[1:3])}\n".encode())
         self._output.flush()
         process = subprocess.Popen(
-            [find_uv_bin(), *words, "--no-config", "--color", "never", "--no-progress"],
+            words,
             cwd=self._work,
             env=self._environment,
             stdin=subprocess.DEVNULL,
@@ -226,7 +258,7 @@ class _Build:
         if process.returncode != 0:
             said = _lines_since(Path(self._output.name), begins)
             kind = Unsolvable if any(_NO_SOLUTION in line for line in said) else BuildError
-            raise kind("\n".join(said[-_HEADLINE_LINES:]) or "uv failed without output")
+            raise kind("\n".join(said[-_HEADLINE_LINES:]) or f"{name} failed without output")
 
     def _wait(self, process: "subprocess.Popen[bytes]") -> None:
         while True:
@@ -296,4 +328,4 @@ def _lines_since(log: Path, begins: int) -> list[str]:
     with log.open("rb") as file:
         file.seek(max(begins, size - _TAIL_BYTES))
         text = file.read().decode(errors="replace").replace("+cluster", "")
-    return [line.rstrip() for line in text.splitlines() if line.strip() and not line.startswith("$ uv")]
+    return [line.rstrip() for line in text.splitlines() if line.strip() and not line.startswith("$ ")]

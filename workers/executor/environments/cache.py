@@ -42,6 +42,8 @@ class Ready:
     #: Version of the Python of a whole one, and of its torch; "": it has none.
     python: str = ""
     torch: str = ""
+    #: Container image that its Python is in; "": this machine has it.
+    image: str = ""
 
 
 @dataclass(frozen=True)
@@ -136,7 +138,7 @@ class Environments:
             os.utime(folder)
             built = built_at(folder)
         assert built is not None, "a build leaves a complete environment or raises"
-        return Ready(str(folder), built.is_whole, built.python, built.torch)
+        return Ready(str(folder), built.is_whole, built.python, built.torch, built.image)
 
     def _is_wanted(self, job: JobKey) -> bool:
         with self._guard:

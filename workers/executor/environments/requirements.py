@@ -2,10 +2,10 @@
 
 A package is a PEP 508 requirement, perhaps with hashes: `timm==1.0 --hash=sha256:…`. An option is one of
 `INDEX_OPTIONS` with an address, or `--python` with the versions that will do. An own project is `-e` with a path in the
-training's folder, which needs no installation.
+training's folder, which needs no installation. `--image` with the name and digest of a container image stands alone.
 
 What they ask for decides how they are met: a layer over the cluster's packages or, where another Python or another
-version of a protected package is asked for, a whole environment that has nothing of the cluster's.
+version of a protected package is asked for, a whole environment that has nothing of the cluster's; or the image.
 """
 
 import hashlib
@@ -24,6 +24,7 @@ from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
 __all__ = [
+    "IMAGE_OPTION",
     "INDEX_OPTIONS",
     "PROTECTED",
     "PYTHON_OPTION",
@@ -34,6 +35,7 @@ __all__ = [
     "digest_of",
     "has_tested_torch",
     "hashes_in",
+    "image_in",
     "import_folders",
     "installed",
     "is_built_for_torch",
@@ -62,6 +64,8 @@ TORCH_NEEDS: Final = ("numpy", "safetensors", "scipy")
 TESTED_TORCH: Final = SpecifierSet(">=2.10,<2.16")
 #: Option for the versions of Python that will do. pip has none.
 PYTHON_OPTION: Final = "--python"
+#: Option for the container image that has all that the training needs. pip has none.
+IMAGE_OPTION: Final = "--image"
 #: Options of pip that name further places of packages.
 INDEX_OPTIONS: Final = ("--index-url", "--extra-index-url", "--find-links")
 _BUILT_FOR_TORCH: Final = ("nvidia-", "triton", "cuda-")
@@ -83,6 +87,8 @@ class Wanted:
     python: str = ""
     #: Whether it has nothing of the cluster's.
     is_whole: bool = False
+    #: Name and digest of the container image that it is; "": it is none.
+    image: str = ""
 
 
 def is_package(line: str) -> bool:
@@ -128,6 +134,12 @@ def python_in(lines: Iterable[str]) -> str:
     return ",".join(line.removeprefix(name).strip() for line in lines if line.startswith(name))
 
 
+def image_in(lines: Iterable[str]) -> str:
+    """Return name and digest of the container image that the training runs in; "": it runs in none."""
+    name = f"{IMAGE_OPTION} "
+    return next((line.removeprefix(name).strip() for line in lines if line.startswith(name)), "")
+
+
 def replaced(lines: Iterable[str], there: Mapping[str, str], python: str) -> list[str]:
     """Return the names of what no layer replaces and these requirements want in another version, "Python" first.
 
@@ -153,6 +165,8 @@ def wanted_of(lines: Iterable[str], there: Mapping[str, str], python: str) -> Wa
     python: the cluster's version.
     """
     given = list(lines)
+    if image := image_in(given):
+        return Wanted((), (), {}, {}, is_whole=True, image=image)
     packages = [line for line in given if is_package(line)]
     needed = {line: package_in(line) for line in packages}
     is_whole = bool(replaced(given, there, python))
@@ -172,8 +186,12 @@ def wanted_of(lines: Iterable[str], there: Mapping[str, str], python: str) -> Wa
 def digest_of(wanted: Wanted, there: Mapping[str, str], python: str) -> str:
     """Return the name of the environment.
 
-    It depends on the requirements and on Python; that of a layer on the cluster's packages, too.
+    It depends on the requirements and on Python; that of a layer on the cluster's packages, too; that of an image on
+    what the runtime needs in it.
     """
+    if wanted.image:
+        needs = [wanted.image, *RUNTIME_NEEDS, *TORCH_NEEDS]
+        return hashlib.sha256(json.dumps(needs).encode()).hexdigest()[:24]
     hashes = sorted((name, *each) for name, each in wanted.hashes.items())
     kept = sorted((name, version) for name, version in there.items() if is_protected(name) or name in wanted.met)
     base = (["whole", *RUNTIME_NEEDS, *TORCH_NEEDS], wanted.python or python) if wanted.is_whole else (kept, python)

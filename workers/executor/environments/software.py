@@ -20,6 +20,7 @@ from tidepool.env import site_of
 from tidepool.protocol import EnvironmentUsed
 from tidepool.source_privacy import without_credentials
 
+from workers.executor.environments.builder import built_at
 from workers.executor.environments.cache import Ready
 from workers.executor.environments.requirements import import_folders
 
@@ -32,7 +33,12 @@ _NCCL: Final = "nvidia-nccl-"
 
 
 def software_in(environment: Ready) -> EnvironmentUsed:
-    packages, origins = _distributions(environment.folder, () if environment.is_whole else import_folders())
+    if environment.image:
+        built = built_at(Path(environment.folder))
+        packages: dict[str, str] = dict(built.packages if built else {})
+        origins: dict[str, str] = {}
+    else:
+        packages, origins = _distributions(environment.folder, () if environment.is_whole else import_folders())
     nccl = next((version for name, version in packages.items() if name.startswith(_NCCL)), "")
     return EnvironmentUsed(
         at=time.time(),
@@ -79,6 +85,8 @@ def _origin(distribution: Distribution) -> str:
 
 def _torch_of(environment: Ready) -> Path | None:
     """Return the folder of the torch that ranks import; None: there is none."""
+    if environment.image:
+        return None
     if environment.is_whole:
         folder = site_of(Path(environment.folder)) / "torch"
         return folder if folder.is_dir() else None

@@ -1,0 +1,92 @@
+"""Container images as environments: what is asked of podman, and what it is told that an image cannot be."""
+
+from pathlib import Path
+
+import pytest
+
+from workers.executor.environments import images
+from workers.executor.environments.images import ImageError, container_command, inspected, outermost, pulled
+from workers.executor.environments.requirements import digest_of, image_in, wanted_of
+
+IMAGE = f"docker.io/pytorch/pytorch@sha256:{'0f' * 32}"
+
+
+@pytest.fixture
+def podman(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A program in podman's place, which a test writes."""
+    program = tmp_path / "podman"
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    return program
+
+
+def written(program: Path, body: str) -> None:
+    program.write_text(f"#!/bin/sh\n{body}\n")
+    program.chmod(0o755)
+
+
+def test_a_host_without_podman_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(ImageError, match="this host has no podman: install it there"):
+        inspected(IMAGE)
+
+
+def test_an_image_tells_its_python_and_packages(podman: Path) -> None:
+    written(podman, f'test "$7" = {IMAGE} && shift 7 && exec python3 "$@"')
+    found = inspected(IMAGE)
+    assert found.python.startswith("3.")
+    assert all(name == name.lower() for name in found.packages)
+
+
+@pytest.mark.parametrize(
+    ("body", "why"),
+    [
+        ("echo 'python3: not found' >&2; exit 127", "needs one on its PATH: python3: not found"),
+        ("exit 1", "needs one on its PATH: it says nothing"),
+        ("""echo '{"python": "3.10.4", "packages": {}}'""", "has Python 3.10.4, and trainings need 3.11 or newer"),
+    ],
+)
+def test_an_image_that_cannot_train_is_refused_in_words(podman: Path, body: str, why: str) -> None:
+    written(podman, body)
+    with pytest.raises(ImageError, match=why):
+        inspected(IMAGE)
+
+
+def test_an_image_that_hangs_is_given_up(podman: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    written(podman, "exec sleep 60")
+    monkeypatch.setattr(images, "_PROBE_SECONDS", 0.2)
+    with pytest.raises(ImageError, match="did not answer"):
+        inspected(IMAGE)
+
+
+@pytest.mark.parametrize(("is_there", "pulls"), [("true", []), ("false", ["pull", IMAGE])])
+def test_an_image_is_pulled_once(podman: Path, is_there: str, pulls: list[str]) -> None:
+    written(podman, is_there)
+    asked: list[str] = []
+    pulled(IMAGE, lambda words: asked.extend(words[1:]))
+    assert asked == pulls
+
+
+def test_the_container_has_the_folders_and_no_privilege(podman: Path) -> None:
+    written(podman, "")
+    folders = [Path("/pool/run"), Path("/pool")]
+    words = container_command(IMAGE, folders, [Path("/pool/needs"), Path("/data")], ["PYTHONPATH"], keeps_fd=True)
+    assert [word for word in words if word.startswith("--volume")] == [
+        "--volume=/pool:/pool",
+        "--volume=/data:/data:ro",
+        "--volume=/pool/needs:/pool/needs:ro",
+    ]
+    assert {"--cap-drop=all", "--security-opt=no-new-privileges", "--preserve-fds=1", "--env=PYTHONPATH"} <= {*words}
+    assert words[-1] == IMAGE
+
+
+def test_a_folder_below_another_needs_no_place_of_its_own() -> None:
+    assert outermost([Path("/a/b"), Path("/a"), Path("/ab")]) == [Path("/a"), Path("/ab")]
+
+
+def test_the_digest_names_the_image_alone() -> None:
+    first, other = (wanted_of([f"--image {name}"], {}, "3.11.2") for name in (IMAGE, "x"))
+    assert first is not None
+    assert other is not None
+    assert first.image == image_in([f"--image {IMAGE}"]) == IMAGE
+    assert digest_of(first, {}, "3.11.2") == digest_of(first, {"torch": "2.13.0"}, "3.12.1")
+    assert digest_of(first, {}, "3.11.2") != digest_of(other, {}, "3.11.2")
