@@ -93,6 +93,7 @@ RULES: dict[str, Audience | Rule] = {
     "GET jobs:validate": OWNER_CHANGES,
     "POST jobs:validate": OWNER_CHANGES,
     "POST jobs:act": Rule(OWNER_CHANGES, args={"action": "cancel"}),
+    "POST jobs:again": OWNER_CHANGES,
     "GET checkpoints": USERS,
     "POST checkpoint-version": OWNER_CHANGES,
     "POST checkpoint-keep": Rule(OWNER_CHANGES, body={"kept": "no"}),

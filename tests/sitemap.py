@@ -143,6 +143,7 @@ NOT_PAGES = {
     "jobs:part": "a part of the page",
     "jobs:change": "takes a form, shows the job's page",
     "jobs:act": "takes a form",
+    "jobs:again": "takes a form",
     "tracking:register": "takes a form",
     "tracking:share": "takes a form",
     "tracking:alias": "takes a form",

@@ -1,6 +1,6 @@
 """Changes that users and administrators request. Only pages, the API and WMLA's addresses call these.
 
-submission.py                   submit, clone, validate
+submission.py                   submit, clone, run again exactly, validate
 submission_checks.py            checks of a submission
 job_commands.py, bulk.py        cancel, suspend, resume, wait, change, undo; bulk.py for many jobs
 groups.py                       instance groups
@@ -10,7 +10,7 @@ Changes that the system makes on its own are in `jobs.control`.
 """
 
 from jobs.actions.job_commands import JobChange, cancel, change_job, resume, suspend, undo_changes, wait_for_ranks
-from jobs.actions.submission import Submission, ValidationRequest, clone, submit, validate
+from jobs.actions.submission import Submission, ValidationRequest, clone, run_again_exactly, submit, validate
 from jobs.actions.submission_checks import InvalidSubmission
 
 __all__ = [
@@ -22,6 +22,7 @@ __all__ = [
     "change_job",
     "clone",
     "resume",
+    "run_again_exactly",
     "submit",
     "suspend",
     "undo_changes",

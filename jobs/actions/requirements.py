@@ -6,6 +6,7 @@ report their packages. The messages say so.
 
 import platform
 import sys
+from collections.abc import Iterable
 from dataclasses import replace
 from functools import lru_cache, partial
 from importlib.metadata import packages_distributions
@@ -16,6 +17,7 @@ from tidepool.requirement_files import CONDA_FILES, FILE, Line, all_lines, text_
 from tidepool.units import size_words
 
 from jobs.actions.conda_files import lines_of_conda
+from jobs.actions.exact_clone import Exactly
 from jobs.actions.mlflow_client import CLIENT_MODULES, with_client
 from jobs.actions.project_files import line_of_python, lines_of_project
 from jobs.actions.requirement_lines import (
@@ -47,6 +49,7 @@ __all__ = [
     "importable_modules",
     "missing_modules",
     "missing_words",
+    "with_locked",
     "with_requirements",
 ]
 
@@ -56,6 +59,8 @@ HOW_TO_GO_ON = (
     "Correct these lines, or go on without them: check Skip unusable requirements on the Train page, or give "
     "skip_unusable_requirements (in REST and Python) or --skip-unusable-requirements (on the command line)."
 )
+#: Last sentence of a refusal to run a training exactly again.
+_INSTEAD_OF_EXACTLY = "Clone the training to run it with what the cluster has now."
 
 
 def with_requirements(
@@ -91,9 +96,24 @@ def with_requirements(
         lines = with_client(lines, folder, entry_point)
     if replaced(lines, installed(), platform.python_version()):
         lines = _with_imported(lines, folder, entry_point)
-        if model.engine == RegisteredModelVersion.Engine.ELASTIC and (why := _why_not_elastic(lines)):
-            problems.add("requirements", why)
+        _check_torch(problems, lines, model)
     return replace(given, requirements="\n".join(lines)), unusable
+
+
+def with_locked(problems: Problems, given: Submitted, wanted: Exactly, model: RegisteredModelVersion) -> Submitted:
+    """Fill in the requirements that pin what another training ran."""
+    missing = [sentence for sentence in (wanted.code_problem, *wanted.environment.missing) if sentence]
+    for sentence in (*missing, *([_INSTEAD_OF_EXACTLY] if missing else [])):
+        problems.add("exactly", sentence)
+    lines = wanted.environment.lines
+    if replaced(lines, installed(), platform.python_version()):
+        _check_torch(problems, lines, model)
+    return replace(given, requirements="\n".join(lines))
+
+
+def _check_torch(problems: Problems, lines: Iterable[str], model: RegisteredModelVersion) -> None:
+    if model.engine == RegisteredModelVersion.Engine.ELASTIC and (why := _why_not_elastic(lines)):
+        problems.add("requirements", why)
 
 
 def _with_imported(lines: list[str], folder: Path, entry_point: str) -> list[str]:
@@ -105,7 +125,7 @@ def _with_imported(lines: list[str], folder: Path, entry_point: str) -> list[str
     return [*lines, *sorted((ours & installed().keys()) - named - {"tidepool", "tidepool-runtime"})]
 
 
-def _why_not_elastic(lines: list[str]) -> str:
+def _why_not_elastic(lines: Iterable[str]) -> str:
     """Return why an elastic script cannot run with the version of torch that is required, or ""."""
     torch = [package_in(line) for line in lines if is_package(line) and package_in(line).name == "torch"]
     versions = [each.version for one in torch for each in one.specifier if each.operator == "=="]

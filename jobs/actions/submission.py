@@ -13,9 +13,10 @@ from core import live
 from core.errors import Conflict, field_error
 from core.text import MAX_NAME_LENGTH
 from datasets.models import DatasetVersion
+from jobs.actions.exact_clone import Exactly, exactly
 from jobs.actions.initial_state import Beginning, Weights, beginning_again, bring, find_beginning
 from jobs.actions.placement_checks import check_processes, with_placement
-from jobs.actions.requirements import with_requirements
+from jobs.actions.requirements import with_locked, with_requirements
 from jobs.actions.source import Source, copy_source, store_source
 from jobs.actions.submission_checks import (
     InvalidSubmission,
@@ -53,6 +54,7 @@ __all__ = [
     "check_clone",
     "clone",
     "repeated",
+    "run_again_exactly",
     "submit",
     "validate",
 ]
@@ -93,6 +95,8 @@ class Submission(Options):
     source: Source | None = None
     #: Number of the study whose trainings count as one training towards others; None: counts alone. Not cloned.
     bundle: int | None = None
+    #: What the cloned training ran, for a clone that has to run that; None: the packages are chosen anew.
+    exactly: Exactly | None = None
 
 
 @dataclass(frozen=True)
@@ -145,6 +149,14 @@ def clone(
     """
     wanted = check_clone(job, owner, given, begins_again=begins_again)
     return _create(wanted, then)
+
+
+def run_again_exactly(job: Job, owner: User, then: Callable[[Job], object] = lambda job: None) -> Job:
+    """Queue a clone with the packages of the newest attempt.
+
+    Raises InvalidSubmission with a sentence for each part that cannot be had any more, and Conflict.
+    """
+    return clone(job, owner, replace(repeated(job), exactly=exactly(job)), then=then)
 
 
 def check_clone(job: Job, owner: User, given: Submission | None = None, *, begins_again: bool = True) -> Checked:
@@ -211,8 +223,11 @@ def check(given: Submission, owner: User) -> Checked:
     skipped: list[str] = []
     if model is not None:
         check_code(problems, model)
-        skip = given.skip_unusable_requirements
-        given, skipped = with_requirements(problems, given, model, skip_unusable=skip)
+        if given.exactly is not None:
+            given = with_locked(problems, given, given.exactly, model)
+        else:
+            skip = given.skip_unusable_requirements
+            given, skipped = with_requirements(problems, given, model, skip_unusable=skip)
     problems.raise_if_any()
     assert model is not None
     assert group is not None
@@ -272,6 +287,9 @@ def _insert(checked: Checked) -> Job:
         copy_source(checked.original, job)
     JobTag.objects.bulk_create(JobTag(job=job, name=name) for name in given.tags)
     record(job, why, old="")
+    if (ran := given.exactly) is not None:
+        facts = {"job": ran.job, "attempt": ran.attempt, "notes": list(ran.environment.notes)}
+        record(job, Why(Reason.SUBMITTED, message("runs_exactly", **facts), why.actor))
     if checked.skipped:
         record(job, Why(Reason.SUBMITTED, message("requirements_skipped", lines=checked.skipped), why.actor))
     publish_in_cluster({job.pk: as_json(JobStateOutput, job)})

@@ -16,6 +16,7 @@ from jobs.tags import MOST_TAGS
 
 __all__ = [
     "CheckpointOutput",
+    "CloneInput",
     "JobChangeInput",
     "JobInLine",
     "JobInput",
@@ -172,6 +173,13 @@ class JobChangeInput(StrictSerializer):
         if "max_seconds" in attrs:
             attrs["max_seconds"] = attrs["max_seconds"] or 0
         return attrs
+
+
+class CloneInput(StrictSerializer):
+    exactly = serializers.BooleanField(
+        default=False,
+        help_text="Whether to run with the versions of Python and all packages that the newest attempt had.",
+    )
 
 
 class JobWaitInput(StrictSerializer):

@@ -172,13 +172,14 @@ class JobWait(JobView):
 
 
 class JobClone(JobView):
-    @extend_schema(request=None, responses={201: JobOutput}, parameters=[IDEMPOTENCY_KEY])
+    @extend_schema(request=serializers.CloneInput, responses={201: JobOutput}, parameters=[IDEMPOTENCY_KEY])
     def post(self, request: Request, job: int) -> Response:
         """Submit the training again, with its code as submitted; once per `Idempotency-Key`."""
+        is_exact = validated(serializers.CloneInput, request.data)["exactly"]
         row, user = self.get_object(), signed_in(request)
-        copy, is_new = once(
-            user, request.headers.get(HEADER), {"clone": job}, lambda then: actions.clone(row, user, then=then)
-        )
+        asked = {"clone": job, "exactly": True} if is_exact else {"clone": job}
+        make = actions.run_again_exactly if is_exact else actions.clone
+        copy, is_new = once(user, request.headers.get(HEADER), asked, lambda then: make(row, user, then=then))
         return Response(JobOutput(copy).data, status=201, headers=sent_again(is_new))
 
 

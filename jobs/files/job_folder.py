@@ -74,6 +74,13 @@ class JobFolder:
         """Return whether a file of this name was submitted; the run may have changed it. `name`: as above."""
         return self._submitted is None or name in self._submitted
 
+    def changed_files(self) -> list[str]:
+        """Return the submitted files that the run has changed or removed."""
+        if self._submitted is None:
+            return []
+        now = _facts_of(self.code) if self.code.is_dir() else {}
+        return sorted(name for name, facts in self._submitted.items() if facts != now.get(name) and name[-1:] != "/")
+
     @cached_property
     def _submitted(self) -> dict[str, list[int]] | None:
         return _manifest_of(self.code)

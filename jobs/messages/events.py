@@ -245,6 +245,9 @@ OF_EVENTS: dict[str, str | Callable[[Params], str]] = {
         "more."
     ),
     "requirements_skipped": lambda params: f"Skipped lines of the requirements: {' '.join(params['lines'])}",
+    "runs_exactly": lambda params: " ".join(
+        (f"Runs what attempt {params['attempt']} of training {params['job']} ran.", *params["notes"])
+    ),
     "model_renamed": "The model is registered as {model}, because another user has a model named {wanted}.",
     "without_effect": "Options without effect here: {options}.",
     # Reported by ranks and hosts.

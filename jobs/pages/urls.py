@@ -27,6 +27,7 @@ urlpatterns = [
     path("<int:job_id>/change/", job.job_change, name="change"),
     path("<int:job_id>/note/", job.job_note, name="note"),
     path("<int:job_id>/tag/", labels.job_tags, name="tags"),
+    path("<int:job_id>/again/", job.job_again, name="again"),
     path("<int:job_id>/undo/", train.job_undo, name="undo"),
     path("<int:job_id>/validate/", validation.job_validate, name="validate"),
     re_path(r"^(?P<job_id>\d{1,18})/(?P<action>cancel|suspend|resume|wait)/$", job.job_act, name="act"),

@@ -16,7 +16,7 @@ from tidepool.client.wire import Request, Response, TransportError
 from core import uploads
 from core.models import Upload
 from jobs.api.serializers import JobInput
-from jobs.models import Checkpoint, Job, JobSource
+from jobs.models import AttemptSoftware, Checkpoint, Environment, Job, JobSource
 from studies.models import Study
 from studies.submission import submission_of
 from tests.client.repository import commit_all
@@ -150,6 +150,17 @@ def test_a_clone_has_the_same_code(alices: Client, script: Path) -> None:
     job = alices.submit(script, name="mine")
     copy = job.clone()
     assert (copy.id != job.id, copy.info.name) == (True, "mine")
+
+
+def test_an_exact_clone_has_the_versions_that_ran(alices: Client, script: Path) -> None:
+    job = alices.submit(script, name="mine")
+    with pytest.raises(tidepool.TidepoolError, match="has not started"):
+        job.clone(exactly=True)
+    versions = {"numpy": "1.26.4"}
+    environment = Environment.objects.create(digest="a" * 64, python="3.11.7", platform="linux", packages=versions)
+    AttemptSoftware.objects.create(job_id=job.id, attempt=1, host="gpu-host-1", environment=environment)
+    copy = job.clone(exactly=True)
+    assert "numpy==1.26.4" in Job.objects.get(pk=copy.id).requirements.splitlines()
 
 
 def test_waiting_has_an_end(alices: Client, scene: Scene) -> None:

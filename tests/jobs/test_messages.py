@@ -334,6 +334,10 @@ SAMPLES: dict[str, tuple[dict[str, Any], str]] = {
         {"lines": ["line 1, 'a b': not a requirement.", "line 2, '--pre': not supported."]},
         "Skipped lines of the requirements: line 1, 'a b': not a requirement. line 2, '--pre': not supported.",
     ),
+    "runs_exactly": (
+        {"job": 412, "attempt": 2, "notes": ["The cluster has more packages than then: timm 1.0."]},
+        "Runs what attempt 2 of training 412 ran. The cluster has more packages than then: timm 1.0.",
+    ),
     "rank_lingers": (
         {"member_id": "a.0.1", "seconds": 120},
         "The script has ended in rank a.0.1, but a thread or process that it started still runs and holds the GPU. The "

@@ -50,7 +50,17 @@ from jobs.topics import job_topic
 from models_registry.queries import models, versions
 from workers.topics import CLUSTER
 
-__all__ = ["job_act", "job_change", "job_curves", "job_detail", "job_detail_live", "job_live", "job_note", "job_part"]
+__all__ = [
+    "job_act",
+    "job_again",
+    "job_change",
+    "job_curves",
+    "job_detail",
+    "job_detail_live",
+    "job_live",
+    "job_note",
+    "job_part",
+]
 
 TIDE_COLUMNS = ("Time", "Training", "GPUs", "Why", "Pause (ms)")
 
@@ -173,6 +183,20 @@ def job_act(request: HttpRequest, job_id: int, action: str) -> HttpResponse:
     if done(request, lambda: act(job.pk, request.user.get_username(), *values)):
         messages.success(request, sentence)
     return redirect("jobs:detail", job.pk)
+
+
+@require_POST
+def job_again(request: HttpRequest, job_id: int) -> HttpResponse:
+    """Run the training exactly again, and show the new one."""
+    job = job_or_404(request.user, job_id)
+    try:
+        copy = actions.run_again_exactly(job, login_user(request))
+    except UserError as error:
+        sentences = [sentence for found in error.fields.values() for sentence in found]
+        messages.error(request, " ".join(sentences or [error.message]))
+        return redirect(f"{reverse('jobs:detail', args=[job.pk])}#code")
+    messages.success(request, f"This training runs what training {job.pk} ran.")
+    return redirect("jobs:detail", copy.pk)
 
 
 def job_live(job: Job) -> dict[str, Any]:

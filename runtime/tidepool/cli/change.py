@@ -157,16 +157,23 @@ def undo(context: Context, job: int, event: int | None, as_json: bool) -> None:
 @click.command()
 @job_argument
 @click.option("--key", help="Idempotency key: a repeated command with the same key submits nothing.")
+@click.option(
+    "--exactly",
+    is_flag=True,
+    help="Run with the versions of Python and all packages that the newest attempt had. What cannot be had any more is "
+    "named.",
+)
 @json_option
 @click.option("-q", "--quiet", is_flag=True, help="Print only the number.")
 @click.pass_obj
-def clone(context: Context, job: int, key: str | None, as_json: bool, quiet: bool) -> None:
+def clone(context: Context, job: int, key: str | None, exactly: bool, as_json: bool, quiet: bool) -> None:
     """Submit a training again with the same code and options.
 
     \b
     tidepool clone 412
+    tidepool clone 412 --exactly
     """
-    copy = context.client.job(job).clone(key=key)
+    copy = context.client.job(job).clone(exactly=exactly, key=key)
     if as_json:
         show_json(copy.info)
     elif quiet:

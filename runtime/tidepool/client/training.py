@@ -100,9 +100,13 @@ class Job:
         )
         return self._info
 
-    def clone(self, *, key: str | None = None) -> "Job":
-        """Submit the job again with the same code. key: see `Client.submit`."""
-        values = self._connection.json("POST", self._path("clone/"), key=key or new_key())
+    def clone(self, *, exactly: bool = False, key: str | None = None) -> "Job":
+        """Submit the job again with the same code. key: see `Client.submit`.
+
+        exactly: run with the versions of Python and all packages that the newest attempt had.
+        """
+        asked = {"exactly": True} if exactly else None
+        values = self._connection.json("POST", self._path("clone/"), json=asked, key=key or new_key())
         return Job(self._connection, values["id"], decoded(JobInfo, values))
 
     def wait(self, timeout: float | None = None, *, check: bool = True) -> JobInfo:

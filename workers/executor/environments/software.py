@@ -24,7 +24,7 @@ from workers.executor.environments.builder import built_at
 from workers.executor.environments.cache import Ready
 from workers.executor.environments.requirements import import_folders
 
-__all__ = ["software_in"]
+__all__ = ["cluster_packages", "software_in"]
 
 logger = logging.getLogger(__name__)
 
@@ -50,6 +50,11 @@ def software_in(environment: Ready) -> EnvironmentUsed:
         packages=packages,
         origins=origins,
     )
+
+
+def cluster_packages() -> tuple[dict[str, str], dict[str, str]]:
+    """Return version and origin of each distribution that this process can import, by name."""
+    return _distributions("", import_folders())
 
 
 @lru_cache(maxsize=32)
