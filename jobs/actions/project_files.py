@@ -5,7 +5,7 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator, Mapping
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
 from typing import Any, Final
 
@@ -39,12 +39,19 @@ def lines_of_project(folder: Path, place: str, read: Reader) -> list[Line] | Non
     if text is None:
         return None
     stated = _toml(file, text)
-    project, lock = _table(stated, "project"), file.removesuffix(_PROJECT) + LOCK_FILE
-    locked = read(lock)
+    project = _table(stated, "project")
+    lock, locked = _lock_of(place, read)
     if locked is None and not project.get("dependencies"):
         return None
     lines = _of_lock(folder / place, lock, locked, project) if locked is not None else _of_tables(file, text, stated)
     return [*_of_python(file, text, project), *lines]
+
+
+def _lock_of(place: str, read: Reader) -> tuple[str, str | None]:
+    """Return path and text of the project's lock: that of a workspace is at its top."""
+    places = [PurePosixPath(place), *PurePosixPath(place).parents]
+    found = ((str(each / LOCK_FILE), read(str(each / LOCK_FILE))) for each in places)
+    return next(((lock, text) for lock, text in found if text is not None), (LOCK_FILE, None))
 
 
 def line_of_python(place: str, read: Reader) -> Line | None:

@@ -19,6 +19,7 @@ from tidepool.units import size_words
 from jobs.actions.conda_files import lines_of_conda
 from jobs.actions.exact_clone import Exactly
 from jobs.actions.mlflow_client import CLIENT_MODULES, with_client
+from jobs.actions.other_projects import lines_of_other_project
 from jobs.actions.project_files import line_of_python, lines_of_project
 from jobs.actions.requirement_lines import (
     Read,
@@ -49,6 +50,7 @@ __all__ = [
     "importable_modules",
     "missing_modules",
     "missing_words",
+    "requirements_in",
     "with_locked",
     "with_requirements",
 ]
@@ -75,11 +77,10 @@ def with_requirements(
     try:
         if not isinstance(text, str):
             raise RequirementsError("Give the requirements as text, one per line, such as timm>=1.0.")
-        folder_reader = partial(_text_below, folder)
         found = (
-            read_requirements(text, "", folder_reader, installed())
+            read_requirements(text, "", partial(_text_below, folder), installed())
             if text.strip()
-            else _of_folder(folder, entry_point, folder_reader)
+            else requirements_in(folder, entry_point)
         )
     except RequirementsError as error:
         problems.add("requirements", str(error))
@@ -169,7 +170,9 @@ def _importable(folders: tuple[tuple[str, int], ...]) -> frozenset[str]:
     return frozenset({*packages_distributions(), *sys.stdlib_module_names, "tidepool", *compat})
 
 
-def _of_folder(folder: Path, entry_point: str, read: Reader) -> Read:
+def requirements_in(folder: Path, entry_point: str) -> Read:
+    """Return the requirements of a script, its project or the files beside it. Raises RequirementsError."""
+    read = partial(_text_below, folder)
     script = folder / entry_point
     block = script_block(read(entry_point) or "") if script.suffix == ".py" else None
     if block is not None:
@@ -191,6 +194,10 @@ def _lines_beside(folder: Path, places: list[str], read: Reader) -> list[Line] |
             text = read(file)
             if text is not None:
                 return [*python, *(all_lines(text, file) if name == FILE else lines_of_conda(text, file))]
+    for place in places:
+        lines = lines_of_other_project(place, read)
+        if lines is not None:
+            return [*python, *lines]
     return python or None
 
 

@@ -12,6 +12,7 @@ __all__ = [
     "CONDA_FILES",
     "FILE",
     "LOCK_FILE",
+    "OTHER_FILES",
     "PROJECT_FILES",
     "PYTHON_FILE",
     "Line",
@@ -32,6 +33,8 @@ CONDA_FILES = ("environment.yml", "environment.yaml")
 PROJECT_FILES = ("pyproject.toml", "setup.cfg", "setup.py")
 #: Name of the file in which uv writes the versions of a project.
 LOCK_FILE = "uv.lock"
+#: Files of Poetry, pipenv and pip-tools, read where no other file states requirements.
+OTHER_FILES = ("poetry.lock", "Pipfile", "Pipfile.lock", "requirements.in")
 #: Name of the file in which uv and pyenv keep the version of Python that a project uses.
 PYTHON_FILE = ".python-version"
 _BYTE_ORDER_MARKS = {b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16", b"\xef\xbb\xbf": "utf-8-sig"}

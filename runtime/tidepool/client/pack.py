@@ -25,6 +25,7 @@ from tidepool.requirement_files import (
     CONDA_FILES,
     FILE,
     LOCK_FILE,
+    OTHER_FILES,
     PROJECT_FILES,
     PYTHON_FILE,
     all_lines,
@@ -320,7 +321,7 @@ def _required(folder: Path) -> Iterator[Path]:
         yield Path(name)
         for place in projects_in(text):
             yield from (Path(place) / inner for inner in _all_below(folder / place) if (folder / place).is_dir())
-    yield from map(Path, (*PROJECT_FILES, LOCK_FILE, PYTHON_FILE))
+    yield from map(Path, (*PROJECT_FILES, LOCK_FILE, PYTHON_FILE, *OTHER_FILES))
     if not texts:
         yield from map(Path, CONDA_FILES)
 
