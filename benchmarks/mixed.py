@@ -1,6 +1,6 @@
 """The published trainings on 16 hosts with three kinds of GPU: by prices, against a partition for each.
 
-    python -m benchmarks.mixed [--trace workload-6 ...] [--seed 1 2 3 4 5] [--pause 90]
+    python -m benchmarks.mixed [--trace workload-6 ...] [--seed 1 2 3 4 5] [--pause 90] [--without speeds ...]
 
 `apart` is policy goodput, too, but each kind is a resource group of its own, and trainings are dealt to them in
 proportion to what they compute, as where users choose a partition. `fairshare` shares all GPUs, whatever their kind.
@@ -10,20 +10,38 @@ application, and its sums take as long; the factors are assumed, between hardly 
 
 import argparse
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import cache
-from math import prod
+from itertools import product
+from math import inf, prod
 from random import Random
 from time import process_time
+from typing import Any
+from unittest import mock
 
 from benchmarks.simulator import AIMS, group_of, job_of
 from benchmarks.trace_files import GPUS_PER_HOST, Submission, applications, trace, traces
 from core.process import fitting_alone
+from scheduling.policies import goodput, goodput_shares, gpu_kinds
+from scheduling.replay import world
 from scheduling.replay.profiles import Application, Placement, StepTime
 from scheduling.replay.report import Figures, figures
 from scheduling.replay.world import Costs, World
 from scheduling.snapshot import SlotRef, SlotView
 
+#: Part of the policy -> what is put in its place.
+PARTS: Mapping[str, tuple[tuple[Any, str, object], ...]] = {
+    "speeds": ((world, "medians", lambda measured, codes: ()),),
+    "weights": (
+        (goodput, "_POWER_OF_KINDS", goodput._POWER),
+        (goodput, "_URGENCY_POWER_OF_KINDS", goodput._URGENCY_POWER),
+    ),
+    "left": ((goodput_shares, "seconds_left", lambda *_: 300.0),),
+    "bonus": ((goodput, "BONUS_OF_KINDS", 0.0975),),
+    "fairness": ((goodput_shares, "BEHIND", inf),),
+    "exchanges": ((gpu_kinds, "_TRIED_EACH", 1),),
+}
 COSTS = Costs(30.0, 1.0)
 POLICIES = ("apart", "fifo", "fairshare", *AIMS)
 
@@ -107,24 +125,37 @@ def main() -> None:
     parser.add_argument("--trace", nargs="+", choices=list(traces()), default=list(traces()))
     parser.add_argument("--seed", nargs="+", type=int, help="instead of --trace")
     parser.add_argument("--policy", nargs="+", choices=POLICIES, default=list(POLICIES))
+    parser.add_argument("--without", nargs="+", choices=list(PARTS), default=[])
     parser.add_argument("--pause", type=float, default=COSTS.pause, help="seconds that a change of size costs")
     options = parser.parse_args()
     scenes = [drawn(seed) for seed in options.seed] if options.seed else [assumed(name) for name in options.trace]
     costs = replace(COSTS, pause=options.pause)
-    ratios: dict[str, list[float]] = {policy: [] for policy in options.policy}
+    runs = [*((policy, "") for policy in options.policy), *product(set(AIMS) & set(options.policy), options.without)]
+    ratios: dict[tuple[str, str], list[float]] = {run: [] for run in runs}
     with fitting_alone():
         for scene in scenes:
             apart = played("apart", scene, costs)
-            for policy in options.policy:
-                found = apart if policy == "apart" else played(policy, scene, costs)
-                ratios[policy].append(found.average / apart.average)
-                _print(scene.trace, policy, found, ratios[policy][-1])
-    for policy, each in ratios.items():
-        print(f"{policy:10} geometric mean of {len(each)} traces: {prod(each) ** (1 / len(each)):.3f}")
+            for policy, without in runs:
+                found = apart if policy == "apart" else _without(without, policy, scene, costs)
+                ratios[policy, without].append(found.average / apart.average)
+                _print(scene.trace, _name(policy, without), found, ratios[policy, without][-1])
+    for run, each in ratios.items():
+        print(f"{_name(*run):24} geometric mean of {len(each)} traces: {prod(each) ** (1 / len(each)):.3f}")
+
+
+def _name(policy: str, without: str) -> str:
+    return f"{policy} without {without}" if without else policy
+
+
+def _without(part: str, policy: str, scene: Scene, costs: Costs) -> Figures:
+    with ExitStack() as stack:
+        for module, name, value in PARTS.get(part, ()):
+            stack.enter_context(mock.patch.object(module, name, value))
+        return played(policy, scene, costs)
 
 
 def played(policy: str, scene: Scene, costs: Costs) -> Figures:
-    world, jobs = _world(policy, costs), []
+    cluster, jobs = _world(policy, costs), []
     dealt = dict.fromkeys(KINDS, 0)
     for number, submission in enumerate(trace(scene.trace)):
         job = job_of(number, submission, policy)
@@ -134,8 +165,8 @@ def played(policy: str, scene: Scene, costs: Costs) -> Figures:
             job.view = replace(job.view, group=partition)
             dealt[partition] += 1
         jobs.append(job)
-    world.play(jobs)
-    return figures(jobs, _alone_seconds(), world.cycles)
+    cluster.play(jobs)
+    return figures(jobs, _alone_seconds(), cluster.cycles)
 
 
 def _world(policy: str, costs: Costs) -> World:
@@ -168,7 +199,7 @@ def _alone_seconds() -> dict[str, float]:
 
 def _print(name: str, policy: str, found: Figures, ratio: float) -> None:
     print(
-        f"{name:16} {policy:9} average {found.average:7.1f} s {ratio:6.3f}  median {found.median:6.0f}  "
+        f"{name:16} {policy:22} average {found.average:7.1f} s {ratio:6.3f}  median {found.median:6.0f}  "
         f"99 % {found.p99:6.0f}  GPU-h {found.gpu_hours:5.0f}  resizes {found.resizes:5}  "
         f"rho {found.rho_mean:.2f} / {found.rho_worst:.2f}  cycles {found.cycles:5} x {found.cycle_ms:.2f} ms",
         flush=True,

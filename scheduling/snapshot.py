@@ -13,6 +13,10 @@ PolicyName = Literal["fifo", "priority", "fairshare", "goodput"]
 Aim = Literal["soon", "even", "used"]
 
 
+#: Seconds of a start from which on a job is left alone until its ranks are ready.
+LONG_RESTART_SECONDS = 30.0
+
+
 class SlotRef(NamedTuple):
     """A slot by name: device `index` of host `host`. A tuple, because plans sort and hash very many of them."""
 
@@ -105,10 +109,14 @@ class ProfileView:
     largest_ranks: int = 1
     #: Remaining steps at the job's own batch size. None: unknown.
     remaining_steps: float | None = None
+    #: Steps at the job's own batch size that it has done.
+    done_steps: float = 0.0
     #: Pause of its ranks at a resize, in seconds.
     pause_seconds: float = 1.0
     #: Seconds from the start of a new rank until it is ready.
     start_seconds: float = 0.0
+    #: Seconds that its ranks need for a start.
+    restart_seconds: float = 0.0
     #: Number of measured points, for sentences.
     points: int = 0
     #: Number of this profile among the job's profiles.
@@ -166,6 +174,12 @@ class JobView:
     bundle: int | None = None
     #: Order within the bundle: jobs of a higher rank are served first.
     bundle_rank: int = 0
+
+    @property
+    def is_restarting(self) -> bool:
+        """Whether its ranks are in a start that takes so long that another change would waste it."""
+        known = self.profile
+        return self.state == "STARTING" and known is not None and known.restart_seconds > LONG_RESTART_SECONDS
 
     def loses(self, slots: int, at: float) -> float:
         """GPU-seconds of work that are lost if it is stopped now, of `slots` slots that it holds."""

@@ -21,7 +21,7 @@ _COLUMNS = (
     "pk", "model__digest", "run__target_slots", "run__target_kind", "run__step", "run__progress", "profile__batch_size",
     "profile__parameters", "profile__largest_ranks", "profile__pause_seconds", "profile__points", "profile__revision",
     "profile__adapted", "profile__worth", "profile__most_micro_batch", "profile__micro_batches",
-    "run__micro_batch_limits",
+    "run__micro_batch_limits", "profile__start_seconds",
 )  # fmt: skip
 
 
@@ -79,6 +79,7 @@ def _profile(
     most_micro_batch: int,
     micro_batches: Mapping[str, int],
     limits: Mapping[str, int],
+    start_seconds: float | None,
 ) -> ProfileView:
     adapted = from_json(AdaptedBatch, told) if told is not None else None
     return ProfileView(
@@ -90,7 +91,10 @@ def _profile(
         micro_batches={**micro_batches, **limits},
         largest_ranks=largest_ranks,
         remaining_steps=worth * step * (1 - progress) / progress if step and progress else None,
+        done_steps=worth * step,
         pause_seconds=1.0 if pause_seconds is None else pause_seconds,
+        start_seconds=start_seconds or 0.0,
+        restart_seconds=start_seconds or 0.0,
         points=points,
         revision=revision,
     )

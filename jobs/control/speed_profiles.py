@@ -28,7 +28,8 @@ logger = logging.getLogger(__name__)
 #: Number of newest shapes kept per job: each fit reads them all.
 MOST_POINTS = 64
 _MEASURED = ("compute_seconds", "step_seconds", "steps", "at")
-_CHANGES = 5
+#: Numbers of newest changes and claims whose seconds count.
+_CHANGES, _CLAIMS = 5, 16
 
 
 def store(job: Job, told: protocol.Profiled) -> None:
@@ -115,7 +116,7 @@ def _update_profile(profile: JobProfile) -> None:
     }
     profile.largest_ranks = max((point.ranks for points in by_kind.values() for point in points), default=1)
     profile.points = sum(len(points) for points in by_kind.values())
-    profile.pause_seconds = _pause_seconds(job)
+    profile.pause_seconds, profile.start_seconds = _pause_seconds(job), _start_seconds(job)
     profile.revision += 1
     profile.save()
 
@@ -134,3 +135,11 @@ def _pause_seconds(job: Job) -> float | None:
     changes = AllocationPoint.objects.filter(job=job, pause_ms__gt=0).order_by("-at", "-pk")
     pauses = [ms for ms in changes.values_list("pause_ms", flat=True)[:_CHANGES] if ms is not None]
     return statistics.median(pauses) / 1000 if pauses else None
+
+
+def _start_seconds(job: Job) -> float | None:
+    """Return the median time from a claim to the first step of its rank, over the newest claims."""
+    begun = SlotClaim.objects.filter(job=job, trains_from__isnull=False).order_by("-claimed_at", "-pk")
+    times = begun.values_list("claimed_at", "trains_from")[:_CLAIMS]
+    seconds = [(trains - claimed).total_seconds() for claimed, trains in times if trains is not None]
+    return max(0.0, statistics.median(seconds)) if seconds else None

@@ -55,6 +55,8 @@ def _share(rule: str | Callable[[Params], str]) -> Callable[[Params], str]:
             parts.append(_group(params))
         if "kind" in params:
             parts.append(_kind(params))
+        if "finish_time_ratio" in params:
+            parts.append(_LATE.format_map(params))
         if hosts := params.get("moving_off"):
             parts.append(f"moves off {listed(hosts, 'hosts')}")
         if hosts := params.get("leaving"):
@@ -64,6 +66,12 @@ def _share(rule: str | Callable[[Params], str]) -> Callable[[Params], str]:
 
     return sentence
 
+
+#: Phrase about a training that weighs more because it is late.
+_LATE = (
+    "it takes {finish_time_ratio} times as long as with an equal part of all GPUs from the beginning, and so weighs "
+    "{late_weight} times as much"
+)
 
 #: Whether a job runs already that gets more than its group's part -> why it does.
 _OVER_QUOTA = {

@@ -58,6 +58,8 @@ class JobProfile(models.Model):
     points = models.PositiveIntegerField(default=0)
     #: Seconds that the ranks pause at a resize; None: no resize has been measured.
     pause_seconds = models.FloatField(null=True)
+    #: Seconds from the claim of a GPU until its rank trains; None: none has been measured.
+    start_seconds = models.FloatField(null=True)
     #: Incremented with each change.
     revision = models.PositiveIntegerField(default=0)
     at = models.DateTimeField()

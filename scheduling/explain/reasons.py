@@ -16,6 +16,7 @@ from scheduling.placement.slot_choice import JobSlots
 from scheduling.plan import Explanation, PlanReason
 from scheduling.policies.backfill import Reservation
 from scheduling.policies.demand import Demand
+from scheduling.policies.goodput import BEHIND
 from scheduling.policies.kind_ratios import ORDER, Estimate
 from scheduling.policies.speedups import KNEE, JobScaling
 from scheduling.sharing.decision import Decision
@@ -82,6 +83,7 @@ def _share(case: Case) -> Explanation:
         params |= case.summary.entitlement
     if case.kind is not None:
         params |= _kind_figures(case, case.kind)
+    params |= _late_figures(case)
     if moving_off:
         params["moving_off"] = moving_off
     if placed.leaving:
@@ -116,6 +118,15 @@ def _estimated(*speeds: Estimate) -> Estimate | None:
     """Return the less certain one of these speeds; None if the job measured both."""
     estimated = [one for one in speeds if one.source != "measured"]
     return max(estimated, key=lambda one: ORDER[one.source], default=None)
+
+
+def _late_figures(case: Case) -> Params:
+    """Return how late it is, and how much more it weighs for that; none if it is not late."""
+    division = case.decision.goodput
+    ratio = division.late.get(case.demand.id) if division is not None else None
+    if ratio is None:
+        return {}
+    return {"finish_time_ratio": round(ratio, 1), "late_weight": round(ratio / BEHIND, 1)}
 
 
 _CODES_OF_LIMITS = {"knee": PlanReason.AT_ITS_KNEE, "profile": PlanReason.PROFILING}

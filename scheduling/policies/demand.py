@@ -67,6 +67,8 @@ class Demand:
     #: Study whose jobs count as one, and the job's rank in it; see `scheduling.policies.bundles`.
     bundle: int | None = None
     bundle_rank: int = 0
+    #: See `scheduling.snapshot.JobView.is_restarting`.
+    restarting: bool = False
 
     @property
     def kept(self) -> int:

@@ -22,24 +22,35 @@ from scheduling.policies.speedups import JobScaling
 from scheduling.snapshot import Aim
 
 __all__ = [
+    "BEHIND",
     "BETTER",
     "BONUS",
+    "BONUS_OF_KINDS",
+    "LONGEST",
+    "SHORTEST",
     "Bid",
     "Division",
     "GoodputDivision",
     "Segment",
     "Step",
     "bid_weight",
+    "finish_time_ratio",
     "goodput_division",
     "greedy",
     "last_steps",
+    "seconds_left",
     "total_value",
 ]
 
-#: Bonus for keeping the present size, in addition to the cost of a change, as a fraction of a job's utility.
-BONUS = 0.05
-#: Duration of a change, in seconds, from which it costs the whole utility.
-_COST_SECONDS, _LEAST_WORTH = 300.0, 0.05
+#: Bonus for keeping the present size, in addition to the cost of a change: as a fraction of a job's utility, and of its
+#: speed where there are several kinds of GPU.
+BONUS, BONUS_OF_KINDS = 0.05, 0.01
+#: Seconds over which a change has to pay: what is left of the job at its present speed, within these limits.
+SHORTEST, LONGEST = 60.0, 1800.0
+#: Part of the speed that a change leaves at the least.
+_LEAST_WORTH = 0.05
+#: Finish-time ratio above which a job weighs more, where there are several kinds of GPU.
+BEHIND = 1.5
 #: Relative gain from which a division counts as better.
 BETTER = 1e-9
 _YOUNG_SECONDS = 300.0
@@ -47,6 +58,9 @@ _NORMAL_PRIORITY = 5000
 _POWER: Mapping[Aim, float] = {"soon": 0.5, "even": -1.0, "used": -0.5}
 #: Exponent of the seconds by which a job weighs less.
 _URGENCY_POWER: Mapping[Aim, float] = {"soon": -0.7, "even": 0.0, "used": -0.5}
+#: The same where there are several kinds of GPU, whose speeds differ more than those of sizes.
+_POWER_OF_KINDS: Mapping[Aim, float] = {"soon": 0.25, "even": -1.0, "used": 0.25}
+_URGENCY_POWER_OF_KINDS: Mapping[Aim, float] = {"soon": -0.4, "even": 0.0, "used": -0.4}
 
 
 class Segment(NamedTuple):
@@ -86,6 +100,12 @@ class Bid:
     scaling: JobScaling | None
     #: Kind of GPU that it bids for; "" where there is one alone.
     kind: str = ""
+    #: Seconds that are left of it at its present speed.
+    left: float = LONGEST
+    #: Whether its ranks are in a long start, which any change would waste.
+    restarting: bool = False
+    #: Whether there are several kinds of GPU.
+    several_kinds: bool = False
 
     def utility(self, slots: int) -> float:
         if self.scaling is None or not slots:
@@ -97,9 +117,11 @@ class Bid:
         """Return k: the fraction of the speed-up that remains after the cost of the change."""
         if self.has is None or slots == self.has:
             return 1.0
+        if self.restarting:
+            return _LEAST_WORTH
         cost = scaling.pause_seconds + max(0, slots - self.has) * scaling.start_seconds / slots
-        moved: float = (1.0 - BONUS) ** (1.0 / abs(self.power))
-        return max(_LEAST_WORTH, moved - cost / _COST_SECONDS)
+        moved: float = 1.0 - BONUS_OF_KINDS if self.several_kinds else (1.0 - BONUS) ** (1.0 / abs(self.power))
+        return max(_LEAST_WORTH, moved - cost / min(max(self.left, SHORTEST), LONGEST))
 
     @cached_property
     def corners(self) -> list[tuple[int, float]]:
@@ -141,6 +163,8 @@ class GoodputDivision:
     #: several at once; and what a further slot of each would be worth.
     kinds: Mapping[int, str] = field(default_factory=dict)
     prices: Mapping[str, float] = field(default_factory=dict)
+    #: Job that weighs more because it is late -> its finish-time ratio; see `finish_time_ratio`.
+    late: Mapping[int, float] = field(default_factory=dict)
 
 
 class Division(NamedTuple):
@@ -151,11 +175,29 @@ class Division(NamedTuple):
     prices: dict[str, float]
 
 
-def bid_weight(aim: Aim, priority: int, gpu_seconds: float, remaining_seconds: float | None) -> tuple[float, float]:
+def bid_weight(
+    aim: Aim, priority: int, gpu_seconds: float, remaining_seconds: float | None, *, several_kinds: bool = False
+) -> tuple[float, float]:
     """A job's weight and the power p of its utility."""
     seconds = remaining_seconds if aim == "soon" and remaining_seconds is not None else gpu_seconds
-    urgency = (_YOUNG_SECONDS + max(0.0, seconds)) ** _URGENCY_POWER[aim]
-    return priority / _NORMAL_PRIORITY * urgency, _POWER[aim]
+    powers = _URGENCY_POWER_OF_KINDS if several_kinds else _URGENCY_POWER
+    urgency = (_YOUNG_SECONDS + max(0.0, seconds)) ** powers[aim]
+    return priority / _NORMAL_PRIORITY * urgency, (_POWER_OF_KINDS if several_kinds else _POWER)[aim]
+
+
+def seconds_left(remaining_seconds: float | None, gpu_seconds: float, speed: float, slots: int) -> float:
+    """Return the seconds that are left of a job at its present speed. If nobody knows, it is taken to be halfway
+    through."""
+    if not slots:
+        return LONGEST
+    return gpu_seconds / slots if remaining_seconds is None else remaining_seconds / max(speed, 1e-9)
+
+
+def finish_time_ratio(age: float, remaining_seconds: float, total_seconds: float, speed: float, start: float) -> float:
+    """Return rho: the completion time of a job that gets its equal part from now on, over that of one that always had
+    it. `speed`: on that part, in GPUs of the first kind. The present speed does not count: weights that follow it would
+    never come to rest."""
+    return (age + remaining_seconds / speed) / (total_seconds / speed + start)
 
 
 def goodput_division(bids: Sequence[Bid], capacity: int) -> GoodputDivision:

@@ -10,7 +10,15 @@ from scheduling.policies.bundles import Bundle, Folded
 from scheduling.policies.demand import Demand
 from scheduling.policies.fair_share import FairDivision, ceilings_of, fair_division, floors_of
 from scheduling.policies.first_come import Shares
-from scheduling.policies.goodput import Bid, GoodputDivision, bid_weight, goodput_division
+from scheduling.policies.goodput import (
+    BEHIND,
+    Bid,
+    GoodputDivision,
+    bid_weight,
+    finish_time_ratio,
+    goodput_division,
+    seconds_left,
+)
 from scheduling.policies.gpu_kinds import Offer, division_of_kinds
 from scheduling.policies.target_hold import is_held
 from scheduling.snapshot import GroupView
@@ -38,13 +46,15 @@ def by_goodput(
     if (held_targets := _held_targets(group, part, least, most, capacity, now, rooms)) is not None:
         return Shares(held_targets.shares, reservations, goodput=held_targets, bundles=bundles)
     crowds = _crowds(bundles.values(), least)
-    bids = [_bid(group, demand, least, most, crowds.get(demand.id, 1)) for demand in part]
+    bids = [_bid(group, demand, least, most, crowds.get(demand.id, 1), rooms) for demand in part]
     if rooms is None:
         division = goodput_division(bids, capacity)
     else:
         before = {demand.id: demand.target_kind for demand in part if demand.target_kind is not None}
+        late = _late(group, part, rooms, now)
+        bids = [replace(bid, weight=bid.weight * late[bid.id] / BEHIND) if bid.id in late else bid for bid in bids]
         offers = [_offer(group, demand, bid) for demand, bid in zip(part, bids, strict=True)]
-        division = division_of_kinds(offers, rooms, capacity, before)
+        division = replace(division_of_kinds(offers, rooms, capacity, before), late=late)
     return Shares(division.shares, reservations, goodput=division, bundles=bundles)
 
 
@@ -95,15 +105,67 @@ def _crowds(bundles: Iterable[Bundle], least: Mapping[int, int]) -> dict[int, in
     return found
 
 
-def _bid(group: GroupView, demand: Demand, least: Mapping[int, int], most: Mapping[int, int], crowd: int) -> Bid:
+def _bid(
+    group: GroupView,
+    demand: Demand,
+    least: Mapping[int, int],
+    most: Mapping[int, int],
+    crowd: int,
+    rooms: Mapping[str, int] | None,
+) -> Bid:
     """`crowd`: number of jobs that weigh as much as one together."""
     scaling = demand.scaling
     remaining = scaling.remaining_seconds if scaling is not None else None
-    weight, power = bid_weight(group.aim, demand.priority, demand.gpu_seconds, remaining)
+    weight, power = bid_weight(
+        group.aim, demand.priority, demand.gpu_seconds, remaining, several_kinds=rooms is not None
+    )
     weight /= crowd
     has = demand.held if demand.running else None
     floor = least[demand.id]
-    return Bid(demand.id, weight, power, floor, max(floor, most[demand.id]), has, scaling)
+    left = seconds_left(remaining, demand.gpu_seconds, _present_speed(demand), demand.held)
+    return Bid(
+        demand.id,
+        weight,
+        power,
+        floor,
+        max(floor, most[demand.id]),
+        has,
+        scaling,
+        left=left,
+        restarting=demand.restarting,
+        several_kinds=rooms is not None,
+    )
+
+
+def _present_speed(demand: Demand) -> float:
+    """Return its speed on what it holds; on several kinds, the slowest counts."""
+    if not demand.held or demand.scaling is None:
+        return 1.0
+    kinds = [kind for kind, count in demand.held_on.items() if count and kind in demand.scalings]
+    scalings = [demand.scalings[kind] for kind in kinds] or [demand.scaling]
+    return min(scaling.speedup(demand.held) for scaling in scalings)
+
+
+def _late(group: GroupView, part: Sequence[Demand], rooms: Mapping[str, int], now: float) -> dict[int, float]:
+    """Return the finish-time ratios of jobs that are late, on pools of several kinds. Under `even` nobody weighs
+    more."""
+    if group.aim == "even":
+        return {}
+    ratios = {demand.id: _finish_time_ratio(demand, rooms, len(part), now) for demand in part}
+    return {job: ratio for job, ratio in ratios.items() if ratio is not None and ratio > BEHIND}
+
+
+def _finish_time_ratio(demand: Demand, rooms: Mapping[str, int], jobs: int, now: float) -> float | None:
+    """Return rho of one of so many jobs; None if its work is not known. Its equal part is as many GPUs as each of them
+    would have, a share of which is of each kind."""
+    scaling, slots = demand.scaling, sum(rooms.values())
+    if scaling is None or scaling.remaining_seconds is None or not scaling.total_seconds or not slots:
+        return None
+    part = slots / jobs
+    on_part = [(count, demand.scalings[kind].speedup(max(1, int(part)))) for kind, count in rooms.items()]
+    speed = min(1.0, part) * sum(count * one for count, one in on_part) / slots
+    age = max(0.0, now - demand.submitted_at)
+    return finish_time_ratio(age, scaling.remaining_seconds, scaling.total_seconds, speed, scaling.start_seconds)
 
 
 def _offer(group: GroupView, demand: Demand, bid: Bid) -> Offer:

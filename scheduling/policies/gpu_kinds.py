@@ -6,12 +6,13 @@ What all together are worth at such prices is never less than what any division 
 certifies how good the one is that comes out (the Lagrangian dual; the method is the subgradient's, with factors).
 
 At the best prices jobs are put on kinds, first those that lose most on any other, as long as a kind has room. Slots of
-each kind are then given as those of one alone (`goodput.greedy`), and last some jobs change their kind where
-that makes all together better off. Only where no kind has room for a job's floor it gets slots of several.
+each kind are then given as those of one alone (`goodput.greedy`). Last come exchanges that make all together better
+off: a job changes its kind, where others give up segments of their hulls for it. Only where no kind has room for a
+job's floor it gets slots of several.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
 from typing import NamedTuple
@@ -24,8 +25,8 @@ from scheduling.policies.goodput import BETTER, Bid, GoodputDivision, greedy, la
 __all__ = ["Offer", "division_of_kinds"]
 
 _STEPS, _SLOWER_AFTER = 120, 10
-#: Number of times that another kind is tried, each for the job that should gain most.
-_EXCHANGES = 16
+#: Number of exchanges, each for the job that should gain most; and the number of those that are tried until one does.
+_EXCHANGES, _TRIED_EACH = 16, 3
 #: Number of jobs from which on only the best of several beginnings is improved.
 _MANY = 100
 
@@ -278,12 +279,11 @@ def _best(tried: Sequence[_Tried]) -> _Tried:
 def _improved(offers: Sequence[Offer], best: _Tried, rooms: Mapping[str, int], spare: int) -> _Tried:
     """The same division, or one with better kinds for some."""
     for _ in range(_EXCHANGES):
-        if (other := _exchanged(offers, best, rooms)) is None:
+        found = (_divided(offers, other, rooms, spare) for other in _exchanges(offers, best, rooms))
+        better = next((one for one in found if _best([best, one]) is one), None)
+        if better is None:
             break
-        found = _divided(offers, other, rooms, spare)
-        if _best([best, found]) is best:
-            break
-        best = found
+        best = better
     return best
 
 
@@ -307,10 +307,10 @@ def _beside_floors(offers: Sequence[Offer], chosen: _Chosen, rooms: Mapping[str,
     return left
 
 
-def _exchanged(offers: Sequence[Offer], tried: _Tried, rooms: Mapping[str, int]) -> _Chosen | None:
-    """The same with another kind for the job that gains most by it, at these prices. None: nobody does."""
+def _exchanges(offers: Sequence[Offer], tried: _Tried, rooms: Mapping[str, int]) -> Iterator[_Chosen]:
+    """Yield the same with another kind for one job, first the one that should gain most at these prices."""
     left = _beside_floors(offers, tried.chosen, rooms)
-    best: tuple[float, int, str] | None = None
+    found: list[tuple[float, int, str]] = []
     for offer in offers:
         now, has = tried.chosen[offer.id], tried.shares[offer.id]
         worth = offer.bid(now).utility(has) - (0.0 if now is None else tried.prices.get(now, 0.0) * has)
@@ -319,9 +319,10 @@ def _exchanged(offers: Sequence[Offer], tried: _Tried, rooms: Mapping[str, int])
                 continue
             price = tried.prices.get(kind, 0.0)
             gain = max(its_worth - price * size for size, its_worth in bid.corners) - worth
-            if gain > BETTER and (best is None or gain > best[0]):
-                best = gain, offer.id, kind
-    return {**tried.chosen, best[1]: best[2]} if best is not None else None
+            if gain > BETTER:
+                found.append((gain, offer.id, kind))
+    for _, job, kind in sorted(found, key=lambda one: -one[0])[:_TRIED_EACH]:
+        yield {**tried.chosen, job: kind}
 
 
 def _as_it_is(offers: Sequence[Offer], rooms: Mapping[str, int], spare: int) -> _Tried | None:

@@ -94,6 +94,8 @@ class JobScaling:
     start_seconds: float
     #: Origin of its speed on this kind of GPU.
     speed: Estimate = MEASURED
+    #: Seconds that all its work takes on one GPU, of the first kind as `remaining_seconds`; None: nobody knows.
+    total_seconds: float | None = None
 
     def speedup(self, slots: int) -> float:
         return self.speedups[min(slots, len(self.speedups)) - 1]
@@ -128,10 +130,12 @@ def scalings_of(
             speed = ratios.estimate(job.code, shape.kind, first)
         worth = _worth(known, speed, on_first, shape.kind, first, ratios)
         found[shape.kind] = _scaling_on(job, shape, held.get(shape.kind, 0), speed, worth)
-    remaining = None
+    remaining = total = None
     if known and job.profile is not None and job.profile.remaining_steps is not None:
-        remaining = job.profile.remaining_steps / (known[on_first.base] * on_first.ratio)
-    return {kind: replace(one, remaining_seconds=remaining) for kind, one in found.items()}
+        per_second = known[on_first.base] * on_first.ratio
+        remaining = job.profile.remaining_steps / per_second
+        total = remaining + job.profile.done_steps / per_second
+    return {kind: replace(one, remaining_seconds=remaining, total_seconds=total) for kind, one in found.items()}
 
 
 def kind_speed(job: JobView, kind: str, known: Collection[str], ratios: Ratios) -> Estimate:

@@ -136,6 +136,8 @@ class Measured:
             noise=self.noise,
             largest_ranks=max((point.ranks for points, _ in by_kind.values() for point in points), default=1),
             remaining_steps=None if work is None else max(0.0, work - physics.progress),
+            done_steps=physics.progress,
+            restart_seconds=pause_seconds,
             pause_seconds=pause_seconds,
             start_seconds=start_seconds,
             points=sum(len(points) for points, _ in by_kind.values()),

@@ -423,7 +423,7 @@ class World:
         limit, began = job.view.lasts, job.started_at if job.slots else None
         job.view = replace(
             job.view,
-            state="RUNNING" if job.slots else "PENDING",
+            state="PENDING" if not job.slots else "STARTING" if job.physics.pause > 0 else "RUNNING",
             started_at=began,
             ends_at=began + limit if limit and began is not None else None,
             gpu_seconds=job.physics.gpu_seconds,

@@ -94,8 +94,10 @@ SAMPLES: dict[str, tuple[dict[str, Any], str]] = {
         "A100, where it is 20 % slower than on as many T4 (estimated).",
     ),
     "knee": (
-        {**SHARE, **KIND, "kind_faster": 0, "least_gain": 5},
-        "3 of 8 GPUs: more would make it at most 5 % faster; it runs on A100, where it is as fast as on as many T4.",
+        {**SHARE, **KIND, "kind_faster": 0, "least_gain": 5, "finish_time_ratio": 2.4, "late_weight": 1.6},
+        "3 of 8 GPUs: more would make it at most 5 % faster; it runs on A100, where it is as fast as on as many T4; "
+        "it takes 2.4 times as long as with an equal part of all GPUs from the beginning, and so weighs 1.6 times as "
+        "much.",
     ),
     "whole_hosts": ({**SHARE, "host": 4}, "3 of 8 GPUs: beyond the 4 GPUs of one host, it gets whole hosts only."),
     "measured_on": (

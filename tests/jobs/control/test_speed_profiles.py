@@ -1,5 +1,7 @@
 """Times of steps from a coordinator's journal to rows, and what is not believed on the way."""
 
+from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -10,12 +12,14 @@ from insights.batch import batch_now
 from insights.speed import speed_of
 from jobs.control import speed_profiles
 from jobs.control.dispatch import launch_spec
+from jobs.control.goodput_inputs import profile_of
 from jobs.control.outcome import too_large
 from jobs.control.snapshots import snapshot
+from jobs.control.speed_profiles import refuse_micro_batch
 from jobs.messages import text_of
 from jobs.models import InstanceGroup, Job, JobProfile, JobRun, SlotClaim
 from jobs.states import Reason
-from scheduling.policies.speedups import Shape, batch_of
+from scheduling.policies.speedups import Shape, batch_of, bounds_on
 from tests.jobs.cluster import Cluster
 from tests.jobs.conftest import Submit
 
@@ -67,6 +71,35 @@ def test_points_are_kept_by_shape_and_fitted(cluster: Cluster, job: Job) -> None
     assert kind == "A"
     assert fitted["compute_base"] + 32 * fitted["compute_per_sample"] == pytest.approx(0.08, rel=0.02)
     assert fitted["host_base"] > 0.005, "what two ranks add to computing"
+
+
+def test_the_start_of_ranks_is_the_median_of_the_newest_claims(cluster: Cluster, job: Job) -> None:
+    """A start of more than 30 s is left alone while it lasts; growth costs that time of its new GPUs."""
+    InstanceGroup.objects.update(policy="goodput")
+    first, second = SlotClaim.objects.filter(job=job).order_by("pk")
+    for claim, seconds in ((first, 30.0), (second, 50.0)):
+        SlotClaim.objects.filter(pk=claim.pk).update(trains_from=claim.claimed_at + timedelta(seconds=seconds))
+    tell(cluster, job, POINT)
+    assert JobProfile.objects.get(job=job).start_seconds == pytest.approx(40.0)
+    [view] = snapshot(timezone.now()).jobs
+    assert view.profile is not None
+    assert (view.profile.start_seconds, view.profile.restart_seconds) == (pytest.approx(40.0), pytest.approx(40.0))
+    assert {state: replace(view, state=state).is_restarting for state in ("PENDING", "STARTING", "RUNNING")} == {
+        "PENDING": False, "STARTING": True, "RUNNING": False
+    }  # fmt: skip
+    quick = replace(view, state="STARTING", profile=replace(view.profile, restart_seconds=30.0))
+    assert not quick.is_restarting
+
+
+def test_the_largest_micro_batch_is_kept_by_kind(cluster: Cluster, job: Job) -> None:
+    tell(cluster, job, POINT, most_micro_batch=48)
+    [kind] = set(SlotClaim.objects.kept().filter(job=job).values_list("gpu_model", flat=True))
+    assert JobProfile.objects.get(job=job).micro_batches == {kind: 48}
+    job.refresh_from_db()
+    refuse_micro_batch(job, "other", 20)
+    found = profile_of(job.pk)
+    assert found is not None
+    assert (dict(found.micro_batches), bounds_on(found, "other").max_micro_batch) == ({kind: 48, "other": 10}, 10)
 
 
 def test_steps_of_many_micro_batches_scale_as_these_do(cluster: Cluster, job: Job) -> None:

@@ -167,7 +167,7 @@ def _numbers(value: Any) -> Iterator[int]:
 
 
 def _check_every_number_is_a_param(snapshot: Snapshot, line: JobPlan) -> None:
-    text = re.sub(r"\b[A-Za-z]+\d+\b|\d+ times", "", text_for(line))
+    text = re.sub(r"\b[A-Za-z]+\d+\b|\d+(\.\d+)? times", "", text_for(line))
     # A kind of GPU that is slower has a negative figure, and its sentence says "slower".
     params = line.reason.params
     figures = set(_numbers(params)) | {abs(params.get("kind_faster", 0))}

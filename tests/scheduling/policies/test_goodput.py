@@ -10,7 +10,17 @@ from tidepool.goodput.curve import best
 from tidepool.goodput.model import Bounds, NoiseScale, Size, ThroughputParameters
 
 from scheduling.plan import PlanReason
-from scheduling.policies.goodput import BONUS, Bid, bid_weight, goodput_division
+from scheduling.policies.goodput import (
+    BONUS,
+    BONUS_OF_KINDS,
+    LONGEST,
+    SHORTEST,
+    Bid,
+    bid_weight,
+    finish_time_ratio,
+    goodput_division,
+    seconds_left,
+)
 from scheduling.policies.speedups import KNEE, JobScaling, Shape, scaling_of, sizes_within
 from scheduling.policies.target_hold import hold_targets
 from scheduling.schedule import schedule
@@ -129,6 +139,51 @@ def test_staying_is_worth_the_same_part_of_utility_under_each_aim(aim: Aim) -> N
     new, moved = (Bid(1, weight, power, 1, 4, has, scaling).utility(2) for has in (None, 1))
     assert moved < new
     assert max(moved / new, new / moved) == pytest.approx(1 / (1 - BONUS), rel=1e-6)
+
+
+@pytest.mark.parametrize("aim", ["soon", "even", "used"])
+def test_with_several_kinds_staying_is_worth_the_same_part_of_speed_under_each_aim(aim: Aim) -> None:
+    scaling = replace(
+        scaling_of(job(1, most=4, profile=profile(0.01)), Shape((4,)), 0), pause_seconds=0.0, start_seconds=0.0
+    )
+    weight, power = bid_weight(aim, 5000, 0.0, None, several_kinds=True)
+    moved = Bid(1, weight, power, 1, 4, 1, scaling, several_kinds=True).utility(2)
+    assert moved == pytest.approx(weight * (scaling.speedup(2) * (1 - BONUS_OF_KINDS)) ** power / power, rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("left", "horizon"), [(10.0, SHORTEST), (600.0, 600.0), (1e6, LONGEST)], ids=["nearly over", "ten minutes", "days"]
+)
+def test_a_change_has_to_pay_within_what_is_left(left: float, horizon: float) -> None:
+    """A training on one GPU pauses for 20 s; three more GPUs take 40 s to start."""
+    scaling = replace(
+        scaling_of(job(1, most=4, profile=profile(0.01)), Shape((4,)), 0), pause_seconds=20.0, start_seconds=40.0
+    )
+    bid = Bid(1, 2.0, 0.5, 1, 4, 1, scaling, left=left, several_kinds=True)
+    kept = max(0.05, 1 - BONUS_OF_KINDS - (20 + 40 * 3 / 4) / horizon)
+    assert bid.utility(4) == pytest.approx(2.0 * (scaling.speedup(4) * kept) ** 0.5 / 0.5)
+    assert bid.utility(1) == pytest.approx(2.0 * scaling.speedup(1) ** 0.5 / 0.5)
+
+
+def test_a_training_in_a_long_start_is_left_alone() -> None:
+    scaling = scaling_of(job(1, most=4, profile=profile(0.01)), Shape((4,)), 0)
+    bid = Bid(1, 1.0, 0.5, 1, 4, 2, scaling, restarting=True)
+    assert goodput_division([bid], 4).shares == {1: 2}
+    assert goodput_division([replace(bid, restarting=False)], 4).shares == {1: 4}
+
+
+def test_seconds_left_are_at_the_present_speed() -> None:
+    assert seconds_left(900.0, 50.0, 3.0, 4) == 300.0
+    # Nobody knows what remains: a training is taken to be halfway through.
+    assert seconds_left(None, 50.0, 3.0, 4) == 12.5
+    assert seconds_left(900.0, 0.0, 1.0, 0) == LONGEST
+
+
+def test_the_finish_time_ratio_compares_with_the_equal_part_from_the_beginning() -> None:
+    """A training of 600 s on one GPU has done a third in 500 s; its equal part is twice as fast as one GPU."""
+    assert finish_time_ratio(500.0, 400.0, 600.0, 2.0, 50.0) == pytest.approx((500 + 200) / (300 + 50))
+    # One that always had its equal part is on time, whatever it has at the moment.
+    assert finish_time_ratio(100.0, 400.0, 600.0, 2.0, 0.0) == pytest.approx(1.0)
 
 
 def test_priority_weighs() -> None:

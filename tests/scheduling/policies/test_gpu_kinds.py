@@ -9,7 +9,7 @@ import pytest
 from tidepool.goodput.model import Bounds, ThroughputParameters
 
 from scheduling.plan import PlanReason
-from scheduling.policies.goodput import Bid, bid_weight
+from scheduling.policies.goodput import BEHIND, Bid, bid_weight
 from scheduling.policies.gpu_kinds import Offer, division_of_kinds
 from scheduling.policies.kind_ratios import Ratios
 from scheduling.policies.speedups import Shape, scalings_of
@@ -253,6 +253,51 @@ def test_it_comes_to_rest_on_a_still_snapshot(seed: int) -> None:
     cluster.settle(25)
     cluster.end(1)
     cluster.settle(25)
+
+
+def test_who_is_late_weighs_more_and_the_sentence_says_how_much() -> None:
+    """Both have the same work left, and hold two GPUs each; 1 was submitted long before the other."""
+    there = hold(of_kinds((8, "T4"), (4, "A100")), {"h1:0-1": 1, "h1:2-3": 2})
+    left, at = 5000.0, 40_000.0
+    jobs = tuple(
+        running(
+            replace(one, submitted_at=submitted, profile=replace(one.profile, remaining_steps=left, done_steps=left))
+        )
+        for one, submitted in ((trains(1), 0.0), (trains(2), at))
+        if one.profile is not None
+    )
+    snapshot = Snapshot(at=at, groups=(group("goodput", aim="soon"),), slots=there, jobs=jobs)
+    found = lines(schedule(snapshot))
+    shapes = (Shape((4, 4), "T4"), Shape((4,), "A100"))
+    scalings = scalings_of(jobs[0], shapes, {})
+    part = (8 * scalings["T4"].speedup(6) + 4 * scalings["A100"].speedup(6)) / 12
+    one_gpu = scalings["T4"].remaining_seconds
+    assert one_gpu is not None
+    rho = (at + one_gpu / part) / (2 * one_gpu / part)
+    assert rho > BEHIND
+    params = found[1].reason.params
+    assert (params["finish_time_ratio"], params["late_weight"]) == (round(rho, 1), round(rho / BEHIND, 1))
+    assert f"it takes {rho:.1f} times as long as with an equal part of all GPUs" in text_for(found[1])
+    assert "finish_time_ratio" not in found[2].reason.params
+    even = replace(snapshot, groups=(group("goodput", aim="even"),))
+    assert not any("finish_time_ratio" in line.reason.params for line in schedule(even).jobs)
+
+
+def test_the_late_one_gets_what_is_faster() -> None:
+    """Two equal trainings and one A100: the late one has it, whichever holds it now."""
+    there = hold(of_kinds((1, "T4"), (1, "A100")), {"h1:0": 1, "h2:0": 2})
+    jobs = []
+    for one, submitted in ((trains(1, 0.02, most=1), 0.0), (trains(2, 0.02, most=1), 90_000.0)):
+        assert one.profile is not None
+        profile = replace(one.profile, remaining_steps=1000.0, done_steps=1000.0)
+        jobs.append(running(replace(one, submitted_at=submitted, profile=profile)))
+    snapshot = Snapshot(at=90_000.0, groups=(group("goodput", aim="used"),), slots=there, jobs=tuple(jobs))
+    assert {job: line.kind for job, line in lines(schedule(snapshot)).items()} == {1: "A100", 2: "T4"}
+    both = tuple(replace(one, submitted_at=90_000.0) for one in jobs)
+    assert {job: line.kind for job, line in lines(schedule(replace(snapshot, jobs=both))).items()} == {
+        1: "T4",
+        2: "A100",
+    }
 
 
 # --- the division alone -----------------------------------------------------------------------------------------------
