@@ -9,9 +9,11 @@ from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
 from workers.executor.environments.requirements import (
+    IMAGE_OPTION,
     INDEX_OPTIONS,
     PYTHON_OPTION,
     hashes_in,
+    image_in,
     is_package,
     package_in,
     replaced,
@@ -62,6 +64,8 @@ def locked(recorded: Packages, required: Iterable[str], cluster: Packages) -> Lo
     stay. cluster: the cluster's packages now.
     """
     given = list(required)
+    if image := image_in(given):  # its digest pins all that it holds
+        return Locked([f"{IMAGE_OPTION} {image}"], [], [*filter(None, [_other_site(recorded, cluster)])])
     options = [line for line in given if line.startswith((*INDEX_OPTIONS, "-e "))]
     if recorded.python != cluster.python:
         options.append(f"{PYTHON_OPTION} =={recorded.python}")

@@ -74,6 +74,11 @@ def test_an_index_of_the_training_may_have_local_versions() -> None:
     assert lock(recorded(local="1.0+ours"), "--extra-index-url https://i.example/simple").missing == []
 
 
+def test_an_image_stays_and_nothing_is_installed_into_it() -> None:
+    line = f"--image docker.io/pytorch/pytorch@sha256:{'0' * 64}"
+    assert lock(recorded(numpy="1.26.4", python="3.12.1"), line) == Locked([line], [], [])
+
+
 def test_differences_that_no_requirement_undoes_are_told() -> None:
     cluster = Packages("3.11.7", {**CLUSTER.versions, "tidepool-runtime": "3", "more": "1"}, {})
     assert locked(recorded(), (), cluster).notes == [
