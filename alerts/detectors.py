@@ -15,6 +15,7 @@ from core.roles import is_cluster_admin
 from insights.advisor import job_advice
 from jobs.models import InstanceGroup, Job, JobEvent, SlotClaim
 from jobs.states import TERMINAL, JobState
+from workers.lateness import is_behind, reports_delay
 
 __all__ = [
     "FullGroup",
@@ -95,7 +96,10 @@ def waits(now: datetime, asked: Sequence[Rule]) -> list[Happening]:
 
 
 def idle(now: datetime, asked: Sequence[Rule]) -> list[Happening]:
-    """Trainings none of whose GPUs does anything, as far as the hosts tell."""
+    """Trainings none of whose GPUs does anything, as far as the hosts tell; none while their reports wait."""
+    delay = reports_delay(now)
+    if delay is not None and is_behind(delay):
+        return []
     jobs = _concerned(asked, Job.objects.filter(state=JobState.RUNNING)).in_bulk()
     claims = SlotClaim.objects.open().filter(job__in=jobs).order_by()
     by_job: dict[int, list[tuple[datetime | None, datetime | None]]] = defaultdict(list)

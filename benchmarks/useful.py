@@ -34,7 +34,7 @@ PARTS = {
     "forkserver": "tidepool forkserver",
     "executor": "tidepool executor",
     "scheduler": "run_scheduler",
-    "control": "control@tidepool",
+    "control": "take_reports",
     "web": "webapp.embedded.serve",
     "broker": "broker.sock",
 }

@@ -118,7 +118,8 @@ def _slot(slot: Slot, claim: SlotClaim | None, user: Asking, now: datetime) -> d
         # may not show in the utilization.
         stepped_at = claim.job.run.stepped_at or claim.claimed_at
         idle_since = max(reading.idle_since, claim.claimed_at, stepped_at)
-        idle_seconds = (now - idle_since).total_seconds()
+        # Up to the newest reading: nobody knows what the GPU does while reports wait.
+        idle_seconds = (min(now, reading.at) - idle_since).total_seconds()
     return {
         "key": str(slot),
         "host": slot.host.name,

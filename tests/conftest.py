@@ -25,7 +25,9 @@ from tests.described import refuse_what_is_not_described
 from tests.factories import UserFactory
 from tests.runtime.process_tree import running_forkserver
 from tests.scene import Scene, build_scene
+from workers import lateness
 from workers.executor.forkserver import Forkserver
+from workers.lateness import RecentDelay
 
 # The same examples in each run, so that a failure is the change's; `make test-full` looks for new ones, and for more.
 # How long one takes says how busy the machine is.
@@ -103,6 +105,13 @@ def home(tmp_path: Path, settings: Any) -> Path:
 def _nobody_has_failed_to_log_in() -> None:
     """All tests have one address."""
     verifying.forget()
+
+
+@pytest.fixture(autouse=True)
+def _no_delay_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keep what one test has done from the next, and the query for it from those that are counted."""
+    monkeypatch.setattr(lateness, "RECENT_DELAY", RecentDelay(clock=lambda: 0.0))
+    lateness.RECENT_DELAY.note(None)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -1,4 +1,7 @@
-"""The control plane's Celery app: sends `executor.sync` to hosts, receives their reports on queue `control`."""
+"""The control plane's Celery app: sends `executor.sync` to hosts, and knows the tasks of queue `control`.
+
+`manage.py take_reports` takes these. A Celery worker, as in former versions, does the same more slowly.
+"""
 
 import os
 from typing import Any

@@ -8,6 +8,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Any
 
 import redis
 from django.conf import settings
@@ -25,21 +26,31 @@ from insights.unstored import Unstored, unstored
 from jobs.models import SchedulerLease
 from studies.copying import copy_problem
 from tracking.availability import mlflow_away_since
+from workers.lateness import is_behind, reports_delay, taken_until
 from workers.models import Host
 
 __all__ = ["Trouble", "healthz", "missing_parts", "troubles"]
 
 logger = logging.getLogger(__name__)
 
+_BEFORE_CONTROL = frozenset({"database", "broker", "scheduler"})
+
 
 @require_safe
 @never_cache
 def healthz(request: HttpRequest) -> JsonResponse:
     missing = missing_parts()
-    parts = {} if "database" in missing else {each.part: each.state for each in troubles(timezone.now())}
+    parts = {} if "database" in missing else _parts(timezone.now())
     if not missing:
         return JsonResponse({"status": "ok", "version": VERSION, "missing": [], **parts})
     return JsonResponse({"status": "unavailable", "version": VERSION, "missing": missing, **parts}, status=503)
+
+
+def _parts(now: datetime) -> dict[str, Any]:
+    """Return what else there is to say: troubles, and the seconds by which the control plane is behind."""
+    delay = reports_delay(now)
+    found: dict[str, Any] = {each.part: each.state for each in troubles(now)}
+    return found if delay is None else {**found, "reports_delay_seconds": round(delay.total_seconds(), 1)}
 
 
 @dataclass(frozen=True)
@@ -89,9 +100,12 @@ def missing_parts() -> list[str]:
         "database": _database_answers,
         "broker": lambda: bool(connect().ping()),
         "scheduler": SchedulerLease.objects.filter(expires_at__gt=timezone.now()).exists,
+        "control": _reports_are_taken,
         "executor": _executor_reports,
     }
-    return [name for name, check in checks.items() if not _passes(name, check)]
+    missing = [name for name, check in checks.items() if not _passes(name, check)]
+    # Without the others, reports cannot be taken, or nobody measures whether they are.
+    return [name for name in missing if name != "control" or not _BEFORE_CONTROL & set(missing)]
 
 
 def _passes(name: str, check: Callable[[], bool]) -> bool:
@@ -108,6 +122,17 @@ def _database_answers() -> bool:
         return bool(cursor.fetchone() == (1,))
 
 
+def _reports_are_taken() -> bool:
+    delay = reports_delay(timezone.now())
+    return delay is None or not is_behind(delay) or delay <= _lease()
+
+
 def _executor_reports() -> bool:
-    since = timezone.now() - timedelta(seconds=settings.TIDEPOOL_LEASE_SECONDS)
+    """Return whether a host was heard before reports began to wait."""
+    now = timezone.now()
+    since = min(now, taken_until() or now) - _lease()
     return Host.objects.exclude(state=Host.State.OFFLINE).filter(last_report_at__gt=since).exists()
+
+
+def _lease() -> timedelta:
+    return timedelta(seconds=settings.TIDEPOOL_LEASE_SECONDS)

@@ -35,7 +35,8 @@ from jobs.models import AllocationPoint, InstanceGroup, Job, JobEvent, Scheduler
 from jobs.states import JobState
 from scheduling.sharing_report import fair_share
 from tracking.availability import mlflow_away_since
-from workers.models import GpuReading, Host
+from workers.lateness import reports_delay
+from workers.models import GpuReading, Host, Intake
 
 __all__ = ["REGISTRY", "WEBSOCKETS", "CountRequests", "History", "metrics"]
 
@@ -177,6 +178,7 @@ class ClusterCollector(Collector):
         yield from _devices()
         yield from _scheduler(now)
         yield from _broker()
+        yield from _delay(now)
         yield from _not_stored(now)
 
 
@@ -289,6 +291,15 @@ def _broker() -> Iterator[Metric]:
     yield _gauge("broker_up", "Whether the broker answers.", [], [([], len(waiting))])
     reports: Iterator[_Sample] = (([], number) for number in waiting)
     yield _gauge("reports_waiting", "Reports of hosts that the control worker has not taken yet.", [], reports)
+
+
+def _delay(now: datetime) -> Iterator[Metric]:
+    delay = reports_delay(now)
+    known: list[_Sample] = [] if delay is None else [([], delay.total_seconds())]
+    words = "How far the control plane is behind with the reports of hosts; about 1 while it keeps up."
+    yield _gauge("reports_delay_seconds", words, [], known)
+    dropped = Intake.objects.filter(pk=1).values_list("dropped", flat=True).first() or 0
+    yield _gauge("reports_dropped", "Messages of hosts that could not be read, ever.", [], [([], dropped)])
 
 
 def _not_stored(now: datetime) -> Iterator[Metric]:

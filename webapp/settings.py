@@ -151,6 +151,7 @@ TEMPLATES = [
                 "django.contrib.auth.context_processors.auth",
                 "django.contrib.messages.context_processors.messages",
                 "core.pages.role_of_reader",
+                "workers.lateness.in_templates",
                 "webapp.script_constants.in_templates",
                 "webapp.help.page_help.in_templates",
             ],

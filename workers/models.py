@@ -6,7 +6,7 @@ from django.db import models
 
 from workers.clocks import clock_warning
 
-__all__ = ["HOST_NAME", "CapacityPoint", "GpuReading", "Host", "JoinToken", "ResourceGroup", "Slot"]
+__all__ = ["HOST_NAME", "CapacityPoint", "GpuReading", "Host", "Intake", "JoinToken", "ResourceGroup", "Slot"]
 
 #: Pattern of a host's name, which is part of queue names, folder names and addresses.
 HOST_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
@@ -70,6 +70,19 @@ class Host(models.Model):
     @property
     def clock_warning(self) -> str:
         return clock_warning(self.clock_behind_seconds)
+
+
+class Intake(models.Model):
+    """The single row about the taking of hosts' reports. See `workers.lateness`."""
+
+    id = models.PositiveSmallIntegerField(primary_key=True, default=1)
+    #: Time before which all reports sent have been taken, by the leading scheduler's clock; None: unknown.
+    taken_until = models.DateTimeField(null=True)
+    #: Number of messages that could not be read.
+    dropped = models.PositiveBigIntegerField(default=0)
+
+    class Meta:
+        constraints = [models.CheckConstraint(condition=models.Q(id=1), name="intake_single_row")]
 
 
 class Slot(models.Model):

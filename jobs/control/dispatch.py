@@ -14,7 +14,7 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any, Literal, cast
 
 import redis
@@ -45,6 +45,7 @@ __all__ = [
     "register_launch_environment",
     "register_periodic_task",
     "resend_outstanding",
+    "send_mark",
     "send_sync",
     "wake_scheduler",
 ]
@@ -82,6 +83,11 @@ class PeriodicTask:
         _send(self.name, [], settings.CELERY_TASK_DEFAULT_QUEUE, f"the request for {self.name}")
 
 
+def send_mark(now: datetime) -> None:
+    """Send a mark into the queue of reports, see `workers.lateness`."""
+    _send("jobs.tasks.note_taken", [now.timestamp()], settings.CELERY_TASK_DEFAULT_QUEUE, "a mark among reports")
+
+
 _periodic_tasks = [
     PeriodicTask("jobs.tasks.note_saves", every_seconds=30.0),
     PeriodicTask("jobs.tasks.merge_old_gpu_spans", every_seconds=60.0),
@@ -116,7 +122,9 @@ def resend_outstanding() -> list[str]:
 def build_sync(host: str, acknowledged: Mapping[str, int] | None = None) -> Sync:
     """Build the whole desired state of a host from the database alone."""
     # Read first: a concurrent change has a higher revision and is sent separately.
-    revision, heard_at = Host.objects.values_list("desired_revision", "reported_at").get(name=host)
+    revision, reported_at, heard_at = Host.objects.values_list("desired_revision", "reported_at", "last_report_at").get(
+        name=host
+    )
     held = SlotClaim.objects.open().filter(slot__host__name=host)
     jobs = Job.objects.filter(pk__in=held.values("job")).select_related(
         "run", "owner", "model__model", "dataset", "instance_group", "validation"
@@ -127,7 +135,24 @@ def build_sync(host: str, acknowledged: Mapping[str, int] | None = None) -> Sync
     desired_jobs = [_desired_job(job, claims[job.pk], host) for job in jobs.order_by("pk") if claims[job.pk]]
     recent = Q(job__finished_at__isnull=True) | Q(job__finished_at__gte=timezone.now() - _ACKNOWLEDGED_AFTER_END)
     known = dict(Journal.objects.filter(recent, host=host).values_list("name", "number"))
-    return Sync(host, revision, time.time(), desired_jobs, {**known, **(acknowledged or {})}, echo=heard_at or None)
+    return Sync(
+        host,
+        revision,
+        time.time(),
+        desired_jobs,
+        {**known, **(acknowledged or {})},
+        echo=_host_clock(reported_at, heard_at),
+    )
+
+
+def _host_clock(reported_at: float, heard_at: datetime | None) -> float | None:
+    """Return the time by the host's clock, as far as its newest report tells; None: it has sent none.
+
+    Only the age of the desired state counts, not how late the control plane took the report.
+    """
+    if not reported_at or heard_at is None:
+        return None
+    return reported_at + max(0.0, (timezone.now() - heard_at).total_seconds())
 
 
 def launch_spec(job: Job) -> LaunchSpec:

@@ -1,6 +1,8 @@
 """Reports of hosts about themselves, and detection of hosts that stop reporting.
 
-`jobs.tasks` stores reports; the scheduler's process looks for silent hosts once a second.
+`jobs.control.reports` stores reports; the scheduler's process looks for silent hosts once a second.
+
+While the control plane is behind with its reports (`workers.lateness`), it judges nobody by silence.
 
 No process is ended for lack of contact: ranks of a silent host may well keep training. The slots of a silent host
 are offered to nobody until it has reported again. Jobs that it leads get another lead host after the lease, and lose
@@ -32,6 +34,7 @@ from jobs.queries.gpu_status import IDLE_BELOW_PERCENT
 from jobs.states import HOLDING, LIVE_RANKS, TRAINING, RankState, Reason
 from workers.actions import record_capacity, write_host_states
 from workers.clocks import behind_seconds, late_seconds, with_reading
+from workers.lateness import is_behind, recent_delay
 from workers.models import GpuReading, Host, Slot
 from workers.queries import held_slots
 from workers.topics import CLUSTER
@@ -48,6 +51,8 @@ _WATCHED = (*_HEARD, Host.State.LOST)
 #: means that the host's clock was set back.
 _LATE_SECONDS = 60.0
 _CLOCK_EVERY = timedelta(seconds=1)
+#: Longest delay of reports at which they tell the offset of a clock.
+_READABLE_DELAY = timedelta(seconds=2.5)
 _READINGS_EVERY = timedelta(seconds=1)
 _MEASURES = ("utilisation_percent", "memory_used_bytes", "memory_total_bytes", "temperature_celsius", "power_watts")
 
@@ -126,7 +131,8 @@ def _store(report: Report, now: datetime) -> tuple[Host, dict[str, Any]] | None:
     _store_facts(host, report, now)
     slots = {slot.index: slot for slot in host.slots.select_related("reading")}
     has_more = _ensure_slots(host, slots, report.devices)
-    readings = _store_readings(slots, report.devices, now)
+    # The time at which the host was heard: a report that waited says nothing about now.
+    readings = _store_readings(slots, report.devices, host.last_report_at or now)
     _decide_state(host, report, now)
     news: dict[str, Any] = {"slots": readings} if readings else {}
     if has_more or (host.state, host.ngpus) != before:
@@ -167,8 +173,11 @@ def _clock(host: Host, report: Report, now: datetime) -> dict[str, Any]:
     """Return the report's time by the control plane's clock, and the state of the host's clock."""
     offset = now.timestamp() - report.at
     offsets, read_at = (host.clock_offsets, host.clock_read_at) if report.boot == host.boot else ([], None)
-    late = late_seconds(offsets, offset)
-    if read_at is None or now - read_at >= _CLOCK_EVERY:
+    delay = recent_delay(now) or timedelta(0)
+    # A host without a reading was heard at the earliest when the last mark before its report was sent.
+    late = late_seconds(offsets, offset) if offsets or not is_behind(delay) else delay.total_seconds()
+    # While reports wait, their age would look like the offset of the host's clock.
+    if delay <= _READABLE_DELAY and (read_at is None or now - read_at >= _CLOCK_EVERY):
         offsets, read_at = with_reading(offsets, offset), now
     steady = behind_seconds(offsets, report.least_behind)
     jumped = 0.0 if report.clock is None else report.at - report.clock
@@ -257,6 +266,7 @@ def _idle_since(before: GpuReading | None, utilisation_percent: float | None, no
 def reap_lost_hosts(well_since: datetime | None, now: datetime) -> datetime | None:
     """Mark silent hosts as LOST, and remove jobs from hosts that stay silent. Call it about once per second.
 
+    now: time up to which all reports have been taken.
     well_since: the previous return value: time since which reports have been arriving, or None if none arrive.
     """
     lease = _lease()

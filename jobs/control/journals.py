@@ -1,4 +1,4 @@
-"""Storage of journal entries: exactly once, even if reports are lost, repeated or late. Called by `jobs.tasks` only.
+"""Storage of journal entries: exactly once, even if reports are lost or repeated. Called by `jobs.control.reports`.
 
 Metric rows are for charts: the `metrics.jsonl` in the job's folder is authoritative.
 """
@@ -8,7 +8,7 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from itertools import groupby
+from itertools import count, groupby, takewhile
 from operator import attrgetter
 from types import NoneType
 from typing import Any, NamedTuple, TypeVar
@@ -141,16 +141,19 @@ def _skip(attempt: AttemptKey, entry: JournalEntry, host: str, error: Exception)
 
 
 def _take_new(job: Job, name: str, entries: Sequence[JournalEntry], host: str) -> list[JournalEntry]:
-    """Return the new entries in order, after marking them as stored; none if earlier entries are missing."""
+    """Return the new entries in order, each once, up to the first gap, after marking them as stored."""
     journal, _ = Journal.objects.select_for_update().get_or_create(name=name, defaults={"job": job, "host": host})
-    fresh = sorted((entry for entry in entries if entry.number > journal.number), key=lambda entry: entry.number)
-    if fresh and fresh[0].number != journal.number + 1:
-        fresh = []
+    fresh = _without_gap({entry.number: entry for entry in entries}, journal.number)
     if fresh or journal.host != host:
         # The coordinator moves with the lead host: the host that sends its journal gets the acknowledgement.
         journal.number, journal.host = fresh[-1].number if fresh else journal.number, host
         journal.save(update_fields=["number", "host"])
     return fresh
+
+
+def _without_gap(entries: Mapping[int, JournalEntry], stored: int) -> list[JournalEntry]:
+    """Return the entries that follow the number `stored` without a gap."""
+    return [entries[number] for number in takewhile(entries.__contains__, count(stored + 1))]
 
 
 def _store(job: Job, entries: Sequence[JournalEntry], source: _Source) -> None:

@@ -18,6 +18,7 @@ from jobs.states import JobState, Reason
 from scheduling.plan import PlanReason
 from tests.alerts.receivers import Hook
 from tests.factories import JobFactory, SlotClaimFactory, host_with_slots, set_job
+from workers.lateness import note_mark
 from workers.models import GpuReading
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -171,6 +172,20 @@ def test_idle_gpus(hook: Hook, channel: Channel, alice: User, loop: AlertLoop) -
     assert titles(hook) == [f"The GPUs of training {job.pk} (digits) have been idle for 10 min 0 s"]
     loop.turn(now + 10 * MINUTE)
     assert len(hook.requests) == 1, "the readings are old"
+
+
+def test_no_gpu_is_idle_while_reports_wait(hook: Hook, channel: Channel, alice: User, loop: AlertLoop) -> None:
+    actions.add_rule(alice, channel.pk, Kind.IDLE, minutes=10)
+    job, now = running(alice), timezone.now()
+    [slot] = host_with_slots("gpu-host-1", 1).slots.all()
+    SlotClaimFactory(slot=slot, job=job)
+    GpuReading.objects.create(slot=slot, at=now, idle_since=now - timedelta(minutes=30))
+    note_mark(now - timedelta(seconds=40))
+    loop.turn(now)
+    assert not hook.requests
+    note_mark(now + MINUTE)
+    loop.turn(now + MINUTE)
+    assert len(hook.requests) == 1
 
 
 def test_a_loss_that_is_no_number(hook: Hook, channel: Channel, alice: User, loop: AlertLoop) -> None:

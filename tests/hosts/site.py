@@ -13,7 +13,6 @@ import httpx
 from tests.hosts.machines import ROOT, Machine, Network
 from tests.journey.running_stack import environment
 from tests.waiting import wait_until
-from workers.executor.join import celery_command
 
 __all__ = ["FAKETIME", "Site", "running_site"]
 
@@ -120,7 +119,7 @@ def running_site(network: Network) -> Iterator[Site]:
         site.manage("fill_home")
         start("web", [sys.executable, *web])
         start("scheduler", [sys.executable, "manage.py", "run_scheduler"])
-        start("control", celery_command("webapp.celery", "-Q", "control", "-P", "solo", "-n", "control@tidepool"))
+        start("control", [sys.executable, "manage.py", "take_reports"])
         wait_until(lambda: _answers(site), site.story)
         yield site
 

@@ -107,7 +107,7 @@ def finder(stack: RunningStack, part: str) -> Callable[[], list[psutil.Process]]
     words = {
         "scheduler": "run_scheduler",
         "web": "webapp.embedded.serve",
-        "control worker": "control@tidepool",
+        "control worker": "take_reports",
         **{f"executor {host}": f"executor {host}" for host in HOSTS},
         **{f"forkserver {host}": f"/{host}/forkserver.sock" for host in HOSTS},
     }

@@ -10,7 +10,8 @@ from django.utils import timezone
 from jobs.models import SchedulerLease, UnstoredEntry
 from tests.factories import HostFactory, JobFactory
 from webapp import health
-from workers.models import Host
+from workers.lateness import note_mark
+from workers.models import Host, Intake
 
 pytestmark = pytest.mark.django_db
 
@@ -53,6 +54,23 @@ def test_a_lease_that_has_run_out(healthy):
 def test_no_executor_reports(healthy, changes):
     Host.objects.update(**changes)
     assert _answer() == (503, ["executor"])
+
+
+def test_it_says_how_late_reports_are_taken(healthy):
+    note_mark(timezone.now() - timedelta(seconds=12))
+    answer = Client().get("/healthz")
+    assert answer.status_code == 200
+    assert 12 <= answer.json()["reports_delay_seconds"] < 20
+
+
+def test_reports_that_nobody_takes_are_no_silence_of_hosts(healthy, monkeypatch):
+    note_mark(timezone.now() - timedelta(seconds=100))
+    Host.objects.update(last_report_at=timezone.now() - timedelta(seconds=101))
+    assert _answer() == (503, ["control"])
+    SchedulerLease.objects.update(expires_at=timezone.now() - timedelta(seconds=1))
+    assert _answer() == (503, ["scheduler"]), "nobody sends marks"
+    Intake.objects.update(taken_until=timezone.now())
+    assert _answer() == (503, ["scheduler", "executor"])
 
 
 def test_a_broker_that_hangs_up(healthy, monkeypatch):

@@ -13,7 +13,7 @@ from django.conf import settings
 from webapp.embedded.broker import BrokerProgram, broker_command
 from webapp.embedded.ports import Listener
 from webapp.embedded.processes import ChildSpec
-from workers.executor.join import celery_command, executor_command
+from workers.executor.join import executor_command
 
 __all__ = ["StackOptions", "StackSpecs", "mlflow_variables"]
 
@@ -66,12 +66,6 @@ class StackSpecs:
         ports = [str(port) for port in (Listener(is_tls=False, port=options.port), *options.wmla_ports)]
         tls = [] if certificate is None else ["--certificate", str(certificate)]
         return self._spec("web", [sys.executable, "-m", "webapp.embedded.serve", options.address, *ports, *tls])
-
-    def control(self) -> ChildSpec:
-        queue = ["-Q", "control", "-P", "solo", "-n", "control@tidepool"]
-        spec = self._spec("control", celery_command("webapp.celery", *queue))
-        # `up` has already run Django's checks, see `command`; Celery would discard their results.
-        return replace(spec, environment={**spec.environment, "CELERY_SKIP_CHECKS": "1"})
 
     def command(self, name: str, *arguments: str) -> ChildSpec:
         """Return the spec of a manage.py command, without Django's checks, which load all pages: `up` has already run

@@ -213,7 +213,7 @@ class Stack:
     def _start_parts(self) -> None:
         self._children.start(self._specs.web(self._options, self._certificate()))
         self._children.start(self._specs.command("scheduler", "run_scheduler"))
-        self._children.start(self._specs.control())
+        self._children.start(self._specs.command("control", "take_reports"))
 
     def _start_hosts(self) -> None:
         for name in self._hosts:

@@ -12,7 +12,7 @@ from django.utils import timezone
 from tidepool.backoff import Interval
 
 from core.process import stop_at_signals, take_turns, without_collector
-from jobs.control.dispatch import WakeUps, periodic_tasks, resend_outstanding
+from jobs.control.dispatch import WakeUps, periodic_tasks, resend_outstanding, send_mark
 from jobs.control.durations import lengths, with_lengths
 from jobs.control.gangs import watch_gangs
 from jobs.control.hosts import reap_lost_hosts
@@ -24,6 +24,7 @@ from jobs.control.time_limits import enforce_limits
 from scheduling.policies.target_hold import TargetHold, hold_targets
 from scheduling.schedule import run_cycle
 from scheduling.snapshot import Snapshot
+from workers.lateness import SilenceWatch, mark_pause_seconds, reports_delay
 
 __all__ = ["Command", "Scheduler"]
 
@@ -48,6 +49,8 @@ class Scheduler:
         self._leadership = Leadership()
         self._wake_ups = WakeUps()
         self._well_since: datetime | None = None
+        self._silence = SilenceWatch()
+        self._next_mark_at = 0.0
         self._cycle = 0
         self._known = KnownLengths({}, datetime.min.replace(tzinfo=UTC))
         self._queues = QueueWriter()
@@ -67,7 +70,7 @@ class Scheduler:
         """Run one cycle, if this process leads."""
         epoch = self._leadership.renew()
         if epoch is None:
-            self._well_since = None
+            self._well_since, self._silence = None, SilenceWatch()
             return
         self._cycle += 1
         with self._leadership.held():
@@ -76,7 +79,9 @@ class Scheduler:
     def _lead(self, epoch: int) -> None:
         begun = time.monotonic()
         now = timezone.now()
-        self._well_since = reap_lost_hosts(self._well_since, now)
+        self._send_mark(now)
+        judged_until = self._silence.judged_until(now)
+        self._well_since = reap_lost_hosts(self._well_since, judged_until) if judged_until else None
         give_up_halts(now)
         watch_gangs(now)
         enforce_limits(now)
@@ -96,6 +101,11 @@ class Scheduler:
         for interval, work in self._now_and_then:
             if interval.is_due(time.monotonic()):
                 work()
+
+    def _send_mark(self, now: datetime) -> None:
+        if time.monotonic() >= self._next_mark_at:
+            send_mark(now)
+            self._next_mark_at = time.monotonic() + mark_pause_seconds(reports_delay(now))
 
     def _with_forecasts(self, seen: Snapshot, now: datetime) -> Snapshot:
         """Add forecasts, which only affect backfilling: they are skipped while no job waits."""

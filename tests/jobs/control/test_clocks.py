@@ -9,7 +9,8 @@ from tidepool.protocol import Report, from_json
 from jobs.control.dispatch import build_sync
 from jobs.control.hosts import record_host
 from tests.jobs.cluster import Cluster
-from workers.models import Host
+from workers import lateness
+from workers.models import GpuReading, Host
 
 NAME = "gpu-host-1"
 
@@ -64,3 +65,37 @@ def test_reports_that_waited_while_nobody_took_them_do_not_revive_a_host(cluster
     for second in range(25):  # a machine that was asleep is believed before long
         host = take(cluster, begin, second=7300 + second, at=now + 100 + second, boot="boot-2")
     assert host.state == Host.State.ONLINE
+
+
+def test_reports_that_wait_give_no_reading_of_the_clock_and_move_nobody(cluster: Cluster, begin: datetime) -> None:
+    now = begin.timestamp()
+    for second in range(6):
+        take(cluster, begin, second=second, at=now + second, boot="boot-2")
+    for second in range(6, 46):  # taken 24 s late for longer than readings are kept
+        lateness.RECENT_DELAY.note(begin + timedelta(seconds=second))
+        host = take(cluster, begin, second=24 + second, at=now + second, boot="boot-2")
+    assert host.clock_warning == ""
+    assert host.last_report_at == begin + timedelta(seconds=45), "when it was heard, not when that was taken"
+    reading = GpuReading.objects.filter(slot__host=host).first()
+    assert reading is not None
+    assert reading.at == host.last_report_at
+    assert host.state == Host.State.ONLINE
+
+
+def test_a_host_that_starts_while_reports_wait_was_heard_after_the_last_mark(cluster: Cluster, begin: datetime) -> None:
+    Host.objects.filter(name=NAME).update(state=Host.State.LOST)
+    lateness.RECENT_DELAY.note(begin)
+    host = take(cluster, begin, second=60, at=begin.timestamp() + 1, boot="boot-2")
+    assert (host.state, host.last_report_at) == (Host.State.LOST, begin)
+    lateness.RECENT_DELAY.note(begin + timedelta(seconds=61))
+    assert take(cluster, begin, second=62, at=begin.timestamp() + 62, boot="boot-2").state == Host.State.ONLINE
+
+
+def test_a_desired_state_is_as_new_as_its_sending_however_late_the_report_was_taken(
+    cluster: Cluster, begin: datetime
+) -> None:
+    heard = timezone.now() - timedelta(seconds=100)
+    Host.objects.filter(name=NAME).update(last_report_at=heard, reported_at=5000.0)
+    echo = build_sync(NAME).echo
+    assert echo is not None
+    assert 5100.0 <= echo < 5130.0

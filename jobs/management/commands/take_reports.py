@@ -1,0 +1,82 @@
+"""Takes what hosts report, many messages at a time, and runs the scheduler's periodic requests."""
+
+import logging
+import threading
+from typing import Any, cast
+
+import redis
+from celery import current_app
+from django.conf import settings
+from django.core.management.base import BaseCommand
+from django.db import connections
+
+from core.broker import connect
+from core.process import stop_at_signals, take_turns
+from jobs.control.intake import Batch, batch_of
+from jobs.control.reports import store_reports
+from jobs.control.steady_hosts import SteadyHosts
+from workers.lateness import note_dropped
+
+__all__ = ["Command", "Intake"]
+
+logger = logging.getLogger(__name__)
+
+#: Messages that one round trip to the broker takes.
+BATCH_SIZE = 200
+#: Time to wait for a message, and pause after an error.
+_WAIT_SECONDS = 1.0
+
+
+class Command(BaseCommand):
+    help = "Take the reports of hosts until SIGTERM or SIGINT; any number may run."
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        # Opening a connection takes half as long as storing a report. Each thread of the web server must not keep one.
+        connections["default"].settings_dict.update(CONN_MAX_AGE=None, CONN_HEALTH_CHECKS=True)
+        current_app.loader.import_default_modules()
+        Intake(stop_at_signals()).run()
+
+
+class Intake:
+    def __init__(self, stop: threading.Event) -> None:
+        self._stop = stop
+        self._steady = SteadyHosts()
+
+    def run(self) -> None:
+        """Take messages until told to stop."""
+        take_turns(self._stop, self.turn, pause_seconds=_WAIT_SECONDS)
+
+    def turn(self) -> bool:
+        """Store the messages that wait, or wait for one. Returns True: the next turn follows at once."""
+        messages = take_messages(_WAIT_SECONDS)
+        if messages:
+            store(batch_of(messages), self._steady)
+        return True
+
+
+def take_messages(seconds: float) -> list[bytes]:
+    """Take the oldest messages of the queue; wait for one, at most `seconds`."""
+    broker, queue = connect(), settings.CELERY_TASK_DEFAULT_QUEUE
+    first = cast(tuple[bytes, bytes] | None, broker.brpop([queue], timeout=seconds))
+    if first is None:
+        return []
+    return [first[1], *(cast(list[bytes] | None, broker.rpop(queue, BATCH_SIZE - 1)) or [])]
+
+
+def store(batch: Batch, steady: SteadyHosts) -> None:
+    """Store the reports of a batch, then carry out the requests among them."""
+    if batch.dropped:
+        note_dropped(len(batch.dropped))
+        logger.warning("dropped %s messages, the first: %s", len(batch.dropped), batch.dropped[0])
+    store_reports(batch.reports, steady)
+    for request in batch.requests:
+        task = current_app.tasks.get(request.task)
+        if task is None:
+            logger.warning("dropped a request for the unknown task %s", request.task[:100])
+            continue
+        try:
+            task(*request.args)
+        except redis.RedisError:
+            raise
+        except Exception:  # the next request is another task's
+            logger.exception("task=%s failed", request.task)
