@@ -18,6 +18,18 @@ _LONGEST = 2000
 _SLACK = re.compile(r"https://hooks\.slack\.com/services/([A-Z0-9]{1,24})/([A-Z0-9]{1,24})/([A-Za-z0-9]{1,64})/?")
 #: IPv6 addresses by which a gateway reaches IPv4 ones (RFC 6052).
 _NAT64 = ipaddress.ip_network("64:ff9b::/96")
+#: Networks of IANA's registries of special-purpose addresses (RFC 6890) that some versions of Python call global, and
+#: such as are no longer assigned: protocol assignments, 6to4 relays, addresses with an IPv4 address at the end, local
+#: NAT64, documentation, segment routing, and site-local ones.
+_SPECIAL = tuple(
+    map(
+        ipaddress.ip_network,
+        (
+            *("192.0.0.0/24", "192.88.99.0/24"),
+            *("::/96", "::ffff:0:0:0/96", "64:ff9b:1::/48", "2001::/23", "3fff::/20", "5f00::/16", "fec0::/10"),
+        ),
+    )
+)
 
 NetworkAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
 
@@ -27,7 +39,11 @@ def is_allowed(address: NetworkAddress, networks: Sequence[str], *, plain: bool)
     inner = embedded_address(address)
     if any(inner in ipaddress.ip_network(network) for network in networks):
         return True
-    return not plain and inner.is_global and not inner.is_multicast
+    return not plain and _is_public(inner)
+
+
+def _is_public(address: NetworkAddress) -> bool:
+    return address.is_global and not address.is_multicast and not any(address in network for network in _SPECIAL)
 
 
 def embedded_address(address: NetworkAddress) -> NetworkAddress:
@@ -60,7 +76,8 @@ def masked(kind: str, address: str) -> str:
         return f"{name[:1]}…@{host}"[:255]
     parts = urlsplit(address)
     port = f":{parts.port}" if parts.port else ""
-    return f"{parts.scheme}://{parts.hostname}{port}/…"[:255]
+    host = parts.hostname or ""
+    return f"{parts.scheme}://{f'[{host}]' if ':' in host else host}{port}/…"[:255]
 
 
 def slack_tokens(address: str) -> tuple[str, str, str]:

@@ -23,6 +23,8 @@ __all__ = ["NotDelivered", "Route", "send", "signature"]
 
 #: Seconds for a message in all, and for each step of a connection.
 _SECONDS, _STEP_SECONDS = 20.0, 10.0
+#: Without a port, http.client reads one from the end of an IPv6 address.
+_PORTS = {"http": 80, "https": 443}
 #: Characters with which mentions and links begin in Slack's text, and what is sent instead.
 _SLACK_QUOTES = {ord("<"): "‹", ord(">"): "›"}
 
@@ -58,9 +60,10 @@ def send(route: Route, message: Message, now: float) -> None:
         with guarded(networks, plain=plain, seconds=_SECONDS):
             senders[route.kind](route, message, now)
     except AddressRefused as error:
+        # What the name of a host means here is nobody's business who does not know it.
         why = "is reached without TLS" if plain else "is not public"
         raise NotDelivered(
-            f"{error} {why} and in no network of TIDEPOOL_ALERT_NETWORKS: ask an administrator to name it there.",
+            f"The address {why} and in no network of TIDEPOOL_ALERT_NETWORKS: ask an administrator to name it there.",
             is_final=True,
         ) from error
 
@@ -82,7 +85,7 @@ def _send_to_webhook(route: Route, message: Message, now: float) -> None:
     }
     parts = urlsplit(route.address)
     target = f"{parts.path or '/'}?{parts.query}" if parts.query else parts.path or "/"
-    connection = _connection(parts.scheme, parts.hostname or "", parts.port)
+    connection = _connection(parts.scheme, parts.hostname or "", parts.port or _PORTS[parts.scheme])
     try:
         connection.request("POST", target, body, headers)
         status = connection.getresponse().status
@@ -96,7 +99,7 @@ def _send_to_webhook(route: Route, message: Message, now: float) -> None:
         raise NotDelivered(f"The webhook answered {status} instead of 200.")
 
 
-def _connection(scheme: str, host: str, port: int | None) -> HTTPConnection:
+def _connection(scheme: str, host: str, port: int) -> HTTPConnection:
     if scheme == "http":
         return HTTPConnection(host, port, timeout=_STEP_SECONDS)
     return HTTPSConnection(host, port, timeout=_STEP_SECONDS, context=ssl.create_default_context())

@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["Call", "call_of", "is_read", "is_safe_path", "refused_values", "run_of"]
+__all__ = ["Call", "call_of", "is_read", "is_safe_path", "refused_values", "run_of", "user_of_name"]
 
 #: `runs/create`, `logged-models`: the address without what stands before it.
 Call = str
@@ -28,6 +28,8 @@ _OTHERS = re.compile(r"/mlflow/(static-files/.+|get-artifact|model-versions/get-
 _READING_POSTS = re.compile(r"(.+/)?(search|search-datasets|batchGet|batchGetInfos|metrics)|traces/search|graphql")
 #: Sources that a model's version may be created from.
 _SOURCE = re.compile(r"(mlflow-artifacts|runs|models):/[A-Za-z0-9]")
+#: Names of experiments that belong to a user.
+_OF_USER = re.compile(r"/Users/([^/]+)(?:/|$)")
 _SAFE_METHODS = frozenset({"GET", "HEAD"})
 
 
@@ -57,8 +59,20 @@ def is_read(method: str, path: str) -> bool:
     return method in _SAFE_METHODS or (method == "POST" and bool(_READING_POSTS.fullmatch(name)))
 
 
+def user_of_name(call: Call, values: Mapping[str, Any]) -> str:
+    """Return the user below whose name an experiment is made or moved; "": below nobody's.
+
+    Trainings log to experiments below their owner's name, which nobody else may take.
+    """
+    if call not in ("experiments/create", "experiments/update"):
+        return ""
+    name = str(values.get("name") or values.get("new_name") or values.get("newName") or "")
+    found = _OF_USER.match(name)
+    return found[1] if found else ""
+
+
 def refused_values(call: Call, values: Mapping[str, Any]) -> str:
-    """Why a request is refused for its values; "": it is not.
+    """Return why a request is refused for its values; "": it is not.
 
     MLflow's server reads files where an experiment or a version says that they lie: only it may say so.
     """

@@ -17,6 +17,7 @@ from urllib.parse import quote
 import httpx
 from channels.db import database_sync_to_async
 from django.conf import settings
+from django.contrib.auth import get_user_model
 from django.urls import reverse
 
 from core.origins import is_own_origin, own_origin
@@ -121,6 +122,7 @@ class TrackingProxy:
         values = _values(body) if exchange.method not in ("GET", "HEAD") and call else {}
         if reason := call_rules.refused_values(call, values):
             raise Answered(403, reason)
+        await _refuse_names_of_others(caller, call_rules.user_of_name(call, values))
         if call == "model-versions/create":
             await files.refuse_foreign_source(str(values.get("source", "")))
         if caller.job is None:
@@ -244,14 +246,22 @@ def _refuse_foreign(exchange: Exchange, caller: Caller) -> None:
         raise Answered(403, "The request was sent from a page of another site.")
 
 
+async def _refuse_names_of_others(caller: Caller, user: str) -> None:
+    """Refuse to make an experiment below another user's name. A name that is no user's is anybody's."""
+    if not user or user == caller.user or caller.is_admin:
+        return
+    if await get_user_model().objects.filter(username=user).aexists():
+        raise Answered(403, f"Experiments in /Users/{user} are those of {user}: choose a name in /Users/{caller.user}.")
+
+
 def _values(body: bytes) -> dict[str, Any]:
     """The JSON object in a body; {} for none. Raises Answered for what is none."""
     if not body:
         return {}
     try:
         values = json.loads(body)
-    except ValueError:
-        raise Answered(400, "The body is not JSON.") from None
+    except (ValueError, RecursionError):
+        raise Answered(400, "The body is not JSON, or is nested too deep.") from None
     if not isinstance(values, dict):
         raise Answered(400, "The body is not a JSON object.")
     return values

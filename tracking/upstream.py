@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from http import HTTPStatus
 from typing import Any
 from urllib.parse import quote
 
@@ -14,6 +15,9 @@ __all__ = ["API", "Away", "MlflowServer", "Refused", "identity"]
 
 API = f"{PREFIX}/api/2.0/mlflow/"
 _API_3 = f"{PREFIX}/api/3.0/mlflow/"
+
+
+_LONGEST = 200
 
 
 class Away(Exception):
@@ -78,6 +82,9 @@ class MlflowServer:
         """Raises Away, Refused."""
         try:
             answer = self._client.request(method, api + call, headers=headers, **what)
+            # Its authorization refuses in plain words.
+            if answer.status_code == HTTPStatus.FORBIDDEN and not _is_json(answer):
+                raise Refused(answer.status_code, "PERMISSION_DENIED", answer.text[:_LONGEST])
             values = answer.json() if answer.content else {}
         except (httpx.HTTPError, ValueError) as error:
             raise Away(f"MLflow: {error or type(error).__name__}") from None
@@ -86,3 +93,7 @@ class MlflowServer:
         if answer.status_code >= 500 or not isinstance(values, dict):
             raise Away(f"MLflow answered {answer.status_code} to {call}")
         raise Refused(answer.status_code, str(values.get("error_code", "")), str(values.get("message", "")))
+
+
+def _is_json(answer: httpx.Response) -> bool:
+    return str(answer.headers.get("content-type", "")).startswith("application/json")

@@ -65,6 +65,18 @@ def test_loopback_is_refused_before_a_connection_is_made(hook: Hook, host: str) 
     assert hook.requests == []
 
 
+def test_an_ipv6_address_without_a_port_is_read_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[object] = []
+
+    def refuse(address: object, *_: object, **__: object) -> None:
+        asked.append(address)
+        raise ConnectionRefusedError
+
+    monkeypatch.setattr(socket, "create_connection", refuse)
+    refusal_of(Route(ChannelKind.WEBHOOK, "https://[2606:4700::1111]/hook", "secret"))
+    assert asked == [("2606:4700::1111", 443)]
+
+
 def test_a_name_that_means_another_address_at_the_second_look_is_refused(
     hook: Hook, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -66,7 +66,7 @@ class FakeMlflow:
     def _experiments_get_by_name(self, user: str, values: dict[str, Any]) -> httpx.Response:
         for key, (name, owner) in self.experiments.items():
             if name == values["experiment_name"]:
-                return _json({"experiment": {"experiment_id": key, "name": name}}) if owner == user else _error(403)
+                return _json({"experiment": {"experiment_id": key, "name": name}}) if owner == user else _denied()
         return _error(404, "RESOURCE_DOES_NOT_EXIST")
 
     def _experiments_get(self, user: str, values: dict[str, Any]) -> httpx.Response:
@@ -174,6 +174,11 @@ def _not_read_yet(answer: httpx.Response) -> httpx.Response:
 
 def _json(values: dict[str, Any]) -> httpx.Response:
     return httpx.Response(200, json=values)
+
+
+def _denied() -> httpx.Response:
+    """As its authorization answers: in plain words."""
+    return httpx.Response(403, text="Permission denied")
 
 
 def _error(status: int, code: str = "PERMISSION_DENIED") -> httpx.Response:

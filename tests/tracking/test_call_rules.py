@@ -2,7 +2,7 @@
 
 import pytest
 
-from tracking.call_rules import call_of, is_read, refused_values, run_of
+from tracking.call_rules import call_of, is_read, refused_values, run_of, user_of_name
 
 API = "/mlflow/api/2.0/mlflow/"
 
@@ -63,6 +63,20 @@ def test_places_that_only_the_server_names(call, values):
 @pytest.mark.parametrize("source", ["mlflow-artifacts:/1/abc/artifacts/model", "runs:/abc/model", "models:/m-abc"])
 def test_sources_of_versions(source):
     assert refused_values("model-versions/create", {"source": source}) == ""
+
+
+@pytest.mark.parametrize(
+    ("call", "values", "user"),
+    [
+        ("experiments/create", {"name": "/Users/bob/digits"}, "bob"),
+        ("experiments/create", {"name": "/Users/bob"}, "bob"),
+        ("experiments/update", {"experiment_id": "1", "new_name": "/Users/bob/digits"}, "bob"),
+        ("experiments/create", {"name": "/Shared/digits"}, ""),
+        ("runs/create", {"name": "/Users/bob/digits"}, ""),
+    ],
+)
+def test_the_user_below_whose_name_an_experiment_is_made(call, values, user):
+    assert user_of_name(call, values) == user
 
 
 def test_a_request_about_two_runs_is_about_none():

@@ -9,6 +9,7 @@ from jobs.models import AllocationPoint, Job, MetricPoint
 from jobs.states import JobState, Reason
 from tests.factories import DatasetVersionFactory, JobFactory, set_job
 from tests.jobs.conftest import cluster, code, given, group, submit
+from tracking.access import experiment_name
 from tracking.mirror import Mirror, status_of
 from tracking.models import TrackedRun
 from tracking.runs import note_own_metrics
@@ -155,6 +156,17 @@ def test_nothing_is_lost_while_mlflow_is_away(mirror, mlflow):
     mirror.turn(timezone.now())
     assert sent(mlflow, job) == [1, 2, 3]
     assert mlflow.run_of(other.pk)["status"] == "SCHEDULED"
+
+
+def test_one_whose_experiment_belongs_to_somebody_else_holds_up_nobody(mirror, mlflow):
+    job = JobFactory()
+    mlflow.experiments["9"] = (experiment_name(job), "mallory")
+    other = JobFactory()
+    mirror.turn(timezone.now())
+    log(other, 1)
+    mirror.turn(timezone.now())
+    assert sent(mlflow, other) == [1]
+    assert [run["tags"]["tidepool.job"] for run in mlflow.runs.values()] == [str(other.pk)]
 
 
 def test_a_run_that_was_made_and_not_noted_is_found_again(mirror, mlflow):

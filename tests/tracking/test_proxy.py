@@ -129,6 +129,24 @@ async def test_closed_addresses_and_places_are_refused(site, mlflow, alice):
     assert mlflow.calls == []
 
 
+async def test_nobody_makes_an_experiment_below_another_users_name(site, mlflow, alice):
+    bob = await sync_to_async(UserFactory)(username="bob")
+    create, headers = f"{API}experiments/create", await aof_user(alice)
+    refused = await site.post(create, headers=headers, json={"name": "/Users/bob/digits"})
+    assert (refused.status_code, mlflow.experiments) == (403, {})
+    assert "choose a name in /Users/alice" in refused.json()["message"]
+    for name in ("/Users/alice/digits", "/Users/nobody@example.org/digits"):
+        assert (await site.post(create, headers=headers, json={"name": name})).status_code == 200
+    own = await aof_user(bob)
+    assert (await site.post(create, headers=own, json={"name": "/Users/bob/digits"})).status_code == 200
+
+
+async def test_a_body_that_is_nested_too_deep_is_refused(site, mlflow, alice):
+    deep = b'{"a":' + b"[" * 200_000 + b"]" * 200_000 + b"}"
+    answer = await site.post(f"{API}experiments/create", headers=await aof_user(alice), content=deep)
+    assert answer.status_code == 400
+
+
 async def test_mlflow_away_is_said(site, mlflow, alice):
     mlflow.is_away = True
     answer = await site.get(f"{API}experiments/search", headers=await aof_user(alice))

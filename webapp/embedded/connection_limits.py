@@ -67,7 +67,7 @@ class LimitedHttp(HttpToolsProtocol):
         super().__init__(*args, **kwargs)
         self.address = ""
         self._owes_head = False
-        self._head_bytes = self._body_bytes = 0
+        self._head_bytes = self._field_bytes = self._body_bytes = 0
         self._timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -87,20 +87,42 @@ class LimitedHttp(HttpToolsProtocol):
             return
         if self._owes_head:
             if self._head_bytes > HEAD_BYTES:
-                self.give_up(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, f"A request's head has {HEAD_BYTES} bytes.")
+                self._refuse_head()
         elif self._timer is None and self._owes_body():
             self._await_body()
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
+        self._field_bytes = 0
         if not self._owes_head:  # the next request of a connection that is kept
             self._settle()
             self._await_head(begun=1)
 
+    def on_url(self, url: bytes) -> None:
+        self._take(len(url))
+        super().on_url(url)
+
     def on_header(self, name: bytes, value: bytes) -> None:
         if len(self.headers) >= HEAD_FIELDS:
             raise ValueError("too many fields")  # the parser's error: 400
+        self._take(len(name) + len(value))
         super().on_header(name, value)
+
+    def _take(self, size: int) -> None:
+        """Count a part of the head: a whole one may come at once, with a body behind it."""
+        self._field_bytes += size
+        if self._field_bytes > HEAD_BYTES:
+            raise ValueError("too many bytes")
+
+    def send_400_response(self, msg: str) -> None:
+        if self._field_bytes > HEAD_BYTES:
+            self._refuse_head()
+        else:
+            super().send_400_response(msg)
+
+    def _refuse_head(self) -> None:
+        sentence = f"A request's head may have {HEAD_BYTES} bytes."
+        self.give_up(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, sentence)
 
     def on_headers_complete(self) -> None:
         self._settle()

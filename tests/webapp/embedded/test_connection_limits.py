@@ -109,6 +109,7 @@ async def test_the_next_request_of_a_connection_has_as_long(port: int, monkeypat
     ("head", "status"),
     [
         (b"X: " + b"a" * 2 * HEAD_BYTES, HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE),
+        (b"X: " + b"a" * 2 * HEAD_BYTES + b"\r\n\r\n", HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE),
         (b"X: a\r\n" * (HEAD_FIELDS + 1), HTTPStatus.BAD_REQUEST),
     ],
 )
