@@ -16,7 +16,6 @@ from django.core.validators import MaxValueValidator, MinValueValidator
 from django.db import models
 from tidepool.protocol import KEPT_CHECKPOINTS, STALL_SECONDS
 
-from core.parameters import parameters_as_text
 from models_registry.models import RegisteredModelVersion
 
 __all__ = [
@@ -28,10 +27,9 @@ __all__ = [
     "Options",
     "engine_of",
     "masked",
-    "option_texts",
     "option_values",
     "options_of_validation",
-    "options_shown",
+    "requested_values",
     "takes_several",
 ]
 
@@ -96,6 +94,7 @@ class OptionColumns(models.Model):
     checkpoints_kept = models.PositiveIntegerField(null=True, blank=True)
     stall_seconds = models.PositiveIntegerField(null=True, blank=True)
     log_pattern = models.CharField(max_length=500, blank=True, default="")
+    named_environment = models.CharField(max_length=64, blank=True, default="")
     requirements = models.TextField(blank=True, default="")
     environment = models.JSONField(default=dict)
 
@@ -418,6 +417,17 @@ class Options:
         is_desired=True,
         is_pattern=True,
     )
+    named_environment: str = _option(
+        "The environment",
+        "Packages that an administrator has put together under a name, instead of what the code requires.",
+        default="",
+        label="Environment",
+        most_characters=64,
+        absent="what the code requires or, if it requires nothing, the default of the instance group.",
+        shown=str,
+        is_placed=True,
+        shapes_results=True,
+    )
     requirements: str = _option(
         "The requirements",
         "Packages in addition to the cluster's, one per line, such as timm>=1.0. torch, numpy and tidepool cannot be "
@@ -478,20 +488,13 @@ def option_values(row: "Options | OptionColumns") -> dict[str, Any]:
     return {name: getattr(row, name) for name in OPTIONS}
 
 
+def requested_values(row: "Options | OptionColumns") -> dict[str, Any]:
+    """Return the options by name as they may be requested again: a named environment supplies its requirements."""
+    return option_values(row) | ({"requirements": ""} if row.named_environment else {})
+
+
 def options_of_validation(trained: OptionColumns) -> dict[str, Any]:
     """Return the options of a run that evaluates the weights of a training, on one GPU and without checkpoints."""
-    same = {name: getattr(trained, name) for name in ("seed", "effective_batch_size", "requirements")}
+    values = requested_values(trained)
+    same = {name: values[name] for name in ("seed", "effective_batch_size", "named_environment", "requirements")}
     return {**same, "max_slots": 1, "checkpoint_seconds": 0}
-
-
-def options_shown(row: OptionColumns) -> list[tuple[str, str]]:
-    """Return noun and text of each option that the page of a job shows in its table of settings."""
-    texts = [(option, option.shown(getattr(row, option.name))) for option in OPTIONS.values() if option.shown]
-    return [(option.noun, text) for option, text in texts if text]
-
-
-def option_texts(row: OptionColumns) -> list[tuple[str, str]]:
-    """Return noun and text of each option whose value has several lines, values of variables masked."""
-    values = [(option, getattr(row, option.name)) for option in OPTIONS.values() if option.has_lines]
-    texts = [(option, parameters_as_text(masked(value)) if option.is_variables else value) for option, value in values]
-    return [(option.noun, text) for option, text in texts if text]

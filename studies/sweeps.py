@@ -6,7 +6,7 @@ from django.contrib.auth.models import User
 from django.urls import reverse
 
 from core.errors import field_error
-from jobs.options import option_values
+from jobs.options import requested_values
 from jobs.pages.train.sweeps import Sweep
 from studies.actions import StudyRequest, create_study
 from studies.models import MAX_TRIALS
@@ -33,6 +33,6 @@ def start_sweep(sweep: Sweep, user: User) -> str:
         parameters={name: value for name, value in first.parameters.items() if name not in sweep.values},
         arguments=first.arguments,
         tags=first.tags,
-        options=option_values(first),
+        options=requested_values(first),
     )
     return reverse("studies:detail", args=[create_study(study, user).pk])

@@ -17,6 +17,7 @@ from tidepool.requirement_files import CONDA_FILES, FILE, Line, all_lines, text_
 from tidepool.units import size_words
 
 from jobs.actions.conda_files import lines_of_conda
+from jobs.actions.environments import default_environment, find_environment
 from jobs.actions.exact_clone import Exactly
 from jobs.actions.mlflow_client import CLIENT_MODULES, with_client
 from jobs.actions.other_projects import lines_of_other_project
@@ -31,6 +32,7 @@ from jobs.actions.requirement_lines import (
 )
 from jobs.actions.submission_checks import Problems, Submitted
 from jobs.messages import HOW_TO_REQUIRE
+from jobs.models import InstanceGroup, NamedEnvironment
 from jobs.options import Options
 from models_registry.code_inspection import COMPAT_MODULES, imported_modules
 from models_registry.models import RegisteredModelVersion
@@ -66,13 +68,26 @@ _INSTEAD_OF_EXACTLY = "Clone the training to run it with what the cluster has no
 
 
 def with_requirements(
-    problems: Problems, given: Submitted, model: RegisteredModelVersion, *, skip_unusable: bool
+    problems: Problems,
+    given: Submitted,
+    model: RegisteredModelVersion,
+    group: InstanceGroup | None,
+    *,
+    skip_unusable: bool,
 ) -> tuple[Submitted, list[str]]:
-    """Fill in the requirements: the given ones, or those of the script (PEP 723), its project or a file beside it.
+    """Fill in the requirements. The first of these decides:
+
+    the chosen environment; the given requirements; those of the script (PEP 723), its project or a file beside it; the
+    default environment of the instance group.
 
     skip_unusable: go on without the lines that cannot be used. Returns the options, and a sentence for each such line.
     """
     text: object = given.requirements
+    if given.named_environment:
+        if text:
+            problems.add("requirements", "The environment has its own: choose none, or give no requirements beside it.")
+        chosen = find_environment(problems, given, group)
+        return (given if chosen is None else _in_environment(problems, given, model, chosen)), []
     folder, entry_point = model.folder, model.entry_point
     try:
         if not isinstance(text, str):
@@ -93,11 +108,13 @@ def with_requirements(
     lines = found.with_replacements
     if image_in(lines):
         return replace(given, requirements="\n".join(lines)), unusable
+    if not (text.strip() or lines) and (usual := default_environment(group)) is not None:
+        return _in_environment(problems, given, model, usual), unusable
     if not text.strip() or found.lines:  # a text of comments alone asks for nothing
         lines = with_client(lines, folder, entry_point)
     if replaced(lines, installed(), platform.python_version()):
         lines = _with_imported(lines, folder, entry_point)
-        _check_torch(problems, lines, model)
+        _check_elastic(problems, "requirements", model, lines)
     return replace(given, requirements="\n".join(lines)), unusable
 
 
@@ -108,13 +125,21 @@ def with_locked(problems: Problems, given: Submitted, wanted: Exactly, model: Re
         problems.add("exactly", sentence)
     lines = wanted.environment.lines
     if replaced(lines, installed(), platform.python_version()):
-        _check_torch(problems, lines, model)
-    return replace(given, requirements="\n".join(lines))
+        _check_elastic(problems, "requirements", model, lines)
+    return replace(given, named_environment="", requirements="\n".join(lines))
 
 
-def _check_torch(problems: Problems, lines: Iterable[str], model: RegisteredModelVersion) -> None:
+def _in_environment(
+    problems: Problems, given: Submitted, model: RegisteredModelVersion, chosen: NamedEnvironment
+) -> Submitted:
+    """Return the options with exactly what the environment has: all of its trainings share it."""
+    _check_elastic(problems, "named_environment", model, chosen.lines.splitlines())
+    return replace(given, named_environment=chosen.name, requirements=chosen.lines)
+
+
+def _check_elastic(problems: Problems, field: str, model: RegisteredModelVersion, lines: Iterable[str]) -> None:
     if model.engine == RegisteredModelVersion.Engine.ELASTIC and (why := _why_not_elastic(lines)):
-        problems.add("requirements", why)
+        problems.add(field, why)
 
 
 def _with_imported(lines: list[str], folder: Path, entry_point: str) -> list[str]:

@@ -40,7 +40,7 @@ from jobs.files.job_folder import job_folder, stage
 from jobs.files.validation_runs import validation_of, why_not_validated
 from jobs.messages import message
 from jobs.models import InstanceGroup, Job, JobRun, JobTag, Validation
-from jobs.options import Options, engine_of, option_values, options_of_validation
+from jobs.options import Options, engine_of, option_values, options_of_validation, requested_values
 from jobs.queries.serializers import JobStateOutput, as_json
 from jobs.states import JobState, Reason
 from jobs.topics import JOBS, jobs_topic_of
@@ -177,7 +177,7 @@ def repeated(job: Job) -> Submission:
         instance_group=job.instance_group.name,
         parameters=job.parameters,
         arguments=job.arguments,
-        **option_values(job),
+        **requested_values(job),
     )
 
 
@@ -227,7 +227,7 @@ def check(given: Submission, owner: User) -> Checked:
             given = with_locked(problems, given, given.exactly, model)
         else:
             skip = given.skip_unusable_requirements
-            given, skipped = with_requirements(problems, given, model, skip_unusable=skip)
+            given, skipped = with_requirements(problems, given, model, group, skip_unusable=skip)
     problems.raise_if_any()
     assert model is not None
     assert group is not None

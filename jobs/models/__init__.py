@@ -1,5 +1,6 @@
 """Models of the jobs app, one file per subject. Invariants are database constraints in these models."""
 
+from jobs.models.environments import DefaultEnvironment, NamedEnvironment
 from jobs.models.jobs import ChosenCharts, ChosenColumns, InstanceGroup, Job, JobEvent, JobRun, SavedFilter
 from jobs.models.profiles import JobProfile, KindSpeedRatio, ThroughputPoint
 from jobs.models.provenance import AttemptSoftware, Environment, JobSource
@@ -28,6 +29,7 @@ __all__ = [
     "Checkpoint",
     "ChosenCharts",
     "ChosenColumns",
+    "DefaultEnvironment",
     "Environment",
     "Generation",
     "GpuActivity",
@@ -43,6 +45,7 @@ __all__ = [
     "Journal",
     "KindSpeedRatio",
     "MetricPoint",
+    "NamedEnvironment",
     "Note",
     "QueuedJob",
     "Rank",

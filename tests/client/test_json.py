@@ -69,7 +69,7 @@ def test_what_looks(logged_in: Scene, tidepool: Call) -> None:
     }
     for command, job in jobs.items():
         assert check(command, tidepool(*command.split(), job.pk, "--json")[1]), command
-    for command in ("whoami", "ps", "queue", "gpus", "env", "datasets ls", "models ls"):
+    for command in ("whoami", "ps", "queue", "gpus", "env packages", "datasets ls", "models ls"):
         assert check(command, tidepool(*command.split(), "--json")[1]), command
     check("datasets show", tidepool("datasets", "show", "digits", "--json")[1])
     check("models show", tidepool("models", "show", "digits-cnn", "--json")[1])
@@ -134,6 +134,18 @@ def test_what_administrators_see_and_do(logged_in: Scene, tidepool: Call, carol:
         ("deactivate", "-y", "bob"),
     ):
         assert check(f"admin {words[0]}", tidepool("admin", *words, "--json")[1]), words
+
+
+def test_what_concerns_environments(logged_in: Scene, tidepool: Call, carol: User, tmp_path: Path) -> None:
+    profiles().keep("default", Profile(URL, make_token(carol, "cli", None, "full").text))
+    (file := tmp_path / "packages.txt").write_text("timm>=1.0\n")
+    words = ("env", "add", "vision", file, "--group", "sig-elastic", "--default-of", "sig-elastic", "--json")
+    assert check("env add", tidepool(*words)[1])["lines"] == ["timm>=1.0"]
+    [row] = check("env ls", tidepool("env", "ls", "--json")[1])
+    assert check("env show", tidepool("env", "show", "vision", "--json")[1]) == row
+    assert (row["groups"], row["default_of"]) == (["sig-elastic"], ["sig-elastic"])
+    assert check("env rm", tidepool("env", "rm", "-y", "vision", "--json")[1])["name"] == "vision"
+    assert tidepool("env", "ls", "-q")[1] == ""
 
 
 def test_logging_in_and_out(scene: Scene, in_process: None, tidepool: Call, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -56,10 +56,15 @@ MORE: dict[str, tuple[int, str]] = {
         "the engine of a training follows from it, wherever that is asked for; the Train page shows fields by it, and "
         "`tidepool run` has a flag of its own for it",
     ),
-    "requirements": (
+    "named_environment": (
         7,
+        "rows that administrators write stand behind it: they supply the requirements and the choices of the Train "
+        "page; `tidepool run` has an option of its own for it",
+    ),
+    "requirements": (
+        8,
         "events tell what a host installs; the Train page offers to go on without lines that cannot be used; what ran "
-        "is locked with their hashes",
+        "is locked with their hashes, and so is a training that runs exactly again",
     ),
 }
 

@@ -9,10 +9,11 @@ from tidepool.protocol import DesiredJob, LaunchSpec
 
 from jobs import actions
 from jobs.control.dispatch import launch_spec
-from jobs.models import Job
-from jobs.options import MASK, OPTIONS, Option, option_texts, options_shown
+from jobs.models import Job, NamedEnvironment
+from jobs.options import MASK, OPTIONS, Option
 from jobs.pages.train.forms import TrainForm
 from jobs.queries.serializers import JobOutput, as_json
+from jobs.queries.shown_options import option_texts, options_shown
 from models_registry.models import RegisteredModelVersion
 from tests.jobs.conftest import Submit
 
@@ -36,7 +37,12 @@ OTHERS: dict[str, Any] = {
     "environment": {"WANDB_MODE": "offline"},
 }
 #: Options of a fixed-size script.
-FIXED: dict[str, Any] = {"placement": "one_host", "gpus_per_process": "one", "max_slots": 3}
+FIXED: dict[str, Any] = {
+    "placement": "one_host",
+    "gpus_per_process": "one",
+    "max_slots": 3,
+    "named_environment": "vision",
+}
 
 
 @pytest.fixture(scope="module")
@@ -87,6 +93,7 @@ def test_every_option_is_stored_and_cloned(
     submit: Submit, alice: User, code: RegisteredModelVersion, engine: str, values: dict[str, Any]
 ) -> None:
     RegisteredModelVersion.objects.filter(pk=code.pk).update(engine=engine)
+    NamedEnvironment.objects.create(name="vision", kind="text", source="timm", lines="timm")
     job = submit(**values)
     for row in (job, actions.clone(job, alice)):
         row.refresh_from_db()

@@ -30,7 +30,6 @@ from jobs.files.logs import first_written
 from jobs.files.result_files import MAX_FILES, code_files, result_files, shown_code
 from jobs.files.validation_runs import validation_of
 from jobs.models import Checkpoint, Job
-from jobs.options import option_texts, options_shown
 from jobs.pages.crumbs import LIST_CRUMB
 from jobs.pages.job.curves import sources_of
 from jobs.pages.job.labels import note_of, tags_of
@@ -46,6 +45,7 @@ from jobs.queries.metrics import Curve, metric_points_as_json
 from jobs.queries.provenance import ran
 from jobs.queries.queue_position import place_text, with_places
 from jobs.queries.serializers import AllocationOutput, EventOutput, JobOutput, RankOutput, as_json
+from jobs.queries.shown_options import option_texts, options_shown
 from jobs.topics import job_topic
 from models_registry.queries import models, versions
 from workers.topics import CLUSTER

@@ -17,6 +17,7 @@ from jobs.actions.submission_checks import misfits_of
 from jobs.models import InstanceGroup
 from jobs.options import MAX_PRIORITY, OPTIONS, Option, takes_several
 from jobs.pages.train.fields import ParameterField, given_in, parameter_fields
+from jobs.queries.environments import usable_environments
 from jobs.words import gpus
 from models_registry.models import RegisteredModel, RegisteredModelVersion
 from models_registry.parameter_kinds import text_parameters
@@ -112,6 +113,14 @@ class TrainForm(forms.Form):
         start_from = self.fields["start_from"]
         assert isinstance(start_from, forms.ChoiceField)
         start_from.choices = [("", "From scratch"), *beginnings]
+        environments = [(row.name, row.name) for row in usable_environments(groups)]
+        self.fields["named_environment"] = forms.ChoiceField(
+            choices=[("", "As the code asks, or the cluster's"), *environments],
+            required=False,
+            label=OPTIONS["named_environment"].label,
+            help_text=OPTIONS["named_environment"].help,
+            error_messages={"invalid_choice": "There is no environment %(value)s for your trainings: choose another."},
+        )
         model, field = self.fields["model"], self.fields["instance_group"]
         assert isinstance(model, forms.ModelChoiceField)
         model.queryset = RegisteredModel.objects.filter(pk__in=versions).order_by("name")

@@ -27,7 +27,7 @@ from jobs.actions.submission import Checked, check, check_clone
 from jobs.control.checkpoints import stop_words
 from jobs.files.validation_runs import validation_of
 from jobs.models import Checkpoint, InstanceGroup, Job, JobEvent
-from jobs.options import MASK, MAX_PRIORITY, Option, masked, option_values, takes_several
+from jobs.options import MASK, MAX_PRIORITY, Option, masked, requested_values, takes_several
 from jobs.pages.crumbs import LIST_CRUMB
 from jobs.pages.queries import job_or_404
 from jobs.pages.train.clone_names import clone_name
@@ -197,7 +197,7 @@ def _initial_of_clone(job: Job) -> dict[str, Any]:
     others = {name: value for name, value in job.parameters.items() if name not in fields}
     shown = parameters_as_text(own).splitlines()
     return {
-        **option_values(job),
+        **requested_values(job),
         **{f"parameter.{name}": line.partition(" = ")[2] for name, line in zip(own, shown, strict=True)},
         "parameters": parameters_as_text(others),
         "arguments": shlex.join(job.arguments),
@@ -247,7 +247,7 @@ def _submission(values: dict[str, Any], job: Job | None) -> Submission:
         "checkpointweights": {"initial_weights": {"checkpoint": number}},
         "upload": {"initial_weights": {"upload": number}},
     }
-    options = option_values(job) if job is not None else {}
+    options = requested_values(job) if job is not None else {}
     options |= {option.name: values[option.name] for option in ON_PAGE}
     options |= {option.name: _unmasked(options[option.name], option, job) for option in _VARIABLES}
     return Submission(

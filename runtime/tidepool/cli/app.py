@@ -42,7 +42,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "datasets": ("data", "List, add and delete datasets."),
     "models": ("data", "List, add and delete models."),
     "admin": ("admin", "Administer hosts, groups and users."),
-    "env": ("lists", "List the Python version and packages that trainings have."),
+    "env": ("environments", "List the packages that trainings have, and environments to choose."),
     "adaptdl": ("adaptdl", "Use the commands of AdaptDL's program."),
     "enable": ("enable", "Make pyspark's TorchDistributor use this cluster."),
     "completion": ("completion", "Set up completion in bash, zsh or fish."),

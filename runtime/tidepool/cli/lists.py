@@ -1,6 +1,5 @@
-"""ps, queue, gpus, env."""
+"""ps, queue, gpus."""
 
-import re
 from typing import Any
 
 import click
@@ -9,18 +8,16 @@ from tidepool.cli.context import (
     STATE_COLOURS,
     Context,
     columns,
-    json_option,
     listing_options,
     show_json,
     show_rows,
     state_colour,
 )
 from tidepool.cli.texts import ago, expected, share
-from tidepool.client.errors import NotFound
 from tidepool.client.rows import JobInfo
 from tidepool.units import size_words
 
-__all__ = ["env", "gpus", "ps", "queue"]
+__all__ = ["gpus", "ps", "queue"]
 
 _HEADS = ("ID", "NAME", "OWNER", "STATE", "GPUS", "STEP", "DONE", "PRIORITY", "AGE")
 
@@ -127,28 +124,3 @@ def _slot(slot: dict[str, Any]) -> tuple[Any, ...]:
     memory = "" if used is None else size_words(used) + (f" of {size_words(total)}" if total else "")
     busy_text = "" if busy is None else f"{busy:.0f}%"
     return slot["key"], slot["model"], slot["status"], slot["job"], slot["label"], slot["owner"], busy_text, memory
-
-
-@click.command()
-@click.argument("names", nargs=-1)
-@json_option
-@click.pass_obj
-def env(context: Context, names: tuple[str, ...], as_json: bool) -> None:
-    """List the Python version and the packages that trainings have without requirements of their own.
-
-    \b
-    tidepool env
-    tidepool env torch timm
-    """
-    found = context.client.software()
-    packages = found["packages"]
-    if names:
-        wanted = [re.sub(r"[-_.]+", "-", name).lower() for name in names]
-        if lacking := [name for name in wanted if name not in packages]:
-            advice = "require them in a requirements.txt beside the script, or as dependencies in the script (PEP 723)."
-            raise NotFound(f"There is no {', '.join(lacking)}: {advice}")
-        packages = {name: packages[name] for name in wanted}
-    if as_json:
-        show_json({"python": found["python"], "packages": packages})
-    else:
-        columns(("PACKAGE", "VERSION"), [("python", found["python"]), *sorted(packages.items())])

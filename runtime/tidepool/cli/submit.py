@@ -47,6 +47,9 @@ _SETTINGS = (
     click.option("--option", "options", multiple=True, metavar="NAME=VALUE",
                  help="Field of the REST API, such as exactness=bitwise."),
     click.option("--seed", type=click.IntRange(min=0), help="Seed of the order of samples and of random numbers."),
+    click.option("--env", "named_environment", metavar="NAME",
+                 help="Environment that an administrator has put together; `tidepool env ls` lists them. Default: what "
+                 "the code requires.", shell_complete=names_of("environments")),
     click.option("--requirements", metavar="FILE|LIST",
                  help="Packages in addition to the cluster's: a requirements file, or a list such as timm>=1,wandb. "
                  "Default: those of the script, or of a requirements.txt or environment.yml beside it."),
@@ -202,7 +205,12 @@ def _manifest(given: dict[str, Any], *, tell: bool) -> tuple[str, dict[str, Any]
     said = {name: given.pop(name) for name in ("model", "dataset", "instance_group", "entry_point")}
     if typed := [name for name, value in given.items() if _is_given(value)]:
         shown = {"arguments": "words after --", "max_slots": "--max", "min_slots": "--min", "parameters": "--set"}
-        shown |= {"tags": "--tag", "autolog": "--no-autolog", "gpus_per_process": "--one-process"}
+        shown |= {
+            "named_environment": "--env",
+            "tags": "--tag",
+            "autolog": "--no-autolog",
+            "gpus_per_process": "--one-process",
+        }
         names = ", ".join(shown.get(name, f"--{name.replace('_', '-')}") for name in typed)
         raise InvalidRequest(f"An AdaptDLJob takes no {names} beside it: remove the option, or change {file}.")
     manifest = Path(file).read_text(errors="replace")

@@ -387,6 +387,14 @@ class Client:
     def delete_dataset(self, reference: str | int) -> None:
         self.connection.json("DELETE", f"datasets/{reference}/")
 
+    def environments(self) -> list[dict[str, Any]]:
+        """Return the named environments that the user's trainings may choose, each as `environment` returns it."""
+        return list(self.connection.rows("environments/"))
+
+    def environment(self, reference: str | int) -> dict[str, Any]:
+        """Return `name, kind, source, lock, lines, groups, default_of, notes` and `trainings`, their number."""
+        return dict(self.connection.get(f"environments/{reference}/"))
+
     def models(self) -> list[Model]:
         return [decoded(Model, row) for row in self.connection.rows("models/")]
 

@@ -118,6 +118,8 @@ class JobInfo(JobProperties):
     #: step (?P<step>\d+): loss (?P<loss>\S+). The groups step, total_steps, epoch, total_epochs and percent give the
     #: progress, name and value together give a metric, and so does each other group.
     log_pattern: str = ""
+    #: Packages that an administrator has put together under a name, instead of what the code requires.
+    named_environment: str = ""
     #: Packages in addition to the cluster's, one per line, such as timm>=1.0. torch, numpy and tidepool cannot be
     #: replaced.
     requirements: str = ""

@@ -72,6 +72,7 @@ WRITES = {
         *("quota", "weight", "borrows", "lends", "default_priority", "lowest_priority", "highest_priority"),
         *("execution_user", "deployment_directory"),
     ],
+    "/api/v1/environments/": ["name", "source", "lock", "groups", "default_of", "notes"],
     "/api/v1/gpu-prices/": ["gpu_model", "valid_from", "per_hour"],
     "/api/v1/replays/": ["start", "end", "groups", "gpus", "restart_seconds"],
     "/api/v1/studies/": [
@@ -140,6 +141,7 @@ def _good(address: str, submission: dict[str, Any], home) -> dict[str, Any]:
         "/api/v1/jobs/": submission,
         "/api/v1/resource-groups/": {"name": "new"},
         "/api/v1/instance-groups/": {"name": "new", "resource_group": "ComputeHostsGPU"},
+        "/api/v1/environments/": {"name": "new", "source": "timm>=1.0"},
         "/api/v1/gpu-prices/": {"gpu_model": "NVIDIA H200", "valid_from": "2026-01-01", "per_hour": "2.50"},
         "/api/v1/replays/": {"start": "2026-03-01T00:00:00Z", "end": "2026-03-02T00:00:00Z"},
         "/api/v1/studies/": {
@@ -239,6 +241,7 @@ def test_other_methods_and_bodies_are_refused_in_the_same_shape(api, address):
         "/api/v1/hosts/nobody/",
         "/api/v1/resource-groups/nobody/",
         "/api/v1/instance-groups/nobody/",
+        "/api/v1/environments/nobody/",
     ],
 )
 def test_what_is_not_there_is_a_404_in_json(api, address):
