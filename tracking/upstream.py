@@ -82,7 +82,7 @@ class MlflowServer:
         """Raises Away, Refused."""
         try:
             answer = self._client.request(method, api + call, headers=headers, **what)
-            # Its authorization refuses in plain words.
+            # MLflow's authorization refuses in plain text.
             if answer.status_code == HTTPStatus.FORBIDDEN and not _is_json(answer):
                 raise Refused(answer.status_code, "PERMISSION_DENIED", answer.text[:_LONGEST])
             values = answer.json() if answer.content else {}

@@ -177,7 +177,7 @@ def _json(values: dict[str, Any]) -> httpx.Response:
 
 
 def _denied() -> httpx.Response:
-    """As its authorization answers: in plain words."""
+    """Return the answer of MLflow's authorization, which is plain text."""
     return httpx.Response(403, text="Permission denied")
 
 
