@@ -13,6 +13,7 @@ from django.conf import settings
 from django.contrib.auth.models import User
 from django.contrib.contenttypes.management import create_contenttypes
 from django.core.handlers.base import BaseHandler
+from django.db import connection
 from django.db.models.signals import post_migrate
 from django.http import HttpRequest
 from django.http.response import HttpResponseBase
@@ -23,6 +24,7 @@ from xdist.scheduler import LoadFileScheduling
 from accounts.verification_limits import verifying
 from tests.described import refuse_what_is_not_described
 from tests.factories import UserFactory
+from tests.migrated_database import migrated
 from tests.runtime.process_tree import running_forkserver
 from tests.scene import Scene, build_scene
 from workers import lateness
@@ -87,6 +89,19 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadFileSche
 
 def pytest_unconfigure() -> None:
     shutil.rmtree(_HOME, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def django_db_modify_db_settings(
+    request: pytest.FixtureRequest, django_db_modify_db_settings_parallel_suffix: None
+) -> Iterator[None]:
+    """Have pytest-django make the test database from a migrated copy."""
+    cache = getattr(request.config, "cache", None)  # absent with `-p no:cacheprovider`
+    if cache is None or connection.vendor != "sqlite":
+        yield
+        return
+    with migrated(cache.mkdir("migrated")):
+        yield
 
 
 @pytest.fixture
