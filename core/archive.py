@@ -22,7 +22,7 @@ from typing import IO, Any
 
 from tidepool.units import size_words
 
-from core.errors import UserError, field_error
+from core.errors import UserError, field_error, if_full
 
 __all__ = ["ARCHIVE_SUFFIXES", "Limits", "store_uploads"]
 
@@ -86,7 +86,9 @@ def store_uploads(
     except UserError:
         raise
     except _BROKEN as error:
-        raise _refused(f"The archive {name!r} cannot be unpacked ({error}): create the archive again.") from error
+        sentence = f"The archive {name!r} cannot be unpacked ({error}): create the archive again."
+        full = if_full(error) if isinstance(error, OSError) else None
+        raise full or _refused(sentence) from error
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
 

@@ -4,14 +4,21 @@
     ├── NotAllowed (403) the user may see the object, but may not do this to it
     ├── NotFound (404)   the object does not exist, or the user may not know of it
     ├── TooMany (429)    the request is valid, but too early: `retry_seconds`
-    └── Conflict (409)   the request is valid but conflicts with the current state
+    ├── Conflict (409)   the request is valid but conflicts with the current state
+    └── DiskFull (507)   the request is valid, but the site has no room
 
 The message is one sentence that says what to do. Pages, the API and commands show it as it is.
 """
 
+import errno
+import shutil
 from collections.abc import Mapping, Sequence
+from typing import Final
 
-__all__ = ["Conflict", "NotAllowed", "NotFound", "TooMany", "UserError", "field_error"]
+__all__ = ["FULL", "Conflict", "DiskFull", "NotAllowed", "NotFound", "TooMany", "UserError", "field_error", "if_full"]
+
+#: Numbers of errors of a full disk, or of a user's part of it.
+FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 class UserError(ValueError):
@@ -50,6 +57,22 @@ class TooMany(UserError):
     def __init__(self, message: str, *, retry_seconds: int) -> None:
         super().__init__(message)
         self.retry_seconds = retry_seconds
+
+
+class DiskFull(UserError):
+    """The site has no room for what was sent. Nobody's mistake: the same request succeeds once there is."""
+
+    status = 507
+    default_code = "disk_full"
+
+
+def if_full(error: OSError) -> DiskFull | None:
+    """Return what to answer if the disk was full, or the user's part of it; None: it was another error."""
+    # shutil.copytree keeps the errors of its files as text.
+    texts = [str(why) for *_, why in error.args[0]] if isinstance(error, shutil.Error) else []
+    if error.errno not in FULL and not any(f"[Errno {number}]" in text for number in FULL for text in texts):
+        return None
+    return DiskFull("The site's disk is full: nothing was stored. Try again once an administrator has made room.")
 
 
 def field_error(name: str, sentence: str, *, code: str | None = None) -> UserError:

@@ -18,7 +18,7 @@ from django.conf import settings
 from django.contrib.auth.models import User
 from tidepool.units import size_words
 
-from core.errors import Conflict, NotFound, field_error
+from core.errors import Conflict, NotFound, field_error, if_full
 from core.file_sources import Source
 from core.file_sources import Upload as Content
 from core.models import Upload
@@ -105,7 +105,8 @@ def append(upload: Upload, offset: int, content: IO[bytes]) -> int:
     try:
         descriptor = os.open(file_of(upload), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
     except OSError as error:
-        raise Conflict(f"The upload cannot be written ({error.strerror}): start the upload again.") from error
+        sentence = f"The upload cannot be written ({error.strerror}): start the upload again."
+        raise if_full(error) or Conflict(sentence) from error
     with os.fdopen(descriptor, "r+b") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -172,7 +173,8 @@ def _copy(content: IO[bytes], file: IO[bytes], room: int, start: int) -> int:
         try:
             file.write(chunk)
         except OSError as error:
-            raise Conflict(f"The server cannot store the piece ({error.strerror}): try again later.") from error
+            sentence = f"The server cannot store the piece ({error.strerror}): try again later."
+            raise if_full(error) or Conflict(sentence) from error
     if not written:
         raise field_error("offset", "The piece is empty: send bytes of the file.")
     file.flush()

@@ -18,7 +18,7 @@ from core.archive import ARCHIVE_SUFFIXES
 from core.audit.authors import authors_of
 from core.audit.entries import audit
 from core.edits import UNSEEN, Seen
-from core.errors import NotAllowed, field_error
+from core.errors import NotAllowed, field_error, if_full
 from core.file_sources import Source, new_upload_folder, obtained
 from core.folders import HASHED_BYTES, folder_facts, is_own
 from core.parameters import Scalar, checked_parameters
@@ -350,7 +350,8 @@ def _copied(folder: Path, label: str) -> Iterator[Path]:
     except BaseException as error:
         shutil.rmtree(copy, ignore_errors=True)
         if isinstance(error, OSError):
-            raise field_error("path", f"The files cannot be copied ({error.strerror or error}).") from error
+            sentence = f"The files cannot be copied ({error.strerror or error})."
+            raise if_full(error) or field_error("path", sentence) from error
         raise
 
 

@@ -1,7 +1,6 @@
 """The calls that list, send and take files of runs. MLflow is asked whether the caller may; no byte passes it."""
 
 import asyncio
-import errno
 import re
 from contextlib import suppress
 from typing import Any
@@ -10,6 +9,7 @@ from django.conf import settings
 from tidepool.units import size_words
 
 from accounts.body_limits import announced_bytes
+from core.errors import FULL
 from tracking import artifacts, call_rules
 from tracking.artifacts import Missing, Place, Writing, place_of
 from tracking.authentication import Caller
@@ -25,7 +25,6 @@ _PIECE_BYTES = 1024**2
 #: MLflow's names for permissions to write.
 _WRITING = frozenset({"EDIT", "MANAGE"})
 _READING = frozenset({"READ", "USE", *_WRITING})
-_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 class Files:
@@ -134,7 +133,7 @@ class Files:
         except Missing:
             raise Answered(409, "The path names a file where a folder is expected, or the reverse.") from None
         except OSError as error:
-            if error.errno in _FULL:
+            if error.errno in FULL:
                 raise Answered(507, "The disk for files of runs is full.") from None
             raise
         await self._exchange.answer_json({})

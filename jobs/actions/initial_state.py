@@ -17,7 +17,7 @@ from django.contrib.auth.models import User
 from safetensors import SafetensorError, safe_open
 from tidepool.safe_open import open_below
 
-from core.errors import UserError
+from core.errors import UserError, if_full
 from core.models import Upload
 from core.uploads import WEIGHTS_SUFFIXES, file_of, find_upload, finished_file
 from jobs.actions.submission_checks import InvalidSubmission, Problems, find_checkpoint
@@ -143,7 +143,7 @@ def bring(beginning: Beginning, folder: Path) -> None:
     except OSError as error:
         field = "checkpoint" if beginning.kind == Job.StartsFrom.CHECKPOINT else "initial_weights"
         sentence = f"The files cannot be linked ({error.strerror or error}): choose another one."
-        raise InvalidSubmission({field: [sentence]}) from error
+        raise if_full(error) or InvalidSubmission({field: [sentence]}) from error
 
 
 def _weights_of(problems: Problems, job_id: int | None, user: User) -> Beginning | None:

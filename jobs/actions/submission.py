@@ -10,7 +10,7 @@ from django.db import transaction
 from django.utils import timezone
 
 from core import live
-from core.errors import Conflict, field_error
+from core.errors import Conflict, field_error, if_full
 from core.text import MAX_NAME_LENGTH
 from datasets.models import DatasetVersion
 from jobs.actions.exact_clone import Exactly, exactly
@@ -242,7 +242,7 @@ def _create(checked: Checked, then: Callable[[Job], object]) -> Job:
     except OSError as error:
         problem = error.strerror or "see the server's log"
         sentence = f"The code of {checked.model.model.name} cannot be copied ({problem}): register the model again."
-        raise InvalidSubmission({"model": [sentence]}) from error
+        raise if_full(error) or InvalidSubmission({"model": [sentence]}) from error
     job: Job | None = None
     try:
         if checked.beginning is not None:
