@@ -182,6 +182,7 @@ def launch_spec(job: Job) -> LaunchSpec:
         owner=job.owner.username,
         micro_batch_limits=job.run.micro_batch_limits,
         local_rank_argument=job.model.declared.local_rank_argument,
+        lease_seconds=float(settings.TIDEPOOL_LEASE_SECONDS),
     )
 
 
@@ -198,6 +199,7 @@ def _desired_job(job: Job, claims: list[SlotClaim], host: str) -> DesiredJob:
         wanted=wanted,
         vacating=sorted({claim.slot.index for claim in here} - set(wanted)),
         lead=job.run.lead_host == host,
+        lead_number=job.run.lead_number,
         members=[Member(claim.slot.host.name, claim.slot.index) for claim in (claims if halt else kept)],
         launch=launch_spec(job),
         stop=stop,

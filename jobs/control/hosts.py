@@ -26,7 +26,7 @@ from jobs.control.dead_letters import PASSES, in_words
 from jobs.control.dispatch import wake_scheduler
 from jobs.control.gpu_activity import COUNTED, count_activity
 from jobs.control.job_end import judge_job, requeue
-from jobs.control.lifecycle import hosts_of, keep_lead, open_claims, raise_revisions, release_claims
+from jobs.control.lifecycle import hosts_of, keep_lead, led_by, open_claims, raise_revisions, release_claims
 from jobs.control.transition import Why, change, lock_job, record
 from jobs.messages import message
 from jobs.models import Job, Rank, SlotClaim
@@ -318,7 +318,7 @@ def _move_lead(job_id: int, host: Host) -> None:
     heard = [claim.slot.host.name for claim in places if claim.slot.host.state in _HEARD]
     if job.run.lead_host == host.name and job.state in TRAINING and heard:
         logger.warning("job=%s attempt=%s is led by %s now", job.pk, job.run.attempt, heard[0])
-        change(job, lead_host=heard[0])
+        change(job, **led_by(job, heard[0]))
         raise_revisions(hosts_of(places))
 
 
@@ -350,7 +350,7 @@ def _go_on(job: Job, kept: Sequence[SlotClaim], why: Why) -> None:
         requeue(job, why)
         return
     names = [claim.slot.host.name for claim in kept]
-    lead = job.run.lead_host if job.run.lead_host in names else names[0]
-    change(job, why, target_revision=job.run.target_revision + 1, target_slots=len(kept), lead_host=lead)
+    led = {} if job.run.lead_host in names else led_by(job, names[0])
+    change(job, why, target_revision=job.run.target_revision + 1, target_slots=len(kept), **led)
     record(job, why)
     raise_revisions(hosts_of(kept))

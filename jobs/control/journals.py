@@ -303,7 +303,7 @@ def store_steps(job: Job, records: Sequence[dict[str, Any]]) -> None:
     """Store the records of consecutive steps."""
     points: dict[tuple[str, int], MetricPoint] = {}
     last: StepRecord | None = None
-    for values in records:
+    for values in filter(None, records):  # nothing is left of a superseded lead's
         step = _parse(job, values, StepRecord)
         if step is not None:
             last = step

@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
+from typing import Any
 
 from django.db import IntegrityError, transaction
 from django.db.models import F
@@ -28,6 +29,7 @@ __all__ = [
     "ClaimLost",
     "hosts_of",
     "keep_lead",
+    "led_by",
     "open_claims",
     "preempt",
     "raise_revisions",
@@ -87,7 +89,7 @@ def start(
         target_kind=kind,
         target_revision=job.run.target_revision + 1,
         first_max_slots=job.run.first_max_slots or job.max_slots,
-        lead_host=claims[0].slot.host.name,
+        **led_by(job, claims[0].slot.host.name),
         started_at=job.started_at or now,
         ends_at=None if job.max_seconds is None else now + timedelta(seconds=job.max_seconds),
         warned=False,
@@ -154,6 +156,11 @@ def stop_ranks(jobs: Collection[Job]) -> None:
     _vacate_claims(held, revisions)
 
 
+def led_by(job: Job, host: str) -> dict[str, Any]:
+    """Return the columns by which another host leads the job from now on, and whoever led it before is fenced."""
+    return {"lead_host": host, "lead_number": job.run.lead_number + 1}
+
+
 @transaction.atomic
 def keep_lead(job: Job) -> None:
     """Give a training job whose lead host holds none of its slots any more another lead host."""
@@ -162,7 +169,7 @@ def keep_lead(job: Job) -> None:
     claims = open_claims(job)
     hosts = [claim.slot.host.name for claim in claims if claim.vacating_at is None]
     if hosts and job.run.lead_host not in {claim.slot.host.name for claim in claims}:
-        change(job, lead_host=hosts[0])
+        change(job, **led_by(job, hosts[0]))
         raise_revisions(hosts_of(claims))
 
 

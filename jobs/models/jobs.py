@@ -290,6 +290,8 @@ class JobRun(models.Model):
     first_max_slots = models.PositiveIntegerField(default=0)
     #: Host that runs the coordinator; changes only after the job has released all its slots there.
     lead_host = models.CharField(max_length=64, blank=True, default="")
+    #: Raised whenever `lead_host` changes, and with each attempt; see `tidepool.fence`.
+    lead_number = models.PositiveIntegerField(default=0, db_default=0)
     #: Number of the attempt that completed the training and wrote its final weights. 0: none.
     completed_attempt = models.PositiveIntegerField(default=0)
     #: Number of consecutive attempts that were lost before they completed a step.

@@ -19,6 +19,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, ClassVar
 
+import msgspec
+
 from tidepool.backoff import Backoff
 from tidepool.env import RankContext
 from tidepool.json_sockets import Lines, connect_tcp, is_connected_to_itself, send_line, set_tcp_options
@@ -55,6 +57,8 @@ class RankConnection(ABC):
         self.changed = threading.Condition()
         #: Messages to repeat after a reconnection, by kind, in the order in which the kinds were first sent.
         self._repeated: dict[str, MemberMessage] = {}
+        #: Number of the newest lead that it has heard of; see `tidepool.fence`.
+        self.lead_number = 0
         self._connection: socket.socket | None = None
         self._closed = False
         self._send_lock = threading.Lock()
@@ -95,6 +99,7 @@ class RankConnection(ABC):
             generation=0,
             ready=False,
             target_revision=context.target_revision,
+            lead_number=self.lead_number,
         )
 
     def _start(self, work: Callable[[], None], name: str) -> None:
@@ -127,7 +132,7 @@ class RankConnection(ABC):
     def _connect(self) -> socket.socket:
         place = _place(self._context.folder)
         if (message := self._farewell(place.get("ended"))) is not None:
-            self._receive(message)
+            self._receive(msgspec.structs.replace(message, lead_number=self.lead_number))
         connection = connect_tcp((place["address"], place["port"]), _CONNECT_SECONDS)
         connection.settimeout(None)
         set_tcp_options(connection)
@@ -152,6 +157,9 @@ class RankConnection(ABC):
 
     def _receive(self, message: CoordinatorMessage) -> None:
         with self.changed:
+            if message.lead_number < self.lead_number:  # the sender is superseded
+                return
+            self.lead_number = message.lead_number
             self._apply(message)
             self.changed.notify_all()
 

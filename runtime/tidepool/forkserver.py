@@ -28,6 +28,7 @@ from typing import Any, NoReturn
 
 from tidepool import json_sockets, procfs
 from tidepool.env import share_fabric_home
+from tidepool.fence import SupersededError
 from tidepool.protocol import DesiredMembership, LaunchSpec, ProtocolError, ShimSpec, from_json
 from tidepool.shim import Shim
 from tidepool.wmla_environment import build_fabric
@@ -147,7 +148,10 @@ class Forkserver:
             from tidepool.torch.coordination.coordinator import Coordinator
 
             procfs.set_title(f"tidepool coordinator: training {desired.job}")
-            Coordinator(desired, launch, *place, control, lifeline_fd).run()
+            try:
+                Coordinator(desired, launch, *place, control, lifeline_fd).run()
+            except SupersededError as error:
+                logger.warning("job=%s attempt=%s host=%s fenced: %s", desired.job, desired.attempt, place[1], error)
 
         return self._fork(Path(request["socket"]), client, mark, Path(launch.folder) / "log" / "coordinator.err", run)
 

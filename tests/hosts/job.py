@@ -44,10 +44,14 @@ def _start_forkserver(machine: Machine, socket: str) -> None:
 
 
 @contextmanager
-def steady_training(network: Network) -> Iterator[Lab]:
-    """An elastic training with a rank on each machine, led by `gpu1`, that makes steps."""
+def steady_training(network: Network, *, heard_at: float | None = None, **launch: Any) -> Iterator[Lab]:
+    """An elastic training with a rank on each machine, led by `gpu1`, that makes steps.
+
+    heard_at: monotonic time at which the lead was last in reach of a control plane.
+    """
     script = {"arguments": ["--epochs", "100000", "--step-seconds", "0.05"], "effective_batch_size": 12}
-    with lab_over(network, "mlp.py", min_slots=1, **script) as lab:
+    with lab_over(network, "mlp.py", min_slots=1, **script, **launch) as lab:
+        lab.heard_at = heard_at
         lab.size(len(network.machines))
         lab.wait_for_size(len(network.machines))
         lab.wait_for_steps(10)

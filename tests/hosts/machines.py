@@ -84,8 +84,12 @@ class Machine:
     def plug(self) -> None:
         self._set_cable("up")
 
-    def _set_cable(self, state: str) -> None:
-        _run("nsenter", "--target", str(self._bridge), "--net", "ip", "link", "set", self._cable, state)
+    def connect_to(self, bridge: str) -> None:
+        """Move its cable to another of the bridges: it reaches only who is on the same one."""
+        self._set_cable("master", bridge)
+
+    def _set_cable(self, *state: str) -> None:
+        _run(*_in_network(self._bridge), "ip", "link", "set", self._cable, *state)
 
     def crash(self) -> None:
         """End everything there. What it was connected with hears of it, unless it was unplugged before."""
@@ -103,6 +107,16 @@ class Network:
     here: str
     machines: list[Machine]
 
+    def cut_off(self, *names: str) -> None:
+        """Cut these machines off from the others and from here; they still reach each other, and the shared folder."""
+        for machine in self.machines:
+            if machine.name in names:
+                machine.connect_to("apart")
+
+    def heal(self) -> None:
+        for machine in self.machines:
+            machine.connect_to("tide")
+
 
 @contextmanager
 def running_machines(count: int) -> Iterator[Network]:
@@ -111,7 +125,8 @@ def running_machines(count: int) -> Iterator[Network]:
     subnet = f"198.18.{secrets.randbelow(256)}"
     with ExitStack() as stack:
         shared = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tide", dir="/tmp")))
-        bridge = stack.enter_context(_namespaces("--net", setup="ip link add tide type bridge; ip link set tide up"))
+        bridges = "; ".join(f"ip link add {name} type bridge; ip link set {name} up" for name in ("tide", "apart"))
+        bridge = stack.enter_context(_namespaces("--net", setup=bridges))
         own_end = _lay_cable(bridge, os.getpid(), f"{subnet}.1")[0]
         stack.callback(subprocess.run, ["ip", "link", "delete", own_end], check=True)
         machines = []
@@ -155,16 +170,20 @@ def _lay_cable(bridge: int, pid: int, address: str) -> tuple[str, str]:
     number = f"{os.getpid() % 10**6}-{next(_numbers)}"
     own, other = f"tm{number}", f"tb{number}"
     _run("ip", "link", "add", own, "type", "veth", "peer", "name", other, "netns", str(bridge))
-    enter_bridge = ("nsenter", "--target", str(bridge), "--net")
+    enter_bridge = _in_network(bridge)
     _run(*enter_bridge, "ip", "link", "set", other, "master", "tide", "up")
     if pid != os.getpid():
         _run("ip", "link", "set", own, "netns", str(pid))
-    enter = ("nsenter", "--target", str(pid), "--net")
+    enter = _in_network(pid)
     _run(*enter, "ip", "address", "add", f"{address}/24", "dev", own)
     _run(*enter, "ip", "link", "set", own, "up")
     # The kernel forwards nothing over a new port of a bridge until it has looked at it.
     wait_until(lambda: "forwarding" in _said(*enter_bridge, "bridge", "-d", "link", "show", "dev", other), "the port")
     return own, other
+
+
+def _in_network(pid: int) -> tuple[str, ...]:
+    return ("nsenter", "--target", str(pid), "--net")
 
 
 def _run(*command: str) -> None:

@@ -141,6 +141,9 @@ class Lab:
         self.halting = False
         #: Every place that was ever wanted: what is not wanted any more is vacating, not to be ended.
         self.places: set[tuple[str, int]] = set()
+        #: Number of the newest lead, and the time of this machine's at which the control plane was last in its reach.
+        self.lead_number = 1
+        self.heard_at: float | None = None
         self.coordinator: dict[str, Any] = {}
         self._coordinator_name = "coordinator"
         self._shims: dict[str, socket.socket] = {}
@@ -204,8 +207,9 @@ class Lab:
         self._shims[host] = json_sockets.connect(self._shim(host))
 
     def start_coordinator(self, name: str = "coordinator", host: str | None = None) -> None:
-        """Another name: as on another host, where the socket of the first one is not seen."""
+        """Another name: as on another host, where the socket of the first one is not seen; it leads from now on."""
         host = host or next(iter(self.sizes))
+        self.lead_number += name != self._coordinator_name
         self._coordinator_name = name
         request = {
             "op": "coordinator",
@@ -322,7 +326,12 @@ class Lab:
         return ShimSpec(1, 1, host, self.hosts[host][1], self.mark, virtual=self.virtual, launch=self.launch)
 
     def _desired(self) -> DesiredMembership:
-        return DesiredMembership(1, 1, self.revision, self.members, halt=self.halting)
+        return DesiredMembership(
+            *(1, 1, self.revision, self.members),
+            halt=self.halting,
+            lead_number=self.lead_number,
+            heard_at=self.heard_at,
+        )
 
     def _desired_job(self, wanted: list[int], vacating: list[int]) -> DesiredJob:
         return DesiredJob(1, 1, self.revision, wanted, vacating, lead=False, members=self.members, launch=self.launch)

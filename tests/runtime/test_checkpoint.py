@@ -162,6 +162,15 @@ def test_old_checkpoints_make_room(tmp_path: Path) -> None:
     assert names(tmp_path) == [final_name(4), final_name(5)]
 
 
+def test_checkpoints_that_the_control_plane_knows_stay_until_it_knows_newer_ones(tmp_path: Path) -> None:
+    for step in range(1, 7):
+        written(tmp_path, training(step))
+    prune(tmp_path, 1, [final_name(1), final_name(3)])
+    assert names(tmp_path) == [final_name(3), final_name(6)]
+    prune(tmp_path, 1, [final_name(1), final_name(3), final_name(6)])
+    assert names(tmp_path) == [final_name(6)]
+
+
 def test_leftovers_of_ranks_that_are_gone_are_swept(tmp_path: Path) -> None:
     kept = [aside_name(3, "host-1.example.0.1"), final_name(2)]
     for name in [*kept, aside_name(3, "a.1.1"), ".dropped-12step-000000001"]:

@@ -70,8 +70,15 @@ class SupervisorStep(bootsteps.StartStopStep):  # type: ignore[misc]  # Celery h
         self._journals = journals
         clock = steady_clock()
         self._supervisor = Supervisor(config, journals, lambda: self._reporter.changed(), clock)
-        observe = self._supervisor.observation
-        self._reporter = Reporter(config, make_probe(config), journals, observe=observe, send=sender.send, clock=clock)
+        self._reporter = Reporter(
+            config,
+            make_probe(config),
+            journals,
+            observe=self._supervisor.observation,
+            send=sender.send,
+            clock=clock,
+            on_sent=self._supervisor.note_heard,
+        )
         self._log_rotation = LogRotation(config.host, self._supervisor.folders)
         parent.app.supervisor = self._supervisor
 

@@ -16,6 +16,7 @@ import msgspec
 import psutil
 from tidepool import json_sockets, procfs
 from tidepool.backoff import Backoff
+from tidepool.fence import newest as newest_lead
 from tidepool.journal import Journal, read_journal
 from tidepool.protocol import (
     DesiredJob,
@@ -127,6 +128,10 @@ class JobReconciler:
         self.observed = False
         #: Environment of the job's processes here, as far as it is known.
         self.environment = Ready()
+        #: Monotonic time at which the control plane was last in reach; None: not yet.
+        self.heard_at: float | None = None
+        #: Number of the last entry of the coordinator's journal that the control plane has stored.
+        self.acknowledged = 0
         self._config = config
         self._forkservers = forkservers
         self._environments = environments
@@ -312,8 +317,8 @@ class JobReconciler:
 
     def _start_coordinator(self) -> None:
         self._coordinator_backoff.add(time.monotonic())
-        if self._training_over():
-            return
+        if self._training_over() or newest_lead(Path(self.desired.launch.folder)) > self.desired.lead_number:
+            return  # this host hears later than the others that it does not lead any more
         # Ranks of an elastic script meet in a store of their own torch.
         forkserver = self._parent() if self.desired.launch.engine == "elastic" else self._forkservers.own
         if forkserver is None:
@@ -336,7 +341,14 @@ class JobReconciler:
     def _desired_membership(self) -> DesiredMembership:
         desired = self.desired
         return DesiredMembership(
-            desired.job, desired.attempt, desired.target_revision, desired.members, halt=desired.halt
+            desired.job,
+            desired.attempt,
+            desired.target_revision,
+            desired.members,
+            halt=desired.halt,
+            lead_number=desired.lead_number,
+            heard_at=self.heard_at,
+            acknowledged=self.acknowledged,
         )
 
     def _training_over(self) -> bool:

@@ -6,6 +6,7 @@ time are sent again.
 
 import json
 import logging
+import re
 import threading
 import time
 from collections import deque
@@ -14,6 +15,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from tidepool.journal import Leads
 from tidepool.protocol import DesiredJob, JournalEntry
 from tidepool.recorded_metrics import RECORDED_FILE, RecordedMetrics
 
@@ -25,6 +27,7 @@ __all__ = ["JournalTail", "Journals"]
 logger = logging.getLogger(__name__)
 
 _MEMORY_LIMIT = 2000
+_LEAD = re.compile(rb'"lead_number":\s*(\d{1,18})\b')
 #: Seconds without acknowledgement before entries are sent again; doubled each time, as they may only be queued.
 _RESEND_SECONDS = 5.0
 _LONGEST_RESEND_SECONDS = 40.0
@@ -44,6 +47,7 @@ class JournalTail:
         self._paced = name.endswith((".metrics", ".recorded", ".observed"))
         self._observed = name.endswith(".observed")
         self._recorded = RecordedMetrics() if name.endswith(".recorded") else None
+        self._leads = Leads()
         self._clock = clock
         self._offset = 0
         self._read = 0
@@ -121,6 +125,8 @@ class JournalTail:
                 # The step of a recorded entry depends on the lines before it.
                 if self._read > self.acknowledged or self._recorded:
                     entry = self._parsed(line)
+                elif lead := _LEAD.search(line):
+                    self._leads.believes({"lead_number": int(lead[1])})
                 if self._read > self.acknowledged:
                     self._waiting.append(entry)
 
@@ -131,6 +137,9 @@ class JournalTail:
             return JournalEntry(self.name, self._read, "observed", _complete_entry(line))
         values = json.loads(line)
         kind, data = ("step", values) if self._bare else (values["kind"], values["data"])
+        if not self._leads.believes(values):
+            # The control plane counts it, and does nothing about it.
+            kind, data = "superseded", {}
         return JournalEntry(self.name, self._read, kind, data)
 
 
@@ -174,6 +183,11 @@ class Journals:
             if new.keys() - self._tails.keys():
                 self._tails = new | self._tails
                 self._save()
+
+    def acknowledged(self, name: str) -> int:
+        """Return the number of the journal's last entry that the control plane has stored."""
+        with self._guard:
+            return self._tails[name].acknowledged if name in self._tails else 0
 
     def release(self, job: JobKey) -> None:
         self._curves.release(job)

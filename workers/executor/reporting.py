@@ -53,7 +53,10 @@ class Reporter:
         observe: Callable[[], Observation | None],
         send: Callable[[Report], Delivery],
         clock: Callable[[], float],
+        on_sent: Callable[[], None] = lambda: None,
     ) -> None:
+        """on_sent: called whenever the broker has taken a report."""
+        self._on_sent = on_sent
         self._config = config
         self._probe = probe
         self._journals = journals
@@ -107,7 +110,9 @@ class Reporter:
             sent, waiting = self._send(report)
             too_many = max(0, waiting - _USUALLY_WAITING)
             self._pause_seconds = min(_LONGEST_PAUSE_SECONDS, too_many * _SECONDS_PER_REPORT_WAITING)
-            if not sent:
+            if sent:
+                self._on_sent()
+            else:
                 self._journals.put_back(report.entries)
         except OSError as error:
             self._journals.put_back(report.entries)

@@ -11,6 +11,7 @@ import selectors
 import signal
 import socket
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
@@ -74,6 +75,8 @@ class Supervisor:
         #: Seconds by which the newest desired states were sent later than they arrived, by this host's clock.
         self._behind: deque[float] = deque(maxlen=_BEHIND_READINGS)
         self._observation: Observation | None = None
+        #: Monotonic time at which the control plane's broker last took a report of this host.
+        self._heard_at: float | None = None
         self._leaving = threading.Event()
         self._woken, self._waking = socket.socketpair()
         self._thread = threading.Thread(target=self._run, name="supervisor", daemon=True)
@@ -96,6 +99,10 @@ class Supervisor:
             if self._inbox is None or sync.revision >= self._inbox.revision:
                 self._inbox = sync
         self._wake()
+
+    def note_heard(self) -> None:
+        """Record that a report has reached the control plane's broker; thread-safe."""
+        self._heard_at = time.monotonic()
 
     def observation(self) -> Observation | None:
         """Return the newest observation; None until the state of every process of an earlier executor is known."""
@@ -164,6 +171,8 @@ class Supervisor:
         self._accept_newest()
         ready = self._forkservers.own.ready()
         for key, job in list(self._jobs.items()):
+            job.heard_at = self._heard_at
+            job.acknowledged = self._journals.acknowledged(f"{key[0]}.{key[1]}.coordinator")
             job.reconcile(may_start=ready and not self._has_other_attempt(key))
             if job.over:
                 self._drop(key)

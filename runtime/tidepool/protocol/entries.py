@@ -27,6 +27,8 @@ __all__ = [
     "GenerationPlanned",
     "GrowthGivenUp",
     "Halted",
+    "HeldStill",
+    "LeadTaken",
     "Lost",
     "NoProgress",
     "ObservedStep",
@@ -129,6 +131,20 @@ class EnvironmentUsed(Entry, frozen=True, tag="environment_used"):
 
 
 # --- coordinator (`plans.jsonl`) -------------------------------------------------------------------------------------
+
+
+class LeadTaken(Entry, frozen=True, tag="lead_taken"):
+    """A coordinator leads from here on: what an older lead writes behind this counts for nothing."""
+
+    host: Name
+
+
+class HeldStill(Entry, frozen=True, tag="held_still"):
+    """Most hosts and the control plane are out of reach: no step is made, the state is kept."""
+
+    host: Name
+    #: Hosts out of reach.
+    gone: list[Name]
 
 
 class RankJoined(Entry, frozen=True, tag="rank_joined"):
@@ -292,6 +308,8 @@ class StepRecord(msgspec.Struct, frozen=True):
     at: Seconds
     #: Progress of the whole training, 0..1.
     progress: float | None = None
+    #: Number of the lead under which it was made; see `tidepool.fence`.
+    lead_number: Count = 0
 
 
 # --- scripts without a session (`evaluation-metrics.txt`, see `tidepool.recorded_metrics`) --------------------------

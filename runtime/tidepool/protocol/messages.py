@@ -25,14 +25,10 @@ __all__ = [
     "Member",
     "MemberMessage",
     "PlanMember",
-    "RankEnd",
     "RankStatus",
     "Report",
     "Restoration",
     "Retire",
-    "ShimCommand",
-    "ShimJoin",
-    "ShimSpec",
     "ShimStatus",
     "Sync",
     "UnusableCheckpoint",
@@ -112,6 +108,8 @@ class LaunchSpec(msgspec.Struct, frozen=True):
     local_rank_argument: str = ""
     #: One requirement (PEP 508) per line, beside what the cluster has.
     requirements: str = ""
+    #: Seconds of silence after which the control plane has another host lead.
+    lease_seconds: float = 30.0
 
 
 class DesiredJob(msgspec.Struct, frozen=True):
@@ -138,6 +136,8 @@ class DesiredJob(msgspec.Struct, frozen=True):
     #: Pattern by which the owner has a plain script's logs read, and its revision; "": the usual formats.
     log_pattern: str = ""
     log_pattern_revision: int = 0
+    #: Raised whenever another host is to lead; see `tidepool.fence`.
+    lead_number: int = 0
 
 
 class Sync(msgspec.Struct, frozen=True):
@@ -166,6 +166,12 @@ class DesiredMembership(msgspec.Struct, frozen=True):
     members: list[Member]
     stop: bool = False
     halt: bool = False
+    #: Number under which this coordinator leads; see `tidepool.fence`.
+    lead_number: int = 0
+    #: Monotonic time of this machine at which the control plane was last in reach; None: not known.
+    heard_at: float | None = None
+    #: Number of the last entry of the coordinator's journal that the control plane has stored.
+    acknowledged: int = 0
     version: Literal[1] = PROTOCOL_VERSION
 
 
@@ -214,6 +220,8 @@ class Join(msgspec.Struct, frozen=True):
     target_revision: int = 0
     #: For a script that knows nothing of us. A session in a single process joins again, for itself.
     gang: bool = False
+    #: Number of the newest lead that it has heard of; None: a rank of an earlier release, which knows of none.
+    lead_number: int | None = None
     version: Literal[1] = PROTOCOL_VERSION
 
 
@@ -324,78 +332,28 @@ class CoordinatorMessage(msgspec.Struct, frozen=True):
     abandon: forget `generation`. recover: members died, go on in `plan` now. stop: exit, you are not needed.
     finished: the training is complete. fenced: you belong to a past that is over, end at once.
     checkpointed: the newest one is of `step`, published `age` seconds ago. checkpoint_refused: that of `step` is not.
+    lead: follow me. hold: no plan is made as long as most hosts and the control plane are out of reach.
     """
 
     kind: Literal[
-        "prepare", "commit", "abandon", "recover", "stop", "finished", "fenced", "checkpointed", "checkpoint_refused"
+        "prepare",
+        "commit",
+        "abandon",
+        "recover",
+        "stop",
+        "finished",
+        "fenced",
+        "checkpointed",
+        "checkpoint_refused",
+        "lead",
+        "hold",
     ]
     generation: int = 0
     plan: GenerationPlan | None = None
     step: int = 0
     age: float = 0.0
-
-
-# --- coordinator <-> shim (JSON lines over TCP) --------------------------------------------------------------------
-
-
-class RankEnd(msgspec.Struct, frozen=True):
-    """A rank's end. Exactly one of `code` and `signal` is set."""
-
-    member_id: str
-    slot: int
-    code: int | None
-    signal: int | None
-    #: The script's doing, which will happen again: an error, an exit code, a crash, a lack of memory.
-    by_script: bool
-    #: {"kind", "message", "traceback"}, and "step" if it is known.
-    error: dict[str, Any] | None
-
-
-class ShimJoin(msgspec.Struct, frozen=True):
-    """A shim's line on each connection to the coordinator, and again whenever a rank of its has ended."""
-
-    job: int
-    attempt: int
-    host: str
-    #: Present ranks of the host: any other rank is dead.
-    living: list[str]
-    #: Newest ranks that their script ended, by an error or well, reported before or not.
-    ended: list[RankEnd] = []
-    version: Literal[1] = PROTOCOL_VERSION
-
-
-class ShimCommand(msgspec.Struct, frozen=True):
-    """A coordinator to a shim.
-
-    fence: kill the rank `member_id` and all that it started, at once. abort: the same, after its stacks are written.
-    retry: start another one in its slot, which was ended by its script's error: the training has got past that.
-    """
-
-    kind: Literal["fence", "abort", "retry"]
-    member_id: str
-    why: str = ""
-    #: Kind of error of the rank's end, from `rank_exits.py`.
-    error: str = "Stuck"
-
-
-class ShimSpec(msgspec.Struct, frozen=True):
-    """Arguments of a shim's fork; everything that changes comes as DesiredJob lines."""
-
-    job: int
-    attempt: int
-    host: str
-    #: Address that the ranks bind to.
-    address: str
-    #: Names this installation's processes on this host; see `tidepool.procfs.set_mark`.
-    mark: str
-    #: The host's slots are no real GPUs: hide those that the machine may have.
-    virtual: bool
-    launch: LaunchSpec
-    #: Slots that share a real GPU: slot s is on GPU s // slots_per_gpu.
-    slots_per_gpu: int = 1
-    #: Folder on this host of the virtual environment with what the job requires; "": it requires nothing.
-    environment: str = ""
-    version: Literal[1] = PROTOCOL_VERSION
+    #: Number under which the sender leads; see `tidepool.fence`.
+    lead_number: int = 0
 
 
 # --- executor -> control plane ---------------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ from datetime import datetime, timedelta
 import pytest
 from django.utils import timezone
 
+from jobs.control.dispatch import build_sync
 from jobs.control.hosts import reap_lost_hosts
 from jobs.control.snapshots import snapshot
 from jobs.control.transition import lock_job
@@ -121,6 +122,22 @@ def test_a_job_with_ranks_elsewhere_goes_on_with_them(cluster: Cluster, submit: 
         "gpu-host-2",
     )
     assert row.run.target_revision == job.run.target_revision + 1
+    assert row.run.lead_number == job.run.lead_number + 1, "the former lead is fenced"
+
+
+def test_the_number_of_the_lead_is_raised_when_it_moves_and_with_each_attempt(cluster: Cluster, submit: Submit) -> None:
+    job = job_on(cluster, submit, 8)
+    assert job.run.lead_number == 1
+    now = timezone.now()
+    hear(now, *cluster.hosts)
+    later = now + LEASE + timedelta(seconds=1)
+    hear(later, "gpu-host-2")
+    reap_lost_hosts(now, later)
+    row = Job.objects.get(pk=job.pk).run
+    assert (row.lead_host, row.lead_number) == ("gpu-host-2", 2)
+    for host, leads in (("gpu-host-1", False), ("gpu-host-2", True)):
+        [desired] = build_sync(host).jobs
+        assert (desired.lead, desired.lead_number) == (leads, 2)
 
 
 def test_silence_shorter_than_twice_the_lease_moves_no_training(cluster: Cluster, submit: Submit) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 import psutil
 from tidepool import procfs
+from tidepool.fence import newest, take
 from tidepool.journal import Journal
 from tidepool.protocol import Finished, LaunchSpec
 
@@ -87,3 +88,25 @@ def test_coordinator_ends_where_the_lead_moves_away(host: Host, tmp_path: Path) 
     host.send_desired(msgspec.structs.replace(desired, target_revision=2, lead=False))
     wait_until(lambda: not coordinators(host))
     assert host.until_running(1).ranks == before
+
+
+def test_no_coordinator_is_started_under_a_lead_that_is_superseded(host: Host, tmp_path: Path) -> None:
+    desired = desired_job(launch_spec(tmp_path, TRAIN_FOREVER), [0], lead=True)
+    take(Path(desired.launch.folder), 2)
+    host.send_desired(msgspec.structs.replace(desired, lead_number=1))
+    host.until_applied()
+    assert coordinators(host) == []
+    host.send_desired(msgspec.structs.replace(desired, lead_number=3, target_revision=2))
+    wait_until(lambda: coordinators(host))
+    assert newest(Path(desired.launch.folder)) == 3
+
+
+def test_coordinator_ends_once_another_leads(host: Host, tmp_path: Path) -> None:
+    desired = desired_job(launch_spec(tmp_path, TRAIN_FOREVER), [0], lead=True)
+    host.send_desired(msgspec.structs.replace(desired, lead_number=1))
+    host.until_running(1)
+    wait_until(lambda: coordinators(host))
+    take(Path(desired.launch.folder), 2)
+    wait_until(lambda: not coordinators(host))
+    log = Path(desired.launch.folder) / "log" / "coordinator.err"
+    assert "fenced: lead 1 is superseded by lead 2" in log.read_text()

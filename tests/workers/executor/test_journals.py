@@ -268,3 +268,35 @@ def test_a_torn_line_is_cut_off_before_the_next_writer_goes_on(tmp_path: Path) -
         file.write('{"number":2,"ki')
     assert write(path, "rank_exited") == [2]
     assert read_journal(path) == [ENTRIES["rank_started"], ENTRIES["rank_exited"]]
+
+
+def test_what_a_superseded_lead_has_written_is_counted_and_left_out(journals: Journals, desired: DesiredJob) -> None:
+    folder = Path(desired.launch.folder)
+    for number in (1, 2, 1):
+        with closing(Journal(folder / "plans.jsonl", number)) as journal:
+            journal.append(ENTRIES["checkpoint"])
+    lines = [{"step": step, "lead_number": number} for step, number in ((1, 1), (2, 2), (2, 1), (3, 2))]
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    journals.follow(desired)
+    taken = [(entry.journal, entry.number, entry.kind, entry.data.get("step")) for entry in journals.take(10)]
+    assert [entry for entry in taken if entry[0] == "3.1.coordinator"] == [
+        ("3.1.coordinator", 1, "checkpoint", 1),
+        ("3.1.coordinator", 2, "checkpoint", 1),
+        ("3.1.coordinator", 3, "superseded", None),
+    ]
+    assert [entry[3] for entry in taken if entry[0] == "3.1.metrics"] == [1, 2, None, 3]
+
+
+def test_the_lead_of_acknowledged_entries_is_known_after_a_restart(
+    journals: Journals, desired: DesiredJob, tmp_path: Path, clock: Clock
+) -> None:
+    folder = Path(desired.launch.folder)
+    for number in (1, 2, 1):
+        with closing(Journal(folder / "plans.jsonl", number)) as journal:
+            journal.append(ENTRIES["checkpoint"])
+    journals.follow(desired)
+    journals.acknowledge({"3.1.coordinator": 2})
+    assert journals.acknowledged("3.1.coordinator") == 2
+    again = Journals("host-a", tmp_path / "journals.json", clock)
+    again.recall()
+    assert [(entry.number, entry.kind) for entry in again.take(10)] == [(3, "superseded")]

@@ -19,11 +19,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import msgspec
 from torch._C._distributed_c10d import TCPStore
 
+from tidepool import fence
 from tidepool.env import share_faults
 from tidepool.faults import fault
-from tidepool.journal import Journal, read_journal, replace_file
+from tidepool.journal import Journal, read_numbered, replace_file
 from tidepool.json_sockets import Lines, connect_tcp, set_tcp_options
 from tidepool.procfs import started_at
 from tidepool.profile_checks import Profiles
@@ -31,6 +33,8 @@ from tidepool.protocol import (
     KEPT_CHECKPOINTS,
     STALL_SECONDS,
     AskFirst,
+    CheckpointPublished,
+    CoordinatorMessage,
     DesiredMembership,
     Entry,
     Finished,
@@ -41,6 +45,7 @@ from tidepool.protocol import (
     Halted,
     Join,
     LaunchSpec,
+    LeadTaken,
     Lost,
     MemberMessage,
     ProtocolError,
@@ -58,6 +63,7 @@ from tidepool.torch.coordination import publication
 from tidepool.torch.coordination.fixed_membership import GANG_GENERATION, FixedMembership
 from tidepool.torch.coordination.heartbeats import Patience
 from tidepool.torch.coordination.membership import Membership
+from tidepool.torch.coordination.minority import Minority
 from tidepool.torch.coordination.roster import Action, Publish, Send
 
 __all__ = ["Coordinator"]
@@ -69,6 +75,8 @@ TICK_SECONDS = 0.1
 LINGER_SECONDS = 30.0
 #: Seconds that a predecessor may take to end before its successor starts anyway.
 RETIRE_SECONDS = 5.0
+#: Seconds between two looks at the fence while nothing is written.
+_FENCE_SECONDS = 1.0
 #: Seconds that the predecessor's host may take to answer.
 _REACH_SECONDS = 2.0
 
@@ -116,15 +124,22 @@ class Coordinator:
             else FixedMembership(launch.min_slots, is_one_process=launch.engine == "single")
         )
         self._profiles = Profiles()
+        #: Number of each published checkpoint's entry in the journal, and of the last entry that is stored.
+        self._checkpoint_entries: dict[int, str] = {}
+        self._acknowledged = 0
+        self._lead = fence.take(self._folder, desired.lead_number)
+        self._fence_due = time.monotonic() + _FENCE_SECONDS
         gone_host = self._retire_predecessor()
+        self._journal = Journal(self._folder / "plans.jsonl", desired.lead_number)
+        if desired.lead_number:
+            self._append(LeadTaken(host, at=time.time()))
         self._restore()
         if isinstance(self._membership, Membership):
             self._membership.succession.give_up(gone_host)
-        self._journal = Journal(self._folder / "plans.jsonl")
         self._apply_desired(desired)
 
     def run(self) -> None:
-        """Run until the attempt is over."""
+        """Run until the attempt is over. Raises SupersededError once another one leads."""
         for listener, from_executor in ((self._listener, False), (self._control, True)):
             self._selector.register(listener, selectors.EVENT_READ, partial(self._accept, listener, from_executor))
         if self._lifeline_fd is not None:
@@ -133,8 +148,14 @@ class Coordinator:
         while self._running:
             for key, _ in self._selector.select(TICK_SECONDS):
                 key.data()
+            self._look_at_fence()
             self._act(self._membership.ticked(time.time()))
             self._end_when_over()
+
+    def _look_at_fence(self) -> None:
+        if time.monotonic() >= self._fence_due:
+            self._lead.check()
+            self._fence_due = time.monotonic() + _FENCE_SECONDS
 
     def _end(self) -> None:
         self._running = False
@@ -184,6 +205,8 @@ class Coordinator:
                 return
             peer.member_id = join.member_id
             self._peers[join.member_id] = peer
+            if join.lead_number is not None:
+                self._tell(peer, CoordinatorMessage("lead"))
             self._begin_session(join, now)
             self._act(self._membership.joined(join, now))
         else:
@@ -196,7 +219,8 @@ class Coordinator:
     def _elastic(self) -> Membership:
         launch = self._launch
         patience = Patience(launch.stuck_seconds, launch.stall_seconds or STALL_SECONDS, launch.launch_seconds)
-        return Membership(self._address, self._store_port, launch.min_slots, patience)
+        minority = Minority(launch.lease_seconds)
+        return Membership(self._address, self._store_port, launch.min_slots, patience, minority=minority)
 
     def _begin_session(self, join: Join, now: float) -> None:
         """Turn a single-process training that created a session into an elastic training of one rank."""
@@ -213,6 +237,13 @@ class Coordinator:
         if desired.stop:
             self._running = False
             return
+        if desired.lead_number > self._lead.number:  # the lead has moved away and come back
+            self._lead = fence.take(self._folder, desired.lead_number)
+            self._journal.lead_number = desired.lead_number
+            self._append(LeadTaken(self._host, at=time.time()))
+        self._acknowledged = max(self._acknowledged, desired.acknowledged)
+        if desired.heard_at is not None and isinstance(self._membership, Membership):
+            self._membership.minority.heard_at = time.time() - (time.monotonic() - desired.heard_at)
         self._act(self._membership.retarget(desired.members, desired.target_revision, time.time(), halt=desired.halt))
 
     def _close(self, peer: _Peer) -> None:
@@ -228,15 +259,24 @@ class Coordinator:
         """Carry actions out: journal entries first, then messages."""
         for action in actions:
             if isinstance(action, Entry):
-                self._journal.append(action)
+                self._append(action)
         for action in actions:
             if isinstance(action, Send) and action.member_id in self._peers:
-                self._send(self._peers[action.member_id], encode(action.message))
+                self._tell(self._peers[action.member_id], action.message)
             elif isinstance(action, ShimCommand) and host_of(action.member_id) in self._shims:
                 # A shim that is not connected reports its ranks when it joins again, and gets a fence then.
                 self._send(self._shims[host_of(action.member_id)], encode(action))
             elif isinstance(action, Publish):
                 self._publish(action)
+
+    def _append(self, entry: Entry) -> None:
+        self._lead.check()
+        number = self._journal.append(entry)
+        if isinstance(entry, CheckpointPublished):
+            self._checkpoint_entries[number] = Path(entry.path).name
+
+    def _tell(self, peer: _Peer, message: CoordinatorMessage) -> None:
+        self._send(peer, encode(msgspec.structs.replace(message, lead_number=self._lead.number)))
 
     def _send(self, peer: _Peer, line: bytes) -> None:
         try:
@@ -249,6 +289,7 @@ class Coordinator:
         assert isinstance(self._membership, Membership)
         message, folder = checkpoint.message, self._folder / "checkpoint"
         fault("publish")
+        self._lead.check()
         try:
             path = publication.publish(folder, message.step, checkpoint.member_id)
         except FileNotFoundError:  # the writer has replaced it by a newer one, which it will report
@@ -269,8 +310,10 @@ class Coordinator:
         """Remove old checkpoints; one that cannot be removed now is removed with the next one."""
         folder = self._folder / "checkpoint"
         try:
+            self._lead.check()
             if kept is not None:
-                publication.prune(folder, kept)
+                stored = [name for number, name in self._checkpoint_entries.items() if number <= self._acknowledged]
+                publication.prune(folder, kept, stored)
             publication.sweep(folder, self._membership.ranks)
         except OSError as error:
             logger.warning("job=%s: old checkpoints stay: %s", self._desired.job, error)
@@ -288,7 +331,11 @@ class Coordinator:
             self._publish_address(ended=end)
 
     def _publish_address(self, ended: str | None = None) -> None:
-        """Write the address file. `ended`: the result of the attempt, for ranks that start too late to connect."""
+        """Write the address file, which belongs to the newest lead.
+
+        `ended`: the result of the attempt, for ranks that start too late to connect.
+        """
+        self._lead.check()
         host, port = self._listener.getsockname()
         pid = os.getpid()
         place = {"address": host, "port": port, "pid": pid, "started_at": started_at(pid), "ended": ended}
@@ -315,7 +362,10 @@ class Coordinator:
 
     def _restore(self) -> None:
         """Restore the state from the journal of an earlier coordinator, if there is one."""
-        entries = read_journal(self._folder / "plans.jsonl")
+        numbered = read_numbered(self._folder / "plans.jsonl")
+        entries = [entry for _, entry in numbered]
+        checkpoints = [(number, entry) for number, entry in numbered if isinstance(entry, CheckpointPublished)]
+        self._checkpoint_entries = {number: Path(entry.path).name for number, entry in checkpoints}
         self._profiles.recall(entries)
         planned = {entry.generation: self._plan(entry) for entry in entries if isinstance(entry, GenerationPlanned)}
         if not planned:

@@ -27,7 +27,6 @@ from tidepool.protocol import (
     Member,
     MemberMessage,
     NoProgress,
-    PlanMember,
     RankFailed,
     RankJoined,
     RankStuck,
@@ -38,6 +37,7 @@ from tidepool.protocol import (
 from tidepool.torch.coordination.failures import Failures
 from tidepool.torch.coordination.heartbeats import Heartbeats, Patience, Stop
 from tidepool.torch.coordination.loop_ends import LoopEnds
+from tidepool.torch.coordination.minority import Minority
 from tidepool.torch.coordination.publication import Publications
 from tidepool.torch.coordination.roster import (
     Action,
@@ -45,16 +45,19 @@ from tidepool.torch.coordination.roster import (
     PredecessorPlans,
     Rank,
     Send,
+    abandonments,
     active_record,
+    dismissals,
     first_members,
     generation_of,
     holders_of,
+    is_history,
     let_leavers_go,
     member_ids,
+    new_plan,
     next_change,
     planned_record,
     training_members,
-    unwanted_of,
     wanted_of,
 )
 
@@ -94,6 +97,7 @@ class Membership:
     #: Rank that was told that it comes first; "": nobody has asked before the first generation.
     first: str = ""
     loop_ends: LoopEnds = field(default_factory=LoopEnds)
+    minority: Minority = field(default_factory=Minority)
     #: Backoff after changes whose group could not be built.
     backoff: Backoff = field(default_factory=lambda: Backoff(first_seconds=0.25, longest_seconds=15.0))
 
@@ -111,7 +115,7 @@ class Membership:
     def joined(self, join: Join, now: float) -> list[Action]:
         if join.member_id in self.fenced:
             return [Send(join.member_id, CoordinatorMessage("fenced")), *self._fences([join.member_id])]
-        if self.lost or (not self.finished and self._is_history(join)):
+        if self.lost or (not self.finished and is_history(join, self.active, self.pending, self.succession)):
             return [Send(join.member_id, CoordinatorMessage("fenced"))]
         if self.halted:
             return [Send(join.member_id, CoordinatorMessage("stop"))]
@@ -121,6 +125,7 @@ class Membership:
         rank = Rank(join.member_id, join.host, join.slot, ready_at, join.generation, False, join.target_revision)
         self.ranks[join.member_id] = rank
         self._heartbeats.note_alive(join.member_id, now)
+        self.minority.heard_of(join.host)
         self.active = self.succession.catch_up(join, self.active, self.ranks)
         self.succession.returned(join.member_id)
         joined = RankJoined(rank.member_id, rank.host, rank.slot, at=now)
@@ -131,6 +136,7 @@ class Membership:
             *abandoned,
             *self.publications.newest(rank.member_id, now),
             *self._end_succession(now),
+            *self._end_hold(now),
             *self._replan(now),
         ]
 
@@ -162,6 +168,7 @@ class Membership:
             return []
         if self.loop_ends.gone(rank, generation_of(self.active), now):
             return []
+        self.minority.lost_sight(rank.host)
         return self._died([rank], now)
 
     def _died(self, ranks: list[Rank], now: float) -> list[Action]:
@@ -175,6 +182,7 @@ class Membership:
     def shim_joined(self, join: ShimJoin, now: float) -> list[Action]:
         """A shim reports the living ranks of its host: those that it does not list are awaited no longer."""
         fences = self._fences(join.living)
+        self.minority.heard_of(join.host)
         if host_of(self.first) == join.host and self.first not in join.living:
             self.first = ""
         dead = self.succession.dead_on(join)
@@ -183,7 +191,8 @@ class Membership:
         for end in join.ended:
             self.failures.ended(end, connected=end.member_id in self.ranks, under_way=self.active is not None)
         killed = self._died(self.loop_ends.reported(join), now)
-        return [*fences, *(self._end_succession(now) if dead else []), *killed, *self._finish_if_over(now)]
+        ended = [*(self._end_succession(now) if dead else []), *killed, *self._finish_if_over(now)]
+        return [*fences, *ended, *self._end_hold(now)]
 
     def names_first(self, member_id: str) -> bool:
         """Return whether that rank comes first; none does that comes while others train."""
@@ -195,7 +204,8 @@ class Membership:
     def ticked(self, now: float) -> list[Action]:
         self._heartbeats.look(now)
         killed = self._died(self.loop_ends.overdue(now), now)
-        return [*killed, *self._finish_if_over(now), *self._give_up_stuck(now), *self._overdue(now), *self._replan(now)]
+        finished, overdue = self._finish_if_over(now), [*self._give_up_stuck(now), *self._overdue(now)]
+        return [*killed, *finished, *overdue, *self._end_hold(now), *self._replan(now)]
 
     def _overdue(self, now: float) -> list[Action]:
         self.succession.pass_time(now)
@@ -214,6 +224,8 @@ class Membership:
         self.generation, self.active = max(planned), planned.get(active)
         self.recorded, self.target_revision = active, target_revision
         self.succession = PredecessorPlans.of(planned, self.active, now)
+        for member in self.active.members if self.active else []:
+            self.minority.lost_sight(member.host)
 
     def _end_succession(self, now: float) -> list[Action]:
         """Void the plans of our predecessor that nobody trains in, once nobody is awaited any more.
@@ -227,17 +239,8 @@ class Membership:
         if not succession.void and set(member_ids(self.active)) <= set(self.ranks):
             return []
         waiting = sorted(set(self.ranks) - set(holders_of(self.ranks, self.active)))
-        abandoned = [
-            Send(member_id, CoordinatorMessage("abandon", generation))
-            for generation in succession.void
-            for member_id in waiting
-        ]
-        return [*abandoned, *self._recover(now)]
-
-    def _is_history(self, join: Join) -> bool:
-        """Return whether the rank came back after the others had continued without it."""
-        known = member_ids(self.active) + member_ids(self.pending.plan if self.pending else None)
-        return join.generation > 0 and not self.succession.under_way and join.member_id not in known
+        abandon = [CoordinatorMessage("abandon", generation) for generation in succession.void]
+        return [*(Send(member_id, message) for message in abandon for member_id in waiting), *self._recover(now)]
 
     # --- messages of ranks ---
 
@@ -247,14 +250,13 @@ class Membership:
 
     def _prepared(self, rank: Rank, message: MemberMessage, now: float) -> list[Action]:
         pending = self.pending
-        if pending is None or pending.plan.generation != message.generation or pending.committed:
+        if pending is None or not pending.is_prepared_in(message):
             return []
         pending.unprepared.discard(rank.member_id)
         return self._commit_if_prepared()
 
     def _unprepared(self, rank: Rank, message: MemberMessage, now: float) -> list[Action]:
-        pending = self.pending
-        if pending is None or pending.plan.generation != message.generation or pending.committed:
+        if self.pending is None or not self.pending.is_prepared_in(message):
             return []
         self.backoff.add(now)
         return self._abandon(f"{rank.member_id}: {message.error}", now)
@@ -263,11 +265,7 @@ class Membership:
         """A generation begins when rank 0 has switched; after a restart, when any of its members has."""
         pending = self.pending
         rank.switched(message, pending.plan if pending else self.active)
-        if (
-            pending
-            and pending.plan.generation == message.generation
-            and pending.plan.members[0].member_id == rank.member_id
-        ):
+        if pending and pending.is_begun_by(rank.member_id, message):
             let_leavers_go(self.ranks, self.active, pending.plan)
             self.active, self.pending = pending.plan, None
         if self.active is None or self.active.generation != message.generation or self.recorded == message.generation:
@@ -290,6 +288,8 @@ class Membership:
             return [Send(rank.member_id, CoordinatorMessage("finished"))]
         if rank.left or self.halted:  # the others have continued without it, as planned
             return [Send(rank.member_id, CoordinatorMessage("stop"))]
+        if self.minority.since is not None:
+            return [Send(rank.member_id, CoordinatorMessage("hold"))]
         recovering = self.pending is not None and self.pending.plan.cause == "failure"
         latest = self.generation if recovering else generation_of(self.active)
         if message.generation < latest and rank.member_id in member_ids(self.active):
@@ -345,7 +345,7 @@ class Membership:
 
     def _give_up_stuck(self, now: float) -> list[Action]:
         """Continue without the members that block the others. Stop a training that makes no step."""
-        if self.finished or self.lost or self.succession.awaited or self.active is None:
+        if self.finished or self.lost or self.succession.awaited or self.active is None or self.minority.since:
             return []
         members = training_members(self.ranks, self.active, self.pending)
         verdict = self._heartbeats.judge(members, self.loop_ends, self.active.generation, now)
@@ -408,13 +408,10 @@ class Membership:
         """
         if self.succession.awaited:
             return []
+        if (held := self.minority.decide(self.ranks, self.active, now)) is not None:
+            return held
         holders = holders_of(self.ranks, self.active)
-        receiving = [
-            member_id for member_id in member_ids(self.active) if member_id in self.ranks and member_id not in holders
-        ]
-        actions: list[Action] = [
-            Send(member_id, CoordinatorMessage("abandon", generation_of(self.active))) for member_id in receiving
-        ]
+        actions: list[Action] = abandonments(self.ranks, self.active)
         if self.pending:
             actions += self._abandon("a member died", now, to=sorted(set(self.ranks) - set(holders)))
         if not holders:
@@ -426,19 +423,27 @@ class Membership:
             Send(member_id, CoordinatorMessage("recover", plan.generation, plan)) for member_id in holders
         ]
 
+    def _end_hold(self, now: float) -> list[Action]:
+        """Go on once the control plane or enough hosts are back; give up after a while."""
+        if self.minority.since is None or self.finished or self.lost:
+            return []
+        return self._lose(now) if self.minority.is_over(now) else self._recover(now)
+
     def _lose(self, now: float, farewell: Literal["fenced", "stop"] = "fenced") -> list[Action]:
         self.lost, self.active = True, None
         return [Lost(self.generation, at=now), *(Send(one, CoordinatorMessage(farewell)) for one in sorted(self.ranks))]
 
     def _replan(self, now: float) -> list[Action]:
         """Start the next planned change, if one is due."""
-        if self.finished or self.lost or self.halted or self.target_revision < 0 or self.succession.awaited:
+        over = self.finished or self.lost or self.halted
+        if over or self.target_revision < 0 or self.succession.awaited or self.minority.since is not None:
             return []
         if self.halting:
             return self._halt(now)
         if self.pending or now < self.backoff.until:
             return []
-        return self._dismiss_unwanted() + (self._resize(now) if self.active else self._start(now))
+        dismissed = dismissals(self.ranks, self.target, self.active, self.target_revision)
+        return [*dismissed, *(self._resize(now) if self.active else self._start(now))]
 
     def _halt(self, now: float) -> list[Action]:
         """Plan that all ranks leave after the same step. A change in progress that is not committed is void."""
@@ -449,12 +454,6 @@ class Membership:
             return actions + self._lose(now, "stop")
         leave = [member_id for member_id in member_ids(self.active) if member_id in self.ranks]
         return actions + self._prepare(self._new_plan([], [], "halt"), leave, now)
-
-    def _dismiss_unwanted(self) -> list[Action]:
-        unwanted = unwanted_of(self.ranks, self.target, member_ids(self.active), self.target_revision)
-        for rank in unwanted:
-            rank.left = True
-        return [Send(rank.member_id, CoordinatorMessage("stop")) for rank in unwanted]
 
     def _resize(self, now: float) -> list[Action]:
         active = [member_id for member_id in member_ids(self.active) if member_id in self.ranks]
@@ -494,7 +493,5 @@ class Membership:
 
     def _new_plan(self, holders: list[str], joiners: list[str], cause: Cause) -> GenerationPlan:
         self.generation += 1
-        ranks = [self.ranks[member_id] for member_id in holders + joiners]
-        members = [PlanMember(rank.member_id, rank.host, rank.slot, rank.member_id in holders) for rank in ranks]
         place = (self.store_address, self.store_port)
-        return GenerationPlan(self.generation, members, *place, self.target_revision, cause)
+        return new_plan(self.generation, self.ranks, holders, joiners, place, self.target_revision, cause)

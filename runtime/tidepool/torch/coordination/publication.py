@@ -120,10 +120,17 @@ def publish(folder: Path, step: int, member_id: str) -> Path:
     return final
 
 
-def prune(folder: Path, kept: int) -> None:
-    """Remove all published checkpoints but the newest `kept`."""
-    for old in sorted(folder.glob("step-*"))[: -max(1, kept)]:
-        drop(old)
+def prune(folder: Path, kept: int, stored: Collection[str] = ()) -> None:
+    """Remove all published checkpoints but the newest `kept`, and the newest `kept` of those that are `stored`.
+
+    stored: names of the checkpoints that the control plane knows of: the next attempt continues from one of them.
+    """
+    published = sorted(folder.glob("step-*"))
+    known = [path for path in published if path.name in stored]
+    left = {*published[-max(1, kept) :], *known[-max(1, kept) :]}
+    for old in published:
+        if old not in left:
+            drop(old)
 
 
 def sweep(folder: Path, writers: Collection[str]) -> None:

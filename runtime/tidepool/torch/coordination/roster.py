@@ -6,6 +6,7 @@ from typing import Self
 
 from tidepool.protocol import (
     ActiveMember,
+    Cause,
     CoordinatorMessage,
     Entry,
     GenerationActive,
@@ -14,6 +15,7 @@ from tidepool.protocol import (
     Join,
     Member,
     MemberMessage,
+    PlanMember,
     ShimCommand,
     ShimJoin,
     host_of,
@@ -28,13 +30,18 @@ __all__ = [
     "Publish",
     "Rank",
     "Send",
+    "abandonments",
     "active_members",
     "active_record",
+    "dismissals",
     "first_members",
     "generation_of",
+    "gone_hosts",
     "holders_of",
+    "is_history",
     "let_leavers_go",
     "member_ids",
+    "new_plan",
     "next_change",
     "planned_record",
     "training_members",
@@ -102,6 +109,14 @@ class Pending:
     unprepared: set[str]
     committed: bool = False
 
+    def is_prepared_in(self, message: MemberMessage) -> bool:
+        """Return whether the message is about this generation, and it may still be void."""
+        return self.plan.generation == message.generation and not self.committed
+
+    def is_begun_by(self, member_id: str, message: MemberMessage) -> bool:
+        """Return whether its rank 0 reports that it trains in this generation."""
+        return self.plan.generation == message.generation and self.plan.members[0].member_id == member_id
+
 
 def member_ids(plan: GenerationPlan | None) -> list[str]:
     return [member.member_id for member in plan.members] if plan else []
@@ -109,6 +124,27 @@ def member_ids(plan: GenerationPlan | None) -> list[str]:
 
 def generation_of(plan: GenerationPlan | None) -> int:
     return plan.generation if plan else 0
+
+
+def new_plan(
+    generation: int,
+    ranks: Mapping[str, Rank],
+    holders: list[str],
+    joiners: list[str],
+    place: tuple[str, int],
+    target_revision: int,
+    cause: Cause,
+) -> GenerationPlan:
+    """The plan of a generation that meets at `place`: of ranks that hold the state, and of others that receive it."""
+    chosen = [ranks[member_id] for member_id in holders + joiners]
+    members = [PlanMember(rank.member_id, rank.host, rank.slot, rank.member_id in holders) for rank in chosen]
+    return GenerationPlan(generation, members, *place, target_revision, cause)
+
+
+def gone_hosts(ranks: Mapping[str, Rank], active: GenerationPlan | None) -> set[str]:
+    """Hosts of the active generation on which none of its members is left."""
+    members = active.members if active else []
+    return {member.host for member in members} - {member.host for member in members if member.member_id in ranks}
 
 
 def planned_record(plan: GenerationPlan, now: float) -> GenerationPlanned:
@@ -153,6 +189,23 @@ def unwanted_of(ranks: Mapping[str, Rank], target: list[Member], members: list[s
         for rank in ranks.values()
         if not rank.left and not rank.generation and rank.member_id not in kept and rank.target_revision <= revision
     ]
+
+
+def dismissals(
+    ranks: Mapping[str, Rank], target: list[Member], active: GenerationPlan | None, revision: int
+) -> list[Send]:
+    """Let ranks go that are not wanted any more, and note that they leave."""
+    unwanted = unwanted_of(ranks, target, member_ids(active), revision)
+    for rank in unwanted:
+        rank.left = True
+    return [Send(rank.member_id, CoordinatorMessage("stop")) for rank in unwanted]
+
+
+def abandonments(ranks: Mapping[str, Rank], active: GenerationPlan | None) -> list[Action]:
+    """Tell live members that may still be receiving the state that their generation is void."""
+    holders = holders_of(ranks, active)
+    receiving = [member_id for member_id in member_ids(active) if member_id in ranks and member_id not in holders]
+    return [Send(member_id, CoordinatorMessage("abandon", generation_of(active))) for member_id in receiving]
 
 
 def holders_of(ranks: Mapping[str, Rank], active: GenerationPlan | None) -> list[str]:
@@ -276,3 +329,11 @@ class PredecessorPlans:
         """Void the plans in which no rank trains, once no member is awaited any more."""
         self.under_way = False
         self.void = [generation for generation in self._planned if generation > active]
+
+
+def is_history(
+    join: Join, active: GenerationPlan | None, pending: Pending | None, succession: PredecessorPlans
+) -> bool:
+    """Return whether the rank came back after the others had continued without it."""
+    known = member_ids(active) + member_ids(pending.plan if pending else None)
+    return join.generation > 0 and not succession.under_way and join.member_id not in known

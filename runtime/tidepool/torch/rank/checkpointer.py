@@ -128,6 +128,7 @@ class Checkpointer:
         On a full disk, retry until the coordinator ends this rank or a recovery is due.
         """
         self.finish()
+        self._transitions.await_lead()
         structure, tensors = self._transitions.state.pack()
         held = [tensor.cpu().contiguous() for tensor in tensors]
         position = self._transitions.state.position

@@ -11,11 +11,13 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeVar
 
 import msgspec
 import torch
 
+from tidepool import fence
 from tidepool.coordinator_client import RankConnection
 from tidepool.env import RankContext
 from tidepool.faults import fault
@@ -28,6 +30,10 @@ from tidepool.torch.state.training_state import Position
 
 __all__ = ["Control", "PreparedGeneration"]
 
+#: Seconds between two looks at the fence.
+_FENCE_SECONDS = 0.25
+#: Leases for which a rank waits for the coordinator of the newest lead.
+_LEASES = 3
 #: Steps whose median a rank reports.
 _STEPS = 16
 
@@ -61,6 +67,9 @@ class Control(RankConnection):
         self._active: Group | None = None
         #: Group of a recovery, while its members agree on their state.
         self._forming: Group | None = None
+        self._fence_due = 0.0
+        #: Monotonic time at which the coordinator last said that it makes no plan.
+        self.held_at = 0.0
         #: A generation whose group the training thread is waiting for, and since when.
         self._building: tuple[int, float] | None = None
         self._step_seconds: deque[float] = deque(maxlen=_STEPS)
@@ -81,6 +90,23 @@ class Control(RankConnection):
     def connected(self) -> bool:
         """Return whether the connection to a coordinator is open."""
         return self._connection is not None
+
+    def await_lead(self) -> None:
+        """Wait, before results are written, until this rank has heard of the newest lead; end it if it is cut off."""
+        begun = time.monotonic()
+        if begun < self._fence_due:
+            return
+        patience = _LEASES * self._context.launch.lease_seconds
+        while (newest := fence.newest(self._context.folder)) > self.lead_number:
+            if time.monotonic() - begun > patience:
+                end_at_once(
+                    f"fenced: lead {newest} goes on elsewhere, and nothing was heard of it for {patience:.0f} s"
+                )
+            self.wait_until(partial(self._follows, newest), 1.0)
+        self._fence_due = time.monotonic() + _FENCE_SECONDS
+
+    def _follows(self, number: int) -> bool:
+        return self.lead_number >= number
 
     def step_made(self, seconds: float) -> None:
         self._step_seconds.append(seconds)
@@ -200,6 +226,8 @@ class Control(RankConnection):
             self._recover(message.plan)
         elif message.kind == "finished":
             self.finished = True
+        elif message.kind == "hold":
+            self.held_at = time.monotonic()
         elif message.kind == "checkpointed":
             self.checkpointed_at = time.monotonic() - message.age
             self._is_answered(message.step)

@@ -22,6 +22,8 @@ class MetricsFile:
     def __init__(self, folder: Path | None) -> None:
         self._path = folder / "metrics.jsonl" if folder else None
         self._last_step: int | None = None
+        #: Number of the lead under which records are written.
+        self.lead_number = 0
 
     def write(self, records: list[dict[str, Any]]) -> None:
         """Append those of `records` whose step the file does not have yet (the newest few, oldest first)."""
@@ -31,7 +33,7 @@ class MetricsFile:
         new = [record for record in records if record["step"] > last_step]
         if not new:
             return
-        _append(self._path, new)
+        self._append(self._path, new)
         self._last_step = new[-1]["step"]
 
     def has(self, step: int) -> bool:
@@ -46,16 +48,16 @@ class MetricsFile:
     def add(self, record: dict[str, Any]) -> None:
         """Append further metrics of the last step, which is in the file."""
         if self._path is not None:
-            _append(self._path, [record])
+            self._append(self._path, [record])
 
     def forget(self) -> None:
         """Another rank may have written meanwhile: look at the file again before the next write."""
         self._last_step = None
 
-
-def _append(path: Path, records: list[dict[str, Any]]) -> None:
-    with path.open("a") as file:
-        file.write("".join(json.dumps(_finite(record), separators=(",", ":")) + "\n" for record in records))
+    def _append(self, path: Path, records: list[dict[str, Any]]) -> None:
+        numbered = [_finite(record | {"lead_number": self.lead_number}) for record in records]
+        with path.open("a") as file:
+            file.write("".join(json.dumps(record, separators=(",", ":")) + "\n" for record in numbered))
 
 
 def _last_step(path: Path) -> int:

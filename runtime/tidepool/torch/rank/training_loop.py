@@ -331,6 +331,8 @@ class TrainingLoop:
     def write_records(self) -> None:
         """Write the due records on rank 0. The newest waits until the next step begins, so that `report` can add to
         it."""
+        if self.rank == 0:
+            self.metrics.lead_number = self.transitions.await_lead()
         if self._reported and self.position.records:
             added, self._reported = self._reported, {}
             self.position.records[-1].update(added)

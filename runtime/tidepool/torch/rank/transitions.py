@@ -23,8 +23,8 @@ __all__ = ["Transitions"]
 
 #: Seconds to wait for the coordinator's plan after a failed collective before requesting one.
 ASK_SECONDS = 3.0
-#: Seconds to wait for the answer, counted only while a coordinator is connected: its successor may take long to start
-#: if the host was lost.
+#: Seconds to wait for the answer, counted only while a coordinator is connected that does not hold still: its successor
+#: may take long to start if the host was lost.
 GIVE_UP_SECONDS = 30.0
 
 
@@ -93,6 +93,13 @@ class Transitions:
     def checkpointed_at(self) -> float:
         """Monotonic time of the attempt's newest known checkpoint; before the first, of the attempt's start."""
         return self._control.checkpointed_at if self._control else 0.0
+
+    def await_lead(self) -> int:
+        """Wait until this rank may write results; return the number of the lead that it follows."""
+        if self._control is None:
+            return 0
+        self._control.await_lead()
+        return self._control.lead_number
 
     def send(self, message: MemberMessage) -> None:
         if self._control is not None:
@@ -292,7 +299,7 @@ class Transitions:
             return control.recovery if control.recovery and control.recovery.generation > known else None
 
         while not control.wait_until(lambda: control.finished or control.stopping or newer_plan(), ASK_SECONDS):
-            if not control.connected:
+            if not control.connected or time.monotonic() - control.held_at < GIVE_UP_SECONDS:
                 deadline = time.monotonic() + GIVE_UP_SECONDS
             elif time.monotonic() > deadline:
                 end_at_once("no plan came after a communication error")
