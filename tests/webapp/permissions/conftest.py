@@ -1,3 +1,4 @@
+import platform
 from collections.abc import Iterator
 from typing import Any
 
@@ -5,6 +6,7 @@ import pytest
 from django.db import transaction
 from django.test import override_settings
 
+from jobs.models import AttemptSoftware, Environment, Job
 from tests.webapp.permissions.matrix import World, build_world
 
 
@@ -17,5 +19,16 @@ def world(django_db_setup: None, django_db_blocker: Any, tmp_path_factory: pytes
     for name in ("data", "models", "results"):
         (home / name).mkdir()
     with django_db_blocker.unblock(), override_settings(**folders, **roots), transaction.atomic():
-        yield build_world(home)
+        world = build_world(home)
+        _record_versions(world.scene.first)
+        yield world
         transaction.set_rollback(True)
+
+
+def _record_versions(job: Job) -> None:
+    """Record what the job ran, without which it cannot run exactly again."""
+    versions = {"psutil": "7.0.0"}
+    environment = Environment.objects.create(
+        digest="e" * 64, python=platform.python_version(), platform="linux", packages=versions
+    )
+    AttemptSoftware.objects.create(job=job, attempt=1, host="gpu-host-1", environment=environment)
