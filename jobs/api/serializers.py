@@ -16,7 +16,7 @@ from jobs.tags import MOST_TAGS
 
 __all__ = [
     "CheckpointOutput",
-    "CloneInput",
+    "JobCloneInput",
     "JobChangeInput",
     "JobInLine",
     "JobInput",
@@ -175,7 +175,7 @@ class JobChangeInput(StrictSerializer):
         return attrs
 
 
-class CloneInput(StrictSerializer):
+class JobCloneInput(StrictSerializer):
     exactly = serializers.BooleanField(
         default=False,
         help_text="Whether to run with the versions of Python and all packages that the newest attempt had.",

@@ -172,10 +172,10 @@ class JobWait(JobView):
 
 
 class JobClone(JobView):
-    @extend_schema(request=serializers.CloneInput, responses={201: JobOutput}, parameters=[IDEMPOTENCY_KEY])
+    @extend_schema(request=serializers.JobCloneInput, responses={201: JobOutput}, parameters=[IDEMPOTENCY_KEY])
     def post(self, request: Request, job: int) -> Response:
         """Submit the training again, with its code as submitted; once per `Idempotency-Key`."""
-        is_exact = validated(serializers.CloneInput, request.data)["exactly"]
+        is_exact = validated(serializers.JobCloneInput, request.data)["exactly"]
         row, user = self.get_object(), signed_in(request)
         asked = {"clone": job, "exactly": True} if is_exact else {"clone": job}
         make = actions.run_again_exactly if is_exact else actions.clone

@@ -72,7 +72,11 @@ class RunningStack:
         )
         self._lines: queue.Queue[str] = queue.Queue()
         threading.Thread(target=self._read, daemon=True).start()
-        self.wait_for_line(f"Tidepool is ready at {self.url}", PATIENCE_SECONDS)
+        try:
+            self.wait_for_line(f"Tidepool is ready at {self.url}", PATIENCE_SECONDS)
+        except AssertionError:  # no fixture has it yet that would stop it
+            self.process.kill()
+            raise
 
     def _read(self) -> None:
         assert self.process.stdout is not None

@@ -160,7 +160,7 @@ def undo(context: Context, job: int, event: int | None, as_json: bool) -> None:
 @click.option(
     "--exactly",
     is_flag=True,
-    help="Run with the versions of Python and all packages that the newest attempt had. What cannot be had any more is "
+    help="Run with the versions of Python and all packages that the newest attempt had. What is no longer available is "
     "named.",
 )
 @json_option

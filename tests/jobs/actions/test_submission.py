@@ -16,7 +16,6 @@ from django.utils import timezone
 from safetensors.torch import save
 
 from core import uploads
-from core.errors import DiskFull
 from core.models import Upload
 from jobs import actions
 from jobs.actions import InvalidSubmission, Submission, submission
@@ -171,19 +170,6 @@ def test_a_model_whose_script_is_gone(submit: Submit, code: RegisteredModelVersi
     with pytest.raises(InvalidSubmission, match=r"main\.py") as caught:
         submit()
     assert list(caught.value.fields) == ["model"]
-
-
-def test_a_full_disk_is_nobodys_mistake(submit: Submit, monkeypatch: pytest.MonkeyPatch) -> None:
-    before = folders()
-
-    def copy(source: str, target: str, **_: object) -> None:
-        with open("/dev/full", "wb", buffering=0) as file:
-            file.write(b"code")
-
-    monkeypatch.setattr(shutil, "copyfile", copy)
-    with pytest.raises(DiskFull, match="nothing was stored") as refused:
-        submit()
-    assert (refused.value.status, Job.objects.exists(), folders()) == (507, False, before)
 
 
 def test_a_failure_while_writing_leaves_nothing(
