@@ -16,8 +16,8 @@ from jobs.tags import MOST_TAGS
 
 __all__ = [
     "CheckpointOutput",
-    "JobCloneInput",
     "JobChangeInput",
+    "JobCloneInput",
     "JobInLine",
     "JobInput",
     "MetricOutput",
