@@ -77,6 +77,22 @@ def metrics_of(points: Iterable[MetricPoint], sent_steps: dict[str, int], own: C
     return metrics
 
 
+def _versions_of(job: Job) -> dict[str, str]:
+    """Return the versions that the newest attempt runs with on its first host, by what they are of."""
+    used = job.software.select_related("environment").order_by("-attempt", "host").first()
+    if used is None:
+        return {}
+    found = {
+        "python": used.environment.python,
+        "torch": used.environment.packages.get("torch", ""),
+        "cuda": used.cuda,
+        "nccl": used.nccl,
+        "driver": used.driver,
+        "environment": used.environment.digest,
+    }
+    return {name: version for name, version in found.items() if version}
+
+
 def _metric(name: str, value: float | None, at: datetime, step: int) -> Metric:
     shown = "NaN" if value is None or not math.isfinite(value) else value
     return {"key": metric_key(name), "value": shown, "timestamp": int(at.timestamp() * 1000), "step": step}
@@ -225,11 +241,9 @@ class Mirror:
         if job.finished_at is not None:
             values["end_time"] = int(job.finished_at.timestamp() * 1000)
         self._server.post(job.owner.get_username(), "runs/update", values)
-        tags = [
-            {"key": "tidepool.state", "value": job.state},
-            {"key": "tidepool.attempt", "value": str(job.run.attempt)},
-        ]
-        self._server.post(job.owner.get_username(), "runs/log-batch", {"run_id": run.run_id, "tags": tags})
+        tags = {"state": job.state, "attempt": str(job.run.attempt), **_versions_of(job)}
+        named = [{"key": f"tidepool.{name}", "value": value} for name, value in tags.items()]
+        self._server.post(job.owner.get_username(), "runs/log-batch", {"run_id": run.run_id, "tags": named})
         self._note(run, sent_status=status)
 
     def _log(self, run: TrackedRun, metrics: Sequence[Metric]) -> None:

@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 from django.utils import timezone
 
-from jobs.models import AllocationPoint, Job, MetricPoint
+from jobs.models import AllocationPoint, AttemptSoftware, Environment, Job, MetricPoint
 from jobs.states import JobState, Reason
 from tests.factories import DatasetVersionFactory, JobFactory, set_job
 from tests.jobs.conftest import cluster, code, given, group, submit
@@ -56,6 +56,22 @@ def test_a_job_is_a_run_with_its_parameters_and_digests(mirror, mlflow):
     assert "SECRET" not in str(run)
     assert (run["name"], run["status"], run["owner"]) == (job.name, "SCHEDULED", job.owner.username)
     assert f"/jobs/{job.pk}/" in run["tags"]["mlflow.note.content"]
+
+
+def test_a_run_has_the_versions_that_its_newest_attempt_runs_with(mirror, mlflow):
+    job = JobFactory()
+    mirror.turn(timezone.now())
+    for attempt, torch in ((1, "2.12.0"), (2, "2.13.0")):
+        packages = {"torch": torch, "numpy": "2.3.1"}
+        environment = Environment.objects.create(digest=str(attempt) * 64, python="3.11.7", packages=packages)
+        used = {"attempt": attempt, "host": "a", "environment": environment}
+        AttemptSoftware.objects.create(job=job, cuda="13.0", **used)
+    set_job(job, state=JobState.RUNNING)
+    mirror.turn(timezone.now())
+    found = {name: value for name, value in mlflow.run_of(job.pk)["tags"].items() if name.startswith("tidepool.")}
+    versions = {"python": "3.11.7", "torch": "2.13.0", "cuda": "13.0", "environment": "2" * 64}
+    assert found.items() >= {(f"tidepool.{name}", value) for name, value in versions.items()}
+    assert not {"tidepool.nccl", "tidepool.driver"} & found.keys()
 
 
 def test_metrics_arrive_once_in_batches_and_never_twice_for_a_step(mirror, mlflow):
