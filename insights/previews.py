@@ -9,7 +9,7 @@ from django.utils import timezone
 
 from core.text import plural
 from jobs.actions.job_commands import JobChange, check_change
-from jobs.actions.requirements import missing_modules, missing_words
+from jobs.actions.requirements import environment_words, missing_modules, missing_words
 from jobs.actions.submission import Checked, Submission, check
 from jobs.control.durations import NewTraining, lengths, with_lengths
 from jobs.control.snapshots import snapshot
@@ -41,6 +41,7 @@ _NOTHING_MISSING: Mapping[str, Any] = {
     "missing_text": "",
     "skipped": [],
     "skipped_text": "",
+    "environment_text": "",
     "processes_text": "",
 }
 
@@ -65,6 +66,7 @@ def preview_checked(checked: Checked, user: User) -> dict[str, Any]:
         "missing_text": missing_words(lacks),
         "skipped": checked.skipped,
         "skipped_text": skipped,
+        "environment_text": capitalized(environment_words(checked.given)),
         "processes_text": _processes_text(checked),
     }
 

@@ -114,6 +114,9 @@ class PreviewOutput(serializers.Serializer[Any]):
         child=serializers.CharField(), help_text="Lines of the requirements that are skipped, each with the cause."
     )
     skipped_text = serializers.CharField()
+    environment_text = serializers.CharField(
+        allow_blank=True, help_text="The packages that the training runs with; empty: the cluster's alone."
+    )
     processes_text = serializers.CharField(
         allow_blank=True, help_text="Processes of a script without a session, and their hosts; empty: one, or elastic."
     )

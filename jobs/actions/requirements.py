@@ -34,6 +34,7 @@ from jobs.actions.submission_checks import Problems, Submitted
 from jobs.messages import HOW_TO_REQUIRE
 from jobs.models import InstanceGroup, NamedEnvironment
 from jobs.options import Options
+from jobs.words import listed
 from models_registry.code_inspection import COMPAT_MODULES, imported_modules
 from models_registry.models import RegisteredModelVersion
 from workers.executor.environments.requirements import (
@@ -45,10 +46,12 @@ from workers.executor.environments.requirements import (
     is_package,
     package_in,
     replaced,
+    wanted_of,
 )
 
 __all__ = [
     "HOW_TO_GO_ON",
+    "environment_words",
     "importable_modules",
     "missing_modules",
     "missing_words",
@@ -140,6 +143,25 @@ def _in_environment(
 def _check_elastic(problems: Problems, field: str, model: RegisteredModelVersion, lines: Iterable[str]) -> None:
     if model.engine == RegisteredModelVersion.Engine.ELASTIC and (why := _why_not_elastic(lines)):
         problems.add(field, why)
+
+
+def environment_words(given: Options) -> str:
+    """Return which packages the training runs with; "": it asks for nothing beyond the cluster's."""
+    lines = given.requirements.splitlines()
+    named = f"Environment {given.named_environment}: " if given.named_environment else ""
+    if image := image_in(lines):
+        return f"{named}it runs in the image {image}, which each host pulls once."
+    there = installed()
+    wanted = wanted_of(lines, there, platform.python_version())
+    if wanted is None:
+        return f"{named}the cluster's own packages meet it." if named else ""
+    waits = "The first training with it on a host waits for the installation."
+    if wanted.is_whole:
+        others = listed(replaced(lines, there, platform.python_version()), "packages")
+        why = f"because it asks for another {others} than the cluster's"
+        return f"{named}it gets an environment of its own, {why}. {waits}"
+    added = [package for package in wanted.packages if canonicalize_name(package_in(package).name) not in wanted.met]
+    return f"{named}it adds {listed(added, 'packages')} to the cluster's packages. {waits}"
 
 
 def _with_imported(lines: list[str], folder: Path, entry_point: str) -> list[str]:

@@ -63,6 +63,7 @@ export function showPreview(panel, seen) {
   setField(panel, "others", seen.others_text);
   setField(panel, "missing", seen.missing_text);
   setField(panel, "skipped", seen.skipped_text);
+  setField(panel, "environment", seen.environment_text);
   setField(panel, "start", seen.start_text);
   setField(panel, "end", seen.end_text || "–");
 }

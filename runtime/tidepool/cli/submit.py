@@ -295,6 +295,7 @@ def _show_preview(found: dict[str, Any], as_json: bool) -> int:
         "would end": found.get("end_text"),
         "missing": found.get("missing_text"),
         "requirements": found.get("skipped_text"),
+        "environment": found.get("environment_text"),
     })  # fmt: skip
     click.echo("Nothing was submitted.", err=True)
     sys.stdout.flush()

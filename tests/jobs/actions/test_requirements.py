@@ -79,6 +79,35 @@ def test_a_preview_names_the_lines_that_are_skipped(
     ]
 
 
+IMAGE = f"docker.io/pytorch/pytorch@sha256:{'0' * 64}"
+
+
+@pytest.mark.parametrize(
+    ("requirements", "words"),
+    [
+        ("# none", ""),
+        ("numpy>=1", ""),
+        ("timm>=1\nnumpy>=1", "It adds timm>=1 to the cluster's packages. The first training with it"),
+        ("numpy<2", "It gets an environment of its own, because it asks for another numpy than the cluster's. The"),
+        (f"--image {IMAGE}", f"It runs in the image {IMAGE}, which each host pulls once."),
+    ],
+)
+def test_a_preview_says_which_packages_it_runs_with(
+    cluster: Cluster,
+    given: dict[str, object],
+    folder: Path,
+    alice: User,
+    client: Client,
+    requirements: str,
+    words: str,
+) -> None:
+    client.force_login(alice)
+    body = json.dumps({**given, "requirements": requirements})
+    seen = client.post("/api/v1/jobs/preview/", body, content_type="application/json").json()["environment_text"]
+    assert seen.startswith(words)
+    assert bool(seen) == bool(words)
+
+
 def test_condas_file_counts_where_there_is_no_other(submit: Submit, folder: Path) -> None:
     (folder / "environment.yml").write_text("dependencies: [{pip: [colorama]}]\n")
     assert submit().requirements == "colorama"

@@ -129,7 +129,7 @@ def test_scalars_of_event_files(tmp_path: Path) -> None:
     assert look(EventSource.from_json(source.to_json()), file) == []
 
 
-@pytest.mark.parametrize("rubbish", [b"\0" * 40, os.urandom(400), b"x" * 12])
+@pytest.mark.parametrize("rubbish", [b"\0" * 40, bytes(range(256)), b"x" * 12])
 def test_what_is_no_event_file_is_left_alone(tmp_path: Path, rubbish: bytes) -> None:
     file, source = tmp_path / "events.out.tfevents.1", EventSource("events.out.tfevents.1")
     add(file, files.event(1, {"a": files.scalar(1.0)}) + rubbish)
