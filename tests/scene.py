@@ -30,6 +30,7 @@ from jobs.models import (
     JobEvent,
     JobTag,
     MetricPoint,
+    NamedEnvironment,
     Note,
     Rank,
     SlotClaim,
@@ -115,6 +116,7 @@ class Scene:
     #: Alice's, with a block of each kind.
     report: Report
     study: Study
+    environment: NamedEnvironment
 
 
 def user_who_can_log_in(name: str, **values: object) -> User:
@@ -131,12 +133,10 @@ def build_scene(now: datetime | None = None) -> Scene:
     alice, bob = user_who_can_log_in("alice"), user_who_can_log_in("bob")
     slots = [slot for name in ("gpu-host-1", "gpu-host-2") for slot in host_with_slots(name, 4).slots.all()]
     for slot in slots:
-        GpuReading.objects.create(
-            slot=slot, at=now, utilisation_percent=random.uniform(70, 99), memory_used_bytes=212 * 1024**2
-        )
-    group = InstanceGroupFactory(
-        name="sig-elastic", resource_group=ResourceGroupFactory(name="ComputeHostsGPU", slot_rule="ngpus")
-    )
+        measured = {"utilisation_percent": random.uniform(70, 99), "memory_used_bytes": 212 * 1024**2}
+        GpuReading.objects.create(slot=slot, at=now, **measured)
+    pool = ResourceGroupFactory(name="ComputeHostsGPU", slot_rule="ngpus")
+    group = InstanceGroupFactory(name="sig-elastic", resource_group=pool)
     dataset, model = _dataset(alice), _model(alice)
     common = {"model": model, "dataset": dataset, "instance_group": group, "owner": alice}
     done = _done(common, now - timedelta(minutes=50))
@@ -166,6 +166,7 @@ def build_scene(now: datetime | None = None) -> Scene:
         _replay(alice, done, failed, now),
         _report(alice, [first, second], now),
         example_study(done, now),
+        NamedEnvironment.objects.create(name="language", kind="text", source="timm>=1.0\n", lines="timm>=1.0"),
     )
 
 

@@ -1,6 +1,6 @@
 """Named environments: create, change and delete them, and find the one that a training uses."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -10,7 +10,9 @@ from django.contrib.auth.models import User
 from django.db import IntegrityError, transaction
 from tidepool.requirement_files import LOCK_FILE, PROJECT_FILES
 
+from core.audit.authors import authors_of
 from core.audit.entries import audit
+from core.edits import UNSEEN, Seen
 from core.errors import Conflict, NotFound
 from core.roles import require_cluster_admin
 from core.text import by_reference, is_storable
@@ -47,9 +49,9 @@ class EnvironmentSpec:
     #: Text of `uv.lock`; "": the requirements are not locked.
     lock: str = ""
     #: Instance groups whose trainings may use it. Empty: every group.
-    groups: tuple[str, ...] = ()
+    groups: Sequence[str] = ()
     #: Instance groups whose trainings get it if they choose none and require nothing.
-    default_of: tuple[str, ...] = ()
+    default_of: Sequence[str] = ()
     notes: str = ""
 
 
@@ -76,12 +78,15 @@ def create_environment(spec: EnvironmentSpec, actor: User) -> NamedEnvironment:
 
 
 @transaction.atomic
-def change_environment(environment_id: int, given: Mapping[str, Any], actor: User) -> NamedEnvironment:
+def change_environment(
+    environment_id: int, given: Mapping[str, Any], actor: User, seen: Seen = UNSEEN
+) -> NamedEnvironment:
     """Change the given fields of `EnvironmentSpec`. Trainings that were submitted before keep what they began with."""
     require_cluster_admin(actor)
     row = _lock(environment_id)
     before = environment_values(row)
-    spec = EnvironmentSpec(**{each.name: given.get(each.name, before[each.name]) for each in fields(EnvironmentSpec)})
+    wanted = seen.merged(given, before, lambda: authors_of(_KIND, row.pk))
+    spec = EnvironmentSpec(**{each.name: wanted.get(each.name, before[each.name]) for each in fields(EnvironmentSpec)})
     checked = _checked(spec)
     for column, value in checked.columns.items():
         setattr(row, column, value)
@@ -235,7 +240,7 @@ def environment_values(row: NamedEnvironment) -> dict[str, Any]:
         "name": row.name,
         "source": row.source,
         "lock": row.lock,
-        "groups": tuple(sorted(row.groups.values_list("name", flat=True))),
-        "default_of": tuple(sorted(row.default_of.values_list("group__name", flat=True))),
+        "groups": sorted(row.groups.values_list("name", flat=True)),
+        "default_of": sorted(row.default_of.values_list("group__name", flat=True)),
         "notes": row.notes,
     }

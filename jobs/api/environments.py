@@ -80,7 +80,7 @@ class EnvironmentList(ListAPIView[NamedEnvironment]):
     def post(self, request: Request) -> Response:
         require_cluster_admin(request.user)
         made = actions.create_environment(
-            actions.EnvironmentSpec(**_values(EnvironmentInput, request)), signed_in(request)
+            actions.EnvironmentSpec(**validated(EnvironmentInput, request.data)), signed_in(request)
         )
         return Response(EnvironmentOutput(find_visible_environment(request.user, made.pk)).data, status=201)
 
@@ -96,7 +96,7 @@ class EnvironmentDetail(GenericAPIView[NamedEnvironment]):
         """Change the given fields. Trainings that were submitted before keep what they began with."""
         row = find_visible_environment(request.user, reference)
         require_cluster_admin(request.user)
-        actions.change_environment(row.pk, _values(EnvironmentChange, request), signed_in(request))
+        actions.change_environment(row.pk, validated(EnvironmentChange, request.data), signed_in(request))
         return Response(EnvironmentOutput(find_visible_environment(request.user, row.pk)).data)
 
     @extend_schema(responses={204: OpenApiResponse(description="The environment is deleted.")})
@@ -105,8 +105,3 @@ class EnvironmentDetail(GenericAPIView[NamedEnvironment]):
         row = find_visible_environment(request.user, reference)
         actions.delete_environment(row.pk, signed_in(request))
         return Response(status=204)
-
-
-def _values(shape: type[StrictSerializer], request: Request) -> dict[str, Any]:
-    values = validated(shape, request.data)
-    return {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
