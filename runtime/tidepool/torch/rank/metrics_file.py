@@ -55,7 +55,8 @@ class MetricsFile:
         self._last_step = None
 
     def _append(self, path: Path, records: list[dict[str, Any]]) -> None:
-        numbered = [_finite(record | {"lead_number": self.lead_number}) for record in records]
+        lead = {"lead_number": self.lead_number} if self.lead_number else {}
+        numbered = [_finite(record | lead) for record in records]
         with path.open("a") as file:
             file.write("".join(json.dumps(record, separators=(",", ":")) + "\n" for record in numbered))
 
