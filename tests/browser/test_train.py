@@ -90,7 +90,7 @@ def test_requirements_that_cannot_be_used_are_skipped_if_the_user_says_so(page: 
     page.goto("/jobs/new/")
     skip = page.get_by_label("Skip unusable requirements")
     expect(skip).to_be_hidden()
-    page.get_by_text("Requirements, other parameters, environment").click()
+    page.get_by_text("Requirements, other parameters, variables").click()
     page.get_by_label("Requirements", exact=False).first.fill("--pre\npackaging\n")
     panel = page.get_by_role("complementary", name="What will happen")
     expect(panel.locator("[data-errors]")).to_contain_text("line 1, '--pre': this option of pip is not supported")

@@ -14,7 +14,7 @@ class EnvironmentForm(forms.Form):
     name = forms.CharField(max_length=1000, help_text="Name by which trainings choose it.")
     source = forms.CharField(
         label="Requirements", strip=False, widget=forms.Textarea(attrs={"rows": 10, "spellcheck": "false"}),
-        help_text="One per line, such as timm>=1.0, --python 3.12 or --image NAME@sha256:…. With a lock: the text of "
+        help_text="One per line: timm>=1.0, --python 3.12, or --image NAME@sha256:… alone. With a lock: the text of "
         "pyproject.toml.",
     )  # fmt: skip
     lock = forms.CharField(
