@@ -318,7 +318,10 @@ def _move_lead(job_id: int, host: Host) -> None:
     heard = [claim.slot.host.name for claim in places if claim.slot.host.state in _HEARD]
     if job.run.lead_host == host.name and job.state in TRAINING and heard:
         logger.warning("job=%s attempt=%s is led by %s now", job.pk, job.run.attempt, heard[0])
-        change(job, **led_by(job, heard[0]))
+        params = {"host": host.name, "lead": heard[0], "seconds": _lease().total_seconds()}
+        why = Why(Reason.HOST_LOST, message("lead_moved", **params), "system")
+        change(job, why, **led_by(job, heard[0]))
+        record(job, why)
         raise_revisions(hosts_of(places))
 
 

@@ -215,6 +215,8 @@ def _store_entry(job: Job, entry: protocol.Entry, host: str) -> None:
             speed_profiles.store(job, entry)
         case protocol.ProfileRefused():
             _tell(job, Reason.PROFILE_REFUSED, "profile_refused", why=entry.why)
+        case protocol.HeldStill():
+            _tell(job, Reason.HOST_LOST, "held_still", host=entry.host, gone=entry.gone)
         case protocol.NoProgress():
             _tell(job, Reason.NO_PROGRESS, "no_progress", text=entry.text)
         case protocol.Lost():

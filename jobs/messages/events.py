@@ -6,7 +6,7 @@ from typing import Any
 
 from core.text import plural
 from core.time import duration
-from jobs.words import gpus
+from jobs.words import gpus, listed
 from workers.executor.environments.requirements import image_in
 
 __all__ = ["HOW_TO_REQUIRE", "OF_EVENTS", "tried"]
@@ -280,6 +280,11 @@ OF_EVENTS: dict[str, str | Callable[[Params], str]] = {
         "Make it a daemon, or end it with the script."
     ),
     "host_lost": "The host {host} no longer reports.",
+    "lead_moved": "{host} has not been heard from for {seconds:g} s: {lead} leads the training from here on.",
+    "held_still": lambda params: (
+        f"{params['host']} reached neither {listed(params['gone'], 'hosts')} nor the control plane, so it made no "
+        "step: either they are back before it gives up, or the training goes on where most of its hosts are."
+    ),
     "environment_building": lambda params: (
         f"Pulling the image {image} on {params['host']}, unless it is there."
         if (image := image_in(params["requirements"].splitlines()))

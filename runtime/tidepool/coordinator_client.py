@@ -41,7 +41,9 @@ __all__ = ["RankConnection", "ShimConnection"]
 logger = logging.getLogger(__name__)
 
 _RECONNECT_SECONDS = 0.05
-_CONNECT_SECONDS = 5.0
+#: Seconds for a connection. A host that is cut off answers never; its successor's address is looked up after each try,
+#: and waits 10 s for the ranks.
+_CONNECT_SECONDS = 2.0
 
 
 class RankConnection(ABC):

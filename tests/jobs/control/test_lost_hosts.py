@@ -135,6 +135,12 @@ def test_the_number_of_the_lead_is_raised_when_it_moves_and_with_each_attempt(cl
     reap_lost_hosts(now, later)
     row = Job.objects.get(pk=job.pk).run
     assert (row.lead_host, row.lead_number) == ("gpu-host-2", 2)
+    told = job.events.order_by("-seq")[0]
+    assert (told.detail["message"], told.detail["host"], told.detail["lead"]) == (
+        "lead_moved",
+        "gpu-host-1",
+        "gpu-host-2",
+    )
     for host, leads in (("gpu-host-1", False), ("gpu-host-2", True)):
         [desired] = build_sync(host).jobs
         assert (desired.lead, desired.lead_number) == (leads, 2)
