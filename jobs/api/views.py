@@ -13,7 +13,17 @@ from rest_framework.serializers import BaseSerializer
 
 from core.downloads import file_response
 from core.etags import seen_in, with_etag
-from core.rest import Filters, ListPages, Pages, found, keyset_answer, page_size_of, signed_in, validated
+from core.rest import (
+    PARSERS_WITH_FILES,
+    Filters,
+    ListPages,
+    Pages,
+    found,
+    keyset_answer,
+    page_size_of,
+    signed_in,
+    validated,
+)
 from jobs import actions
 from jobs.actions.idempotency import HEADER, once
 from jobs.actions.job_commands import changeable_values
@@ -172,7 +182,14 @@ class JobWait(JobView):
 
 
 class JobClone(JobView):
-    @extend_schema(request=serializers.JobCloneInput, responses={201: JobOutput}, parameters=[IDEMPOTENCY_KEY])
+    #: Clients that send an empty form have nothing to say, and get a clone.
+    parser_classes = PARSERS_WITH_FILES
+
+    @extend_schema(
+        request={"application/json": serializers.JobCloneInput},
+        responses={201: JobOutput},
+        parameters=[IDEMPOTENCY_KEY],
+    )
     def post(self, request: Request, job: int) -> Response:
         """Submit the training again, with its code as submitted; once per `Idempotency-Key`."""
         is_exact = validated(serializers.JobCloneInput, request.data)["exactly"]
