@@ -168,7 +168,7 @@ def test_a_folder_is_asked_about_and_every_look_is_in_order(
     page.locator("#code-file").set_input_files(folder.parent / "plain.py")
     expect(page.get_by_label("hidden")).to_have_attribute("placeholder", "16")
     expect(page.get_by_label("At most")).to_be_hidden()
-    page.get_by_text("Other parameters, environment").click()
+    page.get_by_text("Other parameters, variables").click()
     page.get_by_label("Other parameters", exact=False).first.fill("hiden = 8")
     page.get_by_label("Environment variables").fill("WANDB_MODE = offline")
     page.get_by_role("button", name="Start training").click()

@@ -148,7 +148,7 @@ def test_a_form_that_does_not_fit_keeps_what_was_typed(page: Page, scene: Scene)
     page.get_by_label("Model").select_option("digits-cnn")
     page.get_by_label("Dataset").select_option("digits")
     page.get_by_label("At most").fill("9")
-    page.get_by_text("Other parameters, environment").click()
+    page.get_by_text("Other parameters, variables").click()
     page.get_by_label("Parameters").fill("epochs = 3")
     page.get_by_role("button", name="Start training").click()
 
