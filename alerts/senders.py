@@ -60,7 +60,7 @@ def send(route: Route, message: Message, now: float) -> None:
         with guarded(networks, plain=plain, seconds=_SECONDS):
             senders[route.kind](route, message, now)
     except AddressRefused as error:
-        # What the name of a host means here is nobody's business who does not know it.
+        # The address that a host's name means here is told to nobody.
         why = "is reached without TLS" if plain else "is not public"
         raise NotDelivered(
             f"The address {why} and in no network of TIDEPOOL_ALERT_NETWORKS: ask an administrator to name it there.",

@@ -2,13 +2,13 @@
 
 import json
 import re
-import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import PurePosixPath
 from typing import Any, Final
 
 from tidepool.requirement_files import FILE, OTHER_FILES, PROJECT_FILES, Line, all_lines
 
+from jobs.actions.project_files import table_in, toml_of
 from jobs.actions.project_requirements import dependencies_of
 from jobs.actions.requirement_lines import Reader, RequirementsError
 from workers.executor.environments.requirements import PYTHON_OPTION
@@ -38,26 +38,12 @@ def _at(place: str, name: str) -> str:
     return name if place == "." else f"{place}/{name}"
 
 
-def _toml(file: str, text: str) -> dict[str, Any]:
-    try:
-        return tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
-        raise RequirementsError(f"{file} is not valid TOML ({error}): correct it.") from None
-
-
-def _table(stated: Mapping[str, Any], *names: str) -> dict[str, Any]:
-    found: Any = stated
-    for name in names:
-        found = found.get(name) if isinstance(found, dict) else None
-    return found if isinstance(found, dict) else {}
-
-
 # --- Poetry and pipenv ---------------------------------------------------------------------------------------------
 
 
 def _of_poetry(place: str, read: Reader) -> list[Line] | None:
     file = _at(place, PROJECT_FILES[0])
-    table = _table(_toml(file, read(file) or ""), "tool", "poetry", "dependencies")
+    table = table_in(toml_of(file, read(file) or ""), "tool", "poetry", "dependencies")
     if not table:
         return None
     if read(_at(place, _POETRY_LOCK)) is not None:
@@ -123,10 +109,10 @@ def _of_pipfile(place: str, read: Reader) -> list[Line] | None:
     text = read(file)
     if text is None:
         return None
-    stated = _toml(file, text)
-    python = _table(stated, "requires").get("python_version")
+    stated = toml_of(file, text)
+    python = table_in(stated, "requires").get("python_version")
     version = [Line(file, 1, f"{PYTHON_OPTION} {python}")] if isinstance(python, str) else []
-    packages = _table(stated, "packages").items()
+    packages = table_in(stated, "packages").items()
     return [*version, *(Line(file, 1, found) for name, value in packages for found in _of_table(name, value))]
 
 
@@ -135,10 +121,10 @@ def _of_pipfile_lock(lock: str, text: str) -> Iterator[Line]:
         read = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise RequirementsError(f"{lock} is not valid JSON ({error}): run `pipenv lock`.") from None
-    python = _table(read, "_meta", "requires").get("python_version")
+    python = table_in(read, "_meta", "requires").get("python_version")
     if isinstance(python, str):
         yield Line(lock, 1, f"{PYTHON_OPTION} {python}")
-    for name, one in _table(read, "default").items():
+    for name, one in table_in(read, "default").items():
         if not isinstance(one, dict):
             raise RequirementsError(f"{lock}: {name} has no version: run `pipenv lock`.")
         hashes = one.get("hashes")
@@ -158,7 +144,7 @@ def _of_pip_tools(place: str, read: Reader) -> list[Line] | None:
 def _of_setuptools(place: str, read: Reader) -> list[Line] | None:
     """Return `-e .` for a project that states its requirements as constants in setup.cfg or setup.py."""
     project = _at(place, PROJECT_FILES[0])
-    dynamic = _table(_toml(project, read(project) or ""), "project").get("dynamic")
+    dynamic = table_in(toml_of(project, read(project) or ""), "project").get("dynamic")
     if isinstance(dynamic, list) and "dependencies" in dynamic and not dependencies_of(place, read):
         return _of_dynamic(place, project, read)
     files = [
@@ -176,7 +162,9 @@ def _of_setuptools(place: str, read: Reader) -> list[Line] | None:
 
 def _of_dynamic(place: str, project: str, read: Reader) -> list[Line]:
     """Return the lines of the files that setuptools would read."""
-    stated = _table(_toml(project, read(project) or ""), "tool", "setuptools", "dynamic", "dependencies").get("file")
+    stated = table_in(toml_of(project, read(project) or ""), "tool", "setuptools", "dynamic", "dependencies").get(
+        "file"
+    )
     files = [stated] if isinstance(stated, str) else stated
     if not isinstance(files, list) or not files:
         raise RequirementsError(

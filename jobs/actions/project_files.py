@@ -18,7 +18,7 @@ from uv import find_uv_bin
 from jobs.actions.requirement_lines import Reader, RequirementsError
 from workers.executor.environments.requirements import PYTHON_OPTION
 
-__all__ = ["line_of_python", "lines_of_project"]
+__all__ = ["line_of_python", "lines_of_project", "table_in", "toml_of"]
 
 _PROJECT: Final = PROJECT_FILES[0]
 _EXPORT_SECONDS: Final = 30.0
@@ -38,8 +38,8 @@ def lines_of_project(folder: Path, place: str, read: Reader) -> list[Line] | Non
     text = read(file)
     if text is None:
         return None
-    stated = _toml(file, text)
-    project = _table(stated, "project")
+    stated = toml_of(file, text)
+    project = table_in(stated, "project")
     lock, locked = _lock_of(place, read)
     if locked is None and not project.get("dependencies"):
         return None
@@ -61,14 +61,16 @@ def line_of_python(place: str, read: Reader) -> Line | None:
     return Line(file, 1, f"{PYTHON_OPTION} {found['minor']}") if found else None
 
 
-def _toml(file: str, text: str) -> dict[str, Any]:
+def toml_of(file: str, text: str) -> dict[str, Any]:
+    """Return the content of a TOML file. Raises RequirementsError."""
     try:
         return tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise RequirementsError(f"{file} is not valid TOML ({error}): correct it.") from None
 
 
-def _table(stated: Mapping[str, Any], *names: str) -> dict[str, Any]:
+def table_in(stated: Mapping[str, Any], *names: str) -> dict[str, Any]:
+    """Return the table below these names; {} if there is none."""
     found: Any = stated
     for name in names:
         found = found.get(name) if isinstance(found, dict) else None
@@ -90,12 +92,12 @@ def _of_python(file: str, text: str, project: Mapping[str, Any]) -> Iterator[Lin
 
 def _of_tables(file: str, text: str, stated: Mapping[str, Any]) -> Iterator[Line]:
     yield Line(file, _line_of(text, "dependencies"), "-e .")
-    indexes = _table(stated, "tool", "uv").get("index")
+    indexes = table_in(stated, "tool", "uv").get("index")
     for index in indexes if isinstance(indexes, list) else ():
         if isinstance(index, dict) and isinstance(url := index.get("url"), str):
             option = "--index-url" if index.get("default") is True else "--extra-index-url"
             yield Line(file, _line_of(text, url), f"{option} {url}")
-    for name, source in _table(stated, "tool", "uv", "sources").items():
+    for name, source in table_in(stated, "tool", "uv", "sources").items():
         for each in source if isinstance(source, list) else [source]:
             if isinstance(each, dict) and "index" not in each:
                 yield Line(file, _line_of(text, name), _of_source(file, name, each))
@@ -126,10 +128,10 @@ def _line_of(text: str, word: str) -> int:
 
 def _of_lock(folder: Path, lock: str, text: str, project: Mapping[str, Any]) -> Iterator[Line]:
     """Yield what uv installs for the project itself, without its groups: versions and hashes of the lock."""
-    read = _toml(lock, text)
+    read = toml_of(lock, text)
     packages = [each for each in read.get("package", []) if isinstance(each, dict)]
     _check_fits(lock, packages, project)
-    for registry in sorted({str(_table(each, "source").get("registry", _PYPI)) for each in packages} - {_PYPI}):
+    for registry in sorted({str(table_in(each, "source").get("registry", _PYPI)) for each in packages} - {_PYPI}):
         yield Line(lock, _line_of(text, registry), f"--extra-index-url {registry}")
     hashes = {(str(each.get("name")), str(each.get("version"))): _hashes_of(each) for each in packages}
     for line in all_lines(_exported(folder, lock), lock):
@@ -161,7 +163,7 @@ def _check_fits(lock: str, packages: list[dict[str, Any]], project: Mapping[str,
     own = next((each for each in packages if each.get("name") == canonicalize_name(str(project.get("name", "")))), {})
     noted = {
         (canonicalize_name(str(each.get("name"))), str(SpecifierSet(str(each.get("specifier", "")))))
-        for each in _table(own, "metadata").get("requires-dist", [])
+        for each in table_in(own, "metadata").get("requires-dist", [])
         if "extra ==" not in str(each.get("marker", ""))
     }
     try:

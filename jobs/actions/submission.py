@@ -95,7 +95,7 @@ class Submission(Options):
     source: Source | None = None
     #: Number of the study whose trainings count as one training towards others; None: counts alone. Not cloned.
     bundle: int | None = None
-    #: What the cloned training ran, for a clone that has to run that; None: the packages are chosen anew.
+    #: Python and packages of the cloned training, for a clone that has to run with them; None: they are chosen anew.
     exactly: Exactly | None = None
 
 
