@@ -141,11 +141,13 @@ def test_what_concerns_environments(logged_in: Scene, tidepool: Call, carol: Use
     (file := tmp_path / "packages.txt").write_text("timm>=1.0\n")
     words = ("env", "add", "vision", file, "--group", "sig-elastic", "--default-of", "sig-elastic", "--json")
     assert check("env add", tidepool(*words)[1])["lines"] == ["timm>=1.0"]
-    [row] = check("env ls", tidepool("env", "ls", "--json")[1])
+    rows = {row["name"]: row for row in check("env ls", tidepool("env", "ls", "--json")[1])}
+    assert set(rows) == {logged_in.environment.name, "vision"}
+    row = rows["vision"]
     assert check("env show", tidepool("env", "show", "vision", "--json")[1]) == row
     assert (row["groups"], row["default_of"]) == (["sig-elastic"], ["sig-elastic"])
     assert check("env rm", tidepool("env", "rm", "-y", "vision", "--json")[1])["name"] == "vision"
-    assert tidepool("env", "ls", "-q")[1] == ""
+    assert tidepool("env", "ls", "-q")[1].split() == [logged_in.environment.name]
 
 
 def test_logging_in_and_out(scene: Scene, in_process: None, tidepool: Call, monkeypatch: pytest.MonkeyPatch) -> None:
