@@ -1,5 +1,6 @@
 """Named environments: create, change and delete them, and find the one that a training uses."""
 
+import posixpath
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -20,8 +21,9 @@ from jobs.actions.project_files import lines_of_project
 from jobs.actions.requirement_lines import Read, RequirementsError, read_lines, read_requirements
 from jobs.actions.submission_checks import Problems, Submitted
 from jobs.models import DefaultEnvironment, InstanceGroup, NamedEnvironment
+from jobs.models.environments import MOST_PATH
 from jobs.queries.environments import usable_environments
-from workers.executor.environments.requirements import installed
+from workers.executor.environments.requirements import FOLDER_OPTION, installed
 
 __all__ = [
     "EnvironmentSpec",
@@ -45,9 +47,11 @@ class EnvironmentSpec:
 
     name: str
     #: Requirements in pip's format, or the text of `pyproject.toml` where `lock` is given.
-    source: str
+    source: str = ""
     #: Text of `uv.lock`; "": the requirements are not locked.
     lock: str = ""
+    #: Path of a virtual or conda environment on the hosts, instead of a source; "": there is none.
+    folder: str = ""
     #: Instance groups whose trainings may use it. Empty: every group.
     groups: Sequence[str] = ()
     #: Instance groups whose trainings get it if they choose none and require nothing.
@@ -152,7 +156,8 @@ def _checked(spec: EnvironmentSpec) -> _Checked:
     name = problems.checked_name(spec.name, limit=64)
     if name.isdecimal():
         problems.add("name", "Use a letter in the name: numbers are ids.")
-    lines = _lines_of(problems, spec)
+    folder = _checked_folder(problems, spec)
+    lines = f"{FOLDER_OPTION} {folder}" if spec.folder.strip() else _lines_of(problems, spec)
     notes = spec.notes.strip()
     if len(notes) > _MOST_NOTES or not is_storable(notes):
         problems.add("notes", f"Use at most {_MOST_NOTES} characters.")
@@ -162,9 +167,25 @@ def _checked(spec: EnvironmentSpec) -> _Checked:
         if groups and group not in groups:
             problems.add("default_of", f"{group.name} may not use the environment: add it to the groups that may.")
     problems.raise_if_any()
-    kind = NamedEnvironment.Kind.LOCK if spec.lock else NamedEnvironment.Kind.TEXT
-    columns = {"name": name, "kind": kind, "source": spec.source, "lock": spec.lock, "lines": lines, "notes": notes}
-    return _Checked(columns, groups, default_of)
+    kinds = NamedEnvironment.Kind
+    kind = kinds.FOLDER if folder else kinds.LOCK if spec.lock else kinds.TEXT
+    texts = {"source": "" if folder else spec.source, "lock": spec.lock, "folder": folder, "lines": lines}
+    return _Checked({"name": name, "kind": kind, **texts, "notes": notes}, groups, default_of)
+
+
+def _checked_folder(problems: Problems, spec: EnvironmentSpec) -> str:
+    """Return the folder without what is redundant in its path. The hosts say whether they have it."""
+    given = spec.folder.strip()
+    if not given:
+        return ""
+    folder = posixpath.normpath(given)
+    if not given.startswith("/") or ".." in given.split("/") or folder in ("/", "//") or not given.isprintable():
+        problems.add("folder", "Give the whole path of a folder that the hosts have, such as /opt/envs/vision.")
+    elif len(folder) > MOST_PATH:
+        problems.add("folder", f"Use at most {MOST_PATH} characters.")
+    if spec.source.strip() or spec.lock.strip():
+        problems.add("folder", "A folder has all packages: give no requirements beside it.")
+    return folder
 
 
 def _lines_of(problems: Problems, spec: EnvironmentSpec) -> str:
@@ -183,7 +204,7 @@ def _lines_of(problems: Problems, spec: EnvironmentSpec) -> str:
     # The folder of each training has its own project, which is no part of an environment.
     lines = [line for line in found.usable if not line.startswith("-e ")]
     if not lines and not found.unusable:
-        problems.add(field, "Give at least one requirement, such as timm>=1.0 or --python >=3.12.")
+        problems.add(field, "Give at least one requirement, such as timm>=1.0 or --python >=3.12, or a folder.")
     return "\n".join(lines)
 
 
@@ -240,6 +261,7 @@ def environment_values(row: NamedEnvironment) -> dict[str, Any]:
         "name": row.name,
         "source": row.source,
         "lock": row.lock,
+        "folder": row.folder,
         "groups": sorted(row.groups.values_list("name", flat=True)),
         "default_of": sorted(row.default_of.values_list("group__name", flat=True)),
         "notes": row.notes,

@@ -9,9 +9,11 @@ from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
 from workers.executor.environments.requirements import (
+    FOLDER_OPTION,
     IMAGE_OPTION,
     INDEX_OPTIONS,
     PYTHON_OPTION,
+    folder_in,
     hashes_in,
     image_in,
     is_package,
@@ -66,6 +68,9 @@ def locked(recorded: Packages, required: Iterable[str], cluster: Packages) -> Lo
     given = list(required)
     if image := image_in(given):  # its digest pins all that it holds
         return Locked([f"{IMAGE_OPTION} {image}"], [], [*filter(None, [_other_site(recorded, cluster)])])
+    if folder := folder_in(given):
+        held = f"It runs with what {folder} holds now, which may be other versions than then."
+        return Locked([f"{FOLDER_OPTION} {folder}"], [], [*filter(None, [held, _other_site(recorded, cluster)])])
     options = [line for line in given if line.startswith((*INDEX_OPTIONS, "-e "))]
     if recorded.python != cluster.python:
         options.append(f"{PYTHON_OPTION} =={recorded.python}")

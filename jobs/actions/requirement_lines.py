@@ -19,6 +19,7 @@ from tidepool.requirement_files import LOCK_FILE, Line, all_lines, included_file
 
 from jobs.actions.project_requirements import dependencies_of
 from workers.executor.environments.requirements import (
+    FOLDER_OPTION,
     IMAGE_OPTION,
     INDEX_OPTIONS,
     PYTHON_OPTION,
@@ -251,7 +252,13 @@ class _Reading:
         if name == IMAGE_OPTION:
             self._take_image(line, value)
             return
-        if name in ("-e", "--editable"):
+        if name == FOLDER_OPTION:
+            self._refuse(
+                line,
+                "only administrators name folders of the hosts, as an environment: choose one as Environment or with "
+                "--env, or require packages.",
+            )
+        elif name in ("-e", "--editable"):
             self._take_editable_url(line, value)
         elif name in ("-c", "--constraint"):
             self._refuse(line, "files of constraints are not read: write the versions into the requirements.")

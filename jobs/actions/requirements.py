@@ -39,6 +39,7 @@ from models_registry.code_inspection import COMPAT_MODULES, imported_modules
 from models_registry.models import RegisteredModelVersion
 from workers.executor.environments.requirements import (
     TESTED_TORCH,
+    folder_in,
     has_tested_torch,
     image_in,
     import_folders,
@@ -121,15 +122,32 @@ def with_requirements(
     return replace(given, requirements="\n".join(lines)), unusable
 
 
-def with_locked(problems: Problems, given: Submitted, wanted: Exactly, model: RegisteredModelVersion) -> Submitted:
+def with_locked(
+    problems: Problems,
+    given: Submitted,
+    wanted: Exactly,
+    model: RegisteredModelVersion,
+    group: InstanceGroup | None,
+) -> Submitted:
     """Fill in the requirements that pin what another training ran."""
     missing = [sentence for sentence in (wanted.code_problem, *wanted.environment.missing) if sentence]
     for sentence in (*missing, *([_INSTEAD_OF_EXACTLY] if missing else [])):
         problems.add("exactly", sentence)
     lines = wanted.environment.lines
+    if folder_in(lines):
+        return _in_same_folder(problems, given, "\n".join(lines), group)
     if replaced(lines, installed(), platform.python_version()):
         _check_elastic(problems, "requirements", model, lines)
     return replace(given, named_environment="", requirements="\n".join(lines))
+
+
+def _in_same_folder(problems: Problems, given: Submitted, lines: str, group: InstanceGroup | None) -> Submitted:
+    """Return the options with a folder of the hosts, which trainings have only by an environment of that name."""
+    chosen = find_environment(problems, given, group)
+    if chosen is not None and chosen.lines != lines:
+        problems.add("exactly", f"Environment {chosen.name!r} is no longer {folder_in(lines.splitlines())}.")
+        problems.add("exactly", _INSTEAD_OF_EXACTLY)
+    return replace(given, requirements=lines)
 
 
 def _in_environment(
@@ -151,6 +169,8 @@ def environment_words(given: Options) -> str:
     named = f"Environment {given.named_environment}: " if given.named_environment else ""
     if image := image_in(lines):
         return f"{named}it runs in the image {image}, which each host pulls once."
+    if folder := folder_in(lines):
+        return f"{named}it runs with what the folder {folder} of each host holds."
     there = installed()
     wanted = wanted_of(lines, there, platform.python_version())
     if wanted is None:

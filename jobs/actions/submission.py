@@ -224,7 +224,7 @@ def check(given: Submission, owner: User) -> Checked:
     if model is not None:
         check_code(problems, model)
         if given.exactly is not None:
-            given = with_locked(problems, given, given.exactly, model)
+            given = with_locked(problems, given, given.exactly, model, group)
         else:
             skip = given.skip_unusable_requirements
             given, skipped = with_requirements(problems, given, model, group, skip_unusable=skip)

@@ -18,6 +18,7 @@ __all__ = ["EnvironmentDetail", "EnvironmentList"]
 
 _LONGEST = 1024 * 1024
 _SOURCE = "Requirements in pip's format; with lock, the text of pyproject.toml."
+_FOLDER = "Path of a virtual or conda environment on the hosts, instead of source and lock. Empty: there is none."
 _LOCK = "Text of uv.lock. Empty: the requirements are not locked."
 _GROUPS = "Names of the instance groups whose trainings may use it. Empty: all."
 _DEFAULT_OF = "Names of the instance groups whose trainings get it if they choose none and require nothing."
@@ -37,6 +38,7 @@ class EnvironmentChange(StrictSerializer):
     lock = serializers.CharField(
         max_length=_LONGEST, allow_blank=True, trim_whitespace=False, required=False, help_text=_LOCK
     )
+    folder = serializers.CharField(max_length=10_000, allow_blank=True, required=False, help_text=_FOLDER)
     groups = _names(_GROUPS, required=False)
     default_of = _names(_DEFAULT_OF, required=False)
     notes = serializers.CharField(max_length=10_000, allow_blank=True, required=False)
@@ -44,7 +46,6 @@ class EnvironmentChange(StrictSerializer):
 
 class EnvironmentInput(EnvironmentChange):
     name = serializers.CharField(max_length=10_000, trim_whitespace=False)
-    source = serializers.CharField(max_length=_LONGEST, trim_whitespace=False, help_text=_SOURCE)
 
 
 class EnvironmentOutput(serializers.ModelSerializer[NamedEnvironment]):
@@ -56,8 +57,8 @@ class EnvironmentOutput(serializers.ModelSerializer[NamedEnvironment]):
     class Meta:
         model = NamedEnvironment
         fields = [
-            *("id", "name", "kind", "source", "lock", "lines", "groups", "default_of", "notes", "trainings"),
-            *("created_at", "changed_at"),
+            *("id", "name", "kind", "source", "lock", "folder", "lines", "groups", "default_of", "notes"),
+            *("trainings", "created_at", "changed_at"),
         ]
 
     def get_lines(self, row: NamedEnvironment) -> list[str]:

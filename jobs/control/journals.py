@@ -195,6 +195,9 @@ def _store_entry(job: Job, entry: protocol.Entry, host: str) -> None:
             _not_built(job, entry, host)
         case protocol.EnvironmentUsed():
             store_software(job, entry, host)
+        case protocol.EnvironmentChanged():
+            changed = {"host": host, "folder": entry.folder, "changes": entry.changes}
+            _tell(job, Reason.ENVIRONMENT_CHANGED, "environment_changed", **changed)
         case protocol.GrowthGivenUp():
             _keep_size(job, entry)
         case protocol.AttemptFailed():

@@ -15,7 +15,9 @@ from jobs.models import SlotClaim
 __all__ = ["AttemptKey", "JournalName", "Place", "misplaced", "parse_name", "places_of"]
 
 #: <job>.<attempt>.<writer>, without leading zeros: a journal with two names would be stored twice.
-_NAME = re.compile(r"([1-9][0-9]{0,17})\.([1-9][0-9]{0,8})\.(?:(coordinator|metrics|recorded|observed)|shim\.(.+))")
+_NAME = re.compile(
+    r"([1-9][0-9]{0,17})\.([1-9][0-9]{0,8})\.(?:(coordinator|metrics|recorded|observed)|(shim|host)\.(.+))"
+)
 
 
 class AttemptKey(NamedTuple):
@@ -25,7 +27,7 @@ class AttemptKey(NamedTuple):
 
 class JournalName(NamedTuple):
     attempt: AttemptKey
-    #: "shim", "coordinator", "metrics", "recorded" or "observed".
+    #: "shim", "host", "coordinator", "metrics", "recorded" or "observed".
     writer: str
     text: str
 
@@ -40,9 +42,9 @@ class Place(NamedTuple):
 def parse_name(text: str, host: str) -> JournalName | None:
     """Return the parsed name of a journal; None if `host` writes no journal of this name."""
     match = _NAME.fullmatch(text)
-    if match is None or (match[4] is not None and match[4] != host):
+    if match is None or (match[5] is not None and match[5] != host):
         return None
-    return JournalName(AttemptKey(int(match[1]), int(match[2])), match[3] or "shim", text)
+    return JournalName(AttemptKey(int(match[1]), int(match[2])), match[3] or match[4], text)
 
 
 def places_of(attempts: Iterable[AttemptKey]) -> dict[AttemptKey, set[Place]]:

@@ -1,13 +1,13 @@
 """Sentences about events reported by users, ranks and hosts, and about the end of a job."""
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from core.text import plural
 from core.time import duration
 from jobs.words import gpus, listed
-from workers.executor.environments.requirements import image_in
+from workers.executor.environments.requirements import folder_in, image_in
 
 __all__ = ["HOW_TO_REQUIRE", "OF_EVENTS", "tried"]
 
@@ -195,6 +195,14 @@ def _advice(error: str) -> str:
     return next((advice for pattern, advice in _ADVICE if pattern.search(error)), "")
 
 
+def _building(requirements: Sequence[str], host: str) -> str:
+    if image := image_in(requirements):
+        return f"Pulling the image {image} on {host}, unless it is there."
+    if folder := folder_in(requirements):
+        return f"Reading the environment in {folder} on {host}."
+    return f"Installing the requirements on {host}: {', '.join(' '.join(requirements).split())}."
+
+
 def tried(params: Params) -> str:
     """Return the sentence about the attempts of a failed training, or ""."""
     sentence = _TRIED.get(params.get("tried", ""), "")
@@ -285,10 +293,11 @@ OF_EVENTS: dict[str, str | Callable[[Params], str]] = {
         f"{params['host']} reached neither {listed(params['gone'], 'hosts')} nor the control plane, so it made no "
         "step: either they are back before it gives up, or the training goes on where most of its hosts are."
     ),
-    "environment_building": lambda params: (
-        f"Pulling the image {image} on {params['host']}, unless it is there."
-        if (image := image_in(params["requirements"].splitlines()))
-        else f"Installing the requirements on {params['host']}: {', '.join(params['requirements'].split())}."
+    "environment_building": lambda params: _building(params["requirements"].splitlines(), params["host"]),
+    "environment_changed": lambda params: (
+        f"The folder {params['folder']} has changed on {params['host']} since the training's processes started "
+        f"({', '.join(params['changes'])}). They keep what they have loaded, and may fail where they load more. "
+        "The next attempt runs with what the folder then holds."
     ),
     "environment_failed": (
         "The training's environment could not be prepared on {host}: {error}. See the log for details, correct the "

@@ -1,11 +1,17 @@
 """Named environments: what trainings that choose one require, and the instance groups whose default it is."""
 
+from typing import Final
+
 from django.db import models
 from django.db.models import Q
 
 from jobs.models.jobs import InstanceGroup
 
-__all__ = ["DefaultEnvironment", "NamedEnvironment"]
+__all__ = ["MOST_PATH", "DefaultEnvironment", "NamedEnvironment"]
+
+
+#: Most characters of a folder's path.
+MOST_PATH: Final = 1000
 
 
 class NamedEnvironment(models.Model):
@@ -14,13 +20,16 @@ class NamedEnvironment(models.Model):
     class Kind(models.TextChoices):
         TEXT = "text", "Requirements"
         LOCK = "lock", "Locked project"
+        FOLDER = "folder", "Folder"
 
     name = models.CharField(max_length=64, unique=True)
     kind = models.CharField(max_length=16, choices=Kind)
-    #: Requirements in pip's format; the text of `pyproject.toml` where the project is locked.
-    source = models.TextField()
+    #: Requirements in pip's format; the text of `pyproject.toml` where the project is locked; "": it is a folder.
+    source = models.TextField(blank=True, default="")
     #: Text of `uv.lock`; "": the project is not locked.
     lock = models.TextField(blank=True, default="")
+    #: Path of a virtual or conda environment on the hosts; "": it is none.
+    folder = models.CharField(max_length=MOST_PATH, blank=True, default="")
     #: Requirements as hosts get them, one per line.
     lines = models.TextField()
     #: Instance groups whose trainings may use the environment. Empty: every group.
@@ -34,7 +43,10 @@ class NamedEnvironment(models.Model):
         constraints = [
             models.CheckConstraint(condition=~Q(name="") & ~Q(lines=""), name="named_environment_says_something"),
             models.CheckConstraint(
-                condition=(Q(kind="lock") & ~Q(lock="")) | (Q(kind="text") & Q(lock="")), name="named_environment_kind"
+                condition=(Q(kind="lock", folder="") & ~Q(lock=""))
+                | Q(kind="text", lock="", folder="")
+                | (Q(kind="folder", lock="", source="") & ~Q(folder="")),
+                name="named_environment_kind",
             ),
         ]
 

@@ -100,7 +100,7 @@ _CALLERS = {CALLER, *(str(_RUNTIME_ROOT / "tidepool" / name) for name in ("funct
 _INHERITED = {
     *("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "TZ", "TMPDIR", "LD_LIBRARY_PATH"),
     *("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "PYTORCH_NVML_BASED_CUDA_CHECK", "TIDEPOOL_FAULT"),
-    "FABRIC_HOME",
+    *("FABRIC_HOME", "PYTHONNOUSERSITE"),
 }
 
 
@@ -274,7 +274,7 @@ def _enter_environment(environment: str) -> list[str]:
     if not environment:
         return []
     folder, own = Path(environment), Path(sys.executable).parent
-    os.environ["VIRTUAL_ENV"] = environment
+    os.environ["CONDA_PREFIX" if (folder / "conda-meta").is_dir() else "VIRTUAL_ENV"] = environment
     os.environ["PATH"] = os.pathsep.join([str(folder / "bin"), str(own), os.environ.get("PATH", os.defpath)])
     sys.executable = str(folder / "bin" / "python")
     if "multiprocessing.spawn" in sys.modules:

@@ -146,6 +146,10 @@ def test_what_concerns_environments(logged_in: Scene, tidepool: Call, carol: Use
     row = rows["vision"]
     assert check("env show", tidepool("env", "show", "vision", "--json")[1]) == row
     assert (row["groups"], row["default_of"]) == (["sig-elastic"], ["sig-elastic"])
+    folder = tidepool("env", "add", "conda", "--folder", "/opt/envs/conda", "--json")[1]
+    assert check("env add", folder)["lines"] == ["--folder /opt/envs/conda"]
+    assert tidepool("env", "add", "neither", "--json")[0] != 0
+    assert check("env rm", tidepool("env", "rm", "-y", "conda", "--json")[1])["name"] == "conda"
     assert check("env rm", tidepool("env", "rm", "-y", "vision", "--json")[1])["name"] == "vision"
     assert tidepool("env", "ls", "-q")[1].split() == [logged_in.environment.name]
 

@@ -252,6 +252,12 @@ SAMPLES: dict[str, tuple[dict[str, Any], str]] = {
         {"host": "a", "requirements": "timm\nwandb>=1"},
         "Installing the requirements on a: timm, wandb>=1.",
     ),
+    "environment_changed": (
+        {"host": "a", "folder": "/opt/envs/vision", "changes": ["timm 1.0 -> 1.1", "more none -> 2.0"]},
+        "The folder /opt/envs/vision has changed on a since the training's processes started (timm 1.0 -> 1.1, more "
+        "none -> 2.0). They keep what they have loaded, and may fail where they load more. The next attempt runs with "
+        "what the folder then holds.",
+    ),
     "environment_failed": (
         END,
         "The training's environment could not be prepared on a: ValueError: bad. See the log for details, correct the "

@@ -25,6 +25,7 @@ from tidepool.protocol import DesiredMembership, LaunchSpec, ShimSpec, to_json
 from tidepool.rank_process import inherited_environment
 
 from workers.executor.environments.cache import Ready
+from workers.executor.environments.given import python_of
 from workers.executor.environments.images import container_command, needs_folder, outermost
 from workers.executor.environments.requirements import has_tested_torch
 
@@ -61,16 +62,19 @@ class _Runs:
     #: Folder of all trainings, and other folders that they read, which the container has at the same paths.
     pool: Path = Path()
     data: tuple[Path, ...] = ()
-    #: Folders of packages beside those of the Python.
+    #: Folders of packages beside those of the Python, which nobody has made for Tidepool.
     packages: tuple[Path, ...] = ()
 
     def environment(self) -> dict[str, str]:
         threads = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
         # An image has its own paths; those of this machine mean nothing in it.
         inherited = {} if self.image else inherited_environment(dict(os.environ))
+        # Packages in the home of the user who runs the executor are no part of it.
+        closed = {"PYTHONNOUSERSITE": "1"} if self.packages else {}
         return {
             **threads,  # a process that forks must have one thread
             **inherited,
+            **closed,
             "PYTHONPATH": os.pathsep.join(map(str, (_RUNTIME, *self.packages))),
             "PYTORCH_NVML_BASED_CUDA_CHECK": "1",  # detecting GPUs must not create a CUDA context
             procfs.MARK_VARIABLE: procfs.reserved_mark(),
@@ -226,6 +230,8 @@ class Forkservers:
 
     def _runs(self, environment: Ready, folders: Sequence[Path]) -> _Runs:
         folder, is_bare = Path(environment.folder), not has_tested_torch(environment.torch)
+        if environment.given:
+            return _Runs(python_of(Path(environment.given)), is_bare, packages=(needs_folder(folder),))
         if not environment.image:
             return _Runs(folder / "bin" / "python", is_bare)
         data = tuple(place for place in outermost(folders) if not place.is_relative_to(self._home))

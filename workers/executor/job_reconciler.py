@@ -41,8 +41,9 @@ from tidepool.shim import journal_path
 
 from workers.executor.config import ExecutorConfig
 from workers.executor.environments.cache import Environments, Failed, Ready
-from workers.executor.environments.requirements import TESTED_TORCH, has_tested_torch
+from workers.executor.environments.requirements import TESTED_TORCH, folder_in, has_tested_torch
 from workers.executor.environments.software import software_in
+from workers.executor.folder_watch import FolderWatch, host_journal_path
 from workers.executor.forkserver import Forkserver, ForkserverError, Forkservers
 
 __all__ = ["JobReconciler"]
@@ -146,6 +147,9 @@ class JobReconciler:
         self._shim_backoff = _Backoff()
         self._coordinator_backoff = _Backoff()
         self._coordinator_kill_at: float | None = None
+        folder = folder_in(desired.launch.requirements.splitlines())
+        journals = journal_path(self._spec()), host_journal_path(Path(desired.launch.folder), config.host)
+        self._watch = FolderWatch(Path(folder), environments.folders, *journals) if folder else None
 
     def reconcile(self, *, may_start: bool) -> None:
         """Take the next steps towards the desired state; never waits.
@@ -158,6 +162,8 @@ class JobReconciler:
         if self._shim is not None:
             self._shim.send(self.desired)
         self._reconcile_coordinator(may_start=may_start)
+        if self._watch is not None and self.ranks:
+            self._watch.look()
 
     @property
     def links(self) -> list[_Link]:
@@ -252,7 +258,7 @@ class JobReconciler:
     @property
     def _virtual_environment(self) -> str:
         """Folder that ranks import from besides; "": their parent has all folders."""
-        return "" if self.environment.image else self.environment.folder
+        return "" if self.environment.image else self.environment.given or self.environment.folder
 
     def _parent(self) -> Forkserver | None:
         """Return the parent of the job's processes here; None while it or its environment is not ready."""

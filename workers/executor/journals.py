@@ -20,6 +20,8 @@ from tidepool.protocol import DesiredJob, JournalEntry
 from tidepool.recorded_metrics import RECORDED_FILE, RecordedMetrics
 
 from workers.executor.curves.observer import CurveObserver
+from workers.executor.environments.requirements import folder_in
+from workers.executor.folder_watch import host_journal_path
 from workers.executor.saved_state import JobKey, load_json, save_json
 
 __all__ = ["JournalTail", "Journals"]
@@ -170,6 +172,8 @@ class Journals:
     def follow(self, desired: DesiredJob) -> None:
         folder, prefix = Path(desired.launch.folder), f"{desired.job}.{desired.attempt}"
         paths = {f"{prefix}.shim.{self._host}": folder / "journal" / f"shim.{self._host}.jsonl"}
+        if folder_in(desired.launch.requirements.splitlines()):
+            paths[f"{prefix}.host.{self._host}"] = host_journal_path(folder, self._host)
         if desired.lead:
             paths[f"{prefix}.coordinator"] = folder / "plans.jsonl"
             paths[f"{prefix}.metrics"] = folder / "metrics.jsonl"

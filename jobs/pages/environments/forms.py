@@ -13,13 +13,18 @@ __all__ = ["EnvironmentForm"]
 class EnvironmentForm(forms.Form):
     name = forms.CharField(max_length=1000, help_text="Name by which trainings choose it.")
     source = forms.CharField(
-        label="Requirements", strip=False, widget=forms.Textarea(attrs={"rows": 10, "spellcheck": "false"}),
+        label="Requirements", required=False, strip=False,
+        widget=forms.Textarea(attrs={"rows": 10, "spellcheck": "false"}),
         help_text="One per line: timm>=1.0, --python 3.12, or --image NAME@sha256:… alone. With a lock: the text of "
         "pyproject.toml.",
     )  # fmt: skip
     lock = forms.CharField(
         label="Text of uv.lock", required=False, strip=False,
         widget=forms.Textarea(attrs={"rows": 3, "spellcheck": "false"}),
+    )  # fmt: skip
+    folder = forms.CharField(
+        label="Folder on the hosts", required=False, max_length=10_000,
+        help_text="Path of a virtual or conda environment that the hosts have, instead of requirements.",
     )  # fmt: skip
     groups = forms.MultipleChoiceField(
         label="Instance groups that may use it", required=False, widget=forms.CheckboxSelectMultiple,

@@ -35,6 +35,7 @@ def env() -> None:
     tidepool env ls
     tidepool run train.py --env vision
     tidepool env add vision requirements.txt --group team-vision
+    tidepool env add sound --folder /opt/envs/sound
     """
 
 
@@ -89,7 +90,8 @@ def show_environment(context: Context, name: str, as_json: bool) -> None:
 
 @env.command("add")
 @click.argument("name")
-@click.argument("path", type=click.Path(exists=True))
+@click.argument("path", type=click.Path(exists=True), required=False)
+@click.option("--folder", default="", metavar="PATH", help="Environment that the hosts have in this folder.")
 @click.option("--group", "-g", "groups", multiple=True, help="Instance group whose trainings may use it; may be "
               "repeated. Default: all.", shell_complete=names_of("instance-groups"))  # fmt: skip
 @click.option("--default-of", multiple=True, metavar="GROUP", help="Instance group whose trainings get it if they "
@@ -98,16 +100,23 @@ def show_environment(context: Context, name: str, as_json: bool) -> None:
 @json_option
 @click.pass_obj
 def add_environment(
-    context: Context, name: str, path: str, groups: tuple[str, ...], default_of: tuple[str, ...], notes: str,
-    as_json: bool,
+    context: Context, name: str, path: str | None, folder: str, groups: tuple[str, ...], default_of: tuple[str, ...],
+    notes: str, as_json: bool,
 ) -> None:  # fmt: skip
-    """Add an environment, for administrators: from a requirements file, or a folder with pyproject.toml and uv.lock."""
-    given = {"name": name, **_texts(Path(path)), "groups": groups, "default_of": default_of, "notes": notes}
+    """Add an environment, for administrators: from a requirements file, or a folder with pyproject.toml and uv.lock.
+
+    With --folder, it is an environment that somebody has made on the hosts.
+    """
+    if (path is None) == (not folder):
+        raise InvalidRequest("Give the path of a requirements file or of a project with a lock, or --folder.")
+    texts = {"folder": folder} if path is None else _texts(Path(path))
+    given = {"name": name, **texts, "groups": groups, "default_of": default_of, "notes": notes}
     row = context.client.connection.json("POST", "environments/", json=given)
     if as_json:
         show_json(row)
     else:
-        click.echo(f"Environment {row['name']}: {len(row['lines'])} requirements.", err=True)
+        what = f"the folder {folder} of each host" if folder else f"{len(row['lines'])} requirements"
+        click.echo(f"Environment {row['name']}: {what}.", err=True)
 
 
 def _texts(path: Path) -> dict[str, str]:

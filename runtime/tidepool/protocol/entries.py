@@ -19,6 +19,7 @@ __all__ = [
     "CheckpointPublished",
     "Entry",
     "EnvironmentBuilding",
+    "EnvironmentChanged",
     "EnvironmentFailed",
     "EnvironmentUsed",
     "Finished",
@@ -128,6 +129,18 @@ class EnvironmentUsed(Entry, frozen=True, tag="environment_used"):
     packages: Annotated[dict[_Version, _Version], msgspec.Meta(max_length=5000)]
     #: Address of each distribution that is not from an index, by name.
     origins: Annotated[dict[_Version, Annotated[str, msgspec.Meta(max_length=2000)]], msgspec.Meta(max_length=5000)]
+    #: Digest of the contents of the folder that is the environment; "": none is.
+    digest: _Version = ""
+
+
+class EnvironmentChanged(Entry, frozen=True, tag="environment_changed"):
+    """The folder that is the job's environment has changed on this host since its ranks were started."""
+
+    folder: Annotated[str, msgspec.Meta(max_length=2000)]
+    #: Digest of what it holds now; "": it cannot be read any more.
+    digest: _Version
+    #: Differences, such as "numpy 1.26.4 -> 2.1.0".
+    changes: Annotated[list[Annotated[str, msgspec.Meta(max_length=2000)]], msgspec.Meta(max_length=20)]
 
 
 # --- coordinator (`plans.jsonl`) -------------------------------------------------------------------------------------

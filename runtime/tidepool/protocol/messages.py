@@ -423,7 +423,7 @@ class HostFacts(msgspec.Struct, frozen=True):
 
 
 class JournalEntry(msgspec.Struct, frozen=True):
-    #: `<job>.<attempt>.shim.<host>`, `<job>.<attempt>.` and `coordinator`, `metrics`, `recorded` or `observed`.
+    #: `<job>.<attempt>.` and `shim.<host>`, `host.<host>`, `coordinator`, `metrics`, `recorded` or `observed`.
     journal: str
     #: Position in the journal, from 1.
     number: Count

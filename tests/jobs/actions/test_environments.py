@@ -161,7 +161,59 @@ def test_only_administrators_write_and_the_audit_says_what(vision: NamedEnvironm
     assert [entry.verb for entry in entries] == ["created", "changed", "deleted"]
 
 
-@pytest.mark.parametrize("columns", [{"lines": ""}, {"name": ""}, {"kind": "lock"}, {"lock": "x"}, {"kind": "image"}])
+def test_a_folder_of_the_hosts_is_an_environment(submit: Submit, carol: User, alice: User) -> None:
+    row = create_environment(EnvironmentSpec("conda", folder=" /opt//envs/conda/ "), carol)
+    assert (row.kind, row.folder, row.lines) == ("folder", "/opt/envs/conda", "--folder /opt/envs/conda")
+    job = submit(named_environment="conda")
+    assert (job.named_environment, job.requirements) == ("conda", "--folder /opt/envs/conda")
+    assert actions.clone(job, alice).requirements == "--folder /opt/envs/conda"
+    row = change_environment(row.pk, {"folder": "", "source": "timm"}, carol)
+    assert (row.kind, row.folder, row.lines) == ("text", "", "timm")
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"folder": "envs/vision"}, "whole path"),
+        ({"folder": "/opt/../root"}, "whole path"),
+        ({"folder": "/"}, "whole path"),
+        ({"folder": "/opt/a\n--image b"}, "whole path"),
+        ({"folder": f"/{'x' * 1001}"}, "at most 1000"),
+        ({"folder": "/opt/envs", "source": "timm"}, "no requirements beside it"),
+        ({"folder": "/opt/envs", "lock": "version = 1"}, "no requirements beside it"),
+    ],
+)
+def test_a_folder_that_cannot_be_is_a_sentence(carol: User, given: dict[str, str], words: str) -> None:
+    with pytest.raises(UserError) as refused:
+        create_environment(EnvironmentSpec("conda", **given), carol)
+    assert list(refused.value.fields) == ["folder"]
+    assert words in refused.value.fields["folder"][0]
+
+
+def test_no_other_text_names_a_folder(submit: Submit, code: RegisteredModelVersion, carol: User) -> None:
+    for refused in (
+        lambda: submit(requirements="--folder /opt/envs/conda"),
+        lambda: create_environment(EnvironmentSpec("conda", "--folder /opt/envs/conda"), carol),
+    ):
+        with pytest.raises(UserError, match="only administrators name folders of the hosts"):
+            refused()
+    Path(code.path, "requirements.txt").write_text("--folder=/opt/envs/conda\n")
+    with pytest.raises(UserError, match="only administrators name folders of the hosts"):
+        submit()
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        {"lines": ""},
+        {"name": ""},
+        {"kind": "lock"},
+        {"lock": "x"},
+        {"kind": "image"},
+        {"folder": "/opt"},
+        {"kind": "folder"},
+    ],
+)
 def test_the_database_refuses_an_environment_that_cannot_be(vision: NamedEnvironment, columns: dict[str, str]) -> None:
     with pytest.raises(IntegrityError), transaction.atomic():
         NamedEnvironment.objects.filter(pk=vision.pk).update(**columns)

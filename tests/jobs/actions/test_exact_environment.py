@@ -79,6 +79,12 @@ def test_an_image_stays_and_nothing_is_installed_into_it() -> None:
     assert lock(recorded(numpy="1.26.4", python="3.12.1"), line) == Locked([line], [], [])
 
 
+def test_a_folder_of_the_hosts_stays_and_may_hold_other_versions() -> None:
+    told = lock(recorded(numpy="1.26.4", python="3.12.1"), "--folder /opt/envs/vision")
+    assert (told.lines, told.missing) == (["--folder /opt/envs/vision"], [])
+    assert told.notes == ["It runs with what /opt/envs/vision holds now, which may be other versions than then."]
+
+
 def test_differences_that_no_requirement_undoes_are_told() -> None:
     cluster = Packages("3.11.7", {**CLUSTER.versions, "tidepool-runtime": "3", "more": "1"}, {})
     assert locked(recorded(), (), cluster).notes == [

@@ -13,9 +13,11 @@ from django.test import Client
 from tidepool.function_payload import CALL_FILE
 
 from jobs import actions
+from jobs.actions.environments import EnvironmentSpec, create_environment
 from jobs.control.dispatch import launch_spec
 from jobs.files.job_folder import job_folder
 from jobs.files.log_tail import topic_log
+from jobs.messages import text_of
 from jobs.models import Job
 from jobs.states import JobState
 from models_registry.models import RegisteredModelVersion
@@ -163,6 +165,22 @@ def test_what_cannot_be_installed_ends_the_training(
     assert after.run.error["message"] == "there is no given"
     codes = list(after.events.order_by("seq").values_list("reason", flat=True))
     assert codes[-2:] == ["ENVIRONMENT_BUILDING", "ENVIRONMENT_FAILED"]
+
+
+def test_a_folder_that_changes_under_a_training_is_an_event(
+    cluster: Cluster, submit: Submit, code: RegisteredModelVersion, carol: User
+) -> None:
+    create_environment(EnvironmentSpec("vision", folder="/opt/envs/vision"), carol)
+    job = submit(max_slots=1, named_environment="vision")
+    cluster.turn()
+    job = Job.objects.get(pk=job.pk)
+    host = cluster.hosts[job.run.lead_host]
+    changed = {"folder": "/opt/envs/vision", "digest": "0f", "changes": ["timm 1.0 -> 1.1"]}
+    host.write(job, f"host.{host.name}", "environment_changed", **changed)
+    cluster.report()
+    event = job.events.get(reason="ENVIRONMENT_CHANGED")
+    assert f"The folder /opt/envs/vision has changed on {host.name} " in text_of(event.detail)
+    assert Job.objects.get(pk=job.pk).state == job.state, "it goes on"
 
 
 def test_the_log_of_an_installation_stands_beside_those_of_ranks(

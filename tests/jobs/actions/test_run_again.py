@@ -9,6 +9,7 @@ from django.test import Client
 
 from datasets.models import DatasetVersion
 from jobs import actions
+from jobs.actions.environments import EnvironmentSpec, change_environment, create_environment, delete_environment
 from jobs.files.job_folder import job_folder
 from jobs.models import Job
 from tests.factories import DatasetVersionFactory
@@ -47,6 +48,26 @@ def test_has_the_versions_the_code_the_data_and_the_seed(cluster: Cluster, job: 
     assert copy.dataset != newer
     [event] = told(copy, "runs_exactly")
     assert (event["job"], event["attempt"]) == (job.pk, 1)
+
+
+def test_a_folder_of_the_hosts_is_had_by_its_environment(
+    cluster: Cluster, submit: Submit, alice: User, carol: User
+) -> None:
+    conda = create_environment(EnvironmentSpec("conda", folder="/opt/envs/conda"), carol)
+    made = submit(max_slots=1, named_environment="conda")
+    cluster.turn()
+    job = Job.objects.get(pk=made.pk)
+    tell(cluster, job, packages={"timm": "1.0"}, origins={})
+    copy = actions.run_again_exactly(job, alice)
+    assert (copy.named_environment, copy.requirements) == ("conda", "--folder /opt/envs/conda")
+    change_environment(conda.pk, {"folder": "/opt/envs/newer"}, carol)
+    with pytest.raises(actions.InvalidSubmission) as refused:
+        actions.run_again_exactly(job, alice)
+    assert refused.value.fields["exactly"][0] == "Environment 'conda' is no longer /opt/envs/conda."
+    delete_environment(conda.pk, carol)
+    with pytest.raises(actions.InvalidSubmission) as refused:
+        actions.run_again_exactly(job, alice)
+    assert "'conda' not found" in refused.value.fields["named_environment"][0]
 
 
 def test_needs_versions_that_were_recorded(job: Job, alice: User, client: Client) -> None:

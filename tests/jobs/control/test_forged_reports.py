@@ -94,7 +94,14 @@ def test_a_host_says_nothing_of_a_training_whose_slots_it_never_had(
     "name",
     [
         *("0{}.1.metrics", "{}.01.metrics", "{}.1.metrics.2", "{}.1.Metrics", "{}.1.metrics\n", "٣.1.metrics"),
-        *("{}.1.shim", "{}.1.shim.gpu-host-2", "{}.1.shim.gpu-host-1 ", "{}.1.coordinator.gpu-host-1"),
+        *(
+            "{}.1.host",
+            "{}.1.host.gpu-host-2",
+            "{}.1.shim",
+            "{}.1.shim.gpu-host-2",
+            "{}.1.shim.gpu-host-1 ",
+            "{}.1.coordinator.gpu-host-1",
+        ),
         *("{}.2.metrics", "{}.0.coordinator"),
     ],
 )
@@ -105,7 +112,12 @@ def test_a_journal_has_one_name(cluster: Cluster, job: Job, name: str) -> None:
 
 
 def test_the_names_that_executors_use_are_taken() -> None:
-    for writer, text in (("shim", "7.1.shim.a.b"), ("coordinator", "7.12.coordinator"), ("metrics", "70.1.metrics")):
+    for writer, text in (
+        ("shim", "7.1.shim.a.b"),
+        ("host", "7.1.host.a.b"),
+        ("coordinator", "7.12.coordinator"),
+        ("metrics", "70.1.metrics"),
+    ):
         name = parse_name(text, "a.b")
         assert name is not None
         assert (name.writer, name.text) == (writer, text)

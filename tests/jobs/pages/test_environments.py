@@ -84,6 +84,16 @@ def test_users_see_those_of_their_groups_and_change_none(
     assert "vision" not in client.get("/environments/").content.decode()
 
 
+def test_a_folder_is_written_instead_of_requirements(admin: Client, alice: User) -> None:
+    answer = admin.post("/environments/new/", {**FIELDS, "source": "", "folder": "/opt/envs/vision"})
+    assert answer.status_code == 302
+    row = NamedEnvironment.objects.get()
+    assert (row.kind, row.lines) == ("folder", "--folder /opt/envs/vision")
+    assert "Folder" in admin.get("/environments/").content.decode()
+    admin.force_login(alice)
+    assert "/opt/envs/vision" in admin.get(f"/environments/{row.pk}/").content.decode()
+
+
 def test_one_is_deleted(admin: Client, vision: NamedEnvironment) -> None:
     assert admin.post(f"/environments/{vision.pk}/delete/").status_code == 302
     assert not NamedEnvironment.objects.exists()

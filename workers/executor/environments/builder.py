@@ -9,6 +9,9 @@ installed without dependencies.
 A whole environment has a Python that was asked for, all of what is required, and what the runtime needs there, resolved
 together. Of what may have any version it has the cluster's. uv links files from its cache, so that a second environment
 with the same torch takes little space.
+
+An image or a folder that an administrator has named is an environment as it is. Beside it, what the runtime needs and
+it lacks is installed for its Python.
 """
 
 import json
@@ -28,13 +31,21 @@ from typing import IO, Final
 
 from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
-from packaging.version import Version
+from packaging.version import InvalidVersion, Version
 from tidepool import procfs
 from tidepool.env import site_of
 from uv import find_uv_bin
 
+from workers.executor.environments.given import Contents, python_of
 from workers.executor.environments.images import ImageError, inspected, needs_folder, pulled
-from workers.executor.environments.requirements import RUNTIME_NEEDS, TORCH_NEEDS, Wanted, is_protected
+from workers.executor.environments.requirements import (
+    RUNTIME_NEEDS,
+    TORCH_NEEDS,
+    Wanted,
+    is_met,
+    is_protected,
+    package_in,
+)
 
 __all__ = ["BuildError", "Built", "Unsolvable", "build", "built_at"]
 
@@ -67,9 +78,13 @@ class Built:
     #: Version of the Python of a whole one, and of its torch; "": it has none.
     python: str = ""
     torch: str = ""
-    #: Container image that is the environment, with the version of each package in it, by name.
+    #: Container image that is the environment, or folder of this host that is.
     image: str = ""
+    given: str = ""
+    #: Version of each package in the image or folder, by name; origins and digest of the folder's contents.
     packages: Mapping[str, str] = field(default_factory=dict)
+    origins: Mapping[str, str] = field(default_factory=dict)
+    digest: str = ""
 
 
 def built_at(folder: Path) -> Built | None:
@@ -101,9 +116,7 @@ def build(
     log.parent.mkdir(parents=True, exist_ok=True)
     try:
         with log.open("ab") as output:
-            way = " into an environment of its own" if required.is_whole else ""
-            what = f"Installing {', '.join(required.packages) or 'Python'}{way}"
-            output.write(f"{f'Pulling {required.image}' if required.image else what}.\n".encode())
+            output.write(f"{_what_is_done(required)}.\n".encode())
             output.flush()
             _Build(folder, work, dict(environment), output, wanted).run(required, there)
     except (BuildError, ImageError, OSError) as error:
@@ -117,6 +130,15 @@ def build(
         shutil.rmtree(work, ignore_errors=True)
 
 
+def _what_is_done(required: Wanted) -> str:
+    if required.image:
+        return f"Pulling {required.image}"
+    if required.given:
+        return f"Preparing this host for the environment in {required.given}"
+    way = " into an environment of its own" if required.is_whole else ""
+    return f"Installing {', '.join(required.packages) or 'Python'}{way}"
+
+
 class _Build:
     def __init__(
         self, folder: Path, work: Path, environment: dict[str, str], output: IO[bytes], wanted: Callable[[], bool]
@@ -128,6 +150,8 @@ class _Build:
     def run(self, required: Wanted, there: Mapping[str, str]) -> None:
         if required.image:
             built = self._image(required)
+        elif required.contents is not None:
+            built = self._given(required, required.contents)
         else:
             built = self._whole(required, there) if required.is_whole else self._layer(required, there)
         (self._folder / _MARKER).write_text(json.dumps(asdict(built)))
@@ -136,18 +160,23 @@ class _Build:
         work = self._work
         kept = _stubs(work / "stubs", {name: version for name, version in there.items() if is_protected(name)})
         met = _stubs(work / "stubs", {name: version for name, version in required.met.items() if name not in kept})
-        (work / "kept.txt").write_text(_text(_pins(kept)))
         self._make(sys.executable)
-        kept_out = [word for name in kept for word in ("--no-emit-package", name)]
-        # The option replaces UV_FIND_LINKS: pass the variable's values, too.
-        links = [*filter(None, self._environment.get("UV_FIND_LINKS", "").split(",")), str(work / "stubs")]
-        offered = ["--constraint", str(work / "kept.txt"), *(word for link in links for word in ("--find-links", link))]
-        resolved = self._resolve(required, required.packages, _pins(met), *offered, *kept_out)
+        resolved = self._resolve(required, required.packages, _pins(met), *self._offered(kept))
         own = {line.lower() for line in _pins(met)}
         self._install(required, [line for line in resolved if line.lower() not in own])
         cluster = f"import site; site.addsitedir({str(site_of(Path(sys.prefix)))!r})\n"
         (site_of(self._folder) / "_cluster.pth").write_text(cluster)
         return Built(required.packages)
+
+    def _offered(self, kept: Mapping[str, str]) -> list[str]:
+        """Return options by which uv takes packages that are there for as they are. kept: version of each stub."""
+        constraints = self._work / "kept.txt"
+        constraints.write_text(_text(_pins(kept)))
+        # The option replaces UV_FIND_LINKS: pass the variable's values, too.
+        links = [*filter(None, self._environment.get("UV_FIND_LINKS", "").split(",")), str(self._work / "stubs")]
+        places = [word for link in links for word in ("--find-links", link)]
+        kept_out = [word for name in kept for word in ("--no-emit-package", name)]
+        return ["--constraint", str(constraints), *places, *kept_out]
 
     def _whole(self, required: Wanted, there: Mapping[str, str]) -> Built:
         self._make(self._python(required.python))
@@ -165,19 +194,41 @@ class _Build:
         """Pull the image, and install beside it what the runtime needs and the image lacks."""
         pulled(required.image, self._run)
         image = inspected(required.image)
+        self._install_needs(required, image.packages, "--python-version", image.python)
         torch = image.packages.get("torch", "")
-        for_image = ["--python-version", image.python, "--only-binary", ":all:"]
-        needs = [*RUNTIME_NEEDS, *(TORCH_NEEDS if torch else ())]
-        resolved = self._resolve(required, needs, _preferred(image.packages), *for_image)
-        own = {*_pins(image.packages)}
-        lines = [line for line in resolved if line not in own]
-        (self._folder / "bin").mkdir(parents=True)
-        needed = self._work / "install.txt"
-        needed.write_text(_text(lines))
-        self._uv(
-            "pip", "install", "--no-deps", *for_image, "--target", str(needs_folder(self._folder)), "-r", str(needed)
+        return Built((), True, image.python, torch, image=required.image, packages=image.packages)
+
+    def _given(self, required: Wanted, held: Contents) -> Built:
+        self._install_needs(required, held.packages, "--python", str(python_of(held.folder)))
+        return Built(
+            (),
+            True,
+            held.python,
+            held.packages.get("torch", ""),
+            given=required.given,
+            packages=held.packages,
+            origins=held.origins,
+            digest=held.digest,
         )
-        return Built((), True, image.python, torch, required.image, image.packages)
+
+    def _install_needs(self, required: Wanted, there: Mapping[str, str], *python: str) -> None:
+        """Install what the runtime needs and is not there in a fitting version; all else stays as it is.
+
+        there: versions of packages, by name. python: options that say for which Python.
+        """
+        needs_folder(self._folder).mkdir(parents=True)
+        needs = [*RUNTIME_NEEDS, *(TORCH_NEEDS if "torch" in there else ())]
+        lacking = [need for need in needs if not is_met(package_in(need), there)]
+        if not lacking:
+            return
+        names = {package_in(need).name for need in lacking}
+        kept = {name: version for name, version in there.items() if name not in names and _is_version(version)}
+        for_python = [*python, "--only-binary", ":all:"]
+        resolved = self._resolve(required, lacking, (), *self._offered(_stubs(self._work / "stubs", kept)), *for_python)
+        file = self._work / "install.txt"
+        file.write_text(_text(resolved))
+        place = str(needs_folder(self._folder))
+        self._uv("pip", "install", "--no-deps", *for_python, "--target", place, "-r", str(file))
 
     def _python(self, versions: str) -> str:
         """Return the Python of this host that the environment is for: the oldest that fits has the most wheels."""
@@ -225,7 +276,8 @@ class _Build:
         wanted.write_text(_text(required.options, packages))
         resolved.write_text(_text(preferred))
         written = ["-o", str(resolved), "--no-header", "--no-annotate"]
-        python = [] if required.image else ["--python", str(self._folder / "bin" / "python")]
+        is_built = not (required.image or required.given)
+        python = ["--python", str(self._folder / "bin" / "python")] if is_built else []
         self._uv("pip", "compile", str(wanted), *options, *written, *_strategy(required), *python)
         return [line for line in resolved.read_text().splitlines() if line.strip() and not line.startswith("--")]
 
@@ -300,6 +352,14 @@ def _strategy(required: Wanted) -> list[str]:
 
 def _version_in(resolved: Iterable[str], name: str) -> str:
     return next((line.partition("==")[2].split()[0] for line in resolved if line.startswith(f"{name}==")), "")
+
+
+def _is_version(text: str) -> bool:
+    try:
+        Version(text)
+    except InvalidVersion:
+        return False
+    return True
 
 
 def _text(*parts: Iterable[str]) -> str:

@@ -18,6 +18,7 @@ from typing import Final
 from tidepool.backoff import Interval
 
 from workers.executor.environments.builder import BuildError, Unsolvable, build, built_at
+from workers.executor.environments.given import FolderError, Folders
 from workers.executor.environments.requirements import Wanted, digest_of, installed, wanted_of
 from workers.executor.saved_state import JobKey
 
@@ -44,6 +45,8 @@ class Ready:
     torch: str = ""
     #: Container image that its Python is in; "": this machine has it.
     image: str = ""
+    #: Folder that an administrator named and that has its Python; "": it was built.
+    given: str = ""
 
 
 @dataclass(frozen=True)
@@ -60,6 +63,7 @@ class Environments:
         self._folder = folder
         self._environment = {**environment, "UV_CACHE_DIR": str(folder / "cache")}
         self._installed = there
+        self.folders = Folders(environment)
         self._guard = threading.Lock()
         self._answers: dict[JobKey, Ready | Failed] = {}
         self._wanted: set[JobKey] = set()
@@ -86,7 +90,7 @@ class Environments:
     def _make(self, job: JobKey, requirements: list[str], log: Path) -> None:
         try:
             answer: Ready | Failed = self._made(job, requirements, log)
-        except BuildError as error:
+        except (BuildError, FolderError) as error:
             answer = Failed(str(error))
         except Exception as error:
             logger.exception("job=%s attempt=%s: building its environment failed", *job)
@@ -101,6 +105,8 @@ class Environments:
         wanted = wanted_of(requirements, there, platform.python_version())
         if wanted is None:
             return Ready()
+        if wanted.given:
+            wanted = replace(wanted, contents=self.folders.read(Path(wanted.given)))
         try:
             return self._built(job, wanted, there, log)
         except Unsolvable as error:
@@ -138,7 +144,7 @@ class Environments:
             os.utime(folder)
             built = built_at(folder)
         assert built is not None, "a build leaves a complete environment or raises"
-        return Ready(str(folder), built.is_whole, built.python, built.torch, built.image)
+        return Ready(str(folder), built.is_whole, built.python, built.torch, built.image, built.given)
 
     def _is_wanted(self, job: JobKey) -> bool:
         with self._guard:

@@ -15,10 +15,19 @@ from typing import Final
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
-__all__ = ["Image", "ImageError", "container_command", "inspected", "needs_folder", "outermost", "pulled"]
+__all__ = [
+    "OLDEST_PYTHON",
+    "Image",
+    "ImageError",
+    "container_command",
+    "inspected",
+    "needs_folder",
+    "outermost",
+    "pulled",
+]
 
 #: Oldest Python that the runtime runs on.
-_OLDEST_PYTHON: Final = Version("3.11")
+OLDEST_PYTHON: Final = Version("3.11")
 _PYTHON: Final = "python3"
 _GPUS: Final = Path("/dev/nvidiactl")
 _PROBE_SECONDS: Final = 120.0
@@ -72,9 +81,9 @@ def inspected(image: str) -> Image:
         last = (asked.stderr.strip().splitlines() or ["it says nothing"])[-1]
         raise ImageError(f"{_PYTHON} cannot be run in the image, which needs one on its PATH: {last}")
     told = json.loads(asked.stdout)
-    if Version(told["python"]) < _OLDEST_PYTHON:
+    if Version(told["python"]) < OLDEST_PYTHON:
         raise ImageError(
-            f"the image has Python {told['python']}, and trainings need {_OLDEST_PYTHON} or newer: choose another image"
+            f"the image has Python {told['python']}, and trainings need {OLDEST_PYTHON} or newer: choose another image"
         )
     return Image(
         told["python"], {str(canonicalize_name(name)): version for name, version in sorted(told["packages"].items())}

@@ -2,10 +2,12 @@
 
 A package is a PEP 508 requirement, perhaps with hashes: `timm==1.0 --hash=sha256:…`. An option is one of
 `INDEX_OPTIONS` with an address, or `--python` with the versions that will do. An own project is `-e` with a path in the
-training's folder, which needs no installation. `--image` with the name and digest of a container image stands alone.
+training's folder, which needs no installation. `--image` with the name and digest of a container image stands alone,
+and so does `--folder` with the path of an environment on the hosts, which only administrators may name.
 
 What they ask for decides how they are met: a layer over the cluster's packages or, where another Python or another
-version of a protected package is asked for, a whole environment that has nothing of the cluster's; or the image.
+version of a protected package is asked for, a whole environment that has nothing of the cluster's; or the image or
+folder.
 """
 
 import hashlib
@@ -17,13 +19,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib.metadata import distributions
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
+if TYPE_CHECKING:
+    from workers.executor.environments.given import Contents
+
 __all__ = [
+    "FOLDER_OPTION",
     "IMAGE_OPTION",
     "INDEX_OPTIONS",
     "PROTECTED",
@@ -33,12 +39,14 @@ __all__ = [
     "TORCH_NEEDS",
     "Wanted",
     "digest_of",
+    "folder_in",
     "has_tested_torch",
     "hashes_in",
     "image_in",
     "import_folders",
     "installed",
     "is_built_for_torch",
+    "is_met",
     "is_package",
     "is_protected",
     "package_in",
@@ -66,6 +74,8 @@ TESTED_TORCH: Final = SpecifierSet(">=2.10,<2.16")
 PYTHON_OPTION: Final = "--python"
 #: Option for the container image that has all that the training needs. pip has none.
 IMAGE_OPTION: Final = "--image"
+#: Option for the folder of a virtual or conda environment that the hosts have. pip has none.
+FOLDER_OPTION: Final = "--folder"
 #: Options of pip that name further places of packages.
 INDEX_OPTIONS: Final = ("--index-url", "--extra-index-url", "--find-links")
 _BUILT_FOR_TORCH: Final = ("nvidia-", "triton", "cuda-")
@@ -89,6 +99,9 @@ class Wanted:
     is_whole: bool = False
     #: Name and digest of the container image that it is; "": it is none.
     image: str = ""
+    #: Folder of the hosts that it is, "": it is none; and what that holds on this host, None where it was not read.
+    given: str = ""
+    contents: "Contents | None" = None
 
 
 def is_package(line: str) -> bool:
@@ -136,8 +149,16 @@ def python_in(lines: Iterable[str]) -> str:
 
 def image_in(lines: Iterable[str]) -> str:
     """Return name and digest of the container image that the training runs in; "": it runs in none."""
-    name = f"{IMAGE_OPTION} "
-    return next((line.removeprefix(name).strip() for line in lines if line.startswith(name)), "")
+    return _value_of(lines, IMAGE_OPTION)
+
+
+def folder_in(lines: Iterable[str]) -> str:
+    """Return the folder of the hosts that is the training's environment; "": none is."""
+    return _value_of(lines, FOLDER_OPTION)
+
+
+def _value_of(lines: Iterable[str], option: str) -> str:
+    return next((line.removeprefix(f"{option} ").strip() for line in lines if line.startswith(f"{option} ")), "")
 
 
 def replaced(lines: Iterable[str], there: Mapping[str, str], python: str) -> list[str]:
@@ -167,17 +188,19 @@ def wanted_of(lines: Iterable[str], there: Mapping[str, str], python: str) -> Wa
     given = list(lines)
     if image := image_in(given):
         return Wanted((), (), {}, {}, is_whole=True, image=image)
+    if folder := folder_in(given):
+        return Wanted((), (), {}, {}, is_whole=True, given=folder)
     packages = [line for line in given if is_package(line)]
     needed = {line: package_in(line) for line in packages}
     is_whole = bool(replaced(given, there, python))
-    if not is_whole and all(_is_met(one, there) for one in needed.values()):
+    if not is_whole and all(is_met(one, there) for one in needed.values()):
         return None
     return Wanted(
         tuple(str(one) for one in needed.values()),
         tuple(line for line in given if line.startswith(INDEX_OPTIONS)),
         {canonicalize_name(one.name): hashes for line, one in needed.items() if (hashes := hashes_in(line))},
         {name: there[name] for one in needed.values() if (name := canonicalize_name(one.name)) in there
-         and _is_met(one, there)},
+         and is_met(one, there)},
         python_in(given),
         is_whole,
     )  # fmt: skip
@@ -186,11 +209,12 @@ def wanted_of(lines: Iterable[str], there: Mapping[str, str], python: str) -> Wa
 def digest_of(wanted: Wanted, there: Mapping[str, str], python: str) -> str:
     """Return the name of the environment.
 
-    It depends on the requirements and on Python; that of a layer on the cluster's packages, too; that of an image on
-    what the runtime needs in it.
+    It depends on the requirements and on Python; that of a layer on the cluster's packages, too; that of an image, or
+    of a folder with these contents, on what the runtime needs in it.
     """
-    if wanted.image:
-        needs = [wanted.image, *RUNTIME_NEEDS, *TORCH_NEEDS]
+    if wanted.image or wanted.contents:
+        held = [] if wanted.contents is None else [wanted.given, wanted.contents.digest]
+        needs = [wanted.image, *held, *RUNTIME_NEEDS, *TORCH_NEEDS]
         return hashlib.sha256(json.dumps(needs).encode()).hexdigest()[:24]
     hashes = sorted((name, *each) for name, each in wanted.hashes.items())
     kept = sorted((name, version) for name, version in there.items() if is_protected(name) or name in wanted.met)
@@ -199,7 +223,8 @@ def digest_of(wanted: Wanted, there: Mapping[str, str], python: str) -> str:
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:24]
 
 
-def _is_met(one: Requirement, there: Mapping[str, str]) -> bool:
+def is_met(one: Requirement, there: Mapping[str, str]) -> bool:
+    """Return whether these packages meet the requirement. there: version of each, by name."""
     version = there.get(canonicalize_name(one.name))
     return not _is_meant(one) or (version is not None and not one.extras and _fits(one, version))
 

@@ -1,12 +1,18 @@
 """Container images as environments: what is asked of podman, and what it is told that an image cannot be."""
 
+import json
+import os
 from pathlib import Path
 
 import pytest
 
+from tests.waiting import wait_until
+from tests.workers.executor.environments.test_cache import wheel
 from workers.executor.environments import images
+from workers.executor.environments.cache import Environments, Ready
 from workers.executor.environments.images import ImageError, container_command, inspected, outermost, pulled
 from workers.executor.environments.requirements import digest_of, image_in, wanted_of
+from workers.executor.environments.software import software_in
 
 IMAGE = f"docker.io/pytorch/pytorch@sha256:{'0f' * 32}"
 
@@ -64,6 +70,23 @@ def test_an_image_is_pulled_once(podman: Path, is_there: str, pulls: list[str]) 
     asked: list[str] = []
     pulled(IMAGE, lambda words: asked.extend(words[1:]))
     assert asked == pulls
+
+
+def test_what_the_runtime_lacks_is_installed_beside_an_image(podman: Path, tmp_path: Path) -> None:
+    (wheels := tmp_path / "wheels").mkdir()
+    for name in ("cloudpickle", "msgspec", "setproctitle"):
+        wheel(wheels, name, "3.1.7")
+    has = {"python": "3.12.1", "packages": {"psutil": "5.9", "numpy": "1.26.4+build"}}
+    written(podman, f"test $1 = image || echo '{json.dumps(has)}'")
+    links = {"UV_FIND_LINKS": str(wheels), "UV_OFFLINE": "1", "PATH": os.defpath}
+    environments = Environments(tmp_path / "cache", links, dict)
+    wait_until(lambda: environments.ask((1, 1), f"--image {IMAGE}", tmp_path / "log") is not None)
+    answer = environments.ask((1, 1), f"--image {IMAGE}", tmp_path / "log")
+    assert isinstance(answer, Ready), answer
+    assert (answer.image, answer.python, answer.torch) == (IMAGE, "3.12.1", "")
+    beside = {path.name for path in Path(answer.folder, "needs").glob("*.py")}
+    assert beside == {"cloudpickle.py", "msgspec.py", "setproctitle.py"}
+    assert software_in(answer).packages == {"psutil": "5.9", "numpy": "1.26.4+build"}
 
 
 def test_the_container_has_the_folders_and_no_privilege(podman: Path) -> None:
