@@ -64,6 +64,7 @@ class HostOutput(serializers.ModelSerializer[Host]):
             "ncores",
             "nthreads",
             "virtual",
+            "conda",
             "last_report_at",
             "clock_behind_seconds",
             "slots",

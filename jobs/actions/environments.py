@@ -22,8 +22,9 @@ from jobs.actions.requirement_lines import Read, RequirementsError, read_lines, 
 from jobs.actions.submission_checks import Problems, Submitted
 from jobs.models import DefaultEnvironment, InstanceGroup, NamedEnvironment
 from jobs.models.environments import MOST_PATH
+from jobs.queries.conda import has_conda
 from jobs.queries.environments import usable_environments
-from workers.executor.environments.requirements import FOLDER_OPTION, installed
+from workers.executor.environments.requirements import FOLDER_OPTION, conda_in, installed
 
 __all__ = [
     "EnvironmentSpec",
@@ -201,6 +202,8 @@ def _lines_of(problems: Problems, spec: EnvironmentSpec) -> str:
         return ""
     for each in found.unusable:
         problems.add(field, each.sentence)
+    if conda_in(found.usable) and not has_conda(None):
+        problems.add(field, "Lines with --conda need a host with micromamba, mamba or conda, and none reports one.")
     # The folder of each training has its own project, which is no part of an environment.
     lines = [line for line in found.usable if not line.startswith("-e ")]
     if not lines and not found.unusable:

@@ -13,6 +13,7 @@ from workers.executor.environments.requirements import (
     IMAGE_OPTION,
     INDEX_OPTIONS,
     PYTHON_OPTION,
+    conda_in,
     folder_in,
     hashes_in,
     image_in,
@@ -71,6 +72,9 @@ def locked(recorded: Packages, required: Iterable[str], cluster: Packages) -> Lo
     if folder := folder_in(given):
         held = f"It runs with what {folder} holds now, which may be other versions than then."
         return Locked([f"{FOLDER_OPTION} {folder}"], [], [*filter(None, [held, _other_site(recorded, cluster)])])
+    if conda_in(given):
+        solved = "conda solves its lines anew, and may choose other versions than then."
+        return Locked(given, [], [*filter(None, [solved, _other_site(recorded, cluster)])])
     options = [line for line in given if line.startswith((*INDEX_OPTIONS, "-e "))]
     if recorded.python != cluster.python:
         options.append(f"{PYTHON_OPTION} =={recorded.python}")

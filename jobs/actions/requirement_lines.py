@@ -19,10 +19,13 @@ from tidepool.requirement_files import LOCK_FILE, Line, all_lines, included_file
 
 from jobs.actions.project_requirements import dependencies_of
 from workers.executor.environments.requirements import (
+    CHANNELS_OPTION,
+    CONDA_OPTION,
     FOLDER_OPTION,
     IMAGE_OPTION,
     INDEX_OPTIONS,
     PYTHON_OPTION,
+    conda_in,
     hashes_in,
     is_built_for_torch,
     is_protected,
@@ -55,11 +58,14 @@ _TORCH_INDEX: Final = "download.pytorch.org"
 #: Line that `conda list --export` writes: name, version and build.
 _CONDA_LINE: Final = re.compile(r"[\w.-]+=[^=\s]+(=\S+)?")
 _CONDA_PACKAGE: Final = re.compile(r"(?P<name>[\w.-]+)(?P<version>(?:==.+|[<>!~].*|=[^=]+)?)(?P<build>(?:=.*)?)")
+#: Name or address of a channel of conda, without a password.
+_CHANNEL: Final = re.compile(r"(?:https://)?[A-Za-z0-9][\w./~-]*")
 #: Names of conda's packages -> PyPI's.
 _OF_CONDA: Final = {"pytorch": "torch", "pytorch-gpu": "torch", "opencv": "opencv-python"}
 #: Versions of Python by which a limit is judged: whether any will do.
 _MINORS: Final = range(11, 30)
 _PATCHES: Final = (*range(25), 99)
+_OLD_PYTHON: Final = "Python 3.11 is the oldest that trainings can have: ask for that or a newer one."
 _NUMBER: Final = re.compile(r"\d+\.\d+(?P<patch>\.\d+)?")
 #: Folder in which conda built a package, on a machine of its makers.
 _CONDA_BUILD: Final = re.compile(r"file://\S*(/feedstock_root/|/croot/|/conda[-_]bld/|/build_artifacts/)")
@@ -172,6 +178,7 @@ class _Reading:
         self._of_torch_index: list[str] = []
         self._images: list[Line] = []
         self._of_packages: list[Line] = []
+        self._channels: list[str] = []
 
     def take(self, lines: Iterable[Line]) -> None:
         given = list(lines)
@@ -184,7 +191,10 @@ class _Reading:
         if self._images:
             self._settle_image()
             return
-        if replaced(self.found.lines, self._there, platform.python_version()):
+        has_conda = bool(conda_in(self.found.lines))
+        if has_conda and self._channels:
+            self.found.lines.add(f"{CHANNELS_OPTION} {' '.join(dict.fromkeys(self._channels))}")
+        if has_conda or replaced(self.found.lines, self._there, platform.python_version()):
             self.found.lines.update(line.text for line in self._of_torch)
             self.found.lines.update(self._of_torch_index)
             if python_in(self.found.lines):  # the Python that is found on a host says which of these count
@@ -252,7 +262,11 @@ class _Reading:
         if name == IMAGE_OPTION:
             self._take_image(line, value)
             return
-        if name == FOLDER_OPTION:
+        if name == CONDA_OPTION:
+            self._take_solved(line, value)
+        elif name == CHANNELS_OPTION:
+            self._take_channels(line, value.split())
+        elif name == FOLDER_OPTION:
             self._refuse(
                 line,
                 "only administrators name folders of the hosts, as an environment: choose one as Environment or with "
@@ -273,6 +287,29 @@ class _Reading:
         else:
             self.found.lines.add(f"{name} {value}")
 
+    def _take_solved(self, line: Line, value: str) -> None:
+        """Take a package that conda shall install."""
+        channel, _, package = value.rpartition("::")
+        try:
+            one = conda_package(package)
+        except InvalidRequirement:
+            self._refuse(line, "this is not a package of conda such as numpy=1.26.")
+            return
+        if package.startswith("-") or (channel and not _CHANNEL.fullmatch(channel)):
+            self._refuse(line, "this is not a package of conda such as numpy=1.26.")
+        elif one.name == "python" and not _has_usable_python(one.specifier):
+            self._refuse(line, _OLD_PYTHON)
+        else:
+            self._of_packages.append(line)
+            self.found.lines.add(f"{CONDA_OPTION} {value}")
+
+    def _take_channels(self, line: Line, names: Iterable[str]) -> None:
+        for name in names:
+            if _CHANNEL.fullmatch(name):
+                self._channels.append(name)
+            else:
+                self._refuse(line, f"{name!r} is no channel: give a name or an address that begins with https://.")
+
     def _take_python(self, line: Line, value: str) -> None:
         """Take versions such as `3.12` (any 3.12), `3.12.4` or `>=3.11,<3.13`."""
         number = _NUMBER.fullmatch(value)
@@ -284,8 +321,8 @@ class _Reading:
             return
         if limits.contains(platform.python_version(), prereleases=True):
             return
-        if not any(limits.contains(f"3.{minor}.{patch}") for minor in _MINORS for patch in _PATCHES):
-            self._refuse(line, "Python 3.11 is the oldest that trainings can have: ask for that or a newer one.")
+        if not _has_usable_python(limits):
+            self._refuse(line, _OLD_PYTHON)
         else:
             self.found.lines.add(f"{PYTHON_OPTION} {limits}")
 
@@ -350,6 +387,10 @@ class _Reading:
             self._refuse(line, "indexes have no local versions (after the +), only machines do.", str(public))
         else:
             self.found.lines.add(" ".join([str(one), *(f"--hash={each}" for each in hashes_in(line.text))]))
+
+
+def _has_usable_python(limits: SpecifierSet) -> bool:
+    return any(limits.contains(f"3.{minor}.{patch}") for minor in _MINORS for patch in _PATCHES)
 
 
 def _fits(public: Requirement, version: str) -> bool:

@@ -6,7 +6,7 @@ report their packages. The messages say so.
 
 import platform
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import lru_cache, partial
 from importlib.metadata import packages_distributions
@@ -16,7 +16,7 @@ from packaging.utils import canonicalize_name
 from tidepool.requirement_files import CONDA_FILES, FILE, Line, all_lines, text_of
 from tidepool.units import size_words
 
-from jobs.actions.conda_files import lines_of_conda
+from jobs.actions.conda_files import for_conda, lines_of_conda
 from jobs.actions.environments import default_environment, find_environment
 from jobs.actions.exact_clone import Exactly
 from jobs.actions.mlflow_client import CLIENT_MODULES, with_client
@@ -34,11 +34,13 @@ from jobs.actions.submission_checks import Problems, Submitted
 from jobs.messages import HOW_TO_REQUIRE
 from jobs.models import InstanceGroup, NamedEnvironment
 from jobs.options import Options
+from jobs.queries.conda import has_conda
 from jobs.words import listed
 from models_registry.code_inspection import COMPAT_MODULES, imported_modules
 from models_registry.models import RegisteredModelVersion
 from workers.executor.environments.requirements import (
     TESTED_TORCH,
+    conda_in,
     folder_in,
     has_tested_torch,
     image_in,
@@ -52,6 +54,7 @@ from workers.executor.environments.requirements import (
 
 __all__ = [
     "HOW_TO_GO_ON",
+    "NO_CONDA",
     "environment_words",
     "importable_modules",
     "missing_modules",
@@ -66,6 +69,10 @@ _MAX_BYTES = 1024 * 1024
 HOW_TO_GO_ON = (
     "Correct these lines, or go on without them: check Skip unusable requirements on the Train page, or give "
     "skip_unusable_requirements (in REST and Python) or --skip-unusable-requirements (on the command line)."
+)
+NO_CONDA = (
+    "Lines with --conda need micromamba, mamba or conda, and no host of the instance group has one: require packages "
+    "of PyPI instead, or have an administrator install one on the hosts."
 )
 #: Last sentence of a refusal to run a training exactly again.
 _INSTEAD_OF_EXACTLY = "Clone the training to run it with what the cluster has now."
@@ -99,18 +106,20 @@ def with_requirements(
         found = (
             read_requirements(text, "", partial(_text_below, folder), installed())
             if text.strip()
-            else requirements_in(folder, entry_point)
+            else requirements_in(folder, entry_point, partial(has_conda, group))
         )
     except RequirementsError as error:
         problems.add("requirements", str(error))
         return given, []
     unusable = [each.sentence for each in found.unusable]
     if unusable and not skip_unusable:
-        for sentence in (*unusable, HOW_TO_GO_ON):
+        for sentence in (*unusable, *_parts_for_pip(found), HOW_TO_GO_ON):
             problems.add("requirements", sentence)
         return given, unusable
     lines = found.with_replacements
-    if image_in(lines):
+    if conda_in(lines) and not has_conda(group):
+        problems.add("requirements", NO_CONDA)
+    if image_in(lines) or conda_in(lines):
         return replace(given, requirements="\n".join(lines)), unusable
     if not (text.strip() or lines) and (usual := default_environment(group)) is not None:
         return _in_environment(problems, given, model, usual), unusable
@@ -120,6 +129,15 @@ def with_requirements(
         lines = _with_imported(lines, folder, entry_point)
         _check_elastic(problems, "requirements", model, lines)
     return replace(given, requirements="\n".join(lines)), unusable
+
+
+def _parts_for_pip(found: Read) -> list[str]:
+    """Return a sentence about the lines that need no conda, if others do."""
+    if not any(each.line.is_conda for each in found.unusable):
+        return []
+    files = listed(sorted({each.line.file for each in found.unusable if each.line.is_conda}), "files")
+    usable = ", ".join(found.with_replacements)
+    return [f"Of {files}, these lines need no conda and can go into a requirements.txt: {usable or 'none'}."]
 
 
 def with_locked(
@@ -171,11 +189,13 @@ def environment_words(given: Options) -> str:
         return f"{named}it runs in the image {image}, which each host pulls once."
     if folder := folder_in(lines):
         return f"{named}it runs with what the folder {folder} of each host holds."
+    waits = "The first training with it on a host waits for the installation."
+    if conda := conda_in(lines):
+        return f"{named}it gets an environment of its own, for which conda solves {listed(conda, 'packages')}. {waits}"
     there = installed()
     wanted = wanted_of(lines, there, platform.python_version())
     if wanted is None:
         return f"{named}the cluster's own packages meet it." if named else ""
-    waits = "The first training with it on a host waits for the installation."
     if wanted.is_whole:
         others = listed(replaced(lines, there, platform.python_version()), "packages")
         why = f"because it asks for another {others} than the cluster's"
@@ -237,8 +257,11 @@ def _importable(folders: tuple[tuple[str, int], ...]) -> frozenset[str]:
     return frozenset({*packages_distributions(), *sys.stdlib_module_names, "tidepool", *compat})
 
 
-def requirements_in(folder: Path, entry_point: str) -> Read:
-    """Return the requirements of a script, its project or the files beside it. Raises RequirementsError."""
+def requirements_in(folder: Path, entry_point: str, may_solve: Callable[[], bool] = lambda: False) -> Read:
+    """Return the requirements of a script, its project or the files beside it. Raises RequirementsError.
+
+    may_solve: returns whether hosts have a solver of conda.
+    """
     read = partial(_text_below, folder)
     script = folder / entry_point
     block = script_block(read(entry_point) or "") if script.suffix == ".py" else None
@@ -246,7 +269,12 @@ def requirements_in(folder: Path, entry_point: str) -> Read:
         return read_requirements(block, entry_point, read, installed())
     places = dict.fromkeys((PurePosixPath(entry_point).parent, PurePosixPath(".")))
     lines = _lines_beside(folder, [*map(str, places)], read)
-    return Read() if lines is None else read_lines(lines, read, installed())
+    if lines is None:
+        return Read()
+    found = read_lines(lines, read, installed())
+    if any(each.line.is_conda for each in found.unusable) and may_solve():
+        return read_lines(for_conda(lines), read, installed())
+    return found
 
 
 def _lines_beside(folder: Path, places: list[str], read: Reader) -> list[Line] | None:

@@ -7,7 +7,7 @@ from typing import Any
 from core.text import plural
 from core.time import duration
 from jobs.words import gpus, listed
-from workers.executor.environments.requirements import folder_in, image_in
+from workers.executor.environments.requirements import conda_in, folder_in, image_in
 
 __all__ = ["HOW_TO_REQUIRE", "OF_EVENTS", "tried"]
 
@@ -200,6 +200,8 @@ def _building(requirements: Sequence[str], host: str) -> str:
         return f"Pulling the image {image} on {host}, unless it is there."
     if folder := folder_in(requirements):
         return f"Reading the environment in {folder} on {host}."
+    if conda := conda_in(requirements):
+        return f"Making an environment of conda on {host}, with {', '.join(conda)}."
     return f"Installing the requirements on {host}: {', '.join(' '.join(requirements).split())}."
 
 

@@ -21,6 +21,7 @@ _INSTALLER = frozenset(
     {
         *("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "all_proxy", "no_proxy"),
         *("SSL_CERT_FILE", "SSL_CERT_DIR", "GIT_SSL_CAINFO"),
+        *("CONDARC", "CONDA_CHANNEL_ALIAS", "CONDA_SSL_VERIFY", "CONDA_OVERRIDE_CUDA"),
     }
 )
 

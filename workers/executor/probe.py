@@ -15,6 +15,7 @@ from tidepool.protocol import DeviceReading, HostFacts, RankStatus
 from tidepool.shim_slots import VIRTUAL_MODEL, gpu_of
 
 from workers.executor.config import ExecutorConfig
+from workers.executor.environments.conda import solver_in
 
 __all__ = ["GpuProbe", "VirtualProbe", "make_probe", "processors"]
 
@@ -113,6 +114,7 @@ def _facts(address: str, *, ngpus: int, virtual: bool) -> HostFacts:
         memory_bytes=psutil.virtual_memory().total,
         virtual=virtual,
         swap_bytes=psutil.swap_memory().total,
+        conda=solver_in(),
         **processors(_CPUS),
     )
 

@@ -420,6 +420,8 @@ class HostFacts(msgspec.Struct, frozen=True):
     ncores: Count | None = None
     nthreads: Count | None = None
     swap_bytes: Bytes | None = None
+    #: Name of the solver of conda that the host has; "": none.
+    conda: Annotated[str, msgspec.Meta(max_length=16)] = ""
 
 
 class JournalEntry(msgspec.Struct, frozen=True):

@@ -14,7 +14,7 @@ from jobs.actions.environments import EnvironmentSpec, change_environment, creat
 from jobs.models import DefaultEnvironment, InstanceGroup, NamedEnvironment
 from jobs.queries.environments import find_visible_environment, visible_environments
 from models_registry.models import RegisteredModelVersion
-from tests.factories import InstanceGroupFactory, ResourceGroupFactory
+from tests.factories import HostFactory, InstanceGroupFactory, ResourceGroupFactory
 from tests.jobs.actions.test_project_files import PROJECT, lock
 from tests.jobs.conftest import Submit
 
@@ -188,6 +188,14 @@ def test_a_folder_that_cannot_be_is_a_sentence(carol: User, given: dict[str, str
         create_environment(EnvironmentSpec("conda", **given), carol)
     assert list(refused.value.fields) == ["folder"]
     assert words in refused.value.fields["folder"][0]
+
+
+def test_packages_of_conda_need_a_host_that_installs_them(carol: User) -> None:
+    with pytest.raises(UserError, match="and none reports one"):
+        create_environment(EnvironmentSpec("conda", "--conda numpy=1.26"), carol)
+    HostFactory(conda="mamba")
+    row = create_environment(EnvironmentSpec("conda", "--conda numpy=1.26"), carol)
+    assert (row.kind, row.lines) == ("text", "--conda numpy=1.26")
 
 
 def test_no_other_text_names_a_folder(submit: Submit, code: RegisteredModelVersion, carol: User) -> None:

@@ -85,6 +85,13 @@ def test_a_folder_of_the_hosts_stays_and_may_hold_other_versions() -> None:
     assert told.notes == ["It runs with what /opt/envs/vision holds now, which may be other versions than then."]
 
 
+def test_what_conda_installs_is_solved_anew() -> None:
+    lines = ["--conda numpy=1.26", "tqdm"]
+    told = lock(recorded(numpy="1.26.4"), *lines)
+    assert (told.lines, told.missing) == (lines, [])
+    assert told.notes == ["conda solves its lines anew, and may choose other versions than then."]
+
+
 def test_differences_that_no_requirement_undoes_are_told() -> None:
     cluster = Packages("3.11.7", {**CLUSTER.versions, "tidepool-runtime": "3", "more": "1"}, {})
     assert locked(recorded(), (), cluster).notes == [

@@ -5,8 +5,9 @@ import platform
 import pytest
 from tidepool.requirement_files import all_lines, projects_in, read_all, split_list, text_of
 
-from jobs.actions.conda_files import lines_of_conda
+from jobs.actions.conda_files import for_conda, lines_of_conda
 from jobs.actions.requirement_lines import Read, RequirementsError, read_lines, read_requirements, script_block
+from workers.executor.environments.requirements import is_package
 
 THERE = {"torch": "2.13.0+cpu", "numpy": "2.4.6", "requests": "2.32.0", "pandas": "2.2.3"}
 PYTHON = platform.python_version()
@@ -179,6 +180,43 @@ def test_condas_environment_is_read() -> None:
     assert read_lines(here, FILES.get, THERE) == Read()
     with pytest.raises(RequirementsError, match="not valid YAML"):
         list(lines_of_conda("a: [", "environment.yml"))
+
+
+def test_condas_environment_is_read_for_a_solver() -> None:
+    text = CONDA.replace("python=3.9", "python=3.12").replace("[conda-forge]", "[nvidia, conda-forge]")
+    found = read_lines(for_conda(lines_of_conda(text, "environment.yml")), FILES.get, THERE)
+    assert found.unusable == []
+    assert [*filter(is_package, found.usable)] == ["colorama", "colorama==0.4", "tqdm"]
+    assert [line for line in found.usable if not is_package(line)] == [
+        "--conda conda-forge::pandas=2.2",
+        "--conda cudatoolkit=11.8",
+        "--conda numpy",
+        "--conda pip",
+        "--conda python=3.12",
+        "--conda pytorch=2.13",
+        "--conda-channels nvidia conda-forge",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("--conda python=3.9", "Python 3.11 is the oldest"),
+        ("--conda --json", "not a package of conda"),
+        ("--conda a[build=x]", "not a package of conda"),
+        ("--conda file:///x::numpy", "not a package of conda"),
+        ("--conda numpy\n--conda-channels file:///x", "is no channel"),
+        ("--conda numpy\n--conda-channels https://me:secret@host/x", "is no channel"),
+        ("--conda numpy\n--conda-channels --json", "is no channel"),
+    ],
+)
+def test_what_conda_cannot_be_asked_for_is_refused(text: str, words: str) -> None:
+    [unusable] = read_requirements(text, "", FILES.get, THERE).unusable
+    assert words in unusable.why
+
+
+def test_channels_without_a_package_of_conda_mean_nothing() -> None:
+    assert read_requirements("--conda-channels x\ntqdm", "", FILES.get, THERE).usable == ["tqdm"]
 
 
 def script(content: str) -> str:

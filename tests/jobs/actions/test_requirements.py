@@ -14,15 +14,17 @@ from tidepool.function_payload import CALL_FILE
 
 from jobs import actions
 from jobs.actions.environments import EnvironmentSpec, create_environment
+from jobs.actions.requirements import environment_words
 from jobs.control.dispatch import launch_spec
 from jobs.files.job_folder import job_folder
 from jobs.files.log_tail import topic_log
-from jobs.messages import text_of
+from jobs.messages import message, text_of
 from jobs.models import Job
 from jobs.states import JobState
 from models_registry.models import RegisteredModelVersion
 from tests.jobs.cluster import Cluster
 from tests.jobs.conftest import Submit
+from workers.models import Host
 
 STATED = '# /// script\n# dependencies = ["stated"]\n# ///\nimport stated\n'
 
@@ -117,6 +119,33 @@ def test_condas_file_counts_where_there_is_no_other(submit: Submit, folder: Path
     assert submit().requirements == "listed"
 
 
+CONDA = "channels: [conda-forge]\ndependencies: [libfoo=1.2, {pip: [colorama]}]\n"
+
+
+def test_condas_own_packages_need_a_host_with_a_solver(
+    submit: Submit, folder: Path, cluster: Cluster, alice: User
+) -> None:
+    (folder / "environment.yml").write_text(CONDA)
+    with pytest.raises(actions.InvalidSubmission) as refused:
+        submit()
+    [line, parts, _] = refused.value.fields["requirements"]
+    assert "libfoo is a package of conda, which hosts do not have" in line
+    assert parts == "Of environment.yml, these lines need no conda and can go into a requirements.txt: colorama."
+    with pytest.raises(actions.InvalidSubmission, match="no host of the instance group has one"):
+        submit(requirements="--conda libfoo=1.2")
+    Host.objects.filter(name="gpu-host-1").update(conda="micromamba")
+    job = submit()
+    assert job.requirements.splitlines() == ["--conda libfoo=1.2", "--conda-channels conda-forge", "colorama"]
+    assert actions.clone(job, alice).requirements == job.requirements
+    assert environment_words(job).startswith("it gets an environment of its own, for which conda solves libfoo=1.2. ")
+
+
+def test_what_the_cluster_has_needs_no_solver(submit: Submit, folder: Path, cluster: Cluster) -> None:
+    Host.objects.update(conda="conda")
+    (folder / "environment.yml").write_text("channels: [conda-forge]\ndependencies: [pytorch, {pip: [colorama]}]\n")
+    assert submit().requirements == "colorama\ntorch"
+
+
 def test_a_clone_requires_the_same(submit: Submit, alice: User) -> None:
     assert actions.clone(submit(requirements="given"), alice).requirements == "given"
 
@@ -165,6 +194,18 @@ def test_what_cannot_be_installed_ends_the_training(
     assert after.run.error["message"] == "there is no given"
     codes = list(after.events.order_by("seq").values_list("reason", flat=True))
     assert codes[-2:] == ["ENVIRONMENT_BUILDING", "ENVIRONMENT_FAILED"]
+
+
+@pytest.mark.parametrize(
+    ("requirements", "sentence"),
+    [
+        ("--image a@sha256:0", "Pulling the image a@sha256:0 on a, unless it is there."),
+        ("--folder /opt/envs/vision", "Reading the environment in /opt/envs/vision on a."),
+        ("--conda numpy=1.26\n--conda x\ntqdm", "Making an environment of conda on a, with numpy=1.26, x."),
+    ],
+)
+def test_what_a_host_prepares(requirements: str, sentence: str) -> None:
+    assert text_of(message("environment_building", host="a", requirements=requirements)) == sentence
 
 
 def test_a_folder_that_changes_under_a_training_is_an_event(

@@ -64,7 +64,7 @@ def test_an_elastic_script_trains_by_its_python(host: Host, tmp_path: Path, fold
     launch = launch_spec(tmp_path, ELASTIC, requirements=f"--folder {folder}", max_slots=2)
     host.send_desired(desired_job(launch, [0, 1], lead=True))
     assert {entry.data["code"] for entry in host.until_exited(2)} == {0}
-    assert printed(tmp_path).split() == [str(folder)] * 2
+    assert {*printed(tmp_path).split()} == {str(folder)}  # a rank that comes late may be released
 
 
 def test_an_elastic_script_in_a_folder_without_torch_fails_in_words(host: Host, tmp_path: Path, folder: Path) -> None:

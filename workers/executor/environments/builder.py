@@ -10,8 +10,10 @@ A whole environment has a Python that was asked for, all of what is required, an
 together. Of what may have any version it has the cluster's. uv links files from its cache, so that a second environment
 with the same torch takes little space.
 
+An environment of conda is made by the solver that the host has, in a folder of its own; uv adds what pip shall install.
+
 An image or a folder that an administrator has named is an environment as it is. Beside it, what the runtime needs and
-it lacks is installed for its Python.
+it lacks is installed for its Python, and beside an environment of conda, too.
 """
 
 import json
@@ -36,7 +38,8 @@ from tidepool import procfs
 from tidepool.env import site_of
 from uv import find_uv_bin
 
-from workers.executor.environments.given import Contents, python_of
+from workers.executor.environments.conda import SOLVERS, cause_in, command_for, solver_in, variables_for
+from workers.executor.environments.given import Contents, FolderError, python_of, read_contents
 from workers.executor.environments.images import ImageError, inspected, needs_folder, pulled
 from workers.executor.environments.requirements import (
     RUNTIME_NEEDS,
@@ -78,7 +81,7 @@ class Built:
     #: Version of the Python of a whole one, and of its torch; "": it has none.
     python: str = ""
     torch: str = ""
-    #: Container image that is the environment, or folder of this host that is.
+    #: Container image that is the environment, or virtual or conda environment of this host that is.
     image: str = ""
     given: str = ""
     #: Version of each package in the image or folder, by name; origins and digest of the folder's contents.
@@ -135,6 +138,8 @@ def _what_is_done(required: Wanted) -> str:
         return f"Pulling {required.image}"
     if required.given:
         return f"Preparing this host for the environment in {required.given}"
+    if required.conda:
+        return f"Making an environment of conda with {', '.join(required.conda)}"
     way = " into an environment of its own" if required.is_whole else ""
     return f"Installing {', '.join(required.packages) or 'Python'}{way}"
 
@@ -152,6 +157,8 @@ class _Build:
             built = self._image(required)
         elif required.contents is not None:
             built = self._given(required, required.contents)
+        elif required.conda:
+            built = self._conda(required)
         else:
             built = self._whole(required, there) if required.is_whole else self._layer(required, there)
         (self._folder / _MARKER).write_text(json.dumps(asdict(built)))
@@ -210,6 +217,31 @@ class _Build:
             origins=held.origins,
             digest=held.digest,
         )
+
+    def _conda(self, required: Wanted) -> Built:
+        path = self._environment.get("PATH")
+        name = solver_in(path)
+        if not name:
+            raise BuildError(
+                f"packages of conda are required, and this host has none of {', '.join(SOLVERS)} on the PATH of its "
+                "executor: have an administrator install one there"
+            )
+        prefix, solver = self._folder / "conda", str(shutil.which(name, path=path))
+        self._environment |= variables_for(self._folder.parent / "conda")
+        self._run(command_for(solver, required, prefix))
+        if required.packages:
+            file = self._work / "pip.txt"
+            file.write_text(
+                _text(required.options, [_with_hashes(line, required.hashes) for line in required.packages])
+            )
+            self._uv("pip", "install", *_strategy(required), "--python", str(python_of(prefix)), "-r", str(file))
+        try:
+            held = read_contents(prefix, self._environment)
+        except FolderError as error:
+            raise BuildError(str(error)) from None
+        self._install_needs(required, held.packages, "--python", str(python_of(prefix)))
+        facts = (held.python, held.packages.get("torch", ""))
+        return Built((), True, *facts, given=str(prefix), packages=held.packages, origins=held.origins)
 
     def _install_needs(self, required: Wanted, there: Mapping[str, str], *python: str) -> None:
         """Install what the runtime needs and is not there in a fitting version; all else stays as it is.
@@ -276,7 +308,7 @@ class _Build:
         wanted.write_text(_text(required.options, packages))
         resolved.write_text(_text(preferred))
         written = ["-o", str(resolved), "--no-header", "--no-annotate"]
-        is_built = not (required.image or required.given)
+        is_built = not (required.image or required.given or required.conda)
         python = ["--python", str(self._folder / "bin" / "python")] if is_built else []
         self._uv("pip", "compile", str(wanted), *options, *written, *_strategy(required), *python)
         return [line for line in resolved.read_text().splitlines() if line.strip() and not line.startswith("--")]
@@ -310,7 +342,8 @@ class _Build:
         if process.returncode != 0:
             said = _lines_since(Path(self._output.name), begins)
             kind = Unsolvable if any(_NO_SOLUTION in line for line in said) else BuildError
-            raise kind("\n".join(said[-_HEADLINE_LINES:]) or f"{name} failed without output")
+            last = "\n".join(said[-_HEADLINE_LINES:]) or f"{name} failed without output"
+            raise kind(cause_in(said) or last if name in SOLVERS else last)
 
     def _wait(self, process: "subprocess.Popen[bytes]") -> None:
         while True:

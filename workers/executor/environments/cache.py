@@ -45,7 +45,7 @@ class Ready:
     torch: str = ""
     #: Container image that its Python is in; "": this machine has it.
     image: str = ""
-    #: Folder that an administrator named and that has its Python; "": it was built.
+    #: Virtual or conda environment that has its Python; "": `folder` is one itself.
     given: str = ""
 
 

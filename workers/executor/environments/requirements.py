@@ -3,7 +3,8 @@
 A package is a PEP 508 requirement, perhaps with hashes: `timm==1.0 --hash=sha256:…`. An option is one of
 `INDEX_OPTIONS` with an address, or `--python` with the versions that will do. An own project is `-e` with a path in the
 training's folder, which needs no installation. `--image` with the name and digest of a container image stands alone,
-and so does `--folder` with the path of an environment on the hosts, which only administrators may name.
+and so does `--folder` with the path of an environment on the hosts, which only administrators may name. `--conda` with
+a package of conda, such as `numpy=1.26`, asks for an environment that conda makes from `--conda-channels`.
 
 What they ask for decides how they are met: a layer over the cluster's packages or, where another Python or another
 version of a protected package is asked for, a whole environment that has nothing of the cluster's; or the image or
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
     from workers.executor.environments.given import Contents
 
 __all__ = [
+    "CHANNELS_OPTION",
+    "CONDA_OPTION",
     "FOLDER_OPTION",
     "IMAGE_OPTION",
     "INDEX_OPTIONS",
@@ -38,6 +41,7 @@ __all__ = [
     "TESTED_TORCH",
     "TORCH_NEEDS",
     "Wanted",
+    "conda_in",
     "digest_of",
     "folder_in",
     "has_tested_torch",
@@ -76,6 +80,9 @@ PYTHON_OPTION: Final = "--python"
 IMAGE_OPTION: Final = "--image"
 #: Option for the folder of a virtual or conda environment that the hosts have. pip has none.
 FOLDER_OPTION: Final = "--folder"
+#: Option for a package of conda, and the one for all channels in their order. pip has neither.
+CONDA_OPTION: Final = "--conda"
+CHANNELS_OPTION: Final = "--conda-channels"
 #: Options of pip that name further places of packages.
 INDEX_OPTIONS: Final = ("--index-url", "--extra-index-url", "--find-links")
 _BUILT_FOR_TORCH: Final = ("nvidia-", "triton", "cuda-")
@@ -102,6 +109,9 @@ class Wanted:
     #: Folder of the hosts that it is, "": it is none; and what that holds on this host, None where it was not read.
     given: str = ""
     contents: "Contents | None" = None
+    #: Packages that conda installs, such as `numpy=1.26`, and its channels, the first one preferred.
+    conda: tuple[str, ...] = ()
+    channels: tuple[str, ...] = ()
 
 
 def is_package(line: str) -> bool:
@@ -157,6 +167,11 @@ def folder_in(lines: Iterable[str]) -> str:
     return _value_of(lines, FOLDER_OPTION)
 
 
+def conda_in(lines: Iterable[str]) -> list[str]:
+    """Return the packages that conda installs, such as `numpy=1.26`."""
+    return [line.removeprefix(f"{CONDA_OPTION} ").strip() for line in lines if line.startswith(f"{CONDA_OPTION} ")]
+
+
 def _value_of(lines: Iterable[str], option: str) -> str:
     return next((line.removeprefix(f"{option} ").strip() for line in lines if line.startswith(f"{option} ")), "")
 
@@ -192,7 +207,8 @@ def wanted_of(lines: Iterable[str], there: Mapping[str, str], python: str) -> Wa
         return Wanted((), (), {}, {}, is_whole=True, given=folder)
     packages = [line for line in given if is_package(line)]
     needed = {line: package_in(line) for line in packages}
-    is_whole = bool(replaced(given, there, python))
+    conda = tuple(sorted(conda_in(given)))
+    is_whole = bool(conda) or bool(replaced(given, there, python))
     if not is_whole and all(is_met(one, there) for one in needed.values()):
         return None
     return Wanted(
@@ -203,6 +219,8 @@ def wanted_of(lines: Iterable[str], there: Mapping[str, str], python: str) -> Wa
          and is_met(one, there)},
         python_in(given),
         is_whole,
+        conda=conda,
+        channels=tuple(_value_of(given, CHANNELS_OPTION).split()) if conda else (),
     )  # fmt: skip
 
 
@@ -219,7 +237,8 @@ def digest_of(wanted: Wanted, there: Mapping[str, str], python: str) -> str:
     hashes = sorted((name, *each) for name, each in wanted.hashes.items())
     kept = sorted((name, version) for name, version in there.items() if is_protected(name) or name in wanted.met)
     base = (["whole", *RUNTIME_NEEDS, *TORCH_NEEDS], wanted.python or python) if wanted.is_whole else (kept, python)
-    parts = [sorted(wanted.packages), sorted(wanted.options), hashes, *base]
+    conda = [[wanted.conda, wanted.channels]] if wanted.conda else []
+    parts = [sorted(wanted.packages), sorted(wanted.options), hashes, *base, *conda]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:24]
 
 
