@@ -301,6 +301,11 @@ OF_EVENTS: dict[str, str | Callable[[Params], str]] = {
         f"({', '.join(params['changes'])}). They keep what they have loaded, and may fail where they load more. "
         "The next attempt runs with what the folder then holds."
     ),
+    "environment_differs": lambda params: (
+        f"{params['host']} runs the training with other packages than {params['other']} "
+        f"({', '.join(params['changes'])}). Results may depend on the host, and ranks with another torch may fail: "
+        "make the hosts alike."
+    ),
     "environment_failed": (
         "The training's environment could not be prepared on {host}: {error}. See the log for details, correct the "
         "requirements, and clone the training."

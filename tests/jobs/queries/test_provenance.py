@@ -10,6 +10,7 @@ from jobs import actions
 from jobs.actions.source import Source
 from jobs.api.provenance import SourceInput
 from jobs.models import AttemptSoftware, Environment, Job
+from models_registry.models import RegisteredModelVersion
 from tests.jobs.cluster import Cluster
 from tests.jobs.conftest import Submit
 
@@ -125,3 +126,21 @@ def test_a_difference_is_limited_in_bytes() -> None:
 
 def test_a_clone_has_the_source(job: Job, alice: User) -> None:
     assert actions.clone(job, alice).source.commit == COMMIT
+
+
+def test_hosts_of_an_attempt_with_other_packages_are_an_event(
+    cluster: Cluster, submit: Submit, code: RegisteredModelVersion
+) -> None:
+    made = submit(max_slots=8, min_slots=8)
+    cluster.turn()
+    job = Job.objects.get(pk=made.pk)
+    first, second = (cluster.hosts[f"gpu-host-{number}"] for number in (1, 2))
+    many = {f"more{number:02}": "1" for number in range(20)}
+    for host, packages in ((first, USED["packages"]), (second, {"numpy": "2.1.0", **many})):
+        for _ in range(2):
+            host.write(job, f"shim.{host.name}", "environment_used", **{**USED, "packages": packages})
+            cluster.report()
+    [event] = job.events.filter(reason="ENVIRONMENT_CHANGED")
+    changes = event.detail["changes"]
+    assert (event.detail["host"], event.detail["other"]) == (second.name, first.name)
+    assert (changes[0], changes[-1], len(changes)) == ("more00 none -> 1", "13 more", 11)
