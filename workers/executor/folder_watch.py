@@ -3,8 +3,10 @@
 Its journal is `journal/host.<host>.jsonl` in the attempt's folder, beside that of the shim, which has another writer.
 """
 
+import logging
 import time
 from pathlib import Path
+from typing import Final
 
 from tidepool.journal import Journal, read_journal
 from tidepool.protocol import EnvironmentChanged, EnvironmentUsed
@@ -12,6 +14,10 @@ from tidepool.protocol import EnvironmentChanged, EnvironmentUsed
 from workers.executor.environments.given import Contents, FolderError, Folders, changes_between
 
 __all__ = ["FolderWatch", "host_journal_path"]
+
+logger = logging.getLogger(__name__)
+
+_RETRY_SECONDS: Final = 30.0
 
 
 def host_journal_path(folder: Path, host: str) -> Path:
@@ -27,6 +33,7 @@ class FolderWatch:
         self._used: EnvironmentUsed | None = None
         #: Digest that was told last.
         self._told = ""
+        self._retry_at = 0.0
 
     def look(self) -> None:
         """Write an entry if the folder has changed; never waits."""
@@ -35,12 +42,17 @@ class FolderWatch:
         if found is None or used is None:
             return
         digest = found.digest if isinstance(found, Contents) else ""
-        if digest == self._told:
+        if digest == self._told or time.monotonic() < self._retry_at:
             return
-        writer = Journal(self._journal)
-        writer.append(EnvironmentChanged(str(self._folder), digest, _changes(used, found), at=time.time()))
-        writer.close()
-        self._told = digest
+        try:
+            writer = Journal(self._journal)
+            writer.append(EnvironmentChanged(str(self._folder), digest, _changes(used, found), at=time.time()))
+            writer.close()
+        except OSError as error:  # the disk is full, for example, and the job's ranks matter more
+            logger.warning("%s: a change is not told yet (%s)", self._folder, error)
+            self._retry_at = time.monotonic() + _RETRY_SECONDS
+        else:
+            self._told = digest
 
     def _recall(self) -> EnvironmentUsed | None:
         """Return what the ranks were started with, and recall what was told; None before the journals say it."""

@@ -71,6 +71,12 @@ def test_virtual_hosts_say_what_is_measured(alices: Client, scene: Scene) -> Non
     assert "Temperature" in page
 
 
+def test_a_host_says_what_installs_packages_of_conda(alices: Client, host: Host) -> None:
+    assert "for packages of conda" not in alices.get("/hosts/").content.decode()
+    Host.objects.filter(pk=host.pk).update(conda="micromamba")
+    assert alices.get("/hosts/").content.decode().count("micromamba for packages of conda") == 1
+
+
 def test_only_administrators_may_change_a_host(alices: Client, host: Host) -> None:
     assert "/drain/" not in alices.get("/hosts/").content.decode()
     for verb in ("drain", "resume", "remove", "restore"):

@@ -5,6 +5,7 @@ import os
 import sys
 import venv
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from tidepool.env import site_of
@@ -15,6 +16,7 @@ from tests.runtime.process_tree import launch_spec
 from tests.waiting import wait_until
 from tests.workers.executor.embedded import Host, desired_job
 from tests.workers.executor.environments.test_software import add
+from workers.executor import folder_watch
 from workers.executor.environments.given import Folders, read_contents
 from workers.executor.folder_watch import FolderWatch, host_journal_path
 
@@ -132,6 +134,17 @@ def test_a_change_before_a_restart_of_the_executor_is_told_after_it(watched: Wat
     assert watched.told() == [["timm 1.0 -> none"]]
     (site_of(watched.folder) / "gone").rename(site_of(watched.folder) / "timm-1.0.dist-info")
     assert watched.told()[1:] == [["it is again as it was when they started"]]
+
+
+def test_a_full_disk_delays_what_is_told(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
+    watched.start()
+    watched.told()
+    monkeypatch.setattr(folder_watch, "_RETRY_SECONDS", 0.0)
+    add(site_of(watched.folder), "more", "2.0")
+    with monkeypatch.context() as full:
+        full.setattr(folder_watch, "Journal", Mock(side_effect=OSError(28, "No space left on device")))
+        assert watched.told() == []
+    assert watched.told() == [["more none -> 2.0"]]
 
 
 def test_a_folder_that_is_gone_is_told(watched: Watched) -> None:

@@ -157,6 +157,8 @@ def _probed(folder: Path, environment: Mapping[str, str]) -> tuple[str, list[str
     python = python_of(folder)
     if not os.path.isdir(folder):
         raise FolderError(f"this host has no folder {folder}: make the environment there, as on the other hosts")
+    if not os.access(folder, os.R_OK | os.X_OK):
+        raise FolderError(f"the user who runs the executor may not read {folder}: change its mode or owner")
     if not os.path.lexists(python):
         raise FolderError(
             f"{folder} has no bin/python: it has to be a virtual environment or a conda environment with a Python"

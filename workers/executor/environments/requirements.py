@@ -230,6 +230,7 @@ def digest_of(wanted: Wanted, there: Mapping[str, str], python: str) -> str:
     It depends on the requirements and on Python; that of a layer on the cluster's packages, too; that of an image, or
     of a folder with these contents, on what the runtime needs in it.
     """
+    assert not wanted.given or wanted.contents, "what a folder holds is part of its name"
     if wanted.image or wanted.contents:
         held = [] if wanted.contents is None else [wanted.given, wanted.contents.digest]
         needs = [wanted.image, *held, *RUNTIME_NEEDS, *TORCH_NEEDS]

@@ -167,6 +167,12 @@ def test_a_link_to_a_python_that_is_gone_is_a_sentence(environments: Environment
     assert "cannot be run (No such file or directory)" in refused(environments, folder)
 
 
+def test_a_folder_that_the_executor_may_not_read_is_a_sentence(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "access", lambda *_: False)  # root may read all
+    with pytest.raises(FolderError, match="the user who runs the executor may not read"):
+        read_contents(folder, os.environ)
+
+
 def test_a_python_that_hangs_is_given_up(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (folder / "bin" / "python").unlink()
     (folder / "bin" / "python").write_text("#!/bin/sh\nexec sleep 60\n")
