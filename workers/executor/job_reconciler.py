@@ -328,6 +328,7 @@ class JobReconciler:
         # Ranks of an elastic script meet in a store of their own torch.
         forkserver = self._parent() if self.desired.launch.engine == "elastic" else self._forkservers.own
         if forkserver is None:
+            self._coordinator_backoff.reset()  # nothing has failed: its environment is not ready yet
             return
         try:
             pid = forkserver.fork_coordinator(

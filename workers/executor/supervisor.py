@@ -65,7 +65,7 @@ class Supervisor:
         self._changed = changed
         self._clock = clock
         self._forkservers = Forkservers(config.run_folder, config.home, config.lifeline_fd)
-        self._environments = Environments(config.environments_folder, config.installer_environment)
+        self._environments = Environments(config.environments_folder, config.installer_environment, answered=self._wake)
         self._records = Records()
         self._jobs: dict[JobKey, JobReconciler] = {}
         self._applied_revision = 0

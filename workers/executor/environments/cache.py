@@ -58,11 +58,16 @@ class Environments:
     """Environments of jobs. The supervisor's thread asks and never waits; builds run in their own threads."""
 
     def __init__(
-        self, folder: Path, environment: Mapping[str, str], there: Callable[[], Mapping[str, str]] = installed
+        self,
+        folder: Path,
+        environment: Mapping[str, str],
+        there: Callable[[], Mapping[str, str]] = installed,
+        answered: Callable[[], None] = lambda: None,
     ) -> None:
+        """answered: called, by another thread, once there is an answer to a question."""
         self._folder = folder
         self._environment = {**environment, "UV_CACHE_DIR": str(folder / "cache")}
-        self._installed = there
+        self._installed, self._answered = there, answered
         self.folders = Folders(environment)
         self._guard = threading.Lock()
         self._answers: dict[JobKey, Ready | Failed] = {}
@@ -98,6 +103,7 @@ class Environments:
         with self._guard:
             if job in self._wanted:
                 self._answers[job] = answer
+        self._answered()
         self._collect_when_due()
 
     def _made(self, job: JobKey, requirements: list[str], log: Path) -> Ready:

@@ -83,6 +83,16 @@ def test_what_is_required_is_installed_beside_the_clusters_packages(host: Host) 
     assert said.stdout == "1.2\n"
 
 
+def test_who_asked_is_told_that_there_is_an_answer(host: Host) -> None:
+    seen: list[object] = []
+    executor = Environments(
+        host.folder, host.links, lambda: THERE, lambda: seen.append(executor.ask(KEY, "tidesmall", host.log))
+    )
+    assert executor.ask(KEY, "tidesmall", host.log) is None
+    wait_until(lambda: seen)
+    assert isinstance(seen[0], Ready)
+
+
 def test_a_build_is_shared(host: Host) -> None:
     """Share it between jobs of two executors on the same machine, at the same time and later."""
     other = host.executor()
