@@ -290,14 +290,10 @@ class _Reading:
     def _take_solved(self, line: Line, value: str) -> None:
         """Take a package that conda shall install."""
         channel, _, package = value.rpartition("::")
-        try:
-            one = conda_package(package)
-        except InvalidRequirement:
+        found = _CONDA_PACKAGE.fullmatch(package.replace(" ", ""))
+        if found is None or package.startswith("-") or (channel and not _CHANNEL.fullmatch(channel)):
             self._refuse(line, "this is not a package of conda such as numpy=1.26.")
-            return
-        if package.startswith("-") or (channel and not _CHANNEL.fullmatch(channel)):
-            self._refuse(line, "this is not a package of conda such as numpy=1.26.")
-        elif one.name == "python" and not _has_usable_python(one.specifier):
+        elif found["name"] == "python" and not _solves_usable_python(package):
             self._refuse(line, _OLD_PYTHON)
         else:
             self._of_packages.append(line)
@@ -351,15 +347,15 @@ class _Reading:
         try:
             one = conda_package(line.text)
         except InvalidRequirement:
-            self._refuse(line, _why_invalid(line.text))
+            found = _CONDA_PACKAGE.fullmatch(line.text.rpartition("::")[2].replace(" ", ""))
+            self._refuse(line, _only_conda_has(found["name"]) if found else _why_invalid(line.text))
             return
         if one.name in ("pip", "setuptools", "wheel"):
             return
         if one.name == "python":
             self._take_python(line, str(one.specifier))
         elif one.name not in self._there:
-            why = f"{one.name} is a package of conda, which hosts do not have: require a package of PyPI instead."
-            self._refuse(line, why)
+            self._refuse(line, _only_conda_has(one.name))
         else:
             self._take_package(line, one)
 
@@ -387,6 +383,18 @@ class _Reading:
             self._refuse(line, "indexes have no local versions (after the +), only machines do.", str(public))
         else:
             self.found.lines.add(" ".join([str(one), *(f"--hash={each}" for each in hashes_in(line.text))]))
+
+
+def _only_conda_has(name: str) -> str:
+    return f"{name} is a package of conda, which hosts do not have: require a package of PyPI instead."
+
+
+def _solves_usable_python(package: str) -> bool:
+    """Return whether conda may install a Python for this package that trainings can have."""
+    try:
+        return _has_usable_python(conda_package(package).specifier)
+    except InvalidRequirement:
+        return False
 
 
 def _has_usable_python(limits: SpecifierSet) -> bool:

@@ -198,9 +198,32 @@ def test_condas_environment_is_read_for_a_solver() -> None:
     ]
 
 
+#: Lines of `conda env export` whose names and versions PyPI could not have.
+EXPORTED = """channels: [conda-forge, defaults]
+dependencies:
+  - _libgcc_mutex=0.1=conda_forge
+  - jpeg=9e=h0b41bf4_3
+  - python=3.12.4=h5148396_1
+  - python_abi=3.12=4_cp312
+  - tzdata=2024a=h0c530f3_0
+"""
+
+
+def test_an_export_of_conda_is_read_for_a_solver() -> None:
+    lines = [*lines_of_conda(EXPORTED, "environment.yml")]
+    found = read_lines(for_conda(lines), FILES.get, THERE)
+    assert found.unusable == []
+    written = [each.removeprefix("  - ") for each in EXPORTED.splitlines() if each.startswith("  - ")]
+    assert found.usable == [*(f"--conda {each}" for each in written), "--conda-channels conda-forge defaults"]
+    refused = read_lines(lines, FILES.get, THERE).unusable
+    assert {each.line.text.partition("=")[0] for each in refused} == {"_libgcc_mutex", "jpeg", "python_abi", "tzdata"}
+    assert all("is a package of conda" in each.why for each in refused)
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [
+        ("--conda python=nine", "Python 3.11 is the oldest"),
         ("--conda python=3.9", "Python 3.11 is the oldest"),
         ("--conda --json", "not a package of conda"),
         ("--conda a[build=x]", "not a package of conda"),
