@@ -33,6 +33,7 @@ class PlanReason(StrEnum):
     SHRUNK_FOR_GOODPUT = "SHRUNK_FOR_GOODPUT"
     AT_ITS_KNEE = "AT_ITS_KNEE"
     PROFILING = "PROFILING"
+    PREPARING = "PREPARING"
 
 
 @dataclass(slots=True)

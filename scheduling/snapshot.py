@@ -174,6 +174,9 @@ class JobView:
     bundle: int | None = None
     #: Order within the bundle: jobs of a higher rank are served first.
     bundle_rank: int = 0
+    #: Hosts that lack its environment, and those of them where it cannot be had.
+    unprepared: frozenset[str] = frozenset()
+    unfit: frozenset[str] = frozenset()
 
     @property
     def is_restarting(self) -> bool:

@@ -35,6 +35,7 @@ from jobs.actions.submission_checks import (
     with_virtual_ranks,
 )
 from jobs.control.dispatch import wake_scheduler
+from jobs.control.environments import required_environment
 from jobs.control.transition import Why, publish_in_cluster, record
 from jobs.files.job_folder import job_folder, stage
 from jobs.files.validation_runs import validation_of, why_not_validated
@@ -280,7 +281,7 @@ def _insert(checked: Checked) -> Job:
         **why.columns,
         submitted_at=timezone.now(),
     )
-    job.run = JobRun.objects.create(job=job)
+    job.run = JobRun.objects.create(job=job, environment=required_environment(job.requirements))
     if given.source is not None:
         store_source(job, given.source)
     if checked.original is not None:

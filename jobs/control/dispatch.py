@@ -28,6 +28,7 @@ from redis.client import PubSub
 from tidepool.protocol import DesiredJob, LaunchSpec, Member, Sync, to_json
 
 from core.broker import connect
+from jobs.control.environment_states import wanted_environments
 from jobs.files.job_folder import INITIAL, TRAIN_DIR, job_folder
 from jobs.files.validation_runs import validation_of
 from jobs.models import Job, Journal, SlotClaim
@@ -142,6 +143,7 @@ def build_sync(host: str, acknowledged: Mapping[str, int] | None = None) -> Sync
         desired_jobs,
         {**known, **(acknowledged or {})},
         echo=_host_clock(reported_at, heard_at),
+        environments=wanted_environments(host),
     )
 
 

@@ -102,4 +102,6 @@ def _merged(reports: Sequence[Report]) -> Report:
     for report in reports:
         for entry in report.entries:
             entries.setdefault((entry.journal, entry.number), entry)
-    return msgspec.structs.replace(newest, entries=list(entries.values()))
+    told = [report for report in reports if report.environments is not None]
+    environments = max(told, key=lambda report: report.at).environments if told else None
+    return msgspec.structs.replace(newest, entries=list(entries.values()), environments=environments)

@@ -35,7 +35,7 @@ LEASE_SECONDS = 3.0
 #: Seconds between renewals of the lease during a cycle, which may take longer than the lease.
 RENEW_SECONDS = LEASE_SECONDS / 3
 #: Params of a reason for slots that are not released yet, that are to be left, or that draining hosts keep.
-_ON_MOVES = ("missing", "moving_off", "leaving", "moves_to_kind", "hosts")
+_ON_MOVES = ("missing", "moving_off", "leaving", "moves_to_kind", "hosts", "preparing")
 #: Params of a reason for the study of a job, which counts as one training.
 _OF_A_STUDY = ("study_slots", "study_trainings", "study_priority")
 

@@ -9,6 +9,7 @@ from tidepool.protocol import Report
 from core.process import still_alive
 from jobs.control.dead_letters import PASSES, in_words
 from jobs.control.dispatch import send_sync
+from jobs.control.environments import store_environments
 from jobs.control.hosts import RETURNING, note_problem, record_host, release_vacated
 from jobs.control.journals import store_entries
 from jobs.control.steady_hosts import SteadyHosts
@@ -40,6 +41,8 @@ def store_report(report: Report, steady: SteadyHosts) -> None:
         logger.warning("dropped a report: host %r is not enrolled; run `manage.py enroll_host`", report.host[:100])
         return
     unknown = store_entries(report)
+    if report.environments is not None:
+        store_environments(report)
     problem = problem or release_vacated(report)
     note_problem(host, problem)
     # A host that is still returning gets its desired state now; others get an acknowledgement, to send less again.

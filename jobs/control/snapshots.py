@@ -5,6 +5,7 @@ from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime
 from typing import Any, cast, get_args
 
+from jobs.control.environment_states import JobFacts, Lack, lacks_of
 from jobs.control.goodput_inputs import with_measures
 from jobs.control.kind_ratios import remembered
 from jobs.models import InstanceGroup, Job, SlotClaim
@@ -20,10 +21,11 @@ __all__ = ["group_view", "offers", "snapshot"]
 #: Slot, job, time since which the slot is being given back, and time of the claim.
 _Claim = tuple[int, int, datetime | None, datetime]
 _ELASTIC = RegisteredModelVersion.Engine.ELASTIC
+_LACKS_NONE = Lack(frozenset(), frozenset())
 _JOB_VIEW = (
     "pk", "name", "instance_group__name", "state", "priority", "submitted_at", "min_slots", "max_slots",
     "model__engine", "owner", "max_seconds", "run__ends_at", "run__backfilled_for", "run__over_quota",
-    "run__saved_at", "placement", "run__growth_limit", "bundle", "bundle_rank",
+    "run__saved_at", "placement", "run__growth_limit", "bundle", "bundle_rank", "run__environment",
 )  # fmt: skip
 
 
@@ -128,7 +130,8 @@ def _job_views(open_claims: Iterable[_Claim], with_minimum_run: Collection[str])
         if vacating_at is None:
             kept[job].append(claimed_at)
     jobs = Job.objects.filter(state__in=sorted(ACTIVE), finished_at__isnull=True)
-    rows = jobs.order_by("pk").values_list(*_JOB_VIEW)
+    rows = list(jobs.order_by("pk").values_list(*_JOB_VIEW))
+    lacks = lacks_of(JobFacts(row[0], row[-1], row[5], row[3] == JobState.PENDING, row[8] == _ELASTIC) for row in rows)
     views = []
     for row in rows:
         pk, group, state = row[0], row[2], row[3]
@@ -137,14 +140,14 @@ def _job_views(open_claims: Iterable[_Claim], with_minimum_run: Collection[str])
             continue
         # A job that has moved counts from the oldest slot that it still holds.
         start = min(held[pk]) if pk in held and group in with_minimum_run else None
-        views.append(_job_view(*row, start, kept.get(pk, ())))
+        views.append(_job_view(*row[:-1], start, kept.get(pk, ()), lacks.get(pk, _LACKS_NONE)))
     return tuple(views)
 
 
 def _job_view(*row: Any) -> JobView:
     (
         pk, name, group, state, priority, submitted_at, least, most, engine, owner, lasts, end, backfilled_for, above,
-        saved_at, placement, growth_limit, bundle, bundle_rank, start, claimed,
+        saved_at, placement, growth_limit, bundle, bundle_rank, start, claimed, lack,
     ) = row  # fmt: skip
     keeps_size = growth_limit is not None and growth_limit < most and state != JobState.PENDING
     return JobView(
@@ -154,7 +157,7 @@ def _job_view(*row: Any) -> JobView:
         _unsaved_since(claimed, saved_at), engine == _ELASTIC or saved_at is not None,
         newcomers_fail=keeps_size, one_host=placement == Job.Placement.ONE_HOST,
         equal_hosts=placement == Job.Placement.EQUAL,
-        bundle=bundle, bundle_rank=bundle_rank,
+        bundle=bundle, bundle_rank=bundle_rank, unprepared=lack.unprepared, unfit=lack.unfit,
     )  # fmt: skip
 
 

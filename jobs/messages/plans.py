@@ -294,6 +294,18 @@ def _gave_way(params: Params) -> str:
     )
 
 
+def _preparing(params: Params) -> str:
+    start = f"{gpus(params['target'])}" if params["target"] else "Waits"
+    parts = []
+    if hosts := params["preparing"]:
+        verb = plural(len(hosts), "prepares its packages", "prepare its packages")
+        gets = "can grow there" if params["target"] else "starts"
+        parts.append(f"{listed(hosts, 'hosts')} {verb} before it {gets}")
+    if hosts := params["unfit"]:
+        parts.append(f"its packages cannot be installed on {listed(hosts, 'hosts')}, see the page Environments")
+    return f"{start}: {'; '.join(parts)}."
+
+
 #: Key -> format string of the params, or a function of them.
 OF_PLANS: dict[str, str | Callable[[Params], str]] = {
     "fixed": _share("it runs on exactly {max_slots}"),
@@ -330,6 +342,7 @@ OF_PLANS: dict[str, str | Callable[[Params], str]] = {
     ),
     "protected": _share("kept, because its group stops no training in its first {minimum_run_seconds} s"),
     "pinned": _pinned,
+    "preparing": _preparing,
     "reclaimed": _reclaimed,
     "stopped_by_priority": lambda params: (
         f"Stops for now and releases {gpus(params['before'])}: {_compared(params)}{_lost(params)}."

@@ -1,6 +1,6 @@
 """Models of the jobs app, one file per subject. Invariants are database constraints in these models."""
 
-from jobs.models.environments import DefaultEnvironment, NamedEnvironment
+from jobs.models.environments import DefaultEnvironment, HostEnvironment, NamedEnvironment, RequiredEnvironment
 from jobs.models.jobs import ChosenCharts, ChosenColumns, InstanceGroup, Job, JobEvent, JobRun, SavedFilter
 from jobs.models.profiles import JobProfile, KindSpeedRatio, ThroughputPoint
 from jobs.models.provenance import AttemptSoftware, Environment, JobSource
@@ -35,6 +35,7 @@ __all__ = [
     "GpuActivity",
     "GpuSpans",
     "GroupQueue",
+    "HostEnvironment",
     "InstanceGroup",
     "Job",
     "JobEvent",
@@ -49,6 +50,7 @@ __all__ = [
     "Note",
     "QueuedJob",
     "Rank",
+    "RequiredEnvironment",
     "SavedFilter",
     "SchedulerLease",
     "SlotClaim",

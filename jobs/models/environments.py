@@ -1,4 +1,4 @@
-"""Named environments: what trainings that choose one require, and the instance groups whose default it is."""
+"""Named environments, the environments that trainings require by name or not, and those that hosts have."""
 
 from typing import Final
 
@@ -6,8 +6,9 @@ from django.db import models
 from django.db.models import Q
 
 from jobs.models.jobs import InstanceGroup
+from workers.models import Host
 
-__all__ = ["MOST_PATH", "DefaultEnvironment", "NamedEnvironment"]
+__all__ = ["MOST_PATH", "DefaultEnvironment", "HostEnvironment", "NamedEnvironment", "RequiredEnvironment"]
 
 
 #: Most characters of a folder's path.
@@ -64,3 +65,61 @@ class DefaultEnvironment(models.Model):
 
     def __str__(self) -> str:
         return f"default environment of {self.group_id}"
+
+
+class RequiredEnvironment(models.Model):
+    """Requirements that trainings have, whether or not under a name. Trainings with the same share it on each host."""
+
+    #: sha256 of the requirements.
+    key = models.CharField(max_length=64, unique=True)
+    #: Requirements as hosts get them, one per line.
+    requirements = models.TextField()
+    #: Whether hosts keep it although no training uses it.
+    is_pinned = models.BooleanField(default=False)
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        constraints = [
+            models.CheckConstraint(condition=~Q(key="") & ~Q(requirements=""), name="required_environment_says_what")
+        ]
+
+    def __str__(self) -> str:
+        return self.key[:12]
+
+
+class HostEnvironment(models.Model):
+    """A `RequiredEnvironment` that a host has, or was asked to have, and what the host says of it."""
+
+    class State(models.TextChoices):
+        ASKED = "asked", "asked for"
+        BUILDING = "building", "being prepared"
+        READY = "ready", "ready"
+        FAILED = "failed", "failed"
+
+    host = models.ForeignKey(Host, on_delete=models.CASCADE, related_name="environments")
+    environment = models.ForeignKey(RequiredEnvironment, on_delete=models.CASCADE, related_name="hosts")
+    #: Number of the newest request to the host, and whether it asks for a new build of what is there.
+    number = models.PositiveIntegerField(default=1)
+    is_fresh = models.BooleanField(default=False)
+    state = models.CharField(max_length=16, choices=State, default=State.ASKED)
+    #: Time since which it is in the state; of one that was asked for, the time of the request.
+    since = models.DateTimeField()
+    #: File with the output of its build.
+    log = models.CharField(max_length=4096, blank=True, default="")
+    #: Name of the environment on the host; "": none, the cluster's packages meet the requirements.
+    digest = models.CharField(max_length=128, blank=True, default="")
+    #: Last lines of a build that failed.
+    why = models.TextField(blank=True, default="")
+    size_bytes = models.BigIntegerField(null=True)
+    #: Memory of its forkserver; None: none runs.
+    memory_bytes = models.BigIntegerField(null=True)
+
+    class Meta:
+        ordering = ["environment", "host"]
+        constraints = [
+            models.UniqueConstraint(fields=["host", "environment"], name="environment_of_host_once"),
+            models.CheckConstraint(condition=Q(state="failed") | Q(why=""), name="environment_of_host_why"),
+        ]
+
+    def __str__(self) -> str:
+        return f"environment {self.environment_id} of host {self.host_id}: {self.state}"

@@ -309,6 +309,10 @@ class JobRun(models.Model):
     #: Time at which `max_seconds` ends the attempt, and whether the owner has been warned that it is near.
     ends_at = models.DateTimeField(null=True, blank=True)
     warned = models.BooleanField(default=False)
+    #: Environment that hosts prepare before the job gets their slots; None: it requires nothing.
+    environment = models.ForeignKey(
+        "jobs.RequiredEnvironment", null=True, blank=True, on_delete=models.SET_NULL, related_name="runs"
+    )
     #: Size that the attempt keeps, because new ranks failed repeatedly. None: up to `max_slots`.
     growth_limit = models.PositiveIntegerField(null=True, blank=True)
     #: Number of the waiting job before which this run started, on GPUs that it needs.

@@ -69,14 +69,14 @@ def place(decision: Decision, host_choices: HostChoices) -> dict[int, JobSlots]:
     for shape in pool.shapes:
         on_kind = claiming if pool.kinds is None else [one for one in claiming if kinds.get(one.id) == shape.kind]
         free = pool.free if pool.kinds is None else _of_kind(pool, shape.kind)
-        wanted, equal = _apart(_wanted(on_kind, targets, kept, free), pool, free)
+        wanted, equal = _apart(_wanted(on_kind, targets, kept, free), pool, kept, free)
         rest = without(free, chain.from_iterable(equal.values()))
         claims |= equal | spread(wanted, staying, rest, shape.slots_of)
     if pool.kinds is not None or not pool.shapes:
         # Rather on another kind than not at all.
         left = [one for one in claiming if one.id not in kinds or not (one.running or claims.get(one.id))]
         free = without(pool.free, chain.from_iterable(claims.values()))
-        wanted, equal = _apart(_wanted(left, targets, kept, free), pool, free)
+        wanted, equal = _apart(_wanted(left, targets, kept, free), pool, kept, free)
         rest = without(free, chain.from_iterable(equal.values()))
         claims |= equal | pack(wanted, kept, SlotsByHost(rest))
     yielded = _yielded(pool, served, kinds, targets, kept, claims)
@@ -112,11 +112,21 @@ def _wanted(
 
 
 def _apart(
-    wanted: Mapping[int, int], pool: Pool, free: Mapping[str, tuple[SlotRef, ...]]
+    wanted: Mapping[int, int],
+    pool: Pool,
+    kept: Mapping[int, tuple[SlotRef, ...]],
+    free: Mapping[str, tuple[SlotRef, ...]],
 ) -> tuple[dict[int, int], dict[int, list[SlotRef]]]:
-    """Return what the others want, and the slots of jobs that need as many on each host."""
+    """Return what the others want, and the slots of jobs that need as many on each host, or find enough of them on
+    hosts with their environment while others lack it."""
     others = {job: count for job, count in wanted.items() if not pool.views[job].equal_hosts}
-    return others, choose_equal({job: count for job, count in wanted.items() if job not in others}, free)
+    found = choose_equal({job: count for job, count in wanted.items() if job not in others}, free)
+    for job in [job for job in others if pool.views[job].unprepared]:
+        left = without(free, chain.from_iterable(found.values()))
+        prepared = {host: refs for host, refs in left.items() if host not in pool.views[job].unprepared}
+        if sum(map(len, prepared.values())) >= others[job]:
+            found |= pack({job: others.pop(job)}, kept, SlotsByHost(prepared))
+    return others, found
 
 
 def _of_kind(pool: Pool, kind: str) -> dict[str, tuple[SlotRef, ...]]:

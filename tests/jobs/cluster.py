@@ -4,13 +4,14 @@ import itertools
 import time
 from collections import defaultdict
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from django.utils import timezone
 from msgspec import structs
 from tidepool.protocol import (
     DesiredJob,
     DeviceReading,
+    EnvironmentState,
     HostFacts,
     JournalEntry,
     RankStatus,
@@ -20,11 +21,12 @@ from tidepool.protocol import (
 )
 
 from jobs.control.dispatch import build_sync
+from jobs.control.environments import ask_for
 from jobs.control.plans import apply
 from jobs.control.snapshots import snapshot
 from jobs.models import Job, SchedulerLease
 from jobs.tasks import ingest_report
-from scheduling.schedule import schedule
+from scheduling.preparation import run_prepared_cycle
 from workers.models import Host
 
 __all__ = ["Cluster", "FakeHost", "moment"]
@@ -52,6 +54,9 @@ class FakeHost:
     saves_when_stopped: bool = False
     #: The step after which its trainings halt.
     halts_at: int = 1
+    #: Whether it prepares environments, and their states by key.
+    prepares: bool = False
+    environments: dict[str, EnvironmentState] = field(default_factory=dict)
     #: Model of the host's GPUs.
     device: str = "virtual GPU (CPU)"
 
@@ -60,6 +65,10 @@ class FakeHost:
         sync = build_sync(self.name)
         self.acknowledged |= sync.acknowledged
         self.applied = max(self.applied, sync.revision)
+        for wanted in sync.environments:
+            known = self.environments.get(wanted.key)
+            if wanted.requirements is not None and (known is None or known.number < wanted.number):
+                self.environments[wanted.key] = EnvironmentState(wanted.key, wanted.number, "building")
         desired_jobs = {desired.job: desired for desired in sync.jobs}
         for rank in list({rank.member_id: rank for rank in self.ranks.values()}.values()):
             desired = desired_jobs.get(rank.job)
@@ -147,15 +156,23 @@ class FakeHost:
             "boot": self.boot,
             "at": moment(),
             "applied_revision": self.applied,
-            "facts": HostFacts("127.0.0.1", 8, self.slots, 16 * 1024**3, True),
+            "facts": HostFacts("127.0.0.1", 8, self.slots, 16 * 1024**3, True, prepares=self.prepares),
             "devices": [
                 DeviceReading(slot, self.device, True, 50.0 if slot in self.ranks else 0.0, None, None)
                 for slot in range(self.slots)
             ],
             "ranks": list(self.ranks.values()),
             "entries": entries,
+            "environments": [*self.environments.values()] if self.prepares else None,
         }
         return to_json(Report(**{**values, **changes}))
+
+    def answer(self, state: Literal["ready", "failed"], **values: Any) -> None:
+        """Be over with all that it builds, and tell."""
+        for key, one in self.environments.items():
+            if one.state == "building":
+                self.environments[key] = structs.replace(one, state=state, **values)
+        self.send()
 
     def enroll(self) -> "FakeHost":
         """Enroll a host as `manage.py up` does, or a join token."""
@@ -188,7 +205,10 @@ class Cluster:
             host.pull()
 
     def cycle(self) -> list[int]:
-        return apply(schedule(snapshot(timezone.now())), self.epoch)
+        cycle = run_prepared_cycle(snapshot(timezone.now()))
+        moved = apply(cycle.plan(), self.epoch)
+        ask_for(cycle.wanted)
+        return moved
 
     def turn(self, times: int = 1) -> None:
         """Decide, carry out, report."""

@@ -110,6 +110,11 @@ SAMPLES: dict[str, tuple[dict[str, Any], str]] = {
         {"target": 2, "hosts": ["h1", "h2", "h3"], "min_slots": 2, "elastic": True},
         "2 GPUs: stays on 3 hosts, which are draining, because its minimum of 2 fits nowhere else.",
     ),
+    "preparing": (
+        {"target": 2, "preparing": ["h1"], "unfit": ["h2", "h3"]},
+        "2 GPUs: h1 prepares its packages before it can grow there; its packages cannot be installed on h2 and h3, see "
+        "the page Environments.",
+    ),
     "reclaimed": (
         {"before": 1, "continues": False, "loses_minutes": 9},
         "Stops for now and releases 1 GPU: other groups are entitled to it; other GPUs of its group are free for "

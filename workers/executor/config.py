@@ -51,6 +51,10 @@ class ExecutorConfig:
     run: Path | None = None
     #: Environment of uv, which installs requirements: its own variables, and those for proxies and certificates.
     installer_environment: Mapping[str, str] = field(default_factory=dict)
+    #: Largest size in bytes of installed requirements that nobody uses, with uv's cache; None: they only age.
+    environments_bytes: int | None = None
+    #: Number of environments that no training uses any longer whose Python is kept running for a while.
+    idle_forkservers: int = 4
 
     @property
     def environments_folder(self) -> Path:
@@ -85,6 +89,8 @@ def executor_config(environment: Mapping[str, str] = os.environ) -> ExecutorConf
         interface=environment.get("TIDEPOOL_INTERFACE", "").strip(),
         run=Path(run).resolve() if run else None,
         installer_environment=_installer_environment(environment),
+        environments_bytes=_gigabytes("TIDEPOOL_ENVIRONMENTS_GB", environment.get("TIDEPOOL_ENVIRONMENTS_GB", "")),
+        idle_forkservers=_number("TIDEPOOL_FORKSERVERS", environment.get("TIDEPOOL_FORKSERVERS") or "4"),
     )
 
 
@@ -92,6 +98,11 @@ def _installer_environment(environment: Mapping[str, str]) -> dict[str, str]:
     """Return an environment without Tidepool's secrets: installing a package may run its code."""
     given = {name: value for name, value in environment.items() if name.startswith("UV_") or name in _INSTALLER}
     return inherited_environment(dict(environment)) | given
+
+
+def _gigabytes(name: str, text: str) -> int | None:
+    """Return a number of GB in bytes; None if it is not set."""
+    return _number(name, text) * 10**9 if text else None
 
 
 def _broker_url(environment: Mapping[str, str]) -> str:

@@ -11,7 +11,8 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Collection, Container, Sequence
+from collections import Counter
+from collections.abc import Collection, Container, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +21,7 @@ from typing import Any
 import psutil
 import tidepool
 from tidepool import json_sockets, procfs
-from tidepool.backoff import Backoff
+from tidepool.backoff import Backoff, Interval
 from tidepool.protocol import DesiredMembership, LaunchSpec, ShimSpec, to_json
 from tidepool.rank_process import inherited_environment
 
@@ -39,9 +40,11 @@ _ANSWER_SECONDS = 5.0
 #: Seconds without an answer before a forkserver that has answered before is restarted: the host may be busy.
 _SILENCE_SECONDS = 20.0
 
-#: Seconds for which the forkserver of an environment is kept that no job uses, and number of those that are kept.
+#: Seconds for which the forkserver of an environment is kept that no job uses.
 _KEPT_SECONDS = 600.0
-_KEPT = 4
+#: Seconds between two readings of the memory of forkservers, and the bytes to which a reading is rounded up.
+_MEMORY_SECONDS = 30.0
+_MEMORY_UNIT = 8 * 2**20
 _NAME = "forkserver"
 _RUNTIME = Path(tidepool.__file__).resolve().parents[1]
 
@@ -95,6 +98,8 @@ class Forkserver:
         self._lifeline_fd = lifeline_fd
         self.runs = runs or _Runs(Path(sys.executable))
         self._process: subprocess.Popen[bytes] | None = None
+        #: Number of its process as last told; None: it has not answered yet.
+        self._pid: int | None = None
         self._started_at = 0.0
         self._answered_at = 0.0
         self._backoff = Backoff(first_seconds=1.0, longest_seconds=30.0)
@@ -102,7 +107,7 @@ class Forkserver:
     def ready(self) -> bool:
         """Return whether the forkserver answers. If not, start one without waiting for it."""
         try:
-            self._ask({"op": "ping"})
+            self._pid = self._ask({"op": "ping"})["pid"]
         except ForkserverError as error:
             self._start(str(error))
             return False
@@ -119,6 +124,14 @@ class Forkserver:
     ) -> int:
         request = {"op": "coordinator", "desired": to_json(desired), "launch": to_json(launch), "socket": str(socket)}
         return int(self._ask({**request, "address": address, "host": host, "mark": mark})["pid"])
+
+    def memory_bytes(self) -> int:
+        """Return its memory that is no file's, rounded up; 0 if it does not run. Its children have some in common."""
+        try:
+            found = psutil.Process(self._pid).memory_info() if self._pid else None
+        except psutil.NoSuchProcess:
+            found = None
+        return -(-(found.rss - found.shared) // _MEMORY_UNIT) * _MEMORY_UNIT if found else 0
 
     def end(self) -> None:
         """End the forkserver; its children live on."""
@@ -189,8 +202,14 @@ class Forkserver:
 class Forkservers:
     """The forkserver of the cluster's packages, and those of whole environments. Used by the supervisor's thread."""
 
-    def __init__(self, folder: Path, home: Path, lifeline_fd: int | None) -> None:
-        """folder: of the sockets and records of this host. home: the pool, which containers have."""
+    def __init__(self, folder: Path, home: Path, lifeline_fd: int | None, *, idle_most: int = 4) -> None:
+        """folder: of the sockets and records of this host. home: the pool, which containers have.
+
+        idle_most: number of environments without a job whose forkserver is kept.
+        """
+        self._idle_most = idle_most
+        self._memory: dict[str, int] = {}
+        self._measuring = Interval(_MEMORY_SECONDS)
         self.own = Forkserver(folder, lifeline_fd)
         self._home = home
         self._folder = folder
@@ -202,6 +221,15 @@ class Forkservers:
     def names(self) -> Collection[str]:
         """Names of the whole environments that have one."""
         return self._others.keys()
+
+    def memory(self) -> Mapping[str, int]:
+        """Return the memory in bytes of the forkserver of each environment that has one, by the environment's name."""
+        if self._measuring.is_due(time.monotonic()):
+            found = Counter[str]()
+            for name, server in self._others.items():
+                found[name.partition("-")[0]] += server.memory_bytes()
+            self._memory = dict(+found)
+        return self._memory
 
     def recall(self) -> None:
         """Take over the forkservers of an earlier executor, to end those that no job uses."""
@@ -246,7 +274,7 @@ class Forkservers:
         now = time.monotonic()
         unused = sorted((at, name) for name, at in self._used_at.items() if not is_used(name))
         for place, (at, name) in enumerate(reversed(unused)):
-            if place >= _KEPT or now - at > _KEPT_SECONDS:
+            if place >= self._idle_most or now - at > _KEPT_SECONDS:
                 self._end(name)
         self._used_at |= {name: now for name in self._used_at if is_used(name)}
 

@@ -115,6 +115,7 @@ def _facts(address: str, *, ngpus: int, virtual: bool) -> HostFacts:
         virtual=virtual,
         swap_bytes=psutil.swap_memory().total,
         conda=solver_in(),
+        prepares=True,
         **processors(_CPUS),
     )
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import msgspec
 from tidepool.backoff import Interval
-from tidepool.protocol import DeviceReading, Report
+from tidepool.protocol import DeviceReading, EnvironmentState, Report
 
 from workers.executor.config import ExecutorConfig
 from workers.executor.journals import Journals
@@ -27,6 +27,8 @@ ENTRIES_PER_REPORT = 500
 _TICK_SECONDS = 0.1
 _STEPS_INTERVAL_SECONDS = 0.4
 _HEARTBEAT_SECONDS = 1.0
+#: Seconds after which unchanged states of environments are told again.
+_ENVIRONMENTS_SECONDS = 20.0
 _OUTAGE_BACKOFF_SECONDS = 1.0
 #: Pause in seconds per waiting report: while the control plane is behind, more reports would only queue up.
 _SECONDS_PER_REPORT_WAITING = 0.5
@@ -67,6 +69,9 @@ class Reporter:
         self._facts = probe.facts()
         self._devices: list[DeviceReading] = []
         self._reading = Interval(_HEARTBEAT_SECONDS * 0.9)
+        #: States of environments as told last; None: not told.
+        self._environments: tuple[EnvironmentState, ...] | None = None
+        self._retelling = Interval(_ENVIRONMENTS_SECONDS)
         self._sent_at = 0.0
         self._failing = False
         self._pause_seconds = 0.0
@@ -113,9 +118,9 @@ class Reporter:
             if sent:
                 self._on_sent()
             else:
-                self._journals.put_back(report.entries)
+                self._take_back(report)
         except OSError as error:
-            self._journals.put_back(report.entries)
+            self._take_back(report)
             if not self._failing:
                 logger.warning("host=%s: the broker cannot be reached: %s", self._config.host, error)
             self._failing = True
@@ -125,6 +130,10 @@ class Reporter:
         if self._failing:
             logger.info("host=%s: the broker can be reached again", self._config.host)
         self._failing = False
+
+    def _take_back(self, report: Report) -> None:
+        self._journals.put_back(report.entries)
+        self._environments = None
 
     def _due(self) -> bool:
         age = time.monotonic() - self._sent_at
@@ -146,7 +155,15 @@ class Reporter:
             devices=self._read_devices(observation),
             ranks=observation.ranks,
             entries=self._journals.take(ENTRIES_PER_REPORT),
+            environments=self._environments_to_tell(observation),
         )
+
+    def _environments_to_tell(self, observation: Observation) -> list[EnvironmentState] | None:
+        """Return the states of environments if they have changed, or were told long ago."""
+        if observation.environments == self._environments and not self._retelling.is_due(time.monotonic()):
+            return None
+        self._environments = observation.environments
+        return [*observation.environments]
 
     def _read_devices(self, observation: Observation) -> list[DeviceReading]:
         """Read devices at most once per heartbeat: utilization over shorter spans is meaningless."""

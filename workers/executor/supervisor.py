@@ -21,10 +21,11 @@ from typing import IO
 
 import msgspec
 from tidepool import procfs
-from tidepool.protocol import DesiredJob, RankStatus, Sync
+from tidepool.protocol import DesiredJob, EnvironmentState, RankStatus, Sync
 
 from workers.executor.config import ExecutorConfig
 from workers.executor.environments.cache import Environments
+from workers.executor.environments.preparation import Preparation
 from workers.executor.forkserver import Forkservers
 from workers.executor.job_reconciler import JobReconciler
 from workers.executor.journals import Journals
@@ -50,6 +51,7 @@ class Observation:
     ranks: list[RankStatus] = field(default_factory=list)
     #: Seconds by which this host's clock is behind at least: a desired state arrives after it was sent.
     least_behind: float | None = field(default=None, compare=False)
+    environments: tuple[EnvironmentState, ...] = ()
 
 
 class Supervisor:
@@ -64,8 +66,16 @@ class Supervisor:
         self._journals = journals
         self._changed = changed
         self._clock = clock
-        self._forkservers = Forkservers(config.run_folder, config.home, config.lifeline_fd)
-        self._environments = Environments(config.environments_folder, config.installer_environment, answered=self._wake)
+        self._forkservers = Forkservers(
+            config.run_folder, config.home, config.lifeline_fd, idle_most=config.idle_forkservers
+        )
+        self._environments = Environments(
+            config.environments_folder,
+            config.installer_environment,
+            answered=self._wake,
+            limit_bytes=config.environments_bytes,
+        )
+        self._preparation = Preparation(self._environments)
         self._records = Records()
         self._jobs: dict[JobKey, JobReconciler] = {}
         self._applied_revision = 0
@@ -213,6 +223,7 @@ class Supervisor:
         if sync.revision < self._records.revision:
             logger.debug("revision=%s: older than %s", sync.revision, self._records.revision)
             return
+        self._preparation.accept(sync.environments)
         records = Records(sync.revision, self._merged(sync))
         if records != self._records:
             self._records = records
@@ -257,11 +268,12 @@ class Supervisor:
     # --- facts ---
 
     def _observe(self) -> None:
+        environments = self._preparation.states(self._forkservers.memory())
         if not all(job.observed for job in self._jobs.values()):
             return
         ranks = [rank for _, job in sorted(self._jobs.items()) for rank in job.ranks]
         before = self._observation
-        self._observation = Observation(self._applied_revision, ranks, max(self._behind, default=None))
+        self._observation = Observation(self._applied_revision, ranks, max(self._behind, default=None), environments)
         if self._observation != before:
             self._changed()
 

@@ -14,6 +14,7 @@ from tidepool.backoff import Interval
 from core.process import stop_at_signals, take_turns, without_collector
 from jobs.control.dispatch import WakeUps, periodic_tasks, resend_outstanding, send_mark
 from jobs.control.durations import lengths, with_lengths
+from jobs.control.environments import ask_for, forget_unused
 from jobs.control.gangs import watch_gangs
 from jobs.control.hosts import reap_lost_hosts
 from jobs.control.job_end import give_up_halts
@@ -22,7 +23,7 @@ from jobs.control.queues import KnownLengths, QueueWriter
 from jobs.control.snapshots import snapshot
 from jobs.control.time_limits import enforce_limits
 from scheduling.policies.target_hold import TargetHold, hold_targets
-from scheduling.schedule import run_cycle
+from scheduling.preparation import run_prepared_cycle
 from scheduling.snapshot import Snapshot
 from workers.lateness import SilenceWatch, mark_pause_seconds, reports_delay
 
@@ -32,6 +33,7 @@ logger = logging.getLogger(__name__)
 
 CYCLE_SECONDS = 1.0
 RESEND_SECONDS = 2.0
+FORGET_SECONDS = 3600.0
 #: Age at which forecasts of training times are computed again.
 FORECAST_AGE = timedelta(seconds=30)
 
@@ -57,6 +59,7 @@ class Scheduler:
         self._target_hold: TargetHold | None = None
         self._now_and_then = (
             (Interval(RESEND_SECONDS), resend_outstanding),
+            (Interval(FORGET_SECONDS), forget_unused),
             *((Interval(task.every_seconds), task.send) for task in periodic_tasks()),
         )
 
@@ -86,13 +89,14 @@ class Scheduler:
         watch_gangs(now)
         enforce_limits(now)
         seen, self._target_hold = hold_targets(snapshot(now, self._cycle), self._target_hold)
-        result = run_cycle(self._with_forecasts(seen, now))
-        plan = result.plan()
+        cycle = run_prepared_cycle(self._with_forecasts(seen, now))
+        result, plan = cycle.result, cycle.plan()
         for group in plan.groups:
             prices = group.prices or group.price
             logger.debug("cycle=%s group=%s goodput: gap=%.4f price=%s", self._cycle, group.group, group.gap, prices)
         try:
             apply(plan, epoch)
+            ask_for(cycle.wanted)
             self._leadership.count_cycle(time.monotonic() - begun, timezone.now())
             self._queues.write(result, self._known, epoch)
         except LeadershipLost as error:

@@ -7,6 +7,7 @@ import msgspec
 from tidepool.collective_calls import CollectiveCall
 from tidepool.protocol.codec import PROTOCOL_VERSION, Bytes, Count, Figure, Name, Seconds
 from tidepool.protocol.defaults import LINGER_SECONDS
+from tidepool.protocol.environments import EnvironmentState, WantedEnvironment
 from tidepool.protocol.measures import AdaptedBatch, StepTimes
 
 __all__ = [
@@ -151,6 +152,7 @@ class Sync(msgspec.Struct, frozen=True):
     acknowledged: dict[str, int] = {}
     #: `Report.at` of the newest report taken: a host drops a desired state that its own clock finds too old by that.
     echo: float | None = None
+    environments: list[WantedEnvironment] = []
     version: Literal[1] = PROTOCOL_VERSION
 
 
@@ -422,6 +424,8 @@ class HostFacts(msgspec.Struct, frozen=True):
     swap_bytes: Bytes | None = None
     #: Name of the solver of conda that the host has; "": none.
     conda: Annotated[str, msgspec.Meta(max_length=16)] = ""
+    #: Whether the host builds environments before jobs get its slots, and tells their states.
+    prepares: bool = False
 
 
 class JournalEntry(msgspec.Struct, frozen=True):
@@ -452,6 +456,8 @@ class Report(msgspec.Struct, frozen=True):
     clock: Seconds | None = None
     #: Seconds by which `at` is behind the control plane's clock at least, by the times in its desired states.
     least_behind: float | None = None
+    #: States of all wanted environments, told on each change, and now and then; None: as told before.
+    environments: Annotated[list[EnvironmentState], msgspec.Meta(max_length=10_000)] | None = None
     version: Literal[1] = PROTOCOL_VERSION
 
 

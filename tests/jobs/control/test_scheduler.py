@@ -17,7 +17,8 @@ from jobs.management.commands import run_scheduler
 from jobs.management.commands.run_scheduler import Scheduler
 from jobs.models import AllocationPoint, Job, JobRun, SchedulerLease
 from jobs.states import JobState
-from scheduling.schedule import CycleResult, run_cycle, schedule
+from scheduling.preparation import PreparedCycle, run_prepared_cycle
+from scheduling.schedule import schedule
 from scheduling.snapshot import Snapshot
 from tests.factories import ResourceGroupFactory
 from tests.jobs.cluster import Cluster
@@ -148,7 +149,7 @@ def test_the_loop_goes_on_after_an_error_and_resigns_at_the_end(
             stop.set()
         raise RuntimeError("broken policy")
 
-    monkeypatch.setattr(run_scheduler, "run_cycle", broken)
+    monkeypatch.setattr(run_scheduler, "run_prepared_cycle", broken)
     monkeypatch.setattr(run_scheduler, "CYCLE_SECONDS", 0.01)
     Scheduler(stop).run()
     assert len(calls) == 2
@@ -171,13 +172,13 @@ def test_the_lead_is_kept_for_as_long_as_a_cycle_takes(
     monkeypatch.setattr(plans, "RENEW_SECONDS", 0.01)
     rivals = []
 
-    def slow(seen: Snapshot) -> CycleResult:
+    def slow(seen: Snapshot) -> PreparedCycle:
         SchedulerLease.objects.update(expires_at=Now())
         wait_until(lease_left, "the renewed lease", seconds=30)
         rivals.append(Leadership("rival").renew())
-        return run_cycle(seen)
+        return run_prepared_cycle(seen)
 
-    monkeypatch.setattr(run_scheduler, "run_cycle", slow)
+    monkeypatch.setattr(run_scheduler, "run_prepared_cycle", slow)
     Scheduler(threading.Event()).cycle()
     assert rivals == [None]
     assert Job.objects.get(pk=job.pk).state == JobState.STARTING
@@ -191,12 +192,12 @@ def test_who_lost_the_lead_during_a_cycle_writes_nothing_and_renews_nothing(
     SchedulerLease.objects.all().delete()
     monkeypatch.setattr(plans, "RENEW_SECONDS", 0.01)
 
-    def slow(seen: Snapshot) -> CycleResult:
+    def slow(seen: Snapshot) -> PreparedCycle:
         SchedulerLease.objects.update(epoch=F("epoch") + 1, holder="rival", expires_at=Now())
         wait_until(lambda: not renewing(), "the end of the renewals", seconds=30)
-        return run_cycle(seen)
+        return run_prepared_cycle(seen)
 
-    monkeypatch.setattr(run_scheduler, "run_cycle", slow)
+    monkeypatch.setattr(run_scheduler, "run_prepared_cycle", slow)
     Scheduler(threading.Event()).cycle()
     assert not lease_left()
     assert SchedulerLease.objects.get().holder == "rival"

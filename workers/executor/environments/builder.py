@@ -27,7 +27,7 @@ import time
 import zipfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import IO, Final
 
@@ -39,6 +39,7 @@ from tidepool.env import site_of
 from uv import find_uv_bin
 
 from workers.executor.environments.conda import SOLVERS, cause_in, command_for, solver_in, variables_for
+from workers.executor.environments.disk import size_on_disk
 from workers.executor.environments.given import Contents, FolderError, python_of, read_contents
 from workers.executor.environments.images import ImageError, inspected, needs_folder, pulled
 from workers.executor.environments.requirements import (
@@ -88,13 +89,15 @@ class Built:
     packages: Mapping[str, str] = field(default_factory=dict)
     origins: Mapping[str, str] = field(default_factory=dict)
     digest: str = ""
+    #: Size of its files, which may be shared with other environments by links.
+    size_bytes: int = 0
 
 
 def built_at(folder: Path) -> Built | None:
     """Return what was built there; None: nothing, or not to its end."""
     try:
         return Built(**json.loads((folder / _MARKER).read_text()))
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
 
 
@@ -161,7 +164,8 @@ class _Build:
             built = self._conda(required)
         else:
             built = self._whole(required, there) if required.is_whole else self._layer(required, there)
-        (self._folder / _MARKER).write_text(json.dumps(asdict(built)))
+        complete = replace(built, size_bytes=size_on_disk(self._folder))
+        (self._folder / _MARKER).write_text(json.dumps(asdict(complete)))
 
     def _layer(self, required: Wanted, there: Mapping[str, str]) -> Built:
         work = self._work

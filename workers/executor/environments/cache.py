@@ -8,19 +8,21 @@ import logging
 import os
 import platform
 import shutil
+import subprocess
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
 from tidepool.backoff import Interval
+from uv import find_uv_bin
 
 from workers.executor.environments.builder import BuildError, Unsolvable, build, built_at
+from workers.executor.environments.disk import size_on_disk
 from workers.executor.environments.given import FolderError, Folders
 from workers.executor.environments.requirements import Wanted, digest_of, installed, wanted_of
-from workers.executor.saved_state import JobKey
 
 __all__ = ["Environments", "Failed", "Ready"]
 
@@ -47,6 +49,8 @@ class Ready:
     image: str = ""
     #: Virtual or conda environment that has its Python; "": `folder` is one itself.
     given: str = ""
+    #: Size of its files, which may be shared with others.
+    size_bytes: int = 0
 
 
 @dataclass(frozen=True)
@@ -62,51 +66,78 @@ class Environments:
         folder: Path,
         environment: Mapping[str, str],
         there: Callable[[], Mapping[str, str]] = installed,
+        *,
         answered: Callable[[], None] = lambda: None,
+        limit_bytes: int | None = None,
     ) -> None:
-        """answered: called, by another thread, once there is an answer to a question."""
+        """answered: called, by another thread, once there is an answer to a question.
+
+        limit_bytes: of all environments and uv's cache; those in use may take more.
+        """
         self._folder = folder
+        self._limit_bytes = limit_bytes
+        #: Whether anything was built since the last collection.
+        self._has_grown = False
         self._environment = {**environment, "UV_CACHE_DIR": str(folder / "cache")}
         self._installed, self._answered = there, answered
         self.folders = Folders(environment)
         self._guard = threading.Lock()
-        self._answers: dict[JobKey, Ready | Failed] = {}
-        self._wanted: set[JobKey] = set()
+        self._answers: dict[Hashable, Ready | Failed] = {}
+        self._wanted: set[Hashable] = set()
         self._collecting = Interval(_COLLECT_SECONDS, last=time.monotonic())
 
-    def ask(self, job: JobKey, requirements: str, log: Path) -> Ready | Failed | None:
-        """Return the environment of a job; None while it is being built, with output in `log`."""
+    def ask(self, who: Hashable, requirements: str, log: Path, *, is_fresh: bool = False) -> Ready | Failed | None:
+        """Return the environment of a job, or of whoever wants one, and keep it until `release`.
+
+        None: it is being built, with output in `log`. is_fresh: the first call has it built again, unless others use
+        it.
+        """
         if not requirements:
             return Ready()
         with self._guard:
-            answer, is_known = self._answers.get(job), job in self._wanted
-            self._wanted.add(job)
+            answer, is_known = self._answers.get(who), who in self._wanted
+            self._wanted.add(who)
         if answer is None and not is_known:
-            target = (self._make, (job, requirements.splitlines(), log))
-            threading.Thread(target=target[0], args=target[1], name=f"environment {job[0]}", daemon=True).start()
+            target = (self._make, (who, requirements.splitlines(), log, is_fresh))
+            threading.Thread(target=target[0], args=target[1], name=f"environment {who}", daemon=True).start()
         return answer
 
-    def release(self, job: JobKey) -> None:
-        """Forget a job that has ended here. A build for which no other job waits is abandoned."""
+    def release(self, who: Hashable) -> None:
+        """Forget a job that has ended here. A build for which nobody else waits is abandoned."""
         with self._guard:
-            self._wanted.discard(job)
-            self._answers.pop(job, None)
+            self._wanted.discard(who)
+            self._answers.pop(who, None)
 
-    def _make(self, job: JobKey, requirements: list[str], log: Path) -> None:
+    def remove(self, folder: str) -> None:
+        """Remove an environment soon, unless somebody uses it or builds it again."""
+        threading.Thread(target=self._remove, args=(Path(folder),), name=f"removal {folder}", daemon=True).start()
+
+    def _remove(self, folder: Path) -> None:
+        with open(self._folder / f"{folder.name}.lock", "a") as lock:
+            if str(folder) not in self._used() and _locked(lock.fileno()):
+                shutil.rmtree(folder, ignore_errors=True)
+
+    def _used(self, besides: Hashable = None) -> set[str]:
+        """Return the folders of environments in use by anybody else."""
+        with self._guard:
+            answers = [answer for who, answer in self._answers.items() if who != besides]
+        return {answer.folder for answer in answers if isinstance(answer, Ready)}
+
+    def _make(self, who: Hashable, requirements: list[str], log: Path, is_fresh: bool) -> None:
         try:
-            answer: Ready | Failed = self._made(job, requirements, log)
+            answer: Ready | Failed = self._made(who, requirements, log, is_fresh)
         except (BuildError, FolderError) as error:
             answer = Failed(str(error))
         except Exception as error:
-            logger.exception("job=%s attempt=%s: building its environment failed", *job)
+            logger.exception("%s: building its environment failed", who)
             answer = Failed(f"{type(error).__name__}: {error}")
         with self._guard:
-            if job in self._wanted:
-                self._answers[job] = answer
+            if who in self._wanted:
+                self._answers[who] = answer
         self._answered()
         self._collect_when_due()
 
-    def _made(self, job: JobKey, requirements: list[str], log: Path) -> Ready:
+    def _made(self, who: Hashable, requirements: list[str], log: Path, is_fresh: bool) -> Ready:
         there = self._installed()
         wanted = wanted_of(requirements, there, platform.python_version())
         if wanted is None:
@@ -114,7 +145,7 @@ class Environments:
         if wanted.given:
             wanted = replace(wanted, contents=self.folders.read(Path(wanted.given)))
         try:
-            return self._built(job, wanted, there, log)
+            return self._built(who, wanted, there, log, is_fresh)
         except Unsolvable as error:
             if wanted.is_whole:
                 raise
@@ -122,11 +153,11 @@ class Environments:
         # A package needs another version of one that no layer replaces. A script may count on torch, as over a layer.
         packages = (*wanted.packages, *({"torch"} & there.keys()))
         try:
-            return self._built(job, replace(wanted, packages=packages, is_whole=True), there, log)
+            return self._built(who, replace(wanted, packages=packages, is_whole=True), there, log, is_fresh)
         except Unsolvable as error:
             raise BuildError(f"{beside}\nAnd in an environment of its own: {error}") from None
 
-    def _built(self, job: JobKey, wanted: Wanted, there: Mapping[str, str], log: Path) -> Ready:
+    def _built(self, who: Hashable, wanted: Wanted, there: Mapping[str, str], log: Path, is_fresh: bool) -> Ready:
         folder = self._folder / digest_of(wanted, there, platform.python_version())
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         with open(self._folder / f"{folder.name}.lock", "a") as lock:
@@ -135,9 +166,11 @@ class Environments:
                 with log.open("a") as output:
                     output.write("Waiting for another training on this host that installs the same packages.\n")
             while not _locked(lock.fileno()):
-                if not self._is_wanted(job):
+                if not self._is_wanted(who):
                     raise BuildError("no training waits for the environment any longer")
                 time.sleep(_LOCK_SECONDS)
+            if is_fresh and str(folder) not in self._used(besides=who):
+                shutil.rmtree(folder, ignore_errors=True)
             if built_at(folder) is None:
                 build(
                     folder,
@@ -145,41 +178,56 @@ class Environments:
                     there,
                     environment=self._environment,
                     log=log,
-                    wanted=lambda: self._is_wanted(job),
+                    wanted=lambda: self._is_wanted(who),
                 )
+                self._has_grown = True
             os.utime(folder)
             built = built_at(folder)
         assert built is not None, "a build leaves a complete environment or raises"
-        return Ready(str(folder), built.is_whole, built.python, built.torch, built.image, built.given)
+        known = (built.python, built.torch, built.image, built.given, built.size_bytes)
+        return Ready(str(folder), built.is_whole, *known)
 
-    def _is_wanted(self, job: JobKey) -> bool:
+    def _is_wanted(self, who: Hashable) -> bool:
         with self._guard:
-            return job in self._wanted
+            return who in self._wanted
 
     def _collect_when_due(self) -> None:
-        if not self._collecting.is_due(time.monotonic()):
+        has_grown = self._has_grown and self._limit_bytes is not None
+        if not (has_grown or self._collecting.is_due(time.monotonic())):
             return
-        with self._guard:
-            used = {answer.folder for answer in self._answers.values() if isinstance(answer, Ready)}
-        collect(self._folder, used, time.time())
+        self._has_grown = False
+        collect(self._folder, self._used(), time.time(), self._limit_bytes)
 
 
-def collect(folder: Path, used: set[str], now: float) -> list[str]:
-    """Remove old environments that no job uses, except the newest ones; return their names."""
+def collect(folder: Path, used: set[str], now: float, limit_bytes: int | None = None) -> list[str]:
+    """Remove environments that nobody uses, and return their names: old ones, and above the limit more.
+
+    Those whose last use is longest ago go first. If uv's cache still takes too much, what no environment needs of it
+    goes, too.
+    """
     for name in filter(None, used):
         os.utime(name)
     found = [path for path in folder.iterdir() if built_at(path) is not None]
-    found.sort(key=lambda path: path.stat().st_mtime, reverse=True)
-    removed = []
-    for place, path in enumerate(found):
+    found.sort(key=lambda path: path.stat().st_mtime)
+    newest, removed = {*found[-_KEPT:]}, []
+    for path in found:
         age = now - path.stat().st_mtime
-        if str(path) in used or age < _KEPT_SECONDS or (place < _KEPT and age < _LONGEST_SECONDS):
+        is_old = age >= (_LONGEST_SECONDS if path in newest else _KEPT_SECONDS)
+        if str(path) in used or not (is_old or _is_above(folder, limit_bytes)):
             continue
         with open(folder / f"{path.name}.lock", "a") as lock:
             if _locked(lock.fileno()):
                 shutil.rmtree(path, ignore_errors=True)
                 removed.append(path.name)
+    if _is_above(folder, limit_bytes):
+        cache = folder / "cache"
+        prune = [find_uv_bin(), "cache", "clean", "--cache-dir", str(cache), "--no-config"]
+        subprocess.run(prune, stdin=subprocess.DEVNULL, capture_output=True, check=False)
     return removed
+
+
+def _is_above(folder: Path, limit_bytes: int | None) -> bool:
+    return limit_bytes is not None and size_on_disk(folder) > limit_bytes
 
 
 def _locked(lock: int) -> bool:

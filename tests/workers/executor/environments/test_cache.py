@@ -86,7 +86,10 @@ def test_what_is_required_is_installed_beside_the_clusters_packages(host: Host) 
 def test_who_asked_is_told_that_there_is_an_answer(host: Host) -> None:
     seen: list[object] = []
     executor = Environments(
-        host.folder, host.links, lambda: THERE, lambda: seen.append(executor.ask(KEY, "tidesmall", host.log))
+        host.folder,
+        host.links,
+        lambda: THERE,
+        answered=lambda: seen.append(executor.ask(KEY, "tidesmall", host.log)),
     )
     assert executor.ask(KEY, "tidesmall", host.log) is None
     wait_until(lambda: seen)

@@ -1,0 +1,126 @@
+"""Environments are asked of hosts before their slots are claimed; answers, failures, restarts and the end of use."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.utils import timezone
+
+from jobs.control.dispatch import build_sync
+from jobs.control.environments import forget_unused
+from jobs.models import HostEnvironment, Job, RequiredEnvironment, SlotClaim
+from jobs.states import JobState
+from scheduling.plan import PlanReason
+from tests.jobs.cluster import Cluster, FakeHost
+from tests.jobs.conftest import Submit
+
+pytestmark = pytest.mark.django_db
+NEEDS: dict[str, Any] = {"requirements": "tidegym==1.0"}
+
+
+@pytest.fixture
+def host(cluster: Cluster) -> FakeHost:
+    """The first of the cluster's hosts; all of them prepare environments."""
+    for one in cluster.hosts.values():
+        one.prepares = True
+    cluster.report()
+    return cluster.hosts["gpu-host-1"]
+
+
+def state(job: Job) -> str:
+    job.refresh_from_db()
+    return str(job.state)
+
+
+def test_a_training_starts_once_its_packages_are_there(cluster: Cluster, host: FakeHost, submit: Submit) -> None:
+    job = submit(max_slots=1, **NEEDS)
+    cluster.turn()
+    assert state(job) == JobState.PENDING
+    assert job.reason_code == PlanReason.PREPARING
+    [wanted] = build_sync(host.name).environments
+    assert (wanted.requirements, wanted.is_kept) == (None, True), "the host has told that it builds"
+    assert wanted.log.endswith(f"/{job.pk}/attempt-1/log/environment@{host.name}/stdout")
+    cluster.turn()
+    assert state(job) == JobState.PENDING
+    host.answer("ready", digest="abc", size_bytes=5)
+    cluster.turn()
+    assert state(job) == JobState.STARTING
+    again = submit(max_slots=1, **NEEDS)
+    cluster.turn()
+    assert state(again) == JobState.STARTING, "at once, the second time"
+    [row] = HostEnvironment.objects.all()
+    assert (row.state, row.digest, row.size_bytes) == ("ready", "abc", 5)
+
+
+def test_a_training_grows_onto_a_host_once_that_is_prepared(cluster: Cluster, host: FakeHost, submit: Submit) -> None:
+    job = submit(max_slots=8, **NEEDS)
+    cluster.turn()
+    host.answer("ready")
+    cluster.turn()
+    cluster.train(job)
+    cluster.turn()
+    held = {claim.slot.host.name for claim in SlotClaim.objects.open().filter(job=job)}
+    assert held == {host.name}
+    for other in cluster.hosts.values():
+        other.answer("ready")
+    cluster.turn(2)
+    assert {claim.slot.host.name for claim in SlotClaim.objects.open().filter(job=job)} == set(cluster.hosts)
+
+
+def test_a_training_whose_packages_cannot_be_had_anywhere_starts_to_fail_with_the_reason(
+    cluster: Cluster, host: FakeHost, submit: Submit
+) -> None:
+    job = submit(max_slots=1, **NEEDS)
+    cluster.turn()
+    host.answer("failed", why="No solution found")
+    cluster.turn()
+    assert state(job) == JobState.STARTING
+    later = submit(max_slots=1, **NEEDS)
+    cluster.turn()
+    assert state(later) == JobState.PENDING, "a later training has it tried again"
+    [row] = HostEnvironment.objects.all()
+    assert (row.number, row.state, row.why) == (2, "building", "")
+
+
+def test_a_host_that_has_forgotten_or_lost_it_is_asked_again(cluster: Cluster, host: FakeHost, submit: Submit) -> None:
+    submit(max_slots=1, **NEEDS)
+    cluster.turn()
+    host.answer("ready")
+    host.environments.clear()
+    host.send(environments=None)
+    assert HostEnvironment.objects.get().state == "ready", "a report without states says nothing"
+    host.send()
+    assert HostEnvironment.objects.get().state == "asked"
+    [wanted] = build_sync(host.name).environments
+    assert (wanted.number, wanted.requirements) == (2, "tidegym==1.0")
+    host.pull()
+    assert host.environments[wanted.key].number == 2
+
+
+def test_hosts_of_a_former_version_are_taken_to_be_prepared(cluster: Cluster, submit: Submit) -> None:
+    job = submit(max_slots=1, **NEEDS)
+    cluster.turn()
+    assert state(job) == JobState.STARTING
+    assert not HostEnvironment.objects.exists()
+
+
+def test_what_no_training_has_used_for_a_week_is_taken_off_the_hosts(
+    cluster: Cluster, host: FakeHost, submit: Submit
+) -> None:
+    job = submit(max_slots=1, **NEEDS)
+    cluster.turn()
+    Job.objects.filter(pk=job.pk).update(submitted_at=timezone.now() - timedelta(days=8))
+    forget_unused()
+    assert build_sync(host.name).environments, "the training waits for it"
+    Job.objects.filter(pk=job.pk).update(state=JobState.CANCELLED, finished_at=timezone.now())
+    RequiredEnvironment.objects.update(is_pinned=True)
+    forget_unused()
+    assert build_sync(host.name).environments
+    RequiredEnvironment.objects.update(is_pinned=False)
+    before = build_sync(host.name).revision
+    forget_unused()
+    sync = build_sync(host.name)
+    assert not sync.environments
+    assert sync.revision > before
+    job.run.refresh_from_db()
+    assert job.run.environment is None

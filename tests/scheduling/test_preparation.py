@@ -1,0 +1,90 @@
+"""Slots only on hosts that have a job's environment, and none taken from anybody before."""
+
+from dataclasses import replace
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from scheduling.plan import PlanReason
+from scheduling.preparation import PreparedCycle, run_prepared_cycle
+from scheduling.snapshot import JobView, Snapshot
+from tests.scheduling.cluster import Policy, group, hold, job, lines, running, slots, targets, text_for
+from tests.scheduling.strategies import snapshots
+from tests.scheduling.test_properties import thorough
+
+NEITHER = frozenset({"h1", "h2"})
+
+
+def cycle(*jobs: JobView, held: dict[str, int] | None = None, policy: Policy = "fairshare") -> PreparedCycle:
+    return run_prepared_cycle(Snapshot(0.0, (group(policy),), hold(slots(2, 2), held or {}), jobs))
+
+
+def test_a_job_that_waits_waits_for_hosts_to_be_prepared_and_others_get_the_slots() -> None:
+    first = cycle(job(1, unprepared=NEITHER), job(2))
+    assert first.wanted == {1: ("h1",)}
+    plan = lines(first.plan())
+    assert (plan[1].target, plan[1].reason.code) == (0, PlanReason.PREPARING)
+    assert text_for(plan[1]) == "Waits: h1 prepares its packages before it starts."
+    assert len(plan[2].claim) == 4
+    alone = cycle(job(1, unprepared=NEITHER))
+    assert alone.wanted == {1: ("h1", "h2")}
+
+
+def test_it_starts_where_it_can_and_grows_later() -> None:
+    first = cycle(job(1, unprepared=frozenset({"h2"})))
+    [line] = first.plan().jobs
+    assert first.wanted == {1: ("h2",)}
+    assert {ref.host for ref in line.claim} == {"h1"}
+    assert text_for(line) == "2 GPUs: h2 prepares its packages before it can grow there."
+    fixed = cycle(job(1, least=4, most=4, elastic=False, unprepared=frozenset({"h2"})))
+    assert fixed.plan().jobs[0].claim == ()
+    assert fixed.wanted == {1: ("h2",)}
+
+
+def test_prepared_hosts_are_preferred() -> None:
+    first = cycle(job(1, most=2, unprepared=frozenset({"h1"})))
+    assert {ref.host for ref in first.plan().jobs[0].claim} == {"h2"}
+    assert not first.wanted
+
+
+def test_nothing_is_taken_from_anybody_for_a_job_that_could_not_use_it_yet() -> None:
+    held = {"h1:0-1": 1, "h2:0-1": 1}
+    waits = job(2, unprepared=NEITHER)
+    first = cycle(running(job(1)), waits, held=held)
+    assert targets(first.plan()) == {1: 4, 2: 0}
+    assert first.wanted == {2: ("h2",)}
+    prepared = cycle(running(job(1)), replace(waits, unprepared=frozenset({"h1"})), held=held)
+    assert targets(prepared.plan()) == {1: 2, 2: 2}
+
+
+def test_a_job_that_runs_does_not_grow_where_it_could_not_run() -> None:
+    runs = running(job(1, unprepared=frozenset({"h2"})))
+    first = cycle(runs, held={"h1:0-1": 1})
+    [line] = first.plan().jobs
+    assert (line.target, line.claim, line.vacate) == (2, (), ())
+    assert line.reason.code == PlanReason.PREPARING
+    assert first.wanted == {1: ("h2",)}
+
+
+def test_a_host_where_it_cannot_be_had_is_not_asked_again() -> None:
+    first = cycle(running(job(1, unprepared=frozenset({"h2"}), unfit=frozenset({"h2"}))), held={"h1:0-1": 1})
+    [line] = first.plan().jobs
+    assert not first.wanted
+    assert (line.claim, line.vacate) == ((), ())
+    assert text_for(line) == "2 GPUs: its packages cannot be installed on h2, see the page Environments."
+
+
+@thorough
+@given(snapshots(), st.data())
+def test_no_plan_claims_slots_on_a_host_that_is_not_prepared(snapshot: Snapshot, data: st.DataObject) -> None:
+    hosts = st.frozensets(st.sampled_from(sorted({slot.ref.host for slot in snapshot.slots}) or ["h1"]))
+    lacking = {one.id: (data.draw(hosts), data.draw(hosts)) for one in snapshot.jobs}
+    views = [replace(one, unprepared=lacking[one.id][0] | lacking[one.id][1], unfit=lacking[one.id][1])
+             for one in snapshot.jobs]  # fmt: skip
+    found = run_prepared_cycle(replace(snapshot, jobs=tuple(views)))
+    plan = lines(found.plan())
+    assert plan.keys() == {one.id for one in views}
+    for view in views:
+        assert not {ref.host for ref in plan[view.id].claim} & view.unprepared
+        assert not {*found.wanted.get(view.id, ())} - (view.unprepared - view.unfit)
+        assert text_for(plan[view.id])
