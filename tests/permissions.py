@@ -6,6 +6,8 @@ looks at what was sent before it looks at who sent it, or another thing than usu
 names the lines that are missing.
 """
 
+from typing import Any
+
 from tidepool.version import VERSION
 
 from tests.audiences import (
@@ -34,6 +36,8 @@ from tests.audiences import (
     Rule,
 )
 from tests.wmla_permissions import WMLA_RULES
+
+_PREPARED: Any = {"args": {"environment_id": "prepared environment"}}
 
 __all__ = ["IN", "LOGIN", "MISSING", "NOBODY", "REFUSED", "ROLES", "RULES", "Outcome", "Rule", "rule_of"]
 
@@ -149,6 +153,13 @@ RULES: dict[str, Audience | Rule] = {
     "GET environments:change": USERS,
     "POST environments:change": ADMINS,
     "POST environments:delete": ADMINS,
+    "POST environments:prepare": ADMINS,
+    "GET environments:prepared": Rule(ADMINS, **_PREPARED),
+    "GET environments:prepared-hosts": Rule(ADMINS, **_PREPARED),
+    "GET environments:prepared-log": Rule(ADMINS, **_PREPARED),
+    "POST environments:prepared-again": Rule(ADMINS, **_PREPARED),
+    "POST environments:prepared-keep": Rule(ADMINS, **_PREPARED),
+    "POST environments:prepared-remove": Rule(ADMINS, args={"environment_id": "unnamed environment"}),
     "GET usage": USERS,
     "POST usage": ADMINS,
     "GET usage-report": USERS,
@@ -359,6 +370,12 @@ RULES: dict[str, Audience | Rule] = {
     "GET api:environment": USERS,
     "PATCH api:environment": Rule(ADMINS, body={"notes": "Tried"}),
     "DELETE api:environment": ADMINS,
+    "POST api:environment-build": ADMINS,
+    "GET api:prepared-environments": ADMINS,
+    "GET api:prepared-environment": Rule(ADMINS, **_PREPARED),
+    "PATCH api:prepared-environment": Rule(ADMINS, **_PREPARED, body={"is_pinned": True}),
+    "DELETE api:prepared-environment": Rule(ADMINS, args={"environment_id": "unnamed environment"}),
+    "POST api:prepared-environment-rebuild": Rule(ADMINS, **_PREPARED),
     "GET api:instance-groups": USERS,
     "POST api:instance-groups": ADMINS,
     "GET api:instance-group": USERS,

@@ -41,6 +41,7 @@ from replay.models import Replay
 from reports.models import Report, ReportBlock
 from scheduling.plan import PlanReason
 from studies.models import Study
+from tests.environments import prepared_environment
 from tests.example_study import example_study
 from tests.factories import (
     DatasetFactory,
@@ -141,8 +142,7 @@ def build_scene(now: datetime | None = None) -> Scene:
     common = {"model": model, "dataset": dataset, "instance_group": group, "owner": alice}
     done = _done(common, now - timedelta(minutes=50))
     failed = _failed(common, now - timedelta(minutes=25))
-    first = _first(common, now, slots[:3])
-    second = _second(common, now, slots[3:])
+    first, second = _first(common, now, slots[:3]), _second(common, now, slots[3:])
     _measure(now)
     waiting = JobFactory(
         **{**common, "owner": alice},
@@ -166,7 +166,7 @@ def build_scene(now: datetime | None = None) -> Scene:
         _replay(alice, done, failed, now),
         _report(alice, [first, second], now),
         example_study(done, now),
-        NamedEnvironment.objects.create(name="language", kind="text", source="timm>=1.0\n", lines="timm>=1.0"),
+        prepared_environment(),
     )
 
 

@@ -8,7 +8,13 @@ from collections.abc import Callable, Iterator
 
 from django.urls import URLPattern, URLResolver, get_resolver
 
+from jobs.models import RequiredEnvironment
 from tests.scene import Scene
+
+
+def _prepared() -> int:
+    return RequiredEnvironment.objects.values_list("pk", flat=True).get()
+
 
 __all__ = ["NOT_PAGES", "PAGES", "STAFF_PAGES", "addresses", "api_addresses", "named_addresses", "staff_addresses"]
 
@@ -86,6 +92,8 @@ STAFF_PAGES: dict[str, Callable[[Scene], list[str]]] = {
     "groups:change": lambda scene: [f"/instance-groups/{scene.first.instance_group_id}/change/"],
     "resource_groups:new": lambda scene: ["/resource-groups/new/"],
     "environments:new": lambda scene: ["/environments/new/"],
+    "environments:prepared": lambda scene: [f"/environments/packages/{_prepared()}/"],
+    "environments:prepared-log": lambda scene: [f"/environments/packages/{_prepared()}/output/gpu-host-1/"],
     "hosts:join": lambda scene: ["/hosts/join/"],
     "help:admin-document": lambda scene: ["/help/operator/guide/", "/help/operator/settings/"],
     "audit": lambda scene: ["/audit/", "/audit/?search=nothing-of-that-name"],
@@ -161,6 +169,11 @@ NOT_PAGES = {
     "resource_groups:put-back": "takes a form",
     "resource_groups:delete": "takes a form",
     "environments:delete": "takes a form",
+    "environments:prepared-hosts": "a part of the page",
+    "environments:prepare": "takes a form",
+    "environments:prepared-again": "takes a form",
+    "environments:prepared-keep": "takes a form",
+    "environments:prepared-remove": "takes a form",
     "hosts:question": "JSON",
     "hosts:act": "takes a form",
     "hosts:join-withdraw": "takes a form",

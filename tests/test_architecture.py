@@ -59,7 +59,7 @@ SCHEDULING_LAYERS: tuple[tuple[str, ...], ...] = (
     ("placement", "forecast"),
     ("explain",),
     ("schedule",),
-    ("preview", "sharing_report"),
+    ("preparation", "preview", "sharing_report"),
     ("remedies", "replay"),
 )
 #: Layers within tidepool.torch. A rank and its coordinator share only names of files and the patience of heartbeats.

@@ -35,12 +35,11 @@ from jobs.actions.submission_checks import (
     with_virtual_ranks,
 )
 from jobs.control.dispatch import wake_scheduler
-from jobs.control.environments import required_environment
 from jobs.control.transition import Why, publish_in_cluster, record
 from jobs.files.job_folder import job_folder, stage
 from jobs.files.validation_runs import validation_of, why_not_validated
 from jobs.messages import message
-from jobs.models import InstanceGroup, Job, JobRun, JobTag, Validation
+from jobs.models import InstanceGroup, Job, JobRun, JobTag, RequiredEnvironment, Validation
 from jobs.options import Options, engine_of, option_values, options_of_validation, requested_values
 from jobs.queries.serializers import JobStateOutput, as_json
 from jobs.states import JobState, Reason
@@ -281,7 +280,8 @@ def _insert(checked: Checked) -> Job:
         **why.columns,
         submitted_at=timezone.now(),
     )
-    job.run = JobRun.objects.create(job=job, environment=required_environment(job.requirements))
+    required = RequiredEnvironment.of(job.requirements) if job.requirements else None
+    job.run = JobRun.objects.create(job=job, environment=required)
     if given.source is not None:
         store_source(job, given.source)
     if checked.original is not None:

@@ -66,6 +66,18 @@ urlpatterns = [
     path("models/<str:reference>/trainings/", validation_views.ModelTrainings.as_view(), name="model-trainings"),
     path("environments/", environments.EnvironmentList.as_view(), name="environments"),
     path("environments/<str:reference>/", environments.EnvironmentDetail.as_view(), name="environment"),
+    path("environments/<str:reference>/build/", environments.EnvironmentBuild.as_view(), name="environment-build"),
+    path("prepared-environments/", environments.PreparedList.as_view(), name="prepared-environments"),
+    path(
+        "prepared-environments/<int:environment_id>/",
+        environments.PreparedDetail.as_view(),
+        name="prepared-environment",
+    ),
+    path(
+        "prepared-environments/<int:environment_id>/rebuild/",
+        environments.PreparedRebuild.as_view(),
+        name="prepared-environment-rebuild",
+    ),
     path("instance-groups/", groups.InstanceGroupList.as_view(), name="instance-groups"),
     path("instance-groups/<str:reference>/", groups.InstanceGroupDetail.as_view(), name="instance-group"),
     path("instance-groups/<str:reference>/start/", groups.InstanceGroupStart.as_view(), name="instance-group-start"),

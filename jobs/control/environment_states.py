@@ -9,7 +9,7 @@ from typing import NamedTuple
 from django.db.models import Exists, OuterRef
 from tidepool.protocol import WantedEnvironment
 
-from jobs.models import HostEnvironment, JobRun
+from jobs.models import HostEnvironment, JobRun, NamedEnvironment
 from jobs.states import ACTIVE
 from workers.models import Host
 
@@ -66,15 +66,16 @@ def _lack(job: JobFacts, hosts: frozenset[str], known: Mapping[str, tuple[str, d
 def wanted_environments(host: str) -> list[WantedEnvironment]:
     """Return the environments that a host is to have, for its desired state."""
     used = JobRun.objects.filter(environment=OuterRef("environment"), job__state__in=ACTIVE)
+    named = NamedEnvironment.objects.filter(required=OuterRef("environment"))
     rows = HostEnvironment.objects.filter(host__name=host).select_related("environment")
     return [
         WantedEnvironment(
             row.environment.key,
             row.number,
-            row.environment.requirements if row.state == _State.ASKED else None,
+            row.environment.lines if row.state == _State.ASKED else None,
             row.log,
-            row.environment.is_pinned or row.is_used,
+            row.environment.is_pinned or row.is_used or row.is_named,
             row.is_fresh,
         )
-        for row in rows.annotate(is_used=Exists(used)).order_by("pk")
+        for row in rows.annotate(is_used=Exists(used), is_named=Exists(named)).order_by("pk")
     ]

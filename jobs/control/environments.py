@@ -4,13 +4,12 @@ A request raises a number, so that an answer to an older one changes nothing. Ho
 environment that a host has reported and no longer does is asked for again.
 """
 
-import hashlib
 from collections.abc import Collection, Mapping
 from datetime import timedelta
 from typing import Any
 
 from django.db import transaction
-from django.db.models import Exists, F, OuterRef, Q
+from django.db.models import Exists, F, OuterRef, Q, QuerySet
 from django.utils import timezone
 from tidepool.protocol import EnvironmentState, Report
 
@@ -25,8 +24,9 @@ from workers.topics import CLUSTER
 
 __all__ = [
     "ask_for",
+    "forget",
     "forget_unused",
-    "required_environment",
+    "prepare",
     "store_environments",
 ]
 
@@ -35,20 +35,6 @@ _State = HostEnvironment.State
 _ANSWERED = (_State.BUILDING, _State.READY, _State.FAILED)
 #: Time after its last training during which hosts keep an environment that nobody has pinned.
 _KEPT = timedelta(days=7)
-
-
-def key_of(requirements: str) -> str:
-    return hashlib.sha256(requirements.encode()).hexdigest()
-
-
-def required_environment(requirements: str) -> RequiredEnvironment | None:
-    """Return the row of these requirements, a line each; None if nothing is required."""
-    if not requirements:
-        return None
-    row, _ = RequiredEnvironment.objects.get_or_create(
-        key=key_of(requirements), defaults={"requirements": requirements}
-    )
-    return row
 
 
 @transaction.atomic
@@ -94,6 +80,25 @@ def _ask_again(row: HostEnvironment, **columns: Any) -> None:
     HostEnvironment.objects.filter(pk=row.pk).update(number=F("number") + 1, why="", **columns)
 
 
+def prepare(environment: RequiredEnvironment, logs: Mapping[Host, str], *, is_fresh: bool = False) -> None:
+    """Ask hosts for an environment, within the caller's transaction. logs: host -> file for the output of its build.
+
+    Those that have it, or are at it, are asked again only for a new build.
+    """
+    live.hold(CLUSTER)
+    asked = set[int]()
+    for host, log in sorted(logs.items(), key=lambda item: item[0].pk):
+        columns = {"state": _State.ASKED, "since": timezone.now(), "log": log, "is_fresh": is_fresh}
+        row, is_new = HostEnvironment.objects.get_or_create(host=host, environment=environment, defaults=columns)
+        if is_fresh or row.state == _State.FAILED:
+            _ask_again(row, **columns)
+        elif not is_new:
+            continue
+        asked.add(host.pk)
+    if asked:
+        raise_revisions(asked)
+
+
 def store_environments(report: Report) -> None:
     """Store the states of a host's environments. What it no longer knows is asked for again."""
     assert report.environments is not None
@@ -136,13 +141,18 @@ def _forget(rows: Collection[HostEnvironment]) -> None:
 
 @transaction.atomic
 def forget_unused() -> None:
-    """Delete environments that no training has used for a week: hosts remove them. Those that are pinned stay."""
+    """Delete environments that no training has used for a week, unless they are kept or have a name."""
     recent = JobRun.objects.filter(environment=OuterRef("pk")).filter(
         Q(job__state__in=ACTIVE) | Q(job__submitted_at__gte=timezone.now() - _KEPT)
     )
-    unused = RequiredEnvironment.objects.filter(~Exists(recent), is_pinned=False)
-    hosts = set(HostEnvironment.objects.filter(environment__in=unused).values_list("host", flat=True))
+    forget(RequiredEnvironment.objects.filter(~Exists(recent), is_pinned=False, names=None))
+
+
+def forget(unused: QuerySet[RequiredEnvironment]) -> None:
+    """Delete environments, within the caller's transaction, and have hosts remove them."""
     live.hold(CLUSTER)
-    unused.delete()
+    gone = [row.pk for row in unused]
+    hosts = set(HostEnvironment.objects.filter(environment__in=gone).values_list("host", flat=True))
+    RequiredEnvironment.objects.filter(pk__in=gone).delete()
     if hosts:
         raise_revisions(hosts)

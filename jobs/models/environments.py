@@ -1,6 +1,8 @@
 """Named environments, the environments that trainings require by name or not, and those that hosts have."""
 
-from typing import Final
+import hashlib
+from collections.abc import Iterable
+from typing import Any, Final
 
 from django.db import models
 from django.db.models import Q
@@ -13,6 +15,32 @@ __all__ = ["MOST_PATH", "DefaultEnvironment", "HostEnvironment", "NamedEnvironme
 
 #: Most characters of a folder's path.
 MOST_PATH: Final = 1000
+
+
+class RequiredEnvironment(models.Model):
+    """Requirements that trainings have, whether or not under a name. Trainings with the same share it on each host."""
+
+    #: sha256 of the requirements.
+    key = models.CharField(max_length=64, unique=True)
+    #: Requirements as hosts get them, one per line.
+    lines = models.TextField()
+    #: Whether hosts keep it although no training uses it.
+    is_pinned = models.BooleanField(default=False)
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        constraints = [
+            models.CheckConstraint(condition=~Q(key="") & ~Q(lines=""), name="required_environment_says_what")
+        ]
+
+    def __str__(self) -> str:
+        return self.key[:12]
+
+    @classmethod
+    def of(cls, lines: str) -> "RequiredEnvironment":
+        """Return the row of these requirements, one per line."""
+        key = hashlib.sha256(lines.encode()).hexdigest()
+        return cls.objects.get_or_create(key=key, defaults={"lines": lines})[0]
 
 
 class NamedEnvironment(models.Model):
@@ -33,6 +61,8 @@ class NamedEnvironment(models.Model):
     folder = models.CharField(max_length=MOST_PATH, blank=True, default="")
     #: Requirements as hosts get them, one per line.
     lines = models.TextField()
+    #: The same lines as trainings require them, with the hosts that have them. Set when the row is saved.
+    required = models.ForeignKey(RequiredEnvironment, on_delete=models.PROTECT, editable=False, related_name="names")
     #: Instance groups whose trainings may use the environment. Empty: every group.
     groups = models.ManyToManyField(InstanceGroup, blank=True, related_name="environments")
     notes = models.CharField(max_length=1000, blank=True, default="")
@@ -54,6 +84,11 @@ class NamedEnvironment(models.Model):
     def __str__(self) -> str:
         return self.name
 
+    def save(self, *, update_fields: Iterable[str] | None = None, **options: Any) -> None:
+        self.required = RequiredEnvironment.of(self.lines)
+        changed = None if update_fields is None else {*update_fields, "required"}
+        super().save(update_fields=changed, **options)
+
 
 class DefaultEnvironment(models.Model):
     """Environment of an instance group's trainings that choose none and require nothing."""
@@ -65,26 +100,6 @@ class DefaultEnvironment(models.Model):
 
     def __str__(self) -> str:
         return f"default environment of {self.group_id}"
-
-
-class RequiredEnvironment(models.Model):
-    """Requirements that trainings have, whether or not under a name. Trainings with the same share it on each host."""
-
-    #: sha256 of the requirements.
-    key = models.CharField(max_length=64, unique=True)
-    #: Requirements as hosts get them, one per line.
-    requirements = models.TextField()
-    #: Whether hosts keep it although no training uses it.
-    is_pinned = models.BooleanField(default=False)
-    created_at = models.DateTimeField(auto_now_add=True)
-
-    class Meta:
-        constraints = [
-            models.CheckConstraint(condition=~Q(key="") & ~Q(requirements=""), name="required_environment_says_what")
-        ]
-
-    def __str__(self) -> str:
-        return self.key[:12]
 
 
 class HostEnvironment(models.Model):

@@ -17,9 +17,13 @@ __all__ = ["find_visible_environment", "usable_environments", "visible_environme
 def visible_environments(user: Asking) -> QuerySet[NamedEnvironment]:
     """Return the environments that the user's trainings may use, for administrators all; `trainings` counts theirs."""
     named = Job.objects.filter(named_environment=OuterRef("name")).order_by().values("named_environment")
-    rows = NamedEnvironment.objects.annotate(
-        trainings=Coalesce(Subquery(named.annotate(count=Count("pk")).values("count")), 0)
-    ).prefetch_related("groups", "default_of__group")
+    rows = (
+        NamedEnvironment.objects.annotate(
+            trainings=Coalesce(Subquery(named.annotate(count=Count("pk")).values("count")), 0)
+        )
+        .prefetch_related("groups", "default_of__group", "required__hosts__host")
+        .select_related("required")
+    )
     if is_cluster_admin(user):
         return rows
     return rows.filter(pk__in=_open_to(usable_groups(user)).values("pk"))

@@ -19,6 +19,7 @@ from jobs.models import Checkpoint
 from tests.client.conftest import URL, Call
 from tests.scene import Scene
 from tests.test_architecture import ROOT
+from workers.models import Host
 
 pytestmark = pytest.mark.django_db
 
@@ -138,9 +139,9 @@ def test_what_administrators_see_and_do(logged_in: Scene, tidepool: Call, carol:
 
 def test_what_concerns_environments(logged_in: Scene, tidepool: Call, carol: User, tmp_path: Path) -> None:
     profiles().keep("default", Profile(URL, make_token(carol, "cli", None, "full").text))
-    (file := tmp_path / "packages.txt").write_text("timm>=1.0\n")
+    (file := tmp_path / "packages.txt").write_text("timm>=1.1\n")
     words = ("env", "add", "vision", file, "--group", "sig-elastic", "--default-of", "sig-elastic", "--json")
-    assert check("env add", tidepool(*words)[1])["lines"] == ["timm>=1.0"]
+    assert check("env add", tidepool(*words)[1])["lines"] == ["timm>=1.1"]
     rows = {row["name"]: row for row in check("env ls", tidepool("env", "ls", "--json")[1])}
     assert set(rows) == {logged_in.environment.name, "vision"}
     row = rows["vision"]
@@ -149,6 +150,9 @@ def test_what_concerns_environments(logged_in: Scene, tidepool: Call, carol: Use
     folder = tidepool("env", "add", "conda", "--folder", "/opt/envs/conda", "--json")[1]
     assert check("env add", folder)["lines"] == ["--folder /opt/envs/conda"]
     assert tidepool("env", "add", "neither", "--json")[0] != 0
+    Host.objects.update(prepares=True)
+    built = check("env build", tidepool("env", "build", "vision", "--resource-group", "ComputeHostsGPU", "--json")[1])
+    assert [(one["host"], one["state"]) for one in built["hosts"]] == [("gpu-host-1", "asked"), ("gpu-host-2", "asked")]
     assert check("env rm", tidepool("env", "rm", "-y", "conda", "--json")[1])["name"] == "conda"
     assert check("env rm", tidepool("env", "rm", "-y", "vision", "--json")[1])["name"] == "vision"
     assert tidepool("env", "ls", "-q")[1].split() == [logged_in.environment.name]

@@ -67,7 +67,7 @@ class FakeHost:
         self.applied = max(self.applied, sync.revision)
         for wanted in sync.environments:
             known = self.environments.get(wanted.key)
-            if wanted.requirements is not None and (known is None or known.number < wanted.number):
+            if wanted.lines is not None and (known is None or known.number < wanted.number):
                 self.environments[wanted.key] = EnvironmentState(wanted.key, wanted.number, "building")
         desired_jobs = {desired.job: desired for desired in sync.jobs}
         for rank in list({rank.member_id: rank for rank in self.ranks.values()}.values()):

@@ -62,9 +62,10 @@ MORE: dict[str, tuple[int, str]] = {
         "page; `tidepool run` has an option of its own for it",
     ),
     "requirements": (
-        8,
-        "events tell what a host installs; the Train page offers to go on without lines that cannot be used; what ran "
-        "is locked with their hashes, and so is a training that runs exactly again",
+        9,
+        "a submission names what hosts are to prepare for it; events tell what a host installs; the Train page offers "
+        "to go on without lines that cannot be used; what ran is locked with their hashes, and so is a training that "
+        "runs exactly again",
     ),
 }
 

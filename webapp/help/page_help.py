@@ -56,6 +56,8 @@ PAGE_HELP = {
     "environments:list": "scripts#named-environments",
     "environments:new": "scripts#named-environments",
     "environments:change": "scripts#named-environments",
+    "environments:prepared": "instance-groups#environments-on-hosts",
+    "environments:prepared-log": "instance-groups#environments-on-hosts",
     "fair-share": "instance-groups#fair-share",
     "what-if": "what-if",
     "what-if-replay": "what-if",

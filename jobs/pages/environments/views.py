@@ -20,22 +20,29 @@ from jobs.actions.environments import (
     delete_environment,
     environment_values,
 )
-from jobs.models import InstanceGroup, NamedEnvironment
+from jobs.models import InstanceGroup, NamedEnvironment, RequiredEnvironment
 from jobs.pages.environments.forms import EnvironmentForm
 from jobs.queries.environments import visible_environments
+from jobs.queries.prepared import hosts_in_words, prepared_environments
+from workers.models import ResourceGroup
 
 __all__ = ["environment_change", "environment_delete", "environment_list", "environment_new"]
 
 LIST_CRUMB = ("Environments", "/environments/")
+_MOST_UNNAMED = 100
 
 
 @require_safe
 def environment_list(request: HttpRequest) -> HttpResponse:
+    page = page_of(request, visible_environments(request.user), Order("name"))
+    for row in page.rows:
+        row.where = hosts_in_words(row.required)  # type: ignore[attr-defined]
     context = {
         "section": "environments",
         "crumbs": [("Environments", None)],
-        "page": page_of(request, visible_environments(request.user), Order("name")),
+        "page": page,
         "may_change": is_cluster_admin(request.user),
+        "unnamed": _unnamed() if is_cluster_admin(request.user) else [],
     }
     return render(request, "jobs/environments/list.html", context)
 
@@ -88,6 +95,15 @@ def environment_delete(request: HttpRequest, environment_id: int) -> HttpRespons
     return redirect("environments:list")
 
 
+def _unnamed() -> list[RequiredEnvironment]:
+    """Return what trainings have required last without a name, each with its hosts in words."""
+    found = list(prepared_environments().filter(names=None).order_by("-pk")[:_MOST_UNNAMED])
+    for row in found:
+        row.where = hosts_in_words(row)  # type: ignore[attr-defined]
+        row.shown = row.lines.splitlines()[:3]  # type: ignore[attr-defined]
+    return found
+
+
 def _environment(request: HttpRequest, environment_id: int) -> NamedEnvironment:
     return or_404(visible_environments(request.user).filter(pk=environment_id).first())
 
@@ -127,6 +143,8 @@ def _form_page(
         "environment": row,
         "clashes": clashes,
         "may_change": is_cluster_admin(request.user),
+        "where": hosts_in_words(row.required) if row else "",
+        "resource_groups": ResourceGroup.objects.filter(kind=ResourceGroup.Kind.GPU).order_by("name"),
     }
     status = 200 if request.method in ("GET", "HEAD") else 409 if clashes else 400
     return render(request, "jobs/environments/form.html", context, status=status)

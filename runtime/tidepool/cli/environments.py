@@ -65,13 +65,15 @@ def list_packages(context: Context, names: tuple[str, ...], as_json: bool) -> No
 def list_environments(context: Context, as_json: bool, quiet: bool) -> None:
     """List the environments that your trainings can choose with --env."""
     show_rows(context.client.environments(), as_json, quiet, lambda row: row["name"],
-              ("NAME", "KIND", "GROUPS", "DEFAULT OF", "TRAININGS", "NOTES"), _cells, right=(4,),
+              ("NAME", "KIND", "GROUPS", "DEFAULT OF", "TRAININGS", "HOSTS", "NOTES"), _cells, right=(4,),
               none="There are no named environments: trainings get what their code requires.")  # fmt: skip
 
 
 def _cells(row: dict[str, Any]) -> tuple[Any, ...]:
     groups = ", ".join(row["groups"]) or "all"
-    return row["name"], row["kind"], groups, ", ".join(row["default_of"]), row["trainings"], row["notes"]
+    ready = sum(host["state"] == "ready" for host in row["hosts"])
+    hosts = f"{ready} of {len(row['hosts'])} ready" if row["hosts"] else ""
+    return row["name"], row["kind"], groups, ", ".join(row["default_of"]), row["trainings"], hosts, row["notes"]
 
 
 @env.command("show")
@@ -84,8 +86,10 @@ def show_environment(context: Context, name: str, as_json: bool) -> None:
     if as_json:
         show_json(row)
         return
-    head = dict(zip(("name", "kind", "groups", "default of", "trainings", "notes"), _cells(row), strict=True))
-    facts({**head, "requirements": "\n".join(row["lines"])})
+    names = ("name", "kind", "groups", "default of", "trainings", "hosts", "notes")
+    head = dict(zip(names, _cells(row), strict=True))
+    hosts = [": ".join(filter(None, (host["host"], host["state"], host["why"]))) for host in row["hosts"]]
+    facts({**head, "hosts": "\n".join(hosts), "requirements": "\n".join(row["lines"])})
 
 
 @env.command("add")
@@ -128,6 +132,23 @@ def _texts(path: Path) -> dict[str, str]:
             f"{path} has no {project.name} with {lock.name}: give a requirements file, or run uv lock."
         )
     return {"source": project.read_text(), "lock": lock.read_text()}
+
+
+@env.command("build")
+@click.argument("name", shell_complete=names_of("environments"))
+@click.option("--resource-group", default="", metavar="NAME", help="Group whose hosts prepare it. Default: all.",
+              shell_complete=names_of("resource-groups"))  # fmt: skip
+@json_option
+@click.pass_obj
+def build_environment(context: Context, name: str, resource_group: str, as_json: bool) -> None:
+    """Have hosts prepare an environment now, for administrators, so that no training waits for it."""
+    given = {"resource_group": resource_group}
+    row = context.client.connection.json("POST", f"environments/{name}/build/", json=given)
+    if as_json:
+        show_json(row)
+        return
+    for host in row["hosts"]:
+        click.echo(f"{host['host']}: {host['state']}", err=True)
 
 
 @env.command("rm")

@@ -17,7 +17,7 @@ class WantedEnvironment(msgspec.Struct, frozen=True):
     #: Number of the newest request for it.
     number: int
     #: A line for each requirement; None: the host has answered this request, and knows them.
-    requirements: str | None = None
+    lines: str | None = None
     #: File that gets the output of its build.
     log: str = ""
     #: Whether it stays although no job here uses it.

@@ -38,7 +38,7 @@ def test_a_training_starts_once_its_packages_are_there(cluster: Cluster, host: F
     assert state(job) == JobState.PENDING
     assert job.reason_code == PlanReason.PREPARING
     [wanted] = build_sync(host.name).environments
-    assert (wanted.requirements, wanted.is_kept) == (None, True), "the host has told that it builds"
+    assert (wanted.lines, wanted.is_kept) == (None, True), "the host has told that it builds"
     assert wanted.log.endswith(f"/{job.pk}/attempt-1/log/environment@{host.name}/stdout")
     cluster.turn()
     assert state(job) == JobState.PENDING
@@ -92,7 +92,7 @@ def test_a_host_that_has_forgotten_or_lost_it_is_asked_again(cluster: Cluster, h
     host.send()
     assert HostEnvironment.objects.get().state == "asked"
     [wanted] = build_sync(host.name).environments
-    assert (wanted.number, wanted.requirements) == (2, "tidegym==1.0")
+    assert (wanted.number, wanted.lines) == (2, "tidegym==1.0")
     host.pull()
     assert host.environments[wanted.key].number == 2
 

@@ -25,8 +25,9 @@ from core.roles import Role, viewers
 from core.visibility import Readers
 from jobs.actions.job_commands import JobChange, change_job
 from jobs.files.job_folder import CHECKPOINT_FILES, job_folder
-from jobs.models import Checkpoint, InstanceGroup, Job, NamedEnvironment, SavedFilter, Validation
+from jobs.models import Checkpoint, InstanceGroup, Job, RequiredEnvironment, SavedFilter, Validation
 from reports.models import ShareLink
+from tests.environments import prepared_environment
 from tests.example_study import finished_study
 from tests.factories import (
     DatasetVersionFactory,
@@ -199,7 +200,8 @@ def _values(scene: Scene, carol: User) -> dict[str, Any]:
     )
     version = ModelVersion.objects.create(job=scene.first, name="digits", number=1)
     ids, rank = identities(), scene.first.ranks.order_by("rank")[0]
-    environment = NamedEnvironment.objects.create(name="vision", kind="text", source="timm", lines="timm")
+    environment = prepared_environment("vision", "timm")
+    prepared = RequiredEnvironment.objects.get(lines="timm")
     channel = add_channel(alice, "team", "webhook", "https://example.org/hook").row
     share = ShareLink.objects.create(
         report=scene.report,
@@ -238,6 +240,8 @@ def _values(scene: Scene, carol: User) -> dict[str, Any]:
         "models reference": "digits-cnn", "hosts reference": "gpu-host-1",
         "resource-groups reference": "ComputeHostsGPU", "instance-groups reference": "sig-elastic",
         "environments reference": "vision", "environment_id": environment.pk,
+        "prepared environment": prepared.pk, "host": "gpu-host-1",
+        "unnamed environment": RequiredEnvironment.of("unnamed").pk,
         "unused dataset": dataset.pk, "refused dataset": scene.refused.dataset_id,
         "kept template": kept.template_id, "kept model": kept.model_id,
         "unused template": template.pk, "unused model": model.pk,

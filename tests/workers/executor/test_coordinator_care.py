@@ -97,8 +97,8 @@ def test_no_coordinator_is_started_under_a_lead_that_is_superseded(host: Host, t
     host.until_applied()
     assert coordinators(host) == []
     host.send_desired(msgspec.structs.replace(desired, lead_number=3, target_revision=2))
-    wait_until(lambda: coordinators(host))
-    assert newest(Path(desired.launch.folder)) == 3
+    wait_until(lambda: newest(Path(desired.launch.folder)) == 3)
+    assert coordinators(host)
 
 
 def test_coordinator_ends_once_another_leads(host: Host, tmp_path: Path) -> None:

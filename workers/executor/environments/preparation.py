@@ -20,7 +20,7 @@ _WHY_CHARACTERS: Final = 4000
 @dataclass
 class _Request:
     wanted: WantedEnvironment
-    requirements: str
+    lines: str
     answer: Ready | Failed | None = None
     is_asked: bool = False
 
@@ -51,9 +51,9 @@ class Preparation:
             known = self._requests.get(key)
             if known is not None and one.number <= known.wanted.number:
                 known.wanted = one
-            elif one.requirements is not None:
+            elif one.lines is not None:
                 self._drop(key)
-                self._requests[key] = _Request(one, one.requirements)
+                self._requests[key] = _Request(one, one.lines)
 
     def states(self, memory: Mapping[str, int]) -> tuple[EnvironmentState, ...]:
         """Go on with what is not built yet, and return the states of all.
@@ -69,9 +69,7 @@ class Preparation:
             if request.answer is None and building < _AT_ONCE:
                 building += 1
                 wanted, log = request.wanted, Path(request.wanted.log)
-                request.answer = self._environments.ask(
-                    request.key, request.requirements, log, is_fresh=wanted.is_fresh
-                )
+                request.answer = self._environments.ask(request.key, request.lines, log, is_fresh=wanted.is_fresh)
                 request.is_asked = True
             elif isinstance(request.answer, Ready) and not _is_there(request.answer):
                 self._drop(key)
