@@ -74,6 +74,7 @@ class Supervisor:
             config.installer_environment,
             answered=self._wake,
             limit_bytes=config.environments_bytes,
+            agreed=config.home / "environments",
         )
         self._preparation = Preparation(self._environments)
         self._records = Records()

@@ -24,6 +24,7 @@ import signal
 import subprocess
 import sys
 import time
+import uuid
 import zipfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -109,8 +110,11 @@ def build(
     environment: Mapping[str, str],
     log: Path,
     wanted: Callable[[], bool],
+    agreed: Path | None = None,
 ) -> None:
     """Build the environment at `folder`, or leave nothing there. Raises BuildError.
+
+    agreed: file with the versions that the first host to build it has found, which others keep to.
 
     there: versions of the cluster's packages, by name.
     wanted: polled; the build is abandoned once it returns False.
@@ -124,7 +128,7 @@ def build(
         with log.open("ab") as output:
             output.write(f"{_what_is_done(required)}.\n".encode())
             output.flush()
-            _Build(folder, work, dict(environment), output, wanted).run(required, there)
+            _Build(folder, work, dict(environment), output, wanted, agreed).run(required, there)
     except (BuildError, ImageError, OSError) as error:
         shutil.rmtree(folder, ignore_errors=True)
         if isinstance(error, ImageError):
@@ -149,8 +153,15 @@ def _what_is_done(required: Wanted) -> str:
 
 class _Build:
     def __init__(
-        self, folder: Path, work: Path, environment: dict[str, str], output: IO[bytes], wanted: Callable[[], bool]
+        self,
+        folder: Path,
+        work: Path,
+        environment: dict[str, str],
+        output: IO[bytes],
+        wanted: Callable[[], bool],
+        agreed: Path | None,
     ) -> None:
+        self._agreed = agreed
         self._folder, self._work, self._output, self._wanted = folder, work, output, wanted
         self._environment = environment
         self._deadline = time.monotonic() + _LONGEST_SECONDS
@@ -172,9 +183,12 @@ class _Build:
         kept = _stubs(work / "stubs", {name: version for name, version in there.items() if is_protected(name)})
         met = _stubs(work / "stubs", {name: version for name, version in required.met.items() if name not in kept})
         self._make(sys.executable)
-        resolved = self._resolve(required, required.packages, _pins(met), *self._offered(kept))
+        others = [line for line in self._found_before() if _name_in(line) not in met]
+        resolved = self._resolve(required, required.packages, [*_pins(met), *others], *self._offered(kept))
         own = {line.lower() for line in _pins(met)}
-        self._install(required, [line for line in resolved if line.lower() not in own])
+        own_lines = [line for line in resolved if line.lower() not in own]
+        self._install(required, own_lines)
+        self._agree(own_lines)
         cluster = f"import site; site.addsitedir({str(site_of(Path(sys.prefix)))!r})\n"
         (site_of(self._folder) / "_cluster.pth").write_text(cluster)
         return Built(required.packages)
@@ -191,15 +205,34 @@ class _Build:
 
     def _whole(self, required: Wanted, there: Mapping[str, str]) -> Built:
         self._make(self._python(required.python))
-        packages, preferred = [*required.packages, *RUNTIME_NEEDS], _preferred(there)
+        packages, preferred = [*required.packages, *RUNTIME_NEEDS], self._found_before() or _preferred(there)
         resolved = self._resolve(required, packages, preferred)
         torch = _version_in(resolved, "torch")
         if torch:
             resolved = self._resolve(required, [*packages, *TORCH_NEEDS], preferred)
         self._install(required, resolved)
+        self._agree(resolved)
         found = re.search(r"(?m)^version_info\s*=\s*(\S+)", (self._folder / "pyvenv.cfg").read_text())
         assert found, "uv writes the version of Python"
         return Built(required.packages, is_whole=True, python=found[1], torch=torch)
+
+    def _found_before(self) -> list[str]:
+        """Return the lines that another host has agreed on; none if this is the first to build it."""
+        try:
+            return self._agreed.read_text().splitlines() if self._agreed is not None else []
+        except FileNotFoundError:
+            return []
+
+    def _agree(self, resolved: Iterable[str]) -> None:
+        """Have other hosts keep to these lines, unless a host was faster."""
+        if self._agreed is None:
+            return
+        self._agreed.parent.mkdir(parents=True, exist_ok=True)
+        mine = self._agreed.with_name(f".{self._agreed.name}.{uuid.uuid4().hex}")
+        mine.write_text(_text(resolved))
+        with suppress(FileExistsError):
+            os.link(mine, self._agreed)
+        mine.unlink()
 
     def _image(self, required: Wanted) -> Built:
         """Pull the image, and install beside it what the runtime needs and the image lacks."""
@@ -415,8 +448,12 @@ def _preferred(versions: Mapping[str, str]) -> list[str]:
 
 def _with_hashes(line: str, hashes: Mapping[str, Sequence[str]]) -> str:
     """Return the line of a resolved package with its hashes, which uv checks."""
-    name = canonicalize_name(re.split(r"[=@ ;\[]", line, maxsplit=1)[0])
-    return " ".join([line, *(f"--hash={each}" for each in hashes.get(name, ()))])
+    return " ".join([line, *(f"--hash={each}" for each in hashes.get(_name_in(line), ()))])
+
+
+def _name_in(line: str) -> str:
+    """Return the name of a resolved package."""
+    return canonicalize_name(re.split(r"[=@ ;\[]", line, maxsplit=1)[0])
 
 
 def _lines_since(log: Path, begins: int) -> list[str]:

@@ -69,11 +69,14 @@ class Environments:
         *,
         answered: Callable[[], None] = lambda: None,
         limit_bytes: int | None = None,
+        agreed: Path | None = None,
     ) -> None:
         """answered: called, by another thread, once there is an answer to a question.
 
-        limit_bytes: of all environments and uv's cache; those in use may take more.
+        limit_bytes: of all environments and uv's cache; those in use may take more. agreed: folder that all hosts
+        share, by which they get the same versions; None: they do not.
         """
+        self._agreed = agreed
         self._folder = folder
         self._limit_bytes = limit_bytes
         #: Whether anything was built since the last collection.
@@ -169,8 +172,11 @@ class Environments:
                 if not self._is_wanted(who):
                     raise BuildError("no training waits for the environment any longer")
                 time.sleep(_LOCK_SECONDS)
+            agreed = self._agreed / f"{folder.name}.txt" if self._agreed is not None else None
             if is_fresh and str(folder) not in self._used(besides=who):
                 shutil.rmtree(folder, ignore_errors=True)
+                if agreed is not None:
+                    agreed.unlink(missing_ok=True)
             if built_at(folder) is None:
                 build(
                     folder,
@@ -179,6 +185,7 @@ class Environments:
                     environment=self._environment,
                     log=log,
                     wanted=lambda: self._is_wanted(who),
+                    agreed=agreed,
                 )
                 self._has_grown = True
             os.utime(folder)

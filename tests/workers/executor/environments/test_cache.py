@@ -147,6 +147,26 @@ def test_a_version_that_the_cluster_has_and_a_training_pins_stays(host: Host) ->
     assert isinstance(host.ask("tidepickle==3.1.2\ntidenew", (4, 1), executor), Failed)
 
 
+def test_hosts_get_the_versions_that_the_first_has_found_until_it_is_built_again(host: Host, tmp_path: Path) -> None:
+    hosts = [
+        Environments(tmp_path / name, host.links, lambda: THERE, agreed=tmp_path / "pool") for name in ("one", "two")
+    ]
+
+    def version(executor: Environments, key: tuple[int, int], requirements: str) -> str:
+        answer = host.ask(requirements, key, executor)
+        assert isinstance(answer, Ready)
+        [file] = Path(answer.folder).glob("lib/*/site-packages/tidesmall.py")
+        return file.read_text().strip()
+
+    assert version(hosts[0], (1, 1), "tidesmall") == "VERSION = '0.1'"
+    wheel(host.wheels, "tidesmall", "0.2")
+    assert version(hosts[1], (1, 1), "tidesmall") == "VERSION = '0.1'"
+    assert version(hosts[1], (2, 1), "tidesmall>=0.1") == "VERSION = '0.2'", "other requirements are solved by themselves"
+    hosts[0].release((1, 1))
+    wait_until(lambda: hosts[0].ask((3, 1), "tidesmall", host.log, is_fresh=True) is not None)
+    assert version(hosts[0], (3, 1), "tidesmall") == "VERSION = '0.2'"
+
+
 def test_hashes_are_checked(host: Host) -> None:
     content = (host.wheels / "tidesmall-0.1-py3-none-any.whl").read_bytes()
     right = hashlib.sha256(content).hexdigest()
