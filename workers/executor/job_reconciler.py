@@ -42,7 +42,7 @@ from tidepool.shim import journal_path
 from workers.executor.config import ExecutorConfig
 from workers.executor.environments.cache import Environments, Failed, Ready
 from workers.executor.environments.requirements import TESTED_TORCH, folder_in, has_tested_torch
-from workers.executor.environments.software import software_in
+from workers.executor.environments.software import software_in, why_driver_is_too_old
 from workers.executor.folder_watch import FolderWatch, host_journal_path
 from workers.executor.forkserver import Forkserver, ForkserverError, Forkservers
 
@@ -384,6 +384,8 @@ class JobReconciler:
 
 def _why_unfit(launch: LaunchSpec, environment: Ready) -> str:
     """Return why a script cannot run in the environment, or ""."""
+    if environment.is_whole and (why := why_driver_is_too_old(environment)):
+        return why
     if launch.engine != "elastic" or not environment.is_whole or has_tested_torch(environment.torch):
         return ""
     found = f"torch {environment.torch}" if environment.torch else "no torch"

@@ -8,6 +8,7 @@ from typing import Final
 from tidepool.protocol import EnvironmentState, WantedEnvironment
 
 from workers.executor.environments.cache import Environments, Failed, Ready
+from workers.executor.environments.software import why_driver_is_too_old
 
 __all__ = ["Preparation"]
 
@@ -70,6 +71,9 @@ class Preparation:
                 building += 1
                 wanted, log = request.wanted, Path(request.wanted.log)
                 request.answer = self._environments.ask(request.key, request.lines, log, is_fresh=wanted.is_fresh)
+                if isinstance(request.answer, Ready) and request.answer.is_whole:
+                    why = why_driver_is_too_old(request.answer)
+                    request.answer = Failed(why) if why else request.answer
                 request.is_asked = True
             elif isinstance(request.answer, Ready) and not _is_there(request.answer):
                 self._drop(key)

@@ -13,6 +13,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
+from packaging.version import Version
 from tidepool.env import site_of
 from tidepool.protocol import EnvironmentUsed
 
@@ -21,11 +22,14 @@ from workers.executor.environments.cache import Ready
 from workers.executor.environments.distributions import distributions_in
 from workers.executor.environments.requirements import import_folders
 
-__all__ = ["cluster_packages", "software_in"]
+__all__ = ["cluster_packages", "software_in", "why_driver_is_too_old"]
 
 logger = logging.getLogger(__name__)
 
 _DRIVER: Final = Path("/sys/module/nvidia/version")
+#: First driver that runs each major version of CUDA: NVIDIA, "CUDA Toolkit Release Notes", table of the drivers for
+#: minor version compatibility.
+_FIRST_DRIVERS: Final = {11: "450.80.02", 12: "525.60.13", 13: "580.65.06"}
 _NCCL: Final = "nvidia-nccl-"
 
 
@@ -46,11 +50,28 @@ def software_in(environment: Ready) -> EnvironmentUsed:
         platform=sysconfig.get_platform(),
         cuda=_cuda(_torch_of(environment)),
         nccl=nccl,
-        driver=_DRIVER.read_text().strip() if _DRIVER.exists() else "",
+        driver=_driver(),
         packages=packages,
         origins=origins,
         digest=digest,
     )
+
+
+def why_driver_is_too_old(environment: Ready) -> str:
+    """Return a sentence if the GPUs' driver of this host cannot run the environment's torch, or ""."""
+    cuda, driver = _cuda(_torch_of(environment)), _driver()
+    first = _FIRST_DRIVERS.get(int(cuda.partition(".")[0])) if cuda else None
+    if first is None or not driver or Version(driver) >= Version(first):
+        return ""
+    return (
+        f"torch {environment.torch} of the training is built for CUDA {cuda}, which needs an NVIDIA driver of at least "
+        f"{first}, and this host has {driver}: require a torch that is built for an older CUDA, or update the driver"
+    )
+
+
+def _driver() -> str:
+    """Return the version of the GPUs' driver; "": there is none."""
+    return _DRIVER.read_text().strip() if _DRIVER.exists() else ""
 
 
 def cluster_packages() -> tuple[dict[str, str], dict[str, str]]:

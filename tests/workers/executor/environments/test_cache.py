@@ -161,7 +161,9 @@ def test_hosts_get_the_versions_that_the_first_has_found_until_it_is_built_again
     assert version(hosts[0], (1, 1), "tidesmall") == "VERSION = '0.1'"
     wheel(host.wheels, "tidesmall", "0.2")
     assert version(hosts[1], (1, 1), "tidesmall") == "VERSION = '0.1'"
-    assert version(hosts[1], (2, 1), "tidesmall>=0.1") == "VERSION = '0.2'", "other requirements are solved by themselves"
+    assert version(hosts[1], (2, 1), "tidesmall>=0.1") == "VERSION = '0.2'", (
+        "other requirements are solved by themselves"
+    )
     hosts[0].release((1, 1))
     wait_until(lambda: hosts[0].ask((3, 1), "tidesmall", host.log, is_fresh=True) is not None)
     assert version(hosts[0], (3, 1), "tidesmall") == "VERSION = '0.2'"

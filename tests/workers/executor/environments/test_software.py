@@ -11,7 +11,7 @@ from tidepool.env import site_of
 
 from workers.executor.environments import software
 from workers.executor.environments.cache import Ready
-from workers.executor.environments.software import software_in
+from workers.executor.environments.software import software_in, why_driver_is_too_old
 
 
 def add(folder: Path, name: str, number: str, origin: object = None) -> None:
@@ -46,3 +46,29 @@ def test_the_driver_is_read_where_there_is_one(tmp_path: Path, monkeypatch: pyte
     assert software_in(Ready()).driver == ""
     (tmp_path / "version").write_text("580.95.05\n")
     assert software_in(Ready()).driver == "580.95.05"
+
+
+@pytest.mark.parametrize(
+    ("cuda", "driver", "needed"),
+    [
+        ("13.2", "550.54.15", "580.65.06"),
+        ("13.2", "580.65.06", ""),
+        ("12.8", "550.54.15", ""),
+        ("12.8", "470.82", "525.60.13"),
+        ("", "470.82", ""),
+        ("13.2", "", ""),
+        ("99.1", "550.54.15", ""),
+    ],
+)
+def test_a_driver_that_is_too_old_for_the_torch_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cuda: str, driver: str, needed: str
+) -> None:
+    monkeypatch.setattr(software, "_DRIVER", tmp_path / "driver")
+    if driver:
+        (tmp_path / "driver").write_text(f"{driver}\n")
+    (torch := site_of(tmp_path) / "torch").mkdir(parents=True)
+    (torch / "version.py").write_text(f"cuda = {cuda or None!r}\n")
+    why = why_driver_is_too_old(Ready(str(tmp_path), is_whole=True, torch="2.15.0"))
+    assert bool(why) == bool(needed)
+    for part in filter(None, (needed, needed and cuda, needed and driver)):
+        assert part in why
