@@ -16,6 +16,7 @@ from typing import Any
 
 import jsonschema
 import pytest
+import yaml
 
 from tests.docker.compose import COMPOSE, DOCKERFILE, EXECUTOR, ROOT, Missing, load, variables_of
 from tests.test_architecture import APPS
@@ -132,6 +133,25 @@ def test_ports_are_open_on_this_machine_alone_until_told_otherwise():
     }
 
 
+class _Tagged(yaml.SafeLoader):
+    """YAML with Compose's tags for a value that replaces another one, or takes it away."""
+
+
+_Tagged.add_constructor("!reset", lambda loader, node: None)
+_Tagged.add_constructor("!override", lambda loader, node: loader.construct_sequence(node))
+
+
+def test_podman_waits_for_no_service():
+    """Podman does not start a container that requires `setup`, which has ended."""
+    changed = yaml.load((ROOT / "docker/podman.yml").read_text(), _Tagged)["services"]
+    services = load(COMPOSE, GIVEN)["services"]
+    assert {name for name, of in changed.items() if of.get("depends_on", ...) is None} == {
+        name for name, of in services.items() if "depends_on" in of
+    }
+    folders = [folder.partition(":")[0] for folder in changed["postgres"]["tmpfs"]]
+    assert folders == services["postgres"]["tmpfs"]
+
+
 def copies() -> list[tuple[str, str]]:
     return re.findall(r"^COPY (\S+) (\S+)$", DOCKERFILE.read_text(), re.MULTILINE)
 
@@ -144,6 +164,14 @@ def test_the_image_holds_what_is_copied_and_all_that_the_services_need():
     ignored = (ROOT / ".dockerignore").read_text().split()
     assert not {source.partition("/")[0] for source, _ in copies()} & set(ignored)
     assert {".git", ".venv", ".env", ".tidepool"} <= set(ignored)
+
+
+def test_one_image_is_built_for_all_services_and_never_asked_of_a_registry():
+    services = load(COMPOSE, GIVEN)["services"]
+    assert [name for name, each in services.items() if "build" in each] == ["setup"]
+    sharing = {name: each for name, each in services.items() if each["image"] == services["setup"]["image"]}
+    assert {each["pull_policy"] for each in sharing.values()} == {"never"}
+    assert [name for name, each in sharing.items() if name != "setup" and "setup" not in each["depends_on"]] == []
 
 
 def test_the_image_does_not_run_as_root():
@@ -173,7 +201,7 @@ def test_health_checks_import_the_standard_library_alone():
 @pytest.mark.parametrize(("socket_path", "built"), [("", ""), ("/home/tidepool/pool/run/mlflow/server.sock", "1")])
 def test_the_image_has_mlflow_where_the_site_does(socket_path, built):
     services = load(COMPOSE, {**GIVEN, "TIDEPOOL_MLFLOW_SOCKET": socket_path})["services"]
-    assert {each["build"]["args"]["MLFLOW"] for each in services.values() if each["image"] == "tidepool"} == {built}
+    assert services["setup"]["build"]["args"]["MLFLOW"] == built
     assert f'[ -z "$MLFLOW" ] || {{ python -m venv {MLFLOW_VENV} ' in DOCKERFILE.read_text()
 
 
