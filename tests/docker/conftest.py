@@ -4,6 +4,7 @@ from collections.abc import Generator
 
 import pytest
 
+from tests.docker.containers import Containers
 from tests.docker.local_services import LocalServices
 
 
@@ -12,7 +13,12 @@ def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     report = yield
-    services = getattr(item, "funcargs", {}).get("services")
-    if report.failed and isinstance(services, LocalServices):
+    if not report.failed:
+        return report
+    given = getattr(item, "funcargs", {})
+    services, site = given.get("services"), given.get("site")
+    if isinstance(services, LocalServices):
         report.sections += [(f"log of {name}", services.log(name)) for name in services.logs()]
+    if isinstance(site, Containers):
+        report.sections += [(f"log of {name}", log[-3000:]) for name, log in site.logs()]
     return report
