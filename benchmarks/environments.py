@@ -142,7 +142,7 @@ def _has_size(stack: RunningStack, job: int, size: int) -> bool:
 def _generations(stack: RunningStack, job: int) -> list[dict[str, Any]]:
     plans = [*stack.home.glob(f"results/*/batchworkdir/{job}/attempt-1/plans.jsonl")]
     entries = [json.loads(line) for path in plans for line in path.read_text().splitlines()]
-    return [entry for entry in entries if "pause_ms" in entry]
+    return [entry["data"] for entry in entries if entry["kind"] == "generation_active"]
 
 
 if __name__ == "__main__":
