@@ -6,7 +6,7 @@ report their packages. The messages say so.
 
 import platform
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import lru_cache, partial
 from importlib.metadata import packages_distributions
@@ -207,7 +207,7 @@ def environment_words(given: Options) -> str:
 def _with_imported(lines: list[str], folder: Path, entry_point: str) -> list[str]:
     """Add what the script imports of the cluster's packages: a whole environment has only what is required."""
     named = {str(canonicalize_name(package_in(line).name)) for line in lines if is_package(line)}
-    imported, providers = imported_modules(folder, entry_point), packages_distributions()
+    imported, providers = imported_modules(folder, entry_point), _providers(import_folders())
     ours = {str(canonicalize_name(name)) for module in imported for name in providers.get(module, ())}
     ours |= {"torch"} if "tidepool" in imported else set()
     return [*lines, *sorted((ours & installed().keys()) - named - {"tidepool", "tidepool-runtime"})]
@@ -254,7 +254,13 @@ def importable_modules() -> frozenset[str]:
 def _importable(folders: tuple[tuple[str, int], ...]) -> frozenset[str]:
     """Return all importable modules. Cached, because the search takes longer than the rest of a preview."""
     compat = {module for modules in COMPAT_MODULES.values() for module in modules}
-    return frozenset({*packages_distributions(), *sys.stdlib_module_names, "tidepool", *compat})
+    return frozenset({*_providers(folders), *sys.stdlib_module_names, "tidepool", *compat})
+
+
+@lru_cache(maxsize=1)
+def _providers(folders: tuple[tuple[str, int], ...]) -> Mapping[str, list[str]]:
+    """Return the distributions that have each importable module."""
+    return packages_distributions()
 
 
 def requirements_in(folder: Path, entry_point: str, may_solve: Callable[[], bool] = lambda: False) -> Read:

@@ -87,6 +87,8 @@ class Environments:
         self._guard = threading.Lock()
         self._answers: dict[Hashable, Ready | Failed] = {}
         self._wanted: set[Hashable] = set()
+        #: Requirements -> the cluster's packages and the environment found for these.
+        self._found: dict[str, tuple[Mapping[str, str], Ready]] = {}
         self._collecting = Interval(_COLLECT_SECONDS, last=time.monotonic())
 
     def ask(self, who: Hashable, requirements: str, log: Path, *, is_fresh: bool = False) -> Ready | Failed | None:
@@ -101,9 +103,20 @@ class Environments:
             answer, is_known = self._answers.get(who), who in self._wanted
             self._wanted.add(who)
         if answer is None and not is_known:
+            if not is_fresh and (kept := self._kept_by_others(requirements)) is not None:
+                with self._guard:
+                    self._answers[who] = kept
+                return kept
             target = (self._make, (who, requirements.splitlines(), log, is_fresh))
             threading.Thread(target=target[0], args=target[1], name=f"environment {who}", daemon=True).start()
         return answer
+
+    def _kept_by_others(self, requirements: str) -> Ready | None:
+        """Return the environment for these requirements if others keep it, so that nothing has to be looked up."""
+        there, found = self._found.get(requirements, ({}, Ready()))
+        # The contents of a folder that an administrator keeps are read again for each attempt.
+        is_kept = bool(found.folder) and not found.given and found.folder in self._used()
+        return found if is_kept and Path(found.folder).exists() and there == self._installed() else None
 
     def release(self, who: Hashable) -> None:
         """Forget a job that has ended here. A build for which nobody else waits is abandoned."""
@@ -142,6 +155,15 @@ class Environments:
 
     def _made(self, who: Hashable, requirements: list[str], log: Path, is_fresh: bool) -> Ready:
         there = self._installed()
+        found = self._found_for(who, requirements, there, log, is_fresh)
+        used = self._used()
+        kept = {lines: each for lines, each in self._found.items() if each[1].folder in used}
+        self._found = {**kept, "\n".join(requirements): (there, found)}
+        return found
+
+    def _found_for(
+        self, who: Hashable, requirements: list[str], there: Mapping[str, str], log: Path, is_fresh: bool
+    ) -> Ready:
         wanted = wanted_of(requirements, there, platform.python_version())
         if wanted is None:
             return Ready()

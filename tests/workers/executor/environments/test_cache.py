@@ -96,6 +96,19 @@ def test_who_asked_is_told_that_there_is_an_answer(host: Host) -> None:
     assert isinstance(seen[0], Ready)
 
 
+def test_what_others_keep_is_answered_at_once(host: Host) -> None:
+    there = [THERE]
+    executor = Environments(host.folder, host.links, lambda: there[0])
+    first = host.ask("tidesmall", KEY, executor)
+    assert executor.ask((4, 1), "tidesmall", host.log) == first
+    there[0] = {**THERE, "tidesmall": "0.1"}
+    assert executor.ask((5, 1), "tidesmall", host.log) is None, "the cluster's packages have changed"
+    assert host.ask("tidesmall", (5, 1), executor) == Ready("")
+    for key in (KEY, (4, 1), (5, 1)):
+        executor.release(key)
+    assert executor.ask((6, 1), "tidesmall", host.log) is None, "nobody keeps it"
+
+
 def test_a_build_is_shared(host: Host) -> None:
     """Share it between jobs of two executors on the same machine, at the same time and later."""
     other = host.executor()
