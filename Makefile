@@ -1,5 +1,5 @@
 # The four commands of a newcomer. Nothing here needs root, docker or a server.
-.PHONY: setup setup-mlflow demo test test-full check test-long test-services test-mutants
+.PHONY: setup setup-mlflow demo test test-full check test-long test-torch test-services test-mutants
 
 setup:        ## make .venv and install the pinned requirements
 	@scripts/setup
@@ -22,6 +22,9 @@ test-long:    ## the tests that take half a minute or more each
 	@scripts/setup --dev
 	@scripts/setup-mlflow
 	@.venv/bin/python -m pytest -n 2 --dist loadfile -m "long and not services"
+
+test-torch:   ## tests/runtime with the oldest and the newest torch that elastic scripts may have
+	@scripts/test-torch
 
 test-services: ## the tests against PostgreSQL and Redis, the long ones too
 	@scripts/test-services -m services

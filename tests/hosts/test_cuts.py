@@ -11,7 +11,7 @@ from tests.hosts.machines import Network
 from tests.runtime.lab import Lab
 from tests.waiting import wait_until
 
-pytestmark = [pytest.mark.root, pytest.mark.long]
+pytestmark = pytest.mark.root
 
 
 @contextmanager
@@ -83,6 +83,7 @@ def test_a_lead_that_comes_back_after_another_has_led_joins_it(machines: Callabl
         assert_one_history(lab)
 
 
+@pytest.mark.long
 def test_two_of_five_hosts_hold_still_with_the_lead_among_them(machines: Callable[[int], Network]) -> None:
     network = machines(5)
     with training_cut(network, "gpu1", "gpu2") as lab:
@@ -96,6 +97,7 @@ def test_two_of_five_hosts_hold_still_with_the_lead_among_them(machines: Callabl
         assert_one_history(lab)
 
 
+@pytest.mark.long
 def test_three_of_five_hosts_go_on_with_the_lead_among_them(machines: Callable[[int], Network]) -> None:
     network = machines(5)
     with training_cut(network, "gpu4", "gpu5") as lab:
@@ -107,6 +109,7 @@ def test_three_of_five_hosts_go_on_with_the_lead_among_them(machines: Callable[[
         assert_one_history(lab)
 
 
+@pytest.mark.long
 def test_the_lead_of_two_hosts_goes_on_alone_until_the_other_one_leads(machines: Callable[[int], Network]) -> None:
     with training_cut(machines(2), "gpu1") as lab:
         wait_for_step_of(lab, 1)
@@ -119,6 +122,7 @@ def test_the_lead_of_two_hosts_goes_on_alone_until_the_other_one_leads(machines:
         assert len(lab.steps()) == made, "a rank of the fenced half still writes"
 
 
+@pytest.mark.long
 def test_a_training_that_nobody_else_leads_ends_after_three_leases(machines: Callable[[int], Network]) -> None:
     network = machines(3)
     with steady_training(network, heard_at=time.monotonic(), lease_seconds=4.0) as lab:
