@@ -8,13 +8,15 @@ from operator import mul
 from typing import Any
 
 from django.contrib.auth.models import User
+from django.db.models import Count, Sum
 from django.utils import timezone
+from tidepool.units import size_words
 
 from core.text import plural
 from insights.cluster import STATUSES, cluster_live
 from jobs.control.snapshots import snapshot
 from jobs.gpu_time import DAY, HOUR, to_ms
-from jobs.models import Job
+from jobs.models import HostEnvironment, Job
 from jobs.words import gpus
 from scheduling.preview import Move, moves, without_host
 from usage.usage_query import ReportQuery
@@ -34,6 +36,7 @@ __all__ = [
     "last_day",
     "move_sentences",
     "question",
+    "ready_environments",
 ]
 
 #: Highest number of trainings that are named; further ones are only counted.
@@ -74,6 +77,8 @@ class HostPanel:
     host: Host
     rows: list[SlotRow]
     day: HostDay
+    #: Phrase about the environments that the host has ready; "": it has none.
+    environments: str
 
 
 @dataclass(frozen=True)
@@ -90,12 +95,28 @@ class HostQuestion:
 def host_panels(user: User) -> list[HostPanel]:
     uses = {slot["key"]: slot for host in cluster_live(user)["hosts"] for slot in host["slots"]}
     panels, found = [], list(hosts().order_by("name"))
-    days = last_day(found, timezone.now())
+    days, environments = last_day(found, timezone.now()), ready_environments()
     for host in found:
         slots = [(slot, uses.get(f"{host.name}:{slot.index}")) for slot in host.slots.all()]
         # A GPU that the host has lost has no entry in `cluster_live`.
-        panels.append(HostPanel(host, [SlotRow(slot, use) for slot, use in slots if use], days[host.name]))
+        rows = [SlotRow(slot, use) for slot, use in slots if use]
+        panels.append(HostPanel(host, rows, days[host.name], environments.get(host.pk, "")))
     return panels
+
+
+def ready_environments() -> dict[int, str]:
+    """Return host -> a phrase about the environments that it has ready, and the memory of their processes."""
+    ready = HostEnvironment.objects.filter(state=HostEnvironment.State.READY).exclude(digest="").order_by()
+    counted = ready.values("host").annotate(
+        count=Count("digest", distinct=True), warm=Count("memory_bytes"), memory=Sum("memory_bytes")
+    )
+    found = {}
+    for host, count, warm, memory in counted.values_list("host", "count", "warm", "memory"):
+        found[host] = plural(count, "{count} environment ready", "{count} environments ready")
+        if warm:
+            processes = plural(warm, "whose process takes", "whose {count} processes take")
+            found[host] += f", {processes} {size_words(memory)}"
+    return found
 
 
 def last_day(of_hosts: Iterable[Host], now: datetime) -> dict[str, HostDay]:

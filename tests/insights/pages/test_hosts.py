@@ -147,3 +147,8 @@ def test_a_clock_that_is_wrong_is_named_with_what_to_do(alices: Client, host: Ho
     Host.objects.filter(pk=host.pk).update(clock_behind_seconds=-40.2)
     page = alices.get("/hosts/").content.decode()
     assert page.count("Its clock is 40 s ahead: set up NTP there.") == 1
+
+
+def test_the_environments_that_a_host_has_are_named_with_their_memory(alices: Client, scene: Scene) -> None:
+    page = alices.get("/hosts/").content.decode()
+    assert page.count("1 environment ready, whose process takes 240 MiB") == 1, "the other host is still at it"
