@@ -39,9 +39,9 @@ class PreparedCycle:
 
     def _told(self, line: JobPlan) -> JobPlan:
         """Return the line without slots on hosts that are not prepared, and with the hosts in its reason."""
-        if line.job not in self.wanted and line.job not in self.unfit:
-            return line
         job = self.result.views[line.job]
+        if line.job not in self.wanted and not (line.job in self.unfit and job.unfit):
+            return line
         refused = {ref for ref in line.claim if ref.host in job.unprepared}
         claim = tuple(ref for ref in line.claim if ref not in refused)
         reason = self._reason(job, line.target, line.reason.code if claim or line.vacate else PlanReason.PREPARING)
@@ -54,26 +54,29 @@ class PreparedCycle:
 
 def run_prepared_cycle(snapshot: Snapshot) -> PreparedCycle:
     """Return the decisions of a cycle, and the hosts that are to prepare environments."""
-    result = run_cycle(snapshot)
     if not any(job.unprepared for job in snapshot.jobs):
-        return PreparedCycle(result)
+        return PreparedCycle(run_cycle(snapshot))
+    result = run_cycle(snapshot)
     wanted, unfit = dict[int, tuple[str, ...]](), dict[int, tuple[str, ...]]()
     for job, slots in result.placed.items():
         view = result.views[job]
         if lacking := _hosts_to_be(result, job, slots) & (view.unprepared - view.unfit):
             wanted[job] = tuple(sorted(lacking))
-        if lacking := {ref.host for ref in slots.claim} & view.unfit:
+        if view.unfit and slots.missing and (lacking := result.decision(job).pool.free.keys() & view.unfit):
             unfit[job] = tuple(sorted(lacking))
-    if not (wanted or unfit):
-        return PreparedCycle(result)
     views, waiting = [], []
     for view in snapshot.jobs:
-        limited = _limited(view, result.placed[view.id]) if view.id in wanted.keys() | unfit.keys() else view
+        limited: JobView | None = view
+        if view.id in wanted:
+            limited = _limited(view, result.placed[view.id])
+        elif view.id in unfit:
+            limited = _beside_unfit(view, result.placed[view.id])
         if limited is None:
             waiting.append(view)
         else:
             views.append(limited)
-    return PreparedCycle(run_cycle(replace(snapshot, jobs=tuple(views))), wanted, unfit, tuple(waiting))
+    again = run_cycle(replace(snapshot, jobs=tuple(views))) if wanted or unfit else result
+    return PreparedCycle(again, wanted, unfit, tuple(waiting))
 
 
 def _hosts_to_be(result: CycleResult, job: int, slots: JobSlots) -> set[str]:
@@ -98,3 +101,14 @@ def _limited(job: JobView, slots: JobSlots) -> JobView | None:
     if job.state == "PENDING":
         return replace(job, max_slots=most) if job.elastic and most >= job.min_slots else None
     return replace(job, max_slots=max(most, job.min_slots)) if job.elastic else job
+
+
+def _beside_unfit(job: JobView, slots: JobSlots) -> JobView | None:
+    """Return the job with at most the slots that it gets where its environment can be had.
+
+    One that would start now, were it not for hosts where it cannot, is let in there: it fails, with the reason, instead
+    of waiting for other hosts while slots are kept for it.
+    """
+    if job.state == "PENDING" and not slots.claim:
+        return replace(job, unprepared=job.unprepared - job.unfit, unfit=frozenset())
+    return _limited(job, slots)

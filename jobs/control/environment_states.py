@@ -6,14 +6,14 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import NamedTuple
 
-from django.db.models import Exists, OuterRef
+from django.db.models import Case, Exists, F, OuterRef, Q, TextField, When
 from tidepool.protocol import WantedEnvironment
 
 from jobs.models import HostEnvironment, JobRun, NamedEnvironment
 from jobs.states import ACTIVE
 from workers.models import Host
 
-__all__ = ["JobFacts", "Lack", "lacks_of", "wanted_environments"]
+__all__ = ["JobFacts", "Lack", "is_kept", "lacks_of", "wanted_environments"]
 
 _State = HostEnvironment.State
 
@@ -37,11 +37,7 @@ class Lack:
 
 
 def lacks_of(jobs: Iterable[JobFacts]) -> dict[int, Lack]:
-    """Return the hosts that lack the environment of each job, for jobs that require one.
-
-    A job that waits is let in where the build has failed if it could start nowhere else: it fails there, with the
-    reason.
-    """
+    """Return the hosts that lack the environment of each job, for jobs that require one."""
     wanted = [job for job in jobs if job.environment is not None]
     if not wanted:
         return {}
@@ -56,26 +52,30 @@ def lacks_of(jobs: Iterable[JobFacts]) -> dict[int, Lack]:
 
 def _lack(job: JobFacts, hosts: frozenset[str], known: Mapping[str, tuple[str, datetime]]) -> Lack:
     ready = {host for host, (state, _) in known.items() if state == _State.READY}
-    failed = {host for host, (state, since) in known.items() if state == _State.FAILED and since >= job.submitted_at}
-    is_hopeless = bool(failed) and all(state == _State.FAILED for state, _ in known.values())
-    if job.waits and (is_hopeless or not job.elastic):
+    # For a job that was submitted after it, a build that has failed is tried again.
+    failed = {
+        host
+        for host, (state, since) in known.items()
+        if state == _State.FAILED and (since >= job.submitted_at or not job.waits)
+    }
+    if job.waits and not job.elastic:  # it is not to wait for hosts that may never be enough: it fails there
         return Lack(hosts - ready - failed, frozenset())
     return Lack(hosts - ready, frozenset(failed & hosts))
 
 
-def wanted_environments(host: str) -> list[WantedEnvironment]:
-    """Return the environments that a host is to have, for its desired state."""
+def is_kept() -> Q:
+    """Return the condition of a host's environment that stays although no job on the host uses it."""
     used = JobRun.objects.filter(environment=OuterRef("environment"), job__state__in=ACTIVE)
     named = NamedEnvironment.objects.filter(required=OuterRef("environment"))
-    rows = HostEnvironment.objects.filter(host__name=host).select_related("environment")
-    return [
-        WantedEnvironment(
-            row.environment.key,
-            row.number,
-            row.environment.lines if row.state == _State.ASKED else None,
-            row.log,
-            row.environment.is_pinned or row.is_used or row.is_named,
-            row.is_fresh,
-        )
-        for row in rows.annotate(is_used=Exists(used), is_named=Exists(named)).order_by("pk")
-    ]
+    return Q(environment__is_pinned=True) | Q(Exists(used)) | Q(Exists(named))
+
+
+def wanted_environments(host: str) -> list[WantedEnvironment]:
+    """Return the environments that a host is to have, for its desired state."""
+    rows = HostEnvironment.objects.filter(host__name=host).annotate(
+        stays=Case(When(is_kept(), then=True), default=False),
+        # The lines may be very many, and a host that has answered knows them.
+        lines=Case(When(state=_State.ASKED, then=F("environment__lines")), default=None, output_field=TextField()),
+    )
+    columns = ("environment__key", "number", "lines", "log", "stays", "is_fresh")
+    return [WantedEnvironment(*row) for row in rows.order_by("pk").values_list(*columns)]

@@ -15,6 +15,7 @@ from tidepool.protocol import EnvironmentState, Report
 
 from core import live
 from jobs.control.dispatch import wake_scheduler
+from jobs.control.environment_states import is_kept
 from jobs.control.lifecycle import raise_revisions
 from jobs.files.job_folder import job_folder
 from jobs.models import HostEnvironment, JobRun, RequiredEnvironment
@@ -37,43 +38,55 @@ _ANSWERED = (_State.BUILDING, _State.READY, _State.FAILED)
 _KEPT = timedelta(days=7)
 
 
-@transaction.atomic
 def ask_for(wanted: Mapping[int, Collection[str]]) -> None:
-    """Ask hosts for the environments of jobs. wanted: job -> names of hosts."""
+    """Ask hosts for the environments of jobs, unless they were asked. wanted: job -> names of hosts.
+
+    A build that failed is tried again for a job that was submitted later.
+    """
     if not wanted:
         return
     runs = JobRun.objects.filter(job__in=wanted, environment__isnull=False).select_related(
-        "job__owner", "job__model__model", "environment"
+        "job__owner", "job__model__model"
     )
-    live.hold(CLUSTER)
-    hosts = {
-        host.name: host for host in Host.objects.filter(name__in={name for names in wanted.values() for name in names})
+    names = {name for names in wanted.values() for name in names}
+    known = {
+        (row.environment_id, row.host.name): row
+        for row in HostEnvironment.objects.filter(host__name__in=names, environment__runs__in=runs).select_related(
+            "host"
+        )
     }
-    asked = set[int]()
+    asking: dict[tuple[int, str], JobRun] = {}
     for run in runs.order_by("job"):
+        assert run.environment_id is not None
         for name in wanted[run.job_id]:
-            if (host := hosts.get(name)) is not None and _ask(run, host):
-                asked.add(host.pk)
-    if asked:
-        raise_revisions(asked)
+            row = known.get((run.environment_id, name))
+            waits_since = run.job.submitted_at if run.job.state == JobState.PENDING else None
+            if row is None or (row.state == _State.FAILED and waits_since is not None and waits_since > row.since):
+                asking.setdefault((run.environment_id, name), run)
+    if asking:
+        _ask(asking)
 
 
-def _ask(run: JobRun, host: Host) -> bool:
-    """Ask a host for a run's environment, unless it was asked; a build that failed is tried again for a later job."""
-    assert run.environment is not None
-    log = job_folder(run.job).attempt(run.attempt + (run.job.state == JobState.PENDING))
-    columns = {
-        "state": _State.ASKED,
-        "since": timezone.now(),
-        "log": str(log / "log" / f"environment@{host.name}" / "stdout"),
-    }
-    row, is_new = HostEnvironment.objects.get_or_create(host=host, environment=run.environment, defaults=columns)
-    if is_new:
-        return True
-    is_over = row.state == _State.FAILED and run.job.state == JobState.PENDING and run.job.submitted_at > row.since
-    if is_over:
-        _ask_again(row, **columns)
-    return is_over
+@transaction.atomic
+def _ask(asking: Mapping[tuple[int, str], JobRun]) -> None:
+    """Ask hosts. asking: environment and host -> run whose folder gets the output of the build."""
+    live.hold(CLUSTER)
+    hosts = {host.name: host for host in Host.objects.filter(name__in={name for _, name in asking})}
+    asked = set[int]()
+    for (environment, name), run in asking.items():
+        if (host := hosts.get(name)) is None:
+            continue
+        log = job_folder(run.job).attempt(run.attempt + (run.job.state == JobState.PENDING)) / "log"
+        columns = {
+            "state": _State.ASKED,
+            "since": timezone.now(),
+            "log": str(log / f"environment@{name}" / "stdout"),
+        }
+        row, is_new = HostEnvironment.objects.get_or_create(host=host, environment_id=environment, defaults=columns)
+        if not is_new:
+            _ask_again(row, is_fresh=False, **columns)
+        asked.add(host.pk)
+    raise_revisions(asked)
 
 
 def _ask_again(row: HostEnvironment, **columns: Any) -> None:
@@ -100,10 +113,12 @@ def prepare(environment: RequiredEnvironment, logs: Mapping[Host, str], *, is_fr
 
 
 def store_environments(report: Report) -> None:
-    """Store the states of a host's environments. What it no longer knows is asked for again."""
+    """Store the states of a host's environments. What it no longer has is asked for again if it is to stay."""
     assert report.environments is not None
     told = {one.key: one for one in report.environments}
-    rows = HostEnvironment.objects.filter(host__name=report.host).select_related("environment")
+    rows = (
+        HostEnvironment.objects.filter(host__name=report.host).select_related("environment").defer("environment__lines")
+    )
     forgotten, is_news = [], False
     for row in rows:
         one = told.get(row.environment.key)
@@ -133,9 +148,12 @@ def _changed(row: HostEnvironment, told: EnvironmentState) -> dict[str, Any]:
 
 @transaction.atomic
 def _forget(rows: Collection[HostEnvironment]) -> None:
+    """Ask a host again for what it has forgotten or lost; what need not stay there is forgotten, too."""
     live.hold(CLUSTER)
-    for row in rows:
+    gone = HostEnvironment.objects.filter(pk__in=[row.pk for row in rows])
+    for row in gone.filter(is_kept()):
         _ask_again(row, state=_State.ASKED, since=timezone.now(), is_fresh=False)
+    gone.exclude(state=_State.ASKED).delete()
     raise_revisions({row.host_id for row in rows})
 
 
@@ -150,8 +168,10 @@ def forget_unused() -> None:
 
 def forget(unused: QuerySet[RequiredEnvironment]) -> None:
     """Delete environments, within the caller's transaction, and have hosts remove them."""
+    gone = [row.pk for row in unused.defer("lines")]
+    if not gone:
+        return
     live.hold(CLUSTER)
-    gone = [row.pk for row in unused]
     hosts = set(HostEnvironment.objects.filter(environment__in=gone).values_list("host", flat=True))
     RequiredEnvironment.objects.filter(pk__in=gone).delete()
     if hosts:

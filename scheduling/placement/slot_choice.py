@@ -117,15 +117,22 @@ def _apart(
     kept: Mapping[int, tuple[SlotRef, ...]],
     free: Mapping[str, tuple[SlotRef, ...]],
 ) -> tuple[dict[int, int], dict[int, list[SlotRef]]]:
-    """Return what the others want, and the slots of jobs that need as many on each host, or find enough of them on
-    hosts with their environment while others lack it."""
+    """Return what the others want, and the slots of jobs that need as many on each host, or that find enough of them
+    on hosts with their environment while others lack it; those whose environment some hosts cannot have get no others.
+    """
     others = {job: count for job, count in wanted.items() if not pool.views[job].equal_hosts}
     found = choose_equal({job: count for job, count in wanted.items() if job not in others}, free)
     for job in [job for job in others if pool.views[job].unprepared]:
         left = without(free, chain.from_iterable(found.values()))
-        prepared = {host: refs for host, refs in left.items() if host not in pool.views[job].unprepared}
-        if sum(map(len, prepared.values())) >= others[job]:
-            found |= pack({job: others.pop(job)}, kept, SlotsByHost(prepared))
+        view = pool.views[job]
+        for lacking in (view.unprepared, view.unfit):
+            rest = {host: refs for host, refs in left.items() if host not in lacking}
+            if (count := min(others[job], sum(map(len, rest.values())))) == others[job]:
+                break
+        if count == others[job] or view.unfit:
+            del others[job]
+            starts = count >= (1 if view.state != "PENDING" else view.min_slots)
+            found |= pack({job: count}, kept, SlotsByHost(rest)) if starts else {}
     return others, found
 
 

@@ -74,6 +74,31 @@ def test_a_host_where_it_cannot_be_had_is_not_asked_again() -> None:
     assert text_for(line) == "2 GPUs: its packages cannot be installed on h2, see the page Environments."
 
 
+def test_what_a_host_cannot_give_to_a_job_others_get() -> None:
+    runs = running(job(1, unprepared=frozenset({"h2"}), unfit=frozenset({"h2"})))
+    plan = lines(cycle(runs, job(2), held={"h1:0-1": 1}).plan())
+    assert plan[1].target == 2
+    assert {ref.host for ref in plan[2].claim} == {"h2"}
+    assert len(plan[2].claim) == 2
+
+
+def test_a_job_starts_where_its_environment_can_be_had_and_waits_for_no_others() -> None:
+    waits = job(1, unprepared=frozenset({"h1"}), unfit=frozenset({"h1"}))
+    [line] = cycle(waits).plan().jobs
+    assert {ref.host for ref in line.claim} == {"h2"}
+
+
+def test_a_job_that_would_start_but_for_hosts_that_cannot_starts_to_fail_with_the_reason() -> None:
+    [line] = cycle(job(1, unprepared=NEITHER, unfit=NEITHER)).plan().jobs
+    assert len(line.claim) == 4
+    beside = job(1, unprepared=NEITHER, unfit=frozenset({"h1"}))
+    plan = lines(cycle(beside, running(job(2, least=2, most=2)), held={"h2:0-1": 2}).plan())
+    assert {ref.host for ref in plan[1].claim} == {"h1"}
+    full = cycle(beside, running(job(2, most=4)), held={"h1:0-1": 2, "h2:0-1": 2})
+    assert full.wanted == {1: ("h2",)}, "the other host may do"
+    assert targets(full.plan()) == {1: 0, 2: 4}
+
+
 @thorough
 @given(snapshots(), st.data())
 def test_no_plan_claims_slots_on_a_host_that_is_not_prepared(snapshot: Snapshot, data: st.DataObject) -> None:
@@ -85,6 +110,8 @@ def test_no_plan_claims_slots_on_a_host_that_is_not_prepared(snapshot: Snapshot,
     plan = lines(found.plan())
     assert plan.keys() == {one.id for one in views}
     for view in views:
-        assert not {ref.host for ref in plan[view.id].claim} & view.unprepared
+        claimed = {ref.host for ref in plan[view.id].claim}
+        lacking = view.unprepared - view.unfit if view.state == "PENDING" else view.unprepared
+        assert not claimed & lacking or not view.elastic
         assert not {*found.wanted.get(view.id, ())} - (view.unprepared - view.unfit)
         assert text_for(plan[view.id])

@@ -7,7 +7,8 @@ import pytest
 from django.utils import timezone
 
 from jobs.control.dispatch import build_sync
-from jobs.control.environments import forget_unused
+from jobs.control.environment_states import JobFacts, lacks_of
+from jobs.control.environments import ask_for, forget_unused
 from jobs.models import HostEnvironment, Job, RequiredEnvironment, SlotClaim
 from jobs.states import JobState
 from scheduling.plan import PlanReason
@@ -71,14 +72,16 @@ def test_a_training_whose_packages_cannot_be_had_anywhere_starts_to_fail_with_th
     cluster: Cluster, host: FakeHost, submit: Submit
 ) -> None:
     job = submit(max_slots=1, **NEEDS)
+    for tried in cluster.hosts.values():
+        cluster.turn()
+        assert state(job) == JobState.PENDING
+        tried.answer("failed", why="No solution found")
     cluster.turn()
-    host.answer("failed", why="No solution found")
-    cluster.turn()
-    assert state(job) == JobState.STARTING
+    assert state(job) == JobState.STARTING, "no host is left to be tried"
     later = submit(max_slots=1, **NEEDS)
     cluster.turn()
     assert state(later) == JobState.PENDING, "a later training has it tried again"
-    [row] = HostEnvironment.objects.all()
+    row = HostEnvironment.objects.get(host__name=host.name)
     assert (row.number, row.state, row.why) == (2, "building", "")
 
 
@@ -95,6 +98,37 @@ def test_a_host_that_has_forgotten_or_lost_it_is_asked_again(cluster: Cluster, h
     assert (wanted.number, wanted.lines) == (2, "tidegym==1.0")
     host.pull()
     assert host.environments[wanted.key].number == 2
+
+
+def test_what_a_host_has_removed_and_nobody_keeps_is_not_asked_for_again(
+    cluster: Cluster, host: FakeHost, submit: Submit
+) -> None:
+    job = submit(max_slots=1, **NEEDS)
+    cluster.turn()
+    host.answer("ready")
+    Job.objects.filter(pk=job.pk).update(state=JobState.CANCELLED, finished_at=timezone.now())
+    host.environments.clear()
+    host.send()
+    assert not HostEnvironment.objects.exists()
+    assert not build_sync(host.name).environments
+
+
+def test_a_running_training_has_no_build_tried_again(cluster: Cluster, host: FakeHost, submit: Submit) -> None:
+    """A training that was submitted after the failure runs on another host by then."""
+    submit(max_slots=8, **NEEDS)
+    cluster.turn()
+    host.answer("ready")
+    for other in cluster.hosts.values():
+        other.answer("failed", why="no")
+    job = submit(max_slots=8, name="later", **NEEDS)
+    Job.objects.filter(pk=job.pk).update(state=JobState.RUNNING)
+    facts = JobFacts(job.pk, job.run.environment_id, timezone.now(), waits=False, elastic=True)
+    lack = lacks_of([facts])[job.pk]
+    assert lack.unfit == lack.unprepared == set(cluster.hosts) - {host.name}
+    waits = lacks_of([facts._replace(waits=True)])[job.pk]
+    assert not waits.unfit
+    ask_for({job.pk: lack.unprepared})
+    assert set(HostEnvironment.objects.values_list("number", flat=True)) == {1}
 
 
 def test_hosts_of_a_former_version_are_taken_to_be_prepared(cluster: Cluster, submit: Submit) -> None:
