@@ -281,7 +281,7 @@ def _insert(checked: Checked) -> Job:
         submitted_at=timezone.now(),
     )
     required = RequiredEnvironment.of(job.requirements) if job.requirements else None
-    job.run = JobRun.objects.create(job=job, environment=required)
+    job.run = JobRun.objects.create(job=job, required=required)
     if given.source is not None:
         store_source(job, given.source)
     if checked.original is not None:

@@ -65,7 +65,7 @@ def _lack(job: JobFacts, hosts: frozenset[str], known: Mapping[str, tuple[str, d
 
 def is_kept() -> Q:
     """Return the condition of a host's environment that stays although no job on the host uses it."""
-    used = JobRun.objects.filter(environment=OuterRef("environment"), job__state__in=ACTIVE)
+    used = JobRun.objects.filter(required=OuterRef("environment"), job__state__in=ACTIVE)
     named = NamedEnvironment.objects.filter(required=OuterRef("environment"))
     return Q(environment__is_pinned=True) | Q(Exists(used)) | Q(Exists(named))
 

@@ -45,7 +45,7 @@ def ask_for(wanted: Mapping[int, Collection[str]]) -> None:
     """
     if not wanted:
         return
-    runs = JobRun.objects.filter(job__in=wanted, environment__isnull=False).select_related(
+    runs = JobRun.objects.filter(job__in=wanted, required__isnull=False).select_related(
         "job__owner", "job__model__model"
     )
     names = {name for names in wanted.values() for name in names}
@@ -57,12 +57,12 @@ def ask_for(wanted: Mapping[int, Collection[str]]) -> None:
     }
     asking: dict[tuple[int, str], JobRun] = {}
     for run in runs.order_by("job"):
-        assert run.environment_id is not None
+        assert run.required_id is not None
         for name in wanted[run.job_id]:
-            row = known.get((run.environment_id, name))
+            row = known.get((run.required_id, name))
             waits_since = run.job.submitted_at if run.job.state == JobState.PENDING else None
             if row is None or (row.state == _State.FAILED and waits_since is not None and waits_since > row.since):
-                asking.setdefault((run.environment_id, name), run)
+                asking.setdefault((run.required_id, name), run)
     if asking:
         _ask(asking)
 
@@ -160,7 +160,7 @@ def _forget(rows: Collection[HostEnvironment]) -> None:
 @transaction.atomic
 def forget_unused() -> None:
     """Delete environments that no training has used for a week, unless they are kept or have a name."""
-    recent = JobRun.objects.filter(environment=OuterRef("pk")).filter(
+    recent = JobRun.objects.filter(required=OuterRef("pk")).filter(
         Q(job__state__in=ACTIVE) | Q(job__submitted_at__gte=timezone.now() - _KEPT)
     )
     forget(RequiredEnvironment.objects.filter(~Exists(recent), is_pinned=False, names=None))

@@ -25,7 +25,7 @@ _LACKS_NONE = Lack(frozenset(), frozenset())
 _JOB_VIEW = (
     "pk", "name", "instance_group__name", "state", "priority", "submitted_at", "min_slots", "max_slots",
     "model__engine", "owner", "max_seconds", "run__ends_at", "run__backfilled_for", "run__over_quota",
-    "run__saved_at", "placement", "run__growth_limit", "bundle", "bundle_rank", "run__environment",
+    "run__saved_at", "placement", "run__growth_limit", "bundle", "bundle_rank", "run__required",
 )  # fmt: skip
 
 

@@ -209,7 +209,7 @@ class Migration(migrations.Migration):
         ),
         migrations.AddField(
             model_name="jobrun",
-            name="environment",
+            name="required",
             field=models.ForeignKey(
                 blank=True,
                 null=True,

@@ -310,7 +310,7 @@ class JobRun(models.Model):
     ends_at = models.DateTimeField(null=True, blank=True)
     warned = models.BooleanField(default=False)
     #: Environment that hosts prepare before the job gets their slots; None: it requires nothing.
-    environment = models.ForeignKey(
+    required = models.ForeignKey(
         "jobs.RequiredEnvironment", null=True, blank=True, on_delete=models.SET_NULL, related_name="runs"
     )
     #: Size that the attempt keeps, because new ranks failed repeatedly. None: up to `max_slots`.

@@ -122,7 +122,7 @@ def test_a_running_training_has_no_build_tried_again(cluster: Cluster, host: Fak
         other.answer("failed", why="no")
     job = submit(max_slots=8, name="later", **NEEDS)
     Job.objects.filter(pk=job.pk).update(state=JobState.RUNNING)
-    facts = JobFacts(job.pk, job.run.environment_id, timezone.now(), waits=False, elastic=True)
+    facts = JobFacts(job.pk, job.run.required_id, timezone.now(), waits=False, elastic=True)
     lack = lacks_of([facts])[job.pk]
     assert lack.unfit == lack.unprepared == set(cluster.hosts) - {host.name}
     waits = lacks_of([facts._replace(waits=True)])[job.pk]
@@ -157,4 +157,4 @@ def test_what_no_training_has_used_for_a_week_is_taken_off_the_hosts(
     assert not sync.environments
     assert sync.revision > before
     job.run.refresh_from_db()
-    assert job.run.environment is None
+    assert job.run.required is None

@@ -107,7 +107,7 @@ def test_what_is_ready_is_not_asked_again_but_for_a_new_build(admin: Client, vis
 def test_what_trainings_use_or_a_name_has_is_not_taken_away(admin: Client, vision: NamedEnvironment) -> None:
     required = vision.required
     job = JobFactory()
-    JobRun.objects.filter(job=job).update(environment=required)
+    JobRun.objects.filter(job=job).update(required=required)
     for action in ("again", "remove"):
         assert "1 waiting or running training uses it" in messages_of(admin, page(required, action))
     job.state, job.finished_at = "SUCCEEDED", timezone.now()
