@@ -17,37 +17,35 @@ from scheduling.snapshot import JobView, SlotRef, Snapshot
 
 __all__ = ["PreparedCycle", "run_prepared_cycle"]
 
+_PREPARING = PlanReason.PREPARING
+
 
 @dataclass(frozen=True)
 class PreparedCycle:
     result: CycleResult
     #: Job -> hosts on which it would get slots, and which are to prepare its environment first.
     wanted: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
-    #: Job -> hosts on which it would get slots, and on which its environment cannot be had.
+    #: Job -> hosts with slots for it, on which its environment cannot be had.
     unfit: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
-    #: Jobs that wait for a host to be prepared.
+    #: Jobs that wait for hosts that are prepared.
     waiting: tuple[JobView, ...] = ()
 
     def plan(self) -> Plan:
         """The decisions, with a reason for each job."""
         plan = self.result.plan()
-        if not (self.wanted or self.unfit):
-            return plan
         lines = [self._told(line) for line in plan.jobs]
         lines += [JobPlan(job.id, 0, (), (), (), False, self._reason(job, 0)) for job in self.waiting]
         return Plan(tuple(sorted(lines, key=lambda line: line.job)), plan.groups)
 
     def _told(self, line: JobPlan) -> JobPlan:
-        """Return the line without slots on hosts that are not prepared, and with the hosts in its reason."""
-        job = self.result.views[line.job]
-        if line.job not in self.wanted and not (line.job in self.unfit and job.unfit):
+        """Return the line with the hosts in its reason."""
+        if line.job not in self.wanted and line.job not in self.unfit:
             return line
-        refused = {ref for ref in line.claim if ref.host in job.unprepared}
-        claim = tuple(ref for ref in line.claim if ref not in refused)
-        reason = self._reason(job, line.target, line.reason.code if claim or line.vacate else PlanReason.PREPARING)
-        return replace(line, claim=claim, slots=tuple(ref for ref in line.slots if ref not in refused), reason=reason)
+        moves = line.claim or line.vacate
+        reason = self._reason(self.result.views[line.job], line.target, line.reason.code if moves else _PREPARING)
+        return replace(line, reason=reason)
 
-    def _reason(self, job: JobView, target: int, code: PlanReason = PlanReason.PREPARING) -> Explanation:
+    def _reason(self, job: JobView, target: int, code: PlanReason = _PREPARING) -> Explanation:
         hosts = {"preparing": [*self.wanted.get(job.id, ())], "unfit": [*self.unfit.get(job.id, ())]}
         return Explanation(code, {"message": "preparing", "target": target, **hosts})
 
@@ -56,59 +54,72 @@ def run_prepared_cycle(snapshot: Snapshot) -> PreparedCycle:
     """Return the decisions of a cycle, and the hosts that are to prepare environments."""
     if not any(job.unprepared for job in snapshot.jobs):
         return PreparedCycle(run_cycle(snapshot))
+    snapshot = replace(snapshot, jobs=tuple(_let_in(snapshot, job) for job in snapshot.jobs))
     result = run_cycle(snapshot)
     wanted, unfit = dict[int, tuple[str, ...]](), dict[int, tuple[str, ...]]()
-    for job, slots in result.placed.items():
-        view = result.views[job]
-        if lacking := _hosts_to_be(result, job, slots) & (view.unprepared - view.unfit):
-            wanted[job] = tuple(sorted(lacking))
-        if view.unfit and slots.missing and (lacking := result.decision(job).pool.free.keys() & view.unfit):
-            unfit[job] = tuple(sorted(lacking))
     views, waiting = [], []
     for view in snapshot.jobs:
-        limited: JobView | None = view
-        if view.id in wanted:
-            limited = _limited(view, result.placed[view.id])
-        elif view.id in unfit:
-            limited = _beside_unfit(view, result.placed[view.id])
+        slots, limited = result.placed[view.id], view if view.unprepared else None
+        if limited is None:
+            views.append(view)
+            continue
+        hosts = _hosts_to_be(result, view, slots)
+        if lacking := hosts & (view.unprepared - view.unfit):
+            wanted[view.id] = tuple(sorted(lacking))
+        if lacking := _useless(result, view, slots):
+            unfit[view.id] = tuple(sorted(lacking))
+        if view.id in wanted or view.id in unfit:
+            limited = _limited(result, view, slots)
+        # From now on it gets slots on prepared hosts alone.
         if limited is None:
             waiting.append(view)
         else:
-            views.append(limited)
-    again = run_cycle(replace(snapshot, jobs=tuple(views))) if wanted or unfit else result
-    return PreparedCycle(again, wanted, unfit, tuple(waiting))
+            views.append(replace(limited, unfit=view.unprepared))
+    return PreparedCycle(run_cycle(replace(snapshot, jobs=tuple(views))), wanted, unfit, tuple(waiting))
 
 
-def _hosts_to_be(result: CycleResult, job: int, slots: JobSlots) -> set[str]:
+def _let_in(snapshot: Snapshot, job: JobView) -> JobView:
+    """Return the job; one that could run nowhere is let in everywhere, to fail with the reason."""
+    if job.state != "PENDING" or not job.unfit:
+        return job
+    resource_group = next(group.resource_group for group in snapshot.groups if group.name == job.group)
+    in_service = {slot.ref.host for slot in snapshot.slots if slot.claimable and resource_group in slot.resource_groups}
+    return replace(job, unprepared=frozenset(), unfit=frozenset()) if in_service <= job.unfit else job
+
+
+def _hosts_to_be(result: CycleResult, job: JobView, slots: JobSlots) -> set[str]:
     """Return the hosts of slots that a job is to get: now, or perhaps when others have left them."""
     hosts = {ref.host for ref in slots.claim + slots.kept_for}
-    if result.views[job].unprepared and slots.missing > len(slots.kept_for):
-        hosts |= {ref.host for ref in _coming(result, job)}
-    return hosts
+    return hosts | {ref.host for ref in _coming(result, job)} if slots.missing > len(slots.kept_for) else hosts
 
 
-def _coming(result: CycleResult, job: int) -> Iterator[SlotRef]:
+def _useless(result: CycleResult, job: JobView, slots: JobSlots) -> set[str]:
+    """Return the hosts with slots, free or coming, that a job lacks and cannot use; none if others will do."""
+    if not job.unfit or slots.missing <= len(slots.kept_for):
+        return set()
+    coming = [*_coming(result, job)]
+    if slots.missing <= sum(ref.host not in job.unfit for ref in coming):
+        return set()
+    free = result.decision(job.id).pool.free
+    return ({ref.host for ref in coming} | free.keys()) & job.unfit
+
+
+def _coming(result: CycleResult, job: JobView) -> Iterator[SlotRef]:
     """Yield the slots that others leave and that the job's group may use."""
-    pool = result.decision(job).pool
+    pool = result.decision(job.id).pool
     yield from chain.from_iterable(pool.coming.values())
-    for slots in result.placed.values():
-        yield from (ref for ref in slots.vacate if result.index.is_open_to(pool.group, ref))
+    for other, slots in result.placed.items():
+        if other != job.id:
+            yield from (ref for ref in slots.vacate if result.index.is_open_to(pool.group, ref))
 
 
-def _limited(job: JobView, slots: JobSlots) -> JobView | None:
-    """Return the job with at most the slots that it gets on prepared hosts; None: it waits for others."""
-    most = len(slots.kept) + sum(ref.host not in job.unprepared for ref in slots.claim)
+def _limited(result: CycleResult, job: JobView, slots: JobSlots) -> JobView | None:
+    """Return the job with at most the slots that it gets on prepared hosts, or has; None: it waits for others."""
+    now = len(slots.kept) + sum(ref.host not in job.unprepared for ref in slots.claim)
+    coming = sum(ref.host not in job.unprepared for ref in _coming(result, job))
+    most = now + min(slots.missing, coming) if slots.missing > 0 else now
     if job.state == "PENDING":
-        return replace(job, max_slots=most) if job.elastic and most >= job.min_slots else None
-    return replace(job, max_slots=max(most, job.min_slots)) if job.elastic else job
-
-
-def _beside_unfit(job: JobView, slots: JobSlots) -> JobView | None:
-    """Return the job with at most the slots that it gets where its environment can be had.
-
-    One that would start now, were it not for hosts where it cannot, is let in there: it fails, with the reason, instead
-    of waiting for other hosts while slots are kept for it.
-    """
-    if job.state == "PENDING" and not slots.claim:
-        return replace(job, unprepared=job.unprepared - job.unfit, unfit=frozenset())
-    return _limited(job, slots)
+        return replace(job, max_slots=most) if most >= (job.min_slots if job.elastic else job.max_slots) else None
+    # What it would leave for slots that it cannot have yet, it keeps.
+    most = max(most, min(slots.target, len(slots.kept) + len(slots.vacate)), job.min_slots)
+    return replace(job, max_slots=most) if job.elastic else job

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 
 from django.urls import URLPattern, URLResolver, get_resolver
 
-from jobs.models import RequiredEnvironment
+from jobs.models import HostEnvironment, RequiredEnvironment
 from tests.scene import Scene
 
 
@@ -93,7 +93,9 @@ STAFF_PAGES: dict[str, Callable[[Scene], list[str]]] = {
     "resource_groups:new": lambda scene: ["/resource-groups/new/"],
     "environments:new": lambda scene: ["/environments/new/"],
     "environments:prepared": lambda scene: [f"/environments/packages/{_prepared()}/"],
-    "environments:prepared-log": lambda scene: [f"/environments/packages/{_prepared()}/output/gpu-host-1/"],
+    "environments:prepared-log": lambda scene: [
+        f"/environments/packages/{row.environment_id}/output/{row.host_id}/" for row in HostEnvironment.objects.all()
+    ],
     "hosts:join": lambda scene: ["/hosts/join/"],
     "help:admin-document": lambda scene: ["/help/operator/guide/", "/help/operator/settings/"],
     "audit": lambda scene: ["/audit/", "/audit/?search=nothing-of-that-name"],

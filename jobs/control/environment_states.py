@@ -24,7 +24,6 @@ class JobFacts(NamedTuple):
     environment: int | None
     submitted_at: datetime
     waits: bool
-    elastic: bool
 
 
 @dataclass(frozen=True)
@@ -58,8 +57,6 @@ def _lack(job: JobFacts, hosts: frozenset[str], known: Mapping[str, tuple[str, d
         for host, (state, since) in known.items()
         if state == _State.FAILED and (since >= job.submitted_at or not job.waits)
     }
-    if job.waits and not job.elastic:  # it is not to wait for hosts that may never be enough: it fails there
-        return Lack(hosts - ready - failed, frozenset())
     return Lack(hosts - ready, frozenset(failed & hosts))
 
 

@@ -131,7 +131,7 @@ def _job_views(open_claims: Iterable[_Claim], with_minimum_run: Collection[str])
             kept[job].append(claimed_at)
     jobs = Job.objects.filter(state__in=sorted(ACTIVE), finished_at__isnull=True)
     rows = list(jobs.order_by("pk").values_list(*_JOB_VIEW))
-    lacks = lacks_of(JobFacts(row[0], row[-1], row[5], row[3] == JobState.PENDING, row[8] == _ELASTIC) for row in rows)
+    lacks = lacks_of(JobFacts(row[0], row[-1], row[5], row[3] == JobState.PENDING) for row in rows)
     views = []
     for row in rows:
         pk, group, state = row[0], row[2], row[3]

@@ -1,7 +1,7 @@
 """Choice of slots: a job on as few hosts as possible, and hosts left whole for others. Ties by (host, index)."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from itertools import chain
 from operator import itemgetter
@@ -62,7 +62,9 @@ def place(decision: Decision, host_choices: HostChoices) -> dict[int, JobSlots]:
         placed[job] = JobSlots(len(slots), slots, (), ()) if stays else JobSlots(0, (), (), vacate=slots)
     served = [demand for demand in decision.demands if demand.id not in placed]
     targets = {demand.id: decision.shares.get(demand.id, 0) for demand in served}
-    kept = {one.id: choose_kept(pool.held.get(one.id, ()), targets[one.id], pool.classes) for one in served}
+    # What shrinking jobs leave is to be of use to those that wait for it.
+    shunned = {host for one in served if one.held < targets[one.id] for host in pool.views[one.id].unprepared}
+    kept = {one.id: choose_kept(pool.held.get(one.id, ()), targets[one.id], pool.classes, shunned) for one in served}
     claiming = [demand for demand in served if not pool.views[demand.id].one_host]
     claims: dict[int, list[SlotRef]] = {}
     staying = kept | {job: placed[job].kept for job in decision.pinned}
@@ -121,7 +123,12 @@ def _apart(
     on hosts with their environment while others lack it; those whose environment some hosts cannot have get no others.
     """
     others = {job: count for job, count in wanted.items() if not pool.views[job].equal_hosts}
-    found = choose_equal({job: count for job, count in wanted.items() if job not in others}, free)
+    found: dict[int, list[SlotRef]] = {}
+    for job, count in wanted.items():
+        if job not in others:
+            left = without(free, chain.from_iterable(found.values()))
+            fit = {host: refs for host, refs in left.items() if host not in pool.views[job].unfit}
+            found |= choose_equal({job: count}, fit)
     for job in [job for job in others if pool.views[job].unprepared]:
         left = without(free, chain.from_iterable(found.values()))
         view = pool.views[job]
@@ -160,10 +167,18 @@ def choose_all_hosts(index: SlotIndex, decisions: Sequence[Decision]) -> HostCho
     for decision, wants in wanting:
         group = decision.pool.group
         pool = index.pool(group)
-        for some in [wants] if decision.pool.allotted is None else [{job: count} for job, count in wants.items()]:
+        unfit = {job: decision.pool.views[job].unfit for job in wants}
+        together = decision.pool.allotted is None and not any(unfit.values())
+        for some in [wants] if together else [{job: count} for job, count in wants.items()]:
             movable = list(index.movable_for(group, leaving))
             free, coming = list(chain(*pool.free.values())), list(chain(*pool.coming.values()))
             coming += [ref for ref in stopping if index.is_open_to(group, ref)]
+            if out := {host for job in some for host in unfit[job]}:
+                free, coming = (
+                    [ref for ref in free if ref.host not in out],
+                    [ref for ref in coming if ref.host not in out],
+                )
+                movable = [(job, ref) for job, ref in movable if ref.host not in out]
             if decision.pool.allotted is not None:
                 chosen = [ref for job in wants for ref in host_choices.kept_for.get(job, ())]
                 kept = [*free, *coming, *(ref for _, ref in movable)]
@@ -299,12 +314,16 @@ def handed_over(held: ByJob, placed: Mapping[int, JobSlots]) -> dict[int, list[S
     return found
 
 
-def choose_kept(held: tuple[SlotRef, ...], count: int, classes: SlotClasses | None = None) -> tuple[SlotRef, ...]:
+def choose_kept(
+    held: tuple[SlotRef, ...], count: int, classes: SlotClasses | None = None, shunned: Set[str] = frozenset()
+) -> tuple[SlotRef, ...]:
     """The `count` slots that a shrinking job keeps: most of one class, where `classes` matter to other groups, and so
-    that the hosts it leaves are left whole. `held` is in order."""
+    that the hosts it leaves are left whole. `held` is in order. shunned: hosts that are left last."""
     if count >= len(held):
         return held
     kept: list[SlotRef] = []
     for row in [held] if classes is None else classes.rows(held):
-        kept += SlotsByHost(by_host(row)).take(count - len(kept))
+        first = [ref for ref in row if ref.host in shunned] if shunned else []
+        for some in (first, [ref for ref in row if ref.host not in shunned]) if first else (row,):
+            kept += SlotsByHost(by_host(some)).take(count - len(kept))
     return tuple(sorted(kept))

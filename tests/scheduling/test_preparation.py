@@ -2,11 +2,13 @@
 
 from dataclasses import replace
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduling.plan import PlanReason
 from scheduling.preparation import PreparedCycle, run_prepared_cycle
+from scheduling.preview import after_cycle
 from scheduling.snapshot import JobView, Snapshot
 from tests.scheduling.cluster import Policy, group, hold, job, lines, running, slots, targets, text_for
 from tests.scheduling.strategies import snapshots
@@ -88,15 +90,59 @@ def test_a_job_starts_where_its_environment_can_be_had_and_waits_for_no_others()
     assert {ref.host for ref in line.claim} == {"h2"}
 
 
-def test_a_job_that_would_start_but_for_hosts_that_cannot_starts_to_fail_with_the_reason() -> None:
+def test_a_job_that_could_start_nowhere_starts_to_fail_with_the_reason() -> None:
     [line] = cycle(job(1, unprepared=NEITHER, unfit=NEITHER)).plan().jobs
     assert len(line.claim) == 4
-    beside = job(1, unprepared=NEITHER, unfit=frozenset({"h1"}))
-    plan = lines(cycle(beside, running(job(2, least=2, most=2)), held={"h2:0-1": 2}).plan())
-    assert {ref.host for ref in plan[1].claim} == {"h1"}
-    full = cycle(beside, running(job(2, most=4)), held={"h1:0-1": 2, "h2:0-1": 2})
-    assert full.wanted == {1: ("h2",)}, "the other host may do"
-    assert targets(full.plan()) == {1: 0, 2: 4}
+    fixed = job(1, least=2, most=2, elastic=False, one_host=True, unprepared=NEITHER, unfit=NEITHER)
+    [line] = cycle(fixed).plan().jobs
+    assert len(line.claim) == 2
+
+
+@pytest.mark.parametrize("fields", [{}, {"elastic": False}, {"elastic": False, "one_host": True},
+                                    {"elastic": False, "equal_hosts": True}])  # fmt: skip
+def test_a_job_waits_for_a_host_that_may_do_beside_one_that_cannot(fields: dict[str, bool]) -> None:
+    waits = job(1, least=2, most=2, unprepared=NEITHER, unfit=frozenset({"h1"}), **fields)
+    full = cycle(waits, running(job(2, least=2, most=2)), held={"h2:0-1": 2})
+    assert lines(full.plan())[1].claim == ()
+    free = cycle(waits)
+    assert free.wanted == {1: ("h2",)}
+    assert lines(free.plan())[1].claim == ()
+    ready = cycle(replace(waits, unprepared=frozenset({"h1"})))
+    assert {ref.host for ref in lines(ready.plan())[1].claim} == {"h2"}
+
+
+def test_a_job_stays_on_a_draining_host_until_another_is_prepared() -> None:
+    draining = tuple(replace(slot, claimable=slot.ref.host == "h2") for slot in hold(slots(2, 2), {"h1:0-1": 1}))
+    view = running(job(1, most=2, unprepared=frozenset({"h2"})))
+    found = run_prepared_cycle(Snapshot(0.0, (group(),), draining, (view,)))
+    [line] = found.plan().jobs
+    assert (line.claim, line.vacate, found.wanted) == ((), (), {1: ("h2",)})
+    ready = run_prepared_cycle(Snapshot(0.0, (group(),), draining, (replace(view, unprepared=frozenset()),)))
+    assert len(ready.plan().jobs[0].claim) == 2
+
+
+@pytest.mark.parametrize("policy", ["fairshare", "priority"])
+def test_who_gives_way_leaves_a_host_that_is_of_use(policy: Policy) -> None:
+    """Nobody is shrunk or stopped for slots that cannot be used, and then again."""
+    cannot = frozenset({"h2"})
+    seen = Snapshot(
+        0.0,
+        (group(policy),),
+        hold(slots(2, 2), {"h1:0-1": 1, "h2:0-1": 1}),
+        (running(job(1)), job(2, 6000, unprepared=cannot, unfit=cannot)),
+    )
+    moves = []
+    for _ in range(8):
+        plan = lines(run_prepared_cycle(seen).plan())
+        moves.append(len(plan[1].vacate))
+        seen = after_cycle(seen, plan)
+    assert {slot.ref.host for slot in seen.slots if slot.held_by == 2} == {"h1"}
+    assert sum(moves) == 2
+
+
+def test_a_second_plan_gives_nothing_on_hosts_that_are_not_prepared() -> None:
+    found = cycle(job(1, unprepared=frozenset({"h2"})), job(2, unprepared=NEITHER))
+    assert {ref.host for ref in lines(found.plan())[1].claim} == {"h1"}
 
 
 @thorough
@@ -111,7 +157,7 @@ def test_no_plan_claims_slots_on_a_host_that_is_not_prepared(snapshot: Snapshot,
     assert plan.keys() == {one.id for one in views}
     for view in views:
         claimed = {ref.host for ref in plan[view.id].claim}
-        lacking = view.unprepared - view.unfit if view.state == "PENDING" else view.unprepared
-        assert not claimed & lacking or not view.elastic
+        is_let_in = view.state == "PENDING" and claimed <= view.unfit
+        assert not claimed & view.unprepared or is_let_in
         assert not {*found.wanted.get(view.id, ())} - (view.unprepared - view.unfit)
         assert text_for(plan[view.id])

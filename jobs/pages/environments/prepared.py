@@ -44,13 +44,17 @@ def prepared_hosts(request: HttpRequest, environment_id: int) -> HttpResponse:
 
 
 @require_safe
-def prepared_log(request: HttpRequest, environment_id: int, host: str) -> HttpResponse:
+def prepared_log(request: HttpRequest, environment_id: int, host_id: int) -> HttpResponse:
     """Show the end of the output of the newest build on a host."""
     row = _environment(request, environment_id)
-    there = or_404(HostEnvironment.objects.select_related("host").filter(environment=row, host__name=host).first())
+    there = or_404(HostEnvironment.objects.select_related("host").filter(environment=row, host=host_id).first())
     context = {
         "section": "environments",
-        "crumbs": [LIST_CRUMB, (title_of(row), reverse("environments:prepared", args=[row.pk])), (host, None)],
+        "crumbs": [
+            LIST_CRUMB,
+            (title_of(row), reverse("environments:prepared", args=[row.pk])),
+            (there.host.name, None),
+        ],
         "there": there,
         "text": _text_of(Path(there.log)),
     }

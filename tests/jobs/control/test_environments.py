@@ -122,7 +122,7 @@ def test_a_running_training_has_no_build_tried_again(cluster: Cluster, host: Fak
         other.answer("failed", why="no")
     job = submit(max_slots=8, name="later", **NEEDS)
     Job.objects.filter(pk=job.pk).update(state=JobState.RUNNING)
-    facts = JobFacts(job.pk, job.run.required_id, timezone.now(), waits=False, elastic=True)
+    facts = JobFacts(job.pk, job.run.required_id, timezone.now(), waits=False)
     lack = lacks_of([facts])[job.pk]
     assert lack.unfit == lack.unprepared == set(cluster.hosts) - {host.name}
     waits = lacks_of([facts._replace(waits=True)])[job.pk]

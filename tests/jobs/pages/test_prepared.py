@@ -64,7 +64,7 @@ def test_the_output_of_a_build_is_shown_and_no_link_is_followed(
     log.parent.mkdir(parents=True, exist_ok=True)
     log.write_text("Installing timm>=1.0.\n")
     HostEnvironment.objects.filter(host__name="gpu1").update(log=str(log))
-    address = page(required, "output", "gpu1")
+    address = page(required, "output", str(Host.objects.get(name="gpu1").pk))
     assert "Installing timm&gt;=1.0." in admin.get(address).content.decode()
     part = admin.get(address, headers={"hx-request": "true"}).content.decode()
     assert "Installing" in part
@@ -76,7 +76,7 @@ def test_the_output_of_a_build_is_shown_and_no_link_is_followed(
     HostEnvironment.objects.filter(host__name="gpu1").update(log=str(secret))
     assert not secret.is_relative_to(settings.TIDEPOOL_HOME)
     assert "hush" not in admin.get(address).content.decode()
-    assert admin.get(page(required, "output", "nobody")).status_code == 404
+    assert admin.get(page(required, "output", "0")).status_code == 404
 
 
 def test_hosts_of_a_resource_group_prepare_it(admin: Client, vision: NamedEnvironment) -> None:
