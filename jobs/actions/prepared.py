@@ -43,7 +43,10 @@ def build_ahead(named: NamedEnvironment, actor: User, resource_group: str = "") 
 def build_again(pk: int, actor: User) -> RequiredEnvironment:
     """Have all hosts that have the environment build it from nothing. Raises Conflict while trainings use it."""
     row = _unused(pk, actor, "built again")
-    _prepare(row, [one.host for one in row.hosts.all()], is_fresh=True)
+    there = [one for one in row.hosts.all() if one.host.prepares and one.host.state != Host.State.OFFLINE]
+    for one in there:  # the hosts agree on versions anew
+        (Path(settings.TIDEPOOL_HOME) / "environments" / f"{one.digest}.txt").unlink(missing_ok=True)
+    _prepare(row, [one.host for one in there], is_fresh=True)
     audit(actor, "had built again", **_about(row))
     return row
 

@@ -10,7 +10,7 @@ from django.db.models import Case, Exists, F, OuterRef, Q, TextField, When
 from tidepool.protocol import WantedEnvironment
 
 from jobs.models import HostEnvironment, JobRun, NamedEnvironment
-from jobs.states import ACTIVE
+from jobs.states import TERMINAL
 from workers.models import Host
 
 __all__ = ["JobFacts", "Lack", "is_kept", "lacks_of", "wanted_environments"]
@@ -62,7 +62,7 @@ def _lack(job: JobFacts, hosts: frozenset[str], known: Mapping[str, tuple[str, d
 
 def is_kept() -> Q:
     """Return the condition of a host's environment that stays although no job on the host uses it."""
-    used = JobRun.objects.filter(required=OuterRef("environment"), job__state__in=ACTIVE)
+    used = JobRun.objects.filter(required=OuterRef("environment")).exclude(job__state__in=TERMINAL)
     named = NamedEnvironment.objects.filter(required=OuterRef("environment"))
     return Q(environment__is_pinned=True) | Q(Exists(used)) | Q(Exists(named))
 

@@ -19,7 +19,7 @@ from jobs.control.environment_states import is_kept
 from jobs.control.lifecycle import raise_revisions
 from jobs.files.job_folder import job_folder
 from jobs.models import HostEnvironment, JobRun, RequiredEnvironment
-from jobs.states import ACTIVE, JobState
+from jobs.states import TERMINAL, JobState
 from workers.models import Host
 from workers.topics import CLUSTER
 
@@ -33,7 +33,6 @@ __all__ = [
 
 
 _State = HostEnvironment.State
-_ANSWERED = (_State.BUILDING, _State.READY, _State.FAILED)
 #: Time after its last training during which hosts keep an environment that nobody has pinned.
 _KEPT = timedelta(days=7)
 
@@ -84,13 +83,15 @@ def _ask(asking: Mapping[tuple[int, str], JobRun]) -> None:
         }
         row, is_new = HostEnvironment.objects.get_or_create(host=host, environment_id=environment, defaults=columns)
         if not is_new:
-            _ask_again(row, is_fresh=False, **columns)
+            _ask_again(row, **columns)
         asked.add(host.pk)
     raise_revisions(asked)
 
 
 def _ask_again(row: HostEnvironment, **columns: Any) -> None:
-    HostEnvironment.objects.filter(pk=row.pk).update(number=F("number") + 1, why="", **columns)
+    # Nobody has asked since the row was read, or this request would undo the newer one.
+    rows = HostEnvironment.objects.filter(pk=row.pk, number=row.number)
+    rows.update(number=F("number") + 1, why="", **{"is_fresh": False, **columns})
 
 
 def prepare(environment: RequiredEnvironment, logs: Mapping[Host, str], *, is_fresh: bool = False) -> None:
@@ -112,20 +113,21 @@ def prepare(environment: RequiredEnvironment, logs: Mapping[Host, str], *, is_fr
         raise_revisions(asked)
 
 
-def store_environments(report: Report) -> None:
+def store_environments(host: Host, report: Report) -> None:
     """Store the states of a host's environments. What it no longer has is asked for again if it is to stay."""
     assert report.environments is not None
+    if report.boot != host.boot or report.at < host.reported_at:
+        return  # newer reports have been taken before this one
     told = {one.key: one for one in report.environments}
-    rows = (
-        HostEnvironment.objects.filter(host__name=report.host).select_related("environment").defer("environment__lines")
-    )
+    rows = HostEnvironment.objects.filter(host=host).select_related("environment").defer("environment__lines")
     forgotten, is_news = [], False
     for row in rows:
         one = told.get(row.environment.key)
-        if one is None or one.number < row.number:
-            if one is None and row.state in _ANSWERED:
-                forgotten.append(row)
-        elif changed := _changed(row, one):
+        if one is None:
+            # A host that has carried out all requests and does not know this one has forgotten it.
+            is_lost = row.state != _State.ASKED or report.applied_revision >= host.desired_revision
+            forgotten += [row] if is_lost else []
+        elif one.number >= row.number and (changed := _changed(row, one)):
             is_news |= "state" in changed
             HostEnvironment.objects.filter(pk=row.pk, number=one.number).update(**changed)
     if forgotten:
@@ -150,10 +152,12 @@ def _changed(row: HostEnvironment, told: EnvironmentState) -> dict[str, Any]:
 def _forget(rows: Collection[HostEnvironment]) -> None:
     """Ask a host again for what it has forgotten or lost; what need not stay there is forgotten, too."""
     live.hold(CLUSTER)
-    gone = HostEnvironment.objects.filter(pk__in=[row.pk for row in rows])
-    for row in gone.filter(is_kept()):
-        _ask_again(row, state=_State.ASKED, since=timezone.now(), is_fresh=False)
-    gone.exclude(state=_State.ASKED).delete()
+    kept = {*HostEnvironment.objects.filter(is_kept(), pk__in=[row.pk for row in rows]).values_list("pk", flat=True)}
+    for row in rows:
+        if row.pk in kept:
+            _ask_again(row, state=_State.ASKED, since=timezone.now())
+        else:
+            HostEnvironment.objects.filter(pk=row.pk, number=row.number).delete()
     raise_revisions({row.host_id for row in rows})
 
 
@@ -161,7 +165,7 @@ def _forget(rows: Collection[HostEnvironment]) -> None:
 def forget_unused() -> None:
     """Delete environments that no training has used for a week, unless they are kept or have a name."""
     recent = JobRun.objects.filter(required=OuterRef("pk")).filter(
-        Q(job__state__in=ACTIVE) | Q(job__submitted_at__gte=timezone.now() - _KEPT)
+        ~Q(job__state__in=TERMINAL) | Q(job__submitted_at__gte=timezone.now() - _KEPT)
     )
     forget(RequiredEnvironment.objects.filter(~Exists(recent), is_pinned=False, names=None))
 

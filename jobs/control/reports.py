@@ -42,7 +42,7 @@ def store_report(report: Report, steady: SteadyHosts) -> None:
         return
     unknown = store_entries(report)
     if report.environments is not None:
-        store_environments(report)
+        store_environments(host, report)
     problem = problem or release_vacated(report)
     note_problem(host, problem)
     # A host that is still returning gets its desired state now; others get an acknowledgement, to send less again.

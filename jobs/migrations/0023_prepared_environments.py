@@ -209,7 +209,7 @@ class Migration(migrations.Migration):
         ),
         migrations.AddField(
             model_name="jobrun",
-            name="required",
+            name="environment",
             field=models.ForeignKey(
                 blank=True,
                 null=True,

@@ -7,7 +7,7 @@ from django.db.models import Count, Max, Prefetch, Q, QuerySet
 from core.errors import NotFound
 from core.text import plural
 from jobs.models import HostEnvironment, RequiredEnvironment
-from jobs.states import ACTIVE
+from jobs.states import TERMINAL
 
 __all__ = ["find_prepared", "hosts_in_words", "prepared_environments", "title_of"]
 
@@ -22,11 +22,11 @@ _WORDS = {
 
 def prepared_environments() -> QuerySet[RequiredEnvironment]:
     """Return all environments; `trainings` and `active` count theirs, and `used_at` is when one was submitted last."""
-    active = Count("runs", filter=Q(runs__job__state__in=ACTIVE))
+    active = Count("runs", filter=~Q(runs__job__state__in=TERMINAL))
     rows = RequiredEnvironment.objects.annotate(
         trainings=Count("runs"), active=active, used_at=Max("runs__job__submitted_at")
     )
-    hosts = HostEnvironment.objects.select_related("host").order_by("host__name")
+    hosts = HostEnvironment.objects.filter(host__removed_at=None).select_related("host").order_by("host__name")
     return rows.prefetch_related("names", Prefetch("hosts", hosts))
 
 

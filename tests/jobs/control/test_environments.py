@@ -91,13 +91,40 @@ def test_a_host_that_has_forgotten_or_lost_it_is_asked_again(cluster: Cluster, h
     host.answer("ready")
     host.environments.clear()
     host.send(environments=None)
-    assert HostEnvironment.objects.get().state == "ready", "a report without states says nothing"
+    host.send(environments=[], at=1.0)
+    assert HostEnvironment.objects.get().state == "ready", "a report without states, or a late one, says nothing"
     host.send()
     assert HostEnvironment.objects.get().state == "asked"
     [wanted] = build_sync(host.name).environments
     assert (wanted.number, wanted.lines) == (2, "tidegym==1.0")
     host.pull()
     assert host.environments[wanted.key].number == 2
+
+
+def test_a_host_that_restarts_before_it_has_told_is_asked_again(
+    cluster: Cluster, host: FakeHost, submit: Submit
+) -> None:
+    submit(max_slots=1, **NEEDS)
+    cluster.cycle()
+    host.pull()
+    host.environments.clear()
+    host.send()
+    row = HostEnvironment.objects.get()
+    assert (row.state, row.number) == ("asked", 2)
+    host.send()
+    row.refresh_from_db()
+    assert row.number == 2, "the new request is on its way"
+
+
+def test_a_suspended_training_keeps_its_environment(cluster: Cluster, host: FakeHost, submit: Submit) -> None:
+    job = submit(max_slots=1, **NEEDS)
+    cluster.turn()
+    long_ago = timezone.now() - timedelta(days=8)
+    Job.objects.filter(pk=job.pk).update(submitted_at=long_ago, state=JobState.SUSPENDED)
+    forget_unused()
+    job.run.refresh_from_db()
+    assert job.run.required is not None
+    assert build_sync(host.name).environments[0].is_kept
 
 
 def test_what_a_host_has_removed_and_nobody_keeps_is_not_asked_for_again(

@@ -17,6 +17,7 @@ it lacks is installed for its Python, and beside an environment of conda, too.
 """
 
 import json
+import logging
 import os
 import re
 import shutil
@@ -53,6 +54,8 @@ from workers.executor.environments.requirements import (
 )
 
 __all__ = ["BuildError", "Built", "Unsolvable", "build", "built_at"]
+
+logger = logging.getLogger(__name__)
 
 _MARKER: Final = "complete.json"
 _LONGEST_SECONDS: Final = 1800.0
@@ -222,17 +225,23 @@ class _Build:
             return self._agreed.read_text().splitlines() if self._agreed is not None else []
         except FileNotFoundError:
             return []
+        except OSError as error:
+            logger.warning("%s cannot be read, versions are found anew: %s", self._agreed, error)
+            return []
 
     def _agree(self, resolved: Iterable[str]) -> None:
         """Have other hosts keep to these lines, unless a host was faster."""
         if self._agreed is None:
             return
-        self._agreed.parent.mkdir(parents=True, exist_ok=True)
         mine = self._agreed.with_name(f".{self._agreed.name}.{uuid.uuid4().hex}")
-        mine.write_text(_text(resolved))
-        with suppress(FileExistsError):
-            os.link(mine, self._agreed)
-        mine.unlink()
+        try:
+            self._agreed.parent.mkdir(parents=True, exist_ok=True)
+            mine.write_text(_text(resolved))
+            with suppress(FileExistsError):
+                os.link(mine, self._agreed)
+            mine.unlink()
+        except OSError as error:  # a file system without links, or a full one
+            logger.warning("%s cannot be written, other hosts may find other versions: %s", self._agreed, error)
 
     def _image(self, required: Wanted) -> Built:
         """Pull the image, and install beside it what the runtime needs and the image lacks."""

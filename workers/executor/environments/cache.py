@@ -197,8 +197,6 @@ class Environments:
             agreed = self._agreed / f"{folder.name}.txt" if self._agreed is not None else None
             if is_fresh and str(folder) not in self._used(besides=who):
                 shutil.rmtree(folder, ignore_errors=True)
-                if agreed is not None:
-                    agreed.unlink(missing_ok=True)
             if built_at(folder) is None:
                 build(
                     folder,
@@ -225,33 +223,32 @@ class Environments:
         if not (has_grown or self._collecting.is_due(time.monotonic())):
             return
         self._has_grown = False
-        collect(self._folder, self._used(), time.time(), self._limit_bytes)
+        collect(self._folder, self._used, time.time(), self._limit_bytes)
 
 
-def collect(folder: Path, used: set[str], now: float, limit_bytes: int | None = None) -> list[str]:
+def collect(folder: Path, used: Callable[[], set[str]], now: float, limit_bytes: int | None = None) -> list[str]:
     """Remove environments that nobody uses, and return their names: old ones, and above the limit more.
 
-    Those whose last use is longest ago go first. If uv's cache still takes too much, what no environment needs of it
-    goes, too.
+    used: returns the folders in use. Above the limit, uv's cache goes first, whose files the environments share, and
+    then those environments whose last use is longest ago.
     """
-    for name in filter(None, used):
+    for name in filter(None, used()):
         os.utime(name)
     found = [path for path in folder.iterdir() if built_at(path) is not None]
     found.sort(key=lambda path: path.stat().st_mtime)
+    if _is_above(folder, limit_bytes):
+        clean = [find_uv_bin(), "cache", "clean", "--cache-dir", str(folder / "cache"), "--no-config"]
+        subprocess.run(clean, stdin=subprocess.DEVNULL, capture_output=True, check=False)
     newest, removed = {*found[-_KEPT:]}, []
     for path in found:
         age = now - path.stat().st_mtime
         is_old = age >= (_LONGEST_SECONDS if path in newest else _KEPT_SECONDS)
-        if str(path) in used or not (is_old or _is_above(folder, limit_bytes)):
+        if str(path) in used() or not (is_old or _is_above(folder, limit_bytes)):
             continue
         with open(folder / f"{path.name}.lock", "a") as lock:
-            if _locked(lock.fileno()):
+            if _locked(lock.fileno()) and str(path) not in used():
                 shutil.rmtree(path, ignore_errors=True)
                 removed.append(path.name)
-    if _is_above(folder, limit_bytes):
-        cache = folder / "cache"
-        prune = [find_uv_bin(), "cache", "clean", "--cache-dir", str(cache), "--no-config"]
-        subprocess.run(prune, stdin=subprocess.DEVNULL, capture_output=True, check=False)
     return removed
 
 

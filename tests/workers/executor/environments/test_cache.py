@@ -178,6 +178,8 @@ def test_hosts_get_the_versions_that_the_first_has_found_until_it_is_built_again
         "other requirements are solved by themselves"
     )
     hosts[0].release((1, 1))
+    for agreed in (tmp_path / "pool").iterdir():  # as the control plane does
+        agreed.unlink()
     wait_until(lambda: hosts[0].ask((3, 1), "tidesmall", host.log, is_fresh=True) is not None)
     assert version(hosts[0], (3, 1), "tidesmall") == "VERSION = '0.2'"
 
@@ -217,6 +219,6 @@ def test_old_environments_are_removed_and_used_ones_stay(tmp_path: Path) -> None
         folder.mkdir()
         (folder / "complete.json").write_text('{"requirements": []}')
         os.utime(folder, (now - age, now - age))
-    removed = collect(tmp_path, {str(tmp_path / "used")}, now)
+    removed = collect(tmp_path, lambda: {str(tmp_path / "used")}, now)
     assert sorted(removed) == sorted(["old", *(f"more{n:02}" for n in range(18, 25))])
     assert (tmp_path / "used").exists()

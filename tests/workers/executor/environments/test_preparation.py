@@ -97,12 +97,28 @@ def test_a_fresh_one_is_built_again(host: Host, preparation: Preparation) -> Non
     assert mark.exists(), "a job uses it"
 
 
-def test_above_its_limit_the_cache_loses_what_nobody_uses(host: Host, preparation: Preparation) -> None:
-    preparation.accept([wanted(host, "tidesmall"), wanted(host, "tidehello", is_kept=False)])
-    hello, small = states(preparation)
-    now = folder(host, hello).stat().st_mtime
-    used = {str(folder(host, small))}
-    assert collect(host.folder, used, now, size_on_disk(host.folder)) == []
-    assert collect(host.folder, used, now, 1) == [hello.digest]
-    assert folder(host, small).exists()
+def test_above_its_limit_the_cache_goes_and_then_what_was_used_longest_ago(
+    host: Host, preparation: Preparation
+) -> None:
+    names = ("tidehello", "tidesmall", "tidesmall>=0.1")
+    preparation.accept([wanted(host, name) for name in names])
+    folders = [folder(host, one) for one in states(preparation)]
+    now = folders[0].stat().st_mtime
+    for number, one in enumerate(folders):
+        os.utime(one, (now - 100 + number, now - 100 + number))
+    size = size_on_disk(host.folder)
+    assert collect(host.folder, set, now, size) == []
+    kept = {str(folders[0])}
+    assert collect(host.folder, lambda: kept, now, 1) == [one.name for one in folders[1:]]
+    assert folders[0].exists()
     assert not [*(host.folder / "cache").glob("archive*/*")], "uv's cache is emptied"
+
+
+def test_above_its_limit_no_more_goes_than_has_to(host: Host, preparation: Preparation) -> None:
+    preparation.accept([wanted(host, name) for name in ("tidehello", "tidesmall", "tidesmall>=0.1")])
+    folders = [folder(host, one) for one in states(preparation)]
+    now = folders[0].stat().st_mtime
+    for number, one in enumerate(folders):
+        os.utime(one, (now - 100 + number, now - 100 + number))
+        (one / "large").write_bytes(bytes(1024 * 1024))
+    assert collect(host.folder, set, now, size_on_disk(host.folder) - 512 * 1024) == [folders[0].name]
