@@ -18,6 +18,7 @@ from jobs.models import HostEnvironment, RequiredEnvironment
 from jobs.pages.environments.views import LIST_CRUMB
 from jobs.queries.environments import visible_environments
 from jobs.queries.prepared import find_prepared, title_of
+from workers.models import Host
 
 __all__ = [
     "environment_prepare",
@@ -115,7 +116,7 @@ def _context(request: HttpRequest, environment_id: int) -> dict[str, object]:
         "environment": row,
         "named": list(row.names.all()),
         "hosts": hosts,
-        "is_moving": any(one.state in moving for one in hosts),
+        "is_moving": any(one.state in moving and one.host.state != Host.State.OFFLINE for one in hosts),
     }
 
 
