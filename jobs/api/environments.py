@@ -141,7 +141,11 @@ class EnvironmentDetail(GenericAPIView[NamedEnvironment]):
 
 class BuildInput(StrictSerializer):
     resource_group = serializers.CharField(
-        max_length=1000, required=False, default="", help_text="Resource group whose hosts prepare it. Default: all."
+        max_length=1000,
+        allow_blank=True,
+        required=False,
+        default="",
+        help_text="Resource group whose hosts prepare it. Default: all.",
     )
 
 

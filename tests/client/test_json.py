@@ -151,6 +151,7 @@ def test_what_concerns_environments(logged_in: Scene, tidepool: Call, carol: Use
     assert check("env add", folder)["lines"] == ["--folder /opt/envs/conda"]
     assert tidepool("env", "add", "neither", "--json")[0] != 0
     Host.objects.update(prepares=True)
+    assert check("env build", tidepool("env", "build", "vision", "--json")[1])["name"] == "vision"
     built = check("env build", tidepool("env", "build", "vision", "--resource-group", "ComputeHostsGPU", "--json")[1])
     assert [(one["host"], one["state"]) for one in built["hosts"]] == [("gpu-host-1", "asked"), ("gpu-host-2", "asked")]
     assert check("env rm", tidepool("env", "rm", "-y", "conda", "--json")[1])["name"] == "conda"
