@@ -97,7 +97,10 @@ def executor_config(environment: Mapping[str, str] = os.environ) -> ExecutorConf
 def _installer_environment(environment: Mapping[str, str]) -> dict[str, str]:
     """Return an environment without Tidepool's secrets: installing a package may run its code."""
     given = {name: value for name, value in environment.items() if name.startswith("UV_") or name in _INSTALLER}
-    return inherited_environment(dict(environment)) | given
+    # Pythons are the administrator's to install, unless that one lets uv fetch them.
+    may_fetch = environment.get("TIDEPOOL_PYTHON_DOWNLOADS", "") not in ("", "0")
+    fetching = {"UV_PYTHON_DOWNLOADS": "manual" if may_fetch else "never"}
+    return inherited_environment(dict(environment)) | fetching | given
 
 
 def _gigabytes(name: str, text: str) -> int | None:

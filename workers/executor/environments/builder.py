@@ -312,8 +312,10 @@ class _Build:
         """Return the Python of this host that the environment is for: the oldest that fits has the most wheels."""
         if not versions:
             return sys.executable
-        found, limits = self._pythons(), SpecifierSet(versions)
-        fitting = [version for version in sorted(found, key=Version) if limits.contains(version)]
+        found, fitting = self._fitting(versions)
+        if not fitting and self._environment.get("UV_PYTHON_DOWNLOADS", "never") != "never":
+            self._uv("python", "install", versions)
+            found, fitting = self._fitting(versions)
         if not fitting:
             raise BuildError(
                 f"the training asks for Python {versions}, and this host has {', '.join(found) or 'none'}: install one "
@@ -321,6 +323,11 @@ class _Build:
                 "--python >=3.11"
             )
         return found[fitting[0]]
+
+    def _fitting(self, versions: str) -> tuple[dict[str, str], list[str]]:
+        """Return the paths of all Pythons by version, and the versions that will do, the oldest first."""
+        found, limits = self._pythons(), SpecifierSet(versions)
+        return found, [version for version in sorted(found, key=Version) if limits.contains(version)]
 
     def _pythons(self) -> dict[str, str]:
         """Return the paths of the Pythons that uv finds here, by version."""

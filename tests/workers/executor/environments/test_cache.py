@@ -126,6 +126,18 @@ def test_a_python_that_the_host_lacks_is_named_with_those_that_it_has(host: Host
     assert answer.why.startswith("the training asks for Python ==3.25.*, and this host has ")
 
 
+def test_a_python_that_the_host_lacks_is_fetched_only_where_that_is_allowed(host: Host, tmp_path: Path) -> None:
+    mirror = {
+        "UV_PYTHON_INSTALL_MIRROR": f"file://{tmp_path}/no-mirror",
+        "UV_PYTHON_INSTALL_DIR": str(tmp_path / "pythons"),
+    }
+    executor = Environments(host.folder, {**host.links, **mirror, "UV_PYTHON_DOWNLOADS": "manual"}, lambda: THERE)
+    answer = host.ask("--python ==3.14.0\ntidesmall", KEY, executor)
+    assert isinstance(answer, Failed)
+    assert "no-mirror" in answer.why, "uv was asked, and says where it has looked"
+    assert "python install" in host.log.read_text()
+
+
 @pytest.mark.parametrize(("requirement", "named"), [("tideold", "torch<2"), ("tidenothere>=3", "tidenothere")])
 def test_what_cannot_be_installed_is_said_and_leaves_nothing(host: Host, requirement: str, named: str) -> None:
     answer = host.ask(requirement)
