@@ -189,7 +189,8 @@ def test_rank_inherits_only_plain_variables_and_no_open_file(keep: Keep) -> None
         *("CHECKPOINT_DIR", "SAVED_MODEL_DIR", "LD_LIBRARY_PATH", "PYTORCH_NVML_BASED_CUDA_CHECK"),
         *("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"),
     }
-    files = sorted(name for name in facts["open_files"].values())
+    # A thread of the rank itself may be setting the niceness of its session.
+    files = sorted(name for name in facts["open_files"].values() if not name.endswith("/autogroup"))
     assert [name.split(":")[0] for name in files if not name.startswith(("/dev/null", job.spec.launch.folder))] == [
         "socket"  # to its shim
     ]
