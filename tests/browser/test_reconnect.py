@@ -38,7 +38,12 @@ def web_process(stack: RunningStack) -> psutil.Process:
 
 
 def open_page(browser: Browser, stack: RunningStack, job: int) -> Page:
+    """Open a training's page. What the browser complains of is in the test's output."""
     page = browser.new_page(base_url=stack.url)
+    page.on("requestfailed", lambda request: print("request failed:", request.url, request.failure))
+    page.on("response", lambda response: print(response.status, response.url) if response.status >= 400 else None)
+    page.on("console", lambda message: print("console:", message.text) if message.type == "error" else None)
+    page.on("pageerror", lambda error: print("error in the page:", error))
     page.goto(f"/login/?next=/jobs/{job}/")
     page.get_by_label("User name").fill("admin")
     page.get_by_label("Password").fill(stack.password)

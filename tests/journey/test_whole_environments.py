@@ -39,7 +39,7 @@ print("last", round(sum(each.sum().item() for each in model.parameters()), 4), f
 """
 #: Another Python than the cluster's.
 OTHER = "3.12" if not platform.python_version().startswith("3.12.") else "3.13"
-WORLDS = {"own": "# none", "numpy": "numpy<2", "python": f"--python {OTHER}.*\ntorch"}
+WORLDS = {"own": "# none", "numpy": "numpy<2", "python": f"--python {OTHER}\ntorch"}
 
 
 def has(api: httpx.Client, address: str, slots: int) -> bool:
