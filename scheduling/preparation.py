@@ -120,6 +120,6 @@ def _limited(result: CycleResult, job: JobView, slots: JobSlots) -> JobView | No
     most = now + min(slots.missing, coming) if slots.missing > 0 else now
     if job.state == "PENDING":
         return replace(job, max_slots=most) if most >= (job.min_slots if job.elastic else job.max_slots) else None
-    # What it would leave for slots that it cannot have yet, it keeps.
+    # Slots that it would leave for some that it cannot have yet stay with it.
     most = max(most, min(slots.target, len(slots.kept) + len(slots.vacate)), job.min_slots)
     return replace(job, max_slots=most) if job.elastic else job

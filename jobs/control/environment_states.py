@@ -31,7 +31,7 @@ class Lack:
     """Hosts that lack an environment."""
 
     unprepared: frozenset[str]
-    #: Those of them where its build has failed.
+    #: Hosts of `unprepared` where its build has failed.
     unfit: frozenset[str]
 
 

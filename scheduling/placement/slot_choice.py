@@ -62,7 +62,7 @@ def place(decision: Decision, host_choices: HostChoices) -> dict[int, JobSlots]:
         placed[job] = JobSlots(len(slots), slots, (), ()) if stays else JobSlots(0, (), (), vacate=slots)
     served = [demand for demand in decision.demands if demand.id not in placed]
     targets = {demand.id: decision.shares.get(demand.id, 0) for demand in served}
-    # What shrinking jobs leave is to be of use to those that wait for it.
+    # Shrinking jobs leave slots that are of use to those that wait.
     shunned = {host for one in served if one.held < targets[one.id] for host in pool.views[one.id].unprepared}
     kept = {one.id: choose_kept(pool.held.get(one.id, ()), targets[one.id], pool.classes, shunned) for one in served}
     claiming = [demand for demand in served if not pool.views[demand.id].one_host]
