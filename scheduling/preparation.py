@@ -59,12 +59,12 @@ def run_prepared_cycle(snapshot: Snapshot) -> PreparedCycle:
     wanted, unfit = dict[int, tuple[str, ...]](), dict[int, tuple[str, ...]]()
     views, waiting = [], []
     for view in snapshot.jobs:
-        slots, limited = result.placed[view.id], view if view.unprepared else None
-        if limited is None:
+        if not view.unprepared:
             views.append(view)
             continue
-        hosts = _hosts_to_be(result, view, slots)
-        if lacking := hosts & (view.unprepared - view.unfit):
+        slots = result.placed[view.id]
+        limited: JobView | None = view
+        if lacking := _hosts_to_be(result, view, slots) & (view.unprepared - view.unfit):
             wanted[view.id] = tuple(sorted(lacking))
         if lacking := _useless(result, view, slots):
             unfit[view.id] = tuple(sorted(lacking))
