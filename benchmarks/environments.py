@@ -3,18 +3,19 @@
     python -m benchmarks.environments [--long] [--json FILE]
 
 The stack runs as `manage.py up` starts it, in a home of its own, with a cache of uv that is empty at first. The same
-elastic script trains with the cluster's own packages, with one package more in a layer over them, and in a whole
-environment with another numpy, torch included. The first training of each has to wait for its installation (cold);
-those after it find it there (warm). The whole environment's is timed again with a filled cache, under other
-requirements. Times to the first step are from the submission by REST to the step's own record; pauses are those that
-the coordinator notes. All ratios are to the cluster's own packages in the same run.
+elastic script trains with the cluster's own packages, with one package more in a layer over them, in a whole
+environment with another numpy, torch included, and, as root where podman and mmdebstrap are, in a container image.
+The first training of each has to wait for its installation (cold); those after it find it there (warm). The whole
+environment's is timed again with a filled cache, under other requirements. Times to the first step are from the
+submission by REST to the step's own record; pauses are those that the coordinator notes. All ratios are to the
+cluster's own packages in the same run. The image is there before: pulling depends on the registry.
 """
 
 import json
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -22,6 +23,7 @@ from typing import Any, Final
 import httpx
 
 from benchmarks.results import Result, arguments, result, show
+from tests.container_images import can_make_images, made
 from tests.journey.running_stack import RunningStack, free_port
 from tests.waiting import wait_until
 from workers.executor.environments.disk import size_on_disk
@@ -56,34 +58,37 @@ def main() -> None:
         stack = RunningStack(Path(home), free_port())
         stack.start()
         try:
+            worlds = WORLDS | ({"image": f"--image {made(Path(home))}"} if can_make_images() else {})
             with stack.api() as api:
-                show([*_figures(stack, api, runs, resizes)], options.json)
+                show([*_figures(stack, api, worlds, runs, resizes)], options.json)
         finally:
             stack.stop()
 
 
-def _figures(stack: RunningStack, api: httpx.Client, runs: int, resizes: int) -> Iterator[Result]:
+def _figures(
+    stack: RunningStack, api: httpx.Client, worlds: Mapping[str, str], runs: int, resizes: int
+) -> Iterator[Result]:
     _register(stack, api, "short", epochs=1, pause=0)
     _register(stack, api, "long", epochs=100_000, pause=0.02)
     _first_step(stack, api, "short", "# none")  # the stack's own first start
-    first = {world: [_first_step(stack, api, "short", lines)] for world, lines in WORLDS.items()}
+    first = {world: [_first_step(stack, api, "short", lines)] for world, lines in worlds.items()}
     place = next(stack.home.glob("run/.environments"))
     before = size_on_disk(place)
     cached = [_first_step(stack, api, "short", SECOND_WHOLE)]
     grown = (size_on_disk(place) - before) / 2**20
-    warm: dict[str, list[float]] = {world: [] for world in WORLDS}
+    warm: dict[str, list[float]] = {world: [] for world in worlds}
     for _ in range(runs):
-        for world, lines in WORLDS.items():
+        for world, lines in worlds.items():
             warm[world].append(_first_step(stack, api, "short", lines))
-    own, *others = WORLDS
+    own, *others = worlds
     yield result(f"{own}, submit to first step", "s", warm[own])
     for world in others:
         yield result(f"{world}, submit to first step, cold", "s", first[world])
         yield result(f"{world}, submit to first step, warm", "s", warm[world], own, warm[own])
     yield result("whole, submit to first step, cache of uv filled", "s", cached)
     yield result("second whole environment with the same torch", "MiB", [grown])
-    pauses = {world: _pauses(stack, api, lines, resizes) for world, lines in WORLDS.items()}
-    for world in WORLDS:
+    pauses = {world: _pauses(stack, api, lines, resizes) for world, lines in worlds.items()}
+    for world in worlds:
         yield result(f"{world}, pause of a resize", "ms", pauses[world], *((own, pauses[own]) if world != own else ()))
     prepared = api.get("prepared-environments/").raise_for_status().json()["results"]
     for one in prepared:

@@ -65,6 +65,7 @@ class HostOutput(serializers.ModelSerializer[Host]):
             "nthreads",
             "virtual",
             "conda",
+            "images",
             "last_report_at",
             "clock_behind_seconds",
             "slots",

@@ -37,6 +37,8 @@ class Host(models.Model):
     swap_bytes = models.BigIntegerField(null=True)
     #: Name of the solver of conda on the PATH of its executor; "": none.
     conda = models.CharField(max_length=16, blank=True, default="")
+    #: Name of the program on that PATH that runs container images; "": none.
+    images = models.CharField(max_length=16, blank=True, default="", db_default="")
     #: Whether the executor prepares environments before jobs get its slots.
     prepares = models.BooleanField(default=False, db_default=False)
     #: Id of the executor's present run; changes with each start.

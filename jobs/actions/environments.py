@@ -22,9 +22,9 @@ from jobs.actions.requirement_lines import Read, RequirementsError, read_lines, 
 from jobs.actions.submission_checks import Problems, Submitted
 from jobs.models import DefaultEnvironment, InstanceGroup, NamedEnvironment
 from jobs.models.environments import MOST_PATH
-from jobs.queries.conda import has_conda
 from jobs.queries.environments import usable_environments
-from workers.executor.environments.requirements import FOLDER_OPTION, conda_in, installed
+from jobs.queries.programs import has_conda, runs_images
+from workers.executor.environments.requirements import FOLDER_OPTION, conda_in, image_in, installed
 
 __all__ = [
     "EnvironmentSpec",
@@ -204,6 +204,8 @@ def _lines_of(problems: Problems, spec: EnvironmentSpec) -> str:
         problems.add(field, each.sentence)
     if conda_in(found.usable) and not has_conda(None):
         problems.add(field, "Lines with --conda need a host with micromamba, mamba or conda, and none reports one.")
+    if image_in(found.usable) and not runs_images(None):
+        problems.add(field, "A container image needs a host with podman or enroot, and none reports one.")
     # The folder of each training has its own project, which is no part of an environment.
     lines = [line for line in found.usable if not line.startswith("-e ")]
     if not lines and not found.unusable:

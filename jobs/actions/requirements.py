@@ -34,7 +34,7 @@ from jobs.actions.submission_checks import Problems, Submitted
 from jobs.messages import HOW_TO_REQUIRE
 from jobs.models import InstanceGroup, NamedEnvironment
 from jobs.options import Options
-from jobs.queries.conda import has_conda
+from jobs.queries.programs import has_conda, runs_images
 from jobs.words import listed
 from models_registry.code_inspection import COMPAT_MODULES, imported_modules
 from models_registry.models import RegisteredModelVersion
@@ -55,6 +55,7 @@ from workers.executor.environments.requirements import (
 __all__ = [
     "HOW_TO_GO_ON",
     "NO_CONDA",
+    "NO_IMAGES",
     "environment_words",
     "importable_modules",
     "missing_modules",
@@ -73,6 +74,10 @@ HOW_TO_GO_ON = (
 NO_CONDA = (
     "Lines with --conda need micromamba, mamba or conda, and no host of the instance group has one: require packages "
     "of PyPI instead, or have an administrator install one on the hosts."
+)
+NO_IMAGES = (
+    "A container image needs podman or enroot, and no host of the instance group has one: name packages instead, or "
+    "have an administrator install one on the hosts."
 )
 #: Last sentence of a refusal to run a training exactly again.
 _INSTEAD_OF_EXACTLY = "Clone the training to run it with what the cluster has now."
@@ -119,6 +124,8 @@ def with_requirements(
     lines = found.with_replacements
     if conda_in(lines) and not has_conda(group):
         problems.add("requirements", NO_CONDA)
+    if image_in(lines) and not runs_images(group):
+        problems.add("requirements", NO_IMAGES)
     if image_in(lines) or conda_in(lines):
         return replace(given, requirements="\n".join(lines)), unusable
     if not (text.strip() or lines) and (usual := default_environment(group)) is not None:

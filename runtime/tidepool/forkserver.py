@@ -59,8 +59,18 @@ def main() -> None:
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # children are reaped by the kernel; their records are on disk
     listener = json_sockets.listen(options.socket)
     remove_socket = json_sockets.socket_remover(options.socket)
-    Forkserver(listener, options.lifeline_fd, is_bare=options.bare).run()
+    Forkserver(listener, _apart_from_input(options.lifeline_fd), is_bare=options.bare).run()
     remove_socket()
+
+
+def _apart_from_input(lifeline_fd: int | None) -> int | None:
+    """Return a descriptor of the lifeline that is not the standard input, from which children might read."""
+    if lifeline_fd != 0:
+        return lifeline_fd
+    moved, nothing = os.dup(0), os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
+    return moved
 
 
 def _hold(path: Path) -> None:

@@ -29,6 +29,7 @@ from tests.jobs.actions.test_checkpoints import publish
 from tests.jobs.api.test_stream import begin, end
 from tests.scene import Scene
 from tests.test_architecture import ROOT
+from workers.models import Host
 
 pytestmark = pytest.mark.django_db
 
@@ -250,6 +251,9 @@ class TestSubmit:
         code, _, said = tidepool(*words, "a", "--image", "b")
         assert (code, "leave out --requirements or --image" in said) == (2, True)
         image = f"docker.io/pytorch/pytorch@sha256:{'0' * 64}"
+        code, _, said = tidepool("submit", "-q", script, "--image", image)
+        assert (code, "A container image needs podman or enroot" in said) == (2, True)
+        Host.objects.update(images="podman")
         code, out, _ = tidepool("submit", "-q", script, "--image", image)
         assert (code, Job.objects.get(pk=int(out)).requirements) == (0, f"--image {image}")
         code, _, said = tidepool(*words, "nowhere.txt")

@@ -1,24 +1,23 @@
 """An elastic training in a container image that has nothing of Tidepool, resized and left alone by its forkserver."""
 
-import os
 import shutil
 import signal
 import subprocess
+from collections.abc import Iterator
 from functools import partial
-from pathlib import Path
 
 import httpx
 import psutil
 import pytest
-from uv import find_uv_bin
 
-from tests.journey.running_stack import RunningStack
+from tests.container_images import can_make_images, made, served
+from tests.journey.conftest import fresh_home
+from tests.journey.running_stack import RunningStack, free_port
 from tests.missing import leave_out
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.journey, pytest.mark.long, pytest.mark.timeout(1800)]
 
-NAME = "localhost/tidepool-test-image"
 SCRIPT = """
 import time
 
@@ -43,23 +42,35 @@ for epoch in elastic.epochs(range(60)):
 """
 
 
-@pytest.fixture
-def image(tmp_path: Path) -> str:
-    """Name and digest of an image with Debian's Python, torch and numpy 1."""
-    if os.geteuid() != 0 or not shutil.which("podman") or not shutil.which("mmdebstrap"):
+@pytest.fixture(scope="module")
+def image(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Name and digest, in a registry, of an image with Debian's Python, torch and numpy 1."""
+    if not can_make_images():
         leave_out("images are made by podman and mmdebstrap, as root")
-    if subprocess.run(["podman", "image", "exists", NAME]).returncode != 0:
-        root, packages = tmp_path / "root.tar", tmp_path / "context" / "packages"
-        subprocess.run(["mmdebstrap", "-q", "--variant=minbase", "--include=python3", "bookworm", root], check=True)
-        python = ["--python-version", "3.11", "--only-binary", ":all:", "--target", str(packages)]
-        subprocess.run([find_uv_bin(), "pip", "install", "-q", *python, "torch==2.13.0", "numpy<2"], check=True)
-        subprocess.run(["podman", "import", "-q", root, f"{NAME}-base:1"], check=True)
-        file = packages.with_name("Dockerfile")
-        file.write_text(f"FROM {NAME}-base:1\nCOPY packages /usr/lib/python3/dist-packages\n")
-        subprocess.run(["podman", "build", "-q", "-t", NAME, packages.parent], check=True)
-    told = ["podman", "image", "inspect", "--format", "{{.Digest}}", NAME]
-    digest = subprocess.run(told, check=True, capture_output=True, text=True).stdout.strip()
-    return f"{NAME}@{digest}"
+    folder = tmp_path_factory.mktemp("image")
+    with served(made(folder), folder / "served") as name:
+        yield name
+
+
+@pytest.fixture(params=["podman", "enroot"])
+def stack(request: pytest.FixtureRequest, image: str) -> Iterator[RunningStack]:
+    """A stack whose hosts have that engine, with folders of its own for images, and trust the registry without TLS."""
+    if not shutil.which(request.param):
+        leave_out(f"this machine has no {request.param}")
+    with fresh_home() as home:
+        kept = home.with_name(f"{home.name}-images")
+        kept.mkdir()
+        registries = kept / "registries.conf"
+        registries.write_text(f'[[registry]]\nlocation = "{image.partition("/")[0]}"\ninsecure = true\n')
+        places = {f"ENROOT_{name}_PATH": str(kept / name.lower()) for name in ("DATA", "CACHE", "RUNTIME")}
+        trusting = {"CONTAINERS_REGISTRIES_CONF": str(registries), "ENROOT_ALLOW_HTTP": "y"}
+        settings = {"TIDEPOOL_IMAGE_ENGINE": request.param, **trusting, **places}
+        running = RunningStack(home, free_port(), settings=settings)
+        running.start()
+        yield running
+        running.stop()
+        subprocess.run(["podman", "image", "rm", "--force", image], capture_output=True)
+        shutil.rmtree(kept)
 
 
 def test_a_training_in_an_image_is_resized_live(stack: RunningStack, image: str) -> None:
@@ -82,8 +93,10 @@ def test_a_training_in_an_image_is_resized_live(stack: RunningStack, image: str)
         wait_until(lambda: bool(api.get(address).json()["finished_at"]), "it ends", seconds=600)
         end = api.get(address).json()
         used = api.get(f"{address}provenance/").json()
+        hosts = api.get("hosts/").json()["results"]
     assert (end["state"], end["step"], end["attempt"]) == ("SUCCEEDED", 60 * 32, 1), end["reason"]
     assert used["packages"]["numpy"].startswith("1.")
+    assert {host["images"] for host in hosts} == {stack.settings["TIDEPOOL_IMAGE_ENGINE"]}
 
 
 def has(api: httpx.Client, address: str, slots: int) -> bool:

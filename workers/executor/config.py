@@ -9,6 +9,7 @@ from pathlib import Path
 from tidepool.rank_process import inherited_environment
 
 from workers.executor.broker_url import verified
+from workers.executor.environments.engines import CHOICE, ENGINES, engine_in
 
 __all__ = ["ConfigError", "ExecutorConfig", "executor_config"]
 
@@ -16,12 +17,14 @@ __all__ = ["ConfigError", "ExecutorConfig", "executor_config"]
 _MOST_SLOTS_PER_GPU = 16
 
 
-#: Variables for proxies and certificates that uv needs.
+#: Beginnings and names of variables for programs that install or pull what a training requires.
+_FAMILIES = ("UV_", "ENROOT_")
 _INSTALLER = frozenset(
     {
         *("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "all_proxy", "no_proxy"),
         *("SSL_CERT_FILE", "SSL_CERT_DIR", "GIT_SSL_CAINFO"),
-        *("CONDARC", "CONDA_CHANNEL_ALIAS", "CONDA_SSL_VERIFY", "CONDA_OVERRIDE_CUDA"),
+        *("XDG_RUNTIME_DIR", "XDG_DATA_HOME", "CONTAINERS_CONF", "CONTAINERS_REGISTRIES_CONF", "REGISTRY_AUTH_FILE"),
+        *(CHOICE, "CONDARC", "CONDA_CHANNEL_ALIAS", "CONDA_SSL_VERIFY", "CONDA_OVERRIDE_CUDA"),
     }
 )
 
@@ -77,6 +80,7 @@ def executor_config(environment: Mapping[str, str] = os.environ) -> ExecutorConf
     lifeline_fd = environment.get("TIDEPOOL_LIFELINE_FD")
     alive_file = environment.get("TIDEPOOL_ALIVE_FILE")
     run = environment.get("TIDEPOOL_RUN")
+    _check_image_engine(environment)
     return ExecutorConfig(
         home=Path(_required(environment, "TIDEPOOL_HOME")).resolve(),
         host=_required(environment, "TIDEPOOL_HOST_NAME"),
@@ -96,11 +100,17 @@ def executor_config(environment: Mapping[str, str] = os.environ) -> ExecutorConf
 
 def _installer_environment(environment: Mapping[str, str]) -> dict[str, str]:
     """Return an environment without Tidepool's secrets: installing a package may run its code."""
-    given = {name: value for name, value in environment.items() if name.startswith("UV_") or name in _INSTALLER}
+    given = {name: value for name, value in environment.items() if name.startswith(_FAMILIES) or name in _INSTALLER}
     # Pythons are the administrator's to install, unless that one lets uv fetch them.
     may_fetch = environment.get("TIDEPOOL_PYTHON_DOWNLOADS", "") not in ("", "0")
     fetching = {"UV_PYTHON_DOWNLOADS": "manual" if may_fetch else "never"}
     return inherited_environment(dict(environment)) | fetching | given
+
+
+def _check_image_engine(environment: Mapping[str, str]) -> None:
+    chosen = environment.get(CHOICE)
+    if chosen and (chosen not in ENGINES or not engine_in(environment)):
+        raise ConfigError(f"{CHOICE} names {chosen!r}: name {' or '.join(ENGINES)}, and install it on this host")
 
 
 def _gigabytes(name: str, text: str) -> int | None:

@@ -26,8 +26,9 @@ from tidepool.protocol import DesiredMembership, LaunchSpec, ShimSpec, to_json
 from tidepool.rank_process import inherited_environment
 
 from workers.executor.environments.cache import Ready
+from workers.executor.environments.engines import ContainerSpec, outermost
 from workers.executor.environments.given import python_of
-from workers.executor.environments.images import container_command, needs_folder, outermost
+from workers.executor.environments.images import image_engine, needs_folder
 from workers.executor.environments.requirements import has_tested_torch
 
 __all__ = ["Forkserver", "ForkserverError", "Forkservers"]
@@ -162,7 +163,7 @@ class Forkserver:
         if self._process is not None:
             logger.warning("forkserver pid=%s: started again: %s (see %s)", self._process.pid, why, self._log)
             if self.runs.image:
-                self._process.terminate()  # podman passes it on; the container stays until its last process has ended
+                self._process.terminate()  # its forkserver ends; the container stays until its last process has ended
             else:
                 self._process.kill()
                 self._process.wait(_ANSWER_SECONDS)
@@ -176,13 +177,13 @@ class Forkserver:
         lifeline = () if self._lifeline_fd is None else (self._lifeline_fd,)
         environment = self.runs.environment()
         if self.runs.image:
-            # podman keeps descriptor 3 alone.
+            engine = image_engine(os.environ)
             folders = [self.socket.parent, self.runs.pool]
             read_only = [_RUNTIME, *self.runs.packages, *self.runs.data]
-            container = container_command(self.runs.image, folders, read_only, [*environment], keeps_fd=bool(lifeline))
-            moved = "".join(f"exec 3<&{fd}; " for fd in lifeline)
-            command = ["sh", "-c", f'{moved}exec "$@"', "sh", *container, *words, "--hold"]
-            command += ["--lifeline-fd", "3"] if lifeline else []
+            container = ContainerSpec(self.runs.image, folders, read_only, [*environment], keeps_fd=bool(lifeline))
+            moved = "".join(f"exec {engine.kept_fd}<&{fd}; " for fd in lifeline)
+            command = ["sh", "-c", f'{moved}exec "$@"', "sh", *engine.command(container), *words, "--hold"]
+            command += ["--lifeline-fd", str(engine.kept_fd)] if lifeline else []
             environment = {**os.environ, **environment}
         else:
             command = [str(self.runs.python), *words, *(part for fd in lifeline for part in ("--lifeline-fd", str(fd)))]

@@ -16,6 +16,7 @@ from tidepool.shim_slots import VIRTUAL_MODEL, gpu_of
 
 from workers.executor.config import ExecutorConfig
 from workers.executor.environments.conda import solver_in
+from workers.executor.environments.engines import engine_in
 
 __all__ = ["GpuProbe", "VirtualProbe", "make_probe", "processors"]
 
@@ -27,15 +28,19 @@ T = TypeVar("T")
 class VirtualProbe:
     """Probe of slots without a GPU, with the CPU use of the slot's rank as utilization."""
 
-    def __init__(self, address: str, slots: int, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, address: str, slots: int, clock: Callable[[], float] = time.monotonic, *, images: str = ""
+    ) -> None:
+        """images: name of the program that runs container images."""
         self._address = address
+        self._images = images
         self._slots = slots
         self._clock = clock
         #: member_id -> (CPU seconds, time) of the reading before.
         self._before: dict[str, tuple[float, float]] = {}
 
     def facts(self) -> HostFacts:
-        return _facts(self._address, ngpus=self._slots, virtual=True)
+        return _facts(self._address, ngpus=self._slots, virtual=True, images=self._images)
 
     def devices(self, ranks: list[RankStatus]) -> list[DeviceReading]:
         trees = procfs.trees([rank.pid for rank in ranks])
@@ -64,13 +69,15 @@ class VirtualProbe:
 class GpuProbe:
     """Probe of real GPUs in NVML's order. Each GPU offers `slots_per_gpu` slots, which share its readings."""
 
-    def __init__(self, address: str, slots_per_gpu: int = 1) -> None:
+    def __init__(self, address: str, slots_per_gpu: int = 1, *, images: str = "") -> None:
+        """images: name of the program that runs container images."""
         self._address = address
+        self._images = images
         self._slots_per_gpu = slots_per_gpu
         self._working = _or_none(pynvml.nvmlInit, default=True)
 
     def facts(self) -> HostFacts:
-        return _facts(self._address, ngpus=self._slots(), virtual=False)
+        return _facts(self._address, ngpus=self._slots(), virtual=False, images=self._images)
 
     def devices(self, ranks: list[RankStatus]) -> list[DeviceReading]:
         return [self._device(slot) for slot in range(self._slots())]
@@ -101,12 +108,13 @@ class GpuProbe:
 
 
 def make_probe(config: ExecutorConfig) -> VirtualProbe | GpuProbe:
+    images = engine_in(config.installer_environment)
     if config.virtual_slots is None:
-        return GpuProbe(config.address, config.slots_per_gpu)
-    return VirtualProbe(config.address, config.virtual_slots)
+        return GpuProbe(config.address, config.slots_per_gpu, images=images)
+    return VirtualProbe(config.address, config.virtual_slots, images=images)
 
 
-def _facts(address: str, *, ngpus: int, virtual: bool) -> HostFacts:
+def _facts(address: str, *, ngpus: int, virtual: bool, images: str) -> HostFacts:
     return HostFacts(
         address=address,
         ncpus=os.cpu_count() or 1,
@@ -115,6 +123,7 @@ def _facts(address: str, *, ngpus: int, virtual: bool) -> HostFacts:
         virtual=virtual,
         swap_bytes=psutil.swap_memory().total,
         conda=solver_in(),
+        images=images,
         prepares=True,
         **processors(_CPUS),
     )

@@ -424,6 +424,8 @@ class HostFacts(msgspec.Struct, frozen=True):
     swap_bytes: Bytes | None = None
     #: Name of the solver of conda that the host has; "": none.
     conda: Annotated[str, msgspec.Meta(max_length=16)] = ""
+    #: Name of the program by which the host runs container images; "": none. Executors that do not tell want podman.
+    images: Annotated[str, msgspec.Meta(max_length=16)] = "podman"
     #: Whether the host builds environments before jobs get its slots, and tells their states.
     prepares: bool = False
 

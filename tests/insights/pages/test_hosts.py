@@ -77,6 +77,12 @@ def test_a_host_says_what_installs_packages_of_conda(alices: Client, host: Host)
     assert alices.get("/hosts/").content.decode().count("micromamba for packages of conda") == 1
 
 
+def test_a_host_says_what_runs_container_images(alices: Client, host: Host) -> None:
+    assert "for container images" not in alices.get("/hosts/").content.decode()
+    Host.objects.filter(pk=host.pk).update(images="enroot")
+    assert alices.get("/hosts/").content.decode().count("enroot for container images") == 1
+
+
 def test_only_administrators_may_change_a_host(alices: Client, host: Host) -> None:
     assert "/drain/" not in alices.get("/hosts/").content.decode()
     for verb in ("drain", "resume", "remove", "restore"):

@@ -198,6 +198,14 @@ def test_packages_of_conda_need_a_host_that_installs_them(carol: User) -> None:
     assert (row.kind, row.lines) == ("text", "--conda numpy=1.26")
 
 
+def test_an_image_needs_a_host_that_runs_it(carol: User) -> None:
+    image = f"--image docker.io/pytorch/pytorch@sha256:{'0f' * 32}"
+    with pytest.raises(UserError, match="needs a host with podman or enroot, and none reports one"):
+        create_environment(EnvironmentSpec("boxed", image), carol)
+    HostFactory(images="enroot")
+    assert create_environment(EnvironmentSpec("boxed", image), carol).lines == image
+
+
 def test_no_other_text_names_a_folder(submit: Submit, code: RegisteredModelVersion, carol: User) -> None:
     for refused in (
         lambda: submit(requirements="--folder /opt/envs/conda"),

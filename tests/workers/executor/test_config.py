@@ -53,6 +53,15 @@ def test_the_brokers_address_comes_from_a_file_if_one_is_named(tmp_path: Path) -
             executor_config({**named, "TIDEPOOL_BROKER_URL_FILE": file})
 
 
+def test_an_engine_that_the_host_lacks_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    for name in ("docker", "enroot"):
+        with pytest.raises(ConfigError, match=f"TIDEPOOL_IMAGE_ENGINE names '{name}': name podman or enroot"):
+            executor_config({**COMPLETE, "TIDEPOOL_IMAGE_ENGINE": name})
+    (tmp_path / "enroot").touch(0o755)
+    assert executor_config({**COMPLETE, "TIDEPOOL_IMAGE_ENGINE": "enroot"}).host == "gpu-1"
+
+
 def test_an_empty_number_of_virtual_slots_means_real_gpus() -> None:
     assert executor_config({**COMPLETE, "TIDEPOOL_VIRTUAL_SLOTS": ""}).virtual_slots is None
 

@@ -43,7 +43,7 @@ from uv import find_uv_bin
 from workers.executor.environments.conda import SOLVERS, cause_in, command_for, solver_in, variables_for
 from workers.executor.environments.disk import size_on_disk
 from workers.executor.environments.given import Contents, FolderError, python_of, read_contents
-from workers.executor.environments.images import ImageError, inspected, needs_folder, pulled
+from workers.executor.environments.images import ImageError, image_engine, inspected, needs_folder
 from workers.executor.environments.requirements import (
     RUNTIME_NEEDS,
     TORCH_NEEDS,
@@ -245,8 +245,10 @@ class _Build:
 
     def _image(self, required: Wanted) -> Built:
         """Pull the image, and install beside it what the runtime needs and the image lacks."""
-        pulled(required.image, self._run)
-        image = inspected(required.image)
+        engine = image_engine(self._environment)
+        if not engine.has(required.image):
+            engine.pull(required.image, self._work, self._run)
+        image = inspected(required.image, engine)
         self._install_needs(required, image.packages, "--python-version", image.python)
         torch = image.packages.get("torch", "")
         return Built((), True, image.python, torch, image=required.image, packages=image.packages)

@@ -1,7 +1,9 @@
-"""Container images as environments: what is asked of podman, and what it is told that an image cannot be."""
+"""Container images as environments: what is asked of podman and enroot, and what it is told that an image cannot be."""
 
 import json
 import os
+import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -10,7 +12,8 @@ from tests.waiting import wait_until
 from tests.workers.executor.environments.test_cache import wheel
 from workers.executor.environments import images
 from workers.executor.environments.cache import Environments, Ready
-from workers.executor.environments.images import ImageError, container_command, inspected, outermost, pulled
+from workers.executor.environments.engines import ENGINES, ContainerSpec, engine_in, outermost
+from workers.executor.environments.images import ImageError, image_engine, inspected
 from workers.executor.environments.requirements import digest_of, image_in, wanted_of
 from workers.executor.environments.software import software_in
 
@@ -30,15 +33,25 @@ def written(program: Path, body: str) -> None:
     program.chmod(0o755)
 
 
-def test_a_host_without_podman_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_host_without_an_engine_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(ImageError, match="this host has no podman: install it there"):
-        inspected(IMAGE)
+    assert engine_in(os.environ) == ""
+    with pytest.raises(ImageError, match="this host has neither podman nor enroot: install one there"):
+        image_engine(os.environ)
+
+
+def test_podman_is_used_unless_enroot_is_alone_or_chosen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    written(tmp_path / "enroot", "")
+    assert image_engine(os.environ) is ENGINES["enroot"]
+    written(tmp_path / "podman", "")
+    assert image_engine(os.environ) is ENGINES["podman"]
+    assert engine_in({**os.environ, "TIDEPOOL_IMAGE_ENGINE": "enroot"}) == "enroot"
 
 
 def test_an_image_tells_its_python_and_packages(podman: Path) -> None:
-    written(podman, f'test "$7" = {IMAGE} && shift 7 && exec python3 "$@"')
-    found = inspected(IMAGE)
+    written(podman, f'while test "$1" != {IMAGE}; do shift; done; shift; exec python3 "$@"')
+    found = inspected(IMAGE, ENGINES["podman"])
     assert found.python.startswith("3.")
     assert all(name == name.lower() for name in found.packages)
 
@@ -54,22 +67,44 @@ def test_an_image_tells_its_python_and_packages(podman: Path) -> None:
 def test_an_image_that_cannot_train_is_refused_in_words(podman: Path, body: str, why: str) -> None:
     written(podman, body)
     with pytest.raises(ImageError, match=why):
-        inspected(IMAGE)
+        inspected(IMAGE, ENGINES["podman"])
 
 
 def test_an_image_that_hangs_is_given_up(podman: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     written(podman, "exec sleep 60")
     monkeypatch.setattr(images, "_PROBE_SECONDS", 0.2)
     with pytest.raises(ImageError, match="did not answer"):
-        inspected(IMAGE)
+        inspected(IMAGE, ENGINES["podman"])
 
 
-@pytest.mark.parametrize(("is_there", "pulls"), [("true", []), ("false", ["pull", IMAGE])])
-def test_an_image_is_pulled_once(podman: Path, is_there: str, pulls: list[str]) -> None:
-    written(podman, is_there)
-    asked: list[str] = []
-    pulled(IMAGE, lambda words: asked.extend(words[1:]))
-    assert asked == pulls
+@pytest.mark.parametrize("is_there", [True, False])
+def test_podman_knows_its_images(podman: Path, tmp_path: Path, is_there: bool) -> None:
+    written(podman, str(is_there).lower())
+    assert ENGINES["podman"].has(IMAGE) is is_there
+    asked: list[Sequence[str]] = []
+    ENGINES["podman"].pull(IMAGE, tmp_path, asked.append)
+    assert asked == [["podman", "pull", IMAGE]]
+
+
+def test_enroot_unpacks_an_image_under_a_name_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    written(
+        tmp_path / "enroot", f"test $1 = create && echo $3 >{tmp_path}/list; test $1 != list || cat {tmp_path}/list"
+    )
+    (tmp_path / "list").write_text("another\n")
+    enroot, asked = ENGINES["enroot"], list[Sequence[str]]()
+
+    def run(words: Sequence[str]) -> None:
+        asked.append(words)
+        if words[1] == "import":
+            Path(words[3]).touch()
+        subprocess.run(words)
+
+    assert not enroot.has(IMAGE)
+    enroot.pull(IMAGE, tmp_path, run)
+    assert enroot.has(IMAGE)
+    assert asked[0] == ["enroot", "import", "--output", f"{tmp_path}/image.sqsh", f"docker://{IMAGE}"]
+    assert not (tmp_path / "image.sqsh").exists()
 
 
 def test_what_the_runtime_lacks_is_installed_beside_an_image(podman: Path, tmp_path: Path) -> None:
@@ -89,10 +124,13 @@ def test_what_the_runtime_lacks_is_installed_beside_an_image(podman: Path, tmp_p
     assert software_in(answer).packages == {"psutil": "5.9", "numpy": "1.26.4+build"}
 
 
-def test_the_container_has_the_folders_and_no_privilege(podman: Path) -> None:
-    written(podman, "")
-    folders = [Path("/pool/run"), Path("/pool")]
-    words = container_command(IMAGE, folders, [Path("/pool/needs"), Path("/data")], ["PYTHONPATH"], keeps_fd=True)
+CONTAINER = ContainerSpec(
+    IMAGE, [Path("/pool/run"), Path("/pool")], [Path("/pool/needs"), Path("/data")], ["PYTHONPATH"], keeps_fd=True
+)
+
+
+def test_podmans_container_has_the_folders_and_no_privilege() -> None:
+    words = ENGINES["podman"].command(CONTAINER)
     assert [word for word in words if word.startswith("--volume")] == [
         "--volume=/pool:/pool",
         "--volume=/data:/data:ro",
@@ -100,6 +138,18 @@ def test_the_container_has_the_folders_and_no_privilege(podman: Path) -> None:
     ]
     assert {"--cap-drop=all", "--security-opt=no-new-privileges", "--preserve-fds=1", "--env=PYTHONPATH"} <= {*words}
     assert words[-1] == IMAGE
+
+
+def test_enroots_container_has_the_folders() -> None:
+    words = ENGINES["enroot"].command(CONTAINER)
+    assert [word for word in words if word.startswith("--mount")] == [
+        "--mount=/pool:/pool:none:x-create=dir,rbind,rw",
+        "--mount=/data:/data:none:x-create=dir,rbind,ro",
+        "--mount=/pool/needs:/pool/needs:none:x-create=dir,rbind,ro",
+    ]
+    script = Path(words[words.index("--rc") + 1])
+    told = subprocess.run(["sh", script, "echo", "a b"], capture_output=True, text=True)
+    assert (words[-1], told.stdout) == ("python3", "a b\n")
 
 
 def test_a_folder_below_another_needs_no_place_of_its_own() -> None:
