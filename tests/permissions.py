@@ -132,6 +132,7 @@ RULES: dict[str, Audience | Rule] = {
     "POST tracking:share": (LOGIN, REFUSED, REFUSED, REFUSED, REFUSED, REFUSED),
     "POST tracking:alias": Rule(NO_MLFLOW, body={"alias": "champion"}),
     "POST tracking:take-over": NO_MLFLOW,
+    "GET capacity": USERS,
     "GET hosts:list": USERS,
     "GET hosts:join": ADMINS,
     "POST hosts:join": ADMINS,
@@ -349,6 +350,8 @@ RULES: dict[str, Audience | Rule] = {
     "GET api:model-validations": USERS,
     "GET api:model-trainings": USERS,
     # API: machines and groups
+    "GET api:capacity-wanted": USERS,
+    "GET api:capacity-changes": USERS,
     "GET api:hosts": USERS,
     "GET api:host": USERS,
     "DELETE api:host": ADMINS,

@@ -57,6 +57,7 @@ PAGES: dict[str, Callable[[Scene], list[str]]] = {
     "models:add-location": lambda scene: ["/models/templates/new/"],
     "models:template": lambda scene: [f"/models/templates/{scene.model.template_id}/"],
     "usage": lambda scene: ["/usage/?range=15m&by=job", "/usage/?from=2020-01-01&to=2020-01-02"],
+    "capacity": lambda scene: ["/capacity/"],
     "hosts:list": lambda scene: ["/hosts/"],
     "resource_groups:list": lambda scene: ["/resource-groups/"],
     "resource_groups:change": lambda scene: [f"/resource-groups/{scene.first.instance_group.resource_group_id}/"],

@@ -18,7 +18,7 @@ MAX_LINES = 500
 ONE_FILE = "wmla/dlicmd.py"
 APPS = (
     *("core", "accounts", "datasets", "models_registry", "workers", "jobs", "usage", "insights", "reports", "replay"),
-    *("studies", "wmla", "tracking", "alerts", "webapp"),
+    *("studies", "capacity", "wmla", "tracking", "alerts", "webapp"),
 )
 
 #: Layers of apps, lowest first. An app imports apps of lower layers only.
@@ -31,7 +31,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("jobs",),
     ("usage",),
     ("insights",),
-    ("replay", "studies"),
+    ("replay", "studies", "capacity"),
     ("reports",),
     ("wmla", "tracking", "alerts"),
     ("webapp",),
@@ -60,7 +60,7 @@ SCHEDULING_LAYERS: tuple[tuple[str, ...], ...] = (
     ("explain",),
     ("schedule",),
     ("preparation", "preview", "sharing_report"),
-    ("remedies", "replay"),
+    ("remedies", "replay", "capacity"),
 )
 #: Layers within tidepool.torch. A rank and its coordinator share only names of files and the patience of heartbeats.
 TORCH_LAYERS: tuple[tuple[str, ...], ...] = (

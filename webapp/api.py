@@ -86,6 +86,7 @@ _v1: list[URLPattern | URLResolver] = [
     path("", include("datasets.api")),
     path("", include("models_registry.api")),
     path("", include("workers.api")),
+    path("", include("capacity.api")),
     path("", include("jobs.api.urls")),
     path("", include("insights.api.urls")),
     path("", include("usage.api")),

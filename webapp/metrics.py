@@ -27,6 +27,8 @@ from rest_framework.exceptions import APIException
 from rest_framework.request import Request
 
 from accounts.authentication import BearerToken
+from capacity.models import FleetState
+from capacity.queries import wanted_capacity
 from core.broker import connect
 from core.roles import Role, role_of
 from core.scopes import job_of
@@ -175,6 +177,7 @@ class ClusterCollector(Collector):
         yield from _allocation(groups)
         yield from _shares(now)
         yield from _hosts(now)
+        yield from _capacity(now)
         yield from _devices()
         yield from _scheduler(now)
         yield from _broker()
@@ -214,6 +217,22 @@ def _allocation(groups: dict[int, InstanceGroup]) -> Iterator[Metric]:
     yield _gauge("group_slots_held", "Slots that the trainings of a group hold.", ["instance_group"], samples)
     quotas = [([group.name], group.quota) for group in groups.values() if group.quota is not None]
     yield _gauge("group_slots_quota", "Slots that a group owns, where it has a quota.", ["instance_group"], quotas)
+
+
+def _capacity(now: datetime) -> Iterator[Metric]:
+    samples = [
+        ([row.resource_group, row.kind, why], slots)
+        for row in wanted_capacity(now)
+        for why, slots in (("waiting", row.waiting_slots), ("paying", row.paying_slots))
+    ]
+    words = "Slots that waiting trainings would take now within their quotas, and further ones that would pay."
+    yield _gauge("slots_wanted", words, ["resource_group", "kind", "why"], samples)
+    fleets = [
+        ([fleet.name, state], count)
+        for fleet in FleetState.objects.all()
+        for state, count in (("in_service", fleet.hosts), ("coming", fleet.coming), ("wanted", fleet.wanted))
+    ]
+    yield _gauge("fleet_hosts", "Hosts of a fleet of the autoscaler.", ["fleet", "state"], fleets)
 
 
 def _shares(now: datetime) -> Iterator[Metric]:

@@ -40,6 +40,8 @@ TIDEPOOL_BROKER_URL = _environment.own_broker_url(
 TIDEPOOL_EXECUTOR_BROKER_URL = _environment.text("TIDEPOOL_EXECUTOR_BROKER_URL", "")
 #: Token with which Prometheus may read /metrics; "": only administrators may.
 TIDEPOOL_METRICS_TOKEN = _environment.text("TIDEPOOL_METRICS_TOKEN", "")
+#: File that describes the fleets, whose commands start and stop hosts; None: there is none.
+TIDEPOOL_FLEETS_FILE = Path(_fleets) if (_fleets := _environment.text("TIDEPOOL_FLEETS_FILE", "")) else None
 #: Touched by each turn of this process's loop, for health checks; "": none.
 TIDEPOOL_ALIVE_FILE = _environment.text("TIDEPOOL_ALIVE_FILE", "")
 #: Password of `admin` in a new home; a random one where it is empty.
@@ -115,6 +117,7 @@ INSTALLED_APPS = [
     "reports",
     "replay",
     "studies",
+    "capacity",
     "wmla",
     "tracking",
     "alerts",

@@ -44,6 +44,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("", include("accounts.urls")),
     path("fair-share/", group_views.fair_share, name="fair-share"),
     path("usage/", include("usage.urls")),
+    path("capacity/", include("capacity.urls")),
     path("what-if/", include("replay.urls")),
     path("studies/", include("studies.urls")),
     path("help/", include("webapp.help.urls")),

@@ -41,6 +41,14 @@ class Host(models.Model):
     images = models.CharField(max_length=16, blank=True, default="", db_default="")
     #: Whether the executor prepares environments before jobs get its slots.
     prepares = models.BooleanField(default=False, db_default=False)
+    #: Name of the fleet that started it; "": none did. See `capacity.fleets`.
+    fleet = models.CharField(max_length=64, blank=True, default="", db_default="")
+    #: Time at which the machine will be gone, by the control plane's clock; None: nobody said so.
+    leaving_at = models.DateTimeField(null=True)
+    #: Source of this notice, such as "AWS"; "": there is none.
+    leaving_why = models.CharField(max_length=200, blank=True, default="", db_default="")
+    #: Time since which the host drains because of it; None: it does not.
+    drains_for_notice_since = models.DateTimeField(null=True)
     #: Id of the executor's present run; changes with each start.
     boot = models.CharField(max_length=64, blank=True, default="")
     last_report_at = models.DateTimeField(null=True, blank=True)

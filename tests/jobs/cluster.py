@@ -59,6 +59,8 @@ class FakeHost:
     environments: dict[str, EnvironmentState] = field(default_factory=dict)
     #: Model of the host's GPUs.
     device: str = "virtual GPU (CPU)"
+    #: Fleet that started the host.
+    fleet: str = ""
 
     def pull(self) -> Sync:
         """Carry out the desired state, as an executor and its shims do."""
@@ -156,7 +158,9 @@ class FakeHost:
             "boot": self.boot,
             "at": moment(),
             "applied_revision": self.applied,
-            "facts": HostFacts("127.0.0.1", 8, self.slots, 16 * 1024**3, True, prepares=self.prepares),
+            "facts": HostFacts(
+                "127.0.0.1", 8, self.slots, 16 * 1024**3, True, prepares=self.prepares, fleet=self.fleet
+            ),
             "devices": [
                 DeviceReading(slot, self.device, True, 50.0 if slot in self.ranks else 0.0, None, None)
                 for slot in range(self.slots)

@@ -105,6 +105,8 @@ class Stack:
         if self._mlflow:
             self._children.start(self._specs.command("mlflow", "serve_mlflow"))
         self._children.start(self._specs.command("background", "run_background"))
+        if settings.TIDEPOOL_FLEETS_FILE is not None:
+            self._children.start(self._specs.command("autoscale", "autoscale"))
 
     def run_until_asked_to_stop(self) -> None:
         while not self._stop_asked.wait(0.2):
@@ -122,7 +124,7 @@ class Stack:
         """Stop all of the stack. Running jobs wait for the next start."""
         if self._tutorial is not None:
             self._tutorial.kill()
-        self._children.stop(["background", "scheduler"], grace_seconds=5)
+        self._children.stop(["autoscale", "background", "scheduler"], grace_seconds=5)
         if self._ready:
             self._stop_trainings()
         self._children.stop(["control"], grace_seconds=5)

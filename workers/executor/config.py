@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,6 +16,7 @@ __all__ = ["ConfigError", "ExecutorConfig", "executor_config"]
 
 #: Highest number of slots per GPU: each process takes a few hundred MiB of GPU memory before it trains.
 _MOST_SLOTS_PER_GPU = 16
+_FLEET_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
 #: Beginnings and names of variables for programs that install or pull what a training requires.
@@ -58,6 +60,8 @@ class ExecutorConfig:
     environments_bytes: int | None = None
     #: Number of environments that no training uses any longer whose Python is kept running for a while.
     idle_forkservers: int = 4
+    #: Name of the fleet that started this host; "": it was not started by one.
+    fleet: str = ""
 
     @property
     def environments_folder(self) -> Path:
@@ -95,6 +99,7 @@ def executor_config(environment: Mapping[str, str] = os.environ) -> ExecutorConf
         installer_environment=_installer_environment(environment),
         environments_bytes=_gigabytes("TIDEPOOL_ENVIRONMENTS_GB", environment.get("TIDEPOOL_ENVIRONMENTS_GB", "")),
         idle_forkservers=_number("TIDEPOOL_FORKSERVERS", environment.get("TIDEPOOL_FORKSERVERS") or "4"),
+        fleet=_fleet(environment.get("TIDEPOOL_FLEET", "").strip()),
     )
 
 
@@ -139,6 +144,12 @@ def _broker_ca_file(environment: Mapping[str, str]) -> Path | None:
     if not os.access(file, os.R_OK):
         raise ConfigError(f"TIDEPOOL_BROKER_CA_FILE names {file}, which cannot be read: let this user read it")
     return Path(file).resolve()
+
+
+def _fleet(name: str) -> str:
+    if name and not _FLEET_NAME.fullmatch(name):
+        raise ConfigError(f"TIDEPOOL_FLEET must be at most 64 letters, digits, dots, dashes and underscores: {name!r}")
+    return name
 
 
 def _slots_per_gpu(text: str) -> int:

@@ -66,7 +66,7 @@ class Reporter:
         self._send = send
         self._clock = clock
         self._boot = uuid.uuid4().hex
-        self._facts = probe.facts()
+        self._facts = msgspec.structs.replace(probe.facts(), fleet=config.fleet)
         self._devices: list[DeviceReading] = []
         self._reading = Interval(_HEARTBEAT_SECONDS * 0.9)
         #: States of environments as told last; None: not told.

@@ -428,6 +428,8 @@ class HostFacts(msgspec.Struct, frozen=True):
     images: Annotated[str, msgspec.Meta(max_length=16)] = "podman"
     #: Whether the host builds environments before jobs get its slots, and tells their states.
     prepares: bool = False
+    #: Name of the fleet that started the host; "": it was not started by one.
+    fleet: Annotated[str, msgspec.Meta(max_length=64)] = ""
 
 
 class JournalEntry(msgspec.Struct, frozen=True):
@@ -454,6 +456,9 @@ class Report(msgspec.Struct, frozen=True):
     entries: list[JournalEntry]
     #: The executor is leaving on purpose (drained and stopped).
     leaving: bool = False
+    #: Time at which the machine will be gone, by the clock of `at`, and where that was said; None: nobody said so.
+    leaving_at: Seconds | None = None
+    leaving_why: Annotated[str, msgspec.Meta(max_length=200)] = ""
     #: Unix seconds by the host's clock, which people may set.
     clock: Seconds | None = None
     #: Seconds by which `at` is behind the control plane's clock at least, by the times in its desired states.

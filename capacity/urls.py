@@ -1,0 +1,5 @@
+from django.urls import path
+
+from capacity import views
+
+urlpatterns = [path("", views.capacity, name="capacity")]
