@@ -6,7 +6,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Annotated
 
-from capacity.fleets import Fleet
+from django.conf import settings
+
+from capacity.fleets import Fleet, FleetsError, read_fleets
 from capacity.models import FleetChange, FleetState
 from capacity.scaling import Situation, limit_of_fleet, wanted_words
 from jobs.control.snapshots import snapshot
@@ -14,7 +16,15 @@ from scheduling.capacity import HostShape, cheapest_to_leave, wanted_hosts, with
 from scheduling.snapshot import Snapshot
 from workers.models import CapacityPoint, Host, ResourceGroup
 
-__all__ = ["WantedCapacity", "fleet_hosts", "shape_of", "situation", "spent_this_month", "wanted_capacity"]
+__all__ = [
+    "WantedCapacity",
+    "fleet_hosts",
+    "shape_of",
+    "situation",
+    "sizes_to_come",
+    "spent_this_month",
+    "wanted_capacity",
+]
 
 #: Number of hosts that are tried where no fleet says how many there may be.
 _MOST_HOSTS = 16
@@ -83,6 +93,22 @@ def _wanted_of(seen: Snapshot, resource_group: str, kind: str, slots: int) -> Wa
 # --- fleets -----------------------------------------------------------------------------------------------------------
 
 
+def sizes_to_come(group: ResourceGroup) -> list[int]:
+    """Return the numbers of slots of the hosts that fleets may still bring to a resource group."""
+    if settings.TIDEPOOL_FLEETS_FILE is None:
+        return []
+    try:
+        fleets = read_fleets(settings.TIDEPOOL_FLEETS_FILE)
+    except FleetsError:  # the page says so
+        return []
+    sizes = []
+    for fleet in fleets:
+        if group.name in fleet.resource_groups:
+            there = Host.objects.filter(fleet=fleet.name, removed_at=None).exclude(state=Host.State.OFFLINE).count()
+            sizes += [fleet.slots] * max(0, fleet.most - there)
+    return sizes
+
+
 def shape_of(fleet: Fleet) -> HostShape:
     return HostShape(fleet.resource_groups, fleet.kind, fleet.slots)
 
@@ -109,9 +135,7 @@ def situation(fleet: Fleet, seen: Snapshot, changes: Sequence[FleetChange], now:
         at=now.timestamp(),
         hosts=hosts,
         coming=coming,
-        draining=tuple(
-            host for change in changes if change.state == FleetChange.State.DRAINING for host in change.hosts
-        ),
+        draining=_draining(changes),
         is_calling=any(change.state == FleetChange.State.CALLING for change in changes),
         spent_month=spent,
         changed_at=newest.timestamp() if newest else None,
@@ -121,6 +145,15 @@ def situation(fleet: Fleet, seen: Snapshot, changes: Sequence[FleetChange], now:
         wanted=wanted,
         leaving=tuple(cheapest_to_leave(with_coming, candidates)),
     )
+
+
+def _draining(changes: Iterable[FleetChange]) -> tuple[str, ...]:
+    """Return the hosts that drain because they are to be stopped, and could stay: no notice says that they go."""
+    names = [host for change in changes if change.state == FleetChange.State.DRAINING for host in change.hosts]
+    going = set(
+        Host.objects.filter(name__in=names, drains_for_notice_since__isnull=False).values_list("name", flat=True)
+    )
+    return tuple(name for name in names if name not in going)
 
 
 def _candidates(seen: Snapshot, hosts: Iterable[str]) -> list[str]:

@@ -66,6 +66,8 @@ class HostOutput(serializers.ModelSerializer[Host]):
             "virtual",
             "conda",
             "images",
+            "leaving_at",
+            "leaving_why",
             "last_report_at",
             "clock_behind_seconds",
             "slots",
@@ -186,7 +188,7 @@ class ResourceGroupOutput(serializers.ModelSerializer[ResourceGroup]):
 
 
 class ResourceGroupDetailOutput(ResourceGroupOutput):
-    capacity = serializers.SerializerMethodField(help_text="GPUs that it offers now.")
+    capacity = serializers.SerializerMethodField(help_text="GPUs that it offers now, and that fleets may add.")
     largest_host = serializers.SerializerMethodField(help_text="GPUs of the host that offers most.")
 
     class Meta(ResourceGroupOutput.Meta):

@@ -1,7 +1,7 @@
 """Queries of hosts, slots and resource groups; nothing here writes."""
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import datetime
 
 from django.db.models import OuterRef, Prefetch, Q, QuerySet, Subquery
@@ -25,9 +25,19 @@ __all__ = [
     "hosts",
     "largest_host",
     "listed_hosts",
+    "register_further_hosts",
     "resource_groups",
     "slots",
 ]
+
+
+#: Functions that return the sizes of hosts that may come to a resource group, registered by apps that import this one.
+_further_hosts: list[Callable[[ResourceGroup], list[int]]] = []
+
+
+def register_further_hosts(find: Callable[[ResourceGroup], list[int]]) -> None:
+    """Count hosts that may come as capacity: a training may ask for them. Register from `AppConfig.ready`."""
+    _further_hosts.append(find)
 
 
 def hosts() -> QuerySet[Host]:
@@ -102,19 +112,21 @@ def capacity_since(start: datetime, end: datetime | None = None) -> list[Capacit
 
 
 def capacity(group: ResourceGroup) -> int:
-    """Return the number of slots of the group, free or not."""
-    return sum(_offered(group).values())
+    """Return the number of slots of the group, free or not, with those of hosts that may come."""
+    return sum(_offered(group))
 
 
 def largest_host(group: ResourceGroup) -> int:
     """Return the highest number of slots that a host of the group offers."""
-    return max(_offered(group).values(), default=0)
+    return max(_offered(group), default=0)
 
 
 def host_sizes(group: ResourceGroup) -> list[int]:
     """Return the numbers of slots that hosts of the group offer."""
-    return list(_offered(group).values())
+    return _offered(group)
 
 
-def _offered(group: ResourceGroup) -> dict[str, int]:
-    return offer_of(group).slots(Host.objects.all())
+def _offered(group: ResourceGroup) -> list[int]:
+    """Return the numbers of slots of its hosts, and of those that may come."""
+    there = offer_of(group).slots(Host.objects.all()).values()
+    return [*there, *(size for find in _further_hosts for size in find(group))]

@@ -14,6 +14,7 @@ from capacity.autoscaler import Autoscaler
 from capacity.fleets import read_fleets
 from capacity.models import FleetChange, FleetState
 from capacity.queries import spent_this_month
+from core.errors import UserError
 from jobs.models import InstanceGroup, Job
 from tests.jobs.cluster import Cluster, FakeHost
 from tests.jobs.conftest import *  # noqa: F403
@@ -234,6 +235,15 @@ def test_hosts_beyond_the_most_leave_again(scene: Scene, waiting: Job) -> None:
     stopped = FleetChange.objects.filter(action="stop")
     assert stopped.count() == 2
     assert "It has 5 hosts, and it has 3 hosts at most." in stopped[0].why
+
+
+def test_a_training_may_ask_for_hosts_that_can_come(scene: Scene, submit: Submit, settings: Any) -> None:
+    with pytest.raises(UserError, match="8 GPUs"):
+        submit(max_slots=20, min_slots=20)
+    settings.TIDEPOOL_FLEETS_FILE = scene.folder / "fleets.toml"
+    submit(max_slots=20, min_slots=20)
+    scene.turn()
+    assert scene.calls[0]["count"] == 3
 
 
 def test_another_autoscaler_goes_on_and_asks_for_nothing_twice(scene: Scene, waiting: Job) -> None:
