@@ -79,6 +79,8 @@ class HostPanel:
     day: HostDay
     #: Phrase about the environments that the host has ready; "": it has none.
     environments: str
+    #: Whether a notice names a moment that is over.
+    is_gone: bool = False
 
 
 @dataclass(frozen=True)
@@ -95,12 +97,14 @@ class HostQuestion:
 def host_panels(user: User) -> list[HostPanel]:
     uses = {slot["key"]: slot for host in cluster_live(user)["hosts"] for slot in host["slots"]}
     panels, found = [], list(hosts().order_by("name"))
-    days, environments = last_day(found, timezone.now()), ready_environments()
+    now = timezone.now()
+    days, environments = last_day(found, now), ready_environments()
     for host in found:
         slots = [(slot, uses.get(f"{host.name}:{slot.index}")) for slot in host.slots.all()]
         # A GPU that the host has lost has no entry in `cluster_live`.
         rows = [SlotRow(slot, use) for slot, use in slots if use]
-        panels.append(HostPanel(host, rows, days[host.name], environments.get(host.pk, "")))
+        is_gone = host.leaving_at is not None and host.leaving_at <= now
+        panels.append(HostPanel(host, rows, days[host.name], environments.get(host.pk, ""), is_gone))
     return panels
 
 

@@ -33,7 +33,7 @@ from jobs.files.job_folder import INITIAL, TRAIN_DIR, job_folder
 from jobs.files.validation_runs import validation_of
 from jobs.models import Job, Journal, SlotClaim
 from jobs.options import OPTIONS, option_values
-from jobs.states import TRAINING, JobState
+from jobs.states import TRAINING, JobState, Reason
 from models_registry.model_settings import settings_in
 from workers.models import Host
 
@@ -205,11 +205,19 @@ def _desired_job(job: Job, claims: list[SlotClaim], host: str) -> DesiredJob:
         members=[Member(claim.slot.host.name, claim.slot.index) for claim in (claims if halt else kept)],
         launch=launch_spec(job),
         stop=stop,
-        grace_seconds=float(job.instance_group.reclaim_grace_seconds),
+        grace_seconds=_grace_seconds(job),
         halt=halt,
         **{name: value for name, value in option_values(job).items() if OPTIONS[name].is_desired},
         log_pattern_revision=job.log_pattern_revision,
     )
+
+
+def _grace_seconds(job: Job) -> float:
+    """Return the seconds for which a stopping script may save: those of its group, or what a leaving host has left."""
+    grace = float(job.instance_group.reclaim_grace_seconds)
+    if job.state == JobState.PREEMPTING and job.reason_code == Reason.HOST_LEAVES:
+        return max(grace, float(job.reason_params["seconds"]))
+    return grace
 
 
 def _environment(job: Job) -> dict[str, str]:

@@ -26,6 +26,7 @@ from jobs.control.dead_letters import PASSES, in_words
 from jobs.control.dispatch import wake_scheduler
 from jobs.control.gpu_activity import COUNTED, count_activity
 from jobs.control.job_end import judge_job, requeue
+from jobs.control.leaving import draining_state, noticed
 from jobs.control.lifecycle import hosts_of, keep_lead, led_by, open_claims, raise_revisions, release_claims
 from jobs.control.transition import Why, change, lock_job, record
 from jobs.messages import message
@@ -127,7 +128,7 @@ def _store(report: Report, now: datetime) -> tuple[Host, dict[str, Any]] | None:
         return None
     if _is_late(host, report) or not _listens(host, report):
         return host, {}
-    before = host.state, host.ngpus
+    before = host.state, host.ngpus, host.leaving_at
     _store_facts(host, report, now)
     slots = {slot.index: slot for slot in host.slots.select_related("reading")}
     has_more = _ensure_slots(host, slots, report.devices)
@@ -135,7 +136,7 @@ def _store(report: Report, now: datetime) -> tuple[Host, dict[str, Any]] | None:
     readings = _store_readings(slots, report.devices, host.last_report_at or now)
     _decide_state(host, report, now)
     news: dict[str, Any] = {"slots": readings} if readings else {}
-    if has_more or (host.state, host.ngpus) != before:
+    if has_more or (host.state, host.ngpus, host.leaving_at) != before:
         record_capacity(host, now)
         news["hosts"] = {host.name: {"state": str(host.state), "virtual": host.virtual}}
     return host, news
@@ -160,6 +161,7 @@ def _listens(host: Host, report: Report) -> bool:
 def _store_facts(host: Host, report: Report, now: datetime) -> None:
     columns = msgspec.structs.asdict(report.facts) | {
         **_clock(host, report, now),
+        **noticed(host, report, now),
         "boot": report.boot,
         "reported_at": report.at,
         "applied_revision": report.applied_revision,
@@ -200,9 +202,10 @@ def _decide_state(host: Host, report: Report, now: datetime) -> None:
         return
     elif state in RETURNING and host.applied_revision >= host.desired_revision and running <= set(known):
         state = Host.State.ONLINE
-    if state != host.state:
-        Host.objects.filter(pk=host.pk, state=host.state).update(state=state)
-        host.state = state
+    state, since = draining_state(host, state, now)
+    if (state, since) != (host.state, host.drains_for_notice_since):
+        Host.objects.filter(pk=host.pk, state=host.state).update(state=state, drains_for_notice_since=since)
+        host.state, host.drains_for_notice_since = state, since
 
 
 def _ensure_slots(host: Host, slots: dict[int, Slot], devices: Sequence[DeviceReading]) -> bool:

@@ -49,6 +49,8 @@ def _gist(report: Report) -> Any:
         report.applied_revision,
         report.facts,
         report.ranks,
+        report.leaving_at is None,
+        report.leaving_why,
         [(device.slot, device.model, device.uuid, _is_idle(device.utilisation_percent)) for device in report.devices],
     )
 

@@ -118,6 +118,15 @@ def _stops_at_limit(params: Params) -> str:
     )
 
 
+def _host_leaves(params: Params) -> str:
+    source = f" ({params['why']})" if params["why"] else ""
+    leaves = f"{params['host']} will be gone soon{source}, and no other GPUs are free"
+    if params["elastic"]:
+        return f"{leaves}: the training stops after the current step, with a checkpoint, and waits for GPUs."
+    leaves = f"{params['host']} will be gone soon{source}, before the training is over"
+    return f"{leaves}: its script gets SIGTERM and {params['seconds']} s to save, and waits for GPUs elsewhere."
+
+
 def _halt_timeout(params: Params) -> str:
     start = "the beginning, because it has no checkpoint"
     if params["step"] is not None:
@@ -289,6 +298,7 @@ OF_EVENTS: dict[str, str | Callable[[Params], str]] = {
         f"holds the GPU. The rank ends once that has been idle for {duration(params['seconds'])}; its log names it. "
         "Make it a daemon, or end it with the script."
     ),
+    "host_leaves": lambda params: _host_leaves(params),
     "host_lost": "The host {host} no longer reports.",
     "lead_moved": "{host} has not been heard from for {seconds:g} s: {lead} leads the training from here on.",
     "held_still": lambda params: (

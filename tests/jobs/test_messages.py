@@ -381,6 +381,11 @@ SAMPLES: dict[str, tuple[dict[str, Any], str]] = {
         "The training has reached its time limit of 1 h 0 min: its script gets SIGTERM and 10 s to save, and is "
         "suspended; work that it has not saved by then is lost.",
     ),
+    "host_leaves": (
+        {"host": "spot-1", "why": "AWS", "seconds": 27, "elastic": False},
+        "spot-1 will be gone soon (AWS), before the training is over: its script gets SIGTERM and 27 s to save, and"
+        " waits for GPUs elsewhere.",
+    ),
     "limit_held_back": (
         {"step": 8, "saved": 8},
         "Suspended at its time limit. Once resumed, it has the same time again; it continues after step 8, which its "

@@ -4,6 +4,7 @@
 """
 
 import logging
+import signal
 import sys
 from typing import Any
 
@@ -18,6 +19,7 @@ from workers.executor.journals import Journals
 from workers.executor.log_rotation import LogRotation
 from workers.executor.machine import placed
 from workers.executor.monotonic_clock import steady_clock
+from workers.executor.notice import NoticeWatch
 from workers.executor.probe import make_probe
 from workers.executor.reporting import Delivery, Reporter
 from workers.executor.supervisor import Supervisor
@@ -30,6 +32,8 @@ _REPORT_TASK = "jobs.tasks.ingest_report"
 _REPORT_QUEUE = "control"
 #: Number of unread reports in the queue above which none is sent: they would only fill the broker's memory.
 _REPORTS_WAITING_LIMIT = 200
+#: Signal that says that the machine will be gone soon.
+NOTICE_SIGNAL = signal.SIGUSR2
 #: Timeout of connections to the broker.
 _SOCKET_SECONDS = 2.0
 
@@ -70,6 +74,7 @@ class SupervisorStep(bootsteps.StartStopStep):  # type: ignore[misc]  # Celery h
         self._journals = journals
         clock = steady_clock()
         self._supervisor = Supervisor(config, journals, lambda: self._reporter.changed(), clock)
+        self._notice = NoticeWatch(config.notice, lambda: self._reporter.changed())
         self._reporter = Reporter(
             config,
             make_probe(config),
@@ -78,6 +83,7 @@ class SupervisorStep(bootsteps.StartStopStep):  # type: ignore[misc]  # Celery h
             send=sender.send,
             clock=clock,
             on_sent=self._supervisor.note_heard,
+            notice=self._notice.current,
         )
         self._log_rotation = LogRotation(config.host, self._supervisor.folders)
         parent.app.supervisor = self._supervisor
@@ -86,11 +92,14 @@ class SupervisorStep(bootsteps.StartStopStep):  # type: ignore[misc]  # Celery h
         set_title(self._title)  # Celery has set its own by now
         self._journals.recall()
         self._supervisor.start()
+        signal.signal(NOTICE_SIGNAL, lambda *_: self._notice.signal())
+        self._notice.start()
         self._reporter.start()
         self._log_rotation.start()
         self._curves.start()
 
     def stop(self, parent: Any) -> None:
+        self._notice.leave()
         self._supervisor.detach()
         self._log_rotation.leave()
         self._curves.leave()

@@ -3,14 +3,18 @@
 import hashlib
 import os
 import re
+import shlex
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import cast
 
 from tidepool.rank_process import inherited_environment
 
 from workers.executor.broker_url import verified
 from workers.executor.environments.engines import CHOICE, ENGINES, engine_in
+from workers.executor.notice import Cloud, NoticeOptions, moment_in
 
 __all__ = ["ConfigError", "ExecutorConfig", "executor_config"]
 
@@ -62,6 +66,8 @@ class ExecutorConfig:
     idle_forkservers: int = 4
     #: Name of the fleet that started this host; "": it was not started by one.
     fleet: str = ""
+    #: Sources of notices that the machine will be gone.
+    notice: NoticeOptions = field(default_factory=NoticeOptions)
 
     @property
     def environments_folder(self) -> Path:
@@ -100,6 +106,7 @@ def executor_config(environment: Mapping[str, str] = os.environ) -> ExecutorConf
         environments_bytes=_gigabytes("TIDEPOOL_ENVIRONMENTS_GB", environment.get("TIDEPOOL_ENVIRONMENTS_GB", "")),
         idle_forkservers=_number("TIDEPOOL_FORKSERVERS", environment.get("TIDEPOOL_FORKSERVERS") or "4"),
         fleet=_fleet(environment.get("TIDEPOOL_FLEET", "").strip()),
+        notice=_notice(environment),
     )
 
 
@@ -144,6 +151,36 @@ def _broker_ca_file(environment: Mapping[str, str]) -> Path | None:
     if not os.access(file, os.R_OK):
         raise ConfigError(f"TIDEPOOL_BROKER_CA_FILE names {file}, which cannot be read: let this user read it")
     return Path(file).resolve()
+
+
+def _notice(environment: Mapping[str, str]) -> NoticeOptions:
+    file, moment = environment.get("TIDEPOOL_NOTICE_FILE"), environment.get("TIDEPOOL_LEAVING_AT", "").strip()
+    leaving_at = moment_in(moment, time.time()) if moment else None
+    if moment and leaving_at is None:
+        raise ConfigError(f"TIDEPOOL_LEAVING_AT must be Unix seconds, an ISO 8601 time or +seconds, not {moment!r}")
+    url = environment.get("TIDEPOOL_METADATA_URL", "").strip()
+    if url and not url.startswith(("http://", "https://")):
+        raise ConfigError(f"TIDEPOOL_METADATA_URL must begin with http:// or https://, not {url!r}")
+    try:
+        command = shlex.split(environment.get("TIDEPOOL_NOTICE_COMMAND", ""))
+    except ValueError as error:
+        raise ConfigError(f"TIDEPOOL_NOTICE_COMMAND cannot be read ({error}): write it as in a shell") from None
+    return NoticeOptions(
+        file=Path(file) if file else None,
+        command=tuple(command),
+        cloud=_cloud(environment.get("TIDEPOOL_NOTICE", "").strip().lower()),
+        metadata_url=url,
+        leaving_at=leaving_at,
+        usual_seconds=_number("TIDEPOOL_NOTICE_SECONDS", environment.get("TIDEPOOL_NOTICE_SECONDS") or "30"),
+    )
+
+
+def _cloud(name: str) -> Cloud | None:
+    if name in ("aws", "gce", "azure"):
+        return cast(Cloud, name)
+    if name:
+        raise ConfigError(f"TIDEPOOL_NOTICE must be aws, gce or azure, not {name!r}")
+    return None
 
 
 def _fleet(name: str) -> str:

@@ -16,6 +16,7 @@ from tidepool.protocol import DeviceReading, EnvironmentState, Report
 
 from workers.executor.config import ExecutorConfig
 from workers.executor.journals import Journals
+from workers.executor.notice import Notice
 from workers.executor.probe import GpuProbe, VirtualProbe
 from workers.executor.supervisor import Observation
 
@@ -56,8 +57,10 @@ class Reporter:
         send: Callable[[Report], Delivery],
         clock: Callable[[], float],
         on_sent: Callable[[], None] = lambda: None,
+        notice: Callable[[], Notice | None] = lambda: None,
     ) -> None:
-        """on_sent: called whenever the broker has taken a report."""
+        """on_sent: called whenever the broker has taken a report. notice: returns the notice that counts."""
+        self._notice = notice
         self._on_sent = on_sent
         self._config = config
         self._probe = probe
@@ -144,10 +147,14 @@ class Reporter:
         return age >= _STEPS_INTERVAL_SECONDS and self._journals.has_unsent()
 
     def _report(self, observation: Observation) -> Report:
+        at, notice = self._clock(), self._notice()
+        leaving_at = None if notice is None else max(0.0, at + notice.leaving_at - time.time())
         return Report(
             host=self._config.host,
             boot=self._boot,
-            at=self._clock(),
+            at=at,
+            leaving_at=leaving_at,
+            leaving_why="" if notice is None else notice.why[:200],
             clock=time.time(),
             least_behind=observation.least_behind,
             applied_revision=observation.applied_revision,

@@ -18,6 +18,7 @@ from jobs.control.environments import ask_for, forget_unused
 from jobs.control.gangs import watch_gangs
 from jobs.control.hosts import reap_lost_hosts
 from jobs.control.job_end import give_up_halts
+from jobs.control.leaving import leave_in_time
 from jobs.control.plans import Leadership, LeadershipLost, apply
 from jobs.control.queues import KnownLengths, QueueWriter
 from jobs.control.snapshots import snapshot
@@ -88,6 +89,7 @@ class Scheduler:
         give_up_halts(now)
         watch_gangs(now)
         enforce_limits(now)
+        leave_in_time(now)
         seen, self._target_hold = hold_targets(snapshot(now, self._cycle), self._target_hold)
         cycle = run_prepared_cycle(self._with_forecasts(seen, now))
         result, plan = cycle.result, cycle.plan()

@@ -1,6 +1,6 @@
 """admin: hosts, groups, users. The site refuses what a role or a token's scope does not allow."""
 
-from datetime import datetime
+from datetime import UTC, datetime
 from operator import itemgetter
 from typing import Any
 
@@ -8,7 +8,7 @@ import click
 
 from tidepool.cli.completion import names_of
 from tidepool.cli.context import Context, json_option, listing_options, show_json, show_rows
-from tidepool.cli.texts import ago
+from tidepool.cli.texts import ago, duration
 
 __all__ = ["admin"]
 
@@ -36,7 +36,15 @@ def hosts(context: Context, as_json: bool, quiet: bool) -> None:
 
 def _host(row: dict[str, Any]) -> tuple[Any, ...]:
     reported = ago(datetime.fromisoformat(row["last_report_at"])) if row["last_report_at"] else "never"
-    return row["name"], row["state"], len(row["slots"]), row["ncpus"], row["address"], reported
+    return row["name"], _state(row), len(row["slots"]), row["ncpus"], row["address"], reported
+
+
+def _state(row: dict[str, Any]) -> str:
+    """Return the host's state, and when its machine will be gone, as a notice says."""
+    if not row.get("leaving_at"):  # a site of an earlier release does not tell
+        return str(row["state"])
+    left = (datetime.fromisoformat(row["leaving_at"]) - datetime.now(UTC)).total_seconds()
+    return f"{row['state']}, gone {f'in {duration(left)}' if left > 0 else 'by now'}"
 
 
 def _host_command(name: str, help: str) -> None:
