@@ -23,7 +23,7 @@ surplus_seconds = 2
 command = [".venv/bin/python", "examples/autoscaling/virtual_hosts.py"]
 """
 
-pytestmark = pytest.mark.journey
+pytestmark = [pytest.mark.journey, pytest.mark.long]
 
 
 @pytest.fixture
