@@ -13,7 +13,7 @@ from alerts.models import AlertRule
 from alerts.routing import Happening, Rule, kind_of_event
 from core.roles import is_cluster_admin
 from insights.advisor import job_advice
-from jobs.models import InstanceGroup, Job, JobEvent, SlotClaim
+from jobs.models import InstanceGroup, Job, JobEvent, JobRun, SlotClaim
 from jobs.states import TERMINAL, JobState
 from workers.lateness import is_behind, reports_delay
 
@@ -96,12 +96,16 @@ def waits(now: datetime, asked: Sequence[Rule]) -> list[Happening]:
 
 
 def idle(now: datetime, asked: Sequence[Rule]) -> list[Happening]:
-    """Trainings none of whose GPUs does anything, as far as the hosts tell; none while their reports wait."""
+    """Trainings none of whose GPUs does anything, as far as the hosts tell, and that make no step.
+
+    None while reports wait. Steps of a small model may not show in the utilization.
+    """
     delay = reports_delay(now)
     if delay is not None and is_behind(delay):
         return []
     jobs = _concerned(asked, Job.objects.filter(state=JobState.RUNNING)).in_bulk()
     claims = SlotClaim.objects.open().filter(job__in=jobs).order_by()
+    stepped = dict(JobRun.objects.filter(job__in=jobs, stepped_at__isnull=False).values_list("job", "stepped_at"))
     by_job: dict[int, list[tuple[datetime | None, datetime | None]]] = defaultdict(list)
     for number, *reading in claims.values_list("job", "slot__reading__idle_since", "slot__reading__at"):
         by_job[number].append((reading[0], reading[1]))
@@ -109,7 +113,8 @@ def idle(now: datetime, asked: Sequence[Rule]) -> list[Happening]:
     for number, readings in by_job.items():
         since = [idle_since for idle_since, read_at in readings if idle_since and read_at and now - read_at <= _FRESH]
         if len(since) == len(readings):
-            found.append(_lasting(Kind.IDLE, jobs[number], max(since), now))
+            # From the last step on, too, and while the GPUs were this training's.
+            found.append(_lasting(Kind.IDLE, jobs[number], max([*since, *filter(None, [stepped.get(number)])]), now))
     return found
 
 

@@ -31,7 +31,7 @@ from jobs.control.lifecycle import hosts_of, keep_lead, led_by, open_claims, rai
 from jobs.control.transition import Why, change, lock_job, record
 from jobs.messages import message
 from jobs.models import Job, Rank, SlotClaim
-from jobs.queries.gpu_status import IDLE_BELOW_PERCENT
+from jobs.queries.gpu_status import IDLE_BELOW_PERCENT, is_idle
 from jobs.states import HOLDING, LIVE_RANKS, TRAINING, RankState, Reason
 from workers.actions import record_capacity, write_host_states
 from workers.clocks import behind_seconds, late_seconds, with_reading
@@ -238,7 +238,7 @@ def _store_readings(
         GpuReading(
             slot=slots[device.slot],
             at=now,
-            idle_since=_idle_since(before.get(device.slot), device.utilisation_percent, now),
+            idle_since=_idle_since(before.get(device.slot), device, now),
             **{name: getattr(device, name) for name in _MEASURES},
             **counted[device.slot],
         )
@@ -257,8 +257,8 @@ def _store_readings(
     }
 
 
-def _idle_since(before: GpuReading | None, utilisation_percent: float | None, now: datetime) -> datetime | None:
-    if utilisation_percent is None or utilisation_percent >= IDLE_BELOW_PERCENT:
+def _idle_since(before: GpuReading | None, device: DeviceReading, now: datetime) -> datetime | None:
+    if not is_idle(device):
         return None
     return (before.idle_since if before else None) or now
 

@@ -340,7 +340,8 @@ def _store_recorded(job: Job, records: Sequence[dict[str, Any]]) -> None:
     if points:
         _store_points(job, list(points.values()))
         metrics = {**job.run.final_metrics, **_newest(points.values())}
-        change(job, final_metrics=metrics, curve_limits=_limits(job, left_out=max(map(_beyond, records))))
+        limits = _limits(job, left_out=max(map(_beyond, records)))
+        change(job, final_metrics=metrics, curve_limits=limits, stepped_at=timezone.now())
 
 
 def _store_observed(job: Job, records: Sequence[dict[str, Any]]) -> None:
@@ -359,6 +360,7 @@ def _store_observed(job: Job, records: Sequence[dict[str, Any]]) -> None:
     )
     columns = observed_columns(job, steps)
     positions = tell_begin(job, steps)
+    columns["stepped_at"] = timezone.now()
     change(job, curve_sources=sources, curve_limits=limits, final_metrics=metrics, positions=positions, **columns)
 
 

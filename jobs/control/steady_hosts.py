@@ -7,7 +7,7 @@ from typing import Any
 from django.conf import settings
 from tidepool.protocol import Report
 
-from jobs.queries.gpu_status import IDLE_BELOW_PERCENT
+from jobs.queries.gpu_status import is_idle
 
 __all__ = ["SteadyHosts"]
 
@@ -51,9 +51,5 @@ def _gist(report: Report) -> Any:
         report.ranks,
         report.leaving_at is None,
         report.leaving_why,
-        [(device.slot, device.model, device.uuid, _is_idle(device.utilisation_percent)) for device in report.devices],
+        [(device.slot, device.model, device.uuid, is_idle(device)) for device in report.devices],
     )
-
-
-def _is_idle(percent: float | None) -> bool | None:
-    return None if percent is None else percent < IDLE_BELOW_PERCENT

@@ -4,20 +4,31 @@
 generation. *starting or releasing*: held and not training, because the process starts, moves or ends. So held =
 training + starting or releasing, and the pool = held + free.
 
-*idle* is a measurement of a held GPU: the time since which its utilization has been below 5 %.
+*idle* is a measurement of a held GPU: the time since which its utilization has been below 5 %, and its processes have
+neither run on a processor nor waited for one. What loads data, evaluates on the processor or is starved of it is not
+idle.
 """
 
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
+from tidepool.protocol import DeviceReading
+
 from core.charts import Step
 from jobs.models import SlotClaim
 
-__all__ = ["IDLE_BELOW_PERCENT", "heights", "held_since", "trains"]
+__all__ = ["IDLE_BELOW_PERCENT", "heights", "held_since", "is_idle", "trains"]
 
 #: Utilization in percent below which a GPU is idle.
 IDLE_BELOW_PERCENT = 5.0
+
+
+def is_idle(device: DeviceReading) -> bool | None:
+    """Return whether the device and the processes in its slot do nothing; None if the device does not tell."""
+    if device.utilisation_percent is None:
+        return None
+    return max(device.utilisation_percent, device.processor_percent or 0.0) < IDLE_BELOW_PERCENT
 
 
 def trains(claim: SlotClaim) -> bool:

@@ -46,6 +46,7 @@ __all__ = [
     "set_title",
     "started_at",
     "trees",
+    "waited_seconds",
 ]
 
 MARK_VARIABLE = "TIDEPOOL_MARK"
@@ -150,6 +151,16 @@ def cpu_seconds(processes: Iterable[psutil.Process]) -> float:
             times = process.cpu_times()
             seconds += times.user + times.system
     return seconds
+
+
+def waited_seconds(processes: Iterable[psutil.Process]) -> float:
+    """Return the time for which threads of the processes were ready to run and had no processor; 0 if not known."""
+    nanoseconds = 0
+    for process in processes:
+        with contextlib.suppress(OSError, ValueError):  # gone meanwhile, or a kernel without these figures
+            for thread in os.scandir(f"/proc/{process.pid}/task"):
+                nanoseconds += int(Path(thread.path, "schedstat").read_bytes().split()[1])
+    return nanoseconds / 1e9
 
 
 def memory_bytes(processes: Iterable[psutil.Process]) -> int:

@@ -13,7 +13,7 @@ from alerts.loop import AlertLoop
 from alerts.models import Alert, Channel, Delivery
 from jobs.control.transition import Why, record, transition
 from jobs.messages import message
-from jobs.models import InstanceGroup, Job, MetricPoint
+from jobs.models import InstanceGroup, Job, JobRun, MetricPoint
 from jobs.states import JobState, Reason
 from scheduling.plan import PlanReason
 from tests.alerts.receivers import Hook
@@ -172,6 +172,21 @@ def test_idle_gpus(hook: Hook, channel: Channel, alice: User, loop: AlertLoop) -
     assert titles(hook) == [f"The GPUs of training {job.pk} (digits) have been idle for 10 min 0 s"]
     loop.turn(now + 10 * MINUTE)
     assert len(hook.requests) == 1, "the readings are old"
+
+
+def test_a_training_that_makes_steps_is_not_idle(hook: Hook, channel: Channel, alice: User, loop: AlertLoop) -> None:
+    """The utilization of a small model may be low, and a busy machine may leave it little time."""
+    actions.add_rule(alice, channel.pk, Kind.IDLE, minutes=10)
+    job, now = running(alice), timezone.now()
+    [slot] = host_with_slots("gpu-host-1", 1).slots.all()
+    SlotClaimFactory(slot=slot, job=job)
+    GpuReading.objects.create(slot=slot, at=now, idle_since=now - timedelta(minutes=30))
+    JobRun.objects.filter(job=job).update(stepped_at=now - timedelta(seconds=1))
+    loop.turn(now)
+    assert hook.requests == []
+    JobRun.objects.filter(job=job).update(stepped_at=now - timedelta(minutes=11))
+    loop.turn(now + MINUTE)
+    assert titles(hook) == [f"The GPUs of training {job.pk} (digits) have been idle for 12 min 0 s"]
 
 
 def test_no_gpu_is_idle_while_reports_wait(hook: Hook, channel: Channel, alice: User, loop: AlertLoop) -> None:

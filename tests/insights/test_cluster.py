@@ -10,10 +10,12 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 from rest_framework.test import APIClient
+from tidepool.protocol import DeviceReading
 
 from insights.cluster import IDLE_AFTER_SECONDS, cluster_live, slot_status
 from jobs.messages import message
 from jobs.models import AllocationPoint, JobRun
+from jobs.queries.gpu_status import is_idle
 from scheduling.plan import PlanReason
 from tests.factories import JobFactory, SlotClaimFactory, host_with_slots
 from workers.models import GpuReading, Host
@@ -77,6 +79,16 @@ def test_a_training_that_steps_is_not_idle_however_small_its_model_is(held: Host
 
     [host] = cluster_live(alice)["hosts"]
     assert [slot["status"] for slot in host["slots"]] == ["busy", "busy", "free", "free"]
+
+
+@pytest.mark.parametrize(
+    ("utilisation", "processor", "idle"),
+    [(0.0, None, True), (0.0, 0.0, True), (4.9, 4.9, True), (50.0, 0.0, False), (0.0, 26.0, False), (None, 26.0, None)],
+)
+def test_who_loads_evaluates_or_waits_for_a_processor_is_not_idle(
+    utilisation: float | None, processor: float | None, idle: bool | None
+) -> None:
+    assert is_idle(DeviceReading(0, "A100", False, utilisation, None, None, processor_percent=processor)) is idle
 
 
 def test_the_gpus_of_a_lost_host_are_held_and_not_counted_as_training(held: Host, alice: User) -> None:

@@ -45,7 +45,7 @@ PAGE_HELP = {
     "usage": "usage",
     "hosts:list": "hosts-and-resource-groups#hosts",
     "hosts:join": "operator/join-a-host",
-    "capacity": "operator/autoscaling",
+    "capacity": "autoscaling",
     "resource_groups:list": "hosts-and-resource-groups#resource-groups",
     "resource_groups:new": "hosts-and-resource-groups#resource-groups",
     "resource_groups:change": "hosts-and-resource-groups#resource-groups",

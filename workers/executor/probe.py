@@ -3,7 +3,8 @@
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
@@ -25,6 +26,44 @@ _CPUS = Path("/sys/devices/system/cpu")
 T = TypeVar("T")
 
 
+@dataclass(frozen=True)
+class _Use:
+    """Use of a processor by a rank's processes since the reading before, in percent of one processor."""
+
+    #: Time on the processor; time on it or waiting for it.
+    ran: float
+    wanted: float
+
+
+class _ProcessorUse:
+    """Use of processors by ranks, from one reading to the next."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        #: member_id -> (seconds on a processor, seconds of waiting for one, time) of the reading before.
+        self._before: dict[str, tuple[float, float, float]] = {}
+
+    def read(self, ranks: Iterable[RankStatus], trees: Mapping[int, list[psutil.Process]]) -> dict[str, _Use | None]:
+        """Return the use by each rank, divided by the slots that it holds; None at the first reading."""
+        now, slots = self._clock(), Counter(rank.member_id for rank in ranks)
+        read = {
+            rank.member_id: (procfs.cpu_seconds(trees[rank.pid]), procfs.waited_seconds(trees[rank.pid]), now)
+            for rank in {rank.member_id: rank for rank in ranks}.values()
+        }
+        found = {member: self._use(member, seconds, slots[member]) for member, seconds in read.items()}
+        self._before = read
+        return found
+
+    def _use(self, member: str, seconds: tuple[float, float, float], slots: int) -> _Use | None:
+        before = self._before.get(member)
+        if before is None or seconds[2] <= before[2]:
+            return None
+        percent = 100 / (seconds[2] - before[2]) / slots
+        ran = max(0.0, seconds[0] - before[0]) * percent
+        waited = max(0.0, seconds[1] - before[1]) * percent
+        return _Use(round(min(100.0, ran), 1), round(min(100.0, ran + waited), 1))
+
+
 class VirtualProbe:
     """Probe of slots without a GPU, with the CPU use of the slot's rank as utilization."""
 
@@ -35,35 +74,25 @@ class VirtualProbe:
         self._address = address
         self._images = images
         self._slots = slots
-        self._clock = clock
-        #: member_id -> (CPU seconds, time) of the reading before.
-        self._before: dict[str, tuple[float, float]] = {}
+        self._use = _ProcessorUse(clock)
 
     def facts(self) -> HostFacts:
         return _facts(self._address, ngpus=self._slots, virtual=True, images=self._images)
 
     def devices(self, ranks: list[RankStatus]) -> list[DeviceReading]:
         trees = procfs.trees([rank.pid for rank in ranks])
-        now = self._clock()
+        uses = self._use.read(ranks, trees)
         slots = Counter(rank.member_id for rank in ranks)  # a process may hold several, and is divided among them
-        used = {rank.member_id: (procfs.cpu_seconds(trees[rank.pid]) / slots[rank.member_id], now) for rank in ranks}
         by_slot = {rank.slot: rank for rank in ranks}
         readings = []
         for slot in range(self._slots):
             rank = by_slot.get(slot)
             memory = 0 if rank is None else procfs.memory_bytes(trees[rank.pid]) // slots[rank.member_id]
-            utilisation = 0.0 if rank is None else self._utilisation(rank.member_id, used[rank.member_id])
-            readings.append(DeviceReading(slot, VIRTUAL_MODEL, True, utilisation, memory, None))
-        self._before = used
+            use = _Use(0.0, 0.0) if rank is None else uses[rank.member_id]
+            ran, wanted = (None, None) if use is None else (use.ran, use.wanted)
+            reading = DeviceReading(slot, VIRTUAL_MODEL, True, ran, memory, None, processor_percent=wanted)
+            readings.append(reading)
         return readings
-
-    def _utilisation(self, member_id: str, used: tuple[float, float]) -> float | None:
-        """Return the percentage of one core used since the reading before; None at the first reading."""
-        before = self._before.get(member_id)
-        if before is None or used[1] <= before[1]:
-            return None
-        percent = 100 * (used[0] - before[0]) / (used[1] - before[1])
-        return round(min(100.0, max(0.0, percent)), 1)
 
 
 class GpuProbe:
@@ -75,18 +104,21 @@ class GpuProbe:
         self._images = images
         self._slots_per_gpu = slots_per_gpu
         self._working = _or_none(pynvml.nvmlInit, default=True)
+        self._use = _ProcessorUse(time.monotonic)
 
     def facts(self) -> HostFacts:
         return _facts(self._address, ngpus=self._slots(), virtual=False, images=self._images)
 
     def devices(self, ranks: list[RankStatus]) -> list[DeviceReading]:
-        return [self._device(slot) for slot in range(self._slots())]
+        uses = self._use.read(ranks, procfs.trees([rank.pid for rank in ranks]))
+        by_slot = {rank.slot: uses[rank.member_id] for rank in ranks}
+        return [self._device(slot, by_slot.get(slot)) for slot in range(self._slots())]
 
     def _slots(self) -> int:
         gpus = _or_none(pynvml.nvmlDeviceGetCount) if self._working else None
         return (gpus or 0) * self._slots_per_gpu
 
-    def _device(self, slot: int) -> DeviceReading:
+    def _device(self, slot: int, use: _Use | None) -> DeviceReading:
         handle = _or_none(pynvml.nvmlDeviceGetHandleByIndex, gpu_of(slot, self._slots_per_gpu))
         if handle is None:
             return DeviceReading(slot, "unknown GPU", False, None, None, None)
@@ -104,6 +136,7 @@ class GpuProbe:
             temperature_celsius=None if temperature is None else float(temperature),
             power_watts=None if milliwatts is None else milliwatts / 1000,
             uuid=_or_none(pynvml.nvmlDeviceGetUUID, handle),
+            processor_percent=None if use is None else use.wanted,
         )
 
 
@@ -125,6 +158,7 @@ def _facts(address: str, *, ngpus: int, virtual: bool, images: str) -> HostFacts
         conda=solver_in(),
         images=images,
         prepares=True,
+        fleet="",  # the reporter fills it in
         **processors(_CPUS),
     )
 

@@ -406,6 +406,8 @@ class DeviceReading(msgspec.Struct, frozen=True):
     temperature_celsius: Figure | None = None
     power_watts: Figure | None = None
     uuid: str | None = None
+    #: Time in which the processes in the slot ran on a processor or waited for one, in percent of one processor.
+    processor_percent: Figure | None = None
 
 
 class HostFacts(msgspec.Struct, frozen=True):

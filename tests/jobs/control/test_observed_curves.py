@@ -44,6 +44,11 @@ def points(job: Job) -> list[tuple[str, int, float | None]]:
     return list(rows.values_list("name", "step", "value"))
 
 
+def test_a_step_that_a_script_prints_shows_that_it_works(cluster: Cluster, job: Job) -> None:
+    assert job.run.stepped_at is None
+    assert report(cluster, job, observed(1, metrics={"loss": 0.5})).run.stepped_at is not None
+
+
 def test_curves_sources_and_progress_are_stored_once(cluster: Cluster, job: Job) -> None:
     records = [
         observed(1, metrics={"loss": 0.5, "acc": None}, epoch=1, progress=0.25),

@@ -107,6 +107,23 @@ def test_a_virtual_gpus_utilisation_is_its_ranks_cpu_time_over_wall_time(monkeyp
     assert all((reading.memory_used_bytes or 0) > 1_000_000 for reading in readings)
 
 
+def test_a_rank_that_waits_for_a_processor_wants_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = iter([100.0, 102.0])
+    probe = VirtualProbe("127.0.0.1", slots=1, clock=lambda: next(now))
+    rank = RankStatus(1, 1, 0, "host-a.0.1", os.getpid(), 0.0, "RUNNING")
+    cpu_seconds, waited = iter([10.0, 10.02]), iter([5.0, 5.5])
+    monkeypatch.setattr(procfs, "cpu_seconds", lambda tree: next(cpu_seconds))
+    monkeypatch.setattr(procfs, "waited_seconds", lambda tree: next(waited))
+    readings = [probe.devices([rank])[0] for _ in range(2)]
+    assert [(one.utilisation_percent, one.processor_percent) for one in readings] == [(None, None), (1.0, 26.0)]
+
+
+def test_the_time_that_threads_wait_for_a_processor_is_read_from_the_kernel() -> None:
+    [tree] = procfs.trees([os.getpid()]).values()
+    before = procfs.waited_seconds(tree)
+    assert 0.0 <= before <= procfs.waited_seconds(tree)
+
+
 @pytest.mark.parametrize(("virtual_slots", "kind"), [(4, VirtualProbe), (None, GpuProbe)])
 def test_configuration_decides_which_devices_are_meant(tmp_path: Any, virtual_slots: int | None, kind: type) -> None:
     config = ExecutorConfig(tmp_path, "host-a", "", virtual_slots, "127.0.0.1", None)
