@@ -68,7 +68,7 @@ def drain_host(name: str, actor: Actor) -> None:
 def resume_host(name: str, actor: Actor) -> None:
     """Take a draining host back into service. Raises Conflict if it drains because its machine will be gone."""
     if Host.objects.filter(name=name, drains_for_notice_since__isnull=False).exists():
-        sentence = f"The machine of {name} will be gone soon, as a notice says: it can resume once that is withdrawn."
+        sentence = f"The machine of {name} will be gone soon, as a notice says: it can resume once that is taken back."
         raise Conflict(sentence, code="stale_host")
     _change_host(name, actor, "resume", "resumed", old=Host.State.DRAINING, new=Host.State.ONLINE)
 
