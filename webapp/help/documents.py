@@ -115,7 +115,16 @@ TOPICS = (
     ),
     _topic(
         "Operating the site",
-        *("README", "install", "join-a-host", "several-hosts", "upgrade", "backup-and-restore", "monitor"),
+        *(
+            "README",
+            "install",
+            "kubernetes",
+            "join-a-host",
+            "several-hosts",
+            "upgrade",
+            "backup-and-restore",
+            "monitor",
+        ),
         *("wmla-ports", "mlflow", "../settings", "../security"),
         folder="docs/operator",
         is_for_admins=True,
