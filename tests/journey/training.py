@@ -19,12 +19,12 @@ RECORDER = MODELS / "recorder"
 
 
 def register_recorder(stack: RunningStack, api: httpx.Client) -> None:
-    register_model(stack, api, "recorder")
+    register_model(stack.home, api, "recorder")
 
 
-def register_model(stack: RunningStack, api: httpx.Client, name: str) -> None:
-    shutil.copytree(MODELS / name, stack.home / "models" / name)
-    model = {"name": name, "framework": "PyTorch", "path": str(stack.home / "models" / name)}
+def register_model(home: Path, api: httpx.Client, name: str) -> None:
+    shutil.copytree(MODELS / name, home / "models" / name)
+    model = {"name": name, "framework": "PyTorch", "path": str(home / "models" / name)}
     answer = api.post("models/", json={**model, "entry_point": "train.py", "engine": "elastic"})
     assert answer.status_code == 201, answer.text
 

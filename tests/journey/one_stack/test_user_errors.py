@@ -26,7 +26,7 @@ FAILURES = {
 def trainings(stack: RunningStack) -> Iterator[dict[str, Training]]:
     """One training for each way to fail, when they are over; four fit at a time."""
     with stack.api() as api:
-        register_model(stack, api, "faulty")
+        register_model(stack.home, api, "faulty")
         flag = str(stack.home / "has-failed-once")
         trainings = {
             how: Training(
@@ -99,7 +99,7 @@ def test_a_script_that_never_comes_to_its_training_fails_its_job_with_the_place_
         stack = RunningStack(home, free_port(), shape, settings={"TIDEPOOL_LAUNCH_SECONDS": "10"})
         stack.start()
         with stack.api() as api:
-            register_model(stack, api, "faulty")
+            register_model(stack.home, api, "faulty")
             training = Training(api, home, "late", model="faulty", max_slots=SIZE, **{"fails-by": "never-training"})
             training.wait_until_over()
             now, ranks = training.now, listed(training, "ranks")
