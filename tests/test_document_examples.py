@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import tomllib
 from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
@@ -19,6 +20,7 @@ from tests.test_docs import names_in
 
 #: Example -> the test that runs it.
 RUN_BY = {
+    "docs/operator/autoscaling.md#Try it on one machine.1": "tests/journey/test_fleet.py",
     "docs/operator/backup-and-restore.md#Back up with SQLite.1": "tests/docker/test_backup.py",
     "docs/operator/backup-and-restore.md#Restore with SQLite.1": "tests/docker/test_backup.py",
     "docs/operator/backup-and-restore.md#Back up with PostgreSQL.1": "tests/docker/test_services.py",
@@ -75,6 +77,7 @@ RUN_BY = {
 }
 #: Example -> the reason why no test runs it.
 SKIPPED = {
+    "docs/operator/autoscaling.md#Try it on one machine.2": "tests/journey/test_fleet.py starts a stack so",
     "README.md#Try it.1": "make demo is manage.py up, which every journey starts; the repository has no address yet",
     "README.md#More than the demo.1": "make setup installs a whole environment; journeys start manage.py up",
     "docs/decisions/0001-native-api.md#0001 The native API yields steps.1": "the interface that was decided against",
@@ -167,6 +170,8 @@ def keys_in(text: str) -> list[str]:
 
 #: Examples of data -> what reads them.
 DATA: dict[str, Callable[[str], object]] = {
+    "docs/operator/autoscaling.md#Fleets.1": tomllib.loads,
+    "docs/operator/autoscaling.md#The command.1": json.loads,
     "docs/operator/monitor.md#Monitor.1": yaml.safe_load,
     "docs/user/alerts.md#What a webhook receives.1": json.loads,
     "docs/user/keyboard.md#Keyboard shortcuts.1": keys_in,

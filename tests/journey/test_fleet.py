@@ -10,6 +10,7 @@ from tests.journey.running_stack import RunningStack, free_port
 from tests.journey.training import Training, register_recorder
 from tests.waiting import wait_until
 
+#: As docs/operator/autoscaling.md has it, with fewer seconds.
 FLEETS = """
 [[fleets]]
 name = "virtual"
