@@ -22,6 +22,7 @@ from core.models import Topic
 
 __all__ = [
     "LIVE_CHANNEL",
+    "NEWEST_CHANNEL",
     "Event",
     "Kind",
     "current_seqs",
@@ -31,12 +32,15 @@ __all__ = [
     "publish",
     "publish_all",
     "register_merge_depth",
+    "send_newest",
     "without_nan",
 ]
 
 logger = logging.getLogger(__name__)
 
 LIVE_CHANNEL = "tidepool.live"
+#: Channel of values that are neither numbered nor kept, see `core.newest_values`.
+NEWEST_CHANNEL = "tidepool.newest"
 
 Kind = Literal["state", "append"]
 
@@ -129,6 +133,14 @@ def _merge(old: dict[str, Any], new: dict[str, Any], depth: int) -> dict[str, An
         else:
             merged[key] = value
     return merged
+
+
+def send_newest(news: Mapping[str, Mapping[str, Any]]) -> None:
+    """Send the newest values of topics, at once and apart from the database, to the pages that watch these now."""
+    try:
+        connect().publish(NEWEST_CHANNEL, json.dumps(without_nan(news), cls=DjangoJSONEncoder, allow_nan=False))
+    except (redis.RedisError, OSError) as error:
+        logger.warning("newest values were not sent, the next ones follow: %s", error)
 
 
 def _send(events: Sequence[Event]) -> None:

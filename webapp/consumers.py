@@ -6,6 +6,7 @@ import logging
 import random
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -17,7 +18,8 @@ from django.contrib.auth.models import AbstractBaseUser, AnonymousUser
 from accounts.topics import ACCOUNTS
 from core.broker import connect_async
 from core.hub import Client, Hub
-from core.live import LIVE_CHANNEL, current_seqs
+from core.live import LIVE_CHANNEL, NEWEST_CHANNEL, current_seqs
+from core.newest_values import NewestValues
 from core.origins import is_own_origin
 from core.roles import is_cluster_admin
 from datasets.topics import DATASETS
@@ -27,7 +29,7 @@ from jobs.topics import GROUPS, JOBS, job_of_topic, jobs_topic_of
 from studies.queries import studies
 from studies.topics import study_of_topic
 from webapp.metrics import WEBSOCKETS
-from workers.topics import CLUSTER
+from workers.topics import CLUSTER, is_readings_topic
 
 __all__ = ["FullOrigin", "LiveConsumer", "hub_of_this_loop", "may_see"]
 
@@ -45,6 +47,7 @@ User = AbstractBaseUser | AnonymousUser
 #: One hub per event loop, that is per web process.
 _hubs: WeakKeyDictionary[asyncio.AbstractEventLoop, Hub] = WeakKeyDictionary()
 _tails: WeakKeyDictionary[asyncio.AbstractEventLoop, LogTails] = WeakKeyDictionary()
+_newest: WeakKeyDictionary[asyncio.AbstractEventLoop, NewestValues] = WeakKeyDictionary()
 
 
 class LiveConsumer(AsyncWebsocketConsumer):
@@ -78,6 +81,7 @@ class LiveConsumer(AsyncWebsocketConsumer):
             return
         self.hub = hub_of_this_loop()
         self.tails = _tails.setdefault(asyncio.get_running_loop(), LogTails())
+        self.newest = newest_of_this_loop()
         steps = [
             self._send_frames(),
             self._close_when_too_slow(),
@@ -93,6 +97,7 @@ class LiveConsumer(AsyncWebsocketConsumer):
         if self.topics:
             self.hub.leave(self.client)
             self.tails.leave(self.client)
+            self.newest.leave(self.client)
         for task in self.tasks:
             task.cancel()
         for error in await asyncio.gather(*self.tasks, return_exceptions=True):
@@ -108,6 +113,7 @@ class LiveConsumer(AsyncWebsocketConsumer):
                 self.topics.discard(topic)
                 self.hub.unsubscribe(self.client, topic)
                 self.tails.unsubscribe(self.client, topic)
+                self.newest.unsubscribe(self.client, topic)
             case _:
                 await self.close(NOT_UNDERSTOOD)
 
@@ -116,7 +122,9 @@ class LiveConsumer(AsyncWebsocketConsumer):
             await self.close(NOT_ALLOWED)
             return
         self.topics.add(topic)
-        if log_topic_parts(topic) is None:
+        if is_readings_topic(topic):
+            self.newest.subscribe(self.client, topic)
+        elif log_topic_parts(topic) is None:
             await self.hub.subscribe(self.client, topic, after)
         elif log := await database_sync_to_async(topic_log)(topic):
             self.tails.subscribe(self.client, topic, log, max(0, after))
@@ -165,7 +173,8 @@ def may_see(user: User, topics: Iterable[str]) -> bool:
     of_studies = {topic: number for topic in topics if (number := study_of_topic(topic)) is not None}
     if studies(user).filter(pk__in=of_studies.values()).count() < len(of_studies):
         return False
-    numbers = {_job_of(topic) for topic in topics if topic not in free and topic not in of_studies}
+    others = [topic for topic in topics if topic not in of_studies and not is_readings_topic(topic)]
+    numbers = {_job_of(topic) for topic in others if topic not in free}
     wanted = {number for number in numbers if number is not None}
     return None not in numbers and visible_jobs(user).filter(pk__in=wanted).count() == len(wanted)
 
@@ -194,15 +203,23 @@ def _parsed(text: str | None) -> Any:
 def hub_of_this_loop() -> Hub:
     loop = asyncio.get_running_loop()
     if loop not in _hubs:
-        _hubs[loop] = Hub(database_sync_to_async(current_seqs), _broker_events)
+        _hubs[loop] = Hub(database_sync_to_async(current_seqs), partial(_broker_messages, LIVE_CHANNEL))
     _hubs[loop].start()
     return _hubs[loop]
 
 
+def newest_of_this_loop() -> NewestValues:
+    loop = asyncio.get_running_loop()
+    if loop not in _newest:
+        _newest[loop] = NewestValues(partial(_broker_messages, NEWEST_CHANNEL))
+    _newest[loop].start()
+    return _newest[loop]
+
+
 @asynccontextmanager
-async def _broker_events() -> AsyncIterator[AsyncIterator[str | bytes]]:
+async def _broker_messages(channel: str) -> AsyncIterator[AsyncIterator[str | bytes]]:
     async with connect_async() as client, client.pubsub() as subscription:
-        await subscription.subscribe(LIVE_CHANNEL)
+        await subscription.subscribe(channel)
 
         async def payloads() -> AsyncIterator[str | bytes]:
             async for message in subscription.listen():

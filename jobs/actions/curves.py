@@ -9,7 +9,7 @@ from tidepool.protocol import ObservedStep
 from core.audit.entries import Audited, audit_all
 from core.errors import Conflict
 from jobs.actions.submission_checks import Problems, check_pattern
-from jobs.control.journals import store_read_again
+from jobs.control.metrics import store_read_again
 from jobs.control.observed_curves import set_log_pattern
 from jobs.control.transition import lock_job
 from jobs.files.job_folder import job_folder

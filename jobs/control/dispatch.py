@@ -11,7 +11,7 @@ job sends it; the scheduler's process receives it.
 import logging
 import time
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -28,6 +28,7 @@ from redis.client import PubSub
 from tidepool.protocol import DesiredJob, LaunchSpec, Member, Sync, to_json
 
 from core.broker import connect
+from core.task_messages import task_message
 from jobs.control.environment_states import wanted_environments
 from jobs.files.job_folder import INITIAL, TRAIN_DIR, job_folder
 from jobs.files.validation_runs import validation_of
@@ -40,6 +41,7 @@ from workers.models import Host
 __all__ = [
     "PeriodicTask",
     "WakeUps",
+    "acknowledge",
     "build_sync",
     "launch_spec",
     "periodic_tasks",
@@ -71,6 +73,31 @@ def send_sync(host: str, acknowledged: Mapping[str, int] | None = None) -> None:
     """Send a host its whole desired state. `acknowledged` adds journals that the database does not have."""
     sync = build_sync(host, acknowledged)
     _send("executor.sync", [to_json(sync)], f"host.{host}", f"host={host} revision={sync.revision}")
+
+
+def acknowledge(answers: Iterable[tuple[Host, Mapping[str, int]]]) -> None:
+    """Acknowledge entries of journals to hosts, whose rows say how far they are: journal -> number of the last one.
+
+    The message is a desired state of revision 0, of which executors take nothing but the numbers. An executor that has
+    not carried out any revision yet gets its whole desired state instead.
+    """
+    messages = []
+    for host, numbers in answers:
+        if not host.applied_revision:
+            send_sync(host.name, numbers)
+            continue
+        echo, queue = _host_clock(host.reported_at, host.last_report_at), f"host.{host.name}"
+        sync = Sync(host.name, 0, time.time(), [], {**numbers}, echo=echo)
+        messages.append((queue, task_message("executor.sync", [to_json(sync)], queue)))
+    if not messages:
+        return
+    try:
+        with connect().pipeline(transaction=False) as pipeline:
+            for queue, message in messages:
+                pipeline.lpush(queue, message)
+            pipeline.execute()
+    except (redis.RedisError, OSError) as error:
+        logger.warning("%s hosts were not acknowledged what they sent, they send it again: %s", len(messages), error)
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,4 @@
-"""Busy and idle time of held GPUs, and their use over time, summed in the rows of their readings.
-
-One more query per report of a host.
-"""
+"""Busy and idle time of held GPUs, and their use over time, summed in the rows of their readings."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -14,10 +11,11 @@ from jobs.gpu_time import PIECE, cuts, moment, to_ms
 from jobs.models import GpuActivity, SlotClaim
 from workers.models import Slot
 
-__all__ = ["COUNTED", "MAX_GAP_MS", "Counted", "Reading", "count", "count_activity"]
+__all__ = ["COUNTED", "MAX_GAP_MS", "Activity", "Counted", "Held", "Reading", "activity_of", "count", "store_activity"]
 
-#: Longest gap between readings that counts: after a longer one, the GPU's activity in between is unknown.
-MAX_GAP_MS = 10_000
+#: Longest gap between readings that counts: after a longer one, the GPU's activity in between is unknown. Rows of
+#: readings that repeat are written every 10 s (`jobs.control.readings`).
+MAX_GAP_MS = 30_000
 #: Columns of a reading that hold the current sums.
 COUNTED = ("counted_claim", "counted_from", "busy_ms", "idle_ms", "open_span")
 
@@ -44,41 +42,63 @@ class Reading:
     claimed_at: int = 0
 
 
-def count_activity(
-    slots: Mapping[int, Slot], devices: Sequence[DeviceReading], now: datetime, idle_below_percent: float
-) -> dict[int, dict[str, object]]:
-    """Store completed spans and quarters of an hour. Returns slot index -> the columns `COUNTED` of its new reading."""
-    before = {device.slot: getattr(slots[device.slot], "reading", None) for device in devices}
-    is_silent = all(device.utilisation_percent is None and device.memory_used_bytes is None for device in devices)
-    if is_silent and not any(row and (row.counted_claim or row.open_span) for row in before.values()):
-        return {index: _columns(None, None) for index in before}
-    held = SlotClaim.objects.open().filter(slot__in=[slots[index].pk for index in before]).order_by()
-    claims = {slot: (claim, to_ms(at)) for slot, claim, at in held.values_list("slot_id", "pk", "claimed_at")}
+@dataclass(frozen=True, slots=True)
+class Held:
+    """The claim that holds a slot, and its time in milliseconds."""
+
+    claim: int
+    claimed_at: int
+
+
+@dataclass(frozen=True, slots=True)
+class Activity:
+    #: Slot index -> the columns `COUNTED` of its new reading.
+    columns: Mapping[int, dict[str, object]]
+    #: Completed quarters of an hour, and completed spans.
+    complete: Sequence[Counted] = ()
+    spans: Sequence[gpu_spans.Span] = ()
+
+
+def activity_of(
+    slots: Mapping[int, Slot],
+    devices: Sequence[DeviceReading],
+    held: Mapping[int, Held],
+    now: datetime,
+    idle_below_percent: float,
+) -> Activity:
+    """Add readings of a host's devices to the sums in the rows of their slots. Pure. held: slot's key -> its claim."""
     columns: dict[int, dict[str, object]] = {}
-    complete: list[GpuActivity] = []
+    complete: list[Counted] = []
     spans: list[gpu_spans.Span] = []
     for device in devices:
-        slot, row = slots[device.slot], before[device.slot]
-        claim, claimed_at = claims.get(slot.pk, (None, 0))
+        slot, row = slots[device.slot], getattr(slots[device.slot], "reading", None)
+        claim = held.get(slot.pk)
         is_busy = _is_busy(device, idle_below_percent)
-        reading = Reading(to_ms(now), to_ms(row.at) if row else None, is_busy, claim, claimed_at)
+        before = to_ms(row.at) if row else None
+        reading = Reading(to_ms(now), before, is_busy, claim.claim if claim else None, claim.claimed_at if claim else 0)
         former = None
         if row and row.counted_claim and row.counted_from:
             former = Counted(row.counted_claim, to_ms(row.counted_from), row.busy_ms, row.idle_ms)
         counted, finished = count(former, reading)
-        complete += [
-            GpuActivity(claim_id=one.claim, at=moment(one.start), busy_ms=one.busy, idle_ms=one.idle)
-            for one in finished
-        ]
+        complete += finished
         open_span = gpu_spans.from_json(row.open_span) if row and row.open_span else None
         span, ended = gpu_spans.add(open_span, *_covered(reading), _use(reading, device))
         spans += ended
         columns[device.slot] = _columns(counted, span)
-    # If a clock was set back, a quarter of an hour may come twice: the stored row stays.
-    GpuActivity.objects.bulk_create(_of_known_claims(complete), ignore_conflicts=True)
-    if spans:
-        gpu_spans.store(next(iter(slots.values())).host_id, spans)
-    return columns
+    return Activity(columns, complete, spans)
+
+
+def store_activity(found: Mapping[int, Activity]) -> None:
+    """Store what is complete. found: host's key -> its activity."""
+    complete = [
+        GpuActivity(claim_id=one.claim, at=moment(one.start), busy_ms=one.busy, idle_ms=one.idle)
+        for activity in found.values()
+        for one in activity.complete
+    ]
+    if complete:
+        # If a clock was set back, a quarter of an hour may come twice: the stored row stays.
+        GpuActivity.objects.bulk_create(_of_known_claims(complete), ignore_conflicts=True)
+    gpu_spans.store_all({host: activity.spans for host, activity in found.items()})
 
 
 def count(counted: Counted | None, reading: Reading) -> tuple[Counted | None, Sequence[Counted]]:

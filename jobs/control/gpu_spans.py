@@ -6,7 +6,7 @@ Readings are added to the open span of their GPU, in the row of the newest readi
 
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
@@ -16,7 +16,7 @@ from django.db import transaction
 from jobs.gpu_time import DAY, HOUR, MINUTE, cuts, moment, to_ms
 from jobs.models import GpuSpans
 
-__all__ = ["KEPT", "SPAN", "Span", "Use", "add", "from_json", "merge_old", "merged", "store", "to_json"]
+__all__ = ["KEPT", "SPAN", "Span", "Use", "add", "from_json", "merge_old", "merged", "store", "store_all", "to_json"]
 
 #: Milliseconds of a span as it is stored first.
 SPAN = 10_000
@@ -145,7 +145,12 @@ def _merge_some(length: int, border: int, into: int | None) -> bool:
 
 def store(host: int, spans: Iterable[Span]) -> None:
     """Store completed spans of a host's GPUs."""
-    GpuSpans.objects.bulk_create(_rows(host, spans))
+    store_all({host: spans})
+
+
+def store_all(spans: Mapping[int, Iterable[Span]]) -> None:
+    """Like `store`, for many hosts. spans: host's key -> its spans."""
+    GpuSpans.objects.bulk_create([row for host, of_host in spans.items() for row in _rows(host, of_host)])
 
 
 def _rows(host: int, spans: Iterable[Span]) -> Iterator[GpuSpans]:

@@ -12,35 +12,36 @@ silent, the control plane is more likely at fault than the hosts.
 
 import logging
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timedelta
+from operator import attrgetter
 from typing import Any
 
 import msgspec
 from django.conf import settings
 from django.db import transaction
-from tidepool.protocol import DeviceReading, Report
+from tidepool.protocol import Report
 
 from core import live
+from core.row_updates import update_rows
 from jobs.control.dead_letters import PASSES, in_words
 from jobs.control.dispatch import wake_scheduler
-from jobs.control.gpu_activity import COUNTED, count_activity
 from jobs.control.job_end import judge_job, requeue
 from jobs.control.leaving import draining_state, noticed
 from jobs.control.lifecycle import hosts_of, keep_lead, led_by, open_claims, raise_revisions, release_claims
+from jobs.control.readings import Claims, HostReadings, claims_of, ensure_slots, slots_of, store_readings
 from jobs.control.transition import Why, change, lock_job, record
 from jobs.messages import message
 from jobs.models import Job, Rank, SlotClaim
-from jobs.queries.gpu_status import IDLE_BELOW_PERCENT, is_idle
 from jobs.states import HOLDING, LIVE_RANKS, TRAINING, RankState, Reason
 from workers.actions import record_capacity, write_host_states
 from workers.clocks import behind_seconds, late_seconds, with_reading
 from workers.lateness import is_behind, recent_delay
-from workers.models import GpuReading, Host, Slot
+from workers.models import Host
 from workers.queries import held_slots
 from workers.topics import CLUSTER
 
-__all__ = ["RETURNING", "note_problem", "reap_lost_hosts", "record_host", "release_vacated"]
+__all__ = ["RETURNING", "note_problem", "reap_lost_hosts", "record_host", "record_hosts", "release_vacated"]
 
 logger = logging.getLogger(__name__)
 
@@ -54,56 +55,65 @@ _LATE_SECONDS = 60.0
 _CLOCK_EVERY = timedelta(seconds=1)
 #: Longest delay of reports at which they tell the offset of a clock.
 _READABLE_DELAY = timedelta(seconds=2.5)
-_READINGS_EVERY = timedelta(seconds=1)
-_MEASURES = ("utilisation_percent", "memory_used_bytes", "memory_total_bytes", "temperature_celsius", "power_watts")
 
 
 def record_host(report: Report, now: datetime) -> Host | None:
     """Store the host's report about itself, and create its slots. Returns None if no such host is enrolled."""
-    stored = _store(report, now)
-    if stored is None:
-        return None
-    host, news = stored
-    # Separate transaction: live topics are locked before hosts (see raise_revisions).
-    with transaction.atomic():
-        if report.applied_revision > host.desired_revision:
-            live.hold(CLUSTER)
-            # The executor's revision is ahead of the database: continue above it, or it would ignore every desired
-            # state.
-            Host.objects.filter(pk=host.pk, desired_revision__lt=report.applied_revision).update(
-                desired_revision=report.applied_revision
-            )
-            host.desired_revision = raise_revisions([host.pk])[host.pk]
-        if news:
-            live.publish(CLUSTER, "state", news)
-        if "hosts" in news:
-            wake_scheduler()
-    return host
+    return record_hosts([report], now).get(report.host)
 
 
-def release_vacated(report: Report) -> str:
-    """Release the vacated slots that this report shows empty.
+def record_hosts(reports: Sequence[Report], now: datetime, repeating: Collection[str] = ()) -> dict[str, Host]:
+    """Store what hosts report about themselves, one report of each, in one transaction; returns those enrolled.
 
-    Returns the problem with one training's slots, or "". The next report retries.
+    repeating: hosts whose reports repeat what is stored, but for times and readings.
     """
-    held = {(rank.job, rank.attempt, rank.slot) for rank in report.ranks}
-    vacating = SlotClaim.objects.open().filter(
-        vacating_at__isnull=False, slot__host__name=report.host, vacate_revision__lte=report.applied_revision
-    )
-    empty: dict[int, list[SlotClaim]] = defaultdict(list)
+    hosts, news = _store(reports, now, repeating)
+    revisions = {report.host: report.applied_revision for report in reports}
+    ahead = [host for name, host in hosts.items() if revisions[name] > host.desired_revision]
+    if ahead or news:
+        _tell(ahead, revisions, news)
+    return hosts
+
+
+@transaction.atomic
+def _tell(ahead: Sequence[Host], revisions: Mapping[str, int], news: dict[str, Any]) -> None:
+    """Publish states of hosts. Separate transaction: live topics are locked before hosts (see raise_revisions)."""
+    live.hold(CLUSTER)
+    for host in ahead:
+        # The executor's revision is ahead of the database: continue above it, or it would ignore every desired state.
+        Host.objects.filter(pk=host.pk, desired_revision__lt=revisions[host.name]).update(
+            desired_revision=revisions[host.name]
+        )
+        host.desired_revision = raise_revisions([host.pk])[host.pk]
+    if news:
+        live.publish(CLUSTER, "state", {"hosts": news})
+        wake_scheduler()
+
+
+def release_vacated(reports: Sequence[Report]) -> dict[str, str]:
+    """Release the vacated slots that these reports, one of each host, show empty.
+
+    Returns host -> the problem with a training's slots, where there is one. The next report retries.
+    """
+    by_host = {report.host: report for report in reports}
+    vacating = SlotClaim.objects.open().filter(vacating_at__isnull=False, slot__host__name__in=by_host)
+    empty: dict[tuple[int, str], list[SlotClaim]] = defaultdict(list)
     for claim in vacating.select_related("slot__host").order_by("job_id", "id"):
-        if (claim.job_id, claim.attempt, claim.slot.index) not in held:
-            empty[claim.job_id].append(claim)
-    problem = ""
-    for job_id, claims in empty.items():
+        report = by_host[claim.slot.host.name]
+        held = {(rank.job, rank.attempt, rank.slot) for rank in report.ranks}
+        is_carried_out = (claim.vacate_revision or 0) <= report.applied_revision
+        if is_carried_out and (claim.job_id, claim.attempt, claim.slot.index) not in held:
+            empty[claim.job_id, report.host].append(claim)
+    problems = {}
+    for (job_id, host), claims in empty.items():
         try:
             _release(job_id, claims)
         except PASSES:
             raise
         except Exception as error:  # other trainings' slots are still released
             logger.exception("job=%s: slots that it gave back cannot be released", job_id)
-            problem = f"GPUs that training {job_id} gave back: {in_words(error)}"
-    return problem
+            problems[host] = f"GPUs that training {job_id} gave back: {in_words(error)}"
+    return problems
 
 
 @transaction.atomic
@@ -121,25 +131,42 @@ def note_problem(host: Host, problem: str) -> None:
 
 
 @transaction.atomic
-def _store(report: Report, now: datetime) -> tuple[Host, dict[str, Any]] | None:
-    """Return the host's row and its changes for the cluster's topic."""
-    host = Host.objects.select_for_update().filter(name=report.host).first()
-    if host is None:
-        return None
-    if _is_late(host, report) or not _listens(host, report):
-        return host, {}
-    before = host.state, host.ngpus, host.leaving_at
-    _store_facts(host, report, now)
-    slots = {slot.index: slot for slot in host.slots.select_related("reading")}
-    has_more = _ensure_slots(host, slots, report.devices)
-    # The time at which the host was heard: a report that waited says nothing about now.
-    readings = _store_readings(slots, report.devices, host.last_report_at or now)
-    _decide_state(host, report, now)
-    news: dict[str, Any] = {"slots": readings} if readings else {}
-    if has_more or (host.state, host.ngpus, host.leaving_at) != before:
+def _store(
+    reports: Sequence[Report], now: datetime, repeating: Collection[str]
+) -> tuple[dict[str, Host], dict[str, Any]]:
+    """Return the hosts' rows by name, and the changes of their states for the cluster's topic."""
+    # In order of id, like everywhere: two processes that take reports never wait for each other.
+    rows = Host.objects.select_for_update().filter(name__in={report.host for report in reports}).order_by("pk")
+    hosts = {host.name: host for host in rows}
+    told = [
+        (host, report)
+        for report in sorted(reports, key=attrgetter("host"))
+        if (host := hosts.get(report.host)) is not None and not _is_late(host, report) and _listens(host, report)
+    ]
+    if not told:
+        return hosts, {}
+    slots, claims = slots_of([host for host, _ in told]), claims_of([host for host, _ in told])
+    before = {host.pk: _shown(host) for host, _ in told}
+    grown, columns, readings = set[int](), {"state", "drains_for_notice_since"}, {}
+    for host, report in told:
+        columns |= _note_facts(host, report, now)
+        if ensure_slots(host, slots[host.pk], report.devices):
+            grown.add(host.pk)
+        heard_at = host.last_report_at or now
+        repeats = report.host in repeating
+        readings[host.pk] = HostReadings(slots[host.pk], report.devices, claims[host.pk], heard_at, repeats)
+        _decide_state(host, report, claims[host.pk], now)
+    update_rows(Host.objects.all(), [host for host, _ in told], columns)
+    store_readings(readings)
+    changed = [host for host, _ in told if host.pk in grown or _shown(host) != before[host.pk]]
+    for host in changed:
         record_capacity(host, now)
-        news["hosts"] = {host.name: {"state": str(host.state), "virtual": host.virtual}}
-    return host, news
+    return hosts, {host.name: {"state": str(host.state), "virtual": host.virtual} for host in changed}
+
+
+def _shown(host: Host) -> tuple[Any, ...]:
+    """Return what pages show of the host, and the scheduler decides on."""
+    return host.state, host.ngpus, host.leaving_at
 
 
 def _is_late(host: Host, report: Report) -> bool:
@@ -158,7 +185,8 @@ def _listens(host: Host, report: Report) -> bool:
     return True
 
 
-def _store_facts(host: Host, report: Report, now: datetime) -> None:
+def _note_facts(host: Host, report: Report, now: datetime) -> set[str]:
+    """Take the facts over into the row, and return the names of its columns."""
     columns = msgspec.structs.asdict(report.facts) | {
         **_clock(host, report, now),
         **noticed(host, report, now),
@@ -168,7 +196,7 @@ def _store_facts(host: Host, report: Report, now: datetime) -> None:
     }
     for name, value in columns.items():
         setattr(host, name, value)
-    host.save(update_fields=columns)
+    return {*columns}
 
 
 def _clock(host: Host, report: Report, now: datetime) -> dict[str, Any]:
@@ -191,76 +219,17 @@ def _clock(host: Host, report: Report, now: datetime) -> dict[str, Any]:
     }
 
 
-def _decide_state(host: Host, report: Report, now: datetime) -> None:
-    """Update the host's state. A returning host offers slots only if it runs no process unknown to the database."""
+def _decide_state(host: Host, report: Report, claims: Claims, now: datetime) -> None:
+    """Decide on the host's state. A returning host offers slots only if it runs no process unknown to the database."""
     state = host.state
     running = {(rank.job, rank.attempt, rank.slot) for rank in report.ranks}
-    known = SlotClaim.objects.open().filter(slot__host=host).values_list("job_id", "attempt", "slot__index")
     if report.leaving:
         state = Host.State.OFFLINE
     elif _is_silent(host, now):  # the report was delayed: the host may be gone by now
         return
-    elif state in RETURNING and host.applied_revision >= host.desired_revision and running <= set(known):
+    elif state in RETURNING and host.applied_revision >= host.desired_revision and running <= claims.places:
         state = Host.State.ONLINE
-    state, since = draining_state(host, state, now)
-    if (state, since) != (host.state, host.drains_for_notice_since):
-        Host.objects.filter(pk=host.pk, state=host.state).update(state=state, drains_for_notice_since=since)
-        host.state, host.drains_for_notice_since = state, since
-
-
-def _ensure_slots(host: Host, slots: dict[int, Slot], devices: Sequence[DeviceReading]) -> bool:
-    """Add the slots that the host reports for the first time to `slots`, by index; returns whether there are any."""
-    known = len(slots)
-    for device in devices:
-        facts = {
-            "device_model": device.model[:128],
-            "device_uuid": (device.uuid or "")[:128],
-            "virtual": device.virtual,
-        }
-        slot = slots.get(device.slot)
-        if slot is None:
-            slots[device.slot] = Slot.objects.create(host=host, index=device.slot, **facts)
-        elif any(getattr(slot, name) != value for name, value in facts.items()):
-            Slot.objects.filter(pk=slot.pk).update(**facts)
-    return len(slots) > known
-
-
-def _store_readings(
-    slots: dict[int, Slot], devices: Sequence[DeviceReading], now: datetime
-) -> dict[str, dict[str, float | None]]:
-    """Store readings at most once per second, because reports come more often; returns the changed values."""
-    before = {slot.index: slot.reading for slot in slots.values() if hasattr(slot, "reading")}
-    newest = max((reading.at for reading in before.values()), default=None)
-    if not devices or (newest is not None and now - newest < _READINGS_EVERY):
-        return {}
-    counted = count_activity(slots, devices, now, IDLE_BELOW_PERCENT)
-    readings = [
-        GpuReading(
-            slot=slots[device.slot],
-            at=now,
-            idle_since=_idle_since(before.get(device.slot), device, now),
-            **{name: getattr(device, name) for name in _MEASURES},
-            **counted[device.slot],
-        )
-        for device in devices
-    ]
-    GpuReading.objects.bulk_create(
-        readings,
-        update_conflicts=True,
-        unique_fields=["slot"],
-        update_fields=["at", "idle_since", *_MEASURES, *COUNTED],
-    )
-    return {
-        f"{reading.slot.host.name}:{reading.slot.index}": {"utilisation_percent": reading.utilisation_percent}
-        for reading in readings
-        if getattr(before.get(reading.slot.index), "utilisation_percent", None) != reading.utilisation_percent
-    }
-
-
-def _idle_since(before: GpuReading | None, device: DeviceReading, now: datetime) -> datetime | None:
-    if not is_idle(device):
-        return None
-    return (before.idle_since if before else None) or now
+    host.state, host.drains_for_notice_since = draining_state(host, state, now)
 
 
 # --- hosts that fall silent ------------------------------------------------------------------------------------------

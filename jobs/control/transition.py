@@ -14,6 +14,7 @@ from django.utils import timezone
 
 from core import live
 from core.errors import Conflict
+from core.row_updates import update_rows
 from jobs.models import Job, JobEvent, JobRun
 from jobs.queries.serializers import EventOutput, JobStateOutput, as_json
 from jobs.states import JOB_TRANSITIONS, AnyReason, JobState
@@ -37,7 +38,8 @@ __all__ = [
 
 _RUN_COLUMNS = frozenset(field.name for field in JobRun._meta.get_fields()) - {"job"}
 #: Fields of a job that the cluster topic publishes to every user. They reveal neither names nor owners.
-_CLUSTER_FIELDS = ("state", "slots", "target_slots", "min_slots", "max_slots", "priority", "progress")
+#: Not their progress: every step of any training would lock the topic.
+_CLUSTER_FIELDS = ("state", "slots", "target_slots", "min_slots", "max_slots", "priority")
 
 
 class StaleJob(Conflict):
@@ -197,4 +199,4 @@ def _write(rows: QuerySet[Any], objects: Sequence[Job | JobRun], columns: Set[st
     values = [{name: getattr(one, name) for name in columns} for one in objects]
     if all(same == values[0] for same in values):
         return rows.filter(pk__in=[one.pk for one in objects]).update(**values[0])
-    return rows.bulk_update(objects, sorted(columns))
+    return update_rows(rows, objects, columns)

@@ -4,7 +4,7 @@
 import { isLeaving } from "./busy.js";
 import { element } from "./dom.js";
 import { refreshTimes } from "./frame.js";
-import { atMostEvery, isUrgent, live } from "./live.js";
+import { atMostEvery, isUrgent, jobOfTopic, live } from "./live.js";
 import { isOver } from "./words.js";
 
 const { htmx, Idiomorph } = window;
@@ -71,7 +71,8 @@ export function renewer(part, calm = CALM_MS) {
   };
 }
 
-//: Rows of a part say by `data-topic` and `data-seq` which topics they show beside the cluster's; `isShown`, what of their news.
+//: Rows of a part say by `data-topic` and `data-seq` which topics they show beside the cluster's; `isShown`, whether of a
+//: job's news something is shown.
 export function followRows(part, renew, isShown = (news) => news.reason) {
   const followed = new Set();
   const follow = () => {
@@ -82,7 +83,7 @@ export function followRows(part, renew, isShown = (news) => news.reason) {
     }
     for (const [name, seq] of [...rows].filter(([name]) => !followed.has(name))) {
       followed.add(name);
-      live.watch({ name, seq, url: `/live/${name}.json`, onState: (_, news) => isShown(news) && renew(isUrgent(news)) });
+      live.watch({ name, seq, url: `/live/${name}.json`, onState: (_, news) => isShown(news, jobOfTopic(name)) && renew(isUrgent(news)) });
     }
   };
   part.addEventListener("htmx:afterSwap", follow);

@@ -50,6 +50,10 @@ export function jobTopic(number) {
   return `${CONSTANTS.jobTopicPrefix}${number}`;
 }
 
+export function jobOfTopic(name) {
+  return name.slice(CONSTANTS.jobTopicPrefix.length);
+}
+
 class Topic {
   //: `read` answers what `url` would, where that takes more than one request. Without both only the topic's number is fetched.
   constructor({ name, seq, url = `/live/${name}.json`, read, state = {}, onState = () => {}, onAppend = () => {}, onSnapshot = () => {} }) {
@@ -64,6 +68,10 @@ class Topic {
 
   //: True unless the chain is broken.
   apply(frame) {
+    if (frame.kind === "newest") {
+      this.onState(frame.data, frame.data); // has no number: whoever misses one gets the next
+      return true;
+    }
     if (frame.kind === "reset" || frame.from_seq > this.seq) return false;
     if (frame.seq <= this.seq) return true;
     this.seq = frame.seq;

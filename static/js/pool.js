@@ -5,6 +5,7 @@ import { press } from "./dom.js";
 import { readJson } from "./figure.js";
 import { followRows, renewer } from "./fresh.js";
 import { atMostEvery, CLUSTER_TOPIC, fetchJson, isUrgent, live } from "./live.js";
+import { followReadings, READINGS_MS } from "./readings.js";
 import { say } from "./toasts.js";
 import { duration, exactTime } from "./words.js";
 
@@ -116,7 +117,9 @@ export function showPool(now, panel, isShown) {
     },
     onSnapshot: () => renew(true),
   });
-  followRows(now, renew);
+  followRows(now, renew, (news) => news.reason || news.progress !== undefined);
+  followReadings(now);
+  setInterval(() => renew(false), READINGS_MS);
   followChanges(now);
   return { topic, trace };
 }

@@ -8,7 +8,7 @@ from playwright.sync_api import Browser, Locator, Page, Route, expect
 from core.charts import job_look
 from jobs.actions import cancel
 from jobs.control.generations import add_point
-from jobs.control.journals import store_steps
+from jobs.control.metrics import store_steps
 from jobs.control.transition import Why, change, lock_job
 from jobs.models import Job
 from jobs.states import JobState

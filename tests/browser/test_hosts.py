@@ -10,6 +10,7 @@ from tidepool.protocol import DeviceReading, HostFacts, Report
 
 from jobs.control.hosts import record_host
 from jobs.control.lifecycle import release_claims
+from jobs.control.live_readings import LiveReadings
 from jobs.models import SlotClaim
 from tests.browser.conftest import listen, log_in
 from tests.browser.test_accessibility import fits, look_at, take_picture, violations
@@ -27,7 +28,7 @@ def nothing_to_complain(complaints: list[str]) -> object:
 
 
 def report(name: str, slots: int = 4, busy: float = 41.0, *, virtual: bool = True, after_seconds: int = 0) -> None:
-    """Build the report of a host's executor."""
+    """Take the report of a host's executor, as `take_reports` does."""
     now = timezone.now() + timedelta(seconds=after_seconds)
     model = "virtual GPU (CPU)" if virtual else "NVIDIA H200"
     devices = [
@@ -45,19 +46,18 @@ def report(name: str, slots: int = 4, busy: float = 41.0, *, virtual: bool = Tru
         for slot in range(slots)
     ]
     known = Host.objects.filter(name=name).first()
-    record_host(
-        Report(
-            host=name,
-            boot="boot-1",
-            at=now.timestamp(),
-            applied_revision=known.desired_revision if known else 0,
-            facts=HostFacts(address="10.0.0.9", ncpus=8, ngpus=slots, memory_bytes=64 * 1024**3, virtual=virtual),
-            devices=devices,
-            ranks=[],
-            entries=[],
-        ),
-        now,
+    taken = Report(
+        host=name,
+        boot="boot-1",
+        at=now.timestamp(),
+        applied_revision=known.desired_revision if known else 0,
+        facts=HostFacts(address="10.0.0.9", ncpus=8, ngpus=slots, memory_bytes=64 * 1024**3, virtual=virtual),
+        devices=devices,
+        ranks=[],
+        entries=[],
     )
+    record_host(taken, now)
+    LiveReadings().send([taken])
 
 
 @pytest.mark.parametrize("way", ["websocket", "polling"])

@@ -17,7 +17,7 @@ from playwright.sync_api import Page, Route, expect
 from tidepool.goodput.model import ThroughputParameters
 
 from jobs import actions
-from jobs.control.journals import store_steps
+from jobs.control.metrics import store_steps
 from jobs.control.transition import Why, lock_job, record
 from jobs.files.job_folder import job_folder
 from jobs.messages import message

@@ -8,7 +8,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tidepool.protocol import DeviceReading
 
-from jobs.control.gpu_activity import MAX_GAP_MS, Counted, Reading, count, count_activity
+from jobs.control.gpu_activity import MAX_GAP_MS, Counted, Reading, count
+from jobs.control.readings import HostReadings, claims_of, slots_of, store_readings
 from jobs.gpu_time import PIECE, Measure, to_ms
 from jobs.models import GpuActivity, SlotClaim
 from tests.factories import HostFactory, JobFactory, SlotClaimFactory, SlotFactory
@@ -62,15 +63,11 @@ START = datetime(2026, 3, 1, 12, 14, 50, tzinfo=UTC)
 
 
 def report(slots: dict[int, Slot], seconds: float, percent: float | None) -> None:
-    """Record readings as `jobs.control.hosts` does."""
-    now = START + timedelta(seconds=seconds)
+    """Store readings as `jobs.control.hosts` does."""
+    host = slots[0].host
     devices = [DeviceReading(index, "H200", False, percent, None, None) for index in slots]
-    columns: dict[int, dict[str, Any]] = count_activity(slots, devices, now, 5.0)
-    for index, slot in slots.items():
-        GpuReading.objects.update_or_create(
-            slot=slot, defaults={"at": now, "utilisation_percent": percent, **columns[index]}
-        )
-        slots[index] = Slot.objects.select_related("reading").get(pk=slot.pk)
+    now, claims = START + timedelta(seconds=seconds), claims_of([host])[host.pk]
+    store_readings({host.pk: HostReadings(slots_of([host])[host.pk], devices, claims, now, repeats=False)})
 
 
 @pytest.fixture
@@ -114,10 +111,23 @@ def test_readings_without_utilization_are_not_counted(slots: dict[int, Slot], cl
     assert measures_between(0, to_ms(START) + PIECE, to_ms(START) + PIECE) == {}
 
 
-def test_a_report_takes_one_query_however_many_gpus(
+def test_a_report_takes_three_queries_however_many_gpus(
     slots: dict[int, Slot], claim: SlotClaim, django_assert_num_queries: Any
 ) -> None:
     report(slots, 0, 50.0)
-    devices = [DeviceReading(index, "H200", False, 60.0, None, None) for index in slots]
-    with django_assert_num_queries(1):
-        count_activity(slots, devices, START + timedelta(seconds=1), 5.0)
+    with django_assert_num_queries(3):
+        report(slots, 1, 60.0)
+
+
+def test_readings_that_repeat_are_written_every_ten_seconds(slots: dict[int, Slot], claim: SlotClaim) -> None:
+    report(slots, 0, 50.0)
+    host = slots[0].host
+    device = DeviceReading(0, "H200", False, 60.0, None, None)
+    for second in range(1, 21):
+        of_host, claims = slots_of([host])[host.pk], claims_of([host])[host.pk]
+        now = START + timedelta(seconds=second)
+        store_readings({host.pk: HostReadings(of_host, [device], claims, now, repeats=True)})
+    reading = GpuReading.objects.get(slot=slots[0])
+    assert (reading.at, reading.utilisation_percent) == (START + timedelta(seconds=20), 60.0)
+    assert GpuActivity.objects.get().busy_ms == 10_000, "of two rows in all, the first of which ends a quarter"
+    assert reading.busy_ms == 10_000

@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator, Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -14,8 +15,10 @@ from django.contrib.sessions.backends.db import SessionStore
 from accounts import actions
 from accounts.authentication import BACKEND
 from accounts.topics import ACCOUNTS
+from core import newest_values
 from core.hub import Hub
-from core.live import Event, current_seqs
+from core.live import LIVE_CHANNEL, NEWEST_CHANNEL, Event, current_seqs
+from core.newest_values import NewestValues
 from core.roles import Role
 from jobs.models import Job
 from jobs.topics import JOBS, job_topic
@@ -23,7 +26,7 @@ from tests.factories import JobFactory, UserFactory
 from tests.waiting import PATIENCE_SECONDS
 from webapp import consumers
 from webapp.consumers import LiveConsumer
-from workers.topics import CLUSTER
+from workers.topics import CLUSTER, readings_topic
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -68,11 +71,15 @@ class Browser(ApplicationCommunicator):
 @pytest.fixture
 async def hub(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Hub]:
     """The process's hub, with a broker that says nothing by itself."""
-    hub = Hub(database_sync_to_async(current_seqs), consumers._broker_events)
-    monkeypatch.setattr(hub, "start", lambda: None)
-    consumers._hubs[asyncio.get_running_loop()] = hub
+    loop = asyncio.get_running_loop()
+    hub = Hub(database_sync_to_async(current_seqs), partial(consumers._broker_messages, LIVE_CHANNEL))
+    newest = NewestValues(partial(consumers._broker_messages, NEWEST_CHANNEL))
+    for one in (hub, newest):
+        monkeypatch.setattr(one, "start", lambda: None)
+    consumers._hubs[loop], consumers._newest[loop] = hub, newest
     yield hub
     await hub.stop()
+    await newest.stop()
 
 
 @database_sync_to_async
@@ -115,6 +122,30 @@ async def test_owner_gets_the_events_of_a_job_and_everybody_the_clusters(hub: Hu
 
     assert frame == {"topic": f"job.{job.pk}", "from_seq": 0, "seq": 1, "kind": "state", "data": {"step": 7}}
     assert not hub._topics
+
+
+async def test_everybody_may_watch_readings_which_have_no_numbers(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(newest_values, "FLUSH_SECONDS", 0.01)
+    _, bob, _ = await cast()
+    browser = await connected(bob)
+    await browser.follow(readings_topic("gpu-1"))
+    newest = consumers.newest_of_this_loop()
+
+    newest.receive(json.dumps({readings_topic("gpu-1"): {"0": 41.0}, readings_topic("gpu-2"): {"0": 7.0}}))
+    newest.receive(json.dumps({readings_topic("gpu-1"): {"0": 43.0, "1": None}}))
+    frame = await browser.frame()
+    await browser.leave()
+
+    assert frame == {
+        "topic": "readings.gpu-1",
+        "from_seq": 0,
+        "seq": 0,
+        "kind": "newest",
+        "data": {"0": 43.0, "1": None},
+    }
+    assert not newest._watched
+    newest.receive(b"no JSON")
+    newest.receive(b"[1]")
 
 
 async def test_a_browser_that_goes_while_a_frame_is_sent_is_forgotten(

@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from django.core.asgi import get_asgi_application
 
 from accounts.tokens import make_token
 from core.hub import Hub
-from core.live import Event, current_seqs
+from core.live import LIVE_CHANNEL, Event, current_seqs
 from jobs.models import Job
 from jobs.topics import job_topic
 from tests.factories import JobFactory, UserFactory, set_job
@@ -29,7 +30,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 @pytest.fixture
 async def hub(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Hub]:
     """The process's hub, with a broker that says nothing by itself."""
-    hub = Hub(database_sync_to_async(current_seqs), consumers._broker_events)
+    hub = Hub(database_sync_to_async(current_seqs), partial(consumers._broker_messages, LIVE_CHANNEL))
     monkeypatch.setattr(hub, "start", lambda: None)
     consumers._hubs[asyncio.get_running_loop()] = hub
     yield hub

@@ -98,7 +98,10 @@ class Supervisor:
         self._thread.start()
 
     def submit(self, sync: Sync) -> None:
-        """Accept a desired state for the next cycle; thread-safe. Late, older and other hosts' states are dropped."""
+        """Accept a desired state for the next cycle; thread-safe. Late, older and other hosts' states are dropped.
+
+        Revision 0 is an acknowledgement of journal entries, and no desired state.
+        """
         if sync.host != self._config.host:
             logger.warning("host=%s: a desired state for another host was dropped", sync.host)
             return
@@ -106,8 +109,10 @@ class Supervisor:
             logger.info("revision=%s: dropped, the answer is to an outdated report", sync.revision)
             return
         self._behind.append(sync.sent_at - self._clock())
+        # At once: a newer desired state that arrives before the next cycle need not repeat these numbers.
+        self._journals.acknowledge(sync.acknowledged)
         with self._guard:
-            if self._inbox is None or sync.revision >= self._inbox.revision:
+            if sync.revision and (self._inbox is None or sync.revision >= self._inbox.revision):
                 self._inbox = sync
         self._wake()
 
@@ -220,7 +225,6 @@ class Supervisor:
             sync, self._inbox = self._inbox, None
         if sync is None:
             return
-        self._journals.acknowledge(sync.acknowledged)
         if sync.revision < self._records.revision:
             logger.debug("revision=%s: older than %s", sync.revision, self._records.revision)
             return

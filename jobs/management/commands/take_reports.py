@@ -13,6 +13,7 @@ from django.db import connections
 from core.broker import connect
 from core.process import stop_at_signals, take_turns
 from jobs.control.intake import Batch, batch_of
+from jobs.control.live_readings import LiveReadings
 from jobs.control.reports import store_reports
 from jobs.control.steady_hosts import SteadyHosts
 from workers.lateness import note_dropped
@@ -41,6 +42,7 @@ class Intake:
     def __init__(self, stop: threading.Event) -> None:
         self._stop = stop
         self._steady = SteadyHosts()
+        self._readings = LiveReadings()
 
     def run(self) -> None:
         """Take messages until told to stop."""
@@ -50,7 +52,9 @@ class Intake:
         """Store the messages that wait, or wait for one. Returns True: the next turn follows at once."""
         messages = take_messages(_WAIT_SECONDS)
         if messages:
-            store(batch_of(messages), self._steady)
+            batch = batch_of(messages)
+            store(batch, self._steady)
+            self._readings.send(batch.reports)
         return True
 
 

@@ -5,6 +5,7 @@ import { whileBusy } from "../busy.js";
 import { readJson } from "../figure.js";
 import { renewer } from "../fresh.js";
 import { CLUSTER_TOPIC, isUrgent, live } from "../live.js";
+import { followReadings, READINGS_MS } from "../readings.js";
 import { say } from "../toasts.js";
 
 const panels = document.getElementById("hosts");
@@ -32,4 +33,6 @@ live.watch({
   onState: (_, news) => (news.slots || news.hosts) && renew(isUrgent(news)),
   onSnapshot: () => renew(true),
 });
+followReadings(panels);
+setInterval(() => renew(false), READINGS_MS);
 document.documentElement.dataset.ready = "yes";

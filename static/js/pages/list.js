@@ -66,11 +66,14 @@ for (const { name, seq } of readJson("live-jobs").topics) {
   });
 }
 
-//: Why a training has so many GPUs changes with others, too.
+//: Why a training has so many GPUs changes with others, too. Its progress is in its own topic alone.
 followRows(
   results,
   (isUrgent) => (isUrgent ? refreshSoon() : measureSoon()),
-  (news) => news.reason || (news.final_metrics && results.querySelector("#jobs[data-metrics]")),
+  (news, job) => {
+    if (news.progress !== undefined && showJob(job, { progress: news.progress })) refreshSoon();
+    return news.reason || (news.final_metrics && results.querySelector("#jobs[data-metrics]"));
+  },
 );
 
 // --- Dates are days of the viewer: the address says their moments, so that it means the same to everybody -----------

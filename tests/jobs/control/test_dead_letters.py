@@ -133,7 +133,7 @@ def test_a_host_whose_own_facts_cannot_be_stored_says_so_and_its_trainings_go_on
         raise ValueError("no such column")
 
     with monkeypatch.context() as patched:
-        patched.setattr("jobs.control.hosts._store_facts", refuse)
+        patched.setattr("jobs.control.hosts._note_facts", refuse)
         cluster.log_step(job, 2, loss=0.5)
         cluster.report()
     assert "no such column" in Host.objects.get(name=job.run.lead_host).report_problem

@@ -1,9 +1,13 @@
 """Tests of the desired state that hosts are sent."""
 
+import base64
+import json
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
 import pytest
+import redis
 from django.conf import settings
 from django.utils import timezone
 from kombu.exceptions import OperationalError
@@ -36,6 +40,20 @@ class Mailbox:
         assert name == "executor.sync"
         self.sent.append((queue, from_json(Sync, args[0]), options))
 
+    def pipeline(self, transaction: bool) -> AbstractContextManager["Mailbox"]:
+        return nullcontext(self)
+
+    def lpush(self, queue: str, message: str) -> None:
+        body = json.loads(base64.b64decode(json.loads(message)["body"]))
+        self.sent.append((queue, from_json(Sync, body[0][0]), {}))
+
+    def execute(self) -> None:
+        if self.down:
+            raise redis.ConnectionError("no broker")
+
+    def publish(self, channel: str, data: bytes) -> None:
+        """Wake nobody."""
+
     @property
     def queues(self) -> list[str]:
         return [queue for queue, _, _ in self.sent]
@@ -45,6 +63,7 @@ class Mailbox:
 def mailbox(monkeypatch: pytest.MonkeyPatch) -> Mailbox:
     mailbox = Mailbox()
     monkeypatch.setattr(dispatch, "current_app", mailbox)
+    monkeypatch.setattr(dispatch, "connect", lambda: mailbox)
     return mailbox
 
 

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tidepool.protocol import DeviceReading
 
-from jobs.control.gpu_activity import count_activity
 from jobs.control.gpu_spans import KEPT, SPAN, Span, Use, add, merge_old, merged, store
+from jobs.control.readings import HostReadings, claims_of, slots_of, store_readings
 from jobs.gpu_time import DAY, HOUR, MINUTE, to_ms
 from jobs.models import GpuActivity, GpuSpans, SlotClaim
 from tests.factories import HostFactory, JobFactory, SlotClaimFactory, SlotFactory
@@ -70,8 +70,9 @@ def claim(slot: Slot) -> SlotClaim:
 def report(slot: Slot, second: int) -> None:
     now = START + timedelta(seconds=second)
     device = DeviceReading(0, "H200", False, 100.0 if second > 5 else 0.0, second * 100, 2**30)
-    columns = count_activity({0: Slot.objects.get(pk=slot.pk)}, [device], now, 5.0)
-    GpuReading.objects.update_or_create(slot=slot, defaults={"at": now, **columns[0]})
+    slots, claims = slots_of([slot.host]), claims_of([slot.host])
+    readings = HostReadings(slots[slot.host_id], [device], claims[slot.host_id], now, repeats=False)
+    store_readings({slot.host_id: readings})
 
 
 def test_sums_of_a_training_that_is_gone_are_left_out(slot: Slot, claim: SlotClaim) -> None:

@@ -7,10 +7,15 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.db import connection
+from django.test import override_settings
+from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 from msgspec import structs
-from tidepool.protocol import Report, from_json
+from tidepool.protocol import Report, Sync, from_json
 
+from core.broker import connect
+from jobs.control import metrics
 from jobs.control.intake import MESSAGE_BYTES, batch_of
 from jobs.control.steady_hosts import SteadyHosts
 from jobs.management.commands.take_reports import store
@@ -20,6 +25,7 @@ from tests.jobs.cluster import Cluster, FakeHost
 from tests.jobs.conftest import Submit
 from tests.jobs.control.test_dispatch import Mailbox, mailbox
 from tests.jobs.control.test_reports import story
+from tests.processes import broker
 from workers.models import Host, Intake
 
 __all__ = ["mailbox"]
@@ -109,10 +115,10 @@ def test_a_host_whose_report_raises_delays_no_other(monkeypatch: pytest.MonkeyPa
     first, second = FakeHost("gpu-host-1").enroll(), FakeHost("gpu-host-2").enroll()
     unknown = FakeHost("gpu-host-3")
 
-    def release(report: Report) -> str:
-        if report.host == "gpu-host-1":
+    def release(reports: list[Report]) -> dict[str, str]:
+        if any(report.host == "gpu-host-1" for report in reports):
             raise ValueError("of a test")
-        return ""
+        return {}
 
     monkeypatch.setattr("jobs.control.reports.release_vacated", release)
     take(*(message(REPORT, host.report()) for host in (first, unknown, second)))
@@ -178,3 +184,69 @@ def test_a_steady_host_is_written_every_three_seconds() -> None:
         assert not steady.is_steady(from_json(Report, host.report(**news)), now)
     host.start(7, 1, 0)
     assert not steady.is_steady(from_json(Report, host.report()), now), "a rank, and a GPU that works"
+
+
+def steps_of_all(cluster: Cluster, jobs: list[Job], step: int) -> list[bytes]:
+    for job in jobs:
+        cluster.log_step(job, step, loss=1 / step, accuracy=0.5)
+    return [message(REPORT, host.report()) for host in cluster.hosts.values()]
+
+
+@pytest.mark.django_db
+def test_many_hosts_take_as_many_queries_as_two(submit: Submit, mailbox: Mailbox) -> None:
+    counts = []
+    cluster = Cluster.of(*(f"gpu-host-{number}" for number in range(8)), slots=1)
+    jobs = [submit(max_slots=1) for _ in range(8)]
+    cluster.turn(2)
+    for job in jobs:
+        cluster.train(job)
+    for step, (few, steady) in enumerate([(8, SteadyHosts()), (2, SteadyHosts()), (8, SteadyHosts())], start=2):
+        messages = steps_of_all(cluster, jobs, step)[:few]
+        with CaptureQueriesContext(connection) as queries:
+            take(*messages, steady=steady)
+        # The delay of the control plane is read once a second, by whatever comes then.
+        counts.append(sum("workers_intake" not in query["sql"] for query in queries))
+        cluster.pull()
+    assert counts[2] <= counts[1]
+
+
+@pytest.mark.django_db
+def test_a_training_whose_steps_cannot_be_stored_keeps_back_no_other(
+    cluster: Cluster, submit: Submit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken, other = submit(max_slots=4), submit(max_slots=4)
+    cluster.turn(2)
+    for job in (broken, other):
+        cluster.train(job)
+    messages = steps_of_all(cluster, [broken, other], 2)
+    of_step = metrics._outcome
+
+    def refuse(job: Job, records: Any) -> Any:
+        if job.pk == broken.pk:
+            raise ValueError("of a test")
+        return of_step(job, records)
+
+    monkeypatch.setattr(metrics, "_outcome", refuse)
+    take(*messages)
+    assert MetricPoint.objects.filter(job=other, step=2).exists()
+    assert not MetricPoint.objects.filter(job=broken, step=2).exists()
+    monkeypatch.setattr(metrics, "_outcome", of_step)
+    take(*messages)
+    assert MetricPoint.objects.filter(job=broken, step=2).exists()
+
+
+@pytest.mark.django_db
+def test_entries_are_acknowledged_without_the_whole_desired_state(cluster: Cluster, submit: Submit) -> None:
+    job = submit(max_slots=1)
+    cluster.turn(2)
+    cluster.train(job)
+    name = Job.objects.get(pk=job.pk).run.lead_host
+    with broker() as url, override_settings(TIDEPOOL_BROKER_URL=url):
+        messages = steps_of_all(cluster, [job], 2)
+        connect().delete(f"host.{name}")
+        take(*messages)
+        [sent] = connect().lrange(f"host.{name}", 0, -1)
+    body = base64.b64decode(json.loads(sent)["body"])
+    sync = from_json(Sync, json.loads(body)[0][0])
+    assert (sync.host, sync.revision, sync.jobs) == (name, 0, [])
+    assert sync.acknowledged[f"{job.pk}.1.metrics"] == Journal.objects.get(name=f"{job.pk}.1.metrics").number

@@ -7,7 +7,7 @@ from django.contrib.auth.models import User
 from django.test import Client
 
 from jobs.control.dispatch import build_sync
-from jobs.control.journals import store_steps
+from jobs.control.metrics import store_steps
 from jobs.control.transition import lock_job
 from jobs.files.job_folder import job_folder
 from jobs.models import Job, MetricPoint

@@ -1,5 +1,6 @@
 """Executors as real Celery workers on a real broker: what a desired state does, and what survives which death."""
 
+import json
 import os
 import signal
 import time
@@ -8,6 +9,7 @@ from pathlib import Path
 import msgspec
 import psutil
 from tidepool import procfs
+from tidepool.protocol import Sync
 
 from tests.runtime.process_tree import launch_spec
 from tests.waiting import wait_until
@@ -226,3 +228,21 @@ def test_second_executor_of_a_host_waits_for_the_first(host: Host, tmp_path: Pat
     first.kill()
     first.wait()
     assert host.until(lambda report: len(host.boots) == 2).ranks == before
+
+
+def test_an_acknowledgement_of_revision_0_is_no_desired_state(host: Host, tmp_path: Path) -> None:
+    host.send_desired(desired_job(launch_spec(tmp_path, TRAIN_FOREVER), [0]))
+    before = host.until_running(1)
+    host.until_told("rank_started", 1)
+    numbers = host.acknowledged()
+    assert numbers
+    host.desired = None  # nothing but the acknowledgement is sent from here on
+    host.broker.send(Sync(host.name, 0, time.time(), [], numbers, echo=before.at))
+    kept = host.home / "run" / host.name / "journals.json"
+
+    def stored() -> dict[str, int]:
+        return {name: number for name, (_, number) in json.loads(kept.read_text()).items() if number}
+
+    wait_until(lambda: numbers.items() <= stored().items(), lambda: f"{numbers} are acknowledged: {stored()}")
+    after = host.until(lambda report: report.at > before.at + 2)
+    assert (after.applied_revision, after.ranks) == (before.applied_revision, before.ranks)

@@ -1,0 +1,59 @@
+"""One statement that writes different values to many rows: Django's `bulk_update` compiles a CASE for each value."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from django.db import connections, router, transaction
+from django.db.models import Model, QuerySet
+
+__all__ = ["update_rows"]
+
+#: Rows in one statement.
+_ROWS_AT_ONCE = 500
+
+
+def update_rows(rows: QuerySet[Any], objects: Sequence[Model], columns: Iterable[str]) -> int:
+    """Write these columns of the objects, each with its own values.
+
+    Returns the number of objects that are among `rows`; the others stay as they are.
+    """
+    names = sorted(columns)
+    if not names or not objects:
+        return 0
+    fields = [rows.model._meta.get_field(name) for name in names]
+    using = router.db_for_write(rows.model)
+    most = min(_ROWS_AT_ONCE, (connections[using].features.max_query_params or 65_535) // (len(names) + 2))
+    with transaction.atomic(using):
+        return sum(
+            _update(using, rows, objects[first : first + most], fields) for first in range(0, len(objects), most)
+        )
+
+
+def _update(using: str, rows: QuerySet[Any], objects: Sequence[Model], fields: Sequence[Any]) -> int:
+    connection, meta = connections[using], rows.model._meta
+    quote = connection.ops.quote_name
+    key, table = quote(meta.pk.column), quote(meta.db_table)
+    among, params = rows.filter(pk__in=[one.pk for one in objects]).order_by().values("pk").query.sql_with_params()
+    assigned = ", ".join(
+        f"{quote(field.column)} = {_cast(field, f'fresh.column{place}', connection)}"
+        for place, field in enumerate(fields, start=2)
+    )
+    line = f"({', '.join(['%s'] * (len(fields) + 1))})"
+    values = [value for one in objects for value in (one.pk, *(_prepared(field, one, connection) for field in fields))]
+    # Names come from the models, values are parameters.
+    statement = (
+        f"UPDATE {table} SET {assigned} FROM (VALUES {', '.join([line] * len(objects))}) AS fresh"  # noqa: S608
+        f" WHERE {table}.{key} = fresh.column1 AND {table}.{key} IN ({among})"
+    )
+    with connection.cursor() as cursor:
+        cursor.execute(statement, [*values, *params])
+        return int(cursor.rowcount)
+
+
+def _prepared(field: Any, one: Model, connection: Any) -> Any:
+    return field.get_db_prep_save(getattr(one, field.attname), connection)
+
+
+def _cast(field: Any, value: str, connection: Any) -> str:
+    """Return the value with the column's type: PostgreSQL takes a list of nothing but NULL for text."""
+    return f"CAST({value} AS {field.db_type(connection)})" if connection.vendor == "postgresql" else value
