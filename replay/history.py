@@ -377,7 +377,9 @@ def _phases(numbers: Iterable[int]) -> dict[int, tuple[tuple[float, NoiseScale],
     Progress is the sum of the steps' gains. Only the noise scale is stored, the ratio of variance and squared gradient.
     """
     rows = (
-        MetricPoint.objects.filter(job__in=sorted(numbers), name__in=("gain", "noise_scale"), job__run__step__gt=0)
+        MetricPoint.objects.filter(
+            job__in=sorted(numbers), name__in=("gain", "noise_scale"), job__run__step__gt=0, is_even=True
+        )
         .order_by()
         .values_list("job", (F("step") - 1) * _PHASES / F("job__run__step"), "name")
         .annotate(mean=Avg("value"), first=Min("step"), last=Max("step"))

@@ -12,6 +12,7 @@ from django.db.models.functions import Coalesce
 from tidepool.nni_environment import REPORTS_FILE
 from tidepool.safe_open import open_regular
 
+from jobs.files.exact_metrics import exact_values, has_exact_values
 from jobs.files.job_folder import job_folder
 from jobs.models import Job, MetricPoint, SlotClaim
 from jobs.queries.metrics import metric_names
@@ -53,6 +54,9 @@ def measured_by_results(job: Job, study: Study, progress: float) -> float | None
 
 
 def _first_since(job: Job, metric: str, step: int) -> float | None:
+    if has_exact_values(job, metric):
+        first = next((exact for exact in exact_values(job, metric) if exact.step >= step), None)
+        return None if first is None else math.nan if first.value is None else first.value
     points = MetricPoint.objects.filter(job=job, name=metric, step__gte=step)
     found = points.order_by("step").values_list("value", flat=True).first()
     if found is None and not points.exists():

@@ -75,7 +75,8 @@ def restore(job: Job, restored: Restored) -> None:
         path = folder.relative(job.run.attempt, each.path)
         job.checkpoints.filter(path=path).update(problem=each.why[:500])
     job.metrics.filter(step__gt=restored.step).delete()
-    change(job, step=restored.step, epoch=restored.epoch)
+    # Rows of steps before stay thinned; without any, the curves start anew.
+    change(job, step=restored.step, epoch=restored.epoch, series=job.run.series if restored.step else {})
     _note_newest(job)
     unusable = [each.why for each in restored.unusable]
     params = message("restored", step=restored.step, from_nothing=not restored.used, unusable=unusable)

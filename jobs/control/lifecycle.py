@@ -100,6 +100,7 @@ def start(
         epoch=resumed.epoch if resumed else 0,
         error={},
         progress=job.run.progress if job.elastic else None,
+        series=job.run.series if continues or resumed else {},
     )
     if not continues:
         # Points of the script's own output stay until the new attempt has passed them: it may continue by itself.

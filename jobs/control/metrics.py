@@ -20,6 +20,7 @@ from core import live
 from core.time import iso
 from jobs.control.attempt_begins import tell_begin
 from jobs.control.observed_curves import forget_logs, observed_columns, observed_points, take_pattern
+from jobs.control.series import store_points
 from jobs.control.transition import change, change_all, lock_job
 from jobs.files.validation_runs import validation_of
 from jobs.models import Job, MetricPoint
@@ -49,8 +50,8 @@ def store_steps_of(found: Iterable[tuple[Job, Sequence[dict[str, Any]]]]) -> Non
     """Like `store_steps`, for the steps of several jobs, in as many queries."""
     outcomes = {job: outcome for job, records in found if (outcome := _outcome(job, records)) is not None}
     if outcomes:
-        _store_points({job: outcome.points for job, outcome in outcomes.items()})
-        change_all([(job, outcome.columns) for job, outcome in outcomes.items()])
+        series = _store_points({job: outcome.points for job, outcome in outcomes.items()})
+        change_all([(job, {**outcome.columns, "series": series[job]}) for job, outcome in outcomes.items()])
 
 
 class _Outcome(NamedTuple):
@@ -92,10 +93,10 @@ def store_recorded(job: Job, records: Sequence[dict[str, Any]]) -> None:
         if recorded is not None:
             points |= {(point.name, point.step): point for point in _points(job, recorded, values)}
     if points:
-        _store_points({job: list(points.values())})
+        series = _store_points({job: list(points.values())})[job]
         metrics = {**job.run.final_metrics, **_newest(points.values())}
         limits = _limits(job, left_out=max(map(_beyond, records)))
-        change(job, final_metrics=metrics, curve_limits=limits, stepped_at=timezone.now())
+        change(job, final_metrics=metrics, curve_limits=limits, stepped_at=timezone.now(), series=series)
 
 
 def store_observed(job: Job, records: Sequence[dict[str, Any]]) -> None:
@@ -105,14 +106,14 @@ def store_observed(job: Job, records: Sequence[dict[str, Any]]) -> None:
     if not steps:
         return
     points, sources = observed_points(job, [_within_limits(step) for step in steps])
-    _store_points({job: points})
+    columns: dict[str, Any] = {"series": _store_points({job: points})[job]}
     metrics = {**job.run.final_metrics, **_newest(points)}
     limits = _limits(
         job,
         left_out=max(max(step.left_out, len(step.metrics) - _MAX_METRICS_PER_STEP) for step in steps),
         has_gaps=any(step.has_gaps for step in steps),
     )
-    columns = observed_columns(job, steps)
+    columns |= observed_columns(job, steps)
     positions = tell_begin(job, steps)
     columns["stepped_at"] = timezone.now()
     change(job, curve_sources=sources, curve_limits=limits, final_metrics=metrics, positions=positions, **columns)
@@ -126,11 +127,11 @@ def store_read_again(job_id: int, pattern: str, steps: Sequence[ObservedStep]) -
     job.metrics.filter(name__in=names).delete()
     kept = {name: value for name, value in job.run.final_metrics.items() if name not in names}
     take_pattern(job, pattern)
-    change(job, curve_sources=sources, final_metrics=kept)
+    change(job, curve_sources=sources, final_metrics=kept, series={})
     if steps:
         points, sources = observed_points(job, [_within_limits(step) for step in steps])
         for first in range(0, len(points), _POINTS_AT_ONCE):
-            _store_points({job: points[first : first + _POINTS_AT_ONCE]})
+            change(job, series=_store_points({job: points[first : first + _POINTS_AT_ONCE]})[job])
         last: dict[str, Any] = {"step": max(step.step for step in steps), "epoch": max(step.epoch for step in steps)}
         change(job, curve_sources=sources, final_metrics={**kept, **_newest(points)}, **last)
     return job
@@ -179,17 +180,13 @@ def _points(job: Job, step: StepRecord | RecordedStep, values: dict[str, Any]) -
     ]
 
 
-def _store_points(found: Mapping[Job, Sequence[MetricPoint]]) -> None:
-    # Steps repeat after a restart from a checkpoint: the newer value stays.
-    MetricPoint.objects.bulk_create(
-        [point for points in found.values() for point in points],
-        update_conflicts=True,
-        unique_fields=["job", "name", "step"],
-        update_fields=["epoch", "value", "at"],
-    )
+def _store_points(found: Mapping[Job, Sequence[MetricPoint]]) -> dict[Job, dict[str, Any]]:
+    """Store and publish points, also those of which no row is left; returns `JobRun.series` of each job."""
+    series = store_points(found)
     live.publish_all(
         "append", {job_topic(job.pk): {"metrics": [*map(_shown, points)]} for job, points in found.items() if points}
     )
+    return series
 
 
 def _shown(point: MetricPoint) -> dict[str, Any]:

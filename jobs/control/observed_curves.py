@@ -40,6 +40,7 @@ def observed_points(job: Job, steps: Iterable[ObservedStep]) -> tuple[list[Metri
             if source is None or (source["kind"], source["where"]) != (step.kind, step.where):
                 points = {key: point for key, point in points.items() if key[0] != name}
                 job.metrics.filter(name=name).delete()
+                job.run.series.pop(name, None)  # the new curve is thinned once it is long itself
                 source = {"kind": step.kind, "where": step.where}
             sources[name] = source
             point = MetricPoint(job=job, name=name, step=step.step, epoch=step.epoch, value=value, at=at)
@@ -104,7 +105,7 @@ def set_log_pattern(job_id: int, pattern: str) -> Job:
     metrics = {name: value for name, value in job.run.final_metrics.items() if name not in names}
     take_pattern(job, pattern)
     change(job, curve_sources=sources, final_metrics=metrics, positions=without_logs(job))
-    change(job, progress=None, step=0, epoch=0)
+    change(job, progress=None, step=0, epoch=0, series={})
     raise_revisions(hosts_of(open_claims(job)))
     return job
 

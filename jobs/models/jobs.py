@@ -339,6 +339,8 @@ class JobRun(models.Model):
     #: Parts of the script's metrics that the curves lack: `names`, the largest number of metrics of a step that were
     #: left out; `gaps`, true if lines or points were written faster than they could be read.
     curve_limits = models.JSONField(default=dict)
+    #: Metric -> [k, number of rows]: its rows are thinned to spans of 2**k steps. See `jobs.control.series`.
+    series = models.JSONField(default=dict, db_default={})
     #: {"kind", "message", "traceback"} of the error that ended the run, or {}. An empty message stands for the job's
     #: reason.
     error = models.JSONField(default=dict)

@@ -242,6 +242,8 @@ class MetricPoint(models.Model):
     #: Value after the step; None: not a number, shown as a gap.
     value = models.FloatField(null=True)
     at = models.DateTimeField()
+    #: Whether the point is one of those at even distances, which statistics need; see `jobs.control.series`.
+    is_even = models.BooleanField(default=True, db_default=True)
 
     class Meta:
         ordering = ["job", "name", "step"]

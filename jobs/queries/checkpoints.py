@@ -1,6 +1,7 @@
 """The list of checkpoints that a user may see, shared by the page and the API."""
 
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from django.db.models import Count, OuterRef, Q, QuerySet, Subquery, Sum
@@ -10,6 +11,7 @@ from core.filters import ListFilter, TextFilter, choice_filter
 from core.keyset import KeysetPage, Order, keyset_page
 from core.roles import Asking, is_cluster_admin
 from core.time import parsed_moment
+from jobs.files.exact_metrics import has_exact_values, newest_values
 from jobs.models import Checkpoint, MetricPoint
 
 __all__ = ["CheckpointFilter", "checkpoint_page", "totals", "visible_checkpoints", "with_metric"]
@@ -62,7 +64,21 @@ def checkpoint_page(
     user: Asking, wanted: CheckpointFilter, given: Mapping[str, str], size: int
 ) -> KeysetPage[Checkpoint]:
     rows = wanted.of(visible_checkpoints(user))
-    return keyset_page(with_metric(rows, wanted.shown_metric), _ORDER, given, size)
+    page = keyset_page(with_metric(rows, wanted.shown_metric), _ORDER, given, size)
+    _take_exact(page.rows, wanted.shown_metric)
+    return page
+
+
+def _take_exact(rows: Iterable[Checkpoint], metric: str) -> None:
+    """Replace `metric` of checkpoints whose training has been so long that its rows lack steps."""
+    by_job: dict[int, list[Checkpoint]] = defaultdict(list)
+    for row in rows:
+        if has_exact_values(row.job, metric):
+            by_job[row.job_id].append(row)
+    for of_job in by_job.values():
+        values = newest_values(of_job[0].job, metric, {row.step for row in of_job})
+        for row in of_job:
+            row.metric = values.get(row.step)  # type: ignore[attr-defined]  # of `with_metric`
 
 
 def totals(user: Asking) -> list[dict[str, Any]]:

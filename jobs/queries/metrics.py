@@ -1,6 +1,6 @@
 """Metrics of a job: names, series, and curves thinned for charts."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NamedTuple
@@ -11,6 +11,7 @@ from django.db.models.functions import Mod, RowNumber
 
 from core.live import without_nan
 from core.time import iso
+from jobs.files.exact_metrics import exact_values, has_exact_values
 from jobs.models import Job, MetricPoint
 
 __all__ = [
@@ -60,12 +61,14 @@ def thinned_curves(jobs: Collection[int], name: str, most: int = MAX_POINTS) -> 
     points = MetricPoint.objects.filter(job__in=jobs, name=name)
     counts = {
         row["job"]: row
-        for row in points.order_by().values("job").annotate(count=Count("pk"), first=Min("step"), last=Max("step"))
+        for row in points.order_by()
+        .values("job")
+        .annotate(count=Count("pk"), even=Count("pk", filter=Q(is_even=True)), first=Min("step"), last=Max("step"))
     }
     if not counts:
         return {}
     every = {job: -(-row["count"] // most) for job, row in counts.items()}
-    if all(each == 1 for each in every.values()):
+    if all(each == 1 for each in every.values()) and all(row["even"] == row["count"] for row in counts.values()):
         samples: dict[int, list[Sample]] = {job: [] for job in counts}
         for job, *row in points.order_by("job", "step").values_list("job", *Sample._fields):
             samples[job].append(Sample(*row))
@@ -77,11 +80,15 @@ def _thinned(
     points: QuerySet[MetricPoint], counts: Mapping[int, Mapping[str, Any]], every: Mapping[int, int], most: int
 ) -> dict[int, Curve]:
     # Steps between two values: 1 if each step has a value, an epoch's steps if each epoch has one.
-    apart = {job: -(-(row["last"] - row["first"] + 1) // row["count"]) for job, row in counts.items()}
+    reach = {job: row["last"] - row["first"] + 1 for job, row in counts.items()}
+    length = {job: -(-reach[job] // row["count"]) * every[job] for job, row in counts.items()}
+    # Of thinned rows, only some are at even distances.
+    apart = {job: -(-reach[job] // max(1, row["even"])) for job, row in counts.items()}
+    spaced = {job: apart[job] * -(-row["even"] // most) for job, row in counts.items()}
     beyond_first = F("step") - _by_job({job: row["first"] for job, row in counts.items()})
     points = points.annotate(
-        span=beyond_first / _by_job({job: 2 * every[job] * apart[job] for job in counts}),
-        into_span=Mod(beyond_first, _by_job({job: every[job] * apart[job] for job in counts})),
+        span=beyond_first / _by_job({job: 2 * length[job] for job in counts}),
+        into_span=Mod(beyond_first, _by_job({job: max(1, spaced[job]) for job in counts})),
     )
     points = points.annotate(
         from_least=_place_in_span(F("value").asc(nulls_first=True), F("step").asc()),
@@ -89,19 +96,19 @@ def _thinned(
     ).filter(
         Q(from_least=1)
         | Q(from_greatest=1)
-        | Q(into_span__lt=_by_job(apart))
+        | Q(is_even=True, into_span__lt=_by_job(apart))
         | Q(step=_by_job({job: row["last"] for job, row in counts.items()}))
     )
     drawn: dict[int, list[Sample]] = {job: [] for job in counts}
     even: dict[int, list[Sample]] = {job: [] for job in counts}
-    fields = ("job", "from_least", "from_greatest", "into_span", *Sample._fields)
-    for job, from_least, from_greatest, into_span, *row in points.order_by("job", "step").values_list(*fields):
+    fields = ("job", "from_least", "from_greatest", "into_span", "is_even", *Sample._fields)
+    for job, from_least, from_greatest, into_span, is_even, *row in points.order_by("job", "step").values_list(*fields):
         sample = Sample(*row)
         is_last = sample.step == counts[job]["last"]
         if every[job] == 1 or 1 in (from_least, from_greatest) or is_last:
             drawn[job].append(sample)
         # Uneven steps leave more points in some spans than in others.
-        if is_last or (into_span < apart[job] and len(even[job]) < 2 * most):
+        if is_last or (is_even and into_span < apart[job] and len(even[job]) < 2 * most):
             even[job].append(sample)
     return {job: Curve(drawn[job], every[job], even[job]) for job in counts}
 
@@ -123,14 +130,24 @@ def metric_names(job: Job) -> list[str]:
 def metric_series(job: Job, name: str, every: int | None = None) -> list[dict[str, Any]]:
     """Return every `every`-th value of a metric and the last one; without `every`, few enough for a chart."""
     if every is None:
-        kept = list(thinned_points(job, name).samples)
-    else:
-        points = MetricPoint.objects.filter(job=job, name=name).order_by("step")
-        rows = [Sample(*row) for row in points.values_list(*Sample._fields)]
-        kept = rows[::every]
-        if rows and kept[-1] != rows[-1]:
-            kept.append(rows[-1])
+        return metric_points_as_json(name, list(thinned_points(job, name).samples))
+    kept: list[Sample] = []
+    last: Sample | None = None
+    for place, sample in enumerate(_samples(job, name)):
+        last = sample
+        if place % every == 0:
+            kept.append(sample)
+    if last is not None and kept[-1] != last:
+        kept.append(last)
     return metric_points_as_json(name, kept)
+
+
+def _samples(job: Job, name: str) -> Iterable[Sample]:
+    """Return all values of a metric: those of a long elastic training from its files, as rows have only some."""
+    if has_exact_values(job, name):
+        return (Sample(exact.step, exact.value, exact.at, exact.epoch) for exact in exact_values(job, name))
+    points = MetricPoint.objects.filter(job=job, name=name).order_by("step")
+    return (Sample(*row) for row in points.values_list(*Sample._fields))
 
 
 def metric_points_as_json(name: str, samples: Sequence[Sample]) -> list[dict[str, Any]]:
