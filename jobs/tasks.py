@@ -9,12 +9,12 @@ from django.utils import timezone
 from tidepool.protocol import ProtocolError, Report, from_json
 
 from core.text import storable
-from jobs.control import checkpoints, gpu_spans
+from jobs.control import checkpoints, gpu_spans, tidying
 from jobs.control.reports import store_report
 from jobs.control.steady_hosts import SteadyHosts
 from workers.lateness import note_mark
 
-__all__ = ["ingest_report", "merge_old_gpu_spans", "note_saves", "note_taken"]
+__all__ = ["ingest_report", "merge_old_gpu_spans", "note_saves", "note_taken", "tidy"]
 
 logger = logging.getLogger(__name__)
 
@@ -47,3 +47,9 @@ def note_saves() -> None:
 def merge_old_gpu_spans() -> None:
     """Reduce the resolution of GPUs' use over time by its age. Repeated and concurrent calls do nothing."""
     gpu_spans.merge_old(timezone.now())
+
+
+@shared_task(name="jobs.tasks.tidy", ignore_result=True)  # type: ignore[untyped-decorator]
+def tidy() -> None:
+    """Delete rows that nobody looks at any more. Repeated and concurrent calls do nothing."""
+    tidying.tidy(timezone.now())

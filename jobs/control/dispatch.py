@@ -119,6 +119,7 @@ def send_mark(now: datetime) -> None:
 _periodic_tasks = [
     PeriodicTask("jobs.tasks.note_saves", every_seconds=30.0),
     PeriodicTask("jobs.tasks.merge_old_gpu_spans", every_seconds=60.0),
+    PeriodicTask("jobs.tasks.tidy", every_seconds=3600.0),
 ]
 
 
