@@ -1,17 +1,20 @@
-"""Cost of hosts' reports to the control plane, by their number: processor time of the intake and of PostgreSQL.
+"""Cost of hosts' reports to the control plane: processor time of the intake, PostgreSQL and Redis.
 
-    python -m benchmarks.control_plane [--hosts 16] [--rounds 10] [--json FILE]
+    TIDEPOOL_DATABASE_URL=postgres://… TIDEPOOL_BROKER_URL=redis://… \\
+    python -m benchmarks.control_plane [--hosts 16 60] [--rounds 8] [--json FILE]
 
 Each host has 8 GPUs and leads a training of its own with 8 ranks, whose reports carry 4 steps of 3 metrics. A quiet
-host's reports repeat its state. The intake takes all reports of a round at once, as it does while it is busy; the
-competitor stores the same reports one after the other, as the Celery worker of former versions did. Rows marked
-"computed" multiply the measured cost of a report by the number of hosts and by 2.5 reports a second of each, which is
-what hosts that lead a training send. Needs Redis at `TIDEPOOL_BROKER_URL` for the answers to hosts.
+host's reports repeat its state. All reports of a round go through the broker's queue, and are taken as
+`manage.py take_reports` takes them; the competitor stores the same reports one after the other, as the Celery worker of
+former versions did. The rows of a number of hosts multiply the cost of a report by 2.5 a second of each host, which is
+what hosts that lead a training send at most: its next steps are sent once the ones before are acknowledged. Rows for
+numbers that were not simulated take the cost of the largest number that was, and are marked "computed".
 """
 
 import base64
 import json
 import statistics
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,46 +24,73 @@ from benchmarks.site import cpu_of, looked_after, with_database
 SLOTS = 8
 STEPS = 4
 REPORTS_PER_SECOND = 2.5
-COMPUTED_HOSTS = (16, 60, 200, 1000)
+SHOWN_HOSTS = (16, 60, 200, 1000)
+#: Processor cores that the intake may use at 1,000 hosts.
+CORES = 5
 
 
 def main() -> None:
     parser = arguments(__doc__ or "")
-    parser.add_argument("--hosts", type=int, default=16)
-    parser.add_argument("--rounds", type=int, default=10)
+    parser.add_argument("--hosts", type=int, nargs="+", default=[16, 60])
+    parser.add_argument("--rounds", type=int, default=8)
     options = parser.parse_args()
-    show(with_database(lambda: measure(options.hosts, options.rounds)), options.json)
+    results: list[Result] = []
+    costs: dict[int, float] = {}
+    for hosts in sorted(options.hosts):
+        results += with_database(partial(measure, hosts, options.rounds, costs))
+    show([*results, *_cores(costs)], options.json)
 
 
-def measure(hosts: int, rounds: int) -> list[Result]:
+def measure(hosts: int, rounds: int, costs: dict[int, float]) -> list[Result]:
+    """Return the costs of one report, and note that of one with steps in `costs`."""
     from jobs.control.steady_hosts import SteadyHosts
 
     site = _Site(hosts)
     looked_after()
     steady = SteadyHosts()
-    together, singly, quiet, quiet_singly = [], [], [], []
+    together, singly, quiet, quiet_singly, logged = [], [], [], [], []
     for _ in range(rounds + 1):  # the first round warms up
+        before = _logged_bytes()
         together.append(site.cost_of_round(steady, steps=STEPS))
+        logged.append((_logged_bytes() - before) / hosts / 1000)
         singly.append(site.cost_of_round(None, steps=STEPS))
         site.cost_of_round(steady, steps=0)
         quiet.append(site.cost_of_round(steady, steps=0))
         quiet_singly.append(site.cost_of_round(None, steps=0))
-    one, former = "a report with 4 steps", "a report with 4 steps, one by one"
-    repeat, former_repeat = "a report that repeats", "a report that repeats, one by one"
+    costs[hosts] = statistics.median(together[1:])
+    one, repeat = f"{hosts} hosts: a report with {STEPS} steps", f"{hosts} hosts: a report that repeats"
     return [
-        result(former, "ms", singly[1:]),
-        result(one, "ms", together[1:], former, singly[1:]),
-        result(former_repeat, "ms", quiet_singly[1:]),
-        result(repeat, "ms", quiet[1:], former_repeat, quiet_singly[1:]),
-        *(
-            result(f"{number} hosts, all stepping, computed", "cores", [_cores(together, number)])
-            for number in COMPUTED_HOSTS
-        ),
+        result(f"{one}, one by one", "ms", singly[1:]),
+        result(one, "ms", together[1:], f"{one}, one by one", singly[1:]),
+        result(f"{one}, written to the log of the database", "kB", logged[1:]),
+        result(f"{repeat}, one by one", "ms", quiet_singly[1:]),
+        result(repeat, "ms", quiet[1:], f"{repeat}, one by one", quiet_singly[1:]),
     ]
 
 
-def _cores(costs: list[float], hosts: int) -> float:
-    return statistics.median(costs[1:]) / 1000 * REPORTS_PER_SECOND * hosts
+def _cores(costs: dict[int, float]) -> list[Result]:
+    largest = max(costs)
+    rows = []
+    for number in sorted({*SHOWN_HOSTS, *costs}):
+        milliseconds, how = costs.get(number, costs[largest]), "" if number in costs else ", computed"
+        cores = milliseconds / 1000 * REPORTS_PER_SECOND * number
+        rows.append(
+            result(f"{number} hosts, all stepping, {REPORTS_PER_SECOND} reports a second{how}", "cores", [cores])
+        )
+        pace = max(1 / REPORTS_PER_SECOND, number * milliseconds / 1000 / CORES)
+        rows.append(result(f"{number} hosts, time between two reports of a host on {CORES} cores{how}", "s", [pace]))
+    return rows
+
+
+def _logged_bytes() -> int:
+    """Return the length of PostgreSQL's write-ahead log so far; 0 with SQLite."""
+    from django.db import connection
+
+    if connection.vendor != "postgresql":
+        return 0
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_wal_lsn_diff(pg_current_wal_insert_lsn(), '0/0')")
+        return int(cursor.fetchone()[0])
 
 
 class _Site:
@@ -105,8 +135,12 @@ class _Site:
 
     def cost_of_round(self, steady: Any, *, steps: int) -> float:
         """Return milliseconds for each report, where each host sends one. `steady`: None to store them one by one."""
+        from django.conf import settings
+
+        from core.broker import connect
         from jobs.control.intake import batch_of
-        from jobs.management.commands.take_reports import store
+        from jobs.control.live_readings import LiveReadings
+        from jobs.management.commands.take_reports import store, take_messages
         from jobs.tasks import ingest_report
 
         for _ in range(steps):
@@ -114,11 +148,19 @@ class _Site:
             for job in self.jobs:
                 self.cluster.log_step(job, self.step, loss=0.5, accuracy=0.5, rate=0.1)
         values = [host.report() for host in self.cluster.hosts.values()]
-        messages = [_message(each) for each in values]
-        if steady is None:
-            cost = cpu_of(lambda: [ingest_report(each) for each in values])
-        else:
-            cost = cpu_of(lambda: store(batch_of(messages), steady))
+        broker, readings = connect(), LiveReadings()
+        for message in [_message(each) for each in values] if steady is not None else ():
+            broker.lpush(settings.CELERY_TASK_DEFAULT_QUEUE, message)
+
+        def take() -> None:
+            while messages := take_messages(0.01):
+                batch = batch_of(messages)
+                store(batch, steady)
+                readings.send(batch.reports)
+
+        begun = _broker_cpu()
+        cost = cpu_of(take if steady is not None else lambda: [ingest_report(each) for each in values])
+        cost += 1000 * (_broker_cpu() - begun)
         self._acknowledge()
         return cost / len(values)
 
@@ -128,6 +170,14 @@ class _Site:
         stored = dict(Journal.objects.values_list("name", "number"))
         for host in self.cluster.hosts.values():
             host.acknowledged |= {name: number for name, number in stored.items() if name in host.journals}
+
+
+def _broker_cpu() -> float:
+    """Return the seconds that Redis has computed."""
+    from core.broker import connect
+
+    used = connect().info("cpu")
+    return float(used["used_cpu_user"] + used["used_cpu_sys"])
 
 
 def _message(values: dict[str, Any]) -> bytes:
