@@ -23,6 +23,7 @@ from jobs.control.plans import Leadership, LeadershipLost, apply
 from jobs.control.queues import KnownLengths, QueueWriter
 from jobs.control.snapshots import snapshot
 from jobs.control.time_limits import enforce_limits
+from jobs.models import Job
 from scheduling.policies.target_hold import TargetHold, hold_targets
 from scheduling.preparation import run_prepared_cycle
 from scheduling.snapshot import Snapshot
@@ -33,6 +34,8 @@ __all__ = ["Command", "Scheduler"]
 logger = logging.getLogger(__name__)
 
 CYCLE_SECONDS = 1.0
+#: Longest time without a plan while no training is unfinished and nobody wakes the scheduler.
+REST_SECONDS = 5.0
 RESEND_SECONDS = 2.0
 FORGET_SECONDS = 3600.0
 #: Age at which forecasts of training times are computed again.
@@ -55,6 +58,8 @@ class Scheduler:
         self._silence = SilenceWatch()
         self._next_mark_at = 0.0
         self._cycle = 0
+        self._is_woken = True
+        self._planned_at = float("-inf")
         self._known = KnownLengths({}, datetime.min.replace(tzinfo=UTC))
         self._queues = QueueWriter()
         self._target_hold: TargetHold | None = None
@@ -74,7 +79,7 @@ class Scheduler:
         """Run one cycle, if this process leads."""
         epoch = self._leadership.renew()
         if epoch is None:
-            self._well_since, self._silence = None, SilenceWatch()
+            self._well_since, self._silence, self._is_woken = None, SilenceWatch(), True
             return
         self._cycle += 1
         with self._leadership.held():
@@ -86,6 +91,22 @@ class Scheduler:
         self._send_mark(now)
         judged_until = self._silence.judged_until(now)
         self._well_since = reap_lost_hosts(self._well_since, judged_until) if judged_until else None
+        if self._may_rest(begun):
+            self._leadership.count_cycle(time.monotonic() - begun, timezone.now())
+        elif not self._plan(epoch, begun, now):
+            return
+        for interval, work in self._now_and_then:
+            if interval.is_due(time.monotonic()):
+                work()
+
+    def _may_rest(self, at: float) -> bool:
+        """Return whether nothing is to be decided since the last plan."""
+        is_recent = not self._is_woken and at - self._planned_at < REST_SECONDS
+        return is_recent and not Job.objects.filter(finished_at__isnull=True).exists()
+
+    def _plan(self, epoch: int, begun: float, now: datetime) -> bool:
+        """Decide and write the plan; returns False if another scheduler leads."""
+        self._is_woken, self._planned_at = False, begun
         give_up_halts(now)
         watch_gangs(now)
         enforce_limits(now)
@@ -103,10 +124,8 @@ class Scheduler:
             self._queues.write(result, self._known, epoch)
         except LeadershipLost as error:
             logger.warning("cycle=%s another scheduler leads: %s", self._cycle, error)
-            return
-        for interval, work in self._now_and_then:
-            if interval.is_due(time.monotonic()):
-                work()
+            return False
+        return True
 
     def _send_mark(self, now: datetime) -> None:
         if time.monotonic() >= self._next_mark_at:
@@ -126,8 +145,9 @@ class Scheduler:
         with without_collector():
             self.cycle()
         try:
-            self._wake_ups.wait(CYCLE_SECONDS)
+            self._is_woken = self._wake_ups.wait(CYCLE_SECONDS)
         except (redis.RedisError, OSError) as error:
+            self._is_woken = True  # perhaps
             logger.debug("no wake-ups: %s", error)
             return False
         return True

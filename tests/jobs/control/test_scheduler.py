@@ -225,3 +225,22 @@ def test_a_plan_that_took_long_to_write_leaves_a_whole_lease(cluster: Cluster, s
     SchedulerLease.objects.update(expires_at=Now())
     assert plans.apply(plan, epoch)
     assert lease_left()
+
+
+def test_without_trainings_it_plans_every_five_seconds_or_when_woken(
+    cluster: Cluster, submit: Submit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plans_made = list[float]()
+    monkeypatch.setattr(run_scheduler, "snapshot", lambda *of: plans_made.append(clock[0]) or snapshot(*of))
+    clock = [100.0]
+    monkeypatch.setattr(run_scheduler.time, "monotonic", lambda: clock[0])
+    scheduler = Scheduler(threading.Event())
+    monkeypatch.setattr(scheduler, "_now_and_then", ())
+    for second in range(8):
+        clock[0] = 100.0 + second
+        scheduler.cycle()
+    assert plans_made == [100.0, 105.0]
+    assert SchedulerLease.objects.get().cycles == 7, "counted with the next one's lease"
+    submit()
+    scheduler.cycle()
+    assert plans_made == [100.0, 105.0, 107.0], "while a training waits, each cycle decides"
