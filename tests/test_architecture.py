@@ -96,6 +96,7 @@ READS_ENVIRONMENT = {
 HANDS_ENVIRONMENT_ON = {
     "webapp/embedded/process_specs.py": "to the children of `up`",
     "workers/executor/join.py": "to the executor that it becomes",
+    "workers/executor/pilot.py": "to the executor that it starts, with what the batch system says",
     "workers/executor/forkserver.py": "what is allowed of it, to the forkserver",
     "runtime/tidepool/rank_process.py": "what is allowed of it, to a rank",
     "tracking/management/commands/serve_mlflow.py": "what is needed of it, to MLflow's server",

@@ -92,6 +92,7 @@ SKIPPED = {
     "docs/operator/join-a-host.md#Join a host.3": "needs another machine; tests/hosts joins hosts of its own",
     "docs/operator/mlflow.md#MLflow on the site.1": "installs MLflow; tests/journey/test_mlflow.py starts it",
     "docs/operator/mlflow.md#On a host name of its own.1": "a line of settings without a command",
+    "docs/operator/slurm.md#The batch script.1": "a batch script; tests/slurm submits one to a Slurm of its own",
     "docs/operator/wmla-ports.md#Ports for clients of WMLA.1": "tests/journey/test_wmla_ports.py starts the stack so",
     "docs/operator/wmla-ports.md#Ports for clients of WMLA.2": "tests/journey/test_wmla_ports.py asks so",
     "docs/user/coming-from-wmla.md#The command line.1": "a conversation with a password, at WMLA's ports",

@@ -4,7 +4,7 @@
 
 The batch script gets TIDEPOOL_FLEET, SITE and TOKEN, and joins under the name `slurm-<job id>`:
 
-    TIDEPOOL_HOST_NAME=slurm-$SLURM_JOB_ID python -m workers.executor.join --url $SITE --token $TOKEN ...
+    exec python -m workers.executor.pilot --url $SITE --token $TOKEN --home /mnt/pool
 """
 
 import json

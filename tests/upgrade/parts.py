@@ -51,14 +51,19 @@ class Parts:
     def hosts(self) -> list[str]:
         return [name for name in self.running if name not in SITE]
 
-    def api(self) -> httpx.Client:
-        base = f"http://127.0.0.1:{self.port}/api/v1/"
-        return httpx.Client(base_url=base, auth=("admin", _PASSWORD), timeout=30, trust_env=False)
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
 
-    def manage(self, tree: Path, *words: str) -> None:
+    def api(self) -> httpx.Client:
+        return httpx.Client(base_url=f"{self.url}/api/v1/", auth=("admin", _PASSWORD), timeout=30, trust_env=False)
+
+    def manage(self, tree: Path, *words: str) -> str:
+        """Run a command of manage.py, and return what it prints."""
         command = [sys.executable, "manage.py", *words]
         done = subprocess.run(command, cwd=tree, env=self._environment(tree), capture_output=True, text=True)
         assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
 
     def start_site(self, tree: Path) -> None:
         self.manage(tree, "migrate", "--no-input")
@@ -100,6 +105,7 @@ class Parts:
             {
                 "PYTHONPATH": os.pathsep.join(map(str, (tree, tree / "runtime"))),
                 "TIDEPOOL_BROKER_URL": self.broker_url,
+                "TIDEPOOL_EXECUTOR_BROKER_URL": self.broker_url,
                 "TIDEPOOL_ADMIN_PASSWORD": _PASSWORD,
                 "DJANGO_SETTINGS_MODULE": "webapp.settings",
             },

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,7 +14,7 @@ from tests.waiting import wait_until
 pytestmark = [pytest.mark.journey, pytest.mark.long, pytest.mark.timeout(1800)]
 
 HOSTS = ("gpu1", "gpu2", "gpu3")
-EPOCHS, SAMPLES = 60, 1437
+EPOCHS, SAMPLES = 60, 1438
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +38,7 @@ def test_an_upgrade_of_one_part_after_the_other_loses_no_step(parts: Parts, form
         wait_until(lambda: online(parts) == {*HOSTS}, parts.story)
         register_model(parts.home, api, "recorder")
         hurry = parts.home / "hurry"
-        options = {"epochs": EPOCHS, "step-seconds": 0.6, "hurry": str(hurry)}
+        options: dict[str, Any] = {"epochs": EPOCHS, "step-seconds": 0.6, "hurry": str(hurry)}
         training = Training(api, parts.home, "rolling", max_slots=6, **options)
         training.wait_for_size(6)
         makes_steps(training, parts)

@@ -16,7 +16,7 @@ from workers.executor.broker_url import verified
 from workers.executor.environments.engines import CHOICE, ENGINES, engine_in
 from workers.executor.notice import Cloud, NoticeOptions, moment_in
 
-__all__ = ["ConfigError", "ExecutorConfig", "executor_config"]
+__all__ = ["ConfigError", "ExecutorConfig", "executor_config", "host_mark"]
 
 #: Highest number of slots per GPU: each process takes a few hundred MiB of GPU memory before it trains.
 _MOST_SLOTS_PER_GPU = 16
@@ -82,7 +82,12 @@ class ExecutorConfig:
     @property
     def mark(self) -> str:
         """Mark in the environment of all processes of this installation on this host."""
-        return f"{hashlib.sha256(os.fsencode(self.home)).hexdigest()[:12]}.{self.host}"
+        return host_mark(self.home, self.host)
+
+
+def host_mark(home: Path, host: str) -> str:
+    """Return the mark of a host. home: resolved."""
+    return f"{hashlib.sha256(os.fsencode(home)).hexdigest()[:12]}.{host}"
 
 
 def executor_config(environment: Mapping[str, str] = os.environ) -> ExecutorConfig:
