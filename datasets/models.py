@@ -99,6 +99,11 @@ class DatasetVersion(Claimable):
         return f"{self.dataset.name} v{self.number}"
 
     @property
+    def picked(self) -> list[str]:
+        """Return the folders that were picked one by one, which `path` has links to."""
+        return [folder for folder in (self.training, self.validation, self.testing) if folder]
+
+    @property
     def parts(self) -> list[Part]:
         """Return the folders of the version. Reads the file system unless they were picked one by one."""
         if not self.training:

@@ -21,6 +21,14 @@ class Host(models.Model):
         OFFLINE = "OFFLINE"
         LOST = "LOST"
 
+    class Isolation(models.TextChoices):
+        #: Each training is behind a wall.
+        WALLED = "walled"
+        #: Trainings are not kept apart, as the operator chose.
+        SHARED = "shared"
+        #: Walls were chosen and the host has none: it runs no training.
+        NONE = "none"
+
     name = models.CharField(max_length=64, unique=True)
     state = models.CharField(max_length=16, choices=State, default=State.OFFLINE)
     #: Address at which other hosts reach this one.
@@ -49,6 +57,9 @@ class Host(models.Model):
     leaving_why = models.CharField(max_length=200, blank=True, default="", db_default="")
     #: Time since which the host drains because of it; None: it does not.
     drains_for_notice_since = models.DateTimeField(null=True)
+    #: Level of isolation of its trainings, and a sentence for each thing that it does not keep them from.
+    isolation = models.CharField(max_length=8, choices=Isolation, blank=True, default="", db_default="")
+    isolation_lacks = models.JSONField(default=list, db_default=[])
     #: Id of the executor's present run; changes with each start.
     boot = models.CharField(max_length=64, blank=True, default="")
     last_report_at = models.DateTimeField(null=True, blank=True)

@@ -197,6 +197,7 @@ def launch_spec(job: Job) -> LaunchSpec:
         entry_point=job.model.entry_point,
         arguments=[*_arguments(job, parameters), *job.arguments],
         data_dir=job.dataset.path if job.dataset else "",
+        data_folders=job.dataset.picked if job.dataset else [],
         environment=_environment(job),
         compat=list(job.model.compat),
         max_slots=job.run.first_max_slots or job.max_slots,

@@ -20,6 +20,7 @@ from jobs.control.lifecycle import open_claims, preempt, raise_revisions, releas
 from jobs.control.observed_curves import drop_unpassed
 from jobs.control.outcome import ENVIRONMENT_FAILED, Facts, Failure, RankEnd, judge
 from jobs.control.transition import Why, change, lock_job, record, transition_all
+from jobs.files.function_values import written_digest
 from jobs.files.validation_runs import keep_result, validation_of
 from jobs.messages import message
 from jobs.models import Checkpoint, Generation, Job, Journal, Rank, SlotClaim
@@ -160,6 +161,7 @@ def finish(jobs: Sequence[Job], new: JobState, why: Why, **changes: Any) -> None
     if new == JobState.SUCCEEDED:
         for job in jobs:
             keep_result(job)
+            change(job, value_sha256=written_digest(job))
             drop_unpassed(job)
     held_slots = [job for job in jobs if job.state in HOLDING]
     _leave(jobs, new, why, finished_at=timezone.now(), **changes)

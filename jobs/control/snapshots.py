@@ -86,7 +86,7 @@ def _slot_views(open_claims: Iterable[_Claim], instead: Mapping[int, Offer]) -> 
     # Hosts that have left are missed, but not those that are removed from the lists.
     offered_by = offers([host for host in hosts if host.removed_at is None], instead, were_there=True)
     claims = {slot: (job, vacating_at is not None) for slot, job, vacating_at, _ in open_claims}
-    by_host = {host.pk: (host.name, host.state, offered_by[host.name]) for host in hosts}
+    by_host = {host.pk: (host.name, _state_of(host), offered_by[host.name]) for host in hosts}
     views = []
     for pk, host, index, device in Slot.objects.order_by().values_list("pk", "host", "index", "device_model"):
         name, state, offered = by_host[host]
@@ -100,6 +100,12 @@ def _slot_views(open_claims: Iterable[_Claim], instead: Mapping[int, Offer]) -> 
         out = "" if state == Host.State.ONLINE else state.lower()
         views.append(SlotView(SlotRef(name, index), names, claimable, held_by, vacating, device, out))
     return tuple(sorted(views, key=lambda view: view.ref))
+
+
+def _state_of(host: Host) -> str:
+    """Return the state of a host; of one in service that runs no training, why not."""
+    is_unwalled = host.state == Host.State.ONLINE and host.isolation == Host.Isolation.NONE
+    return "UNWALLED" if is_unwalled else host.state
 
 
 def offers(

@@ -233,7 +233,13 @@ def _too_large(params: Params) -> str:
 
 
 #: State of a host that is out of service -> what it does. Plans of simulated clusters know no states.
-_OUT = {"draining": "is draining", "lost": "does not report", "offline": "is offline", "": "is out of service"}
+_OUT = {
+    "draining": "is draining",
+    "lost": "does not report",
+    "offline": "is offline",
+    "unwalled": "cannot keep trainings apart",
+    "": "is out of service",
+}
 
 
 def _absent(params: Params) -> str:

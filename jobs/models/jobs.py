@@ -332,6 +332,9 @@ class JobRun(models.Model):
     saved_at = models.DateTimeField(null=True, blank=True)
     #: Metric name -> last value, such as {"loss": 0.03, "accuracy": 97.2}. Accuracies are in percent.
     final_metrics = models.JSONField(default=dict)
+    #: Digest of the value that a function returned, read when the training succeeded. "": it left none. None: it has
+    #: not succeeded, or did so before such digests were kept.
+    value_sha256 = models.CharField(max_length=64, null=True, db_default=None)
     #: Plain scripts only: metric name -> {"kind", "where"} of its source, see `tidepool.protocol.ObservedStep`.
     curve_sources = models.JSONField(default=dict)
     #: Plain scripts only: positions that its attempts printed, see `jobs.control.attempt_begins`.

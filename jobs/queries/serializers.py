@@ -113,6 +113,12 @@ class JobStateOutput(serializers.Serializer[Job]):
     epoch = serializers.IntegerField(source="run.epoch")
     progress = serializers.FloatField(source="run.progress", allow_null=True, help_text="0 to 1; null: unknown.")
     final_metrics = ObjectField(source="run.final_metrics")
+    value_sha256 = serializers.CharField(
+        source="run.value_sha256",
+        allow_null=True,
+        help_text="Digest of the value that a function returned, as the site read it when the training succeeded. "
+        "Empty: it left none; null: not known.",
+    )
     curve_sources = ObjectField(
         source="run.curve_sources",
         help_text="For scripts without a session: metric -> `{kind, where}` of its source; kind is log, csv, "

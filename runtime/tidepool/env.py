@@ -28,6 +28,8 @@ __all__ = [
     "local_process_environment",
     "log_folder",
     "logging_into",
+    "program_folders",
+    "put_first_on_path",
     "rank_context",
     "rank_environment",
     "result_folder",
@@ -36,6 +38,9 @@ __all__ = [
     "site_of",
     "take_nccl_errors",
     "training_id",
+    "use_home",
+    "use_temporary_folder",
+    "use_virtual_environment",
 ]
 
 
@@ -203,6 +208,34 @@ def adaptdl_variable(name: str) -> str | None:
 def training_id() -> str:
     """Name of this training in WMLA; "" off the cluster."""
     return os.environ.get("TRAINING_ID") or os.environ.get("DLI_EXECID") or ""
+
+
+def program_folders() -> list[str]:
+    """Return the folders of programs, and of the libraries that they are told to load."""
+    return [folder for name in ("PATH", "LD_LIBRARY_PATH") for folder in os.environ.get(name, "").split(os.pathsep)]
+
+
+def put_first_on_path(folder: Path) -> None:
+    """Have programs in this folder found first."""
+    os.environ["PATH"] = os.pathsep.join([str(folder), os.environ.get("PATH", os.defpath)])
+
+
+def use_virtual_environment(folder: Path) -> None:
+    """Have this process start Python, and programs that were installed with it, in the virtual environment."""
+    os.environ["VIRTUAL_ENV"] = str(folder)
+    put_first_on_path(folder / "bin")
+    sys.executable = str(folder / "bin" / "python")
+
+
+def use_home(folder: Path) -> None:
+    """Have this process, and all that it starts, keep its user's files there."""
+    os.environ["HOME"] = str(folder)
+
+
+def use_temporary_folder(folder: str) -> None:
+    """Have this process, and all that it starts, put temporary files there."""
+    os.environ["TMPDIR"] = folder
+    tempfile.tempdir = None
 
 
 def share_fabric_home(folder: Path) -> None:

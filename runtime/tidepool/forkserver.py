@@ -7,9 +7,11 @@ forks sound it stays single-threaded, never touches CUDA, and runs no parallel o
 secret, for its children's ancestors are seen in /proc. With `--hold`, as in a container, which ends with its first
 process, that one waits for all others, and the forkserver is its child.
 
-One JSON line per request, one per answer: `{"op": "ping"}`, `{"op": "shim", "socket", "spec"}` and
-`{"op": "coordinator", "socket", "desired", "launch", "address", "host", "mark"}` are answered with
-`{"pid", "started_at"}` or `{"error"}`. The child's socket listens before the answer is sent.
+One JSON line per request, one per answer: `{"op": "ping"}`, `{"op": "shim", "socket", "spec", "wall"}` and
+`{"op": "coordinator", "socket", "desired", "launch", "address", "host", "mark", "wall"}` are answered with
+`{"pid", "started_at"}` or `{"error"}`; that of a ping also says what the kernel can do to keep trainings apart. The
+child's socket listens before the answer is sent. A child is behind its wall (`tidepool.confine`) before it does
+anything else; null: it has none.
 """
 
 import argparse
@@ -27,11 +29,15 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from tidepool import json_sockets, procfs
-from tidepool.env import share_fabric_home
+from tidepool.confine.probe import probe
+from tidepool.confine.surround import prepare, surround
+from tidepool.confine.wall import Wall
+from tidepool.env import share_fabric_home, use_home
 from tidepool.fence import SupersededError
+from tidepool.own_python import home_of, make_own_python
 from tidepool.protocol import DesiredMembership, LaunchSpec, ProtocolError, ShimSpec, from_json
 from tidepool.shim import Shim
-from tidepool.wmla_environment import build_fabric
+from tidepool.wmla_environment import COMPAT, build_fabric, link_results
 
 __all__ = ["Forkserver", "main"]
 
@@ -96,6 +102,7 @@ class Forkserver:
     def __init__(self, listener: socket.socket, lifeline_fd: int | None, *, is_bare: bool = False) -> None:
         self._listener = listener
         self._is_bare = is_bare
+        self._abilities = probe()
         self._lifeline_fd = lifeline_fd
         self._selector = selectors.DefaultSelector()
         self._selector.register(listener, selectors.EVENT_READ)
@@ -126,7 +133,7 @@ class Forkserver:
             request = json.loads(line)
             operation = request["op"]
             if operation == "ping":
-                return _identity(os.getpid())
+                return {**_identity(os.getpid()), "abilities": self._abilities.to_json()}
             if operation == "shim":
                 return self._fork_shim(request, client)
             if operation == "coordinator" and not self._is_bare:
@@ -140,12 +147,30 @@ class Forkserver:
         mark = f"{spec.mark}.{spec.job}.{spec.attempt}.shim"
         errors = Path(spec.launch.folder) / "log" / f"shim.{spec.host}.err"
         lifeline_fd = self._lifeline_fd
+        stand_behind = self._wall_in(request)
 
         def run(listener: socket.socket) -> None:
             procfs.set_title(f"tidepool shim: training {spec.job}")
+            if COMPAT in spec.launch.compat:
+                link_results(spec.launch)
+            make_own_python(spec)
+            stand_behind(spec.launch)
             Shim(spec, listener, lifeline_fd).run()
 
         return self._fork(Path(request["socket"]), client, mark, errors, run)
+
+    def _wall_in(self, request: dict[str, Any]) -> Callable[[LaunchSpec], None]:
+        """Return a function that puts a child for a launch behind the wall that the request describes."""
+        if request["wall"] is None:
+            return lambda launch: None
+        wall, abilities = Wall.from_json(request["wall"]), self._abilities
+        prepare(wall, abilities)
+
+        def stand_behind(launch: LaunchSpec) -> None:
+            surround(wall, abilities)
+            use_home(home_of(launch))
+
+        return stand_behind
 
     def _fork_coordinator(self, request: dict[str, Any], client: socket.socket) -> dict[str, Any]:
         desired = from_json(DesiredMembership, request["desired"])
@@ -153,11 +178,13 @@ class Forkserver:
         place = str(request["address"]), str(request["host"])
         mark = f"{request['mark']}.{desired.job}.{desired.attempt}.coordinator"
         lifeline_fd = self._lifeline_fd
+        stand_behind = self._wall_in(request)
 
         def run(control: socket.socket) -> None:
             from tidepool.torch.coordination.coordinator import Coordinator
 
             procfs.set_title(f"tidepool coordinator: training {desired.job}")
+            stand_behind(launch)
             try:
                 Coordinator(desired, launch, *place, control, lifeline_fd).run()
             except SupersededError as error:

@@ -32,13 +32,14 @@ from tidepool import (
     tracking,
     wmla_environment,
 )
-from tidepool.env import RankContext, rank_context, rank_environment, site_of
+from tidepool.env import RankContext, put_first_on_path, rank_context, rank_environment, site_of
 from tidepool.first_process import is_named_first
 from tidepool.function_payload import CALL_FILE, CALLER
 from tidepool.gang import join_gang, local_rank_words
 from tidepool.journal import replace_file
 from tidepool.leftovers import watch_leftovers
 from tidepool.network_interfaces import interface_variables, interfaces
+from tidepool.own_python import enter_own_python
 from tidepool.rank_exits import ERROR_FILE, FATAL_FILE
 from tidepool.requirement_files import projects_in
 from tidepool.script_modules import module_of
@@ -143,6 +144,7 @@ def run_rank(start: RankStart, shim_socket: socket.socket) -> NoReturn:
         procfs.set_title(start.context.title())
         threading.Thread(target=_end_with_shim, args=(shim_socket,), name="shim-watch", daemon=True).start()
         required = _enter_environment(start.environment)
+        required[:0] = enter_own_python(start.context)
         _enter_code_folder(start.context, required)
         if start.context.launch.engine != "elastic":
             _enter_gang(start)
@@ -271,14 +273,13 @@ def _report_group(shim_socket: socket.socket) -> None:
 
 def _enter_environment(environment: str) -> list[str]:
     """Be a process of the virtual environment, as are those that it starts; return the folders of its packages."""
+    put_first_on_path(Path(sys.executable).parent)
     if not environment:
         return []
-    folder, own = Path(environment), Path(sys.executable).parent
-    os.environ["CONDA_PREFIX" if (folder / "conda-meta").is_dir() else "VIRTUAL_ENV"] = environment
-    os.environ["PATH"] = os.pathsep.join([str(folder / "bin"), str(own), os.environ.get("PATH", os.defpath)])
-    sys.executable = str(folder / "bin" / "python")
-    if "multiprocessing.spawn" in sys.modules:
-        sys.modules["multiprocessing.spawn"].set_executable(sys.executable)
+    folder = Path(environment)
+    if (folder / "conda-meta").is_dir():
+        os.environ["CONDA_PREFIX"] = environment
+    put_first_on_path(folder / "bin")
     before = set(sys.path)
     site.addsitedir(str(site_of(folder)))
     added = [entry for entry in sys.path if entry not in before]
@@ -293,7 +294,6 @@ def _enter_code_folder(context: RankContext, required: list[str]) -> None:
     compat, behind = _compat_folders(context)
     if wmla_environment.COMPAT in context.launch.compat:
         wmla_environment.link_submitted_code(context)
-        wmla_environment.link_results(context)
         if script.parent != Path(context.launch.code_folder):  # the model's own modules come before ours of that name
             compat.insert(0, context.launch.code_folder)
     installed = [entry for entry in sys.path if Path(entry).resolve() != _RUNTIME_ROOT]

@@ -8,6 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from tidepool.env import RankContext
+from tidepool.protocol import LaunchSpec
 from tidepool.recorded_metrics import RECORDED_FILE
 
 __all__ = [
@@ -98,14 +99,14 @@ def link_recorded_metrics(context: RankContext) -> None:
         (context.folder / RECORDED_FILE).symlink_to(context.log_dir.relative_to(context.folder) / RECORDED_FILE)
 
 
-def link_results(context: RankContext) -> None:
+def link_results(launch: LaunchSpec) -> None:
     """Scripts build the path of RESULT_DIR by themselves: `$DLI_RESULT_FS/$USER/batchworkdir/$DLI_EXECID`.
 
     Whoever is there first makes the link; it always leads to the newest attempt. The id has the user's name in it,
     which may be no name of a file: there is no link then.
     """
-    training = context.folder.parent
-    name = context.launch.environment.get(_EXEC, "")
+    training = Path(launch.folder).parent
+    name = launch.environment.get(_EXEC, "")
     is_file_name = Path(name).name == name and len(os.fsencode(name)) <= _MAX_NAME_BYTES
     if training.parent.name == _TRAININGS and is_file_name:
         with suppress(FileExistsError):

@@ -8,15 +8,16 @@ import pytest
 from django.contrib.auth.models import User
 from IPython.core.interactiveshell import InteractiveShell
 from tidepool.client.api import Client
-from tidepool.client.errors import InvalidRequest, JobFailed, NotAllowed
+from tidepool.client.errors import InvalidRequest, JobFailed, NotAllowed, TidepoolError
 from tidepool.client.functions import submit_function
 from tidepool.distributor import TorchDistributor
 from tidepool.function_payload import VALUE_FACTS, VALUE_FILE, ValueFacts
 from tidepool.notebook.magics import TidepoolMagics
 
 from insights.api import cluster
+from jobs.files.function_values import written_digest
 from jobs.files.job_folder import job_folder
-from jobs.models import Job
+from jobs.models import Job, JobRun
 from tests.scene import Scene
 
 pytestmark = pytest.mark.django_db
@@ -135,6 +136,28 @@ def test_the_value_of_ones_own(alices: Client, scene: Scene) -> None:
     assert alices.job(scene.done.pk).value() is None
     _leave(scene.done, {"accuracy": 97.1})
     assert alices.job(scene.done.pk).value() == {"accuracy": 97.1}
+
+
+def test_what_was_put_there_after_the_end_is_not_loaded(alices: Client, scene: Scene) -> None:
+    """Another one changes the value and the digest beside it: only the site's record tells."""
+    _leave(scene.done, {"accuracy": 97.1})
+    JobRun.objects.filter(job=scene.done).update(value_sha256=written_digest(scene.done))
+    assert alices.job(scene.done.pk).value() == {"accuracy": 97.1}
+    _leave(scene.done, {"accuracy": 99.9})
+    with pytest.raises(TidepoolError, match="was changed after its rank wrote it"):
+        alices.job(scene.done.pk).value()
+    JobRun.objects.filter(job=scene.done).update(value_sha256="")
+    assert alices.job(scene.done.pk).value() is None
+
+
+def test_a_digest_is_read_as_a_strangers_file(scene: Scene) -> None:
+    assert written_digest(scene.done) == ""
+    _leave(scene.done, 1)
+    file = job_folder(scene.done).attempt(scene.done.run.attempt) / VALUE_FACTS
+    assert written_digest(scene.done) == ValueFacts.from_text(file.read_text()).sha256
+    for text in ("", "[]", "{}", '{"sha256": 7}', '{"sha256": "short"}', "[" * 100_000):
+        file.write_text(text)
+        assert written_digest(scene.done) == ""
 
 
 def test_nobody_loads_what_another_user_has_pickled(client_of: Any, scene: Scene, carol: User) -> None:

@@ -18,10 +18,10 @@ def fresh_home() -> Iterator[Path]:
 
 
 @contextmanager
-def demo_stack() -> Iterator[RunningStack]:
+def demo_stack(*, is_walled: bool = False) -> Iterator[RunningStack]:
     """The stack as `make demo` starts it, but without the play."""
     with fresh_home() as home:
-        running = RunningStack(home, free_port())
+        running = RunningStack(home, free_port(), is_walled=is_walled)
         running.start()
         yield running
         running.stop()

@@ -15,6 +15,8 @@ from pathlib import Path
 import httpx
 import psutil
 
+from tests.isolation import isolation
+from tests.tracking.clients import CACHE
 from tests.waiting import PATIENCE_SECONDS, wait_until
 
 __all__ = ["ROOT", "RunningStack", "free_port", "manage"]
@@ -30,11 +32,14 @@ def free_port() -> int:
 
 
 def environment(home: Path, settings: dict[str, str] | None = None) -> dict[str, str]:
-    """Environment of a newcomer: nothing of Tidepool's but the home, and what a test sets."""
+    """Environment of a newcomer: nothing of Tidepool's but the home, and what a test sets.
+
+    Trainings are not walled off, unless a test asks for it: not every journey was seen with walls.
+    """
     kept = {
         name: value for name, value in os.environ.items() if not name.startswith(("TIDEPOOL_", "DJANGO_", "PYTEST_"))
     }
-    return kept | {"TIDEPOOL_HOME": str(home)} | (settings or {})
+    return kept | {"TIDEPOOL_HOME": str(home), "TIDEPOOL_ISOLATION": "shared"} | (settings or {})
 
 
 def manage(home: Path, *arguments: str, seconds: float = 300.0) -> subprocess.CompletedProcess[str]:
@@ -57,12 +62,23 @@ class RunningStack:
     arguments: tuple[str, ...] = ()
     settings: dict[str, str] = field(default_factory=dict)
     said: list[str] = field(default_factory=list)
+    #: Whether trainings are behind walls, as by default.
+    is_walled: bool = False
+
+    @property
+    def signals(self) -> Path:
+        """Folder in which trainings see files that tests make."""
+        return self.home / "signals"
 
     def start(self) -> None:
+        self.home.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self.signals.mkdir(exist_ok=True)
+        readable = {"TIDEPOOL_TRAINING_READS": os.pathsep.join(map(str, (self.signals, CACHE)))}
+        readable |= {"TIDEPOOL_ISOLATION": "walled"} | isolation() if self.is_walled else {}
         self.process = subprocess.Popen(
             [sys.executable, "manage.py", "up", "--port", str(self.port), *self.arguments],
             cwd=ROOT,
-            env=environment(self.home, self.settings),
+            env=environment(self.home, readable | self.settings),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

@@ -3,7 +3,6 @@
 import os
 import shutil
 import signal
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -72,11 +71,11 @@ def run_of(mlflow: httpx.Client, job: int) -> dict[str, Any]:
 
 @pytest.mark.parametrize("version", CLIENTS)
 def test_all_that_a_script_logs_arrives_though_the_server_is_killed(
-    stack: RunningStack, mlflow: httpx.Client, tmp_path: Path, version: str
+    stack: RunningStack, mlflow: httpx.Client, version: str
 ) -> None:
     name = f"calls-{version}"
     shutil.copytree(MODELS / "mlflow-calls", stack.home / "models" / name)
-    go_on = tmp_path / "go-on"
+    go_on = stack.signals / f"go-on-{version}"
     with stack.api() as api:
         model = {"name": name, "path": name, "entry_point": "train.py", "engine": "single", "framework": "PyTorch"}
         assert api.post("models/", json=model).status_code == 201

@@ -59,7 +59,7 @@ def global_steps(training: Training) -> list[int]:
 def test_a_resized_training_ends_with_the_same_weights(
     stack: RunningStack, api: httpx.Client, model: str, parameters: dict[str, int]
 ) -> None:
-    hurry = stack.home / f"hurry-{model}"  # the example ignores it
+    hurry = stack.signals / f"hurry-{model}"  # the example ignores it
     options = {"model": model, "dataset": "mnist", "epochs": 12, "hurry": str(hurry), **parameters}
     resized = Training(api, stack.home, f"{model} resized", max_slots=2, **options)
     resized.wait_for_size(2)

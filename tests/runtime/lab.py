@@ -201,6 +201,7 @@ class Lab:
 
     def start_shim(self, host: str) -> None:
         request = {"op": "shim", "socket": str(self._shim(host)), "spec": to_json(self._spec(host))}
+        request["wall"] = None
         self.shims[host] = self._ask(host, request)
         if host in self._shims:
             self._shims[host].close()
@@ -219,6 +220,7 @@ class Lab:
             "address": self.hosts[host][1],
             "host": host,
             "mark": self.mark,
+            "wall": None,
         }
         self.coordinator = self._ask(host, request)
 

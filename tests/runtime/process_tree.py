@@ -11,6 +11,7 @@ from typing import Any, BinaryIO, TypeVar
 import msgspec
 import psutil
 from tidepool import json_sockets, procfs
+from tidepool.confine.wall import Wall
 from tidepool.journal import read_journal
 from tidepool.protocol import DesiredJob, LaunchSpec, RankStatus, ShimSpec, ShimStatus, decode, encode, entry_to_json
 from tidepool.shim import journal_path, rank_mark
@@ -62,7 +63,14 @@ class JobReconciler:
     """One job on one host, as the executor would drive its shim."""
 
     def __init__(
-        self, forkserver: Forkserver, folder: Path, script: str, *, slots_per_gpu: int | None = None, **changes: Any
+        self,
+        forkserver: Forkserver,
+        folder: Path,
+        script: str,
+        *,
+        slots_per_gpu: int | None = None,
+        wall: Wall | None = None,
+        **changes: Any,
     ) -> None:
         """slots_per_gpu: None for virtual slots."""
         launch, virtual = launch_spec(folder, script, **changes), slots_per_gpu is None
@@ -70,7 +78,7 @@ class JobReconciler:
         self.spec = ShimSpec(7, 1, *place, launch, slots_per_gpu or 1)
         self.socket = json_sockets.socket_path(folder / "shim.sock")
         self.forkserver = forkserver
-        self.pid = forkserver.fork_shim(self.spec, self.socket)
+        self.pid = forkserver.fork_shim(self.spec, self.socket, wall)
         self._link = json_sockets.connect(self.socket)
         self._lines = json_sockets.Lines()
         self.status = self._next_status()

@@ -41,7 +41,7 @@ def _run(call: Call, folder: Path, rank: str | None = "0") -> Ran:
 
 
 def _value(folder: Path) -> Any:
-    content = values.value_bytes(1, lambda name: (folder / name).read_bytes())
+    content = values.value_bytes(1, None, lambda name: (folder / name).read_bytes())
     assert content is not None
     return values.loaded(1, content)
 

@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parents[2]
 SERVER_PYTHON = ROOT / ".venv-mlflow/bin/python"
 #: The one that ranks have, and that of the server's version.
 CLIENTS = ("3.13.0", "3.17.2")
-_CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tidepool" / "mlflow-clients"
+CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tidepool" / "mlflow-clients"
 
 
 def server_installed() -> None:
@@ -29,7 +29,7 @@ def server_installed() -> None:
 
 def client_packages(version: str, *more: str) -> Path:
     """The folder with `mlflow-skinny` of this version and what it needs, kept for the next time."""
-    folder = _CACHE / "-".join([version, *more])
+    folder = CACHE / "-".join([version, *more])
     [packages] = [*folder.glob("lib/python3*/site-packages")] or [None]
     if packages is None or not (folder / "installed").exists():
         for words in (["venv", "--clear", str(folder)], ["pip", "install", f"mlflow-skinny=={version}", *more]):

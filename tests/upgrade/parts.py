@@ -66,12 +66,18 @@ class Parts:
         return done.stdout
 
     def start_site(self, tree: Path) -> None:
+        self.signals.mkdir(exist_ok=True)
         self.manage(tree, "migrate", "--no-input")
         self.manage(tree, "fill_home")
         for name, command in SITE.items():
             web = ["-m", command, "127.0.0.1", f"http:{self.port}"]
             self._start(name, tree, [sys.executable, *(web if name == "web" else ["manage.py", command])])
         wait_until(self._answers, self.story)
+
+    @property
+    def signals(self) -> Path:
+        """Folder in which trainings see files that tests make."""
+        return self.home / "signals"
 
     def start_host(self, name: str, tree: Path) -> None:
         place = {"TIDEPOOL_HOST_NAME": name, "TIDEPOOL_ADDRESS": "127.0.0.1", "TIDEPOOL_VIRTUAL_SLOTS": str(_SLOTS)}
@@ -107,6 +113,7 @@ class Parts:
                 "TIDEPOOL_BROKER_URL": self.broker_url,
                 "TIDEPOOL_EXECUTOR_BROKER_URL": self.broker_url,
                 "TIDEPOOL_ADMIN_PASSWORD": _PASSWORD,
+                "TIDEPOOL_TRAINING_READS": str(self.signals),
                 "DJANGO_SETTINGS_MODULE": "webapp.settings",
             },
         )

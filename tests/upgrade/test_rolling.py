@@ -37,7 +37,7 @@ def test_an_upgrade_of_one_part_after_the_other_loses_no_step(parts: Parts, form
     with parts.api() as api:
         wait_until(lambda: online(parts) == {*HOSTS}, parts.story)
         register_model(parts.home, api, "recorder")
-        hurry = parts.home / "hurry"
+        hurry = parts.signals / "hurry"
         options: dict[str, Any] = {"epochs": EPOCHS, "step-seconds": 0.6, "hurry": str(hurry)}
         training = Training(api, parts.home, "rolling", max_slots=6, **options)
         training.wait_for_size(6)

@@ -82,6 +82,7 @@ class StackSpecs:
             "TIDEPOOL_VIRTUAL_SLOTS": str(slots),
             "TIDEPOOL_ADDRESS": "127.0.0.1",
             "TIDEPOOL_LIFELINE_FD": str(lifeline),
+            **_closed_ports(),
         }
         return replace(spec, environment=environment)
 
@@ -97,6 +98,13 @@ class StackSpecs:
             "SPT_NOENV": "1",  # Celery sets processes' titles: not in the memory of their environment
         }
         return ChildSpec(name, command, environment, self.checkout, **further)
+
+
+def _closed_ports() -> dict[str, str]:
+    """Return the variable by which executors close the port of the database to trainings."""
+    port = settings.DATABASES["default"].get("PORT")
+    named = os.environ.get("TIDEPOOL_CLOSED_PORTS", "")
+    return {"TIDEPOOL_CLOSED_PORTS": f"{named} {port}"} if port else {}
 
 
 def mlflow_variables(home: Path, site: str) -> dict[str, str]:

@@ -8,7 +8,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import cast
+from typing import Literal, cast
 
 from tidepool.rank_process import inherited_environment
 
@@ -33,6 +33,10 @@ _INSTALLER = frozenset(
         *(CHOICE, "CONDARC", "CONDA_CHANNEL_ALIAS", "CONDA_SSL_VERIFY", "CONDA_OVERRIDE_CUDA"),
     }
 )
+
+
+#: Variables that name a file with a password.
+_SECRET_FILES = ("TIDEPOOL_BROKER_URL_FILE",)
 
 
 class ConfigError(ValueError):
@@ -68,6 +72,15 @@ class ExecutorConfig:
     fleet: str = ""
     #: Sources of notices that the machine will be gone.
     notice: NoticeOptions = field(default_factory=NoticeOptions)
+    #: Whether trainings are kept apart; see `workers.executor.walls`.
+    isolation: Literal["walled", "shared"] = "walled"
+    #: TCP ports, besides the broker's, that no training may connect to.
+    closed_ports: tuple[int, ...] = ()
+    #: Folders that all trainings may read, or change, besides their own.
+    training_reads: tuple[Path, ...] = ()
+    training_writes: tuple[Path, ...] = ()
+    #: Files with this executor's passwords.
+    secret_files: tuple[Path, ...] = ()
 
     @property
     def environments_folder(self) -> Path:
@@ -112,6 +125,11 @@ def executor_config(environment: Mapping[str, str] = os.environ) -> ExecutorConf
         idle_forkservers=_number("TIDEPOOL_FORKSERVERS", environment.get("TIDEPOOL_FORKSERVERS") or "4"),
         fleet=_fleet(environment.get("TIDEPOOL_FLEET", "").strip()),
         notice=_notice(environment),
+        isolation=_isolation(environment.get("TIDEPOOL_ISOLATION") or "walled"),
+        closed_ports=_ports(environment.get("TIDEPOOL_CLOSED_PORTS", "")),
+        training_reads=_folders("TIDEPOOL_TRAINING_READS", environment),
+        training_writes=_folders("TIDEPOOL_TRAINING_WRITES", environment),
+        secret_files=tuple(Path(environment[name]).resolve() for name in _SECRET_FILES if environment.get(name)),
     )
 
 
@@ -128,6 +146,28 @@ def _check_image_engine(environment: Mapping[str, str]) -> None:
     chosen = environment.get(CHOICE)
     if chosen and (chosen not in ENGINES or not engine_in(environment)):
         raise ConfigError(f"{CHOICE} names {chosen!r}: name {' or '.join(ENGINES)}, and install it on this host")
+
+
+def _isolation(text: str) -> Literal["walled", "shared"]:
+    if text == "walled":
+        return "walled"
+    if text == "shared":
+        return "shared"
+    raise ConfigError(f"TIDEPOOL_ISOLATION must be walled or shared, not {text!r}")
+
+
+def _ports(text: str) -> tuple[int, ...]:
+    ports = tuple(_number("TIDEPOOL_CLOSED_PORTS", word) for word in text.replace(",", " ").split())
+    if any(not 0 < port < 65536 for port in ports):
+        raise ConfigError(f"TIDEPOOL_CLOSED_PORTS must be ports from 1 to 65535, not {text!r}")
+    return ports
+
+
+def _folders(name: str, environment: Mapping[str, str]) -> tuple[Path, ...]:
+    folders = tuple(Path(part) for part in environment.get(name, "").split(os.pathsep) if part)
+    if relative := [folder for folder in folders if not folder.is_absolute()]:
+        raise ConfigError(f"{name} must be absolute paths, and {str(relative[0])!r} is none")
+    return tuple(folder.resolve() for folder in folders)
 
 
 def _gigabytes(name: str, text: str) -> int | None:

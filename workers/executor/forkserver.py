@@ -14,7 +14,7 @@ import time
 from collections import Counter
 from collections.abc import Collection, Container, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,8 @@ import psutil
 import tidepool
 from tidepool import json_sockets, procfs
 from tidepool.backoff import Backoff, Interval
+from tidepool.confine.levels import Abilities
+from tidepool.confine.wall import Wall
 from tidepool.protocol import DesiredMembership, LaunchSpec, ShimSpec, to_json
 from tidepool.rank_process import inherited_environment
 
@@ -99,6 +101,8 @@ class Forkserver:
         self._lifeline_fd = lifeline_fd
         self.runs = runs or _Runs(Path(sys.executable))
         self._process: subprocess.Popen[bytes] | None = None
+        #: Mechanisms of the kernel that keep its trainings apart; None: it has not answered yet.
+        self.abilities: Abilities | None = None
         #: Number of its process as last told; None: it has not answered yet.
         self._pid: int | None = None
         self._started_at = 0.0
@@ -108,23 +112,39 @@ class Forkserver:
     def ready(self) -> bool:
         """Return whether the forkserver answers. If not, start one without waiting for it."""
         try:
-            self._pid = self._ask({"op": "ping"})["pid"]
+            answer = self._ask({"op": "ping"})
+            self._pid = answer["pid"]
         except ForkserverError as error:
             self._start(str(error))
             return False
+        if "abilities" not in answer:
+            logger.info("forkserver pid=%s: ended, it is of a former version that builds no walls", self._pid)
+            self.end()
+            return False
+        self.abilities = Abilities.from_json(answer["abilities"])
         self._backoff.reset()
         self._answered_at = time.monotonic()
         return True
 
-    def fork_shim(self, spec: ShimSpec, socket: Path) -> int:
-        """Fork a shim and return its pid; its socket listens already."""
-        return int(self._ask({"op": "shim", "spec": to_json(spec), "socket": str(socket)})["pid"])
+    def fork_shim(self, spec: ShimSpec, socket: Path, wall: Wall | None = None) -> int:
+        """Fork a shim and return its pid; its socket listens already. wall: around it and its ranks; None: none."""
+        request = {"op": "shim", "spec": to_json(spec), "socket": str(socket)}
+        return int(self._ask({**request, "wall": wall and asdict(wall)})["pid"])
 
     def fork_coordinator(
-        self, desired: DesiredMembership, launch: LaunchSpec, *, address: str, host: str, mark: str, socket: Path
+        self,
+        desired: DesiredMembership,
+        launch: LaunchSpec,
+        *,
+        address: str,
+        host: str,
+        mark: str,
+        socket: Path,
+        wall: Wall | None = None,
     ) -> int:
         request = {"op": "coordinator", "desired": to_json(desired), "launch": to_json(launch), "socket": str(socket)}
-        return int(self._ask({**request, "address": address, "host": host, "mark": mark})["pid"])
+        place = {"address": address, "host": host, "mark": mark, "wall": wall and asdict(wall)}
+        return int(self._ask({**request, **place})["pid"])
 
     def memory_bytes(self) -> int:
         """Return its memory that is no file's, rounded up; 0 if it does not run. Its children have some in common."""

@@ -16,6 +16,7 @@ import msgspec
 import psutil
 from tidepool import json_sockets, procfs
 from tidepool.backoff import Backoff
+from tidepool.confine.wall import Wall
 from tidepool.fence import newest as newest_lead
 from tidepool.journal import Journal, read_journal
 from tidepool.protocol import (
@@ -45,6 +46,7 @@ from workers.executor.environments.requirements import TESTED_TORCH, folder_in, 
 from workers.executor.environments.software import software_in, why_driver_is_too_old
 from workers.executor.folder_watch import FolderWatch, host_journal_path
 from workers.executor.forkserver import Forkserver, ForkserverError, Forkservers
+from workers.executor.walls import remove_temporary, wall_for, why_no_training
 
 __all__ = ["JobReconciler"]
 
@@ -192,6 +194,7 @@ class JobReconciler:
         self._environments.release(self._key)
         self._shim_socket.unlink(missing_ok=True)
         self._coordinator_socket.unlink(missing_ok=True)
+        remove_temporary(self._config, *self._key)
 
     # --- the shim ---
 
@@ -247,7 +250,7 @@ class JobReconciler:
         self._append_once(software_in(self.environment))
         self._shim_backoff.add(time.monotonic())
         try:
-            pid = forkserver.fork_shim(self._spec(self._virtual_environment), self._shim_socket)
+            pid = forkserver.fork_shim(self._spec(self._virtual_environment), self._shim_socket, self._wall())
         except ForkserverError as error:
             logger.warning("job=%s attempt=%s: starting a shim failed: %s", *self._key, error)
             return
@@ -260,6 +263,9 @@ class JobReconciler:
         """Folder that ranks import from besides; "": their parent has all folders."""
         return "" if self.environment.image else self.environment.given or self.environment.folder
 
+    def _wall(self) -> Wall | None:
+        return wall_for(self._config, *self._key, self.desired.launch, self.environment)
+
     def _parent(self) -> Forkserver | None:
         """Return the parent of the job's processes here; None while it or its environment is not ready."""
         if not self._has_environment():
@@ -268,7 +274,14 @@ class JobReconciler:
         folders = [Path(place) for place in (launch.code_folder, launch.folder, launch.data_dir) if place]
         forkserver = self._forkservers.of(self.environment, folders)
         # The supervisor knows that the cluster's is.
-        return forkserver if forkserver is self._forkservers.own or forkserver.ready() else None
+        is_ready = forkserver is self._forkservers.own or forkserver.ready()
+        if not is_ready or forkserver.abilities is None:
+            return None
+        if why := why_no_training(self._config, forkserver.abilities):
+            if forkserver is not self._forkservers.own:  # a container may lack what its host has
+                self._append_once(EnvironmentFailed(why, at=time.time()))
+            return None
+        return forkserver
 
     def _has_environment(self) -> bool:
         """Return whether the job's environment is ready.
@@ -338,6 +351,7 @@ class JobReconciler:
                 host=self._config.host,
                 mark=self._config.mark,
                 socket=self._coordinator_socket,
+                wall=self._wall(),
             )
         except ForkserverError as error:
             logger.warning("job=%s attempt=%s: starting a coordinator failed: %s", *self._key, error)

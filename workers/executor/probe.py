@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import psutil
 import pynvml
@@ -159,7 +159,7 @@ def _facts(address: str, *, ngpus: int, virtual: bool, images: str) -> HostFacts
         images=images,
         prepares=True,
         fleet="",  # the reporter fills it in
-        **processors(_CPUS),
+        **cast(Mapping[str, Any], processors(_CPUS)),
     )
 
 

@@ -158,7 +158,7 @@ class Reporter:
             clock=time.time(),
             least_behind=observation.least_behind,
             applied_revision=observation.applied_revision,
-            facts=self._facts,
+            facts=msgspec.structs.replace(self._facts, **observation.isolation),
             devices=self._read_devices(observation),
             ranks=observation.ranks,
             entries=self._journals.take(ENTRIES_PER_REPORT),

@@ -13,11 +13,11 @@ import socket
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import msgspec
 from tidepool import procfs
@@ -30,6 +30,7 @@ from workers.executor.forkserver import Forkservers
 from workers.executor.job_reconciler import JobReconciler
 from workers.executor.journals import Journals
 from workers.executor.saved_state import JobKey, Records, load_records, save_records
+from workers.executor.walls import isolation_of
 
 __all__ = ["Observation", "Supervisor"]
 
@@ -52,6 +53,8 @@ class Observation:
     #: Seconds by which this host's clock is behind at least: a desired state arrives after it was sent.
     least_behind: float | None = field(default=None, compare=False)
     environments: tuple[EnvironmentState, ...] = ()
+    #: Fields of the host's facts about what keeps trainings apart; empty before they are known.
+    isolation: Mapping[str, Any] = field(default_factory=dict)
 
 
 class Supervisor:
@@ -278,7 +281,8 @@ class Supervisor:
             return
         ranks = [rank for _, job in sorted(self._jobs.items()) for rank in job.ranks]
         before = self._observation
-        self._observation = Observation(self._applied_revision, ranks, max(self._behind, default=None), environments)
+        behind, isolation = max(self._behind, default=None), isolation_of(self._config, self._forkservers.own.abilities)
+        self._observation = Observation(self._applied_revision, ranks, behind, environments, isolation)
         if self._observation != before:
             self._changed()
 

@@ -63,6 +63,9 @@ class JobInfo(JobProperties):
     #: 0 to 1; null: unknown.
     progress: float | None = None
     final_metrics: Mapping[str, Any] = field(default_factory=dict)
+    #: Digest of the value that a function returned, as the site read it when the training succeeded. Empty: it left
+    #: none; null: not known.
+    value_sha256: str | None = None
     #: For scripts without a session: metric -> `{kind, where}` of its source; kind is log, csv, json or tensorboard,
     #: and where the stream or file.
     curve_sources: Mapping[str, Any] = field(default_factory=dict)

@@ -281,7 +281,7 @@ class Job:
                 f"Job {self.id} is {info.owner}'s, and loading its value would run what {info.owner} wrote: "
                 "take the bytes by job.value(raw=True)."
             )
-        content = value_bytes(self.id, self._content)
+        content = value_bytes(self.id, info.value_sha256, self._content)
         return content if raw or content is None else loaded(self.id, content)
 
     def _content(self, path: str) -> bytes:

@@ -109,6 +109,8 @@ class LaunchSpec(msgspec.Struct, frozen=True):
     local_rank_argument: str = ""
     #: One requirement (PEP 508) per line, beside what the cluster has.
     requirements: str = ""
+    #: Folders that links in `data_dir` lead to.
+    data_folders: list[str] = []
     #: Seconds of silence after which the control plane has another host lead.
     lease_seconds: float = 30.0
 
@@ -432,6 +434,11 @@ class HostFacts(msgspec.Struct, frozen=True):
     prepares: bool = False
     #: Name of the fleet that started the host; "": it was not started by one.
     fleet: Annotated[str, msgspec.Meta(max_length=64)] = ""
+    #: Level of isolation of its trainings: behind walls or, as its operator chose, not kept apart (shared); none: walls
+    #: were chosen and it has none, so it runs no training. "": not known yet.
+    isolation: Literal["", "walled", "shared", "none"] = ""
+    #: A sentence for each thing that it does not keep trainings from.
+    isolation_lacks: Annotated[list[Annotated[str, msgspec.Meta(max_length=500)]], msgspec.Meta(max_length=16)] = []
 
 
 class JournalEntry(msgspec.Struct, frozen=True):

@@ -77,6 +77,16 @@ def test_a_host_says_what_installs_packages_of_conda(alices: Client, host: Host)
     assert alices.get("/hosts/").content.decode().count("micromamba for packages of conda") == 1
 
 
+def test_a_host_says_what_it_does_not_keep_trainings_from(alices: Client, host: Host) -> None:
+    assert "isolation" not in alices.get("/hosts/").content.decode()
+    Host.objects.filter(pk=host.pk).update(isolation="walled", isolation_lacks=["Trainings can connect to all ports."])
+    words = " ".join(alices.get("/hosts/").content.decode().split())
+    assert "Each training is behind a wall, but for this: Trainings can connect to all ports." in words
+    Host.objects.filter(pk=host.pk).update(isolation="shared", isolation_lacks=["Trainings are not kept apart."])
+    words = " ".join(alices.get("/hosts/").content.decode().split())
+    assert "isolation</span> Trainings are not kept apart." in words
+
+
 def test_a_host_says_what_runs_container_images(alices: Client, host: Host) -> None:
     assert "for container images" not in alices.get("/hosts/").content.decode()
     Host.objects.filter(pk=host.pk).update(images="enroot")

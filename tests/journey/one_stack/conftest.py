@@ -11,7 +11,7 @@ from tests.journey.training import register_recorder
 
 @pytest.fixture(scope="package")
 def stack() -> Iterator[RunningStack]:
-    with demo_stack() as running:
+    with demo_stack(is_walled=True) as running:
         yield running
 
 

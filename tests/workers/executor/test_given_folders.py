@@ -57,7 +57,8 @@ def test_a_plain_script_runs_by_its_python(host: Host, tmp_path: Path, folder: P
     host.send_desired(desired_job(launch, [0], lead=True))
     [ended] = host.until_exited(1)
     assert ended.data["code"] == 0
-    assert json.loads(printed(tmp_path)) == [str(folder / "bin" / "python"), str(folder), str(folder)]
+    own = tmp_path / ".own" / "python" / "host-a"
+    assert json.loads(printed(tmp_path)) == [str(own / "bin" / "python"), str(folder), str(own)]
     [used] = host.until_told("environment_used")
     assert used.data["digest"] == read_contents(folder, os.environ).digest
 

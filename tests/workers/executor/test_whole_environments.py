@@ -37,13 +37,16 @@ def built(host: Host) -> Path:
 
 
 def test_a_script_runs_in_it_from_a_parent_of_its_own(host: Host, tmp_path: Path) -> None:
-    folder, said = built(host), tmp_path / "said"
+    folder, said = built(host), tmp_path / "attempt-1" / "said"
     launch = launch_spec(tmp_path, WAITS, requirements=REQUIRED, arguments=[str(said)], engine="fixed", max_slots=1)
     host.send_desired(desired_job(launch, [0], lead=True))
     host.until_running(1)
     assert wait_until(lambda: said.exists() and said.read_text(), host.log)
     # A fork has the prefix of its parent.
-    assert json.loads(said.read_text()) == [str(folder / "bin" / "python"), str(folder)]
+    assert json.loads(said.read_text()) == [
+        str(tmp_path / ".own" / "python" / "host-a" / "bin" / "python"),
+        str(folder),
+    ]
     host.send_desired()
     host.until(lambda report: report.applied_revision == 2 and not report.ranks)
 

@@ -1,0 +1,106 @@
+"""A private view of the file system: all of it read-only, hidden places covered, and the job's own places writable.
+
+Landlock does not keep a process from connecting to a unix socket that has a path, nor from changing modes, times and
+attributes of files. Processes in this view do not see the sockets, and all that is not theirs is read-only.
+"""
+
+import os
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from tidepool.confine import kernel
+from tidepool.confine.wall import Wall, is_within, outer
+
+__all__ = ["SERVICES", "TEMPORARY", "drop_capabilities", "enter_view", "kept_services"]
+
+_SLAVE, _RECURSIVE = 1 << 19, 1 << 14
+#: Folders for temporary files, which the job gets one of its own for.
+TEMPORARY = tuple({os.path.realpath(place): None for place in ("/tmp", "/var/tmp")})  # noqa: S108 - covered, not used
+#: Folder with the sockets of the machine's services, and what is needed of them: the resolver, and NVIDIA's daemons.
+SERVICES = "/run"
+_KEPT_SERVICES = ("systemd/resolve", "nvidia-persistenced", "nvidia-fabricmanager", "nscd", "resolvconf")
+_SHARED_MEMORY = "/dev/shm"  # noqa: S108
+#: Mounts that stay writable; permissions guard what is there.
+_WRITABLE = ("/proc", "/dev/pts", "/dev/mqueue", "/dev/hugepages")
+#: Settings of the kernel, which uid 0 may change without any capability.
+_KERNEL_SETTINGS = tuple(f"/proc/{name}" for name in ("sys", "sysrq-trigger", "irq", "bus", "fs", "acpi", "scsi"))
+#: Capabilities that root keeps: over files, and locked memory for network cards. Numbers as in linux/capability.h.
+_CHOWN, _DAC_OVERRIDE, _FOWNER, _FSETID, _IPC_LOCK, _SYS_ADMIN = 0, 1, 3, 4, 14, 21
+_KEPT_BY_ROOT = sum(1 << number for number in (_CHOWN, _DAC_OVERRIDE, _FOWNER, _FSETID, _IPC_LOCK))
+
+
+def kept_services() -> list[str]:
+    return [f"{SERVICES}/{name}" for name in _KEPT_SERVICES]
+
+
+def enter_view(wall: Wall, hidden: Sequence[str], shown: Sequence[str]) -> None:
+    """Move this process, which has one thread, into a private view. Raises OSError.
+
+    wall: resolved. hidden: places to cover. shown: places that stay readable below covered ones.
+    """
+    _leave_mounts()
+    kernel.mount("", "/", "", _SLAVE | _RECURSIVE)
+    covered = sorted(_existing([*outer([*hidden, SERVICES, _SHARED_MEMORY]), *TEMPORARY]))
+    below = [place for place in [*shown, *kept_services()] if any(is_within(place, each) for each in covered)]
+    closed = [*_existing(below), *(_existing(_KERNEL_SETTINGS) if os.geteuid() == 0 else [])]
+    view = {place: kernel.clone_tree(place) for place in [*closed, *_existing([*wall.writable, *_WRITABLE])]}
+    spare = {place: kernel.clone_tree(wall.temporary) for place in covered if place in TEMPORARY}
+    spare |= {place: kernel.clone_tree(os.devnull) for place in covered if not os.path.isdir(place)}
+    for place in {*closed} - {*wall.writable}:
+        kernel.set_read_only(view[place])
+    kernel.set_read_only("/")
+    for place in sorted({*covered, *view}):  # outer ones first: a place may hide one that it is in, or show one
+        if place in covered:
+            _cover(place, spare.get(place))
+        if place in view:
+            _attach(view[place], place)
+    for place in covered:
+        if place not in spare and place != _SHARED_MEMORY:
+            kernel.set_read_only(place, recursive=False)
+    os.chdir("/")
+
+
+def drop_capabilities() -> None:
+    """Keep none, and as root only those that files need."""
+    kept = _KEPT_BY_ROOT & kernel.capabilities() if os.geteuid() == 0 else 0
+    kernel.drop_from_bounding_set(kept)
+    kernel.capset(kept)
+
+
+def _leave_mounts() -> None:
+    """Get a copy of the mounts. Without the right to it, become the only user of a new user namespace."""
+    if kernel.capabilities() >> _SYS_ADMIN & 1:
+        kernel.unshare(kernel.NEW_MOUNTS)
+        return
+    user, group = os.geteuid(), os.getegid()
+    kernel.unshare(kernel.NEW_USER | kernel.NEW_MOUNTS)
+    Path("/proc/self/setgroups").write_text("deny")
+    Path("/proc/self/uid_map").write_text(f"{user} {user} 1")
+    Path("/proc/self/gid_map").write_text(f"{group} {group} 1")
+
+
+def _existing(places: Iterable[str]) -> list[str]:
+    return [place for place in places if os.path.exists(place)]
+
+
+def _cover(place: str, tree: int | None) -> None:
+    if tree is not None:
+        if os.path.lexists(place):  # else it is out of sight already, in an outer place that is covered
+            kernel.move_tree(tree, place)
+        os.close(tree)
+    elif place == _SHARED_MEMORY:
+        kernel.mount("tmpfs", place, "tmpfs", 0, "mode=1777")
+    else:
+        os.makedirs(place, exist_ok=True)  # a hidden folder among temporary files, which are covered already
+        kernel.mount("tmpfs", place, "tmpfs", 0, "mode=0755,size=1m")
+
+
+def _attach(tree: int, place: str) -> None:
+    if not os.path.lexists(place):
+        is_folder = os.path.isdir(f"/proc/self/fd/{tree}")
+        folder = place if is_folder else os.path.dirname(place)
+        os.makedirs(folder, exist_ok=True)
+        if not is_folder:
+            os.close(os.open(place, os.O_CREAT | os.O_WRONLY, 0o600))
+    kernel.move_tree(tree, place)
+    os.close(tree)

@@ -1,0 +1,111 @@
+"""Tries of a kernel's mechanisms, each in a child process that ends with it."""
+
+import errno
+import json
+import os
+import tempfile
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+from tidepool.confine import calls, kernel
+from tidepool.confine.landlock import Rules
+from tidepool.confine.levels import Abilities
+from tidepool.confine.mounts import enter_view
+from tidepool.confine.wall import Wall
+
+__all__ = ["probe"]
+
+_LANDLOCK_WORDS = {
+    errno.ENOSYS: "Its kernel has no Landlock: Linux 5.13 is the first with it.",
+    errno.EOPNOTSUPP: "Landlock is off in its kernel: add landlock to the boot option lsm=.",
+}
+#: Settings that forbid user namespaces to ordinary users, by the value that does.
+_FORBIDDING = {
+    "/proc/sys/kernel/apparmor_restrict_unprivileged_userns": "1",
+    "/proc/sys/kernel/unprivileged_userns_clone": "0",
+    "/proc/sys/user/max_user_namespaces": "0",
+}
+
+
+def probe() -> Abilities:
+    """Return what this process can do. It has one thread."""
+    landlock, why_no_landlock = _landlock()
+    with tempfile.TemporaryDirectory() as folder:
+        why_no_mounts = _tried(lambda: _try_mounts(os.path.realpath(folder)))
+    machine = kernel.machine()
+    can_filter = calls.filter_for(machine, has_closed_ports=True) is not None
+    why_no_calls = _tried(lambda: _try_calls(machine))
+    return Abilities(
+        landlock,
+        why_no_landlock,
+        not why_no_mounts,
+        f"{why_no_mounts}{_forbidding_setting()}" if why_no_mounts else "",
+        can_filter and not why_no_calls,
+    )
+
+
+def _landlock() -> tuple[int, str]:
+    try:
+        abi = kernel.landlock_abi()
+    except OSError as error:
+        return 0, _LANDLOCK_WORDS.get(error.errno or 0, f"Landlock cannot be used here ({error.strerror}).")
+    why = _tried(lambda: _try_landlock(abi))
+    return (0, f"Landlock cannot be used here ({why}).") if why else (abi, "")
+
+
+def _try_landlock(abi: int) -> None:
+    kernel.no_new_privileges()
+    Rules(abi).apply()
+    try:
+        os.listdir("/")
+    except PermissionError:
+        return
+    raise OSError(0, "its rules have no effect")
+
+
+def _try_mounts(folder: str) -> None:
+    places = {name: Path(folder, name) for name in ("hidden", "own", "temporary")}
+    for place in places.values():
+        place.mkdir()
+    (places["hidden"] / "secret").touch()
+    hidden, own = str(places["hidden"]), str(places["own"])
+    enter_view(Wall((hidden,), (), (own,), str(places["temporary"])), [hidden], [])
+    (places["own"] / "file").touch()
+    if (places["hidden"] / "secret").exists():
+        raise OSError(0, "a mount has no effect")
+
+
+def _try_calls(machine: str) -> None:
+    kernel.no_new_privileges()
+    calls.apply(machine, has_closed_ports=True)
+
+
+def _tried(attempt: Callable[[], None]) -> str:
+    """Return why the attempt failed in a child process; "": it did not."""
+    receiving, sending = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            attempt()
+            why = ""
+        except BaseException as error:
+            why = error.strerror or str(error) if isinstance(error, OSError) else f"{type(error).__name__}: {error}"
+        os.write(sending, json.dumps(why).encode())
+        os._exit(0)
+    os.close(sending)
+    with os.fdopen(receiving, "rb") as answer:
+        text = answer.read()
+    with suppress(ChildProcessError):  # a process that ignores the ends of its children
+        os.waitpid(pid, 0)
+    return str(json.loads(text)) if text else "the attempt was ended by the kernel"
+
+
+def _forbidding_setting() -> str:
+    for file, value in _FORBIDDING.items():
+        try:
+            if Path(file).read_text().strip() == value:
+                return f", by {file.removeprefix('/proc/sys/').replace('/', '.')}={value}"
+        except OSError:
+            continue
+    return ""

@@ -1,0 +1,110 @@
+"""A site with secrets, and another user's training: what a hostile training would like to get at."""
+
+import json
+import os
+import socket
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tidepool.confine.wall import Wall
+
+__all__ = ["Scene", "scene"]
+
+_FILES = (
+    *("secret-key", "admin-password", "tidepool.sqlite3", "run/broker-url", "data/theirs/images", "data/given/images"),
+    *("results/bob/batchworkdir/9/attempt-1/value.pkl", "results/bob/batchworkdir/9/attempt-1/launch.host-a.json"),
+    *("results/bob/batchworkdir/9/_submitted_code/model/train.py", "results/bob/batchworkdir/9/.access/1.json"),
+    "run/.environments/abc/package.py",
+)
+
+
+@dataclass(frozen=True)
+class Scene:
+    folder: Path
+    wall: Wall
+    facts: dict[str, Any]
+
+    @property
+    def own(self) -> Path:
+        return Path(self.facts["own"])
+
+    def untouched(self) -> bool:
+        """Return whether every file has the content, the mode and the time that it was made with."""
+        files = [self.folder / "home" / name for name in _FILES]
+        return all(
+            (each.read_text(), each.stat().st_mode & 0o777, each.stat().st_mtime) == ("secret", 0o600, 1e9)
+            for each in files
+        )
+
+
+@contextmanager
+def scene(user: int | None = None) -> Iterator[Scene]:
+    """Make the site, owned by a user; None: by this one."""
+    with ExitStack() as stack:
+        folder = Path(os.path.realpath(stack.enter_context(tempfile.TemporaryDirectory(prefix="hostile"))))
+        home = folder / "home"
+        for name in _FILES:
+            (home / name).parent.mkdir(parents=True, exist_ok=True)
+            (home / name).write_text("secret")
+            (home / name).chmod(0o600)
+            os.utime(home / name, (1e9, 1e9))
+        for name in ("site", "user", "temporary", "home/results/alice/batchworkdir/7/attempt-1"):
+            (folder / name).mkdir(parents=True)
+        (folder / "checkout.py").touch()
+        (folder / "tmp-of-another").write_text("secret")
+        shared = stack.enter_context(tempfile.NamedTemporaryFile(dir="/dev/shm"))
+        shared.write(b"secret")
+        shared.flush()
+        listeners = [
+            stack.enter_context(socket.socket(family)) for family in (socket.AF_UNIX, socket.AF_UNIX, socket.AF_INET)
+        ]
+        abstract = folder.name
+        for listener, address in zip(
+            listeners, (str(home / "run/broker.sock"), f"\0{abstract}", ("127.0.0.1", 0)), strict=True
+        ):
+            listener.bind(address)
+            listener.listen(64)
+        port = listeners[2].getsockname()[1]
+        own = home / "results/alice/batchworkdir/7/attempt-1"
+        if user is not None:
+            for place in (folder, *folder.rglob("*"), Path(shared.name)):
+                os.chown(place, user, user)
+        victim = subprocess.Popen(["/bin/sleep", "600"], user=user, group=user, env={"SECRET": "secret"})
+        stack.callback(lambda: (victim.kill(), victim.wait()))
+        facts = {
+            "home": str(home),
+            "own": str(own),
+            "other": str(home / "results/bob/batchworkdir/9"),
+            "environment": str(home / "run/.environments/abc"),
+            "site": str(folder / "site"),
+            "checkout": str(folder / "checkout.py"),
+            "user_home": str(folder / "user"),
+            "temporary": str(folder / "tmp-of-another"),
+            "shared_memory": shared.name,
+            "abstract": abstract,
+            "victim": victim.pid,
+            "closed_port": port,
+            "disk": next(
+                (f"/dev/{name}" for name in ("vda", "sda", "nvme0n1", "xvda", "mem") if Path("/dev", name).exists()),
+                "/dev/kmsg",
+            ),
+        }
+        (own / "facts.json").write_text(json.dumps(facts))
+        wall = Wall(
+            hidden=(str(home), str(folder / "tmp-of-another")),
+            readable=(
+                str(own.parent.parent),
+                str(home / "data/given"),
+                str(home / "run/.environments/abc"),
+                str(folder / "site"),
+            ),
+            writable=(str(own),),
+            temporary=str(folder / "temporary"),
+            closed_ports=(port,),
+        )
+        yield Scene(folder, wall, facts)

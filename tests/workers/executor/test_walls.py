@@ -1,0 +1,116 @@
+"""Walls around the trainings of an executor, by real processes."""
+
+import json
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from tidepool.confine.levels import Abilities
+from tidepool.env import site_of
+
+from tests.runtime.process_tree import launch_spec
+from tests.workers.executor.embedded import Host, desired_job
+from tests.workers.executor.environments.test_cache import wheel
+from workers.executor.config import ExecutorConfig
+from workers.executor.environments.cache import Ready
+from workers.executor.walls import closed_ports, isolation_of, wall_for, why_no_training
+
+ALL = Abilities(landlock=7, mounts=True, calls=True)
+#: Tries to read the executor's files and to write beside its own folder; keeps what it may.
+TRIES = """
+import json, os, sys
+from pathlib import Path
+
+def end_of(attempt):
+    try:
+        attempt()
+        return "done"
+    except OSError as error:
+        return type(error).__name__
+
+results = Path(os.environ["RESULT_DIR"])
+home = results.parent
+Path.home().joinpath(".cache").mkdir()
+(Path("/tmp") / "mine").write_text("")
+results.joinpath("ends.json").write_text(json.dumps({
+    "records": end_of(lambda: (home / "run" / "host-a" / "desired.json").read_text()),
+    "log": end_of(lambda: (home / "host-a.log").read_text()),
+    "beside": end_of(lambda: (home / "evil").write_text("")),
+    "packages": end_of(lambda: Path(sys.argv[1], "evil.pth").write_text("")),
+    "parent": end_of(lambda: os.kill(int(sys.argv[2]), 0)),
+}))
+"""
+INSTALLS = """
+import subprocess, sys
+subprocess.run(["pip", "install", "--no-index", "--find-links", sys.argv[1], "tidesmall"], check=True)
+import tidesmall
+print("in this process", tidesmall.VERSION, flush=True)
+subprocess.run([sys.executable, "-c", "import tidesmall, msgspec; print('in another', tidesmall.VERSION)"], check=True)
+"""
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> ExecutorConfig:
+    return ExecutorConfig(tmp_path, "host-a", "redis://site:6390/1", 2, "127.0.0.1", None)
+
+
+def test_a_training_has_its_own_places_only(host: Host, tmp_path: Path) -> None:
+    site = site_of(Path(sys.prefix))
+    launch = launch_spec(
+        tmp_path, TRIES, arguments=[str(site), str(host.forkserver_pid())], engine="fixed", data_dir=""
+    )
+    host.send_desired(desired_job(launch, [0], lead=True))
+    [ended] = host.until_exited(1)
+    assert ended.data["code"] == 0, ended.data
+    ends = json.loads((tmp_path / "attempt-1" / "ends.json").read_text())
+    assert "done" not in ends.values(), ends
+    assert not (site / "evil.pth").exists()
+    assert host.last is not None
+    assert host.last.facts.isolation == "walled"
+
+
+def test_pip_installs_into_the_trainings_own_folder(host: Host, tmp_path: Path) -> None:
+    wheels = tmp_path / "code" / "wheels"
+    wheels.mkdir(parents=True)
+    wheel(wheels, "tidesmall", "0.1")
+    launch = launch_spec(tmp_path, INSTALLS, arguments=[str(wheels)], engine="fixed", data_dir="")
+    host.send_desired(desired_job(launch, [0], lead=True))
+    [ended] = host.until_exited(1)
+    [log] = (tmp_path / "attempt-1" / "log").glob("*/stdout")
+    assert ended.data["code"] == 0, log.read_text()
+    assert log.read_text().endswith("in this process 0.1\nin another 0.1\n")
+    assert not (site_of(Path(sys.prefix)) / "tidesmall.py").exists()
+    assert len([*(tmp_path / ".own").rglob("tidesmall.py")]) == 1
+
+
+def test_the_home_is_hidden_and_a_jobs_own_folders_are_not(config: ExecutorConfig, tmp_path: Path) -> None:
+    job = tmp_path / "results" / "alice" / "batchworkdir" / "7"
+    job.mkdir(parents=True)
+    launch = launch_spec(job, "", data_dir="/data/given", data_folders=["/data/picked"])
+    wall = wall_for(config, 7, 1, launch, Ready())
+    assert wall is not None
+    assert wall.hidden == (str(tmp_path),)
+    assert wall.readable[:3] == (str(job.parent), "/data/given", "/data/picked")
+    assert wall.writable == (launch.folder, launch.code_folder, str(job / ".own"))
+    assert wall.closed_ports == (6390,)
+    assert Path(wall.temporary).stat().st_mode & 0o777 == 0o700
+    assert wall_for(replace(config, isolation="shared"), 7, 1, launch, Ready()) is None
+
+
+def test_a_host_without_walls_runs_nothing_unless_its_operator_says_so(config: ExecutorConfig) -> None:
+    none = Abilities(why_no_landlock="Its kernel has no Landlock: Linux 5.13 is the first with it.")
+    assert "set TIDEPOOL_ISOLATION=shared" in why_no_training(config, none)
+    assert isolation_of(config, none)["isolation"] == "none"
+    assert isolation_of(config, ALL) == {"isolation": "walled", "isolation_lacks": []}
+    shared = replace(config, isolation="shared")
+    assert why_no_training(shared, none) == ""
+    assert "TIDEPOOL_ISOLATION=shared" in isolation_of(shared, ALL)["isolation_lacks"][0]
+
+
+@pytest.mark.parametrize(
+    ("url", "ports"),
+    [("redis://:secret@site/0", (6379,)), ("rediss://site:7000", (7000,)), ("redis+socket:///run/broker.sock", ())],
+)
+def test_the_brokers_port_is_closed(url: str, ports: tuple[int, ...]) -> None:
+    assert closed_ports(url) == ports

@@ -1,0 +1,93 @@
+"""Walls around the trainings of this host: which places each may read and change, and what is closed to it."""
+
+import tempfile
+from os import getuid
+from pathlib import Path
+from shutil import rmtree
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from tidepool.confine.levels import Abilities, standing_of
+from tidepool.confine.wall import Wall
+from tidepool.own_python import own_folder
+from tidepool.protocol import LaunchSpec
+
+from workers.executor.config import ExecutorConfig
+from workers.executor.environments.cache import Ready
+from workers.executor.environments.images import needs_folder
+
+__all__ = ["closed_ports", "isolation_of", "remove_temporary", "wall_for", "why_no_training"]
+
+_SHARED: Final = (
+    "Trainings are not kept apart, because its executor has TIDEPOOL_ISOLATION=shared: each can read and change what "
+    "others have, and the files of Tidepool."
+)
+_TRAININGS: Final = "batchworkdir"
+_DEFAULT_PORTS: Final = {"redis": 6379, "rediss": 6379, "amqp": 5672, "amqps": 5671}
+
+
+def why_no_training(config: ExecutorConfig, abilities: Abilities) -> str:
+    """Return why this host runs no training; "": it does."""
+    standing = standing_of(abilities)
+    if config.isolation == "shared" or standing.level != "shared":
+        return ""
+    return (
+        f"{' '.join(standing.lacks)} Nothing would keep the trainings of this host apart: set "
+        "TIDEPOOL_ISOLATION=shared for its executor if all of their users trust each other."
+    )
+
+
+def isolation_of(config: ExecutorConfig, abilities: Abilities | None) -> dict[str, Any]:
+    """Return the fields of the host's facts about what keeps trainings apart; {}: that is not known yet."""
+    if config.isolation == "shared":
+        return {"isolation": "shared", "isolation_lacks": [_SHARED]}
+    if abilities is None:
+        return {}
+    if why := why_no_training(config, abilities):
+        return {"isolation": "none", "isolation_lacks": [why]}
+    return {"isolation": "walled", "isolation_lacks": [*standing_of(abilities).lacks]}
+
+
+def wall_for(config: ExecutorConfig, job: int, attempt: int, launch: LaunchSpec, environment: Ready) -> Wall | None:
+    """Return the wall of a job's processes on this host, and make its folder for temporary files; None: no wall."""
+    if config.isolation == "shared":
+        return None
+    folder = Path(launch.folder).parent
+    of_owner = folder.parent if folder.parent.name == _TRAININGS else folder
+    given = [environment.given, environment.folder, str(needs_folder(Path(environment.folder)))]
+    readable = [str(of_owner), launch.data_dir, *launch.data_folders, *(given if environment.folder else [])]
+    temporary = _temporary(config, job, attempt)
+    temporary.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return Wall(
+        hidden=_existing(config.home, config.run, *config.secret_files, broker_socket(config.broker_url)),
+        readable=tuple(filter(None, [*readable, str(config.run_folder / "fabric"), *map(str, config.training_reads)])),
+        writable=(launch.folder, launch.code_folder, str(own_folder(launch)), *map(str, config.training_writes)),
+        temporary=str(temporary),
+        closed_ports=tuple(sorted({*config.closed_ports, *closed_ports(config.broker_url)})),
+    )
+
+
+def remove_temporary(config: ExecutorConfig, job: int, attempt: int) -> None:
+    """Remove the temporary files of a job that has ended here."""
+    rmtree(_temporary(config, job, attempt), ignore_errors=True)
+
+
+def closed_ports(broker_url: str) -> tuple[int, ...]:
+    """Return the TCP port of the broker; () if it has none."""
+    parts = urlsplit(broker_url)
+    port = parts.port or _DEFAULT_PORTS.get(parts.scheme, 0)
+    return (port,) if parts.hostname and port else ()
+
+
+def broker_socket(broker_url: str) -> Path | None:
+    """Return the unix socket of the broker; None if it has none."""
+    parts = urlsplit(broker_url)
+    return None if parts.hostname or not parts.path.startswith("/") else Path(parts.path)
+
+
+def _temporary(config: ExecutorConfig, job: int, attempt: int) -> Path:
+    return Path(tempfile.gettempdir(), f"tidepool-trainings-{getuid()}", f"{config.mark}.{job}.{attempt}")
+
+
+def _existing(*places: Path | None) -> tuple[str, ...]:
+    return tuple(str(place) for place in places if place is not None and place.exists())
