@@ -19,6 +19,7 @@ _TAKEN = frozenset(
         PlanReason.PREEMPTED_BY_PRIORITY,
         PlanReason.GAVE_WAY,
         PlanReason.RECLAIMED_BY_OWNER,
+        Reason.HOST_LEAVES,
     }
 )
 _LOST = frozenset({Reason.HOST_LOST, Reason.RANK_LOST})
@@ -68,6 +69,8 @@ def kind_of_event(old: str, new: str, reason: str) -> Kind | None:
     if old != new and new == JobState.SUCCEEDED:
         return Kind.DONE
     if reason in _TAKEN and new in (JobState.STARTING, JobState.RUNNING, JobState.PREEMPTING):
+        return Kind.TAKEN
+    if reason == Reason.GPUS_IDLE and old != new and new == JobState.PREEMPTING:
         return Kind.TAKEN
     if reason in _LOST and old != new and new == JobState.PENDING:
         return Kind.TAKEN

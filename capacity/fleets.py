@@ -17,7 +17,7 @@ from math import isfinite
 from pathlib import Path
 from typing import Any
 
-from workers.models import HOST_NAME
+from workers.executor.config import FLEET_NAME
 
 __all__ = ["Fleet", "FleetFile", "FleetsError", "read_fleets"]
 
@@ -113,7 +113,7 @@ def _fleet(row: dict[str, Any], number: int) -> Fleet:
         raise FleetsError(f"{label} has {unknown[0]}, which means nothing: use {', '.join(sorted(known))}.")
     if missing := [name for name in _REQUIRED if name not in row]:
         raise FleetsError(f"{label} has no {missing[0]}: add it.")
-    if not isinstance(named, str) or not HOST_NAME.fullmatch(named):
+    if not isinstance(named, str) or not FLEET_NAME.fullmatch(named):
         raise FleetsError(f"{label}: name has to be at most 64 letters, digits, dots, dashes and underscores.")
     for name in ("resource_groups", "command"):
         row = {**row, name: _texts(label, name, row[name])}

@@ -15,5 +15,6 @@ class JobsConfig(AppConfig):
         register_for_submit("api:job")
         register_for_one_job(
             *("api:job", "api:job-cancel", "api:job-suspend", "api:job-resume", "api:job-wait", "api:job-undo"),
+            "api:job-keep-gpus",
             *("api:job-log-pattern", "api:job-log-pattern-try", "api:job-notes", "api:job-tags", "api:job-checkpoint"),
         )

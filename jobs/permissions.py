@@ -21,6 +21,8 @@ class Verb(StrEnum):
     CHANGE_START = "change_start"
     #: Postpone the end of ranks that stay after others have exited.
     WAIT = "wait"
+    #: Keep GPUs that it does not use.
+    KEEP = "keep"
 
 
 class Refusal(StrEnum):
@@ -31,6 +33,7 @@ class Refusal(StrEnum):
     STARTED = "started"
     NOT_ELASTIC = "not_elastic"
     NOBODY_STAYS = "nobody_stays"
+    NOT_IDLE = "not_idle"
 
 
 #: Verbs with a button on a job's page.
@@ -43,6 +46,7 @@ _SENTENCES = {
     Refusal.NOT_SUSPENDED: "Only a suspended training can be resumed.",
     Refusal.STARTED: "The training has started: suspend it before you change the GPUs that it starts with.",
     Refusal.NOT_ELASTIC: "The training is not elastic: it starts with all of its GPUs, and has no minimum.",
+    Refusal.NOT_IDLE: "The training has not been warned of idle GPUs, or has kept them three times already.",
     Refusal.NOBODY_STAYS: "No process is still running after another has ended: there is nothing to {verb} for.",
 }
 
@@ -74,6 +78,8 @@ def refusal(verb: Verb, state: str, after_stop: str = "") -> Refusal | None:
         return Refusal.STARTED
     if verb == Verb.WAIT and state != JobState.RUNNING:
         return Refusal.NOBODY_STAYS
+    if verb == Verb.KEEP and state != JobState.RUNNING:
+        return Refusal.NOT_IDLE
     return None
 
 

@@ -110,7 +110,7 @@ def _place(waiting: list[Demand], me: JobView) -> int:
 
 def _raise_maximum(snapshot: Snapshot, me: JobView, line: JobPlan) -> Remedy | None:
     """Raise the maximum to what it would get if it asked for all there are."""
-    if line.target < me.max_slots or not me.elastic or me.newcomers_fail:
+    if line.target < me.max_slots or not me.elastic or me.newcomers_fail or me.is_idle:
         return None
     most = _after(snapshot, me, "max_slots", len(snapshot.slots)).target
     if most <= me.max_slots:

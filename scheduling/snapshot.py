@@ -164,6 +164,8 @@ class JobView:
     profile: ProfileView | None = None
     #: Whether `max_slots` is the size at which new ranks of it have failed repeatedly, below the maximum asked for.
     newcomers_fail: bool = False
+    #: Whether `max_slots` is its minimum, below the maximum asked for, because it has used none of its slots.
+    is_idle: bool = False
     #: All its slots have to be on one host. Only of jobs that are not elastic.
     one_host: bool = False
     #: Each of its hosts has to have the same number of its slots. Only of jobs that are not elastic.

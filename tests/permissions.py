@@ -418,6 +418,7 @@ RULES: dict[str, Audience | Rule] = {
     "GET api:job": OWNER_SEES,
     "PATCH api:job": Rule(OWNER_CHANGES, body={"priority": 7000}),
     "POST api:job-cancel": OWNER_CHANGES,
+    "POST api:job-keep-gpus": OWNER_CHANGES,
     "POST api:job-suspend": OWNER_CHANGES,
     "POST api:job-wait": Rule(OWNER_CHANGES, body={"minutes": 10}),
     "POST api:job-resume": OWNER_CHANGES,

@@ -9,7 +9,16 @@ saved_filters.py                named filters of the list
 Changes that the system makes on its own are in `jobs.control`.
 """
 
-from jobs.actions.job_commands import JobChange, cancel, change_job, resume, suspend, undo_changes, wait_for_ranks
+from jobs.actions.job_commands import (
+    JobChange,
+    cancel,
+    change_job,
+    keep_idle_gpus,
+    resume,
+    suspend,
+    undo_changes,
+    wait_for_ranks,
+)
 from jobs.actions.submission import Submission, ValidationRequest, clone, run_again_exactly, submit, validate
 from jobs.actions.submission_checks import InvalidSubmission
 
@@ -21,6 +30,7 @@ __all__ = [
     "cancel",
     "change_job",
     "clone",
+    "keep_idle_gpus",
     "resume",
     "run_again_exactly",
     "submit",

@@ -25,6 +25,7 @@ from jobs.actions.submission_checks import (
 )
 from jobs.control.dispatch import wake_scheduler
 from jobs.control.gangs import put_off
+from jobs.control.idle import keep
 from jobs.control.job_end import finish
 from jobs.control.lifecycle import HALT_SECONDS, preempt, stop_ranks
 from jobs.control.time_limits import limit_end
@@ -58,6 +59,7 @@ __all__ = [
     "check_change",
     "check_undo",
     "hide",
+    "keep_idle_gpus",
     "may_be_stopped",
     "prune",
     "rank_in_bundle",
@@ -216,6 +218,17 @@ def wait_for_ranks(job_id: int, actor: str, minutes: int) -> Job:
     _refuse(job, Verb.WAIT)
     if not put_off(job, timedelta(minutes=minutes), timezone.now(), actor):
         raise Refused(Verb.WAIT, Refusal.NOBODY_STAYS)
+    _audit_for_others([job], actor, "extended")
+    return job
+
+
+@transaction.atomic
+def keep_idle_gpus(job_id: int, actor: str) -> Job:
+    """Let a training that was warned of idle GPUs keep them for an hour, three times in an attempt."""
+    job = lock_job(job_id)
+    _refuse(job, Verb.KEEP)
+    if not keep(job, actor):
+        raise Refused(Verb.KEEP, Refusal.NOT_IDLE)
     _audit_for_others([job], actor, "extended")
     return job
 

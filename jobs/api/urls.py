@@ -24,6 +24,7 @@ urlpatterns = [
     path("jobs/adaptdl/", adaptdl.AdaptDLJob.as_view(), name="job-adaptdl"),
     path("jobs/<int:job>/", views.JobDetail.as_view(), name="job"),
     path("jobs/<int:job>/cancel/", views.JobCancel.as_view(), name="job-cancel"),
+    path("jobs/<int:job>/keep-gpus/", views.JobKeepGpus.as_view(), name="job-keep-gpus"),
     path("jobs/<int:job>/suspend/", views.JobSuspend.as_view(), name="job-suspend"),
     path("jobs/<int:job>/resume/", views.JobResume.as_view(), name="job-resume"),
     path("jobs/<int:job>/wait/", views.JobWait.as_view(), name="job-wait"),

@@ -171,6 +171,12 @@ class JobResume(JobCommand):
     command = staticmethod(actions.resume)
 
 
+class JobKeepGpus(JobCommand):
+    """Keep idle GPUs for an hour: three times in an attempt, after the warning."""
+
+    command = staticmethod(actions.keep_idle_gpus)
+
+
 class JobWait(JobView):
     @extend_schema(request=serializers.JobWaitInput, responses=JobOutput)
     def post(self, request: Request, job: int) -> Response:

@@ -13,7 +13,7 @@ from django.db import transaction
 from tidepool.protocol import Report
 
 from jobs.control.durations import lengths, with_lengths
-from jobs.control.lifecycle import preempt
+from jobs.control.lifecycle import HALT_SECONDS, preempt
 from jobs.control.snapshots import snapshot
 from jobs.control.transition import Why, lock_job
 from jobs.messages import message
@@ -28,6 +28,8 @@ _MARGIN_SECONDS = 3.0
 #: Least and most seconds before the moment at which an elastic training that has found no other GPUs stops; within
 #: these, half of the notice.
 _LEAST_RESERVE, _MOST_RESERVE = 5.0, 60.0
+#: Seconds in which trainings leave a host live.
+_LIVE_SECONDS = 10.0
 #: Change of the moment, in seconds, that is not written: each report reckons it anew.
 _SAME_SECONDS = 1.5
 
@@ -59,7 +61,7 @@ def draining_state(host: Host, state: str, now: datetime) -> tuple[str, datetime
 
 def leave_in_time(now: datetime) -> None:
     """Stop the trainings that cannot leave a host in another way before it is gone. Call it about once per second."""
-    hosts = Host.objects.filter(state=Host.State.DRAINING, drains_for_notice_since__isnull=False, leaving_at__gt=now)
+    hosts = Host.objects.filter(state=Host.State.DRAINING, drains_for_notice_since__isnull=False)
     for host in hosts.order_by("pk"):
         kept = SlotClaim.objects.kept().filter(slot__host=host, job__state__in=TRAINING).order_by("job")
         for job_id in kept.values_list("job", flat=True).distinct():
@@ -72,17 +74,28 @@ def _leave(job_id: int, host: Host, now: datetime) -> None:
     assert host.leaving_at is not None
     assert host.drains_for_notice_since is not None
     left = (host.leaving_at - now).total_seconds()
-    given = (host.leaving_at - host.drains_for_notice_since).total_seconds()
     if job.state not in TRAINING:
         return
     if job.elastic:
-        if left > min(max(given / 2, _LEAST_RESERVE), _MOST_RESERVE):
+        if now < _last_chance(host.drains_for_notice_since, host.leaving_at):
             return
     elif _ends_before(job, host.leaving_at - timedelta(seconds=_MARGIN_SECONDS), now):
         return
-    seconds = max(1, round(left - _MARGIN_SECONDS))
+    # A machine that is there after the moment may stay for a while.
+    seconds = HALT_SECONDS if left <= 0 else max(1, round(left - _MARGIN_SECONDS))
     params = message("host_leaves", host=host.name, why=host.leaving_why, seconds=seconds, elastic=job.elastic)
     preempt(job, Why(Reason.HOST_LEAVES, params, "scheduler"), within_seconds=float(seconds))
+
+
+def _last_chance(since: datetime, leaving_at: datetime) -> datetime:
+    """Return the time at which an elastic training stops that has not left a host live: half of its notice before.
+
+    since: time since which the host drains. Leaving live takes some seconds, which a training has in any case.
+    """
+    given = (leaving_at - since).total_seconds()
+    reserve = min(max(given / 2, _LEAST_RESERVE), _MOST_RESERVE)
+    live = min(_LIVE_SECONDS, given / 2) if given > 0 else _LIVE_SECONDS
+    return max(leaving_at - timedelta(seconds=reserve), since + timedelta(seconds=live))
 
 
 def _ends_before(job: Job, moment: datetime, now: datetime) -> bool:

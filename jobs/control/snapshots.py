@@ -25,7 +25,7 @@ _LACKS_NONE = Lack(frozenset(), frozenset())
 _JOB_VIEW = (
     "pk", "name", "instance_group__name", "state", "priority", "submitted_at", "min_slots", "max_slots",
     "model__engine", "owner", "max_seconds", "run__ends_at", "run__backfilled_for", "run__over_quota",
-    "run__saved_at", "placement", "run__growth_limit", "bundle", "bundle_rank", "run__required",
+    "run__saved_at", "placement", "run__growth_limit", "run__idle_shrunk_at", "bundle", "bundle_rank", "run__required",
 )  # fmt: skip
 
 
@@ -153,15 +153,18 @@ def _job_views(open_claims: Iterable[_Claim], with_minimum_run: Collection[str])
 def _job_view(*row: Any) -> JobView:
     (
         pk, name, group, state, priority, submitted_at, least, most, engine, owner, lasts, end, backfilled_for, above,
-        saved_at, placement, growth_limit, bundle, bundle_rank, start, claimed, lack,
+        saved_at, placement, growth_limit, idle_shrunk_at, bundle, bundle_rank, start, claimed, lack,
     ) = row  # fmt: skip
     keeps_size = growth_limit is not None and growth_limit < most and state != JobState.PENDING
+    is_idle = idle_shrunk_at is not None and state != JobState.PENDING
+    if is_idle:
+        most = least
     return JobView(
         pk, name, group, state, priority, submitted_at.timestamp(), least,
-        growth_limit if keeps_size else most, engine == _ELASTIC, owner,
+        min(growth_limit, most) if keeps_size else most, engine == _ELASTIC, owner,
         start and start.timestamp(), lasts, end and end.timestamp(), backfilled_for, above,
         _unsaved_since(claimed, saved_at), engine == _ELASTIC or saved_at is not None,
-        newcomers_fail=keeps_size, one_host=placement == Job.Placement.ONE_HOST,
+        newcomers_fail=keeps_size, is_idle=is_idle, one_host=placement == Job.Placement.ONE_HOST,
         equal_hosts=placement == Job.Placement.EQUAL,
         bundle=bundle, bundle_rank=bundle_rank, unprepared=lack.unprepared, unfit=lack.unfit,
     )  # fmt: skip

@@ -118,6 +118,14 @@ def _stops_at_limit(params: Params) -> str:
     )
 
 
+def _idle_warned(params: Params) -> str:
+    words = f"The training has made no step and used none of its GPUs for {duration(params['seconds'])}."
+    if not params["reclaims"]:
+        return f"{words} Suspend or stop it if it does not need them."
+    then = f"it shrinks to {gpus(params['least'])}" if params["elastic"] else "it is suspended"
+    return f"{words} In {duration(params['grace'])}, {then}."
+
+
 def _host_leaves(params: Params) -> str:
     source = f" ({params['why']})" if params["why"] else ""
     leaves = f"{params['host']} will be gone soon{source}, and no other GPUs are free"
@@ -297,6 +305,19 @@ OF_EVENTS: dict[str, str | Callable[[Params], str]] = {
         f"The script has ended in rank {params['member_id']}, but a thread or process that it started still runs and "
         f"holds the GPU. The rank ends once that has been idle for {duration(params['seconds'])}; its log names it. "
         "Make it a daemon, or end it with the script."
+    ),
+    "idle_warned": lambda params: _idle_warned(params),
+    "idle_shrinks": lambda params: (
+        f"The training has used none of its GPUs for {duration(params['seconds'])}: it shrinks to its minimum of "
+        f"{gpus(params['least'])}. In {duration(params['grace'])}, it is suspended with a checkpoint."
+    ),
+    "idle_halts": lambda params: (
+        f"The training has used none of its GPUs for {duration(params['seconds'])}: it stops, with a checkpoint if its "
+        "script makes one, and is suspended."
+    ),
+    "idle_kept": lambda params: (
+        f"{params['by']} keeps the idle GPUs for an hour. "
+        + plural(params["left"], "That is possible once more.", "That is possible {count} more times.")
     ),
     "host_leaves": lambda params: _host_leaves(params),
     "host_lost": "The host {host} no longer reports.",

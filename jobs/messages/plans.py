@@ -317,6 +317,7 @@ OF_PLANS: dict[str, str | Callable[[Params], str]] = {
     "fixed": _share("it runs on exactly {max_slots}"),
     "maximum": _share("its maximum is {max_slots}"),
     "newcomers_fail": _share("new processes of it failed twice with the same error, so it keeps this size"),
+    "idle": _share("it has used none of its GPUs, so it has its minimum until it makes a step"),
     "alone": _share("all available GPUs"),
     "by_priority": _share(_by_priority),
     "compared": _share(_compared),

@@ -54,6 +54,11 @@ class InstanceGroup(models.Model):
     reclaim_grace_seconds = models.PositiveIntegerField(default=10)
     #: Seconds that a job runs before the scheduler may stop it for others; it may be shrunk earlier.
     minimum_run_seconds = models.PositiveIntegerField(default=0)
+    #: Seconds after which a training that uses none of its GPUs is warned (0: never), whether its GPUs are then freed,
+    #: and the seconds between the warning and each further step.
+    idle_after_seconds = models.PositiveIntegerField(default=900, db_default=900)
+    idle_reclaims = models.BooleanField(default=False, db_default=False)
+    idle_grace_seconds = models.PositiveIntegerField(default=300, db_default=300)
     default_priority = models.PositiveIntegerField(default=5000)
     lowest_priority = models.PositiveIntegerField(default=1)
     highest_priority = models.PositiveIntegerField(default=10000)
@@ -315,6 +320,12 @@ class JobRun(models.Model):
     )
     #: Size that the attempt keeps, because new ranks failed repeatedly. None: up to `max_slots`.
     growth_limit = models.PositiveIntegerField(null=True, blank=True)
+    #: Times at which it was warned that it uses none of its GPUs, and shrunk to its minimum for that; None: it was not.
+    idle_warned_at = models.DateTimeField(null=True)
+    idle_shrunk_at = models.DateTimeField(null=True)
+    #: Time until which its owner keeps idle GPUs, and how often that was asked for in this attempt.
+    idle_kept_until = models.DateTimeField(null=True)
+    idle_keeps = models.PositiveSmallIntegerField(default=0, db_default=0)
     #: Number of the waiting job before which this run started, on GPUs that it needs.
     backfilled_for = models.PositiveBigIntegerField(null=True, blank=True)
     #: Whether a reservation started the run with more slots than its group's share; kept until the run ends.

@@ -30,7 +30,7 @@ urlpatterns = [
     path("<int:job_id>/again/", job.job_again, name="again"),
     path("<int:job_id>/undo/", train.job_undo, name="undo"),
     path("<int:job_id>/validate/", validation.job_validate, name="validate"),
-    re_path(r"^(?P<job_id>\d{1,18})/(?P<action>cancel|suspend|resume|wait)/$", job.job_act, name="act"),
+    re_path(r"^(?P<job_id>\d{1,18})/(?P<action>cancel|suspend|resume|keep|wait)/$", job.job_act, name="act"),
     # Other words name parts of the page; unknown ones get a 404.
     re_path(r"^(?P<job_id>\d{1,18})/(?P<part>[a-z]+)/$", job.job_part, name="part"),
 ]

@@ -90,6 +90,28 @@ TERMS: Final = (
         most=30 * _DAY,
     ),
     Term(
+        "idle_after_seconds",
+        "Warn of idle GPUs after",
+        "Time for which a training makes no step and uses none of its GPUs. 0: nobody is warned.",
+        of_group_admins=True,
+        unit="seconds",
+        most=30 * _DAY,
+    ),
+    Term(
+        "idle_grace_seconds",
+        "Idle grace",
+        "Time after the warning, and again after shrinking, if idle GPUs are reclaimed.",
+        of_group_admins=True,
+        unit="seconds",
+        most=30 * _DAY,
+    ),
+    Term(
+        "idle_reclaims",
+        "Reclaims idle GPUs",
+        "Whether an idle training shrinks to its minimum after the grace, and is later suspended with a checkpoint.",
+        of_group_admins=True,
+    ),
+    Term(
         "quota",
         "Quota",
         "GPUs that the group gets whenever it needs them. Empty: no quota; it only uses spare GPUs.",

@@ -172,6 +172,8 @@ def _rule(case: Case) -> _Rule:
     if case.goodput_limit:
         assert case.demand.scaling is not None
         return _limit_rule(case.goodput_limit, case.demand.scaling)
+    if case.placed.target == case.most and case.me.is_idle:
+        return "idle", {}
     if case.placed.target == case.most:
         return "newcomers_fail" if case.me.newcomers_fail else "maximum" if case.me.elastic else "fixed", {}
     ahead = None if (case.is_fair_share or case.is_goodput) and case.preemption else case.summary.ahead_of(case.demand)

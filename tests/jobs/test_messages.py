@@ -24,6 +24,10 @@ END = {"host": "a", "code": 1, "signal": None, "error": "ValueError: bad"}
 SAMPLES: dict[str, tuple[dict[str, Any], str]] = {
     "fixed": ({**SHARE, "max_slots": 3}, "3 of 8 GPUs: it runs on exactly 3."),
     "maximum": ({**SHARE, "capacity": 1}, "3 of 1 GPU: its maximum is 8."),
+    "idle": (
+        SHARE,
+        "3 of 8 GPUs: it has used none of its GPUs, so it has its minimum until it makes a step.",
+    ),
     "newcomers_fail": (
         SHARE,
         "3 of 8 GPUs: new processes of it failed twice with the same error, so it keeps this size.",
@@ -380,6 +384,24 @@ SAMPLES: dict[str, tuple[dict[str, Any], str]] = {
         {"max_seconds": 3600, "grace": 10},
         "The training has reached its time limit of 1 h 0 min: its script gets SIGTERM and 10 s to save, and is "
         "suspended; work that it has not saved by then is lost.",
+    ),
+    "idle_warned": (
+        {"seconds": 900, "grace": 300, "elastic": True, "least": 1, "reclaims": True},
+        "The training has made no step and used none of its GPUs for 15 min 0 s. In 5 min 0 s, it shrinks to 1 GPU.",
+    ),
+    "idle_shrinks": (
+        {"seconds": 1200, "grace": 300, "elastic": True, "least": 2},
+        "The training has used none of its GPUs for 20 min 0 s: it shrinks to its minimum of 2 GPUs. In 5 min 0 s, it"
+        " is suspended with a checkpoint.",
+    ),
+    "idle_halts": (
+        {"seconds": 1500, "grace": 300, "elastic": False, "least": 2},
+        "The training has used none of its GPUs for 25 min 0 s: it stops, with a checkpoint if its script makes one,"
+        " and is suspended.",
+    ),
+    "idle_kept": (
+        {"by": "alice", "left": 1},
+        "alice keeps the idle GPUs for an hour. That is possible once more.",
     ),
     "host_leaves": (
         {"host": "spot-1", "why": "AWS", "seconds": 27, "elastic": False},

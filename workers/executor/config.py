@@ -16,11 +16,12 @@ from workers.executor.broker_url import verified
 from workers.executor.environments.engines import CHOICE, ENGINES, engine_in
 from workers.executor.notice import Cloud, NoticeOptions, moment_in
 
-__all__ = ["ConfigError", "ExecutorConfig", "executor_config", "host_mark"]
+__all__ = ["FLEET_NAME", "ConfigError", "ExecutorConfig", "executor_config", "host_mark"]
 
 #: Highest number of slots per GPU: each process takes a few hundred MiB of GPU memory before it trains.
 _MOST_SLOTS_PER_GPU = 16
-_FLEET_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+#: Pattern of the name of a fleet.
+FLEET_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
 #: Beginnings and names of variables for programs that install or pull what a training requires.
@@ -229,7 +230,7 @@ def _cloud(name: str) -> Cloud | None:
 
 
 def _fleet(name: str) -> str:
-    if name and not _FLEET_NAME.fullmatch(name):
+    if name and not FLEET_NAME.fullmatch(name):
         raise ConfigError(f"TIDEPOOL_FLEET must be at most 64 letters, digits, dots, dashes and underscores: {name!r}")
     return name
 

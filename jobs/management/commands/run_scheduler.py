@@ -17,6 +17,7 @@ from jobs.control.durations import lengths, with_lengths
 from jobs.control.environments import ask_for, forget_unused
 from jobs.control.gangs import watch_gangs
 from jobs.control.hosts import reap_lost_hosts
+from jobs.control.idle import watch_idle
 from jobs.control.job_end import give_up_halts
 from jobs.control.leaving import leave_in_time
 from jobs.control.plans import Leadership, LeadershipLost, apply
@@ -37,6 +38,7 @@ CYCLE_SECONDS = 1.0
 #: Longest time without a plan while no training is unfinished and nobody wakes the scheduler.
 REST_SECONDS = 5.0
 RESEND_SECONDS = 2.0
+IDLE_SECONDS = 5.0
 FORGET_SECONDS = 3600.0
 #: Age at which forecasts of training times are computed again.
 FORECAST_AGE = timedelta(seconds=30)
@@ -65,6 +67,7 @@ class Scheduler:
         self._target_hold: TargetHold | None = None
         self._now_and_then = (
             (Interval(RESEND_SECONDS), resend_outstanding),
+            (Interval(IDLE_SECONDS), lambda: watch_idle(timezone.now())),
             (Interval(FORGET_SECONDS), forget_unused),
             *((Interval(task.every_seconds), task.send) for task in periodic_tasks()),
         )

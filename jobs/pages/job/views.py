@@ -83,6 +83,7 @@ _ACTIONS: dict[str, tuple[Callable[..., Job], str]] = {
     "cancel": (actions.cancel, "The training is being stopped."),
     "suspend": (actions.suspend, "The training stops after the current step and releases its GPUs."),
     "resume": (actions.resume, "The training has been resumed and waits for GPUs."),
+    "keep": (actions.keep_idle_gpus, "The training keeps its GPUs for an hour."),
     "wait": (actions.wait_for_ranks, "The processes may continue until the time in the notice."),
 }
 

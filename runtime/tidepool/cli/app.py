@@ -30,6 +30,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "metrics": ("show", "Print the metrics of a training."),
     "cancel": ("change", "Stop trainings for good."),
     "suspend": ("change", "Suspend trainings until you resume them."),
+    "keep-gpus": ("change", "Keep idle GPUs of trainings for an hour."),
     "resume": ("change", "Resume suspended trainings."),
     "priority": ("change", "Change the priority of trainings."),
     "scale": ("change", "Change the GPU and time limits of a training."),

@@ -1,4 +1,4 @@
-"""cancel, suspend, resume, priority, scale, tag, undo, clone."""
+"""cancel, suspend, resume, keep-gpus, priority, scale, tag, undo, clone."""
 
 from collections.abc import Callable
 from functools import partial
@@ -10,7 +10,7 @@ from tidepool.client.errors import TidepoolError
 from tidepool.client.rows import JobInfo
 from tidepool.client.training import Job
 
-__all__ = ["cancel", "clone", "priority", "resume", "scale", "suspend", "tag", "undo"]
+__all__ = ["cancel", "clone", "keep_gpus", "priority", "resume", "scale", "suspend", "tag", "undo"]
 
 _jobs = partial(job_argument, many=True)
 _yes = click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")
@@ -43,6 +43,20 @@ def suspend(context: Context, jobs: tuple[int, ...], yes: bool, as_json: bool) -
     tidepool suspend 412
     """
     return _each(context, jobs, "Suspend", Job.suspend, yes, as_json)
+
+
+@click.command("keep-gpus")
+@_jobs
+@_yes
+@json_option
+@click.pass_obj
+def keep_gpus(context: Context, jobs: tuple[int, ...], yes: bool, as_json: bool) -> int:
+    """Keep GPUs that trainings do not use for an hour, after the warning. Three times for each start.
+
+    \b
+    tidepool keep-gpus 412
+    """
+    return _each(context, jobs, "Keep the GPUs of", Job.keep_gpus, yes, as_json)
 
 
 @click.command()

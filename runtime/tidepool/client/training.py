@@ -71,6 +71,10 @@ class Job:
     def resume(self) -> JobInfo:
         return self._command("resume")
 
+    def keep_gpus(self) -> JobInfo:
+        """Keep GPUs that the job does not use for an hour, after it was warned: three times in an attempt."""
+        return self._command("keep-gpus")
+
     def set_priority(self, priority: int) -> JobInfo:
         """Set the priority, from 1 to 10,000. Under fair share, twice the priority means twice the GPUs."""
         return self._change(priority=priority)

@@ -43,7 +43,9 @@ def values() -> dict[str, Any]:
     return {
         "name": "sig-2", "description": "", "execution_user": "egoadmin", "deployment_directory": "/home/egoadmin/sig",
         "resource_group": "ComputeHostsGPU", "policy": "fairshare", "preemption": "true", "reclaim_grace_seconds": "10",
-        "aim": "soon", "minimum_run_seconds": "0", "quota": "", "weight": "1", "borrows": "true", "lends": "true",
+        "aim": "soon", "minimum_run_seconds": "0", "idle_after_seconds": "900",
+        "idle_grace_seconds": "300", "idle_reclaims": "false", "quota": "",
+        "weight": "1", "borrows": "true", "lends": "true",
         "default_priority": "5000", "lowest_priority": "1", "highest_priority": "10000", "members": "", "admins": "",
         "parameters": "",
     }  # fmt: skip

@@ -58,7 +58,32 @@ def test_a_host_that_goes_later_stays_in_service_until_then(first: FakeHost) -> 
 def test_a_moment_that_is_over_drains_the_host_at_once(first: FakeHost) -> None:
     notice(first, -600)
     assert row().state == "DRAINING"
+
+
+def test_after_the_moment_trainings_still_leave_live_or_stop_with_a_checkpoint(
+    cluster: Cluster, submit: Submit, first: FakeHost
+) -> None:
+    job = submit(max_slots=8, min_slots=8)
+    cluster.turn(2)
+    cluster.train(job)
+    notice(first, -600)
     leave_in_time(timezone.now())
+    assert fresh(job).state == JobState.RUNNING, "it may leave live"
+    leave_in_time(timezone.now() + timedelta(seconds=11))
+    stopped = fresh(job)
+    assert (stopped.state, stopped.reason_params["seconds"]) == (JobState.PREEMPTING, 60)
+    assert stopped.run.halt_until is not None
+
+
+def test_a_notice_of_some_seconds_leaves_time_to_leave_live(cluster: Cluster, submit: Submit, first: FakeHost) -> None:
+    job = submit(max_slots=8, min_slots=8)
+    cluster.turn(2)
+    cluster.train(job)
+    notice(first, 8)
+    leave_in_time(timezone.now() + timedelta(seconds=2))
+    assert fresh(job).state == JobState.RUNNING
+    leave_in_time(timezone.now() + timedelta(seconds=4))
+    assert fresh(job).state == JobState.PREEMPTING
 
 
 def test_a_notice_that_is_withdrawn_returns_the_host(first: FakeHost) -> None:

@@ -69,6 +69,7 @@ WRITES = {
     "/api/v1/instance-groups/": [
         *("name", "template", "deploy", "parameters", "members", "admins", "description"),
         *("resource_group", "policy", "aim", "preemption", "reclaim_grace_seconds", "minimum_run_seconds"),
+        *("idle_after_seconds", "idle_grace_seconds", "idle_reclaims"),
         *("quota", "weight", "borrows", "lends", "default_priority", "lowest_priority", "highest_priority"),
         *("execution_user", "deployment_directory"),
     ],
@@ -324,6 +325,7 @@ def test_every_address_that_takes_a_body_is_in_the_table():
         "preview",
         "undo",
         "wait",
+        "keep-gpus",
         "token",
         "try",
         "tokens",
