@@ -39,7 +39,7 @@ def test_a_training_leaves_a_host_that_goes_without_losing_a_step(stack: Running
         def host() -> dict[str, Any]:
             return dict(api.get("hosts/gpu-host-2/").raise_for_status().json())
 
-        [executor] = [one.pid for one in stack.family() if "host.gpu-host-2" in one.cmdline()]
+        [executor] = [one.pid for one in stack.family() if "tidepool executor gpu-host-2" in " ".join(one.cmdline())]
         os.kill(executor, signal.SIGUSR2)
         wait_until(lambda: host()["state"] == "DRAINING", lambda: f"the drain; it is {host()}")
         assert (host()["leaving_why"], host()["leaving_at"] is not None) == ("signal", True)
