@@ -24,10 +24,7 @@ END = {"host": "a", "code": 1, "signal": None, "error": "ValueError: bad"}
 SAMPLES: dict[str, tuple[dict[str, Any], str]] = {
     "fixed": ({**SHARE, "max_slots": 3}, "3 of 8 GPUs: it runs on exactly 3."),
     "maximum": ({**SHARE, "capacity": 1}, "3 of 1 GPU: its maximum is 8."),
-    "idle": (
-        SHARE,
-        "3 of 8 GPUs: it has used none of its GPUs, so it has its minimum until it makes a step.",
-    ),
+    "idle": (SHARE, "3 of 8 GPUs: it has used none of its GPUs, so it has its minimum until it makes a step."),
     "newcomers_fail": (
         SHARE,
         "3 of 8 GPUs: new processes of it failed twice with the same error, so it keeps this size.",
@@ -399,10 +396,7 @@ SAMPLES: dict[str, tuple[dict[str, Any], str]] = {
         "The training has used none of its GPUs for 25 min 0 s: it stops, with a checkpoint if its script makes one,"
         " and is suspended.",
     ),
-    "idle_kept": (
-        {"by": "alice", "left": 1},
-        "alice keeps the idle GPUs for an hour. That is possible once more.",
-    ),
+    "idle_kept": ({"by": "alice", "left": 1}, "alice keeps the idle GPUs for an hour. That is possible once more."),
     "host_leaves": (
         {"host": "spot-1", "why": "AWS", "seconds": 27, "elastic": False},
         "spot-1 will be gone soon (AWS), before the training is over: its script gets SIGTERM and 27 s to save, and"
