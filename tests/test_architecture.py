@@ -65,7 +65,7 @@ SCHEDULING_LAYERS: tuple[tuple[str, ...], ...] = (
 #: Layers within tidepool.torch. A rank and its coordinator share only names of files and the patience of heartbeats.
 TORCH_LAYERS: tuple[tuple[str, ...], ...] = (
     ("coordination", "state"),
-    ("data", "warm_parent"),
+    ("data", "device_check", "warm_parent"),
     ("comm",),
     ("adaptive",),
     ("rank",),

@@ -60,6 +60,10 @@ class Host(models.Model):
     #: Level of isolation of its trainings, and a sentence for each thing that it does not keep them from.
     isolation = models.CharField(max_length=8, choices=Isolation, blank=True, default="", db_default="")
     isolation_lacks = models.JSONField(default=list, db_default=[])
+    #: Versions of driver, CUDA, torch and NCCL, in words; "": virtual GPUs, or an earlier executor.
+    gpu_software = models.CharField(max_length=500, blank=True, default="", db_default="")
+    #: Sentence on what keeps trainings from the host's GPUs, with the remedy; "": nothing.
+    gpu_problem = models.CharField(max_length=500, blank=True, default="", db_default="")
     #: Id of the executor's present run; changes with each start.
     boot = models.CharField(max_length=64, blank=True, default="")
     last_report_at = models.DateTimeField(null=True, blank=True)

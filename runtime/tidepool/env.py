@@ -41,6 +41,7 @@ __all__ = [
     "use_home",
     "use_temporary_folder",
     "use_virtual_environment",
+    "uses_gpu_part",
 ]
 
 
@@ -263,3 +264,8 @@ def ask_for_reproducible_kernels() -> None:
 def take_nccl_errors() -> None:
     """Handle errors of NCCL here: by default torch ends the process, also when a peer is slow."""
     os.environ.update(TORCH_NCCL_ASYNC_ERROR_HANDLING="0", TORCH_NCCL_ENABLE_MONITORING="0")
+
+
+def uses_gpu_part() -> bool:
+    """Return whether this process has an instance of a GPU that MIG divides."""
+    return os.environ.get("CUDA_VISIBLE_DEVICES", "").startswith("MIG-")

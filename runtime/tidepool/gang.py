@@ -17,7 +17,7 @@ from tidepool.coordinator_client import RankConnection
 from tidepool.env import RankContext
 from tidepool.procfs import end_at_once, set_title
 from tidepool.protocol import CoordinatorMessage, GenerationPlan, Join, LaunchSpec, MemberMessage
-from tidepool.shim_slots import gpu_of
+from tidepool.shim_slots import SlotGpus
 
 __all__ = ["SharedGpuError", "join_gang", "leave_gang", "local_rank_words", "reserve_port", "torchrun_environment"]
 
@@ -30,8 +30,8 @@ class SharedGpuError(ValueError):
 _connection: "GangConnection | None" = None
 
 
-def join_gang(context: RankContext, *, slots_per_gpu: int | None) -> dict[str, str]:
-    """Wait for the gang; returns variables for the script's environment. `slots_per_gpu`: None without GPUs.
+def join_gang(context: RankContext, *, gpus: SlotGpus | None) -> dict[str, str]:
+    """Wait for the gang; returns variables for the script's environment. `gpus`: None without GPUs.
 
     A gang that never gets complete ends with its job. Raises SharedGpuError.
     """
@@ -42,7 +42,7 @@ def join_gang(context: RankContext, *, slots_per_gpu: int | None) -> dict[str, s
     count = len({member.member_id for member in plan.members})  # a process may hold several places
     set_title(context.title(f" {rank} of {count}"))
     _connection.send(MemberMessage("switched", plan.generation))
-    return torchrun_environment(plan, context, slots_per_gpu) if context.launch.engine == "fixed" else {}
+    return torchrun_environment(plan, context, gpus) if context.launch.engine == "fixed" else {}
 
 
 def leave_gang() -> None:
@@ -53,7 +53,7 @@ def leave_gang() -> None:
         _connection = None
 
 
-def torchrun_environment(plan: GenerationPlan, context: RankContext, slots_per_gpu: int | None) -> dict[str, str]:
+def torchrun_environment(plan: GenerationPlan, context: RankContext, gpus: SlotGpus | None) -> dict[str, str]:
     """Variables that `torchrun` sets, for this rank of `plan`; a host counts as one of its nodes.
 
     Devices: all that the job has on this host, in the order of LOCAL_RANK, since scripts pick theirs by that number;
@@ -83,8 +83,8 @@ def torchrun_environment(plan: GenerationPlan, context: RankContext, slots_per_g
         "TORCHELASTIC_USE_AGENT_STORE": "False",
         "TORCH_NCCL_ASYNC_ERROR_HANDLING": "1",
     }
-    if slots_per_gpu and "CUDA_VISIBLE_DEVICES" not in context.launch.environment:
-        values["CUDA_VISIBLE_DEVICES"] = ",".join(_devices([member.slot for member in here], slots_per_gpu))
+    if gpus is not None and "CUDA_VISIBLE_DEVICES" not in context.launch.environment:
+        values["CUDA_VISIBLE_DEVICES"] = ",".join(_devices([member.slot for member in here], gpus))
     return values
 
 
@@ -96,12 +96,17 @@ def local_rank_words(launch: LaunchSpec, environment: Mapping[str, str]) -> list
     return [f"--{launch.local_rank_argument}={environment['LOCAL_RANK']}"]
 
 
-def _devices(slots: list[int], slots_per_gpu: int) -> list[str]:
-    devices = [str(gpu_of(slot, slots_per_gpu)) for slot in slots]
-    if len(set(devices)) < len(devices):
+def _devices(slots: list[int], gpus: SlotGpus) -> tuple[str, ...]:
+    devices = gpus.of(slots)
+    if len(devices) < len(slots):
         raise SharedGpuError(
-            f"this host offers {slots_per_gpu} slots per GPU, and two processes of this training are on one: a plain "
-            "script needs a GPU for each. Ask for fewer GPUs, or train elastically"
+            f"this host offers {gpus.slots_per_gpu} slots per GPU, and two processes of this training are on one: a "
+            "plain script needs a GPU for each. Ask for fewer GPUs, or train elastically"
+        )
+    if len(devices) > 1 and any(device.startswith("MIG-") for device in devices):
+        raise SharedGpuError(
+            "this host's GPUs are divided by MIG, and a process can use one instance only: a plain script of several "
+            "processes needs whole GPUs. Ask for 1 GPU, or train elastically"
         )
     return devices
 

@@ -36,6 +36,7 @@ from tidepool.env import RankContext, put_first_on_path, rank_context, rank_envi
 from tidepool.first_process import is_named_first
 from tidepool.function_payload import CALL_FILE, CALLER
 from tidepool.gang import join_gang, local_rank_words
+from tidepool.inherited_environment import fabric_variables, inherited_environment
 from tidepool.journal import replace_file
 from tidepool.leftovers import watch_leftovers
 from tidepool.network_interfaces import interface_variables, interfaces
@@ -43,7 +44,7 @@ from tidepool.own_python import enter_own_python
 from tidepool.rank_exits import ERROR_FILE, FATAL_FILE
 from tidepool.requirement_files import projects_in
 from tidepool.script_modules import module_of
-from tidepool.shim_slots import gpu_of
+from tidepool.shim_slots import SlotGpus
 
 __all__ = [
     "GROUPED",
@@ -54,7 +55,6 @@ __all__ = [
     "at_error",
     "at_success",
     "could_train",
-    "inherited_environment",
     "is_first",
     "note_micro_batch",
     "note_rank",
@@ -98,11 +98,6 @@ _GROUP_LOOK_SECONDS = 0.25
 _RUNTIME_ROOT = Path(__file__).resolve().parents[1]
 #: Their frames are ours, too: they call a function or a cell that came in a training.
 _CALLERS = {CALLER, *(str(_RUNTIME_ROOT / "tidepool" / name) for name in ("function_runner.py", "notebook_cells.py"))}
-_INHERITED = {
-    *("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "TZ", "TMPDIR", "LD_LIBRARY_PATH"),
-    *("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "PYTORCH_NVML_BASED_CUDA_CHECK", "TIDEPOOL_FAULT"),
-    *("FABRIC_HOME", "PYTHONNOUSERSITE"),
-}
 
 
 class RankReleased(SystemExit):
@@ -120,16 +115,11 @@ class RankStart:
     mark: str
     #: Slots that the process holds.
     slots: tuple[int, ...]
-    #: Number of slots per GPU; None: there are no GPUs; hide those that the machine may have.
-    slots_per_gpu: int | None
+    #: GPUs of the host's slots; None: there are no GPUs; hide those that the machine may have.
+    gpus: SlotGpus | None
     shim_pid: int
     #: Folder of the virtual environment with what the job requires; "": it requires nothing.
     environment: str = ""
-
-
-def inherited_environment(environment: dict[str, str]) -> dict[str, str]:
-    """The part of our environment that a process with users' code may see: an allow-list, so no secret."""
-    return {name: value for name, value in environment.items() if name in _INHERITED or name.startswith("LC_")}
 
 
 def run_rank(start: RankStart, shim_socket: socket.socket) -> NoReturn:
@@ -137,7 +127,7 @@ def run_rank(start: RankStart, shim_socket: socket.socket) -> NoReturn:
     code = 1
     try:
         _leave_shim(start.shim_pid, shim_socket.fileno())
-        if start.slots_per_gpu is None:
+        if start.gpus is None:
             _yield_to_others()
         _open_logs(start.context.log_dir)
         _set_environment(start)
@@ -166,7 +156,7 @@ def run_rank(start: RankStart, shim_socket: socket.socket) -> NoReturn:
 def _enter_gang(start: RankStart) -> None:
     context = start.context
     own_checkpoints.remove_half_written(context)
-    os.environ.update(join_gang(context, slots_per_gpu=start.slots_per_gpu))
+    os.environ.update(join_gang(context, gpus=start.gpus))
     sys.argv[1:1] = local_rank_words(context.launch, os.environ)
     if wmla_environment.COMPAT in context.launch.compat and os.environ.get("RANK", "0") == "0":
         wmla_environment.link_recorded_metrics(context)
@@ -222,7 +212,7 @@ def _open_logs(folder: Path) -> None:
 
 
 def _set_environment(start: RankStart) -> None:
-    kept = inherited_environment(dict(os.environ))
+    kept = inherited_environment(os.environ)
     # Beside the runtime, in an image: what it needs there.
     beside = [entry for entry in os.environ["PYTHONPATH"].split(os.pathsep) if entry != str(_RUNTIME_ROOT)]
     fabric_home = kept.pop("FABRIC_HOME", "")
@@ -231,9 +221,7 @@ def _set_environment(start: RankStart) -> None:
     os.environ.update(kept)
     os.environ["PYTHONPATH"] = os.pathsep.join([*compat, str(_RUNTIME_ROOT), *beside])
     os.environ["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"  # the order in which NVML numbers the slots
-    per_gpu = start.slots_per_gpu
-    gpus = dict.fromkeys(str(gpu_of(slot, per_gpu)) for slot in start.slots) if per_gpu else ()
-    os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(gpus)
+    os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(start.gpus.of(start.slots) if start.gpus else ())
     if wmla_environment.COMPAT in start.context.launch.compat:
         os.environ.update(wmla_environment.environment(start.context, _RUNTIME_ROOT, fabric_home))
     if adaptdl_environment.COMPAT in start.context.launch.compat:
@@ -241,7 +229,7 @@ def _set_environment(start: RankStart) -> None:
     if nni_environment.COMPAT in start.context.launch.compat:
         os.environ.update(nni_environment.environment(start.context))
     path = os.environ["PYTHONPATH"]
-    os.environ.update(interface_variables(start.context.address, interfaces()))
+    os.environ.update(interface_variables(start.context.address, interfaces()) | fabric_variables(kept))
     os.environ.update(rank_environment(start.context, start.launch_file))  # the job's own variables win
     os.environ["PYTHONPATH"] = os.pathsep.join([path, *_asked_for(start.context)])
     access = tracking.access_variables(Path(start.context.launch.folder), dict(os.environ))

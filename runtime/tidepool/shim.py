@@ -49,7 +49,7 @@ from tidepool.protocol import (
 )
 from tidepool.rank_exits import describe_end, error_of, may_be_starved, oom_kills
 from tidepool.rank_process import GROUPED, LINGERS, READY, RankStart, run_rank
-from tidepool.shim_slots import RankProcess, Slot
+from tidepool.shim_slots import RankProcess, Slot, SlotGpus
 
 __all__ = ["RESTART_LIMIT", "Shim", "journal_path", "rank_mark"]
 
@@ -281,10 +281,10 @@ class Shim:
         context = RankContext(
             spec.job, spec.attempt, member_id, spec.host, slot, spec.address, spec.launch, self._desired.target_revision
         )
-        slots_per_gpu = None if spec.virtual else spec.slots_per_gpu
+        gpus = None if spec.virtual else SlotGpus(spec.slots_per_gpu, spec.gpus)
         mark = f"{rank_mark(spec)}.{member_id}"
         slots = tuple(sorted(self._desired.wanted)) if self._is_one_process else (slot,)
-        return RankStart(context, self._launch_file, mark, slots, slots_per_gpu, self._pid, spec.environment)
+        return RankStart(context, self._launch_file, mark, slots, gpus, self._pid, spec.environment)
 
     def _receive_progress(self, rank: RankProcess) -> None:
         """Read a progress byte: the script has started, is ready to train, has formed a group, or has ended with

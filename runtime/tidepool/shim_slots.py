@@ -1,19 +1,38 @@
 """A shim's record of its slots and the ranks in them, and the GPU that a slot stands for."""
 
 import socket
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-__all__ = ["VIRTUAL_MODEL", "RankProcess", "Slot", "gpu_of"]
+__all__ = ["VIRTUAL_MODEL", "RankProcess", "Slot", "SlotGpus", "gpu_of"]
 
 #: Model of a slot without a GPU, among the models of GPUs.
 VIRTUAL_MODEL = "virtual GPU (CPU)"
 
 
 def gpu_of(slot: int, slots_per_gpu: int) -> int:
-    """The GPU, as NVML numbers them, that a slot stands for."""
+    """Return the number of the GPU among its host's that a slot stands for."""
     return slot // slots_per_gpu
+
+
+@dataclass(frozen=True)
+class SlotGpus:
+    """The real GPUs of a host's slots."""
+
+    slots_per_gpu: int = 1
+    #: UUIDs of the GPUs, or of MIG instances. A number would name another GPU as soon as one drops out.
+    uuids: tuple[str, ...] = ()
+
+    def of(self, slots: Iterable[int]) -> tuple[str, ...]:
+        """Return the names of the slots' GPUs for CUDA_VISIBLE_DEVICES, each once."""
+        return tuple(dict.fromkeys(self.name(slot) for slot in slots))
+
+    def name(self, slot: int) -> str:
+        """Return the UUID of the slot's GPU, or its number while no UUID is known."""
+        number = gpu_of(slot, self.slots_per_gpu)
+        return self.uuids[number] if number < len(self.uuids) else str(number)
 
 
 @dataclass

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from tidepool.torch.comm.nccl import Nccl, NcclError, backend_for, device_name, start_nccl
+from tidepool.torch.comm.nccl import GPU_PART, Nccl, NcclError, backend_for, device_name, start_nccl
 from torch.distributed import HashStore
 
 from tests.waiting import wait_until
@@ -23,8 +23,9 @@ from tests.waiting import wait_until
         (["GPU-1", "GPU-1"], "gloo"),
         (["cpu", "cpu"], "gloo"),
         (["GPU-1", "cpu"], "gloo"),
+        (["GPU-1", GPU_PART], "gloo"),
     ],
-    ids=["a GPU each", "two on one of them", "one GPU", "no GPU", "one without"],
+    ids=["a GPU each", "two on one of them", "one GPU", "no GPU", "one without", "an instance of MIG"],
 )
 def test_nccl_needs_a_gpu_for_each_rank(devices: list[str], backend: str) -> None:
     assert backend_for(devices) == backend
@@ -33,6 +34,11 @@ def test_nccl_needs_a_gpu_for_each_rank(devices: list[str], backend: str) -> Non
 
 def test_what_is_no_gpu_is_the_hosts_memory() -> None:
     assert device_name(torch.device("cpu")) == device_name(torch.device("meta")) == "cpu"
+
+
+def test_an_instance_of_a_divided_gpu_has_no_name_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "MIG-1")
+    assert device_name(torch.device("cuda")) == GPU_PART
 
 
 class Communicator:

@@ -174,6 +174,12 @@ def test_rank_sees_the_gpu_that_its_slot_is_a_part_of(keep: Keep) -> None:
     assert job.written("facts.json")["environment"]["CUDA_VISIBLE_DEVICES"] == "1"
 
 
+def test_rank_sees_its_gpu_by_a_name_that_stays_when_another_drops_out(keep: Keep) -> None:
+    job = keep(SHOW_PLACE, slots_per_gpu=2, gpus=("GPU-a", "MIG-b"))
+    job.desired([3])
+    assert job.written("facts.json")["environment"]["CUDA_VISIBLE_DEVICES"] == "MIG-b"
+
+
 def test_rank_does_not_see_the_repository(keep: Keep) -> None:
     job = keep(SHOW_PLACE)
     job.desired([0])

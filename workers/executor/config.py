@@ -10,13 +10,22 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, cast
 
-from tidepool.rank_process import inherited_environment
+import tidepool
+from tidepool.inherited_environment import inherited_environment
 
 from workers.executor.broker_url import verified
 from workers.executor.environments.engines import CHOICE, ENGINES, engine_in
 from workers.executor.notice import Cloud, NoticeOptions, moment_in
 
-__all__ = ["FLEET_NAME", "ConfigError", "ExecutorConfig", "executor_config", "host_mark"]
+__all__ = [
+    "FLEET_NAME",
+    "ConfigError",
+    "ExecutorConfig",
+    "executor_config",
+    "host_mark",
+    "self_test_environment",
+    "virtual_slots_of",
+]
 
 #: Highest number of slots per GPU: each process takes a few hundred MiB of GPU memory before it trains.
 _MOST_SLOTS_PER_GPU = 16
@@ -104,8 +113,20 @@ def host_mark(home: Path, host: str) -> str:
     return f"{hashlib.sha256(os.fsencode(home)).hexdigest()[:12]}.{host}"
 
 
+def virtual_slots_of(environment: Mapping[str, str] = os.environ) -> int | None:
+    """Return the number of virtual slots that this host is to offer; None: its real GPUs. Raises ConfigError."""
+    slots = environment.get("TIDEPOOL_VIRTUAL_SLOTS")
+    return _number("TIDEPOOL_VIRTUAL_SLOTS", slots) if slots else None
+
+
+def self_test_environment(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """Return the environment of a process that tests this host's GPUs: what ranks inherit, and the runtime's folder."""
+    runtime = str(Path(tidepool.__file__).resolve().parents[1])
+    order = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "PYTHONPATH": runtime}
+    return {**inherited_environment(environment), **order}
+
+
 def executor_config(environment: Mapping[str, str] = os.environ) -> ExecutorConfig:
-    virtual_slots = environment.get("TIDEPOOL_VIRTUAL_SLOTS") or None
     lifeline_fd = environment.get("TIDEPOOL_LIFELINE_FD")
     alive_file = environment.get("TIDEPOOL_ALIVE_FILE")
     run = environment.get("TIDEPOOL_RUN")
@@ -114,7 +135,7 @@ def executor_config(environment: Mapping[str, str] = os.environ) -> ExecutorConf
         home=Path(_required(environment, "TIDEPOOL_HOME")).resolve(),
         host=_required(environment, "TIDEPOOL_HOST_NAME"),
         broker_url=verified(_broker_url(environment), _broker_ca_file(environment)),
-        virtual_slots=None if virtual_slots is None else _number("TIDEPOOL_VIRTUAL_SLOTS", virtual_slots),
+        virtual_slots=virtual_slots_of(environment),
         address=environment.get("TIDEPOOL_ADDRESS", "").strip(),
         lifeline_fd=None if lifeline_fd is None else _number("TIDEPOOL_LIFELINE_FD", lifeline_fd),
         slots_per_gpu=_slots_per_gpu(environment.get("TIDEPOOL_SLOTS_PER_GPU", "1")),
@@ -140,7 +161,7 @@ def _installer_environment(environment: Mapping[str, str]) -> dict[str, str]:
     # Pythons are the administrator's to install, unless that one lets uv fetch them.
     may_fetch = environment.get("TIDEPOOL_PYTHON_DOWNLOADS", "") not in ("", "0")
     fetching = {"UV_PYTHON_DOWNLOADS": "manual" if may_fetch else "never"}
-    return inherited_environment(dict(environment)) | fetching | given
+    return inherited_environment(environment) | fetching | given
 
 
 def _check_image_engine(environment: Mapping[str, str]) -> None:

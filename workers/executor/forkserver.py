@@ -24,8 +24,8 @@ from tidepool import json_sockets, procfs
 from tidepool.backoff import Backoff, Interval
 from tidepool.confine.levels import Abilities
 from tidepool.confine.wall import Wall
+from tidepool.inherited_environment import fabric_variables, inherited_environment
 from tidepool.protocol import DesiredMembership, LaunchSpec, ShimSpec, to_json
-from tidepool.rank_process import inherited_environment
 
 from workers.executor.environments.cache import Ready
 from workers.executor.environments.engines import ContainerSpec, outermost
@@ -73,8 +73,8 @@ class _Runs:
 
     def environment(self) -> dict[str, str]:
         threads = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
-        # An image has its own paths; those of this machine mean nothing in it.
-        inherited = {} if self.image else inherited_environment(dict(os.environ))
+        # An image has its own paths; those of this machine mean nothing in it. The network is this machine's.
+        inherited = fabric_variables(os.environ) if self.image else inherited_environment(os.environ)
         # Packages in the home of the user who runs the executor are no part of it.
         closed = {"PYTHONNOUSERSITE": "1"} if self.packages else {}
         return {

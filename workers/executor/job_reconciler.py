@@ -41,6 +41,7 @@ from tidepool.protocol import (
 from tidepool.shim import journal_path
 
 from workers.executor.config import ExecutorConfig
+from workers.executor.devices.slot_devices import recorded_uuids
 from workers.executor.environments.cache import Environments, Failed, Ready
 from workers.executor.environments.requirements import TESTED_TORCH, folder_in, has_tested_torch
 from workers.executor.environments.software import software_in, why_driver_is_too_old
@@ -316,7 +317,8 @@ class JobReconciler:
         config, desired = self._config, self.desired
         virtual = config.virtual_slots is not None
         place = (config.host, config.address, config.mark, virtual)
-        return ShimSpec(desired.job, desired.attempt, *place, desired.launch, config.slots_per_gpu, environment)
+        gpus = () if virtual else recorded_uuids(config.run_folder)
+        return ShimSpec(desired.job, desired.attempt, *place, desired.launch, config.slots_per_gpu, environment, gpus)
 
     # --- the coordinator ---
 

@@ -1,29 +1,39 @@
 """Probe of this host and its devices. Hardware may be faulty or absent: an error of NVML becomes None."""
 
 import os
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any
 
+import msgspec
 import psutil
 import pynvml
 from tidepool import procfs
+from tidepool.backoff import Interval
+from tidepool.device_report import DeviceReport
 from tidepool.protocol import DeviceReading, HostFacts, RankStatus
 from tidepool.shim_slots import VIRTUAL_MODEL, gpu_of
 
-from workers.executor.config import ExecutorConfig
+from workers.executor.config import ExecutorConfig, self_test_environment
+from workers.executor.devices.findings import gpu_problem, software_words
+from workers.executor.devices.inventory import Inventory, or_none, read_inventory
+from workers.executor.devices.self_test import self_test
+from workers.executor.devices.slot_devices import SlotDevices
 from workers.executor.environments.conda import solver_in
 from workers.executor.environments.engines import engine_in
 
 __all__ = ["GpuProbe", "VirtualProbe", "make_probe", "processors"]
 
 _CPUS = Path("/sys/devices/system/cpu")
-
-T = TypeVar("T")
+#: Seconds between two attempts to start NVML.
+_START_SECONDS = 10.0
+#: Largest length of a sentence in the host's facts.
+_WORDS = 500
 
 
 @dataclass(frozen=True)
@@ -96,58 +106,104 @@ class VirtualProbe:
 
 
 class GpuProbe:
-    """Probe of real GPUs in NVML's order. Each GPU offers `slots_per_gpu` slots, which share its readings."""
+    """Probe of real GPUs, known by UUID. Each GPU or MIG instance offers `slots_per_gpu` slots, which share its
+    readings."""
 
-    def __init__(self, address: str, slots_per_gpu: int = 1, *, images: str = "") -> None:
-        """images: name of the program that runs container images."""
+    def __init__(
+        self,
+        address: str,
+        slots_per_gpu: int = 1,
+        *,
+        images: str = "",
+        record: Path | None = None,
+        test: Callable[[], DeviceReport] | None = None,
+    ) -> None:
+        """images: name of the program that runs container images. record: folder that keeps the GPUs' numbers.
+
+        test: the self-test of torch, which takes seconds and runs beside everything else; None: no test.
+        """
         self._address = address
         self._images = images
         self._slots_per_gpu = slots_per_gpu
-        self._working = _or_none(pynvml.nvmlInit, default=True)
         self._use = _ProcessorUse(time.monotonic)
+        self._starting = Interval(_START_SECONDS)
+        self._works = False
+        self._places = SlotDevices(record)
+        self._inventory = Inventory()
+        self._report = DeviceReport()
+        if test is not None:
+            threading.Thread(target=self._run_test, args=(test,), name="gpu-self-test", daemon=True).start()
 
     def facts(self) -> HostFacts:
-        return _facts(self._address, ngpus=self._slots(), virtual=False, images=self._images)
+        self._look()
+        facts = _facts(self._address, ngpus=self._slots(), virtual=False, images=self._images)
+        return msgspec.structs.replace(
+            facts,
+            gpu_software=software_words(self._inventory, self._report)[:_WORDS],
+            gpu_problem=gpu_problem(self._inventory, self._report)[:_WORDS],
+        )
 
     def devices(self, ranks: list[RankStatus]) -> list[DeviceReading]:
         uses = self._use.read(ranks, procfs.trees([rank.pid for rank in ranks]))
         by_slot = {rank.slot: uses[rank.member_id] for rank in ranks}
         return [self._device(slot, by_slot.get(slot)) for slot in range(self._slots())]
 
+    def _run_test(self, test: Callable[[], DeviceReport]) -> None:
+        self._report = test()
+
+    def _look(self) -> None:
+        """Read the inventory. A driver that was not there is asked again: it may come late."""
+        if not self._works and self._starting.is_due(time.monotonic()):
+            self._works = or_none(_start_nvml) is not None  # stays started: a start takes long where nothing else does
+        self._inventory = read_inventory()
+        self._places.update([device.uuid for device in self._inventory.devices])
+
     def _slots(self) -> int:
-        gpus = _or_none(pynvml.nvmlDeviceGetCount) if self._working else None
-        return (gpus or 0) * self._slots_per_gpu
+        return len(self._places.uuids) * self._slots_per_gpu
 
     def _device(self, slot: int, use: _Use | None) -> DeviceReading:
-        handle = _or_none(pynvml.nvmlDeviceGetHandleByIndex, gpu_of(slot, self._slots_per_gpu))
+        uuid = self._places.uuids[gpu_of(slot, self._slots_per_gpu)]
+        handle = or_none(pynvml.nvmlDeviceGetHandleByUUID, uuid)
         if handle is None:
-            return DeviceReading(slot, "unknown GPU", False, None, None, None)
-        rates = _or_none(pynvml.nvmlDeviceGetUtilizationRates, handle)
-        memory = _or_none(pynvml.nvmlDeviceGetMemoryInfo, handle)
-        milliwatts = _or_none(pynvml.nvmlDeviceGetPowerUsage, handle)
-        temperature = _or_none(pynvml.nvmlDeviceGetTemperature, handle, pynvml.NVML_TEMPERATURE_GPU)
+            return DeviceReading(slot, "unknown GPU", False, None, None, None, uuid=uuid)
+        rates = or_none(pynvml.nvmlDeviceGetUtilizationRates, handle)
+        memory = or_none(pynvml.nvmlDeviceGetMemoryInfo, handle)
+        milliwatts = or_none(pynvml.nvmlDeviceGetPowerUsage, handle)
+        temperature = or_none(pynvml.nvmlDeviceGetTemperature, handle, pynvml.NVML_TEMPERATURE_GPU)
         return DeviceReading(
             slot=slot,
-            model=_or_none(pynvml.nvmlDeviceGetName, handle) or "unknown GPU",
+            model=or_none(pynvml.nvmlDeviceGetName, handle) or "unknown GPU",
             virtual=False,
             utilisation_percent=None if rates is None else float(rates.gpu),
             memory_used_bytes=None if memory is None else int(memory.used),
             memory_total_bytes=None if memory is None else int(memory.total),
             temperature_celsius=None if temperature is None else float(temperature),
             power_watts=None if milliwatts is None else milliwatts / 1000,
-            uuid=_or_none(pynvml.nvmlDeviceGetUUID, handle),
+            uuid=uuid,
             processor_percent=None if use is None else use.wanted,
         )
+
+
+def _start_nvml() -> bool:
+    pynvml.nvmlInit()
+    return True
 
 
 def make_probe(config: ExecutorConfig) -> VirtualProbe | GpuProbe:
     images = engine_in(config.installer_environment)
     if config.virtual_slots is None:
-        return GpuProbe(config.address, config.slots_per_gpu, images=images)
+        return GpuProbe(
+            config.address,
+            config.slots_per_gpu,
+            images=images,
+            record=config.run_folder,
+            test=partial(self_test, self_test_environment()),
+        )
     return VirtualProbe(config.address, config.virtual_slots, images=images)
 
 
 def _facts(address: str, *, ngpus: int, virtual: bool, images: str) -> HostFacts:
+    counts: Mapping[str, Any] = processors(_CPUS)
     return HostFacts(
         address=address,
         ncpus=os.cpu_count() or 1,
@@ -159,7 +215,7 @@ def _facts(address: str, *, ngpus: int, virtual: bool, images: str) -> HostFacts
         images=images,
         prepares=True,
         fleet="",  # the reporter fills it in
-        **cast(Mapping[str, Any], processors(_CPUS)),
+        **counts,
     )
 
 
@@ -180,12 +236,3 @@ def processors(cpus: Path) -> Mapping[str, int]:
     if not places:
         return {}
     return {"nprocs": len(sockets), "ncores": len(cores) // len(sockets), "nthreads": len(places) // len(cores)}
-
-
-def _or_none(ask: Callable[..., T], *arguments: Any, default: T | None = None) -> T | None:
-    """Return the result of `ask`, `default` if that is None, or None if NVML fails."""
-    try:
-        answer = ask(*arguments)
-    except pynvml.NVMLError:
-        return None
-    return default if answer is None else answer

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import msgspec
 from tidepool.backoff import Interval
-from tidepool.protocol import DeviceReading, EnvironmentState, Report
+from tidepool.protocol import DeviceReading, EnvironmentState, HostFacts, Report
 
 from workers.executor.config import ExecutorConfig
 from workers.executor.journals import Journals
@@ -30,6 +30,8 @@ _STEPS_INTERVAL_SECONDS = 0.4
 _HEARTBEAT_SECONDS = 1.0
 #: Seconds after which unchanged states of environments are told again.
 _ENVIRONMENTS_SECONDS = 20.0
+#: Seconds between two looks at the host's hardware: a driver may come late, or go.
+_FACTS_SECONDS = 10.0
 _OUTAGE_BACKOFF_SECONDS = 1.0
 #: Pause in seconds per waiting report: while the control plane is behind, more reports would only queue up.
 _SECONDS_PER_REPORT_WAITING = 0.5
@@ -69,7 +71,8 @@ class Reporter:
         self._send = send
         self._clock = clock
         self._boot = uuid.uuid4().hex
-        self._facts = msgspec.structs.replace(probe.facts(), fleet=config.fleet)
+        self._facts = self._read_facts()
+        self._looking = Interval(_FACTS_SECONDS)
         self._devices: list[DeviceReading] = []
         self._reading = Interval(_HEARTBEAT_SECONDS * 0.9)
         #: States of environments as told last; None: not told.
@@ -158,8 +161,8 @@ class Reporter:
             clock=time.time(),
             least_behind=observation.least_behind,
             applied_revision=observation.applied_revision,
-            facts=msgspec.structs.replace(self._facts, **observation.isolation),
             devices=self._read_devices(observation),
+            facts=msgspec.structs.replace(self._facts, **observation.isolation),
             ranks=observation.ranks,
             entries=self._journals.take(ENTRIES_PER_REPORT),
             environments=self._environments_to_tell(observation),
@@ -172,8 +175,13 @@ class Reporter:
         self._environments = observation.environments
         return [*observation.environments]
 
+    def _read_facts(self) -> HostFacts:
+        return msgspec.structs.replace(self._probe.facts(), fleet=self._config.fleet)
+
     def _read_devices(self, observation: Observation) -> list[DeviceReading]:
         """Read devices at most once per heartbeat: utilization over shorter spans is meaningless."""
+        if self._looking.is_due(time.monotonic()):
+            self._facts = self._read_facts()
         if self._reading.is_due(time.monotonic()):
             self._devices = self._probe.devices(observation.ranks)
         return self._devices

@@ -439,6 +439,10 @@ class HostFacts(msgspec.Struct, frozen=True):
     isolation: Literal["", "walled", "shared", "none"] = ""
     #: A sentence for each thing that it does not keep trainings from.
     isolation_lacks: Annotated[list[Annotated[str, msgspec.Meta(max_length=500)]], msgspec.Meta(max_length=16)] = []
+    #: Versions of driver, CUDA, torch and NCCL; "": a host of virtual GPUs.
+    gpu_software: Annotated[str, msgspec.Meta(max_length=500)] = ""
+    #: Sentence on what keeps trainings from the host's GPUs, with the remedy; "": nothing.
+    gpu_problem: Annotated[str, msgspec.Meta(max_length=500)] = ""
 
 
 class JournalEntry(msgspec.Struct, frozen=True):

@@ -67,4 +67,6 @@ class ShimSpec(msgspec.Struct, frozen=True):
     slots_per_gpu: int = 1
     #: Folder on this host of the virtual environment with what the job requires; "": it requires nothing.
     environment: str = ""
+    #: UUIDs of the host's real GPUs, in the order of their slots; empty: known by number only.
+    gpus: tuple[str, ...] = ()
     version: Literal[1] = PROTOCOL_VERSION

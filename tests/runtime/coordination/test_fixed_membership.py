@@ -14,6 +14,7 @@ from tidepool.protocol import (
     PlanMember,
     entry_to_json,
 )
+from tidepool.shim_slots import SlotGpus
 from tidepool.torch.coordination.fixed_membership import FixedMembership
 from tidepool.torch.coordination.roster import Action, Send
 
@@ -137,13 +138,13 @@ def test_numbers_and_devices_are_as_torchrun_counts_them(
     members = [PlanMember(name, name[0], int(name[2]), holder=True) for name in ORDER]
     plan = GenerationPlan(1, members, "10.0.0.98", 4000, 1, "start")
 
-    values = torchrun_environment(plan, context, slots_per_gpu=1)
+    values = torchrun_environment(plan, context, gpus=SlotGpus())
     found = [values[name] for name in ("RANK", "LOCAL_RANK", "GROUP_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE")]
     assert found == [str(rank), str(local_rank), str(group_rank), "4", "2"]
     assert values["CUDA_VISIBLE_DEVICES"] == devices, "its device is the one that LOCAL_RANK picks"
     assert (values["MASTER_ADDR"], values["MASTER_PORT"]) == ("10.0.0.98", "4000")
     assert values["TORCHELASTIC_RESTART_COUNT"] == "1"
-    assert "CUDA_VISIBLE_DEVICES" not in torchrun_environment(plan, context, slots_per_gpu=None)
+    assert "CUDA_VISIBLE_DEVICES" not in torchrun_environment(plan, context, gpus=None)
 
 
 def test_two_plain_processes_on_one_gpu_are_refused_and_two_on_two_are_not() -> None:
@@ -155,8 +156,12 @@ def test_two_plain_processes_on_one_gpu_are_refused_and_two_on_two_are_not() -> 
         return GenerationPlan(1, members, "10.0.0.98", 4000, 1, "start")
 
     with pytest.raises(SharedGpuError, match="2 slots per GPU"):
-        torchrun_environment(on_slots(0, 1), context, slots_per_gpu=2)
-    assert torchrun_environment(on_slots(0, 3), context, slots_per_gpu=2)["CUDA_VISIBLE_DEVICES"] == "0,1"
+        torchrun_environment(on_slots(0, 1), context, gpus=SlotGpus(2))
+    assert torchrun_environment(on_slots(0, 3), context, gpus=SlotGpus(2))["CUDA_VISIBLE_DEVICES"] == "0,1"
+    whole = SlotGpus(uuids=("GPU-a", "GPU-b"))
+    assert torchrun_environment(on_slots(0, 1), context, whole)["CUDA_VISIBLE_DEVICES"] == "GPU-a,GPU-b"
+    with pytest.raises(SharedGpuError, match="divided by MIG"):
+        torchrun_environment(on_slots(0, 1), context, SlotGpus(uuids=("MIG-a", "MIG-b")))
 
 
 def test_one_process_holds_all_places_of_its_host() -> None:

@@ -22,6 +22,8 @@ def not_supported(*arguments: Any) -> Any:
 def two_gpus(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     answers = {
         "nvmlInit": lambda: None,
+        "nvmlShutdown": lambda: None,
+        "nvmlDeviceGetHandleByUUID": lambda uuid: int(uuid.removeprefix("GPU-")),
         "nvmlDeviceGetCount": lambda: 2,
         "nvmlDeviceGetHandleByIndex": lambda index: index,
         "nvmlDeviceGetName": lambda handle: "NVIDIA H200",
@@ -61,7 +63,6 @@ FIGURES = [
     ("nvmlDeviceGetMemoryInfo", "memory_used_bytes"),
     ("nvmlDeviceGetPowerUsage", "power_watts"),
     ("nvmlDeviceGetTemperature", "temperature_celsius"),
-    ("nvmlDeviceGetUUID", "uuid"),
 ]
 
 
@@ -70,14 +71,20 @@ def test_a_figure_that_the_hardware_does_not_tell_is_none_and_the_others_stay(
     two_gpus: pytest.MonkeyPatch, call: str, figure: str
 ) -> None:
     two_gpus.setattr(pynvml, call, not_supported)
-    reading = GpuProbe("10.0.0.1").devices([])[0]
+    probe = GpuProbe("10.0.0.1")
+    probe.facts()
+    reading = probe.devices([])[0]
     assert getattr(reading, figure) is None
     assert sum(getattr(reading, name) is None for _, name in FIGURES) == 1
 
 
 def test_a_gpu_that_has_fallen_off_the_bus_keeps_its_slot(two_gpus: pytest.MonkeyPatch) -> None:
-    two_gpus.setattr(pynvml, "nvmlDeviceGetHandleByIndex", not_supported)
-    readings = GpuProbe("10.0.0.1").devices([])
+    probe = GpuProbe("10.0.0.1")
+    probe.facts()
+    for call in ("nvmlDeviceGetHandleByIndex", "nvmlDeviceGetHandleByUUID"):
+        two_gpus.setattr(pynvml, call, not_supported)
+    assert probe.facts().ngpus == 2
+    readings = probe.devices([])
     assert [(reading.slot, reading.utilisation_percent) for reading in readings] == [(0, None), (1, None)]
 
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from packaging.version import Version
-from tidepool.rank_process import inherited_environment
+from tidepool.inherited_environment import inherited_environment
 
 from workers.executor.environments.distributions import distributions_in
 from workers.executor.environments.images import OLDEST_PYTHON
@@ -167,7 +167,7 @@ def _probed(folder: Path, environment: Mapping[str, str]) -> tuple[str, list[str
         asked = subprocess.run(
             [str(python), "-c", _PROBE],
             cwd="/",
-            env={**inherited_environment(dict(environment)), "PYTHONNOUSERSITE": "1", "PYTHONDONTWRITEBYTECODE": "1"},
+            env={**inherited_environment(environment), "PYTHONNOUSERSITE": "1", "PYTHONDONTWRITEBYTECODE": "1"},
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,

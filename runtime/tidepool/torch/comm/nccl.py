@@ -21,13 +21,15 @@ from typing import Any, Literal
 import torch
 from torch._C._distributed_c10d import Store
 
-from tidepool.env import take_nccl_errors
+from tidepool.env import take_nccl_errors, uses_gpu_part
 from tidepool.procfs import end_at_once
 
-__all__ = ["HOST_MEMORY", "Nccl", "NcclError", "backend_for", "device_name", "start_nccl"]
+__all__ = ["GPU_PART", "HOST_MEMORY", "Nccl", "NcclError", "backend_for", "device_name", "start_nccl"]
 
 #: The name of every device that is no GPU.
 HOST_MEMORY = "cpu"
+#: The name of every MIG instance.
+GPU_PART = "part-of-a-gpu"
 #: Interval of polling an operation.
 _ASK_SECONDS = 0.00005
 #: Limit of an abort: one that takes longer never returns, and leaves kernels that may write at any time.
@@ -39,15 +41,17 @@ class NcclError(RuntimeError):
 
 
 def device_name(device: torch.device) -> str:
-    """Identity of a physical device, unique over all hosts."""
+    """Identity of a physical device, unique over all hosts. Parts of GPUs have one name: NCCL cannot use two of one."""
     if device.type != "cuda":
         return HOST_MEMORY
+    if uses_gpu_part():
+        return GPU_PART
     return str(torch.cuda.get_device_properties(device).uuid)
 
 
 def backend_for(names: Sequence[str]) -> Literal["gloo", "nccl"]:
     """Backend for tensors on the ranks' devices. `names`: of each rank's device; all ranks must decide alike."""
-    return "nccl" if HOST_MEMORY not in names and len(set(names)) == len(names) else "gloo"
+    return "nccl" if not {HOST_MEMORY, GPU_PART} & set(names) and len(set(names)) == len(names) else "gloo"
 
 
 @dataclass

@@ -1,0 +1,49 @@
+"""`manage.py doctor`: says what this machine has for trainings, what is missing, and what to do."""
+
+import json
+import sys
+from argparse import ArgumentParser
+from dataclasses import asdict
+from typing import Any
+
+from django.conf import settings
+from django.core.management.base import BaseCommand, CommandError
+
+from workers.executor.config import ConfigError, self_test_environment, virtual_slots_of
+from workers.executor.devices.findings import Finding, findings
+from workers.executor.devices.host_state import read_host_state
+
+_WORDS = {"ok": "ok", "warning": "warning", "missing": "MISSING"}
+
+
+class Command(BaseCommand):
+    help = (
+        "Say what this machine has for trainings: driver, GPUs, torch, shared memory, InfiniBand, disk. Run it on each "
+        "host, in the environment of its executor. Exit code 1: something is missing, and the last column says what to "
+        "do. No training is disturbed."
+    )
+    requires_system_checks: list[str] = []
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("--json", action="store_true", help="print the findings as JSON")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        try:
+            virtual_slots = virtual_slots_of()
+        except ConfigError as error:
+            raise CommandError(f"{error}.") from None
+        found = findings(read_host_state(self_test_environment(), settings.TIDEPOOL_HOME, virtual_slots))
+        if options["json"]:
+            self.stdout.write(json.dumps([asdict(finding) for finding in found], indent=1))
+        else:
+            for finding in found:
+                self.stdout.write(_line(finding))
+        missing = sum(finding.level == "missing" for finding in found)
+        if not options["json"]:
+            self.stdout.write(f"{missing} missing." if missing else "Nothing is missing.")
+        if missing:
+            sys.exit(1)
+
+
+def _line(finding: Finding) -> str:
+    return f"{_WORDS[finding.level]:8} {finding.about:14} {finding.sentence} {finding.remedy}".rstrip()
