@@ -28,6 +28,7 @@ __all__ = [
     "local_process_environment",
     "log_folder",
     "logging_into",
+    "prepare_nccl",
     "program_folders",
     "put_first_on_path",
     "rank_context",
@@ -36,7 +37,6 @@ __all__ = [
     "share_fabric_home",
     "share_faults",
     "site_of",
-    "take_nccl_errors",
     "training_id",
     "use_home",
     "use_temporary_folder",
@@ -261,9 +261,23 @@ def ask_for_reproducible_kernels() -> None:
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
 
 
-def take_nccl_errors() -> None:
-    """Handle errors of NCCL here: by default torch ends the process, also when a peer is slow."""
-    os.environ.update(TORCH_NCCL_ASYNC_ERROR_HANDLING="0", TORCH_NCCL_ENABLE_MONITORING="0")
+def prepare_nccl(connect_seconds: float) -> None:
+    """Set NCCL's switches, which it reads when the first communicator is made.
+
+    By default torch ends the process upon an error, also when a peer is slow, and a connect waits for half an hour.
+    """
+    os.environ.update(
+        TORCH_NCCL_ASYNC_ERROR_HANDLING="0",
+        TORCH_NCCL_ENABLE_MONITORING="0",
+        # Its watchdog would sleep for a minute with its lock, and have each later rank of the store dump its stacks.
+        TORCH_NCCL_DUMP_ON_TIMEOUT="0",
+        TORCH_NCCL_RETHROW_CUDA_ERRORS="0",
+        TORCH_NCCL_NONBLOCKING_TIMEOUT=str(max(1, round(connect_seconds))),
+    )
+    # Rings and trees are connected beside the old group, and not by the first step of the new one.
+    os.environ.setdefault("NCCL_RUNTIME_CONNECT", "0")
+    # Memory that peers have mapped goes with its process, without an illegal access in theirs.
+    os.environ.setdefault("NCCL_CUMEM_ENABLE", "1")
 
 
 def uses_gpu_part() -> bool:

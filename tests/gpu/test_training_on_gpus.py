@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from tidepool.torch.state.checkpoint_files import write_weights
 
 from tests.runtime.lab import RUNTIME, SCRIPTS, Lab
 from tests.runtime.test_failures import assert_nothing_lost
@@ -103,3 +104,10 @@ def test_a_forkserver_leaves_the_gpu_to_its_ranks(forkserver: Path) -> None:
     )
     environment = {"PYTHONPATH": str(RUNTIME), "PATH": os.environ["PATH"]}
     subprocess.run([sys.executable, "-c", code], check=True, env=environment, timeout=120)
+
+
+def test_weights_load_on_a_machine_without_a_gpu(tmp_path: Path) -> None:
+    model = torch.nn.Linear(2, 2).cuda()
+    write_weights(tmp_path, "final", model, {"optimizer": torch.optim.SGD(model.parameters())}, {})
+    saved = torch.load(tmp_path / "model/train/final.pth", weights_only=True)
+    assert {tensor.device.type for tensor in saved.values()} == {"cpu"}

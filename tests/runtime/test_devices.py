@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from tidepool.torch.comm import nccl as communicators
 from tidepool.torch.comm.nccl import GPU_PART, Nccl, NcclError, backend_for, device_name, start_nccl
 from torch.distributed import HashStore
 
@@ -54,8 +55,13 @@ class Communicator:
         self.asked.append(f"connect {device}")
 
     def _is_initialized(self) -> bool:
-        self._connects_after -= 1
-        return self._connects_after < 0
+        return not self._connects_after
+
+    def _comm_ptr(self) -> int:
+        while self._connects_after and "abort" not in self.asked:
+            self._connects_after -= 1
+            time.sleep(0.001)
+        return 1
 
     def abort(self) -> None:
         time.sleep(0.05)
@@ -126,8 +132,7 @@ def test_a_sound_communicator_is_shut_down_and_an_aborted_one_is_not() -> None:
 
 
 def start(communicator: Any, seconds: float, monkeypatch: pytest.MonkeyPatch) -> Nccl:
-    for name in ("TORCH_NCCL_ASYNC_ERROR_HANDLING", "TORCH_NCCL_ENABLE_MONITORING"):
-        monkeypatch.setenv(name, "1")  # the test takes this value back afterwards
+    monkeypatch.setattr(communicators, "prepare_nccl", lambda seconds: None)
     return start_nccl(HashStore(), 0, 2, torch.device("cuda:0"), seconds, lambda store, rank, size: communicator)
 
 

@@ -13,6 +13,7 @@ lets the last data reach the peers; a communicator that was aborted is not shut 
 import sys
 import threading
 import time
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -21,7 +22,7 @@ from typing import Any, Literal
 import torch
 from torch._C._distributed_c10d import Store
 
-from tidepool.env import take_nccl_errors, uses_gpu_part
+from tidepool.env import prepare_nccl, uses_gpu_part
 from tidepool.procfs import end_at_once
 
 __all__ = ["GPU_PART", "HOST_MEMORY", "Nccl", "NcclError", "backend_for", "device_name", "start_nccl"]
@@ -34,6 +35,13 @@ GPU_PART = "part-of-a-gpu"
 _ASK_SECONDS = 0.00005
 #: Limit of an abort: one that takes longer never returns, and leaves kernels that may write at any time.
 _ABORT_SECONDS = 30.0
+#: Memory of a communicator, outside of torch's allocator.
+COMMUNICATOR_BYTES = 700_000_000
+#: Connects that never ended, each with its thread and memory, after which a rank ends.
+MOST_LEAKED = 3
+_leaked: list["Nccl"] = []
+#: Torch warns in each rank's log that `Work.exception` goes. It is the only one that tells an error at once.
+_DEPRECATED = ".*API is being deprecated"
 
 
 class NcclError(RuntimeError):
@@ -107,24 +115,67 @@ def start_nccl(
 
     `make` builds the backend. Raises NcclError when the others do not come in time.
     """
-    take_nccl_errors()
+    prepare_nccl(timeout_seconds)
     try:
+        if make is None:
+            _make_room(device)
         nccl = Nccl((make or _process_group)(store, rank, size))
-        nccl.backend.eager_connect_single_device(device)
-        deadline = time.monotonic() + timeout_seconds
-        while not nccl.backend._is_initialized():
-            if time.monotonic() > deadline:
-                nccl.break_off()
-                raise NcclError(f"NCCL did not connect {size} ranks within {timeout_seconds:g} s")
-            time.sleep(0.001)
     except RuntimeError as error:
-        raise NcclError(str(error)) from error
+        raise NcclError(_in_words(error)) from error
+    connect = _Connect(nccl.backend, device)
+    if not connect.over.wait(timeout_seconds):
+        # The thread waits inside NCCL with the lock that an abort needs: neither may ever end.
+        nccl.break_off()
+        _leaked.append(nccl)
+        if len(_leaked) > MOST_LEAKED:
+            end_at_once(f"{len(_leaked)} connects of NCCL never ended")
+        raise NcclError(f"NCCL did not connect {size} ranks within {timeout_seconds:g} s")
+    if connect.error is not None:
+        nccl.break_off()
+        raise NcclError(_in_words(connect.error)) from connect.error
     return nccl
+
+
+class _Connect:
+    """A connect in a thread: in torch 2.13 the call itself waits for the other ranks, and nothing can break it off."""
+
+    def __init__(self, backend: Any, device: torch.device) -> None:
+        self._backend, self._device = backend, device
+        self.over = threading.Event()
+        self.error: Exception | None = None
+        threading.Thread(target=self._run, name="connect-nccl", daemon=True).start()
+
+    def _run(self) -> None:
+        try:
+            self._backend.eager_connect_single_device(self._device)
+            if not self._backend._is_initialized():  # a torch whose call does not wait
+                self._backend._comm_ptr()
+        except Exception as error:
+            self.error = error
+        self.over.set()
+
+
+def _make_room(device: torch.device) -> None:
+    """Give memory back that torch keeps for later, where a communicator would find too little."""
+    free, _ = torch.cuda.mem_get_info(device)
+    if free < COMMUNICATOR_BYTES:
+        torch.cuda.empty_cache()
+
+
+def _in_words(error: Exception) -> str:
+    text = str(error)
+    if "out of memory" in text or "Cuda failure 2" in text:
+        return (
+            f"the GPU's memory is full: a communicator takes up to {COMMUNICATOR_BYTES / 1e9:.1f} GB beside torch's "
+            f"memory. Use smaller micro-batches, or let the script leave room. NCCL says: {text}"
+        )
+    return text
 
 
 def _process_group(store: Store, rank: int, size: int) -> Any:
     from torch._C._distributed_c10d import ProcessGroupNCCL  # only torch for CUDA has it
 
+    warnings.filterwarnings("ignore", message=_DEPRECATED)
     options = ProcessGroupNCCL.Options()
     options.config.blocking = 0  # an init or an operation that cannot go on can be aborted
     options._timeout = timedelta(minutes=30)

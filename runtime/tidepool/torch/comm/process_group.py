@@ -97,12 +97,13 @@ class Group:
 
     @contextmanager
     def waiting(self) -> Iterator[None]:
-        """Mark the block as waiting for other members: a rank in it holds nobody up."""
-        self.waiting_since = time.monotonic()
+        """Mark the block as waiting for other members: a rank in it holds nobody up. Blocks may be in each other."""
+        before = self.waiting_since
+        self.waiting_since = before or time.monotonic()
         try:
             yield
         finally:
-            self.waiting_since = None
+            self.waiting_since = before
 
     def all_reduce(self, tensor: torch.Tensor) -> Any:
         """Sum `tensor` over all ranks in place, in the background; returns a handle for `wait`."""
@@ -130,7 +131,8 @@ class Group:
             raise CommunicationError(self._broken_words)
         try:
             if self._nccl is not None and _on_gpu(arguments[0]):
-                return _OnGpu(getattr(self._nccl.backend, operation)(*arguments))
+                with self.waiting():  # a launch may connect to peers first
+                    return _OnGpu(getattr(self._nccl.backend, operation)(*arguments))
             return getattr(self._backend, operation)(*arguments)
         except RuntimeError as error:
             raise CommunicationError(str(error)) from error

@@ -18,7 +18,7 @@ in whatever order the group adds) and to `TreeReducer` in `tree_reducer.py` (alw
 
 import zlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import islice
@@ -40,6 +40,10 @@ AGREEMENT_SIZE = 10
 #: ... and of notes: ranks that have late parameters, a number that stands for these, its square, and whether buffers
 #: have other shapes than at the beginning.
 _NOTES_SIZE = 4
+
+
+#: Strides of gradients, by id of the parameter.
+_Strides = Mapping[int, tuple[int, ...]]
 
 
 @dataclass
@@ -73,6 +77,9 @@ class Reducer(ABC):
         control_size: int = CONTROL_SIZE,
     ) -> None:
         self._all = list(parameters)
+        # Remembered: a script may change the order of a tensor's numbers while it trains, at another moment than the
+        # next rank that joins.
+        self._strides = {id(parameter): _strides_of(parameter) for parameter in self._all}
         kept = {id(parameter) for parameter in thawing}
         if not any(parameter.requires_grad for parameter in self._all):
             raise Refusal("the model has no parameter that requires a gradient: there is nothing to train")
@@ -117,7 +124,7 @@ class Reducer(ABC):
         self._late = []
         fixed, buffers, spare = self._sizes
         sizes = [*fixed, len(numbers), buffers]
-        self._buckets, tail = _buckets(self._laid_out, sum(sizes), spare)
+        self._buckets, tail = _buckets(self._laid_out, self._strides, sum(sizes), spare)
         #: Control block, comparison and buffers: written before `end_part` and `finish`; after it the sum over all
         #: parts of all ranks. `users`: by parameter, the number of ranks on which it got a gradient in this step.
         self.control, self.agreement, self._notes, self._users, self.buffers = torch.split(tail, sizes)
@@ -145,7 +152,9 @@ class Reducer(ABC):
             self._late = late
             self._late_buckets, self._late_users = [], self._users[:0]
             if late:
-                self._late_buckets, self._late_users = _buckets([self._all[number] for number in late], len(late), 0)
+                self._late_buckets, self._late_users = _buckets(
+                    [self._all[number] for number in late], self._strides, len(late), 0
+                )
             self._attach()
 
     @property
@@ -365,7 +374,9 @@ def is_alike(ranks: float, sums: Sequence[float]) -> bool:
     return all(ranks * squares == numbers * numbers for numbers, squares in pairs)
 
 
-def _buckets(parameters: list[torch.nn.Parameter], tail_size: int, spare: int) -> tuple[list[Bucket], torch.Tensor]:
+def _buckets(
+    parameters: list[torch.nn.Parameter], strides: _Strides, tail_size: int, spare: int
+) -> tuple[list[Bucket], torch.Tensor]:
     """Buckets in the order in which backward fills them, the last parameters first, and the tail of the last one."""
     groups: list[list[torch.nn.Parameter]] = []
     size = 0
@@ -377,8 +388,8 @@ def _buckets(parameters: list[torch.nn.Parameter], tail_size: int, spare: int) -
         groups[-1].append(parameter)
         size += parameter.numel() * parameter.element_size()
     joined = groups[-1][0].dtype == torch.float32
-    buckets = [_bucket(group, spare) for group in groups[:-1]]
-    buckets.append(_bucket(groups[-1], spare + (tail_size if joined else 0)))
+    buckets = [_bucket(group, strides, spare) for group in groups[:-1]]
+    buckets.append(_bucket(groups[-1], strides, spare + (tail_size if joined else 0)))
     if not joined:
         own = torch.zeros(tail_size + spare, dtype=torch.float32, device=groups[-1][0].device)
         buckets.append(Bucket([], [], own, own))
@@ -386,15 +397,20 @@ def _buckets(parameters: list[torch.nn.Parameter], tail_size: int, spare: int) -
     return buckets, buckets[-1].flat[end - tail_size : end]
 
 
-def _bucket(parameters: list[torch.nn.Parameter], extra: int) -> Bucket:
+def _bucket(parameters: list[torch.nn.Parameter], strides: _Strides, extra: int) -> Bucket:
     total = sum(parameter.numel() for parameter in parameters)
     flat = torch.zeros(total + extra, dtype=parameters[0].dtype, device=parameters[0].device)
     views, start = [], 0
     for parameter in parameters:
         end = start + parameter.numel()
-        views.append(flat[start:end].view_as(parameter))
+        views.append(flat.as_strided(parameter.shape, strides[id(parameter)], start))
         start = end
     return Bucket(parameters, views, flat, torch.view_as_real(flat) if flat.is_complex() else flat)
+
+
+def _strides_of(parameter: torch.Tensor) -> tuple[int, ...]:
+    """Return the strides of the parameter's gradient: its own, as in channels_last, if they leave no gaps."""
+    return torch.empty_like(parameter, device="meta", memory_format=torch.preserve_format).stride()
 
 
 def _hook(parameter: torch.nn.Parameter, on_gradient: Callable[[torch.Tensor], None]) -> Any:

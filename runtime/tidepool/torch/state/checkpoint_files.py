@@ -4,6 +4,7 @@ A checkpoint is safetensors plus JSON with a sha256, never a pickle. `rank/check
 `coordination/publication.py` publishes them.
 """
 
+import copy
 import hashlib
 import json
 import os
@@ -131,8 +132,21 @@ def write_weights(
     folder = results / WEIGHTS_FOLDER
     folder.mkdir(parents=True, exist_ok=True)
     for file_name, content in contents.items():
-        torch.save(content, folder / f".{file_name}")
+        torch.save(_in_main_memory(content), folder / f".{file_name}")
         (folder / f".{file_name}").rename(folder / file_name)
+
+
+def _in_main_memory(value: Any) -> Any:
+    """Return the value with its tensors in main memory: a machine without a GPU loads no others."""
+    if isinstance(value, torch.Tensor):
+        return value.cpu()
+    if isinstance(value, dict):
+        moved = copy.copy(value)  # with what a state_dict notes beside its items
+        moved.update({key: _in_main_memory(item) for key, item in value.items()})
+        return moved
+    if isinstance(value, list):
+        return [_in_main_memory(item) for item in value]
+    return value
 
 
 def _read(path: Path) -> tuple[Any, list[torch.Tensor]]:
