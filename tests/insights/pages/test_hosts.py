@@ -93,6 +93,14 @@ def test_a_host_says_what_runs_container_images(alices: Client, host: Host) -> N
     assert alices.get("/hosts/").content.decode().count("enroot for container images") == 1
 
 
+def test_a_host_says_what_keeps_trainings_from_its_gpus(alices: Client, host: Host) -> None:
+    assert "driver 580" not in alices.get("/hosts/").content.decode()
+    Host.objects.filter(pk=host.pk).update(gpu_software="driver 580.65", gpu_problem="The driver finds no GPU.")
+    page = alices.get("/hosts/").content.decode()
+    assert "driver 580.65" in page
+    assert "The driver finds no GPU." in page
+
+
 def test_only_administrators_may_change_a_host(alices: Client, host: Host) -> None:
     assert "/drain/" not in alices.get("/hosts/").content.decode()
     for verb in ("drain", "resume", "remove", "restore"):
