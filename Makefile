@@ -1,5 +1,5 @@
 # The four commands of a newcomer. Nothing here needs root, docker or a server.
-.PHONY: setup setup-mlflow demo test test-full check test-long test-torch test-services test-mutants
+.PHONY: setup setup-mlflow demo test test-full check test-long test-torch test-services test-gpu test-mutants
 
 setup:        ## make .venv and install the pinned requirements
 	@scripts/setup
@@ -28,6 +28,10 @@ test-torch:   ## tests/runtime with the oldest and the newest torch that elastic
 
 test-services: ## the tests against PostgreSQL and Redis, the long ones too
 	@scripts/test-services -m services
+
+test-gpu:     ## acceptance of this machine's GPUs, about ten minutes; ARGS="--cpu" lets CPU processes stand in for them
+	@scripts/setup --dev
+	@.venv/bin/python -u -m benchmarks.gpu_acceptance $(ARGS)
 
 test-mutants: ## plant each small mistake in the scheduler and name those that no test finds; ARGS="scheduling.policies*"
 	@scripts/setup --dev
