@@ -43,7 +43,7 @@ _TRANSPORT = re.compile(r"via (P2P/\w+|SHM\S*|NET/\w+)")
 
 @dataclass(frozen=True)
 class Shape:
-    """What is run on a machine with so many GPUs."""
+    """Trainings that are run on a machine with a number of GPUs."""
 
     device: str
     sizes: list[int]
@@ -71,7 +71,7 @@ def shape_for(gpus: int) -> Shape:
 @dataclass(frozen=True)
 class Check:
     name: str
-    #: None: left out here, and `words` says why.
+    #: Whether it passed; None: it is left out here, and `words` says why.
     passed: bool | None
     words: str
     figures: dict[str, object] = field(default_factory=dict)
@@ -333,7 +333,7 @@ def checkpoint_stall(place: Place) -> Check:
     )
 
 
-# --- what a job leaves ---
+# --- files of a job ---
 
 
 def records(lab: Lab) -> list[dict[str, Any]]:

@@ -110,6 +110,8 @@ def _host_slots(user: Asking, open_claims: QuerySet[SlotClaim], rows: QuerySet[S
 
 def _slot(slot: Slot, claim: SlotClaim | None, user: Asking, now: datetime) -> dict[str, Any]:
     reading = getattr(slot, "reading", None)
+    # A sick GPU is offered to nobody, and its training moves off, as on a draining host.
+    state = slot.host.state if slot.sick_since is None else Host.State.DRAINING
     visible = claim is not None and (is_cluster_admin(user) or claim.job.owner_id == user.pk)
     training = claim is not None and trains(claim)
     idle_since = idle_seconds = None
@@ -126,7 +128,7 @@ def _slot(slot: Slot, claim: SlotClaim | None, user: Asking, now: datetime) -> d
         "index": slot.index,
         "model": slot.device_model,
         "virtual": slot.virtual,
-        "status": slot_status(slot.host.state, held=claim is not None, training=training, idle_seconds=idle_seconds),
+        "status": slot_status(state, held=claim is not None, training=training, idle_seconds=idle_seconds),
         "job": claim.job_id if claim else None,
         "label": None if claim is None else claim.job.name if visible else ANOTHER_USERS_TRAINING,
         "owner": claim.job.owner.get_username() if claim and visible else None,

@@ -131,6 +131,8 @@ def _returning(remedy: Remedy) -> str:
     states = {state for _, state in remedy.hosts}
     if states <= {"lost", "offline"}:
         return plural(len(remedy.hosts), "{names} reports again", "{names} report again", names=names)
+    if states == {"sick"}:
+        return f"the faulty GPUs of {names} are returned"
     return plural(len(remedy.hosts), "{names} is in service again", "{names} are in service again", names=names)
 
 

@@ -179,6 +179,7 @@ NOT_PAGES = {
     "environments:prepared-remove": "takes a form",
     "hosts:question": "JSON",
     "hosts:act": "takes a form",
+    "hosts:slot-return": "takes a form",
     "hosts:join-withdraw": "takes a form",
     "groups:parameters": "JSON",
     "groups:trace": "JSON",

@@ -154,7 +154,7 @@ def record_capacity(host: Host, at: datetime) -> None:
 
     The caller has changed the host's row in the same transaction, so no other writer is active.
     """
-    slots = 0 if host.state == Host.State.OFFLINE else host.slots.filter(index__lt=host.ngpus).count()
+    slots = 0 if host.state == Host.State.OFFLINE else host.slots.filter(index__lt=host.ngpus, sick_since=None).count()
     newest = host.capacity_points.order_by("-at", "-id").values_list("slots", flat=True).first()
     if slots != (newest or 0):
         CapacityPoint.objects.create(host=host, at=at, slots=slots)

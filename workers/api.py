@@ -18,6 +18,7 @@ from core.roles import require_cluster_admin
 from workers import actions, queries
 from workers.join_tokens import Invitation, create_join_token, redeem, withdraw_join_token
 from workers.models import GpuReading, Host, JoinToken, ResourceGroup, Slot
+from workers.sick_slots import return_slot
 
 __all__ = ["urlpatterns"]
 
@@ -43,7 +44,10 @@ class SlotOutput(serializers.ModelSerializer[Slot]):
 
     class Meta:
         model = Slot
-        fields = ["id", "host", "index", "device_model", "device_uuid", "virtual", "reading"]
+        fields = [
+            *("id", "host", "index", "device_model", "device_uuid", "virtual", "fault", "sick_since", "sick_why"),
+            "reading",
+        ]
 
 
 class HostOutput(serializers.ModelSerializer[Host]):
@@ -70,6 +74,8 @@ class HostOutput(serializers.ModelSerializer[Host]):
             "leaving_why",
             "last_report_at",
             "clock_behind_seconds",
+            "gpu_software",
+            "gpu_problem",
             "slots",
         ]
 
@@ -143,6 +149,19 @@ class SlotList(ListAPIView[Slot]):
 
     def get_queryset(self) -> Any:
         return queries.slots()
+
+
+class SlotReturn(GenericAPIView[Slot]):
+    """Offer a GPU again that a fault has taken out of service, once a test of it has passed."""
+
+    serializer_class = SlotOutput
+
+    @extend_schema(request=None, responses=SlotOutput)
+    def post(self, request: Request, slot: int) -> Response:
+        require_cluster_admin(request.user)
+        row = found(queries.slots().filter(pk=slot).first(), "slot")
+        return_slot(row, signed_in(request))
+        return Response(SlotOutput(queries.slots().get(pk=slot)).data)
 
 
 # --- resource groups --------------------------------------------------------------------------------------------------
@@ -332,6 +351,7 @@ urlpatterns = [
     path("join-tokens/<int:token>/", JoinTokenDetail.as_view(), name="join-token"),
     path("join/", Join.as_view(), name="join"),
     path("slots/", SlotList.as_view(), name="slots"),
+    path("slots/<int:slot>/return/", SlotReturn.as_view(), name="slot-return"),
     path("resource-groups/", ResourceGroupList.as_view(), name="resource-groups"),
     path("resource-groups/<str:reference>/", ResourceGroupDetail.as_view(), name="resource-group"),
 ]

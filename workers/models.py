@@ -122,10 +122,23 @@ class Slot(models.Model):
     device_model = models.CharField(max_length=128, blank=True, default="")
     device_uuid = models.CharField(max_length=128, blank=True, default="")
     virtual = models.BooleanField(default=False)
+    #: Fault of its device, as the newest report tells; "": the device is well.
+    fault = models.CharField(max_length=300, blank=True, default="", db_default="")
+    #: Time since which it is offered to nobody because of a fault, until a person returns it; None: it is offered.
+    sick_since = models.DateTimeField(null=True)
+    #: The fault for which it is sick; "": it is not.
+    sick_why = models.CharField(max_length=300, blank=True, default="", db_default="")
 
     class Meta:
         ordering = ["host__name", "index"]
-        constraints = [models.UniqueConstraint(fields=["host", "index"], name="slot_once_per_host")]
+        constraints = [
+            models.UniqueConstraint(fields=["host", "index"], name="slot_once_per_host"),
+            models.CheckConstraint(
+                condition=models.Q(sick_since=None, sick_why="")
+                | models.Q(sick_since__isnull=False) & ~models.Q(sick_why=""),
+                name="slot_sick_for_a_reason",
+            ),
+        ]
 
     def __str__(self) -> str:
         return f"{self.host.name}:{self.index}"

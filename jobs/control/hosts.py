@@ -39,6 +39,7 @@ from workers.clocks import behind_seconds, late_seconds, with_reading
 from workers.lateness import is_behind, recent_delay
 from workers.models import Host
 from workers.queries import held_slots
+from workers.sick_slots import note_faults
 from workers.topics import CLUSTER
 
 __all__ = ["RETURNING", "note_problem", "reap_lost_hosts", "record_host", "record_hosts", "release_vacated"]
@@ -147,18 +148,20 @@ def _store(
         return hosts, {}
     slots, claims = slots_of([host for host, _ in told]), claims_of([host for host, _ in told])
     before = {host.pk: _shown(host) for host, _ in told}
-    grown, columns, readings = set[int](), {"state", "drains_for_notice_since"}, {}
+    changed_slots, columns, readings = set[int](), {"state", "drains_for_notice_since"}, {}
     for host, report in told:
         columns |= _note_facts(host, report, now)
-        if ensure_slots(host, slots[host.pk], report.devices):
-            grown.add(host.pk)
+        has_more = ensure_slots(host, slots[host.pk], report.devices)
+        faults = {device.slot: device.fault for device in report.devices}
+        if note_faults(host, [*slots[host.pk].values()], faults, now) or has_more:
+            changed_slots.add(host.pk)
         heard_at = host.last_report_at or now
         repeats = report.host in repeating
         readings[host.pk] = HostReadings(slots[host.pk], report.devices, claims[host.pk], heard_at, repeats)
         _decide_state(host, report, claims[host.pk], now)
     update_rows(Host.objects.all(), [host for host, _ in told], columns)
     store_readings(readings)
-    changed = [host for host, _ in told if host.pk in grown or _shown(host) != before[host.pk]]
+    changed = [host for host, _ in told if host.pk in changed_slots or _shown(host) != before[host.pk]]
     for host in changed:
         record_capacity(host, now)
     return hosts, {host.name: {"state": str(host.state), "virtual": host.virtual} for host in changed}

@@ -88,7 +88,8 @@ def _slot_views(open_claims: Iterable[_Claim], instead: Mapping[int, Offer]) -> 
     claims = {slot: (job, vacating_at is not None) for slot, job, vacating_at, _ in open_claims}
     by_host = {host.pk: (host.name, _state_of(host), offered_by[host.name]) for host in hosts}
     views = []
-    for pk, host, index, device in Slot.objects.order_by().values_list("pk", "host", "index", "device_model"):
+    columns = ("pk", "host", "index", "device_model", "sick_since")
+    for pk, host, index, device, sick_since in Slot.objects.order_by().values_list(*columns):
         name, state, offered = by_host[host]
         names = tuple(group for group, count in offered if index < count)
         held_by, vacating = claims.get(pk, (None, False))
@@ -96,8 +97,9 @@ def _slot_views(open_claims: Iterable[_Claim], instead: Mapping[int, Offer]) -> 
             continue
         # A silent host's slots stay with their job until it is taken off the host: its ranks may well keep training.
         is_kept = held_by is not None and not vacating
-        claimable = state == Host.State.ONLINE or (state == Host.State.LOST and is_kept)
-        out = "" if state == Host.State.ONLINE else state.lower()
+        is_sick = sick_since is not None
+        claimable = (state == Host.State.ONLINE and not is_sick) or (state == Host.State.LOST and is_kept)
+        out = state.lower() if state != Host.State.ONLINE else "sick" if is_sick else ""
         views.append(SlotView(SlotRef(name, index), names, claimable, held_by, vacating, device, out))
     return tuple(sorted(views, key=lambda view: view.ref))
 

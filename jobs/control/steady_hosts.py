@@ -91,5 +91,5 @@ def _gist(report: Report) -> Any:
         report.ranks,
         report.leaving_at is None,
         report.leaving_why,
-        [(device.slot, device.model, device.uuid, is_idle(device)) for device in report.devices],
+        [(device.slot, device.model, device.uuid, device.fault, is_idle(device)) for device in report.devices],
     )

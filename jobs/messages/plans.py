@@ -238,6 +238,7 @@ _OUT = {
     "lost": "does not report",
     "offline": "is offline",
     "unwalled": "cannot keep trainings apart",
+    "sick": "has faulty GPUs",
     "": "is out of service",
 }
 

@@ -21,6 +21,7 @@ from tidepool.shim_slots import VIRTUAL_MODEL, gpu_of
 
 from workers.executor.config import ExecutorConfig, self_test_environment
 from workers.executor.devices.findings import gpu_problem, software_words
+from workers.executor.devices.health import Health
 from workers.executor.devices.inventory import Inventory, or_none, read_inventory
 from workers.executor.devices.self_test import self_test
 from workers.executor.devices.slot_devices import SlotDevices
@@ -34,6 +35,7 @@ _CPUS = Path("/sys/devices/system/cpu")
 _START_SECONDS = 10.0
 #: Largest length of a sentence in the host's facts.
 _WORDS = 500
+_FAULT_WORDS = 300
 
 
 @dataclass(frozen=True)
@@ -117,10 +119,12 @@ class GpuProbe:
         images: str = "",
         record: Path | None = None,
         test: Callable[[], DeviceReport] | None = None,
+        test_one: Callable[[str], DeviceReport] | None = None,
     ) -> None:
         """images: name of the program that runs container images. record: folder that keeps the GPUs' numbers.
 
         test: the self-test of torch, which takes seconds and runs beside everything else; None: no test.
+        test_one: the same of the device with a UUID.
         """
         self._address = address
         self._images = images
@@ -131,6 +135,7 @@ class GpuProbe:
         self._places = SlotDevices(record)
         self._inventory = Inventory()
         self._report = DeviceReport()
+        self._health = Health(test_one)
         if test is not None:
             threading.Thread(target=self._run_test, args=(test,), name="gpu-self-test", daemon=True).start()
 
@@ -146,6 +151,9 @@ class GpuProbe:
     def devices(self, ranks: list[RankStatus]) -> list[DeviceReading]:
         uses = self._use.read(ranks, procfs.trees([rank.pid for rank in ranks]))
         by_slot = {rank.slot: uses[rank.member_id] for rank in ranks}
+        uuids = self._places.uuids
+        self._health.look(self._inventory, uuids)
+        self._health.retry({uuids[gpu] for slot in by_slot if (gpu := gpu_of(slot, self._slots_per_gpu)) < len(uuids)})
         return [self._device(slot, by_slot.get(slot)) for slot in range(self._slots())]
 
     def _run_test(self, test: Callable[[], DeviceReport]) -> None:
@@ -155,6 +163,8 @@ class GpuProbe:
         """Read the inventory. A driver that was not there is asked again: it may come late."""
         if not self._works and self._starting.is_due(time.monotonic()):
             self._works = or_none(_start_nvml) is not None  # stays started: a start takes long where nothing else does
+            if self._works:
+                self._health.watch()
         self._inventory = read_inventory()
         self._places.update([device.uuid for device in self._inventory.devices])
 
@@ -165,7 +175,8 @@ class GpuProbe:
         uuid = self._places.uuids[gpu_of(slot, self._slots_per_gpu)]
         handle = or_none(pynvml.nvmlDeviceGetHandleByUUID, uuid)
         if handle is None:
-            return DeviceReading(slot, "unknown GPU", False, None, None, None, uuid=uuid)
+            fault = self._health.fault(uuid) or "the driver does not find it any more"
+            return DeviceReading(slot, "unknown GPU", False, None, None, None, uuid=uuid, fault=fault[:_FAULT_WORDS])
         rates = or_none(pynvml.nvmlDeviceGetUtilizationRates, handle)
         memory = or_none(pynvml.nvmlDeviceGetMemoryInfo, handle)
         milliwatts = or_none(pynvml.nvmlDeviceGetPowerUsage, handle)
@@ -180,6 +191,7 @@ class GpuProbe:
             temperature_celsius=None if temperature is None else float(temperature),
             power_watts=None if milliwatts is None else milliwatts / 1000,
             uuid=uuid,
+            fault=self._health.fault(uuid)[:_FAULT_WORDS],
             processor_percent=None if use is None else use.wanted,
         )
 
@@ -198,6 +210,7 @@ def make_probe(config: ExecutorConfig) -> VirtualProbe | GpuProbe:
             images=images,
             record=config.run_folder,
             test=partial(self_test, self_test_environment()),
+            test_one=lambda uuid: self_test({**self_test_environment(), "CUDA_VISIBLE_DEVICES": uuid}),
         )
     return VirtualProbe(config.address, config.virtual_slots, images=images)
 

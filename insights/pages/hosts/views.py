@@ -23,10 +23,11 @@ from insights.unstored import unstored
 from workers import actions
 from workers.forms import JoinForm
 from workers.join_tokens import create_join_token, join_command, join_command_of_containers, withdraw_join_token
-from workers.models import Host, JoinToken
+from workers.models import Host, JoinToken, Slot
+from workers.sick_slots import return_slot
 from workers.topics import CLUSTER
 
-__all__ = ["host_act", "host_join", "host_join_withdraw", "host_list", "host_question"]
+__all__ = ["host_act", "host_join", "host_join_withdraw", "host_list", "host_question", "slot_return"]
 
 
 @dataclass(frozen=True)
@@ -85,6 +86,15 @@ def host_act(request: HttpRequest, host_id: int, verb: str) -> HttpResponse:
     if done(request, lambda: action.act(host.name, login_user(request))):
         undo = Undo(reverse("hosts:act", args=[host.pk, action.undo]), {}) if action.undo else None
         say(request, action.done.format(host.name), undo=undo)
+    return redirect("hosts:list")
+
+
+@require_POST
+def slot_return(request: HttpRequest, slot: int) -> HttpResponse:
+    require_cluster_admin(request.user)
+    row = or_404(Slot.objects.filter(pk=slot, host__removed_at=None).select_related("host").first())
+    if done(request, lambda: return_slot(row, login_user(request))):
+        say(request, f"The GPU {row} is offered again.")
     return redirect("hosts:list")
 
 

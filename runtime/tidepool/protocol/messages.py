@@ -410,6 +410,8 @@ class DeviceReading(msgspec.Struct, frozen=True):
     uuid: str | None = None
     #: Time in which the processes in the slot ran on a processor or waited for one, in percent of one processor.
     processor_percent: Figure | None = None
+    #: Why nothing may run on the device; "": it is well.
+    fault: Annotated[str, msgspec.Meta(max_length=300)] = ""
 
 
 class HostFacts(msgspec.Struct, frozen=True):

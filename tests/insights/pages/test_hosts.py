@@ -13,7 +13,7 @@ from models_registry.models import RegisteredModelVersion
 from tests.factories import HostFactory
 from tests.notices import levels
 from tests.scene import Scene
-from workers.models import GpuReading, Host
+from workers.models import GpuReading, Host, Slot
 
 
 def act(client: Client, host: Host, verb: str) -> HttpResponse:
@@ -99,6 +99,25 @@ def test_a_host_says_what_keeps_trainings_from_its_gpus(alices: Client, host: Ho
     page = alices.get("/hosts/").content.decode()
     assert "driver 580.65" in page
     assert "The driver finds no GPU." in page
+
+
+def test_a_sick_gpu_is_named_and_returned_once_a_test_has_passed(carols: Client, alices: Client, host: Host) -> None:
+    slot = host.slots.all()[0]
+    Slot.objects.filter(pk=slot.pk).update(fault="Xid 79", sick_why="Xid 79", sick_since=timezone.now())
+    page = carols.get("/hosts/").content.decode()
+    assert "Xid 79" in page
+    assert "Offer it again" not in page
+    Slot.objects.filter(pk=slot.pk).update(fault="")
+    assert "Offer it again" in carols.get("/hosts/").content.decode()
+    assert "Offer it again" not in alices.get("/hosts/").content.decode()
+    carols.post(f"/hosts/slots/{slot.pk}/return/")
+    slot.refresh_from_db()
+    assert slot.sick_since is None
+
+
+def test_a_faulty_gpu_that_the_brake_left_on_offer_is_named(alices: Client, host: Host) -> None:
+    Slot.objects.filter(pk=host.slots.all()[0].pk).update(fault="Xid 48")
+    assert "is still offered" in " ".join(alices.get("/hosts/").content.decode().split())
 
 
 def test_only_administrators_may_change_a_host(alices: Client, host: Host) -> None:

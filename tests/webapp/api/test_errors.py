@@ -337,6 +337,7 @@ def test_every_address_that_takes_a_body_is_in_the_table():
         "rebuild",
         "drain",
         "restore",
+        "return",
         "take-again",
         "validations",
         "check",

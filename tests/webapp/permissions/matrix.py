@@ -45,7 +45,7 @@ from tracking.models import ModelVersion
 from usage.models import GpuPrice
 from wmla.base_view import csrf_token_of
 from wmla.identifiers import identities, submitted
-from workers.models import Host, JoinToken
+from workers.models import Host, JoinToken, Slot
 
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
 NO_SUCH_METHOD = "no such method"
@@ -184,6 +184,9 @@ def _values(scene: Scene, carol: User) -> dict[str, Any]:
     spare = ResourceGroupFactory(name="spare")
     price = GpuPrice.objects.create(gpu_model="H200", valid_from=timezone.now().date(), per_hour=2)
     removed = HostFactory(name="removed", state=Host.State.OFFLINE, removed_at=timezone.now())
+    sick = Slot.objects.create(
+        host=scene.first.claims.all()[0].slot.host, index=99, sick_since=timezone.now(), sick_why="Xid 79"
+    )
     joining = JoinToken.objects.create(
         digest="0" * 64, hosts_left=1, expires_at=timezone.now() + timedelta(hours=1), created_by="carol"
     )
@@ -233,7 +236,7 @@ def _values(scene: Scene, carol: User) -> dict[str, Any]:
         "replay": scene.replay.pk, "what-if number": scene.replay.pk,
         "resource-groups group_id": scene.first.instance_group.resource_group_id,
         "unused resource group": spare.pk, "spec": json.dumps({"name": "again", "slot_rule": "ngpus"}),
-        "join-tokens token": joining.pk, "removed host": removed.name,
+        "join-tokens token": joining.pk, "removed host": removed.name, "sick slot": sick.pk,
         "revision": InstanceGroup.objects.get(pk=scene.first.instance_group_id).revision,
         "link_id": link, "secret": secret,
         "users reference": "eve", "datasets reference": "digits", "templates reference": "digits-cnn",
