@@ -37,6 +37,7 @@ GAP_STEPS, GAP_FLOOR_MS = 1.5, 1000.0
 KILLS_PER_JOB = 6
 #: Steps at each size before the next change.
 SETTLE_STEPS = 5
+_LEAST_MINUTES_FOR_DDP = 5.0
 #: Words of NCCL's log about the way between two ranks.
 _TRANSPORT = re.compile(r"via (P2P/\w+|SHM\S*|NET/\w+)")
 
@@ -139,7 +140,7 @@ def checks(place: Place, minutes: float) -> Iterator[tuple[str, Callable[[], Che
     for kind in ("in a step", "while a group is made", "while the state is handed over", "two at once"):
         yield f"deaths {kind}", lambda kind=kind: deaths(place, kind, 60.0 * minutes / 15)
     yield "bitwise", lambda: bitwise(place)
-    yield "step against DDP", lambda: against_ddp(place.shape)
+    yield "step against DDP", lambda: against_ddp(place.shape, minutes)
     yield "full GPU", lambda: full_gpu(place)
     yield "stall of a checkpoint", lambda: checkpoint_stall(place)
 
@@ -263,7 +264,12 @@ def bitwise(place: Place) -> Check:
     digests: dict[int, str] = {}
     for size in sorted({1, min(3, shape.most), shape.most}):
         words = ["--epochs", 1, "--samples", 512, "--no-evaluation", "--device", shape.device]
-        launch: dict[str, Any] = {"exactness": "bitwise", "code_folder": str(SCRIPTS), "min_slots": size}
+        launch: dict[str, Any] = {
+            "exactness": "bitwise",
+            "virtual_ranks": 8,
+            "code_folder": str(SCRIPTS),
+            "min_slots": size,
+        }
         variables = {"CUDA_VISIBLE_DEVICES": "0"} if shape.shares else {}
         virtual = shape.device == "cpu" or shape.shares
         folder = place.folder / f"bitwise-{size}"
@@ -288,9 +294,11 @@ def bitwise(place: Place) -> Check:
     return Check("bitwise", same, words_, {"digests": digests})
 
 
-def against_ddp(shape: Shape) -> Check:
+def against_ddp(shape: Shape, minutes: float) -> Check:
     if shape.device == "cuda":
         return Check("step against DDP", None, "benchmarks.overhead measures it on CPUs only, so far.")
+    if minutes < _LEAST_MINUTES_FOR_DDP:
+        return Check("step against DDP", None, f"It takes minutes: give it {_LEAST_MINUTES_FOR_DDP:g} in all.")
     file = Path(HERE.parent / "test-results" / "overhead.json")
     file.parent.mkdir(exist_ok=True)
     command = [sys.executable, "-m", "benchmarks.overhead", "--json", str(file)]

@@ -229,7 +229,7 @@ class Profiler:
     def write(self, places: torch.Tensor) -> None:
         """Write this rank's times of the previous step into `TIMES` places of the control block."""
         if self._own_seconds is not None:
-            places[:] = torch.tensor([self._own_seconds, 1.0])
+            places[0], places[1] = self._own_seconds, 1.0
 
     def made(self, step: CompletedStep, reported: tuple[float, float], *, counts: bool = True) -> None:
         """Record a completed step. reported: the times of the previous step from its sum. counts: whether the step was

@@ -33,6 +33,8 @@ from tidepool.torch.comm.process_group import CommunicationError, Group
 __all__ = ["AGREEMENT_SIZE", "CONTROL_SIZE", "Bucket", "Reducer", "SumReducer", "is_alike"]
 
 BUCKET_BYTES = 16 * 2**20
+#: Largest number of tensors of flags that are kept.
+_MOST_FLAGS = 16
 #: Floats of the control block: see `step.py`.
 CONTROL_SIZE = 33
 #: Floats of the comparison of the ranks' models: see `rank/agreement.py`.
@@ -96,6 +98,8 @@ class Reducer(ABC):
         self.summed_agreement: list[float] = []
         self.buffers_are_reshaped = False
         self._used: set[int] = set()
+        #: Flags of used parameters -> the same as a tensor.
+        self._flags: dict[tuple[bool, ...], torch.Tensor] = {}
         self._hooks: list[Any] = []
         #: Called with each bucket before its sum begins.
         self.on_launch: Callable[[Bucket], None] | None = None
@@ -283,7 +287,14 @@ class Reducer(ABC):
         )
 
     def _used_among(self, parameters: list[torch.nn.Parameter]) -> torch.Tensor:
-        return torch.tensor([1.0 if id(parameter) in self._used else 0.0 for parameter in parameters])
+        """Return a flag for each parameter, on their device. The flags rarely change, and a copy from main memory waits
+        for the GPU, so the tensors are kept."""
+        used = tuple(id(parameter) in self._used for parameter in parameters)
+        if used not in self._flags:
+            if len(self._flags) >= _MOST_FLAGS:
+                self._flags.clear()
+            self._flags[used] = torch.tensor(used, dtype=torch.float32, device=self._users.device)
+        return self._flags[used]
 
     def _take(self, parameters: list[torch.nn.Parameter], users: list[float]) -> None:
         for parameter, count in zip(parameters, users, strict=True):

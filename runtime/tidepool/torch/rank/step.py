@@ -91,7 +91,8 @@ class Step:
         #: The current micro-batch stands in for one that has no samples after all.
         self._is_empty = False
         self._planned = 0
-        self._loss = torch.zeros(())
+        #: Sum of the part's losses, each with its factor, in float32 at least; 0.0 before the first one.
+        self._loss: torch.Tensor | float = 0.0
         #: Sum, over this part's losses, of the items that they are means over, less their samples. The items are in
         #: units of `Position.items_per_sample`.
         self._excess: Weight = 0.0
@@ -217,7 +218,8 @@ class Step:
         if isinstance(factor, torch.Tensor):
             weighted = torch.where(factor > 0, weighted, 0.0)
         if not isinstance(factor, float) or factor:  # a mean over nothing is not a number
-            self._loss = self._loss.to(loss.device) + weighted
+            so_far = self._loss.to(loss.device) if isinstance(self._loss, torch.Tensor) else self._loss
+            self._loss = so_far + weighted.to(torch.promote_types(weighted.dtype, torch.float32))
 
     def _back_propagated(self, factor: Weight) -> None:
         if not self.is_last:  # the script's work until the next micro-batch is none of its gradients
@@ -245,7 +247,7 @@ class Step:
 
     def begin_again(self) -> None:
         """Prepare for another sum of the same step."""
-        self._loss, self._excess = torch.zeros(()), 0.0
+        self._loss, self._excess = 0.0, 0.0
 
     def log(self, **means: torch.Tensor | float) -> None:
         """Add metrics of the current micro-batch (means over its samples) to this step's record.
@@ -302,7 +304,7 @@ class Step:
         self._shared.reducer.end_part()
         self._shared.buffers.restore()
         self._ended += 1
-        self._loss, self._excess = torch.zeros(()), 0.0
+        self._loss, self._excess = 0.0, 0.0
         self._logged = {}
 
     def _write_part(self) -> None:

@@ -1,0 +1,54 @@
+"""Counts what would have the host wait for a GPU in each step of a session: numbers that are read, and numbers of
+Python's that are made tensors, which a GPU gets by a copy from pageable memory."""
+
+import json
+import sys
+from collections import Counter
+from pathlib import Path
+
+import torch
+from tidepool.torch import Session
+from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
+
+
+class Counting(TorchDispatchMode):
+    def __init__(self):
+        super().__init__()
+        self.found = Counter()
+
+    def __torch_dispatch__(self, operation, types, args=(), named=None):
+        name = operation.overloadpacket.__name__
+        if name in {"_local_scalar_dense", "nonzero"}:
+            self.found["read"] += 1
+        return operation(*args, **(named or {}))
+
+
+counting, make, read = Counting(), torch.tensor, torch.Tensor.tolist
+
+
+def counted_make(*args, **named):
+    counting.found["made"] += 1
+    return make(*args, **named)
+
+
+def counted_read(tensor):
+    counting.found["read"] += 1
+    return read(tensor)
+
+
+torch.tensor, torch.Tensor.tolist = counted_make, counted_read
+torch.manual_seed(0)
+model = nn.Sequential(nn.Linear(8, 16), nn.BatchNorm1d(16), nn.Linear(16, 2))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+data = torch.utils.data.TensorDataset(torch.randn(640, 8), torch.randint(0, 2, (640,)))
+session = Session(model, optimizer, effective_batch_size=64)
+counts = []
+with counting:
+    for _ in session.epochs(1):
+        for step in session.steps(data):
+            for inputs, labels in step:
+                step.backward(nn.functional.cross_entropy(model(inputs), labels))
+            counts.append(dict(counting.found))
+            counting.found.clear()
+Path(sys.argv[1]).write_text(json.dumps(counts))
