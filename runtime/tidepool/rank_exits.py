@@ -92,6 +92,8 @@ _KILLED_CHILD = re.compile(
     r"killed by signal: Killed|exited unexpectedly|terminated abruptly|SIGKILL|"
     r"non-zero exit status (-9|137)\b|with code 137\b"
 )
+#: Words of CUDA and the driver about a GPU that is faulty or gone.
+_HARDWARE = re.compile(r"uncorrectable ECC error|GPU is lost|fallen off the bus|hardware stack error", re.IGNORECASE)
 _LOST_WORKER = re.compile(r"DataLoader worker \(pid\S* .*\) exited unexpectedly")
 _KILLED_WORKER = re.compile(r"DataLoader worker \(pid \d+\) is killed by signal: .*")
 _CGROUP = Path("/sys/fs/cgroup")
@@ -133,7 +135,7 @@ def describe_end(
         error = error_of(log_dir, exit_code)
         if error is not None and oom_killed and may_be_starved(error):
             error = _starved(error)
-        return end(by_script=code != 0, error=error)
+        return end(by_script=code != 0 and not _is_hardware_error(error), error=error)
     if number in _CRASHES:
         name = signal.Signals(number).name
         text = f"the process was ended by {name}: {_CRASHES[signal.Signals(number)]}"
@@ -148,6 +150,12 @@ def describe_end(
 def may_be_starved(error: Mapping[str, Any] | None) -> bool:
     """Return whether the script failed because one of its processes was killed, as the kernel does without memory."""
     return error is not None and _KILLED_CHILD.search(str(error.get("message", ""))) is not None
+
+
+def _is_hardware_error(error: Mapping[str, Any] | None) -> bool:
+    """Return whether the script failed because its GPU is faulty: it is no mistake of the script's, and another GPU may
+    be well."""
+    return error is not None and _HARDWARE.search(str(error.get("message", ""))) is not None
 
 
 def _starved(error: dict[str, Any]) -> dict[str, Any]:

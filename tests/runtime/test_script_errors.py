@@ -52,6 +52,20 @@ def test_memory_is_named_where_a_process_of_the_script_was_killed_for_it(tmp_pat
     assert other["kind"] == "RuntimeError"
 
 
+@pytest.mark.parametrize(
+    ("message", "by_script"),
+    [
+        ("CUDA error: uncorrectable ECC error encountered", False),
+        ("NVML: GPU is lost", False),
+        ("CUDA error: an illegal memory access was encountered", True),
+        ("CUDA error: device-side assert triggered", True),
+    ],
+)
+def test_a_faulty_gpu_is_no_doing_of_the_script(tmp_path: Path, message: str, by_script: bool) -> None:
+    (tmp_path / "error.json").write_text(json.dumps({**ERROR, "kind": "AcceleratorError", "message": message}))
+    assert describe_end("a.0.1", 0, 1, tmp_path).by_script is by_script
+
+
 @pytest.mark.parametrize("case", ENDS)
 def test_whose_doing_an_end_was(case: str, tmp_path: Path) -> None:
     exit_code, facts, by_script, kind = ENDS[case]
