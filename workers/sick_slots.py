@@ -48,7 +48,7 @@ def note_faults(host: Host, slots: Iterable[Slot], faults: Mapping[int, str], no
     for slot in faulty:
         slot.sick_since, slot.sick_why = now, slot.fault
         Slot.objects.filter(pk=slot.pk).update(sick_since=now, sick_why=slot.fault)
-        audit("system", "withdrew", kind="GPU", key=slot.pk, name=str(slot), after={"fault": slot.fault})
+        audit("system", "took out of service", kind="GPU", key=slot.pk, name=str(slot), after={"fault": slot.fault})
     return True
 
 

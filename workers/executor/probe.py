@@ -175,7 +175,7 @@ class GpuProbe:
         uuid = self._places.uuids[gpu_of(slot, self._slots_per_gpu)]
         handle = or_none(pynvml.nvmlDeviceGetHandleByUUID, uuid)
         if handle is None:
-            fault = self._health.fault(uuid) or "the driver does not find it any more"
+            fault = self._health.fault(uuid) or "the driver no longer finds it"
             return DeviceReading(slot, "unknown GPU", False, None, None, None, uuid=uuid, fault=fault[:_FAULT_WORDS])
         rates = or_none(pynvml.nvmlDeviceGetUtilizationRates, handle)
         memory = or_none(pynvml.nvmlDeviceGetMemoryInfo, handle)

@@ -55,7 +55,7 @@ class Health:
     def look(self, inventory: Inventory, uuids: Sequence[str]) -> None:
         """Read the driver's errors, and find devices of slots that are not there any more. uuids: of the slots."""
         present = {device.uuid for device in inventory.devices}
-        why = inventory.error or "the driver does not find it any more"
+        why = inventory.error or "the driver no longer finds it"
         self._gone = {uuid: why for uuid in uuids if uuid not in present}
         boards = {board.number: board for board in inventory.boards}
         for device in inventory.devices:

@@ -56,7 +56,7 @@ def test_a_gpu_that_vanishes_and_one_that_cannot_replace_memory_are_faulty(
     probe.look()
     driver.set(count=2, gpu0_lost=1, gpu1_remap_failed=1)
     lost, broken = faults(probe.look())
-    assert "does not find it any more" in lost
+    assert "no longer finds it" in lost
     assert "cannot be replaced" in broken
     driver.set(count=2)
     assert faults(probe.look()) == ["", ""]
