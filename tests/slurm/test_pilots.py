@@ -88,4 +88,4 @@ def test_a_pilot_without_a_wall_time_is_refused(slurm: Slurm, site: Parts) -> No
     job = pilot(slurm, site)
     wait_until(lambda: slurm.state(job) == "FAILED", slurm.story)
     said = (slurm.folder / f"{job}.out").read_text()
-    assert said == f"pilot: job {job} has no wall time: give sbatch --time, as trainings have to know when it ends.\n"
+    assert said == "pilot: this job has no wall time: give sbatch --time, as trainings have to know when it ends.\n"

@@ -66,7 +66,7 @@ def batch_in(environment: Mapping[str, str], now: float, time_left: Callable[[st
     else:
         left = seconds_of(time_left(job))
         if left is None:
-            raise PilotError(f"job {job} has no wall time: give sbatch --time, as trainings have to know when it ends")
+            raise PilotError("this job has no wall time: give sbatch --time, as trainings have to know when it ends")
         moment = now + left
     if moment <= now:
         raise PilotError("the job's end is over: check the clock, or what --until says")
@@ -170,7 +170,7 @@ def _time_left(job: str) -> str:
     try:
         return subprocess.run(command, check=True, capture_output=True, text=True, timeout=_ANSWER_SECONDS).stdout
     except (OSError, subprocess.SubprocessError) as error:
-        raise PilotError(f"Slurm does not say when job {job} ends ({error}): give --until") from None
+        raise PilotError(f"Slurm does not say when this job ends ({error}): give --until") from None
 
 
 def _visible_gpus() -> int:

@@ -45,7 +45,7 @@ def test_another_batch_system_says_the_end_itself() -> None:
     ("environment", "time_left", "until", "why"),
     [
         ({}, "", "", "this is no job of Slurm"),
-        ({"SLURM_JOB_ID": "17"}, "UNLIMITED\n", "", "job 17 has no wall time: give sbatch --time"),
+        ({"SLURM_JOB_ID": "17"}, "UNLIMITED\n", "", "this job has no wall time: give sbatch --time"),
         ({"SLURM_JOB_ID": "17"}, "0:00", "", "the job's end is over"),
         ({}, "", "tomorrow", "--until must be"),
         ({}, "", "-60", "the job's end is over|--until must be"),
