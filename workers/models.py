@@ -64,6 +64,8 @@ class Host(models.Model):
     gpu_software = models.CharField(max_length=500, blank=True, default="", db_default="")
     #: Sentence on what keeps trainings from the host's GPUs, with the remedy; "": nothing.
     gpu_problem = models.CharField(max_length=500, blank=True, default="", db_default="")
+    #: Whether processes of trainings that are started there know the handshake; not under former releases.
+    handshake = models.BooleanField(default=False, db_default=False)
     #: Id of the executor's present run; changes with each start.
     boot = models.CharField(max_length=64, blank=True, default="")
     last_report_at = models.DateTimeField(null=True, blank=True)

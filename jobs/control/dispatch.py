@@ -23,6 +23,7 @@ from django.conf import settings
 from django.db import transaction
 from django.db.models import F, Q
 from django.utils import timezone
+from django.utils.crypto import salted_hmac
 from kombu.exceptions import OperationalError
 from redis.client import PubSub
 from tidepool.protocol import DesiredJob, LaunchSpec, Member, Sync, to_json
@@ -48,6 +49,7 @@ __all__ = [
     "register_launch_environment",
     "register_periodic_task",
     "resend_outstanding",
+    "secret_of",
     "send_mark",
     "send_sync",
     "wake_scheduler",
@@ -231,6 +233,7 @@ def _desired_job(job: Job, claims: list[SlotClaim], host: str) -> DesiredJob:
         vacating=sorted({claim.slot.index for claim in here} - set(wanted)),
         lead=job.run.lead_host == host,
         lead_number=job.run.lead_number,
+        secret=secret_of(job.pk, job.run.attempt) if job.run.sealed else "",
         members=[Member(claim.slot.host.name, claim.slot.index) for claim in (claims if halt else kept)],
         launch=launch_spec(job),
         stop=stop,
@@ -247,6 +250,12 @@ def _grace_seconds(job: Job) -> float:
     if job.state == JobState.PREEMPTING and job.reason_code == Reason.HOST_LEAVES:
         return max(grace, float(job.reason_params["seconds"]))
     return grace
+
+
+def secret_of(job: int, attempt: int) -> str:
+    """Return the secret by which an attempt's processes know each other. It is stored nowhere here."""
+    digest = salted_hmac("jobs.handshake", f"{job}.{attempt}", secret=settings.SECRET_KEY, algorithm="sha256")
+    return digest.hexdigest()
 
 
 def _environment(job: Job) -> dict[str, str]:

@@ -90,6 +90,7 @@ def start(
         target_revision=job.run.target_revision + 1,
         first_max_slots=job.run.first_max_slots or job.max_slots,
         **led_by(job, claims[0].slot.host.name),
+        sealed=_all_know_handshake(),
         started_at=job.started_at or now,
         ends_at=None if job.max_seconds is None else now + timedelta(seconds=job.max_seconds),
         warned=False,
@@ -113,6 +114,11 @@ def start(
     if first_start:
         add_point(job, why, at=now, slots=0)
     raise_revisions(hosts_of(claims))
+
+
+def _all_know_handshake() -> bool:
+    """Return whether no host, also one that may come back, is of a release without the handshake."""
+    return not Host.objects.exclude(state=Host.State.OFFLINE).filter(handshake=False).exists()
 
 
 @transaction.atomic

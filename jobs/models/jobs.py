@@ -297,6 +297,8 @@ class JobRun(models.Model):
     lead_host = models.CharField(max_length=64, blank=True, default="")
     #: Raised whenever `lead_host` changes, and with each attempt; see `tidepool.fence`.
     lead_number = models.PositiveIntegerField(default=0, db_default=0)
+    #: Whether the attempt's processes prove to each other that they are its own; see `tidepool.handshake`.
+    sealed = models.BooleanField(default=False, db_default=False)
     #: Number of the attempt that completed the training and wrote its final weights. 0: none.
     completed_attempt = models.PositiveIntegerField(default=0)
     #: Number of consecutive attempts that were lost before they completed a step.

@@ -9,7 +9,7 @@ import subprocess
 import sys
 from typing import NoReturn
 
-from tidepool.env import command_environment
+from tidepool.env import command_environment, lend_secret
 
 __all__ = ["COMMAND_FILE", "COMMAND_SOURCE", "run"]
 
@@ -31,7 +31,8 @@ def run() -> NoReturn:
     """
     words = sys.argv[1:]
     try:
-        process = subprocess.Popen(words, env=command_environment())
+        with lend_secret() as (variable, descriptors):
+            process = subprocess.Popen(words, env=command_environment() | variable, pass_fds=descriptors)
     except OSError as error:
         sys.exit(f"the command {words[0]!r} cannot be run: {error.strerror}")
     signal.signal(signal.SIGTERM, lambda number, frame: process.terminate())

@@ -23,6 +23,7 @@ import msgspec
 
 from tidepool.backoff import Backoff
 from tidepool.env import RankContext
+from tidepool.handshake import LIMIT_SECONDS, Caller, HandshakeError, introduce
 from tidepool.json_sockets import Lines, connect_tcp, is_connected_to_itself, send_line, set_tcp_options
 from tidepool.procfs import end_at_once
 from tidepool.protocol import (
@@ -44,6 +45,10 @@ _RECONNECT_SECONDS = 0.05
 #: Seconds for a connection. A host that is cut off answers never; its successor's address is looked up after each try,
 #: and waits 10 s for the ranks.
 _CONNECT_SECONDS = 2.0
+
+
+class UnknownSecretError(RuntimeError):
+    """This process is not one that a shim has started."""
 
 
 class RankConnection(ABC):
@@ -135,7 +140,17 @@ class RankConnection(ABC):
         place = _place(self._context.folder)
         if (message := self._farewell(place.get("ended"))) is not None:
             self._receive(msgspec.structs.replace(message, lead_number=self.lead_number))
+        if place.get("handshake") and not self._context.secret:
+            raise UnknownSecretError(
+                "this process does not know its training's secret: create the session in the process that Tidepool has "
+                "started, not in one that this has started"
+            )
         connection = connect_tcp((place["address"], place["port"]), _CONNECT_SECONDS)
+        try:
+            introduce(connection, self._context.secret, "coordinator")
+        except OSError:
+            connection.close()
+            raise
         connection.settimeout(None)
         set_tcp_options(connection)
         return connection
@@ -178,12 +193,15 @@ class ShimConnection:
         selector: selectors.BaseSelector,
         join: Callable[[], ShimJoin],
         on_command: Callable[[ShimCommand], None],
+        secret: str,
     ) -> None:
-        self._folder = folder
+        self._folder, self._secret = folder, secret
         self._selector = selector
         self._join, self._on_command = join, on_command
         self._socket: socket.socket | None = None
         self._connected = False
+        #: The handshake under way.
+        self._caller: Caller | None = None
         self._lines = Lines()
         self._backoff = Backoff(first_seconds=0.1, longest_seconds=2.0)
         #: Monotonic time of the next attempt, or of the timeout of the present one; None: connected.
@@ -228,8 +246,36 @@ class ShimConnection:
             logger.debug("no coordinator: %s", os.strerror(failed))
             self._drop()
             return
-        self._selector.modify(self._socket, selectors.EVENT_READ, self._read)
         set_tcp_options(self._socket)
+        if not self._secret:
+            self._be_connected()
+            return
+        self._caller = Caller(self._secret, "coordinator")
+        self._selector.modify(self._socket, selectors.EVENT_READ, self._shake_hands)
+        self.next_attempt_at = time.monotonic() + LIMIT_SECONDS
+        if not send_line(self._socket, self._caller.hello):
+            self._drop()
+
+    def _shake_hands(self) -> None:
+        if self._socket is None or self._caller is None:
+            return
+        try:
+            received = self._socket.recv(65536)
+            if not received:
+                raise HandshakeError("the coordinator has closed the connection during the handshake")
+            answer = self._caller.feed(received)
+        except OSError as error:
+            logger.debug("no coordinator: %s", error)
+            self._drop()
+            return
+        if answer is not None and send_line(self._socket, answer):
+            self._be_connected()
+        elif answer is not None:
+            self._drop()
+
+    def _be_connected(self) -> None:
+        assert self._socket is not None
+        self._selector.modify(self._socket, selectors.EVENT_READ, self._read)
         self._connected, self._lines = True, Lines()
         self.next_attempt_at = None
         self._backoff.reset()
@@ -252,7 +298,7 @@ class ShimConnection:
             return
         self._selector.unregister(self._socket)
         self._socket.close()
-        self._socket, self._connected = None, False
+        self._socket, self._connected, self._caller = None, False, None
         self.next_attempt_at = time.monotonic() + (self._backoff.pause_seconds or self._backoff.first_seconds)
 
 

@@ -10,7 +10,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,6 +25,8 @@ __all__ = [
     "data_folder",
     "fault_spec",
     "is_in_group",
+    "keep_secret",
+    "lend_secret",
     "local_process_environment",
     "log_folder",
     "logging_into",
@@ -45,6 +47,10 @@ __all__ = [
 ]
 
 
+#: Variable with the number of a descriptor from which the secret can be read.
+_LENT_AT = "TIDEPOOL_SECRET_FD"
+
+
 @dataclass(frozen=True)
 class RankContext:
     job: int
@@ -58,6 +64,8 @@ class RankContext:
     launch: "LaunchSpec"
     #: Revision of the desired state that this rank was started for.
     target_revision: int = 0
+    #: See `DesiredJob.secret`; "" in a process that the rank's has started.
+    secret: str = field(default="", repr=False)
 
     @property
     def folder(self) -> Path:
@@ -72,6 +80,42 @@ class RankContext:
         """The title of this rank's process. `place`: which rank of how many, once that is known."""
         owner = f" ({self.launch.owner})" if self.launch.owner else ""
         return f"tidepool rank{place}: training {self.job}{owner}"
+
+
+#: The secret of this rank's attempt, which is in no variable: processes that the script starts inherit those.
+_secret = ""
+
+
+def keep_secret(secret: str) -> None:
+    """Have `rank_context` return this secret in this process, and in those that it forks."""
+    global _secret
+    _secret = secret
+
+
+@contextmanager
+def lend_secret() -> Iterator[tuple[dict[str, str], list[int]]]:
+    """Yield a variable and the descriptors with which a command knows the secret that runs in this rank's place."""
+    secret = _secret or _lent_secret()
+    if not secret:
+        yield {}, []
+        return
+    descriptor = os.memfd_create("tidepool-secret")
+    try:
+        os.pwrite(descriptor, secret.encode(), 0)
+        yield {_LENT_AT: str(descriptor)}, [descriptor]
+    finally:
+        os.close(descriptor)
+
+
+def _lent_secret() -> str:
+    """Return the secret that `lend_secret` has given this process; "": none, or the descriptor was not inherited."""
+    number = os.environ.get(_LENT_AT, "")
+    try:
+        if number and os.readlink(f"/proc/self/fd/{number}").startswith("/memfd:tidepool-secret"):
+            return os.pread(int(number), 256, 0).decode()
+    except OSError:  # this process was started without it
+        return ""
+    return ""
 
 
 def rank_environment(context: RankContext, launch_file: Path) -> dict[str, str]:
@@ -118,6 +162,7 @@ def rank_context() -> RankContext | None:
         address=os.environ["TIDEPOOL_ADDRESS"],
         launch=from_json(LaunchSpec, json.loads(Path(launch_file).read_text())),
         target_revision=int(os.environ["TIDEPOOL_TARGET_REVISION"]),
+        secret=_secret or _lent_secret(),
     )
 
 

@@ -133,7 +133,7 @@ class Forkserver:
             request = json.loads(line)
             operation = request["op"]
             if operation == "ping":
-                return {**_identity(os.getpid()), "abilities": self._abilities.to_json()}
+                return {**_identity(os.getpid()), "handshake": True, "abilities": self._abilities.to_json()}
             if operation == "shim":
                 return self._fork_shim(request, client)
             if operation == "coordinator" and not self._is_bare:

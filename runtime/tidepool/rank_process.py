@@ -32,7 +32,14 @@ from tidepool import (
     tracking,
     wmla_environment,
 )
-from tidepool.env import RankContext, put_first_on_path, rank_context, rank_environment, site_of
+from tidepool.env import (
+    RankContext,
+    keep_secret,
+    put_first_on_path,
+    rank_context,
+    rank_environment,
+    site_of,
+)
 from tidepool.first_process import is_named_first
 from tidepool.function_payload import CALL_FILE, CALLER
 from tidepool.gang import join_gang, local_rank_words
@@ -41,6 +48,7 @@ from tidepool.journal import replace_file
 from tidepool.leftovers import watch_leftovers
 from tidepool.network_interfaces import interface_variables, interfaces
 from tidepool.own_python import enter_own_python
+from tidepool.plain_groups import watch_group
 from tidepool.rank_exits import ERROR_FILE, FATAL_FILE
 from tidepool.requirement_files import projects_in
 from tidepool.script_modules import module_of
@@ -94,7 +102,6 @@ _rank: int | None = None
 _VIRTUAL_NICENESS = 5
 _AUTOGROUP = Path("/proc/self/autogroup")
 _AUTOGROUP_PATIENCE_SECONDS = 10.0
-_GROUP_LOOK_SECONDS = 0.25
 _RUNTIME_ROOT = Path(__file__).resolve().parents[1]
 #: Their frames are ours, too: they call a function or a cell that came in a training.
 _CALLERS = {CALLER, *(str(_RUNTIME_ROOT / "tidepool" / name) for name in ("function_runner.py", "notebook_cells.py"))}
@@ -219,6 +226,7 @@ def _set_environment(start: RankStart) -> None:
     compat, _ = _compat_folders(start.context)
     os.environ.clear()
     os.environ.update(kept)
+    keep_secret(start.context.secret)
     os.environ["PYTHONPATH"] = os.pathsep.join([*compat, str(_RUNTIME_ROOT), *beside])
     os.environ["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"  # the order in which NVML numbers the slots
     os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(start.gpus.of(start.slots) if start.gpus else ())
@@ -248,15 +256,7 @@ def _end_with_shim(shim_socket: socket.socket) -> None:
 
 
 def _report_group(shim_socket: socket.socket) -> None:
-    """Look whether the script has formed a process group, and tell the shim once."""
-    while True:
-        # Never imported here: only a script that has torch can have a group. It may be in the middle of importing it.
-        is_initialized = getattr(sys.modules.get("torch.distributed"), "is_initialized", None)
-        if is_initialized is not None and is_initialized():
-            with suppress(OSError):  # the shim is gone, and this process ends with it
-                shim_socket.send(GROUPED)
-            return
-        time.sleep(_GROUP_LOOK_SECONDS)
+    watch_group(os.environ, lambda: shim_socket.sendall(GROUPED))
 
 
 def _enter_environment(environment: str) -> list[str]:

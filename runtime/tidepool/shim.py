@@ -105,7 +105,9 @@ class Shim:
         replace_file(self._launch_file, json.dumps(to_json(spec.launch)), mode=0o600)
         self._wakeup, self._selector = self._listen()
         self._subscribers = Subscribers(listener, self._selector, lambda: encode(self._status()), self._receive_desired)
-        self._lead = ShimConnection(Path(spec.launch.folder), self._selector, self._join_message, self._receive_command)
+        self._lead = ShimConnection(
+            Path(spec.launch.folder), self._selector, self._join_message, self._receive_command, spec.secret
+        )
 
     def run(self) -> None:
         """Run until the job has been stopped on this host and none of its processes is left."""
@@ -279,7 +281,9 @@ class Shim:
         spec = self._spec
         assert self._desired is not None
         context = RankContext(
-            spec.job, spec.attempt, member_id, spec.host, slot, spec.address, spec.launch, self._desired.target_revision
+            *(spec.job, spec.attempt, member_id, spec.host, slot, spec.address, spec.launch),
+            self._desired.target_revision,
+            spec.secret,
         )
         gpus = None if spec.virtual else SlotGpus(spec.slots_per_gpu, spec.gpus)
         mark = f"{rank_mark(spec)}.{member_id}"

@@ -56,6 +56,7 @@ class FakeHost:
     halts_at: int = 1
     #: Whether it prepares environments, and their states by key.
     prepares: bool = False
+    handshake: bool = True
     environments: dict[str, EnvironmentState] = field(default_factory=dict)
     #: Model of the host's GPUs.
     device: str = "virtual GPU (CPU)"
@@ -159,7 +160,10 @@ class FakeHost:
             "at": moment(),
             "applied_revision": self.applied,
             "facts": HostFacts(
-                "127.0.0.1", 8, self.slots, 16 * 1024**3, True, prepares=self.prepares, fleet=self.fleet
+                *("127.0.0.1", 8, self.slots, 16 * 1024**3, True),
+                prepares=self.prepares,
+                handshake=self.handshake,
+                fleet=self.fleet,
             ),
             "devices": [
                 DeviceReading(slot, self.device, True, 50.0 if slot in self.ranks else 0.0, None, None)

@@ -94,7 +94,8 @@ class GrowingFile:
 class Lab:
     """A job in `folder`. `sizes` maps host names to their number of slots. virtual: slots have no GPU of their own.
 
-    `hosts`: of a host that is a machine of its own, the forkserver's socket and the address.
+    `hosts`: of a host that is a machine of its own, the forkserver's socket and the address. secret: "" as of an
+    attempt that began under an earlier release.
     """
 
     def __init__(
@@ -109,12 +110,14 @@ class Lab:
         environment: dict[str, str] | None = None,
         virtual: bool = True,
         attempt: int = 1,
+        secret: str = "the lab's secret",
         **launch: Any,
     ) -> None:
         self.folder = folder / f"attempt-{attempt}"
         self.sizes = sizes or {"a": 4}
         self.hosts = dict.fromkeys(self.sizes, (forkserver, "127.0.0.1")) | dict(hosts or {})
         self.virtual = virtual
+        self.secret = secret
         self.mark = next(_MARKS)
         self.folder.mkdir(parents=True)
         values: dict[str, Any] = {
@@ -325,7 +328,8 @@ class Lab:
         connection.settimeout(PATIENCE_SECONDS)
 
     def _spec(self, host: str) -> ShimSpec:
-        return ShimSpec(1, 1, host, self.hosts[host][1], self.mark, virtual=self.virtual, launch=self.launch)
+        place = (host, self.hosts[host][1], self.mark)
+        return ShimSpec(1, 1, *place, virtual=self.virtual, launch=self.launch, secret=self.secret)
 
     def _desired(self) -> DesiredMembership:
         return DesiredMembership(
@@ -333,6 +337,7 @@ class Lab:
             halt=self.halting,
             lead_number=self.lead_number,
             heard_at=self.heard_at,
+            secret=self.secret,
         )
 
     def _desired_job(self, wanted: list[int], vacating: list[int]) -> DesiredJob:

@@ -318,7 +318,8 @@ class JobReconciler:
         virtual = config.virtual_slots is not None
         place = (config.host, config.address, config.mark, virtual)
         gpus = () if virtual else recorded_uuids(config.run_folder)
-        return ShimSpec(desired.job, desired.attempt, *place, desired.launch, config.slots_per_gpu, environment, gpus)
+        own = (config.slots_per_gpu, environment, gpus, desired.secret)
+        return ShimSpec(desired.job, desired.attempt, *place, desired.launch, *own)
 
     # --- the coordinator ---
 
@@ -372,6 +373,7 @@ class JobReconciler:
             lead_number=desired.lead_number,
             heard_at=self.heard_at,
             acknowledged=self.acknowledged,
+            secret=desired.secret,
         )
 
     def _training_over(self) -> bool:

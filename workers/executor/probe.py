@@ -228,6 +228,7 @@ def _facts(address: str, *, ngpus: int, virtual: bool, images: str) -> HostFacts
         images=images,
         prepares=True,
         fleet="",  # the reporter fills it in
+        handshake=True,
         **counts,
     )
 

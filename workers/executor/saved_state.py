@@ -56,9 +56,10 @@ def save_records(path: Path, records: Records) -> None:
 
 
 def save_json(path: Path, values: Any) -> None:
-    """Write the file atomically, even if the machine crashes."""
+    """Write the file atomically, even if the machine crashes, for this user alone: desired states contain secrets."""
     unfinished = path.with_name(f"{path.name}.new")
-    with unfinished.open("w") as file:
+    unfinished.unlink(missing_ok=True)
+    with open(os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
         json.dump(values, file)
         file.flush()
         os.fsync(file.fileno())

@@ -141,6 +141,8 @@ class DesiredJob(msgspec.Struct, frozen=True):
     log_pattern_revision: int = 0
     #: Raised whenever another host is to lead; see `tidepool.fence`.
     lead_number: int = 0
+    #: What the attempt's processes know each other by, see `tidepool.handshake`; "": they began without one.
+    secret: str = ""
 
 
 class Sync(msgspec.Struct, frozen=True):
@@ -176,6 +178,8 @@ class DesiredMembership(msgspec.Struct, frozen=True):
     heard_at: float | None = None
     #: Number of the last entry of the coordinator's journal that the control plane has stored.
     acknowledged: int = 0
+    #: See `DesiredJob.secret`.
+    secret: str = ""
     version: Literal[1] = PROTOCOL_VERSION
 
 
@@ -201,7 +205,7 @@ class GenerationPlan(msgspec.Struct, frozen=True):
 
     generation: int
     members: list[PlanMember]
-    #: Address where the members meet: the coordinator's TCPStore; for a gang, the one that rank 0 shall open.
+    #: Address where the members meet: the coordinator's store; for a gang, the one that rank 0 shall open.
     store_address: str
     store_port: int
     target_revision: int
@@ -445,6 +449,8 @@ class HostFacts(msgspec.Struct, frozen=True):
     gpu_software: Annotated[str, msgspec.Meta(max_length=500)] = ""
     #: Sentence on what keeps trainings from the host's GPUs, with the remedy; "": nothing.
     gpu_problem: Annotated[str, msgspec.Meta(max_length=500)] = ""
+    #: Whether processes of trainings that are started here know `tidepool.handshake`.
+    handshake: bool = False
 
 
 class JournalEntry(msgspec.Struct, frozen=True):

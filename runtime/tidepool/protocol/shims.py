@@ -69,4 +69,6 @@ class ShimSpec(msgspec.Struct, frozen=True):
     environment: str = ""
     #: UUIDs of the host's real GPUs, in the order of their slots; empty: known by number only.
     gpus: tuple[str, ...] = ()
+    #: See `DesiredJob.secret`.
+    secret: str = ""
     version: Literal[1] = PROTOCOL_VERSION

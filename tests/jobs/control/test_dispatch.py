@@ -12,13 +12,13 @@ from django.conf import settings
 from django.utils import timezone
 from kombu.exceptions import OperationalError
 from pytest_django import DjangoCaptureOnCommitCallbacks
-from tidepool.protocol import Member, Sync, from_json
+from tidepool.protocol import Member, Sync, from_json, to_json
 
 from jobs import actions
 from jobs.control import dispatch
 from jobs.control.dispatch import build_sync, resend_outstanding, send_sync
 from jobs.files.job_folder import job_folder
-from jobs.models import Checkpoint, Job, Journal
+from jobs.models import Checkpoint, Job, JobRun, Journal
 from tests.jobs.cluster import Cluster
 from tests.jobs.conftest import Submit
 from wmla.identifiers import identities, submitted
@@ -213,3 +213,30 @@ def test_building_a_desired_state_takes_few_queries(
     cluster.cycle()
     with django_assert_max_num_queries(8):
         send_sync("gpu-host-1")
+
+
+def test_an_attempt_has_a_secret_of_its_own_that_its_launch_does_not_contain(cluster: Cluster, submit: Submit) -> None:
+    one, other = submit(max_slots=2), submit(max_slots=2)
+    cluster.cycle()
+    secrets = {desired.job: desired.secret for host in cluster.hosts for desired in build_sync(host).jobs}
+    assert secrets == {job.pk: dispatch.secret_of(job.pk, 1) for job in (one, other)}
+    assert len({*secrets.values(), dispatch.secret_of(one.pk, 2)}) == 3
+    for desired in build_sync("gpu-host-1").jobs:
+        assert desired.secret not in str(to_json(desired.launch))
+    assert not [row for row in JobRun.objects.values() if secrets[one.pk] in str(row)]
+
+
+def test_an_attempt_that_begins_beside_hosts_of_a_former_release_has_none(cluster: Cluster, submit: Submit) -> None:
+    former = next(iter(cluster.hosts.values()))
+    former.handshake = False
+    former.send()
+    submit(max_slots=2)
+    cluster.cycle()
+    assert {desired.secret for host in cluster.hosts for desired in build_sync(host).jobs} == {""}
+    former.handshake = True
+    former.send()
+    later = submit(max_slots=1)
+    cluster.cycle()
+    secrets = {desired.job: desired.secret for host in cluster.hosts for desired in build_sync(host).jobs}
+    assert secrets.pop(later.pk) == dispatch.secret_of(later.pk, 1)
+    assert {*secrets.values()} == {""}, "what has begun without one goes on so"

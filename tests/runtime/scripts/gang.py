@@ -49,4 +49,6 @@ else:
     dist.all_reduce(total)
     Path(os.environ["LOG_DIR"], "environment.json").write_text(json.dumps(dict(os.environ)))
     Path(os.environ["LOG_DIR"], "total").write_text(str(total.item()))
+    while way == "stay" and not Path(os.environ["DATA_DIR"], "go").exists():
+        time.sleep(0.05)
     dist.destroy_process_group()

@@ -1,12 +1,16 @@
 """Forkservers of whole environments: the ones that are kept, and for how long; none is started here."""
 
+import subprocess
+import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
+from tests.waiting import wait_until
 from workers.executor import forkserver
 from workers.executor.environments.cache import Ready
-from workers.executor.forkserver import Forkservers
+from workers.executor.forkserver import Forkserver, Forkservers
 
 
 @pytest.fixture
@@ -59,3 +63,32 @@ def test_those_of_an_earlier_executor_are_known(pool: Forkservers, tmp_path: Pat
     pool.end()
     assert not [*pool.names]
     assert [path.name for path in tmp_path.glob("*.log")] == ["forkserver.log"]
+
+
+#: A forkserver that answers as those did that knew no handshake.
+_FORMER = """
+import json, os, socket, sys
+listener = socket.socket(socket.AF_UNIX)
+listener.bind(sys.argv[1])
+listener.listen()
+while True:
+    client, _ = listener.accept()
+    client.recv(65536)
+    client.sendall(json.dumps({"pid": os.getpid(), "started_at": 0.0}).encode() + b"\\n")
+    client.close()
+"""
+
+
+def test_one_of_a_release_without_the_handshake_is_ended_and_another_started(tmp_path: Path) -> None:
+    server = Forkserver(tmp_path, None)
+    former = subprocess.Popen([sys.executable, "-c", _FORMER, str(server.socket)])
+    try:
+        wait_until(server.socket.exists, "the former forkserver")
+        assert not server.ready(), "the new one is only being started"
+        assert former.wait(60.0)
+        wait_until(server.ready, "the new forkserver")
+        assert server._pid != former.pid
+    finally:
+        server.end()
+        with suppress(ProcessLookupError):
+            former.kill()

@@ -6,19 +6,23 @@ has a GPU to itself (`nccl.py`).
 When a peer dies, gloo raises at once in the ring's neighbours, the other ranks hang until the timeout, and `abort()`
 does nothing (torch 2.13, measured). shutdown(2) on the group's own TCP sockets releases every waiting thread within
 milliseconds. `Group.break_off` does that; it finds the sockets by the listening ports of the members, which they
-publish in the store.
+publish in the store. Once a group is formed, nobody else can connect to where its gloo listens: gloo knows no secret,
+and ends the process when it has too many connections.
 
 State does not travel over gloo: a gloo `send` that is posted at the moment in which its connection breaks is never
 released (seen once among a few dozen deaths of a sender), and nothing reachable from Python can end it.
 """
 
 import hmac
+import logging
+import os
 import secrets
+import selectors
 import socket
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, NamedTuple
@@ -33,10 +37,15 @@ from torch._C._distributed_c10d import (
     TCPStore,
 )
 
+from tidepool.handshake import Gate, introduce
 from tidepool.json_sockets import tcp_sockets
+from tidepool.socket_filters import refuse_callers
+from tidepool.torch.comm.job_store import JobStore
 from tidepool.torch.comm.nccl import Nccl, NcclError, backend_for, device_name, start_nccl
 
 __all__ = ["CommunicationError", "Group", "make_group"]
+
+logger = logging.getLogger(__name__)
 
 #: The coordinator reports dead and stuck peers; this timeout only bounds unforeseen hangs.
 COLLECTIVE_TIMEOUT = timedelta(minutes=30)
@@ -45,8 +54,10 @@ LOOK = timedelta(seconds=0.5)
 #: A broken collective is released within milliseconds; one that is not released by then never will be.
 RELEASE_SECONDS = 2.0
 CONNECT_SECONDS = 10.0
-#: Time for a peer that connects to hand state over to send the token of the group.
+#: Time for a peer that connects to hand state over to send the token of the group, in a group without a secret.
 WORD_SECONDS = 10.0
+#: Longest pause of a rank that waits for state between two looks whether its group was broken off.
+_GATE_SECONDS = 0.2
 #: Serializes the opening of listening sockets, so that the socket of a gloo device can be identified.
 _device_lock = threading.Lock()
 #: Collectives that were never released, with the objects that they refer to: destroying those would block.
@@ -90,6 +101,10 @@ class Group:
     why_broken: str = ""
     #: Store in which the members have met.
     store: Store | None = None
+    #: Secret of the attempt; "": a group off the cluster, or an attempt without one.
+    _secret: str = field(default="", repr=False)
+    #: This member's connection to the attempt's store, which keeps its keys there. Nothing in torch keeps it open.
+    _connection: JobStore | None = None
 
     def enter(self, kind: str) -> None:
         """Note that this rank comes to a collective of all ranks. kind: in words that are the same on all of them."""
@@ -177,8 +192,16 @@ class Group:
         """Open a connection to hand state to `rank`; the caller closes it."""
         place = self._places[rank]
         try:
-            connection = self._transfer(socket.create_connection((place.address, place.taker), CONNECT_SECONDS))
-            connection.sendall(place.token.encode())
+            connection = socket.create_connection((place.address, place.taker), CONNECT_SECONDS)
+            try:
+                if self._secret:
+                    introduce(connection, self._secret + place.token, "state")
+                else:
+                    connection.sendall(place.token.encode())
+            except OSError:
+                connection.close()
+                raise
+            connection = self._transfer(connection)
         except OSError as error:
             raise CommunicationError(f"rank {rank} does not take the state: {error}") from error
         return connection
@@ -186,13 +209,36 @@ class Group:
     def accept(self) -> socket.socket:
         """Wait for a member that hands state to this one, as long as it takes or until broken off.
 
-        Other callers are rejected: the port may have belonged to another process before.
+        Other callers are refused: the port may have belonged to another process before.
         """
         if self._listener is None:
             raise CommunicationError("a group of one has nobody to receive from")
+        if not self._secret:
+            return self._accept_by_token(self._listener)
+        admitted: list[socket.socket] = []
+        with selectors.DefaultSelector() as selector:
+            secret = self._secret + self._places[self.rank].token
+            gate = Gate(self._listener, secret, ("state",), selector, lambda one, _: admitted.append(one))
+            while not admitted:
+                if self.broken or self._listener.fileno() < 0:
+                    raise CommunicationError(f"generation {self.generation} was broken off")
+                try:
+                    for key, _ in selector.select(_GATE_SECONDS):
+                        key.data()
+                except OSError as error:
+                    raise CommunicationError(f"generation {self.generation} was broken off") from error
+                gate.turn()
+            gate.close()
+        connection, *others = admitted
+        for other in others:
+            other.close()
+        return self._transfer(connection)
+
+    def _accept_by_token(self, listener: socket.socket) -> socket.socket:
+        """Accept as under former releases, whose ranks may hand over the state of an attempt without a secret."""
         while True:
             try:
-                connection, _ = self._listener.accept()
+                connection, _ = listener.accept()
             except OSError as error:
                 raise CommunicationError(f"generation {self.generation} was broken off") from error
             connection = self._transfer(connection)
@@ -227,6 +273,8 @@ class Group:
             if self._nccl is not None:
                 self._nccl.drop()
             holder.clear()
+            if self._connection is not None:
+                self._connection.close()
 
         if at_once:
             release()
@@ -256,37 +304,52 @@ def make_group(
     size: int,
     device: torch.device,
     timeout_seconds: float = 30.0,
+    secret: str = "",
 ) -> Group:
     """Connect to the other members of a generation. Raises CommunicationError when they do not come in time.
 
-    A group of one has no sockets. `prefix` must be unique to the generation: stores are never cleaned.
-    `device` is the model's.
+    A group of one has no sockets. `prefix` must be unique to the generation: TCPStores are never cleaned.
+    `device` is the model's. `secret`: the attempt's; "": a TCPStore listens at the store's address.
     """
     if size == 1:
         return Group(generation, rank, size)
     timeout = timedelta(seconds=timeout_seconds)
     with _device_lock:
         listener = socket.create_server((address, 0))
+    opened = ExitStack()
+    opened.callback(listener.close)
     try:
-        tcp = TCPStore(store_address, store_port, None, False, timeout)
-        store = PrefixStore(prefix, tcp)
+        base = _store(store_address, store_port, secret, timeout)
+        if isinstance(base, JobStore):
+            opened.callback(base.close)
+        store = PrefixStore(prefix, base)
         options = ProcessGroupGloo._Options()  # type: ignore[attr-defined]
         options._timeout = timeout
-        listening, port = _listening_device(address)
+        listening, gloo = _listening_device(address)
+        opened.enter_context(gloo)
+        port = gloo.getsockname()[1]
         options._devices = [listening]
         own, taker = listener.getsockname()[:2]  # the address as sockets tell it, should a name have been given
         store.set(f"place/{rank}", f"{own} {taker} {port} {device_name(device)} {secrets.token_hex(16)}")
-        places = [_place(store, other) for other in range(size)]
+        places = [_place(value) for value in store.multi_get([f"place/{other}" for other in range(size)])]
         backend = ProcessGroupGloo(PrefixStore("gloo", store), rank, size, options)
+        refuse_callers(gloo)  # all members are connected
         nccl = None
         if backend_for([place.device for place in places]) == "nccl":
             nccl = start_nccl(PrefixStore("nccl", store), rank, size, device, timeout_seconds)
-    except RuntimeError as error:
-        listener.close()
+    except (RuntimeError, OSError) as error:
+        opened.close()
         raise CommunicationError(str(error)) from error
+    gloo.close()
     backend._set_default_timeout(COLLECTIVE_TIMEOUT)
     ports = frozenset((place.address, place.gloo) for place in places)
-    return Group(generation, rank, size, backend, nccl, places, listener, ports, store=store)
+    connection = base if isinstance(base, JobStore) else None
+    return Group(
+        *(generation, rank, size, backend, nccl, places, listener, ports),
+        store=store,
+        _secret=secret,
+        _connection=connection,
+    )
 
 
 def _on_gpu(tensors: torch.Tensor | list[torch.Tensor]) -> bool:
@@ -306,8 +369,12 @@ class _Place(NamedTuple):
     token: str
 
 
-def _place(store: Store, rank: int) -> _Place:
-    address, taker, gloo, device, token = store.get(f"place/{rank}").decode().split()
+def _store(address: str, port: int, secret: str, timeout: timedelta) -> Store:
+    return JobStore(address, port, secret, timeout) if secret else TCPStore(address, port, None, False, timeout)
+
+
+def _place(value: bytes) -> _Place:
+    address, taker, gloo, device, token = value.decode().split()
     return _Place(address, int(taker), int(gloo), device, token)
 
 
@@ -323,18 +390,25 @@ def _sends_token(connection: socket.socket, token: bytes) -> bool:
     return hmac.compare_digest(received, token)
 
 
-def _listening_device(address: str) -> tuple[Any, int]:
+def _listening_device(address: str) -> tuple[Any, socket.socket]:
+    """Return a device of gloo's, and a duplicate of the socket on which it listens."""
     with _device_lock:
         before = _listening_ports()
-        device = ProcessGroupGloo.create_device(hostname=address)
-        new = _listening_ports() - before
-    if len(new) != 1:
-        raise CommunicationError(f"gloo opened {len(new)} listening sockets where one was expected")
-    return device, new.pop()
+        # Not lazily: a formed group has all of its connections.
+        device = ProcessGroupGloo.create_device(hostname=address, lazy_init=False)
+        new = {port: number for port, number in _listening_ports().items() if port not in before}
+        if len(new) != 1:
+            raise CommunicationError(f"gloo opened {len(new)} listening sockets where one was expected")
+        return device, socket.socket(fileno=os.dup(*new.values()))
 
 
-def _listening_ports() -> set[int]:
-    return {one.getsockname()[1] for _, one in tcp_sockets() if one.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)}
+def _listening_ports() -> dict[int, int]:
+    """Return the ports on which this process listens, each with a descriptor."""
+    return {
+        one.getsockname()[1]: number
+        for number, one in tcp_sockets()
+        if one.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
+    }
 
 
 def _shut_down_if_ours(connection: socket.socket, places: frozenset[tuple[str, int]]) -> None:

@@ -1,8 +1,9 @@
 """A job's coordinator: the process around `membership.py`, on the job's lead host.
 
-It holds the TCPStore in which the members of a generation meet, a TCP listener for the job's ranks and a unix socket
-for the lead executor. Each decision is in the journal (`plans.jsonl`) before anybody is told. When it is killed, ranks
-train on; the next coordinator of the attempt reads the journal and waits for the ranks to come back.
+It holds the store in which the members of a generation meet, a TCP listener for the job's ranks and shims, who prove
+that they are the job's, and a unix socket for the lead executor. Each decision is in the journal (`plans.jsonl`) before
+anybody is told. When it is killed, ranks train on; the next coordinator of the attempt reads the journal and waits for
+the ranks to come back.
 """
 
 import errno
@@ -25,6 +26,7 @@ from torch._C._distributed_c10d import TCPStore
 from tidepool import fence
 from tidepool.env import share_faults
 from tidepool.faults import fault
+from tidepool.handshake import Gate, introduce
 from tidepool.journal import Journal, read_numbered, replace_file
 from tidepool.json_sockets import Lines, connect_tcp, set_tcp_options
 from tidepool.procfs import started_at
@@ -65,6 +67,7 @@ from tidepool.torch.coordination.heartbeats import Patience
 from tidepool.torch.coordination.membership import Membership
 from tidepool.torch.coordination.minority import Minority
 from tidepool.torch.coordination.roster import Action, Publish, Send
+from tidepool.torch.coordination.store_server import StoreServer
 
 __all__ = ["Coordinator"]
 
@@ -79,6 +82,8 @@ RETIRE_SECONDS = 5.0
 _FENCE_SECONDS = 1.0
 #: Seconds that the predecessor's host may take to answer.
 _REACH_SECONDS = 2.0
+#: Callers that the kernel keeps for the coordinator while it is busy.
+_BACKLOG = 1024
 
 
 @dataclass
@@ -108,8 +113,12 @@ class Coordinator:
         share_faults(launch)
         self._desired, self._launch, self._folder = desired, launch, Path(launch.folder)
         self._address, self._host = address, host
-        self._store, self._store_port = _store(address)
-        self._listener = socket.create_server((address, 0))
+        self._secret = desired.secret
+        self._listener = socket.create_server((address, 0), backlog=_BACKLOG)
+        self._store_port: int = self._listener.getsockname()[1]
+        self._open_store: TCPStore | None = None
+        if not self._secret:  # ranks of an attempt that began under an earlier release know TCPStores only
+            self._open_store, self._store_port = _open_store(address)
         self._control = control
         self._lifeline_fd = lifeline_fd
         self._peers: dict[str, _Peer] = {}
@@ -118,6 +127,7 @@ class Coordinator:
         self._running = True
         self._ended_at: float | None = None
         self._selector = selectors.DefaultSelector()
+        self._stores = StoreServer(self._selector)
         self._membership: Membership | FixedMembership = (
             self._elastic()
             if launch.engine == "elastic"
@@ -140,14 +150,15 @@ class Coordinator:
 
     def run(self) -> None:
         """Run until the attempt is over. Raises SupersededError once another one leads."""
-        for listener, from_executor in ((self._listener, False), (self._control, True)):
-            self._selector.register(listener, selectors.EVENT_READ, partial(self._accept, listener, from_executor))
+        self._selector.register(self._control, selectors.EVENT_READ, self._accept_executor)
+        gate = Gate(self._listener, self._secret, ("coordinator", "store"), self._selector, self._admit)
         if self._lifeline_fd is not None:
             self._selector.register(self._lifeline_fd, selectors.EVENT_READ, self._end)
         self._publish_address()
         while self._running:
             for key, _ in self._selector.select(TICK_SECONDS):
                 key.data()
+            gate.turn()
             self._look_at_fence()
             self._act(self._membership.ticked(time.time()))
             self._end_when_over()
@@ -160,12 +171,21 @@ class Coordinator:
     def _end(self) -> None:
         self._running = False
 
-    def _accept(self, listener: socket.socket, from_executor: bool) -> None:
-        connection, _ = listener.accept()
-        if not from_executor:
-            set_tcp_options(connection)
-        connection.settimeout(5.0)
-        self._selector.register(connection, selectors.EVENT_READ, partial(self._read, _Peer(connection, from_executor)))
+    def _accept_executor(self) -> None:
+        connection, _ = self._control.accept()
+        self._follow(_Peer(connection, from_executor=True))
+
+    def _admit(self, connection: socket.socket, purpose: str) -> None:
+        """Take a caller that has proven itself."""
+        set_tcp_options(connection)
+        if purpose == "store":
+            self._stores.admit(connection)
+        else:
+            self._follow(_Peer(connection, from_executor=False))
+
+    def _follow(self, peer: _Peer) -> None:
+        peer.connection.settimeout(5.0)
+        self._selector.register(peer.connection, selectors.EVENT_READ, partial(self._read, peer))
 
     def _read(self, peer: _Peer) -> None:
         lines = peer.lines.receive(peer.connection)
@@ -339,7 +359,8 @@ class Coordinator:
         host, port = self._listener.getsockname()
         pid = os.getpid()
         place = {"address": host, "port": port, "pid": pid, "started_at": started_at(pid), "ended": ended}
-        replace_file(self._folder / "coordinator.json", json.dumps(place | {"host": self._host}))
+        place |= {"host": self._host, "handshake": bool(self._secret)}
+        replace_file(self._folder / "coordinator.json", json.dumps(place))
 
     def _retire_predecessor(self) -> str | None:
         """End a coordinator of this attempt that still runs, or the two would plan apart in one journal.
@@ -355,6 +376,7 @@ class Coordinator:
             return place.get("host") if _is_unreachable(error) else None
         with connection, suppress(OSError):  # the predecessor has ended meanwhile, or does not end in time
             connection.settimeout(RETIRE_SECONDS)
+            introduce(connection, self._secret, "coordinator")
             connection.sendall(encode(Retire(self._desired.job, self._desired.attempt, retire=True)))
             while connection.recv(4096):
                 continue
@@ -417,7 +439,7 @@ def _first_line(line: bytes) -> Join | ShimJoin | Retire | AskFirst:
     return decode(Join, line)
 
 
-def _store(address: str) -> tuple[TCPStore, int]:
+def _open_store(address: str) -> tuple[TCPStore, int]:
     """A store that listens on `address` only (TCPStore by itself listens on every interface)."""
     listener = socket.create_server((address, 0))
     port = listener.getsockname()[1]

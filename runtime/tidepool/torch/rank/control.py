@@ -279,6 +279,7 @@ class Control(RankConnection):
             rank=rank,
             size=len(plan.members),
             device=self._device,
+            secret=self._context.secret,
         )
 
     def _abandon(self, generation: int) -> None:
