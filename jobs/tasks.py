@@ -6,25 +6,31 @@ from typing import Any
 
 from celery import shared_task
 from django.utils import timezone
-from tidepool.protocol import ProtocolError, Report, from_json
+from tidepool.protocol import ProtocolError
 
-from core.text import storable
 from jobs.control import checkpoints, gpu_spans, tidying
+from jobs.control.envelopes import Envelopes
+from jobs.control.intake import ForgedReport
 from jobs.control.reports import store_report
 from jobs.control.steady_hosts import SteadyHosts
-from workers.lateness import note_mark
+from workers.lateness import note_forged, note_mark
 
 __all__ = ["ingest_report", "merge_old_gpu_spans", "note_saves", "note_taken", "tidy"]
 
 logger = logging.getLogger(__name__)
+
+_envelopes = Envelopes()
 
 
 @shared_task(name="jobs.tasks.ingest_report", ignore_result=True)  # type: ignore[untyped-decorator]
 def ingest_report(values: dict[str, Any]) -> None:
     """Store a host's report. A report that is lost, late or received twice changes nothing."""
     try:
-        # Errors and names from scripts may hold any character; such a character must not block a host's reports.
-        report = from_json(Report, storable(values))
+        report = _envelopes.open(values)
+    except ForgedReport as error:
+        note_forged(1)
+        logger.warning("refused a report: %s", error)
+        return
     except ProtocolError as error:
         logger.warning("dropped a report: %s", error)
         return

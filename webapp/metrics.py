@@ -317,8 +317,10 @@ def _delay(now: datetime) -> Iterator[Metric]:
     known: list[_Sample] = [] if delay is None else [([], delay.total_seconds())]
     words = "How far the control plane is behind with the reports of hosts; about 1 while it keeps up."
     yield _gauge("reports_delay_seconds", words, [], known)
-    dropped = Intake.objects.filter(pk=1).values_list("dropped", flat=True).first() or 0
+    dropped, forged = Intake.objects.filter(pk=1).values_list("dropped", "forged").first() or (0, 0)
     yield _gauge("reports_dropped", "Messages of hosts that could not be read, ever.", [], [([], dropped)])
+    words = "Reports that were not signed by their host, or had come before, ever."
+    yield _gauge("reports_forged", words, [], [([], forged)])
 
 
 def _not_stored(now: datetime) -> Iterator[Metric]:

@@ -18,6 +18,7 @@ from tidepool.protocol import PROTOCOL_VERSION
 from core.audit.entries import audit
 from core.errors import Conflict, NotAllowed, NotFound, field_error
 from workers.actions import enroll_host
+from workers.host_keys import new_key
 from workers.models import Host, JoinToken
 
 __all__ = [
@@ -39,12 +40,13 @@ _MARK = ".tidepool"
 
 @dataclass(frozen=True)
 class Invitation:
-    """Configuration of an executor. The broker's password is the only secret in it."""
+    """Configuration of an executor. The broker's password and the host's key are secrets."""
 
     host: str
     broker_url: Annotated[str, "URL of the broker with the executors' password."]
     results: Annotated[str, "Folder that all hosts share."]
     data_roots: list[str]
+    key: Annotated[str, "Key by which the host and the site sign their messages."]
     mark: Annotated[str, "Content of `.tidepool` in the folder of results."]
     protocol: int = PROTOCOL_VERSION
 
@@ -107,6 +109,7 @@ def redeem(token: str, host: str) -> Invitation:
         broker_url=_executors_broker(),
         results=str(settings.TIDEPOOL_RESULTS_ROOT),
         data_roots=[str(root) for root in settings.TIDEPOOL_DATA_ROOTS],
+        key=new_key(host),
         mark=_mark(Path(settings.TIDEPOOL_RESULTS_ROOT)),
     )
     if row.hosts_left == 1:

@@ -27,6 +27,7 @@ __all__ = [
     "is_behind",
     "mark_pause_seconds",
     "note_dropped",
+    "note_forged",
     "note_mark",
     "recent_delay",
     "reports_delay",
@@ -59,6 +60,12 @@ def note_dropped(count: int) -> None:
     """Count messages in the queue of reports that could not be read."""
     Intake.objects.get_or_create(pk=1)
     Intake.objects.filter(pk=1).update(dropped=F("dropped") + count)
+
+
+def note_forged(count: int) -> None:
+    """Count reports that their hosts have not sent, or had sent before."""
+    Intake.objects.get_or_create(pk=1)
+    Intake.objects.filter(pk=1).update(forged=F("forged") + count)
 
 
 def taken_until() -> datetime | None:

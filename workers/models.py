@@ -76,6 +76,10 @@ class Host(models.Model):
     clock_read_at = models.DateTimeField(null=True)
     #: Seconds by which the host's clock is behind, negative if ahead; None: unknown.
     clock_behind_seconds = models.FloatField(null=True)
+    #: Number of its key, see `workers.host_keys`; 0: it has none, and its reports are not signed.
+    key_number = models.PositiveIntegerField(default=0, db_default=0)
+    #: Number of the newest start of its executor that has sent a signed report.
+    key_boot = models.PositiveBigIntegerField(default=0, db_default=0)
     #: Revision of the newest desired state, and of the newest one that the executor has applied.
     desired_revision = models.PositiveBigIntegerField(default=0)
     applied_revision = models.PositiveBigIntegerField(default=0)
@@ -111,6 +115,8 @@ class Intake(models.Model):
     taken_until = models.DateTimeField(null=True)
     #: Number of messages that could not be read.
     dropped = models.PositiveBigIntegerField(default=0)
+    #: Number of reports that their hosts have not sent, or had sent before.
+    forged = models.PositiveBigIntegerField(default=0, db_default=0)
 
     class Meta:
         constraints = [models.CheckConstraint(condition=models.Q(id=1), name="intake_single_row")]

@@ -26,7 +26,7 @@ from django.utils import timezone
 from django.utils.crypto import salted_hmac
 from kombu.exceptions import OperationalError
 from redis.client import PubSub
-from tidepool.protocol import DesiredJob, LaunchSpec, Member, Sync, to_json
+from tidepool.protocol import DesiredJob, LaunchSpec, Member, Sync, seal, to_json
 
 from core.broker import connect
 from core.task_messages import task_message
@@ -37,6 +37,7 @@ from jobs.models import Job, Journal, SlotClaim
 from jobs.options import OPTIONS, option_values
 from jobs.states import TRAINING, JobState, Reason
 from models_registry.model_settings import settings_in
+from workers.host_keys import host_key
 from workers.models import Host
 
 __all__ = [
@@ -74,7 +75,16 @@ def register_launch_environment(variables: Callable[[Job], dict[str, str]]) -> N
 def send_sync(host: str, acknowledged: Mapping[str, int] | None = None) -> None:
     """Send a host its whole desired state. `acknowledged` adds journals that the database does not have."""
     sync = build_sync(host, acknowledged)
-    _send("executor.sync", [to_json(sync)], f"host.{host}", f"host={host} revision={sync.revision}")
+    number, boot = Host.objects.values_list("key_number", "key_boot").get(name=host)
+    _send("executor.sync", [_in_envelope(sync, number, boot)], f"host.{host}", f"host={host} revision={sync.revision}")
+
+
+def _in_envelope(sync: Sync, key_number: int, boot: int) -> dict[str, Any]:
+    """Return the message as JSON, signed for a host that has a key, and for that start of its executor."""
+    if not key_number:
+        return to_json(sync)
+    key = host_key(sync.host, key_number)
+    return to_json(seal(key, "sync", sync, host=sync.host, boot=boot, number=time.time_ns()))
 
 
 def acknowledge(answers: Iterable[tuple[Host, Mapping[str, int]]]) -> None:
@@ -90,7 +100,8 @@ def acknowledge(answers: Iterable[tuple[Host, Mapping[str, int]]]) -> None:
             continue
         echo, queue = _host_clock(host.reported_at, host.last_report_at), f"host.{host.name}"
         sync = Sync(host.name, 0, time.time(), [], {**numbers}, echo=echo)
-        messages.append((queue, task_message("executor.sync", [to_json(sync)], queue)))
+        values = _in_envelope(sync, host.key_number, host.key_boot)
+        messages.append((queue, task_message("executor.sync", [values], queue)))
     if not messages:
         return
     try:

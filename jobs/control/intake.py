@@ -8,7 +8,7 @@ import base64
 import binascii
 import logging
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,13 +17,17 @@ from tidepool.protocol import JournalEntry, ProtocolError, Report, from_json
 
 from core.text import storable
 
-__all__ = ["MESSAGE_BYTES", "Batch", "Request", "batch_of"]
+__all__ = ["MESSAGE_BYTES", "Batch", "ForgedReport", "Request", "batch_of", "plain_report"]
 
 logger = logging.getLogger(__name__)
 
 #: Largest message that is read. A report has at most 500 entries, of a few kilobytes each.
 MESSAGE_BYTES = 16 * 1024**2
 REPORT_TASK = "jobs.tasks.ingest_report"
+
+
+class ForgedReport(ProtocolError):
+    """A report that its host has not sent, or has sent before."""
 
 
 class _Properties(msgspec.Struct):
@@ -59,25 +63,37 @@ class Batch:
     requests: list[Request] = field(default_factory=list)
     #: Why messages were dropped.
     dropped: list[str] = field(default_factory=list)
+    #: ... and reports that their hosts have not sent, or had sent before.
+    forged: list[str] = field(default_factory=list)
 
 
-def batch_of(messages: Iterable[bytes]) -> Batch:
-    """Return what is to be stored of these messages, the oldest first."""
+def plain_report(values: Any) -> Report:
+    """Return a report without an envelope. Raises ProtocolError."""
+    # Errors and names from scripts may hold any character; such a character must not block a host's reports.
+    return from_json(Report, storable(values))
+
+
+def batch_of(messages: Iterable[bytes], open_report: Callable[[Any], Report] = plain_report) -> Batch:
+    """Return what is to be stored of these messages, the oldest first.
+
+    open_report: returns the report in a message's argument. Raises ProtocolError, and ForgedReport.
+    """
     reports: dict[tuple[str, str], list[Report]] = defaultdict(list)
     requests: dict[str, Request] = {}
-    dropped = []
+    dropped, forged = [], []
     for message in messages:
         try:
             request = _request(message)
             if request.task == REPORT_TASK:
-                # Errors and names from scripts may hold any character; such a character must not block a host.
-                report = from_json(Report, storable(request.args[0]))
+                report = open_report(request.args[0])
                 reports[report.host, report.boot].append(report)
             else:
                 requests[request.task] = request
+        except ForgedReport as error:
+            forged.append(str(error)[:200])
         except (ProtocolError, ValueError, LookupError) as error:
             dropped.append(str(error)[:200])
-    return Batch([_merged(of_boot) for of_boot in reports.values()], list(requests.values()), dropped)
+    return Batch([_merged(of_boot) for of_boot in reports.values()], list(requests.values()), dropped, forged)
 
 
 def _request(message: bytes) -> Request:

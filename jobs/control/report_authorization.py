@@ -1,7 +1,8 @@
 """Authorization of host reports: the journals that a host may write, and the slots that its entries may name.
 
-Reports are not signed. These checks need no keys: a host may report only about jobs whose slots it holds or held in
-that attempt, under the exact name of each journal, and no entry may name a slot that the attempt never had.
+They come after the check of signatures (`jobs.control.envelopes`), and are all that there is for a host without a key.
+A host may report only about jobs whose slots it holds or held in that attempt, under the exact name of each journal,
+and no entry may name a slot that the attempt never had.
 """
 
 import re

@@ -12,6 +12,7 @@ from rest_framework.test import APIClient
 from core.errors import Conflict, NotAllowed, UserError
 from core.models import AuditEntry
 from tests.factories import HostFactory
+from workers.host_keys import host_key
 from workers.join_tokens import create_join_token, redeem
 from workers.models import Host, JoinToken
 
@@ -38,6 +39,7 @@ def test_it_is_exchanged_for_what_an_executor_needs_and_nothing_else(carol, home
         "broker_url": BROKER,
         "results": str(home / "results"),
         "data_roots": [str(home / "data")],
+        "key": host_key("gpu-7", 1),
         "mark": (home / "results/.tidepool").read_text().strip(),
         "protocol": 1,
     }

@@ -13,7 +13,7 @@ from django.conf import settings
 from webapp.embedded.broker import BrokerProgram, broker_command
 from webapp.embedded.ports import Listener
 from webapp.embedded.processes import ChildSpec
-from workers.executor.join import executor_command
+from workers.executor.join import KEY_FILE, executor_command
 
 __all__ = ["StackOptions", "StackSpecs", "mlflow_variables"]
 
@@ -83,6 +83,7 @@ class StackSpecs:
             "TIDEPOOL_ADDRESS": "127.0.0.1",
             "TIDEPOOL_LIFELINE_FD": str(lifeline),
             **_closed_ports(),
+            "TIDEPOOL_HOST_KEY_FILE": str(self.home / "run" / host / KEY_FILE),
         }
         return replace(spec, environment=environment)
 

@@ -27,6 +27,8 @@ from webapp.embedded.processes import Children, end_descendants
 from webapp.environment import write_private
 from webapp.initial_data import fill_home, has_admin
 from workers import actions
+from workers.executor.join import KEY_FILE
+from workers.host_keys import present_key
 from workers.models import Host
 
 __all__ = ["Stack", "StopAsked"]
@@ -198,6 +200,9 @@ class Stack:
         for name in self._hosts:
             if name not in known:
                 actions.enroll_host(name, "system")
+            folder = self._home / "run" / name
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            write_private(folder / KEY_FILE, present_key(name))
 
     def _retire_absent_hosts(self) -> None:
         """Drain and remove the hosts of the last start that this one does not have. Nothing runs on them."""

@@ -11,7 +11,7 @@ from typing import Any
 from celery import Celery, Task, bootsteps
 from kombu.exceptions import ChannelError, OperationalError
 from tidepool.procfs import set_title
-from tidepool.protocol import ProtocolError, Report, Sync, from_json, to_json
+from tidepool.protocol import ProtocolError, Report
 
 from workers.executor.config import ConfigError, executor_config
 from workers.executor.curves.observer import CurveObserver
@@ -22,6 +22,7 @@ from workers.executor.monotonic_clock import steady_clock
 from workers.executor.notice import NoticeWatch
 from workers.executor.probe import make_probe
 from workers.executor.reporting import Delivery, Reporter
+from workers.executor.signing import Signer, next_start
 from workers.executor.supervisor import Supervisor
 
 __all__ = ["app"]
@@ -70,7 +71,8 @@ class SupervisorStep(bootsteps.StartStopStep):  # type: ignore[misc]  # Celery h
         self._title = f"tidepool executor {config.host}"
         self._curves = CurveObserver(config.run_folder / "curves")
         journals = Journals(config.host, config.run_folder / "journals.json", curves=self._curves)
-        sender = _ReportSender(parent.app)
+        signer = Signer(config.host, config.key, next_start(config.run_folder / "starts") if config.key else 0)
+        sender = _ReportSender(parent.app, signer)
         self._journals = journals
         clock = steady_clock()
         self._supervisor = Supervisor(config, journals, lambda: self._reporter.changed(), clock)
@@ -86,7 +88,7 @@ class SupervisorStep(bootsteps.StartStopStep):  # type: ignore[misc]  # Celery h
             notice=self._notice.current,
         )
         self._log_rotation = LogRotation(config.host, self._supervisor.folders)
-        parent.app.supervisor = self._supervisor
+        parent.app.supervisor, parent.app.signer = self._supervisor, signer
 
     def start(self, parent: Any) -> None:
         set_title(self._title)  # Celery has set its own by now
@@ -111,8 +113,8 @@ class SupervisorStep(bootsteps.StartStopStep):  # type: ignore[misc]  # Celery h
 class _ReportSender:
     """Sender of reports by task name, on a connection of its own without retries."""
 
-    def __init__(self, celery: Celery) -> None:
-        self._celery = celery
+    def __init__(self, celery: Celery, signer: Signer) -> None:
+        self._celery, self._signer = celery, signer
         self._connection: Any = None  # kombu has no types
 
     def send(self, report: Report) -> Delivery:
@@ -132,7 +134,7 @@ class _ReportSender:
             return Delivery(sent=False, waiting=waiting)
         self._celery.send_task(
             _REPORT_TASK,
-            args=[to_json(report)],
+            args=[self._signer.sealed(report)],
             queue=_REPORT_QUEUE,
             ignore_result=True,
             retry=False,
@@ -153,11 +155,12 @@ class _ReportSender:
 
 
 def _sync(task: Task, values: dict[str, Any]) -> None:
-    """Pass a desired state (a `Sync` as plain JSON) to the supervisor."""
+    """Pass a desired state (a `Sync` as plain JSON, or an `Envelope` of one) to the supervisor."""
+    signer: Signer = task.app.signer
     try:
-        sync = from_json(Sync, values)
+        sync = signer.opened(values)
     except ProtocolError as error:
-        logger.warning("a desired state was refused: %s", error)
+        logger.warning("a desired state was refused: %s (%s so far)", error, signer.refused)
         return
     task.app.supervisor.submit(sync)
 

@@ -76,6 +76,8 @@ class ExecutorConfig:
     installer_environment: Mapping[str, str] = field(default_factory=dict)
     #: Largest size in bytes of installed requirements that nobody uses, with uv's cache; None: they only age.
     environments_bytes: int | None = None
+    #: Key by which this host and the control plane sign their messages; "": they do not.
+    key: str = field(default="", repr=False)
     #: Number of environments that no training uses any longer whose Python is kept running for a while.
     idle_forkservers: int = 4
     #: Name of the fleet that started this host; "": it was not started by one.
@@ -144,6 +146,7 @@ def executor_config(environment: Mapping[str, str] = os.environ) -> ExecutorConf
         run=Path(run).resolve() if run else None,
         installer_environment=_installer_environment(environment),
         environments_bytes=_gigabytes("TIDEPOOL_ENVIRONMENTS_GB", environment.get("TIDEPOOL_ENVIRONMENTS_GB", "")),
+        key=_host_key(environment),
         idle_forkservers=_number("TIDEPOOL_FORKSERVERS", environment.get("TIDEPOOL_FORKSERVERS") or "4"),
         fleet=_fleet(environment.get("TIDEPOOL_FLEET", "").strip()),
         notice=_notice(environment),
@@ -209,6 +212,19 @@ def _broker_url(environment: Mapping[str, str]) -> str:
     if not url:
         raise ConfigError(f"TIDEPOOL_BROKER_URL_FILE names {file}, which is empty: write the broker's URL into it")
     return url
+
+
+def _host_key(environment: Mapping[str, str]) -> str:
+    file = environment.get("TIDEPOOL_HOST_KEY_FILE")
+    if not file:
+        return ""
+    try:
+        key = Path(file).read_text(encoding="ascii").strip()
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"TIDEPOOL_HOST_KEY_FILE cannot be read ({error}): join again with a new token") from None
+    if not key:
+        raise ConfigError(f"TIDEPOOL_HOST_KEY_FILE names {file}, which is empty: join again with a new token")
+    return key
 
 
 def _broker_ca_file(environment: Mapping[str, str]) -> Path | None:

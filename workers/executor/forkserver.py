@@ -113,28 +113,18 @@ class Forkserver:
         """Return whether the forkserver answers. If not, start one without waiting for it."""
         try:
             answer = self._ask({"op": "ping"})
-            if not answer.get("handshake"):
-                self._end_former(answer["pid"])
             self._pid = answer["pid"]
         except ForkserverError as error:
             self._start(str(error))
             return False
-        if "abilities" not in answer:
-            logger.info("forkserver pid=%s: ended, it is of a former version that builds no walls", self._pid)
+        if "abilities" not in answer or not answer.get("handshake"):
+            logger.info("forkserver pid=%s: ended, it is of a former version without walls or handshake", self._pid)
             self.end()
             return False
         self.abilities = Abilities.from_json(answer["abilities"])
         self._backoff.reset()
         self._answered_at = time.monotonic()
         return True
-
-    def _end_former(self, pid: int) -> None:
-        """End a forkserver of a former release, whose children live on without a handshake. Raises ForkserverError."""
-        logger.info("forkserver pid=%s: ended, it is of a former release", pid)
-        with suppress(psutil.NoSuchProcess):
-            procfs.kill(psutil.Process(pid))
-        self.socket.unlink(missing_ok=True)
-        raise ForkserverError("it was of a former release")
 
     def fork_shim(self, spec: ShimSpec, socket: Path, wall: Wall | None = None) -> int:
         """Fork a shim and return its pid; its socket listens already. wall: around it and its ranks; None: none."""

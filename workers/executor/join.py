@@ -27,6 +27,7 @@ from workers.executor.config import ConfigError, executor_config
 from workers.executor.machine import mounts, placed, refuse_shared_folder
 
 __all__ = [
+    "KEY_FILE",
     "JoinError",
     "Joined",
     "Place",
@@ -37,6 +38,8 @@ __all__ = [
     "join",
 ]
 
+#: Name of a host's key in its folder.
+KEY_FILE = "host-key"
 _ANSWER_SECONDS = 30.0
 _BROKER_SECONDS = 5.0
 #: Variables of the control plane that an executor must not inherit.
@@ -68,9 +71,14 @@ class Place:
     def broker_file(self) -> Path:
         return self.folder / "broker-url"
 
+    @property
+    def key_file(self) -> Path:
+        """File with the key by which the host and the control plane sign their messages."""
+        return self.folder / KEY_FILE
+
 
 class Joined(msgspec.Struct, frozen=True):
-    """The site's answer, without the broker's URL and password, which have a file of their own."""
+    """The site's answer, without the broker's URL, which has a password, and the host's key: they have own files."""
 
     url: str
     host: str
@@ -92,6 +100,10 @@ def join(url: str, token: str, place: Place) -> Joined:
     answer = _ask(url, token, place.host)
     joined = msgspec.convert({**answer, "url": url}, Joined)
     _write_private(place.broker_file, answer["broker_url"])
+    if answer.get("key"):
+        _write_private(place.key_file, answer["key"])
+    else:  # of a site of a former release
+        place.key_file.unlink(missing_ok=True)
     _write_private(place.joined_file, msgspec.json.encode(joined).decode())
     return joined
 
@@ -167,6 +179,7 @@ def executor_environment(place: Place, address: str, virtual_slots: int | None) 
         "TIDEPOOL_HOST_NAME": place.host,
         "TIDEPOOL_ADDRESS": address,
         "TIDEPOOL_BROKER_URL_FILE": str(place.broker_file),
+        **({"TIDEPOOL_HOST_KEY_FILE": str(place.key_file)} if place.key_file.exists() else {}),
         "PYTHONUNBUFFERED": "1",
     }
 

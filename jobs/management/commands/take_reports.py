@@ -12,11 +12,12 @@ from django.db import connections
 
 from core.broker import connect
 from core.process import stop_at_signals, take_turns
+from jobs.control.envelopes import Envelopes
 from jobs.control.intake import Batch, batch_of
 from jobs.control.live_readings import LiveReadings
 from jobs.control.reports import store_reports
 from jobs.control.steady_hosts import SteadyHosts
-from workers.lateness import note_dropped
+from workers.lateness import note_dropped, note_forged
 
 __all__ = ["Command", "Intake"]
 
@@ -43,6 +44,7 @@ class Intake:
         self._stop = stop
         self._steady = SteadyHosts()
         self._readings = LiveReadings()
+        self._envelopes = Envelopes()
 
     def run(self) -> None:
         """Take messages until told to stop."""
@@ -52,7 +54,7 @@ class Intake:
         """Store the messages that wait, or wait for one. Returns True: the next turn follows at once."""
         messages = take_messages(_WAIT_SECONDS)
         if messages:
-            batch = batch_of(messages)
+            batch = batch_of(messages, self._envelopes.open)
             store(batch, self._steady)
             self._readings.send(batch.reports)
         return True
@@ -72,6 +74,9 @@ def store(batch: Batch, steady: SteadyHosts) -> None:
     if batch.dropped:
         note_dropped(len(batch.dropped))
         logger.warning("dropped %s messages, the first: %s", len(batch.dropped), batch.dropped[0])
+    if batch.forged:
+        note_forged(len(batch.forged))
+        logger.warning("refused %s reports, the first: %s", len(batch.forged), batch.forged[0])
     store_reports(batch.reports, steady)
     for request in batch.requests:
         task = current_app.tasks.get(request.task)

@@ -14,10 +14,11 @@ rank's `MemberMessage` and the `CoordinatorMessage` that answers it follow a `Jo
   state in the executor.
 """
 
-from tidepool.protocol import codec, defaults, entries, environments, measures, messages, shims, stores
+from tidepool.protocol import codec, defaults, entries, envelopes, environments, measures, messages, shims, stores
 from tidepool.protocol.codec import *  # noqa: F403
 from tidepool.protocol.defaults import *  # noqa: F403
 from tidepool.protocol.entries import *  # noqa: F403
+from tidepool.protocol.envelopes import *  # noqa: F403
 from tidepool.protocol.environments import *  # noqa: F403
 from tidepool.protocol.measures import *  # noqa: F403
 from tidepool.protocol.messages import *  # noqa: F403
@@ -28,6 +29,7 @@ __all__ = [
     *codec.__all__,
     *defaults.__all__,
     *entries.__all__,
+    *envelopes.__all__,
     *environments.__all__,
     *measures.__all__,
     *messages.__all__,

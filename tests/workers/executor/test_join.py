@@ -9,7 +9,17 @@ import msgspec
 import pytest
 
 from tests.test_architecture import ROOT
-from workers.executor.join import Joined, JoinError, Place, check_broker, check_folders, earlier, join
+from workers.executor.join import (
+    Joined,
+    JoinError,
+    Place,
+    check_broker,
+    check_folders,
+    earlier,
+    executor_environment,
+    join,
+)
+from workers.host_keys import host_key
 from workers.join_tokens import create_join_token
 from workers.models import JoinToken
 
@@ -60,6 +70,8 @@ def test_what_the_token_is_exchanged_for_is_kept_for_the_next_start(carol, home,
     assert earlier("http://another", place) is None
     assert earlier(live_server.url, replace(place, host="gpu-2")) is None
     assert place.broker_file.read_text() == settings.TIDEPOOL_EXECUTOR_BROKER_URL
+    assert place.key_file.read_text() == host_key("gpu-1", 1)
+    assert executor_environment(place, "", None)["TIDEPOOL_HOST_KEY_FILE"] == str(place.key_file)
     assert {file.stat().st_mode & 0o777 for file in place.folder.iterdir()} == {0o600}
     assert "secret" not in repr(joined)
 
