@@ -8,23 +8,30 @@ by the documented command, it is timed from submission until it is RUNNING: the 
 the machines still load torch, and later ones. A machine vanishes when its cable is pulled: nothing is closed. The
 figure is the time until the others have made a step without it. When it was the lead one, another is told to lead at
 once: in service the control plane does so after TIDEPOOL_LEASE_SECONDS, which come on top.
+
+A stranger on the same network then forges messages at every port of a training, and is to have none of them taken; the
+handshake that stops it is timed with the right secret.
 """
 
 import os
 import shutil
+import socket
 import sys
 import time
 from collections import defaultdict
 
 import httpx
+from tidepool.handshake import introduce
 
 from benchmarks.results import arguments, result, show
-from tests.hosts.job import lab_over, steady_training, vanish
+from tests.hosts.job import lab_over, listening, place, steady_training, vanish
 from tests.hosts.machines import ROOT, running_machines, why_impossible
 from tests.hosts.site import Site, running_site
+from tests.runtime.strangers import forge
 from tests.waiting import wait_until
 
 SIZE = 3
+HANDSHAKES = 200
 
 
 def main() -> None:
@@ -36,11 +43,15 @@ def main() -> None:
         found["plain DDP over 3 hosts meets"].append(meeting())
         found["a member vanishes"].append(standing("gpu3"))
         found["the lead vanishes, another leads"].append(standing("gpu1"))
+    taken, handshakes = strangers()
     first, *later = submissions(11 if options.long else 4)
     found["plain DDP over 3 hosts, submitted as they join, is RUNNING"].append(first)
     found["plain DDP over 3 hosts, submitted later, is RUNNING"] += later
     print(f"load {os.getloadavg()[0]:.1f}", file=sys.stderr)
-    show([result(name, "s", values) for name, values in found.items()], options.json)
+    results = [result(name, "s", values) for name, values in found.items()]
+    results.append(result("forged messages that are taken", "", [taken]))
+    results.append(result("handshake with a coordinator", "ms", handshakes))
+    show(results, options.json)
 
 
 def meeting() -> float:
@@ -49,6 +60,20 @@ def meeting() -> float:
         lab.size(SIZE)
         wait_until(lambda: len(list(lab.folder.glob("log/*/total"))) == SIZE, lab.story)
         return time.monotonic() - begun
+
+
+def strangers() -> tuple[int, list[float]]:
+    """Return the number of forged messages that a training has taken, and the milliseconds of handshakes with it."""
+    with running_machines(SIZE) as network, steady_training(network) as lab:
+        found = [forge(machine.address, listening(machine)) for machine in network.machines]
+        taken = sum(what == "answered" for each in found for ports in each.values() for what in ports.values())
+        handshakes = []
+        for _ in range(HANDSHAKES):
+            with socket.create_connection(place(lab)) as connection:
+                begun = time.perf_counter()
+                introduce(connection, lab.secret, "coordinator")
+                handshakes.append(1000 * (time.perf_counter() - begun))
+        return taken, handshakes
 
 
 def submissions(count: int) -> list[float]:

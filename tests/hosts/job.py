@@ -1,5 +1,6 @@
 """A job's runtime over machines of our own: a `Lab` whose hosts each have a forkserver and an address."""
 
+import json
 import os
 import subprocess
 import sys
@@ -13,7 +14,15 @@ from tests.hosts.machines import Machine, Network
 from tests.runtime.lab import RUNTIME, Lab
 from tests.waiting import wait_until
 
-__all__ = ["lab_over", "steady_training", "vanish"]
+__all__ = ["lab_over", "listening", "place", "steady_training", "vanish"]
+
+#: Prints the ports at which something listens for other machines.
+_LISTENING = """
+for line in open("/proc/net/tcp").read().splitlines()[1:]:
+    address, state = line.split()[1], line.split()[3]
+    if state == "0A" and not address.startswith("0100007F"):
+        print(int(address.split(":")[1], 16))
+"""
 
 
 @contextmanager
@@ -66,3 +75,13 @@ def vanish(lab: Lab, network: Network, name: str) -> None:
         lab.start_coordinator("another", host="gpu2")
     left = len(network.machines) - 1
     wait_until(lambda: any(step["world_size"] == left for step in lab.steps()[-20:]), lab.story)
+
+
+def listening(machine: Machine) -> list[int]:
+    return sorted(map(int, machine.python(_LISTENING).split()))
+
+
+def place(lab: Lab) -> tuple[str, int]:
+    """Where the training's coordinator listens."""
+    found = json.loads((lab.folder / "coordinator.json").read_text())
+    return found["address"], found["port"]

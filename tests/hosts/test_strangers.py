@@ -9,32 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from tests.hosts.job import lab_over, steady_training
-from tests.hosts.machines import Machine, Network
+from tests.hosts.job import lab_over, listening, place, steady_training
+from tests.hosts.machines import Network
 from tests.runtime.lab import Lab
 from tests.runtime.strangers import FORGED, forge
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.root
 
-#: Prints the ports at which something listens for other machines.
-_LISTENING = """
-for line in open("/proc/net/tcp").read().splitlines()[1:]:
-    address, state = line.split()[1], line.split()[3]
-    if state == "0A" and not address.startswith("0100007F"):
-        print(int(address.split(":")[1], 16))
-"""
 SILENT = 10_000
-
-
-def listening(machine: Machine) -> list[int]:
-    return sorted(map(int, machine.python(_LISTENING).split()))
-
-
-def place(lab: Lab) -> tuple[str, int]:
-    """Where the training's coordinator listens."""
-    found = json.loads((lab.folder / "coordinator.json").read_text())
-    return found["address"], found["port"]
 
 
 def answers(found: dict[str, dict[int, str]]) -> Collection[str]:
