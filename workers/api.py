@@ -11,6 +11,7 @@ from rest_framework.generics import GenericAPIView, ListAPIView, RetrieveAPIView
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from accounts.authentication import address_of
 from core.dataclass_serializers import output_of
 from core.etags import seen_in, with_etag
 from core.rest import NamedPages, Pages, StrictSerializer, found, signed_in, validated
@@ -277,12 +278,22 @@ class ResourceGroupDetail(RetrieveAPIView[ResourceGroup]):
 class JoinTokenInput(StrictSerializer):
     hosts = serializers.IntegerField(help_text="Number of machines that may use the token.")
     hours = serializers.FloatField(default=24.0, help_text="Hours for which the token is valid.")
+    names = serializers.ListField(
+        child=serializers.CharField(max_length=64),
+        default=list,
+        help_text="Names of the hosts that may use the token; `*` stands for any characters. Empty: any name.",
+    )
+    networks = serializers.ListField(
+        child=serializers.CharField(max_length=64),
+        default=list,
+        help_text="Networks and addresses from which it may be used, such as `10.1.0.0/16`. Empty: any address.",
+    )
 
 
 class JoinTokenOutput(serializers.ModelSerializer[JoinToken]):
     class Meta:
         model = JoinToken
-        fields = ["id", "hosts_left", "expires_at", "created_by", "created_at"]
+        fields = ["id", "hosts_left", "expires_at", "names", "networks", "created_by", "created_at"]
 
 
 class JoinTokenMade(JoinTokenOutput):
@@ -338,7 +349,8 @@ class Join(GenericAPIView[Any]):
 
     @extend_schema(request=JoinInput, responses={201: JoinOutput})
     def post(self, request: Request) -> Response:
-        return Response(JoinOutput(redeem(**validated(JoinInput, request.data))).data, status=201)
+        given = validated(JoinInput, request.data)
+        return Response(JoinOutput(redeem(**given, address=address_of(request))).data, status=201)
 
 
 urlpatterns = [

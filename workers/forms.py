@@ -9,6 +9,7 @@ from django import forms
 from core.errors import UserError
 from core.pages import show_error
 from workers.actions import ResourceGroupSpec
+from workers.join_limits import words_of
 from workers.models import ResourceGroup
 from workers.slot_formula import ATTRIBUTES, FormulaError, parse
 
@@ -37,6 +38,20 @@ class JoinForm(forms.Form):
         label="Machines", initial=1, help_text="Number of machines that may join with the token."
     )
     hours = forms.FloatField(label="Hours", initial=24, help_text="Hours for which the token is valid.")
+    names = forms.CharField(
+        label="Only hosts named", required=False, max_length=5000, widget=forms.TextInput(_MONO),
+        help_text="Separated by spaces; * stands for any characters, as in gpu-*. Empty: any name.",
+    )  # fmt: skip
+    networks = forms.CharField(
+        label="Only from networks", required=False, max_length=5000, widget=forms.TextInput(_MONO),
+        help_text="Networks or addresses, such as 10.1.0.0/16, separated by spaces. Empty: any address.",
+    )  # fmt: skip
+
+    def clean_names(self) -> list[str]:
+        return words_of(self.cleaned_data["names"])
+
+    def clean_networks(self) -> list[str]:
+        return words_of(self.cleaned_data["networks"])
 
 
 class ResourceGroupForm(forms.Form):

@@ -3,6 +3,7 @@
 import hashlib
 import os
 import secrets
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -19,6 +20,7 @@ from core.audit.entries import audit
 from core.errors import Conflict, NotAllowed, NotFound, field_error
 from workers.actions import enroll_host
 from workers.host_keys import new_key
+from workers.join_limits import JoinLimits
 from workers.models import Host, JoinToken
 
 __all__ = [
@@ -52,12 +54,20 @@ class Invitation:
 
 
 @transaction.atomic
-def create_join_token(actor: AbstractBaseUser | str, *, hosts: int = 1, hours: float = 24) -> tuple[str, JoinToken]:
-    """Create a token for a number of hosts. The token cannot be read again later."""
+def create_join_token(
+    actor: AbstractBaseUser | str,
+    *,
+    hosts: int = 1,
+    hours: float = 24,
+    names: Sequence[str] = (),
+    networks: Sequence[str] = (),
+) -> tuple[str, JoinToken]:
+    """Create a token for a number of hosts, of these names and networks alone. It cannot be read again later."""
     if not 1 <= hosts <= MOST_HOSTS:
         raise field_error("hosts", f"A token is for 1 to {MOST_HOSTS} hosts.")
     if not 0 < hours <= MOST_HOURS:
         raise field_error("hours", f"A token is valid for more than 0 and at most {MOST_HOURS} hours.")
+    limits = JoinLimits.checked(names, networks)
     _executors_broker()
     now = timezone.now()
     JoinToken.objects.filter(expires_at__lte=now).delete()
@@ -66,9 +76,12 @@ def create_join_token(actor: AbstractBaseUser | str, *, hosts: int = 1, hours: f
         digest=_digest(token),
         hosts_left=hosts,
         expires_at=now + timedelta(hours=hours),
+        names=limits.names,
+        networks=limits.networks,
         created_by=actor if isinstance(actor, str) else actor.get_username(),
     )
-    after = {"hosts": hosts, "expires_at": row.expires_at}
+    given = {"names": row.names, "networks": row.networks}
+    after = {"hosts": hosts, "expires_at": row.expires_at, **{name: value for name, value in given.items() if value}}
     audit(actor, "created", kind="join token", key=row.pk, name=f"join token {row.pk}", after=after)
     return token, row
 
@@ -94,14 +107,16 @@ def withdraw_join_token(actor: AbstractBaseUser, pk: int) -> None:
 
 
 @transaction.atomic
-def redeem(token: str, host: str) -> Invitation:
-    """Use the token for one host, and return its configuration."""
+def redeem(token: str, host: str, address: str = "") -> Invitation:
+    """Use the token for one host, and return its configuration. address: of the machine, as the site sees it."""
     row = JoinToken.objects.select_for_update().filter(digest=_digest(token), expires_at__gt=timezone.now()).first()
     if row is None:
         raise NotAllowed(
             "The join token is wrong, has expired, was revoked or is used up: ask an administrator for a new one.",
             code="join_token",
         )
+    if why := JoinLimits(row.names, row.networks).why_refused(host, address):
+        raise NotAllowed(why, code="join_token")
     enroll_host(host, f"join token {row.pk}")
     _refuse_name_in_use(host)
     invitation = Invitation(

@@ -224,6 +224,9 @@ class JoinToken(models.Model):
     #: sha256 of the token, which is random enough to need no slow hash.
     digest = models.CharField(max_length=64, unique=True)
     hosts_left = models.PositiveIntegerField()
+    #: Names of hosts and networks that may use it, see `workers.join_limits`; []: any.
+    names = models.JSONField(default=list, db_default=[])
+    networks = models.JSONField(default=list, db_default=[])
     expires_at = models.DateTimeField()
     created_by = models.CharField(max_length=150)
     created_at = models.DateTimeField(auto_now_add=True)

@@ -135,3 +135,66 @@ def test_the_command_shows_what_the_machine_runs():
     )
     assert said
     assert redeem(said[1], "gpu-1").broker_url == BROKER
+
+
+@pytest.mark.parametrize(
+    ("limits", "host", "address", "why"),
+    [
+        ({"names": ["gpu-*"]}, "gpu-7", "192.0.2.1", ""),
+        ({"names": ["gpu-*"]}, "cpu-gpu-7", "192.0.2.1", "not for a host named cpu-gpu-7"),
+        ({"names": ["a", "b*c"]}, "b-1.c", "192.0.2.1", ""),
+        ({"names": ["a", "b.c"]}, "bxc", "192.0.2.1", "not for a host named bxc"),
+        ({"networks": ["10.1.0.0/16", "192.0.2.1"]}, "gpu-7", "192.0.2.1", ""),
+        ({"networks": ["10.1.0.0/16"]}, "gpu-7", "::ffff:10.1.2.3", ""),
+        ({"networks": ["fd00::/8"]}, "gpu-7", "fd12::1", ""),
+        ({"networks": ["10.1.0.0/16"]}, "gpu-7", "10.2.0.1", "not for 10.2.0.1"),
+        ({"networks": ["10.1.0.0/16"]}, "gpu-7", "", "not for a machine without an address"),
+        ({"names": ["gpu-7"], "networks": ["10.1.0.0/16"]}, "gpu-7", "10.2.0.1", "not for 10.2.0.1"),
+    ],
+)
+def test_a_token_can_be_for_some_names_and_networks_alone(carol, limits, host, address, why):
+    token, row = create_join_token(carol, **limits)
+    answer = APIClient().post("/api/v1/join/", {"token": token, "host": host}, format="json", REMOTE_ADDR=address)
+    assert why in answer.json().get("error", "")
+    assert answer.status_code == (403 if why else 201)
+    assert JoinToken.objects.filter(pk=row.pk).exists() == bool(why), "a refusal costs no use"
+    assert Host.objects.filter(name=host).exists() == (not why)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"names": ["a b"]},
+        {"names": ["../x"]},
+        {"names": [f"gpu-{number}" for number in range(101)]},
+        {"networks": ["10.1.0.0/33"]},
+        {"networks": ["gpu-1"]},
+        {"networks": [f"10.0.0.{number}" for number in range(101)]},
+    ],
+)
+def test_limits_that_no_host_could_meet_are_refused(carol, carol_api, wrong):
+    with pytest.raises(UserError) as refusal:
+        create_join_token(carol, **wrong)
+    assert list(refusal.value.fields) == list(wrong)
+    assert carol_api.post("/api/v1/join-tokens/", {"hosts": 1, **wrong}, format="json").status_code == 400
+    assert not JoinToken.objects.exists()
+
+
+def test_limits_are_listed_audited_and_given_by_every_way(carol_api):
+    given = {"names": ["gpu-*"], "networks": ["10.1.2.3/16"]}
+    made = carol_api.post("/api/v1/join-tokens/", {"hosts": 1, **given}, format="json").json()
+    assert (made["names"], made["networks"]) == (["gpu-*"], ["10.1.0.0/16"])
+    assert AuditEntry.objects.get(verb="created").after["networks"] == ["10.1.0.0/16"]
+    call_command("join_token", names="a, b", networks="10.0.0.1", stdout=StringIO(), stderr=StringIO())
+    assert JoinToken.objects.filter(names=["a", "b"], networks=["10.0.0.1/32"]).exists()
+
+
+def test_the_page_takes_limits_and_shows_them(carol, client):
+    client.force_login(carol)
+    client.post("/hosts/join/", {"hosts": 1, "hours": 2, "names": "gpu-* cpu-1", "networks": "10.1.0.0/16"})
+    assert JoinToken.objects.get().names == ["gpu-*", "cpu-1"]
+    shown = client.get("/hosts/join/").content.decode()
+    assert "<code>gpu-* cpu-1</code>" in shown
+    assert "from <code>10.1.0.0/16</code>" in shown
+    refused = client.post("/hosts/join/", {"hosts": 1, "hours": 2, "networks": "everywhere"})
+    assert "is no network" in refused.content.decode()
