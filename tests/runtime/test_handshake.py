@@ -95,6 +95,7 @@ def test_a_proof_for_another_purpose_is_none() -> None:
         b"x" * LIMIT_BYTES,
         Caller(SECRET, "store").hello + b"more",
     ],
+    ids=["a message", "too short", "no nonce", "nothing", "not hexadecimal", "too long", "more than a greeting"],
 )
 def test_whatever_else_comes_first_is_refused(said: bytes) -> None:
     with pytest.raises(HandshakeError):
