@@ -1,6 +1,7 @@
 """Filters of the kernel's for listening sockets that libraries open and accept from by themselves.
 
-Connections that were accepted before go on.
+Connections that were accepted before go on. Some kernels let none but privileged processes filter: there, the sockets
+stay open.
 """
 
 import ctypes
@@ -27,18 +28,22 @@ class _Program(ctypes.Structure):
     _fields_ = (("length", ctypes.c_ushort), ("codes", ctypes.POINTER(_Code)))
 
 
-def refuse_callers(listener: socket.socket) -> None:
-    """Have the kernel drop whatever comes for the socket. Raises OSError where it has no such filters."""
-    _attach(listener, [(_RETURN, 0, 0, 0)])
+def refuse_callers(listener: socket.socket) -> bool:
+    """Have the kernel drop whatever comes for the socket, and return whether it does so for this process."""
+    return _attach(listener, [(_RETURN, 0, 0, 0)])
 
 
-def refuse_other_machines(listener: socket.socket) -> None:
-    """Have the kernel drop what comes for the socket from other machines. Raises OSError as above."""
+def refuse_other_machines(listener: socket.socket) -> bool:
+    """Have the kernel drop what comes for the socket from other machines, and return whether it does so."""
     local = socket.if_nametoindex("lo")
     accept, drop = (_RETURN, 0, 0, _WHOLE_PACKET), (_RETURN, 0, 0, 0)
-    _attach(listener, [(_LOAD, 0, 0, _INTERFACE), (_IF_EQUAL, 0, 1, local), accept, drop])
+    return _attach(listener, [(_LOAD, 0, 0, _INTERFACE), (_IF_EQUAL, 0, 1, local), accept, drop])
 
 
-def _attach(listener: socket.socket, program: Sequence[_Instruction]) -> None:
+def _attach(listener: socket.socket, program: Sequence[_Instruction]) -> bool:
     codes = (_Code * len(program))(*(_Code(*instruction) for instruction in program))
-    listener.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, bytes(_Program(len(codes), codes)))
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, bytes(_Program(len(codes), codes)))
+    except PermissionError:
+        return False
+    return True

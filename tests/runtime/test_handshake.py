@@ -5,12 +5,14 @@ import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import cast
 
 import pytest
 from tidepool import handshake
 from tidepool.handshake import LIMIT_BYTES, Caller, Gate, HandshakeError, Listener, introduce
 from tidepool.socket_filters import refuse_callers, refuse_other_machines
 
+from tests.missing import leave_out
 from tests.runtime.strangers import crowd
 from tests.waiting import wait_until
 
@@ -208,7 +210,8 @@ def test_a_filter_keeps_callers_out_and_connections_going() -> None:
         with socket.create_connection(listener.getsockname()) as before:
             accepted, _ = listener.accept()
             with accepted:
-                refuse_callers(listener)
+                if not refuse_callers(listener):
+                    leave_out("this kernel lets none but privileged processes filter")
                 before.sendall(b"still here")
                 assert accepted.recv(100) == b"still here"
         with pytest.raises(TimeoutError):
@@ -217,9 +220,17 @@ def test_a_filter_keeps_callers_out_and_connections_going() -> None:
 
 def test_a_filter_lets_this_machine_in() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        refuse_other_machines(listener)
+        refuse_other_machines(listener)  # where it may: see above
         with socket.create_connection(listener.getsockname(), 10.0) as caller:
             caller.sendall(b"hello")
             accepted, _ = listener.accept()
             with accepted:
                 assert accepted.recv(100) == b"hello"
+
+
+def test_a_process_that_may_not_filter_goes_on() -> None:
+    class Closed:
+        def setsockopt(self, *_: object) -> None:
+            raise PermissionError(1, "Operation not permitted")
+
+    assert refuse_callers(cast(socket.socket, Closed())) is False
