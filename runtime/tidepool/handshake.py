@@ -131,20 +131,24 @@ class Listener:
         return f"{ours} {_proof(self._secret, 'listener', purpose, (theirs, ours))}\n".encode()
 
 
-def introduce(connection: socket.socket, secret: str, purpose: str) -> None:
+def introduce(
+    connection: socket.socket, secret: str, purpose: str, limit_seconds: float | None = LIMIT_SECONDS
+) -> None:
     """Prove both ends of a connection that this process has opened, and leave its timeout as it was.
 
-    An empty secret proves nothing. Raises OSError (HandshakeError) if the listener does not know the secret.
+    An empty secret proves nothing. limit_seconds: None: as long as it takes. Raises OSError (HandshakeError) if the
+    listener does not know the secret.
     """
     if not secret:
         return
     caller, before = Caller(secret, purpose), connection.gettimeout()
-    deadline = time.monotonic() + LIMIT_SECONDS
-    connection.settimeout(LIMIT_SECONDS)
+    deadline = None if limit_seconds is None else time.monotonic() + limit_seconds
+    connection.settimeout(limit_seconds)
     connection.sendall(caller.hello)
     answer = None
     while answer is None:
-        connection.settimeout(max(0.001, deadline - time.monotonic()))
+        if deadline is not None:
+            connection.settimeout(max(0.001, deadline - time.monotonic()))
         received = connection.recv(LIMIT_BYTES)
         if not received:
             raise HandshakeError("the listener has closed the connection during the handshake")

@@ -189,19 +189,21 @@ class Group:
         return self.why_broken or f"generation {self.generation} was broken off"
 
     def connect(self, rank: int) -> socket.socket:
-        """Open a connection to hand state to `rank`; the caller closes it."""
+        """Open a connection to hand state to `rank`; the caller closes it.
+
+        A member that is slow to take it is waited for as long as it takes, or until broken off.
+        """
         place = self._places[rank]
         try:
-            connection = socket.create_connection((place.address, place.taker), CONNECT_SECONDS)
+            connection = self._transfer(socket.create_connection((place.address, place.taker), CONNECT_SECONDS))
             try:
                 if self._secret:
-                    introduce(connection, self._secret + place.token, "state")
+                    introduce(connection, self._secret + place.token, "state", limit_seconds=None)
                 else:
                     connection.sendall(place.token.encode())
             except OSError:
                 connection.close()
                 raise
-            connection = self._transfer(connection)
         except OSError as error:
             raise CommunicationError(f"rank {rank} does not take the state: {error}") from error
         return connection
