@@ -110,7 +110,7 @@ TOPICS = (
     # These explain pages that everybody sees, or that administrators of one instance group work with.
     _topic(
         "GPUs, groups and users",
-        *("hosts-and-resource-groups", "autoscaling", "spot", "slurm", "instance-groups", "what-if", "users"),
+        *("hosts-and-resource-groups", "autoscaling", "spot", "slurm", "gpus", "instance-groups", "what-if", "users"),
         folder="docs/operator",
     ),
     _topic(
