@@ -7,7 +7,6 @@ import pytest
 
 from tests.test_architecture import ROOT
 from workers.executor.config import ConfigError, executor_config
-from workers.executor.join import executor_command
 from workers.executor.machine import filesystem_of, host_address, refuse_shared_folder
 
 KNOWN = {"lo": ["127.0.0.1"], "mgmt0": ["192.168.0.7"], "train0": ["10.0.0.7"], "idle0": []}
@@ -69,13 +68,12 @@ def test_a_folder_that_other_machines_share_is_refused_for_sockets_and_locks() -
         refuse_shared_folder(Path("/mnt/pool/run/gpu1"), mounts)
 
 
-def test_the_documented_unit_announces_the_hosts_own_address_and_keeps_its_sockets_at_home(tmp_path: Path) -> None:
-    units = re.findall(r"```ini\n(.*?)```", (ROOT / "docs/operator/install.md").read_text(), re.DOTALL)
-    [unit] = [unit for unit in units if "workers.executor.app" in unit]
+def test_the_documented_unit_keeps_its_sockets_at_home(tmp_path: Path) -> None:
+    unit = (ROOT / "deploy/systemd/tidepool-executor.service").read_text()
     said = dict(re.findall(r"^Environment=(\w+)=(.*)$", unit, re.MULTILINE))
     (tmp_path / "url").write_text(ELSEWHERE)
-    config = executor_config(said | {"TIDEPOOL_BROKER_URL_FILE": str(tmp_path / "url")})
-    assert host_address(config, {"lo": ["127.0.0.1"], said["TIDEPOOL_INTERFACE"]: ["10.0.0.7"]}) == "10.0.0.7"
+    run = said["TIDEPOOL_RUN"].replace("%S", "/var/lib")
+    place = {"TIDEPOOL_HOME": "/mnt/pool", "TIDEPOOL_HOST_NAME": "gpu1", "TIDEPOOL_INTERFACE": "eth0"}
+    config = executor_config({**place, "TIDEPOOL_RUN": run, "TIDEPOOL_BROKER_URL_FILE": str(tmp_path / "url")})
+    assert host_address(config, {"lo": ["127.0.0.1"], "eth0": ["10.0.0.7"]}) == "10.0.0.7"
     assert not config.run_folder.is_relative_to(config.home)
-    [command] = re.findall(r"^ExecStart=\S+/celery (.*)$", unit, re.MULTILINE)
-    assert command.split() == executor_command(config.host)[3:]
