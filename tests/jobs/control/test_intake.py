@@ -207,7 +207,8 @@ def test_many_hosts_take_as_many_queries_as_two(submit: Submit, mailbox: Mailbox
         # The delay of the control plane is read once a second, by whatever comes then.
         counts.append(sum("workers_intake" not in query["sql"] for query in queries))
         cluster.pull()
-    assert counts[2] <= counts[1]
+    # A query for each host would be six more. Some are made at most once a second, in whichever turn comes then.
+    assert counts[2] < counts[1] + 6
 
 
 @pytest.mark.django_db
