@@ -128,7 +128,7 @@ def situation(fleet: Fleet, seen: Snapshot, changes: Sequence[FleetChange], now:
     with_coming = with_hosts(seen, shape_of(fleet), coming)
     room = max(0, limit_of_fleet(fleet, spent)[0] - len(hosts) - coming)
     wanted = wanted_hosts(with_coming, shape_of(fleet), room, fleet.worth)
-    # Whoever wants hosts stops none.
+    # A fleet that wants hosts stops none.
     is_over = len(hosts) + coming > limit_of_fleet(fleet, spent)[0]
     candidates = _candidates(seen, hosts) if is_over or not wanted.hosts else []
     return Situation(

@@ -136,7 +136,7 @@ def _store(
     reports: Sequence[Report], now: datetime, repeating: Collection[str]
 ) -> tuple[dict[str, Host], dict[str, Any]]:
     """Return the hosts' rows by name, and the changes of their states for the cluster's topic."""
-    # In order of id, like everywhere: two processes that take reports never wait for each other.
+    # Rows are locked in order of id, as everywhere: two processes that take reports never wait for each other.
     rows = Host.objects.select_for_update().filter(name__in={report.host for report in reports}).order_by("pk")
     hosts = {host.name: host for host in rows}
     told = [

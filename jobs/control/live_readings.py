@@ -37,7 +37,7 @@ class LiveReadings:
         news: dict[str, Mapping[str, float | None]] = {}
         for report in reports:
             sent = self._sent.get(report.host)
-            # By the host's clock: reports may come late, and several together.
+            # The host's clock counts: reports may come late, and several together.
             if sent is not None and 0 <= report.at - sent.at < _EVERY_SECONDS:
                 continue
             before = sent.busy if sent else {}

@@ -19,7 +19,7 @@ _FILE = "metrics.jsonl"
 
 class Exact(NamedTuple):
     step: int
-    #: None: not a finite number.
+    #: Value; None: it is not a finite number.
     value: float | None
     at: datetime
     epoch: int

@@ -82,7 +82,7 @@ def _thinned(
     # Steps between two values: 1 if each step has a value, an epoch's steps if each epoch has one.
     reach = {job: row["last"] - row["first"] + 1 for job, row in counts.items()}
     length = {job: -(-reach[job] // row["count"]) * every[job] for job, row in counts.items()}
-    # Of thinned rows, only some are at even distances.
+    # Thinned rows are only in part at even distances.
     apart = {job: -(-reach[job] // max(1, row["even"])) for job, row in counts.items()}
     spaced = {job: apart[job] * -(-row["even"] // most) for job, row in counts.items()}
     beyond_first = F("step") - _by_job({job: row["first"] for job, row in counts.items()})

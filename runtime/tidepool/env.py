@@ -314,7 +314,7 @@ def prepare_nccl(connect_seconds: float) -> None:
     os.environ.update(
         TORCH_NCCL_ASYNC_ERROR_HANDLING="0",
         TORCH_NCCL_ENABLE_MONITORING="0",
-        # Its watchdog would sleep for a minute with its lock, and have each later rank of the store dump its stacks.
+        # NCCL's watchdog would sleep for a minute with its lock, and have later ranks of the store dump their stacks.
         TORCH_NCCL_DUMP_ON_TIMEOUT="0",
         TORCH_NCCL_RETHROW_CUDA_ERRORS="0",
         TORCH_NCCL_NONBLOCKING_TIMEOUT=str(max(1, round(connect_seconds))),

@@ -12,7 +12,7 @@ __all__ = ["refuse_callers", "refuse_other_machines"]
 
 _SO_ATTACH_FILTER = 26
 _LOAD, _IF_EQUAL, _RETURN = 0x20, 0x15, 0x06
-#: Where a filter finds the number of the interface that a packet has come by.
+#: Place where a filter finds the number of the interface that a packet has come by.
 _INTERFACE = 0xFFFFF008
 _WHOLE_PACKET = 0xFFFFFFFF
 

@@ -38,7 +38,7 @@ def _shape(message: dict[str, Any]) -> dict[str, Any]:
     headers = dict(message["headers"])
     for name in ("id", "root_id", "argsrepr", "kwargsrepr", "origin"):
         headers.pop(name)
-    # Of features that are not used here: in Celery's message they are null.
+    # Keys of features that are not used here are null in Celery's message.
     used = {name: value for name, value in headers.items() if value not in (None, [None, None], {}, 0)}
     properties = {name: type(value).__name__ for name, value in message["properties"].items()}
     return {**message, "body": "", "headers": used, "properties": properties}

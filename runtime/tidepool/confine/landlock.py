@@ -23,7 +23,7 @@ READ = _EXECUTE | _READ_FILE | _READ_FOLDER
 #: Everything but making devices.
 WRITE = ((1 << 15) - 1) & ~(_MAKE_CHARACTER_DEVICE | _MAKE_BLOCK_DEVICE)
 DEVICE = _READ_FILE | _WRITE_FILE | _READ_FOLDER | _TRUNCATE | _DEVICE_CONTROL
-#: Of /proc: CUDA names its threads there, and fails if it cannot.
+#: Files of /proc: CUDA names its threads there, and fails if it cannot.
 PROCESSES = READ | _WRITE_FILE | _TRUNCATE
 LIST = _READ_FOLDER
 

@@ -16,7 +16,7 @@ from tidepool.env import program_folders, use_temporary_folder
 
 __all__ = ["prepare", "surround"]
 
-#: What every program needs to read.
+#: Folders that every program needs to read.
 _SYSTEM = (
     *(
         "/usr",

@@ -19,7 +19,7 @@ class Envelope(msgspec.Struct, frozen=True):
     host: Name
     #: Number of the executor's start, higher with each; of a desired state: the newest that the control plane knows.
     boot: Bytes
-    #: Of a report: its place among those since the start. Of a desired state: used once, and told in no order.
+    #: Place of a report among those since the start; number of a desired state, used once and told in no order.
     number: Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
     #: The message as JSON.
     body: str

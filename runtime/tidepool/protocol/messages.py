@@ -141,7 +141,7 @@ class DesiredJob(msgspec.Struct, frozen=True):
     log_pattern_revision: int = 0
     #: Raised whenever another host is to lead; see `tidepool.fence`.
     lead_number: int = 0
-    #: What the attempt's processes know each other by, see `tidepool.handshake`; "": they began without one.
+    #: Secret by which the attempt's processes know each other, see `tidepool.handshake`; "": they began without one.
     secret: str = ""
 
 
