@@ -53,6 +53,7 @@ from tidepool.rank_exits import ERROR_FILE, FATAL_FILE
 from tidepool.requirement_files import projects_in
 from tidepool.script_modules import module_of
 from tidepool.shim_slots import SlotGpus
+from tidepool.stacks import answer_with_stacks
 
 __all__ = [
     "GROUPED",
@@ -216,6 +217,7 @@ def _open_logs(folder: Path) -> None:
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]
     faulthandler.enable(open(folder / FATAL_FILE, "w"))  # noqa: SIM115 - a crash writes its stacks there
+    answer_with_stacks(folder)
 
 
 def _set_environment(start: RankStart) -> None:

@@ -50,6 +50,7 @@ from tidepool.protocol import (
 from tidepool.rank_exits import describe_end, error_of, may_be_starved, oom_kills
 from tidepool.rank_process import GROUPED, LINGERS, READY, RankStart, run_rank
 from tidepool.shim_slots import RankProcess, Slot, SlotGpus
+from tidepool.stacks import StackTaker
 
 __all__ = ["RESTART_LIMIT", "Shim", "journal_path", "rank_mark"]
 
@@ -95,6 +96,7 @@ class Shim:
         self._starts = 0
         #: The newest ranks that were ended by their script.
         self._ended: deque[RankEnd] = deque(maxlen=_REPORTED_ENDS)
+        self._stacks = StackTaker(Path(spec.launch.folder), spec.host)
         self._oom_kills = oom_kills()
         #: Kills for lack of memory that no end has been explained by.
         self._unexplained_kills = 0
@@ -124,6 +126,7 @@ class Shim:
                     self._start(slot)
             self._abort_late()
             self._kill_overdue()
+            self._stacks.turn()
             self._lead.turn()
             self._send_status()
         self._end_everything()
@@ -170,7 +173,8 @@ class Shim:
     def _seconds_to_next_deadline(self) -> float:
         deadlines = [rank.deadline for rank in self._ranks.values() if rank.deadline is not None]
         deadlines += [self._slots[slot].start_at for slot in self._startable()]
-        deadlines += [] if self._lead.next_attempt_at is None else [self._lead.next_attempt_at]
+        others = self._lead.next_attempt_at, self._stacks.next_look_at
+        deadlines += [at for at in others if at is not None]
         return max(0.0, min([deadline - time.monotonic() for deadline in deadlines], default=_IDLE_SECONDS))
 
     def _drain_wakeup(self) -> None:
@@ -195,6 +199,7 @@ class Shim:
             logger.debug("job=%s revision=%s: older than ours", desired.job, desired.target_revision)
             return
         self._desired = desired
+        self._stacks.request(desired.stacks, self._ranks.values())
         if desired.stop:
             self._stop(desired.grace_seconds)
         self._release(set(self._slots) - set(desired.wanted))

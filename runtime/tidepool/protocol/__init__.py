@@ -14,7 +14,7 @@ rank's `MemberMessage` and the `CoordinatorMessage` that answers it follow a `Jo
   state in the executor.
 """
 
-from tidepool.protocol import codec, defaults, entries, envelopes, environments, measures, messages, shims, stores
+from tidepool.protocol import codec, defaults, entries, envelopes, environments, measures, messages, shims, stacks, stores
 from tidepool.protocol.codec import *  # noqa: F403
 from tidepool.protocol.defaults import *  # noqa: F403
 from tidepool.protocol.entries import *  # noqa: F403
@@ -23,6 +23,7 @@ from tidepool.protocol.environments import *  # noqa: F403
 from tidepool.protocol.measures import *  # noqa: F403
 from tidepool.protocol.messages import *  # noqa: F403
 from tidepool.protocol.shims import *  # noqa: F403
+from tidepool.protocol.stacks import *  # noqa: F403
 from tidepool.protocol.stores import *  # noqa: F403
 
 __all__ = [
@@ -34,5 +35,6 @@ __all__ = [
     *measures.__all__,
     *messages.__all__,
     *shims.__all__,
+    *stacks.__all__,
     *stores.__all__,
 ]

@@ -143,6 +143,8 @@ class DesiredJob(msgspec.Struct, frozen=True):
     lead_number: int = 0
     #: Secret by which the attempt's processes know each other, see `tidepool.handshake`; "": they began without one.
     secret: str = ""
+    #: Number of the newest request for the stacks of all ranks, see `tidepool.stacks`; 0: there was none.
+    stacks: int = 0
 
 
 class Sync(msgspec.Struct, frozen=True):
