@@ -1,9 +1,10 @@
-"""Parts of a job's page that this app renders: advice, GPUs, speed by number of GPUs, and reason."""
+"""Parts of a job's page that this app renders: advice, GPUs, speed by number of GPUs, stacks, and reason."""
 
 from insights.advisor import job_advice
 from insights.cluster import slots_of_job
 from insights.gpu_use import GPU_COLUMNS
 from insights.speed import SPEED_COLUMNS, speed_of
+from insights.stacks.answers import stacks_of
 from insights.why import why
 from jobs.pages.job.parts import Part, ViewedJob, register_part
 
@@ -28,7 +29,12 @@ def register_job_parts() -> None:
             on_page=lambda _: {"speed_columns": SPEED_COLUMNS, "gpu_columns": GPU_COLUMNS},
         ),
     )
+    register_part("stacks", Part("insights/job/_stacks.html", context=_stacks, on_page=_stacks))
     register_part("why", Part("insights/job/_why.html", context=lambda view: why(view.job, view.user)))
+
+
+def _stacks(view: ViewedJob) -> dict[str, object]:
+    return {"stacks": stacks_of(view.job)}
 
 
 def _slots(view: ViewedJob) -> dict[str, object]:

@@ -137,6 +137,7 @@ NOT_PAGES = {
     "jobs:train-code": "JSON",
     "insights:train-preview": "JSON",
     "insights:change-preview": "JSON",
+    "insights:stacks": "takes a form, shows a part of the job's page",
     "jobs:note": "takes a form, shows the job's page",
     "jobs:tags": "takes a form, shows the job's page",
     "jobs:undo": "takes a form",

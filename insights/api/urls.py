@@ -1,6 +1,6 @@
 from django.urls import path
 
-from insights.api import cluster, differences, gpu_use, groups, jobs
+from insights.api import cluster, differences, gpu_use, groups, jobs, slow
 
 urlpatterns = [
     path("cluster/", cluster.Cluster.as_view(), name="cluster"),
@@ -17,6 +17,7 @@ urlpatterns = [
     path("jobs/<int:job>/eta/", jobs.JobEta.as_view(), name="job-eta"),
     path("jobs/<int:job>/goodput/", jobs.JobGoodput.as_view(), name="job-goodput"),
     path("jobs/<int:job>/gpus/", gpu_use.JobGpus.as_view(), name="job-gpus"),
+    path("jobs/<int:job>/stacks/", slow.JobStacks.as_view(), name="job-stacks"),
     path("fair-share/", cluster.FairShare.as_view(), name="fair-share"),
     path(
         "instance-groups/<str:reference>/preview/", groups.InstanceGroupPreview.as_view(), name="instance-group-preview"

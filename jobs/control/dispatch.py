@@ -252,6 +252,7 @@ def _desired_job(job: Job, claims: list[SlotClaim], host: str) -> DesiredJob:
         halt=halt,
         **{name: value for name, value in option_values(job).items() if OPTIONS[name].is_desired},
         log_pattern_revision=job.log_pattern_revision,
+        stacks=job.run.stacks_number,
     )
 
 

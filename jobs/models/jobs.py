@@ -328,6 +328,10 @@ class JobRun(models.Model):
     #: Time until which its owner keeps idle GPUs, and how often that was asked for in this attempt.
     idle_kept_until = models.DateTimeField(null=True)
     idle_keeps = models.PositiveSmallIntegerField(default=0, db_default=0)
+    #: Number of the newest request for the stacks of its processes, its time and its author; 0: there was none.
+    stacks_number = models.PositiveIntegerField(default=0, db_default=0)
+    stacks_at = models.DateTimeField(null=True, blank=True)
+    stacks_by = models.CharField(max_length=150, blank=True, default="", db_default="")
     #: Number of the waiting job before which this run started, on GPUs that it needs.
     backfilled_for = models.PositiveBigIntegerField(null=True, blank=True)
     #: Whether a reservation started the run with more slots than its group's share; kept until the run ends.

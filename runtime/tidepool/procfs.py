@@ -116,7 +116,7 @@ def session_members(leader: int) -> list[psutil.Process]:
     return _living(pid for pid in psutil.pids() if leader in (pid, _session(pid)))
 
 
-def catches(pid: int, number: signal.Signals) -> bool:
+def catches(pid: int, number: int) -> bool:
     """Return whether the process has a handler for the signal; False if it has ended."""
     try:
         status = Path(f"/proc/{pid}/status").read_text()
@@ -131,7 +131,7 @@ def marked(prefix: str) -> list[psutil.Process]:
     return _living(pid for pid in psutil.pids() if pid != os.getpid() and f"{_mark_of(pid)}.".startswith(f"{prefix}."))
 
 
-def kill(process: psutil.Process, number: signal.Signals = signal.SIGKILL) -> None:
+def kill(process: psutil.Process, number: int = signal.SIGKILL) -> None:
     """Signal this very process; no error if it has ended."""
     with contextlib.suppress(psutil.NoSuchProcess):
         process.send_signal(number)

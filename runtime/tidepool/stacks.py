@@ -30,7 +30,7 @@ from tidepool.shim_slots import RankProcess
 __all__ = ["STACKS_SIGNAL", "StackTaker", "answer_with_stacks", "stacks_path"]
 
 #: A real-time signal, which neither libraries nor scripts use for themselves.
-STACKS_SIGNAL = signal.Signals(signal.SIGRTMAX) - 3
+STACKS_SIGNAL = int(signal.SIGRTMAX) - 3
 #: File in a rank's log folder to which the handler writes.
 _FILE = "stacks"
 #: Seconds for all processes of a host, and between two looks at them.

@@ -63,13 +63,15 @@ def test_what_looks(logged_in: Scene, tidepool: Call) -> None:
         "describe": logged_in.failed,
         "why": logged_in.waiting,
         "freeze": logged_in.waiting,
+        "stacks --last": logged_in.first,
         "events": logged_in.first,
         "metrics": logged_in.first,
         "results ls": logged_in.done,
         "checkpoints": logged_in.done,
     }
     for command, job in jobs.items():
-        assert check(command, tidepool(*command.split(), job.pk, "--json")[1]), command
+        name = command.removesuffix(" --last")
+        assert check(name, tidepool(*command.split(), job.pk, "--json")[1]), command
     for command in ("whoami", "ps", "queue", "gpus", "env packages", "datasets ls", "models ls"):
         assert check(command, tidepool(*command.split(), "--json")[1]), command
     check("datasets show", tidepool("datasets", "show", "digits", "--json")[1])

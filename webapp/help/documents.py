@@ -90,8 +90,8 @@ def _topic(title: str, *paths: str, folder: str, is_for_admins: bool = False, ha
 TOPICS = (
     _topic(
         "Trainings",
-        *("train", "jobs", "job-page", "charts-and-advisor", "checkpoints", "studies", "reports", "usage", "alerts"),
-        *("../states", "keyboard"),
+        *("train", "jobs", "job-page", "charts-and-advisor", "why-slow", "checkpoints", "studies", "reports", "usage"),
+        *("alerts", "../states", "keyboard"),
         folder="docs/user",
     ),
     _topic("Data and models", "datasets", "models", "mlflow", folder="docs/user"),

@@ -11,7 +11,7 @@ from tidepool.client.errors import JobFailed, MissingPackage, NotAllowed, NotFou
 from tidepool.client.following import Follower, fetch_info
 from tidepool.client.http import Connection, new_key
 from tidepool.client.patience import Patience
-from tidepool.client.rows import Checkpoint, Event, JobInfo, LogLine, MetricPoint, ResultFile, Why
+from tidepool.client.rows import Checkpoint, Event, JobInfo, LogLine, MetricPoint, ResultFile, Stacks, Why
 
 if TYPE_CHECKING:
     import pandas as pd  # type: ignore[import-untyped]
@@ -158,6 +158,14 @@ class Job:
     def why(self) -> Why:
         """Return the reason for its number of GPUs."""
         return decoded(Why, self._connection.get(self._path("why/")))
+
+    def take_stacks(self) -> Stacks:
+        """Have all its processes write their stacks. The hosts answer within seconds: see `stacks`."""
+        return decoded(Stacks, self._connection.json("POST", self._path("stacks/")))
+
+    def stacks(self) -> Stacks:
+        """Return the stacks of its processes that were taken last, and those that a stall has left."""
+        return decoded(Stacks, self._connection.get(self._path("stacks/")))
 
     def events(self) -> list[Event]:
         return [decoded(Event, row) for row in self._connection.rows(self._path("events/"))]

@@ -14,7 +14,18 @@ rank's `MemberMessage` and the `CoordinatorMessage` that answers it follow a `Jo
   state in the executor.
 """
 
-from tidepool.protocol import codec, defaults, entries, envelopes, environments, measures, messages, shims, stacks, stores
+from tidepool.protocol import (
+    codec,
+    defaults,
+    entries,
+    envelopes,
+    environments,
+    measures,
+    messages,
+    shims,
+    stacks,
+    stores,
+)
 from tidepool.protocol.codec import *  # noqa: F403
 from tidepool.protocol.defaults import *  # noqa: F403
 from tidepool.protocol.entries import *  # noqa: F403
