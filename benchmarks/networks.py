@@ -68,10 +68,11 @@ class Training:
         return samples(self.inputs) if self.inputs else digits(folder)
 
 
-#: Trainings of `resize`, by their number of parameters, and the one of `recovery`.
+#: Trainings of `resize` and `hand_over`, by their number of parameters, and the one of `recovery`.
 TRAININGS = {
     "1M": Training(partial(layers, 128, 940, 940, CLASSES), batch=64),
     "25M": Training(partial(layers, 128, 3500, 3500, 3500, CLASSES), batch=32),
+    "100M": Training(partial(layers, 128, 7000, 7000, 7000, CLASSES), batch=32),
     "digits": Training(_example, batch=64, inputs=0),
 }
 #: Trainings of `soak`: small, so that one bears many deaths in a short time.

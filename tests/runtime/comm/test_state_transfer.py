@@ -3,6 +3,7 @@
 import os
 import socket
 import threading
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -53,7 +54,7 @@ def test_a_joiner_gets_the_state_of_the_boundary_though_the_holder_computes_on(i
         snapshot = holder.snapshot()
         holder.model(torch.randn(4, 4))  # changes the batch statistics
         holder.position.step += 1
-        hand_over = HandOver(first, snapshot, 1, "a.0.1")
+        hand_over = HandOver(first, partial(send_state, first, snapshot, 1))
         receive_state(second, joiner, in_place=in_place)
         hand_over.wait()
 
@@ -70,7 +71,7 @@ def test_whoever_else_connects_to_a_joiner_is_sent_away(said: bytes) -> None:
             stranger.sendall(said)
             if not said:
                 stranger.shutdown(socket.SHUT_WR)
-            hand_over = HandOver(first, holder.snapshot(), 1, "")
+            hand_over = HandOver(first, partial(send_state, first, holder.snapshot(), 1))
             receive_state(second, joiner, in_place=True)
             hand_over.wait()
         assert not first.broken
@@ -81,7 +82,7 @@ def test_tensors_arrive_in_the_parameters_themselves() -> None:
     holder, joiner = state(1), state(2)
     places = [tensor.data_ptr() for tensor in joiner.model.state_dict().values()]
     with groups(2) as [first, second]:
-        hand_over = HandOver(first, holder.snapshot(), 1, "")
+        hand_over = HandOver(first, partial(send_state, first, holder.snapshot(), 1))
         receive_state(second, joiner, in_place=True)
         hand_over.wait()
 
@@ -96,7 +97,7 @@ def test_parameters_that_change_on_the_way_are_never_used() -> None:
     with groups(2) as [first, second], torch.no_grad():
         snapshot = holder.snapshot()
         holder.model.weight.clamp_(-0.01, 0.01)
-        hand_over = HandOver(first, snapshot, 1, "")
+        hand_over = HandOver(first, partial(send_state, first, snapshot, 1))
         with pytest.raises(CommunicationError, match="its sender went away"):
             receive_state(second, joiner, in_place=False)
         hand_over.wait()
@@ -108,7 +109,7 @@ def test_parameters_that_change_on_the_way_are_never_used() -> None:
 def test_a_joiner_that_goes_away_releases_the_sender() -> None:
     holder = wide_state()
     with groups(2) as [first, second]:
-        hand_over = HandOver(first, holder.snapshot(), 1, "")
+        hand_over = HandOver(first, partial(send_state, first, holder.snapshot(), 1))
         second.accept().close()
         hand_over.wait()
         assert first.broken
@@ -144,7 +145,7 @@ def test_a_hundred_generations_leave_no_descriptor_thread_or_memory_behind() -> 
     before = (0, 0, 0)
     for number in range(120):
         with groups(2) as [first, second]:
-            hand_over = HandOver(first, holder.snapshot(), 1, "")
+            hand_over = HandOver(first, partial(send_state, first, holder.snapshot(), 1))
             receive_state(second, joiner, in_place=True)
             hand_over.wait()
         if number == 20:

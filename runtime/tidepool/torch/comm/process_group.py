@@ -17,12 +17,14 @@ import hmac
 import logging
 import os
 import secrets
+import select
 import selectors
 import socket
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from collections import deque
+from collections.abc import Callable, Generator, Iterator
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, NamedTuple
@@ -58,6 +60,8 @@ CONNECT_SECONDS = 10.0
 WORD_SECONDS = 10.0
 #: Longest pause of a rank that waits for state between two looks whether its group was broken off.
 _GATE_SECONDS = 0.2
+#: End of the token of a member that hands state over along routes. For former releases a token is any text.
+_ROUTES = "-routes"
 #: Serializes the opening of listening sockets, so that the socket of a gloo device can be identified.
 _device_lock = threading.Lock()
 #: Collectives that were never released, with the objects that they refer to: destroying those would block.
@@ -105,6 +109,8 @@ class Group:
     _secret: str = field(default="", repr=False)
     #: This member's connection to the attempt's store, which keeps its keys there. Nothing in torch keeps it open.
     _connection: JobStore | None = None
+    #: Words of a holder to joiners, about the state that they will receive; "": none.
+    announcement: str = ""
 
     def enter(self, kind: str) -> None:
         """Note that this rank comes to a collective of all ranks. kind: in words that are the same on all of them."""
@@ -208,45 +214,61 @@ class Group:
             raise CommunicationError(f"rank {rank} does not take the state: {error}") from error
         return connection
 
+    @property
+    def has_routes(self) -> bool:
+        """Return whether all members hand state over along routes; those of former releases do not."""
+        return all(place.token.endswith(_ROUTES) for place in self._places)
+
     def accept(self) -> socket.socket:
-        """Wait for a member that hands state to this one, as long as it takes or until broken off.
+        """Wait for a member that hands state to this one, as long as it takes or until broken off."""
+        with closing(self.callers()) as callers:
+            return next(callers)
+
+    def callers(self, is_over: Callable[[], bool] = lambda: False) -> Generator[socket.socket]:
+        """Yield connections of members that hand state to this one, until `is_over`. Raises CommunicationError.
 
         Other callers are refused: the port may have belonged to another process before.
         """
         if self._listener is None:
             raise CommunicationError("a group of one has nobody to receive from")
         if not self._secret:
-            return self._accept_by_token(self._listener)
-        admitted: list[socket.socket] = []
+            yield from self._callers_by_token(self._listener, is_over)
+            return
+        admitted: deque[socket.socket] = deque()
         with selectors.DefaultSelector() as selector:
             secret = self._secret + self._places[self.rank].token
             gate = Gate(self._listener, secret, ("state",), selector, lambda one, _: admitted.append(one))
-            while not admitted:
-                if self.broken or self._listener.fileno() < 0:
-                    raise CommunicationError(f"generation {self.generation} was broken off")
-                try:
-                    for key, _ in selector.select(_GATE_SECONDS):
-                        key.data()
-                except OSError as error:
-                    raise CommunicationError(f"generation {self.generation} was broken off") from error
-                gate.turn()
-            gate.close()
-        connection, *others = admitted
-        for other in others:
-            other.close()
-        return self._transfer(connection)
-
-    def _accept_by_token(self, listener: socket.socket) -> socket.socket:
-        """Accept as under former releases, whose ranks may hand over the state of an attempt without a secret."""
-        while True:
             try:
+                while not is_over():
+                    while admitted:
+                        yield self._transfer(admitted.popleft())
+                    if self.broken or self._listener.fileno() < 0:
+                        raise CommunicationError(f"generation {self.generation} was broken off")
+                    try:
+                        for key, _ in selector.select(_GATE_SECONDS):
+                            key.data()
+                    except OSError as error:
+                        raise CommunicationError(f"generation {self.generation} was broken off") from error
+                    gate.turn()
+            finally:
+                gate.close()
+                for other in admitted:
+                    other.close()
+
+    def _callers_by_token(self, listener: socket.socket, is_over: Callable[[], bool]) -> Generator[socket.socket]:
+        """Yield callers as under former releases, whose ranks may take part in an attempt without a secret."""
+        while not is_over():
+            try:
+                if not select.select([listener], [], [], _GATE_SECONDS)[0]:
+                    continue
                 connection, _ = listener.accept()
-            except OSError as error:
+            except (OSError, ValueError) as error:
                 raise CommunicationError(f"generation {self.generation} was broken off") from error
             connection = self._transfer(connection)
             if _sends_token(connection, self._places[self.rank].token.encode()):
-                return connection
-            connection.close()
+                yield connection
+            else:
+                connection.close()
 
     def break_off(self) -> None:
         """Release every thread that waits for this group's members; they raise CommunicationError. Thread-safe."""
@@ -307,11 +329,13 @@ def make_group(
     device: torch.device,
     timeout_seconds: float = 30.0,
     secret: str = "",
+    announcement: str = "",
 ) -> Group:
     """Connect to the other members of a generation. Raises CommunicationError when they do not come in time.
 
     A group of one has no sockets. `prefix` must be unique to the generation: TCPStores are never cleaned.
-    `device` is the model's. `secret`: the attempt's; "": a TCPStore listens at the store's address.
+    `device` is the model's. `secret`: the attempt's; "": a TCPStore listens at the store's address. announcement: what
+    this member tells all others; one at most tells something.
     """
     if size == 1:
         return Group(generation, rank, size)
@@ -332,8 +356,11 @@ def make_group(
         port = gloo.getsockname()[1]
         options._devices = [listening]
         own, taker = listener.getsockname()[:2]  # the address as sockets tell it, should a name have been given
-        store.set(f"place/{rank}", f"{own} {taker} {port} {device_name(device)} {secrets.token_hex(16)}")
+        if announcement:
+            store.set("announcement", announcement)
+        store.set(f"place/{rank}", f"{own} {taker} {port} {device_name(device)} {secrets.token_hex(16)}{_ROUTES}")
         places = [_place(value) for value in store.multi_get([f"place/{other}" for other in range(size)])]
+        announced = store.get("announcement").decode() if store.check(["announcement"]) else ""
         backend = ProcessGroupGloo(PrefixStore("gloo", store), rank, size, options)
         refuse_callers(gloo)  # all members are connected
         nccl = None
@@ -351,6 +378,7 @@ def make_group(
         store=store,
         _secret=secret,
         _connection=connection,
+        announcement=announced,
     )
 
 
@@ -367,7 +395,7 @@ class _Place(NamedTuple):
     #: The port where gloo listens.
     gloo: int
     device: str
-    #: Secret of the members: a peer that hands over state sends it first.
+    #: Secret of the members: a peer that hands over state sends it first. See `_ROUTES`.
     token: str
 
 

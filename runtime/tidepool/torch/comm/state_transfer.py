@@ -1,4 +1,7 @@
-"""Transfer of the training's state between processes, over separate TCP sockets.
+"""Transfer of the training's whole state from one process to another, over separate TCP sockets.
+
+A rank that is an operation behind gets it so, and joiners of groups with ranks of a former release; other joiners get
+it from several holders at once, see `shared_transfer.py`.
 
 The format is a header (JSON: structure, and the tensors' types and shapes), the tensors' bytes in that order, and one
 byte that confirms completeness. A thread serves a joiner while the sender computes the next step: see `HandOver`.
@@ -8,6 +11,7 @@ import json
 import socket
 import threading
 import traceback
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -16,20 +20,29 @@ from tidepool.faults import fault
 from tidepool.torch.comm.process_group import CommunicationError, Group
 from tidepool.torch.state.training_state import Snapshot, TrainingState, unflatten
 
-__all__ = ["HandOver", "catch_up", "receive_state", "send_state"]
+__all__ = [
+    "WHOLE",
+    "HandOver",
+    "catch_up",
+    "fill",
+    "receive_state",
+    "send_state",
+    "spec_of",
+    "use_live_tensors",
+]
 
-_WHOLE = b"\x01"
+WHOLE = b"\x01"
 
 
 class HandOver:
-    """The transfer of a snapshot to the rank `to`. Nothing has to wait for it: the rank joins no sum before it has all.
+    """A thread that sends a snapshot. Nothing has to wait for it: a joiner joins no sum before it has all.
 
-    An error here breaks the group off, so that the training thread recovers.
+    An error in `send` breaks the group off, so that the training thread recovers.
     """
 
-    def __init__(self, group: Group, snapshot: Snapshot, to: int, member_id: str) -> None:
-        self._group, self._snapshot, self._to, self._member_id = group, snapshot, to, member_id
-        name = f"hand-over-{group.generation}-{to}"
+    def __init__(self, group: Group, send: Callable[[], None], member_id: str = "") -> None:
+        self._group, self._send, self._member_id = group, send, member_id
+        name = f"hand-over-{group.generation}"
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
@@ -40,7 +53,7 @@ class HandOver:
     def _run(self) -> None:
         try:
             fault("send", self._member_id)
-            send_state(self._group, self._snapshot, self._to, self._member_id)
+            self._send()
         except CommunicationError:  # the coordinator knows which rank died
             self._group.break_off()
         except BaseException:
@@ -53,7 +66,7 @@ def send_state(group: Group, snapshot: Snapshot, to: int, member_id: str = "") -
 
     Raises RuntimeError if it was changed while it was sent; the other one does not use it then.
     """
-    specs = [[str(tensor.dtype).removeprefix("torch."), list(tensor.shape)] for tensor in snapshot.tensors]
+    specs = [spec_of(tensor) for tensor in snapshot.tensors]
     header = json.dumps({"structure": snapshot.structure, "tensors": specs}).encode()
     with group.connect(to) as connection:
         try:
@@ -63,7 +76,7 @@ def send_state(group: Group, snapshot: Snapshot, to: int, member_id: str = "") -
                     fault("transfer", member_id)
                 connection.sendall(_memory(tensor.cpu().contiguous()))
             snapshot.check()
-            connection.sendall(_WHOLE)
+            connection.sendall(WHOLE)
         except OSError as error:
             raise CommunicationError(f"rank {to} went away while it received the state: {error}") from error
 
@@ -85,23 +98,23 @@ def catch_up(group: Group, state: TrainingState) -> None:
 def _receive(group: Group, model: torch.nn.Module | None, member_id: str) -> tuple[Any, list[torch.Tensor]]:
     with group.accept() as connection:
         length = bytearray(8)
-        _fill(connection, memoryview(length))
+        fill(connection, memoryview(length))
         header = bytearray(int.from_bytes(length, "big"))
-        _fill(connection, memoryview(header))
+        fill(connection, memoryview(header))
         values = json.loads(header)
         tensors = [torch.empty(shape, dtype=getattr(torch, dtype)) for dtype, shape in values["tensors"]]
         if model is not None:
-            _use_live_tensors(model, values["structure"], tensors)
+            use_live_tensors(model, values["structure"], tensors)
         for number, tensor in enumerate(tensors):
             if number == len(tensors) // 2:
                 fault("transfer", member_id)
-            _fill(connection, _memory(tensor.detach()))
-        whole = bytearray(len(_WHOLE))
-        _fill(connection, memoryview(whole))
+            fill(connection, _memory(tensor.detach()))
+        whole = bytearray(len(WHOLE))
+        fill(connection, memoryview(whole))
     return values["structure"], tensors
 
 
-def _use_live_tensors(model: torch.nn.Module, structure: Any, tensors: list[torch.Tensor]) -> None:
+def use_live_tensors(model: torch.nn.Module, structure: Any, tensors: list[torch.Tensor]) -> None:
     """Replace those of `tensors` that the model has itself by its own: `load_state_dict` copies none onto itself."""
     live = model.state_dict(keep_vars=True)
     numbers: list[Any] = list(range(len(tensors)))
@@ -115,12 +128,18 @@ def _use_live_tensors(model: torch.nn.Module, structure: Any, tensors: list[torc
             tensors[number] = own
 
 
+def spec_of(tensor: torch.Tensor) -> list[Any]:
+    """Return type and shape, for JSON."""
+    return [str(tensor.dtype).removeprefix("torch."), list(tensor.shape)]
+
+
 def _memory(tensor: torch.Tensor) -> memoryview:
     """The bytes of a contiguous tensor, not copied."""
     return tensor.view(-1).view(torch.uint8).numpy().data
 
 
-def _fill(connection: socket.socket, memory: memoryview) -> None:
+def fill(connection: socket.socket, memory: memoryview) -> None:
+    """Receive as many bytes as the memory has. Raises CommunicationError if fewer come."""
     while memory:
         try:
             received = connection.recv_into(memory)

@@ -10,7 +10,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeVar
 
@@ -25,6 +25,7 @@ from tidepool.procfs import end_at_once
 from tidepool.protocol import CoordinatorMessage, GenerationPlan, Join, MemberMessage, encode
 from tidepool.torch.comm.gather import call_of
 from tidepool.torch.comm.process_group import CommunicationError, Group, make_group
+from tidepool.torch.comm.shared_transfer import Room, room_for
 from tidepool.torch.coordination.heartbeats import HEARTBEAT_SECONDS
 from tidepool.torch.state.training_state import Position
 
@@ -46,6 +47,8 @@ class PreparedGeneration:
 
     plan: GenerationPlan
     group: Group | None
+    #: Places for the state, where it will be received.
+    room: Room = field(default_factory=dict)
 
 
 class Control(RankConnection):
@@ -64,6 +67,8 @@ class Control(RankConnection):
         self.finished = False
         #: Monotonic time of the newest checkpoint, written by any rank.
         self.checkpointed_at = 0.0
+        #: Description of the state that this rank, as a holder, gives the joiners of its next groups.
+        self.announcement = ""
         self._active: Group | None = None
         #: Group of a recovery, while its members agree on their state.
         self._forming: Group | None = None
@@ -260,16 +265,20 @@ class Control(RankConnection):
         except CommunicationError as error:
             self.send(MemberMessage("unprepared", plan.generation, error=str(error)))
             return
+        receives = self._active is None and group.has_routes
+        room = room_for(group.announcement, self._device) if receives else {}
         with self.changed:
             if self._is_over(plan.generation):
                 _dispose(group)
                 return
-            self.prepared[plan.generation] = PreparedGeneration(plan, group)
+            self.prepared[plan.generation] = PreparedGeneration(plan, group, room)
             self.send(MemberMessage("prepared", plan.generation))
             self.changed.notify_all()
 
     def _make_group(self, plan: GenerationPlan) -> Group:
         rank = [member.member_id for member in plan.members].index(self._context.member_id)
+        holders = [number for number, member in enumerate(plan.members) if member.holder]
+        tells = rank in holders[:1] and len(holders) < len(plan.members)
         return make_group(
             address=self._context.address,
             store_address=plan.store_address,
@@ -280,6 +289,7 @@ class Control(RankConnection):
             size=len(plan.members),
             device=self._device,
             secret=self._context.secret,
+            announcement=self.announcement if tells else "",
         )
 
     def _abandon(self, generation: int) -> None:

@@ -260,7 +260,7 @@ class TrainingLoop:
         """Note that the optimizers have stepped. After their first step, check that their state can be packed."""
         self._note_weights()
         if self.transitions.on_cluster and not self._state_was_packed:
-            self.transitions.state.pack()
+            self.transitions.announce()
             self._state_was_packed = True
 
     def advance(self, step: Step, control: list[float], samples: int) -> None:
@@ -351,6 +351,8 @@ class TrainingLoop:
         if self.transitions.on_cluster and self._warm_up is not None:
             with self.generators.aside(), self.buffers.kept():  # before anybody waits for this rank, without a trace
                 self._warm_up()
+        if self.transitions.on_cluster:
+            self.reducer.empty()  # the first write to new memory is slow
         self.transitions.join(self._checkpoints.load)
         self.metrics.forget()
 

@@ -5,6 +5,8 @@ Off the cluster there is no coordinator: the rank is alone, in a group of one, a
 
 import time
 from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 import torch
 
@@ -15,6 +17,8 @@ from tidepool.procfs import end_at_once, set_title
 from tidepool.protocol import GenerationPlan, MemberMessage
 from tidepool.rank_process import RankReleased, could_train, note_rank, note_step
 from tidepool.torch.comm.process_group import CommunicationError, Group
+from tidepool.torch.comm.routes import MOST_ROUTES
+from tidepool.torch.comm.shared_transfer import announced, receive_shares, send_share
 from tidepool.torch.comm.state_transfer import HandOver, catch_up, receive_state, send_state
 from tidepool.torch.rank.control import Control, PreparedGeneration
 from tidepool.torch.state.training_state import TrainingState
@@ -105,6 +109,12 @@ class Transitions:
         if self._control is not None:
             self._control.send(message)
 
+    def announce(self) -> None:
+        """Note what coming joiners are told of the state, so that they make room for it. Raises as `pack` does."""
+        packed = self.state.pack()
+        if self._control is not None:
+            self._control.announcement = announced(*packed)
+
     def step_made(self, seconds: float) -> None:
         """Record the duration of a step, from which the coordinator derives its timeouts."""
         note_step(self.state.position.step)
@@ -144,11 +154,11 @@ class Transitions:
 
     def _begin_alike(self, group: Group) -> None:
         """Give all ranks of a fixed group what rank 0 has. Raises CommunicationError."""
+        others = range(1, group.size)
         if group.rank:
-            receive_state(group, self.state, in_place=True)
-            return
-        for rank in range(1, group.size):
-            send_state(group, self.state.snapshot(), rank)
+            receive_shares(group, self.state, others, in_place=True)
+        elif others:
+            send_share(group, self.state.snapshot(), others)
 
     def _next_invitation(self, control: Control) -> PreparedGeneration:
         invitation = control.wait_until(lambda: control.stopping or control.finished or self._invitation(control))
@@ -187,9 +197,18 @@ class Transitions:
             return
         fault("receive", self.member_id)
         with group.waiting():
-            receive_state(group, self.state, in_place=plan.cause == "resize", member_id=self.member_id)
+            self._receive(prepared, group)
         self._activate(group, plan)
         self._report_switched(0.0)
+
+    def _receive(self, prepared: PreparedGeneration, group: Group) -> None:
+        plan, room = prepared.plan, prepared.room
+        prepared.room = {}
+        how: dict[str, Any] = {"in_place": plan.cause == "resize", "member_id": self.member_id}
+        if group.has_routes:
+            receive_shares(group, self.state, _joiners(plan), room=room, **how)
+        else:
+            receive_state(group, self.state, **how)
 
     # --- planned changes ---
 
@@ -218,13 +237,25 @@ class Transitions:
     def _enter(self, group: Group, plan: GenerationPlan, begun: float) -> None:
         """Take part in `group` as one that has the state: hand it to this rank's joiners, behind the coming step."""
         self._activate(group, plan)
-        joiners = [rank for rank in range(group.size) if _source(plan, rank) == group.rank]
-        if joiners:
-            snapshot = self.state.snapshot()
-            self._hand_overs = [HandOver(group, snapshot, rank, self.member_id) for rank in joiners]
+        self._hand_overs = self._begin_hand_overs(group, plan)
         if self.exposed:
             self.settle()
         self._report_switched((time.monotonic() - begun) * 1000.0)
+
+    def _begin_hand_overs(self, group: Group, plan: GenerationPlan) -> list[HandOver]:
+        if group.has_routes:
+            joiners = _joiners(plan)
+            if not joiners or group.rank not in self._holders[:MOST_ROUTES]:
+                return []
+            send = partial(send_share, group, self.state.snapshot(), joiners, self.member_id)
+            return [HandOver(group, send, self.member_id)]
+        own = [rank for rank in range(group.size) if _source(plan, rank) == group.rank]
+        if not own:
+            return []
+        snapshot = self.state.snapshot()
+        return [
+            HandOver(group, partial(send_state, group, snapshot, rank, self.member_id), self.member_id) for rank in own
+        ]
 
     def settle(self) -> None:
         """Wait until nothing is being sent: what comes may change parameters or optimizer state."""
@@ -344,8 +375,12 @@ class Transitions:
         return control.finished
 
 
+def _joiners(plan: GenerationPlan) -> list[int]:
+    return [number for number, member in enumerate(plan.members) if not member.holder]
+
+
 def _source(plan: GenerationPlan, rank: int) -> int | None:
-    """The holder that hands the state to the joiner of that rank: holders take turns. None for a holder."""
+    """The holder that alone hands the state to the joiner of that rank: holders take turns. None for a holder."""
     holders = [number for number, member in enumerate(plan.members) if member.holder]
-    joiners = [number for number, member in enumerate(plan.members) if not member.holder]
+    joiners = _joiners(plan)
     return holders[joiners.index(rank) % len(holders)] if rank in joiners else None

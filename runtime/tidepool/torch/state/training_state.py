@@ -123,6 +123,10 @@ class Snapshot:
     tensors: list[torch.Tensor]
     #: torch counts the writes to each tensor: those at the boundary.
     versions: list[int]
+    #: Whether each tensor is one that only updates change, and so alike in all ranks.
+    is_shared: list[bool]
+    #: CUDA event of the boundary; None if no tensor is on a GPU.
+    mark: Any = None
 
     def check(self) -> None:
         """Raises RuntimeError if a tensor has been written to since."""
@@ -180,8 +184,9 @@ class TrainingState:
         """The state for a joiner: as `pack`, with copies of all that the coming step may change."""
         structure, tensors = self.pack()
         updated = {tensor.data_ptr() for tensor in self._updated()}
-        kept = [tensor if tensor.data_ptr() in updated else tensor.clone() for tensor in tensors]
-        return Snapshot(structure, kept, [tensor._version for tensor in kept])
+        is_shared = [tensor.data_ptr() in updated for tensor in tensors]
+        kept = [tensor if shared else tensor.clone() for tensor, shared in zip(tensors, is_shared, strict=True)]
+        return Snapshot(structure, kept, [tensor._version for tensor in kept], is_shared, _mark_of(kept))
 
     def _updated(self) -> list[torch.Tensor]:
         """Tensors that only an update changes."""
@@ -294,6 +299,12 @@ class TrainingState:
         for name, tensor in values["model"]["unsaved"].items():
             if name in buffers and buffers[name].shape == tensor.shape:  # a cache that has grown is grown again
                 buffers[name].detach().copy_(tensor)
+
+
+def _mark_of(tensors: Iterable[torch.Tensor]) -> Any:
+    """Return an event at which the tensors are what they are now; None if none is on a CUDA device."""
+    device = next((tensor.device for tensor in tensors if tensor.is_cuda), None)
+    return None if device is None else torch.cuda.current_stream(device).record_event()
 
 
 #: Kinds of state whose objects a script may make later, in words.
