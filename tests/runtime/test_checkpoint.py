@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 import signal
+import threading
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -15,10 +16,11 @@ from safetensors.torch import load_file, save_file
 from tidepool.protocol import CHECKPOINT_SECONDS, LaunchSpec
 from tidepool.refusal import Refusal
 from tidepool.torch.coordination.publication import aside_name, final_name, prune, publish, sweep
-from tidepool.torch.rank.checkpointer import CheckpointPolicy, StateCopy
+from tidepool.torch.rank.checkpointer import CheckpointPolicy
 from tidepool.torch.rank.options import Options, chosen_options
 from tidepool.torch.state import checkpoint_files
 from tidepool.torch.state.checkpoint_files import CheckpointError, load_weights, read_checkpoint, write_files
+from tidepool.torch.state.state_copy import StateCopy
 from tidepool.torch.state.training_state import Position, TrainingState
 
 from tests.runtime.lab import Lab
@@ -84,17 +86,64 @@ def test_its_tensors_are_a_safetensors_file_of_any_shape_and_type(tmp_path: Path
     assert [read[str(number)].dtype for number in range(len(tensors))] == [tensor.dtype for tensor in tensors]
 
 
-def test_a_copy_stays_as_it_was_while_training_goes_on() -> None:
+def change(state: TrainingState) -> None:
+    with torch.no_grad():
+        state.model.weight.add_(1.0)  # type: ignore[operator, union-attr]
+
+
+@pytest.mark.parametrize("behind", [True, False])
+def test_a_copy_stays_as_it_was_while_training_goes_on(behind: bool) -> None:
     state, copy = training(5), StateCopy()
     tensors = state.pack()[1]
     assert not copy.fits(tensors)
     copy.make_room(tensors)
-    copy.take(tensors)
     before = [tensor.clone() for tensor in tensors]
-    with torch.no_grad():
-        state.model.weight.add_(1.0)  # type: ignore[operator, union-attr]
+    copy.begin(tensors, [behind] * len(tensors))
+    if not behind:
+        change(state)
+    assert copy.finish()
+    copy.settle()
+    change(state)
     assert all(kept.equal(old) for kept, old in zip(copy.tensors, before, strict=True))
     assert copy.fits(state.pack()[1]), "the same buffers do for the next one"
+
+
+def test_an_update_waits_for_the_copy() -> None:
+    state, copy, settled = training(5), StateCopy(), threading.Event()
+    tensors = state.pack()[1]
+    before = [tensor.clone() for tensor in tensors]
+    copy.make_room(tensors)
+    copy.begin(tensors, state.are_shared(tensors))
+
+    def update() -> None:
+        copy.settle()
+        settled.set()
+        change(state)
+
+    thread = threading.Thread(target=update)
+    thread.start()
+    assert not settled.wait(0.2)
+    assert copy.finish()
+    thread.join()
+    assert all(kept.equal(old) for kept, old in zip(copy.tensors, before, strict=True))
+    copy.settle()  # waits for nothing any more
+
+
+@pytest.mark.parametrize("settles_first", [True, False])
+def test_a_copy_of_weights_that_the_script_changes_meanwhile_is_none(settles_first: bool) -> None:
+    state, copy = training(5), StateCopy()
+    tensors = state.pack()[1]
+    copy.make_room(tensors)
+    copy.begin(tensors, state.are_shared(tensors))
+    change(state)
+    if settles_first:
+        thread = threading.Thread(target=copy.settle)
+        thread.start()
+        wait_until(lambda: copy._is_settled, lambda: "the training thread")
+        assert not copy.finish()
+        thread.join()
+    else:
+        assert not copy.finish()
 
 
 def test_a_corrupt_checkpoint_is_refused(tmp_path: Path) -> None:

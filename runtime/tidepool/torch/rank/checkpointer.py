@@ -1,7 +1,8 @@
 """Checkpoints as a rank writes them: when they are due, and a thread that writes while training goes on.
 
-At a step boundary rank 0 copies the state in memory, once, into buffers that it keeps. A thread writes the copy to the
-disk while training goes on, and then tells the coordinator, which publishes it. One at most is being written.
+A thread of rank 0 copies the state of a step boundary into buffers that it keeps, while the next step is computed: only
+its update waits for that. Then it writes the copy to the disk, and tells the coordinator, which publishes it. One at
+most is being written.
 """
 
 import sys
@@ -32,8 +33,9 @@ from tidepool.torch.state.checkpoint_files import (
     read_checkpoint,
     write_files,
 )
+from tidepool.torch.state.state_copy import StateCopy
 
-__all__ = ["CheckpointPolicy", "Checkpointer", "StateCopy"]
+__all__ = ["CheckpointPolicy", "Checkpointer"]
 
 #: Seconds between attempts to write the checkpoint of a halt.
 HALT_RETRY_SECONDS = 2.0
@@ -57,28 +59,6 @@ class CheckpointPolicy:
         return self.every_epochs > 0 and epochs % self.every_epochs == 0
 
 
-class StateCopy:
-    """The state as it was at a step boundary, in buffers of main memory that are used again and again."""
-
-    def __init__(self) -> None:
-        self.tensors: list[torch.Tensor] = []
-
-    def fits(self, tensors: Sequence[torch.Tensor]) -> bool:
-        return [(t.shape, t.dtype) for t in self.tensors] == [(t.shape, t.dtype) for t in tensors]
-
-    def make_room(self, tensors: Sequence[torch.Tensor]) -> None:
-        """Buffers for copies of `tensors`, with their pages touched; pinned where a GPU will fill them."""
-        self.tensors = [
-            torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=tensor.is_cuda).zero_() for tensor in tensors
-        ]
-
-    def take(self, tensors: Sequence[torch.Tensor]) -> None:
-        for buffer, tensor in zip(self.tensors, tensors, strict=True):
-            buffer.copy_(tensor, non_blocking=True)
-        if any(tensor.is_cuda for tensor in tensors):
-            torch.cuda.synchronize()
-
-
 class Checkpointer:
     """One rank's part in checkpoints. Only the training thread calls it."""
 
@@ -88,6 +68,9 @@ class Checkpointer:
         self._launch = transitions.launch
         self._folder = Path(self._launch.folder) / "checkpoint" if self._launch else None
         self._copy = StateCopy()
+        #: Whether the newest copy came to nothing, because the script changed weights while it was made.
+        self._is_spoilt = False
+        transitions.settle_copy = self._copy.settle
         #: A single long-lived thread: starting one takes longer than copying a small state.
         self._thread: threading.Thread | None = None
         self._work: SimpleQueue[Callable[[], object]] = SimpleQueue()
@@ -117,9 +100,9 @@ class Checkpointer:
         tried_at = self._tried_at
         if is_wanted or (epoch_is_over and self._policy.is_due_after(self._transitions.state.position.epoch)):
             self.finish()
-            self._begin(at_once=True)
-        elif self._policy.is_due(self._seconds_since_the_newest()) and self._idle.is_set():
-            self._begin(at_once=False)
+            self._begin(at_once=True, behind=not epoch_is_over)
+        elif self._idle.is_set() and (self._is_spoilt or self._policy.is_due(self._seconds_since_the_newest())):
+            self._begin(at_once=self._is_spoilt, behind=not epoch_is_over)
         return self._tried_at != tried_at
 
     def halt(self, generation: int) -> None:
@@ -211,10 +194,12 @@ class Checkpointer:
         newest_at = self._transitions.checkpointed_at or self._started_at
         return time.monotonic() - max(self._tried_at, newest_at)
 
-    def _begin(self, *, at_once: bool) -> None:
+    def _begin(self, *, at_once: bool, behind: bool) -> None:
         """Copy the state and have the copy written.
 
         First writes to new memory are slow, so unless `at_once`, the first copy is left to a later step.
+        behind: whether parameters and optimizer state may be copied until the next update. Between epochs, and in
+        steps whose body changes them, scripts do that at other times.
         """
         structure, tensors = self._transitions.state.pack()
         if not self._copy.fits(tensors):
@@ -223,13 +208,16 @@ class Checkpointer:
                 return
             self._copy.make_room(tensors)  # for shapes that change, maybe with each step
         fault("snapshot", self._transitions.member_id)
-        self._copy.take(tensors)
+        state = self._transitions.state
+        behind = behind and not self._transitions.exposed and not state.position.writes_weights
+        self._copy.begin(tensors, [behind and shared for shared in state.are_shared(tensors)])
+        self._is_spoilt = False
         with self._lock:
             self._unconfirmed, self._held = True, None
         self._tried_at = time.monotonic()
         position = self._transitions.state.position
         step, epoch = position.step, position.epoch
-        self._run(lambda: self._write(step, epoch, structure, self._copy.tensors))
+        self._run(lambda: self._write_copy(step, epoch, structure))
 
     def _run(self, work: Callable[[], object]) -> None:
         self._idle.clear()
@@ -246,6 +234,12 @@ class Checkpointer:
                 work()
             finally:
                 self._idle.set()
+
+    def _write_copy(self, step: int, epoch: int, structure: Any) -> None:
+        if self._copy.finish():
+            self._write(step, epoch, structure, self._copy.tensors)
+        else:
+            self._transitions.exposed = self._is_spoilt = True
 
     def _write(
         self, step: int, epoch: int, structure: Any, tensors: Sequence[torch.Tensor], halt: int | None = None

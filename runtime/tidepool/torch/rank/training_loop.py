@@ -99,6 +99,7 @@ class TrainingLoop:
         self.division = StepDivision(self.seed, self.position, self.transitions, *how)
         self._profiler.most_micro_batch = self.division.most_micro_batch
         self._checkpoints = Checkpointer(self.transitions, chosen.checkpoints)
+        self.update.settle = self.transitions.settle_copy
         self._agreement = Agreement(self.model, self.device)
         #: Called before a recovery: it puts back what has been done since the newest boundary.
         self.before_recovery: Callable[[], None] = lambda: None
@@ -218,7 +219,7 @@ class TrainingLoop:
 
         None: a rank died, and this one has recovered: the step was either discarded, or its result was received.
         """
-        if self._count_writes() != self._writes:
+        if self.has_own_writes:
             self.transitions.exposed = True
         step.complete(self.transitions.flag or int(self.is_stop_requested()))
         self._agreement.write(self.reducer.agreement)
@@ -404,6 +405,7 @@ class TrainingLoop:
         if error is not None:
             where = f"generation {self.group.generation}: what follows step {self.position.step} is done again"
             print(f"tidepool: {where}: {error}", file=sys.stderr, flush=True)  # noqa: T201
+        self.transitions.settle_copy()
         self.buffers.restore()
         self._agreement.forget()
         self.before_recovery()

@@ -52,6 +52,8 @@ class Transitions:
         self._holders: list[int] = []
         self._begun_at = -1
         self._hand_overs: list[HandOver] = []
+        #: Waits until the state that is being copied for a checkpoint may change.
+        self.settle_copy: Callable[[], None] = lambda: None
         #: The script's steps change parameters themselves, not only the update: nothing may be sent meanwhile.
         self.exposed = False
         #: Number of ranks that compute steps; None: all.
@@ -258,7 +260,8 @@ class Transitions:
         ]
 
     def settle(self) -> None:
-        """Wait until nothing is being sent: what comes may change parameters or optimizer state."""
+        """Wait until nothing is being sent or copied: what comes may change parameters or optimizer state."""
+        self.settle_copy()
         for hand_over in self._hand_overs:
             with self.group.waiting():
                 hand_over.wait()

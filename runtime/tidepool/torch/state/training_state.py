@@ -15,7 +15,7 @@ It travels as JSON plus tensors, so that no state is ever pickled.
 | `carried` | gradients that the next update adds to; none but in a loop of the script's own |
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Protocol
 
@@ -183,10 +183,14 @@ class TrainingState:
     def snapshot(self) -> Snapshot:
         """The state for a joiner: as `pack`, with copies of all that the coming step may change."""
         structure, tensors = self.pack()
-        updated = {tensor.data_ptr() for tensor in self._updated()}
-        is_shared = [tensor.data_ptr() in updated for tensor in tensors]
+        is_shared = self.are_shared(tensors)
         kept = [tensor if shared else tensor.clone() for tensor, shared in zip(tensors, is_shared, strict=True)]
         return Snapshot(structure, kept, [tensor._version for tensor in kept], is_shared, _mark_of(kept))
+
+    def are_shared(self, tensors: Sequence[torch.Tensor]) -> list[bool]:
+        """Return for each tensor of `pack` whether only an update changes it, and so all ranks have it alike."""
+        updated = {tensor.data_ptr() for tensor in self._updated()}
+        return [tensor.data_ptr() in updated for tensor in tensors]
 
     def _updated(self) -> list[torch.Tensor]:
         """Tensors that only an update changes."""

@@ -85,6 +85,8 @@ class Update:
     generators: Generators
     seed: int
     _stepping: bool = False
+    #: Waits until parameters and optimizer state may change.
+    settle: Callable[[], None] = lambda: None
 
     def __post_init__(self) -> None:
         for optimizer in self.optimizers.values():
@@ -103,6 +105,7 @@ class Update:
 
         factors: of learning rates while the optimizers step, by parameter group; the last one holds for all further.
         """
+        self.settle()
         # A scaler cannot step an optimizer none of whose parameters has a gradient.
         stepped = [item for item in self.optimizers.values() if self.scaler is None or _has_gradients(item)]
         if self.scaler is not None and stepped:
@@ -146,6 +149,7 @@ class Update:
         if self._stepping:  # a scaler steps the optimizer
             yield
             return
+        self.settle()
         self._stepping = True
         try:
             with self.scaled_rates(factors):
