@@ -11,7 +11,7 @@ import pytest
 import torch
 from tidepool import procfs
 from tidepool.refusal import Refusal
-from tidepool.torch import Session
+from tidepool.torch import Session, data
 from tidepool.torch.data import Feed, MicroBatch, Reading, reading_of
 from tidepool.torch.state.randomness import Generators
 from torch.utils.data import DataLoader, Dataset, get_worker_info
@@ -90,6 +90,63 @@ def test_what_was_read_in_vain_is_dropped(feed: Feed) -> None:
     assert [read(feed, piece) for piece in smaller[:3]] == [[2, 3], [4, 5], [6, 7]]
     feed.ahead = lambda: iter(smaller[2:])
     assert [read(feed, piece) for piece in smaller[2:5]] == [[6, 7], [8, 9], [10, 11]], "a step that is done again"
+
+
+@pytest.fixture
+def looking(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let feeds look ahead where there is no GPU."""
+    monkeypatch.setattr(data, "_looks_ahead", lambda device, reading: reading.workers > 0)
+
+
+def test_the_next_batch_is_taken_ahead_and_used_or_dropped(looking: None, feed: Feed) -> None:
+    feed.ahead = lambda: iter(pieces(0, 10))
+    feed.look_ahead()
+    assert feed._next is None, "nothing was read yet"
+    assert read(feed, pieces(0, 1)[0]) == [0, 1, 2, 3]
+    feed.look_ahead()
+    feed.look_ahead()
+    assert feed._next is not None
+    assert feed._next.piece == pieces(1, 2)[0]
+    assert read(feed, pieces(1, 2)[0]) == [4, 5, 6, 7]
+    feed.look_ahead()
+    smaller = pieces(2, 10, size=2)
+    feed.ahead = lambda: iter(smaller)
+    assert [read(feed, piece) for piece in smaller[:2]] == [[4, 5], [6, 7]], "a rank has come meanwhile"
+    feed.look_ahead()
+    feed.ahead = lambda: iter(smaller[1:])
+    assert [read(feed, piece) for piece in smaller[1:3]] == [[6, 7], [8, 9]], "a rank has died meanwhile"
+
+
+def test_at_the_end_of_the_plan_there_is_nothing_ahead(looking: None, feed: Feed) -> None:
+    [last] = pieces(8, 9)
+    feed.ahead = lambda: iter([last])
+    assert read(feed, last) == [32, 33, 34, 35]
+    feed.look_ahead()
+    assert feed._next is None
+    assert read(feed, last) == [32, 33, 34, 35]
+    feed.pause()
+    feed.look_ahead()
+    assert feed._next is None
+
+
+def test_an_error_ahead_reaches_the_script_in_the_batch_of_which_it_is(looking: None) -> None:
+    class Broken(Noisy):
+        def __getitem__(self, index: int) -> Any:
+            if index == 5:
+                raise ValueError("a broken sample")
+            return super().__getitem__(index)
+
+    feed = Feed(Broken(), None, 5, Reading(1), Generators(torch.device("cpu")))
+    feed.ahead = lambda: iter(pieces(0, 10))
+    assert read(feed, pieces(0, 1)[0]) == [0, 1, 2, 3]
+    feed.look_ahead()
+    with pytest.raises(ValueError, match="a broken sample"):
+        feed.take(pieces(1, 2)[0])
+    feed.close()
+
+
+def test_results_do_not_depend_on_looking_ahead(looking: None) -> None:
+    assert weights(2)[0].equal(weights(0)[0])
 
 
 def test_reading_goes_on_after_the_end_of_the_plan(feed: Feed) -> None:
@@ -180,8 +237,11 @@ def test_a_negative_number_of_workers_is_refused() -> None:
         Feed(Noisy(), None, 5, Reading(-1), Generators(torch.device("cpu")))
 
 
-def test_workers_follow_resizes_and_end_with_a_killed_rank(make_lab: Callable[..., Lab], alone: Any) -> None:
-    lab = make_lab("everything.py", arguments=[*ARGUMENTS, "--workers", "1", *SLOWLY])
+@pytest.mark.parametrize("ahead", [[], ["--look-ahead"]], ids=["", "looking ahead"])
+def test_workers_follow_resizes_and_end_with_a_killed_rank(
+    make_lab: Callable[..., Lab], alone: Any, ahead: list[str]
+) -> None:
+    lab = make_lab("everything.py", arguments=[*ARGUMENTS, "--workers", "1", *ahead, *SLOWLY])
     for size in (1, 3, 2):
         lab.size(size)
         lab.wait_for_size(size)

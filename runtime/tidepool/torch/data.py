@@ -7,17 +7,21 @@ Batches are read in the training process, or ahead of time by workers of torch's
 micro-batches that this rank will compute if no rank joins or leaves. When one does, their unused batches are dropped
 and they start over. What a dataset draws while a micro-batch is read (augmentation) depends on the seed,
 the step and the place in the step, so that it is the same with any number of workers, and with none.
+
+On a GPU, batches come through pinned memory. The next one of the workers is taken while the sums of a step are made,
+and copied on a stream beside the training's.
 """
 
 import copy
 import os
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
-from dataclasses import dataclass, fields, is_dataclass
-from functools import partial
+from dataclasses import dataclass, fields, is_dataclass, replace
+from functools import cache, partial
 from itertools import chain, dropwhile
 from typing import Any
 
 import torch
+from torch.utils._pytree import tree_leaves
 from torch.utils.data import DataLoader, Dataset, IterableDataset, Sampler, default_collate, get_worker_info
 from torch.utils.data._utils.pin_memory import pin_memory
 
@@ -44,6 +48,10 @@ __all__ = [
 ]
 
 Collate = Callable[[list[Any]], Any]
+
+_HOST = torch.device("cpu")
+#: Types of the leaves of a batch whose copies a stream can be told of, or that need none.
+_PLAIN = (torch.Tensor, str, bytes, int, float, bool, type(None))
 
 
 @dataclass(frozen=True)
@@ -224,13 +232,23 @@ class Feed:
     """Hands out the batches of one dataset. `ahead()` iterates over this rank's pieces from the present step on."""
 
     def __init__(
-        self, dataset: Dataset[Any], collate_fn: Collate | None, seed: int, reading: Reading, generators: Generators
+        self,
+        dataset: Dataset[Any],
+        collate_fn: Collate | None,
+        seed: int,
+        reading: Reading,
+        generators: Generators,
+        device: torch.device = _HOST,
     ) -> None:
         if reading.workers < 0:
             raise ValueError(f"num_workers must not be negative, but is {reading.workers}")
         self._reader = _Reader(dataset, collate_fn, seed)
-        self._reading = reading
+        self._pins = (reading.pin_memory and torch.accelerator.is_available()) or device.type == "cuda"
+        self._reading = replace(reading, pin_memory=self._pins or reading.pin_memory)
         self._generators = generators
+        self._device = device
+        self._looks_ahead = _looks_ahead(device, reading)
+        self._next: _NextBatch | None = None
         self._plan = _Plan()
         self._loader = self._worker_loader() if reading.workers else None
         self._batches: Any = None
@@ -246,8 +264,10 @@ class Feed:
         if self._loader is None:
             with self._generators.aside():
                 batch = self._reader[wanted][1]
-            pins = self._reading.pin_memory and torch.accelerator.is_available()
-            return pin_memory(batch) if pins else batch  # type: ignore[no-untyped-call]
+            return pin_memory(batch) if self._pins else batch  # type: ignore[no-untyped-call]
+        following, self._next = self._next, None
+        if following is not None and (following.error is not None or following.piece == wanted):
+            return following.use()
         requested = opened = False
         while True:
             try:
@@ -266,6 +286,18 @@ class Feed:
                 self._plan.pieces = self._from(wanted)
                 requested = True
 
+    def look_ahead(self) -> None:
+        """Take the next batch of the workers, and begin to copy it to the GPU; `take` has it, or the error."""
+        if not self._looks_ahead or self._batches is None or self._next is not None:
+            return
+        try:
+            piece, batch = next(self._batches)
+            self._next = _NextBatch(piece, batch, self._device)
+        except StopIteration:  # of the plan: `take` makes another one
+            return
+        except Exception as error:
+            self._next = _NextBatch(None, None, self._device, error)
+
     def read(self, step: int, indices: list[int]) -> Any:
         """Read a batch that is not one of `ahead`, in the same process as those are."""
         piece, planned = MicroBatch(step, -1, indices), self.ahead
@@ -277,6 +309,7 @@ class Feed:
 
     def pause(self) -> None:
         """End the pass over the data, and drop unused batches. The workers end too, unless they are persistent."""
+        self._next = None
         if self._reading.persistent:
             self._batches = None
         else:
@@ -284,6 +317,7 @@ class Feed:
 
     def close(self) -> None:
         """End the workers, and drop their unused batches."""
+        self._next = None
         batches, self._batches = self._batches, None
         if self._loader is not None:
             batches = self._loader._iterator if batches is None else batches
@@ -315,6 +349,44 @@ class Feed:
             pin_memory=reading.pin_memory,
             persistent_workers=reading.persistent,
         )
+
+
+class _NextBatch:
+    """A batch ahead of its time, on its way to the device; or the error that came in its place."""
+
+    def __init__(
+        self, piece: MicroBatch | None, batch: Any, device: torch.device, error: Exception | None = None
+    ) -> None:
+        self.piece, self.error = piece, error
+        self._batch, self._device, self._event = batch, device, None
+        # What is no tensor could hold tensors that the streams do not know of: it is copied when it is used.
+        if device.type == "cuda" and all(isinstance(leaf, _PLAIN) for leaf in tree_leaves(batch)):
+            stream = _copying_stream(device)
+            with torch.cuda.stream(stream):
+                self._batch = to_device(batch, device)
+                self._event = stream.record_event()
+
+    def use(self) -> Any:
+        """Return the batch for the training's stream. Raises the error."""
+        if self.error is not None:
+            raise self.error
+        if self._event is not None:
+            stream = torch.cuda.current_stream(self._device)
+            stream.wait_event(self._event)
+            for leaf in tree_leaves(self._batch):
+                if isinstance(leaf, torch.Tensor):
+                    leaf.record_stream(stream)
+        return self._batch
+
+
+def _looks_ahead(device: torch.device, reading: Reading) -> bool:
+    """Return whether a batch is taken before its step: where a copy to the device takes time, and workers read."""
+    return device.type == "cuda" and reading.workers > 0
+
+
+@cache
+def _copying_stream(device: torch.device) -> Any:
+    return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
 
 class _Plan(Sampler[MicroBatch]):

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy
 import torch
-from tidepool.torch import Session
+from tidepool.torch import Session, data
 from torch import nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
@@ -18,8 +18,11 @@ parser.add_argument("--epochs", type=int, default=4)
 parser.add_argument("--samples", type=int, default=1030)
 parser.add_argument("--step-seconds", type=float, default=0.0)
 parser.add_argument("--workers", type=int, default=0)
+parser.add_argument("--look-ahead", action="store_true", help="take batches ahead, as on a GPU")
 parser.add_argument("--out", default=None)
 options = parser.parse_args()
+if options.look_ahead:
+    data._looks_ahead = lambda device, reading: reading.workers > 0
 hurry = Path(os.environ.get("DATA_DIR", ".")) / "hurry"
 
 

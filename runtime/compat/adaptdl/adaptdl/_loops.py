@@ -37,7 +37,14 @@ def trained(training: Training, source: Source, loader: DataLoader[Any], *, shuf
     training_loop.layout.check()
     counts = script_loop.own_counts = OwnCounts()
     steps = _Steps(training_loop, script_loop, loader, shuffle)
-    feed = Feed(loader.dataset, loader.collate_fn, training_loop.seed, reading_of(loader), training_loop.generators)
+    feed = Feed(
+        loader.dataset,
+        loader.collate_fn,
+        training_loop.seed,
+        reading_of(loader),
+        training_loop.generators,
+        training_loop.device,
+    )
     done = _Done(training, steps, key)
     try:
         for batch in steps.batches(feed):
@@ -123,7 +130,14 @@ def evaluated(training: Training, source: Source, loader: DataLoader[Any], *, sh
     spans = shares(len(order), source.batch_size, training_loop.world_size, drops_last=loader.drop_last)
     done = [False] * len(spans)
     mine = [place for place, (owner, _, _) in enumerate(spans) if owner == training_loop.rank]
-    feed = Feed(loader.dataset, loader.collate_fn, training_loop.seed, reading_of(loader), training_loop.generators)
+    feed = Feed(
+        loader.dataset,
+        loader.collate_fn,
+        training_loop.seed,
+        reading_of(loader),
+        training_loop.generators,
+        training_loop.device,
+    )
     try:
         while True:
             yield from _read(

@@ -103,6 +103,8 @@ class Reducer(ABC):
         self._hooks: list[Any] = []
         #: Called with each bucket before its sum begins.
         self.on_launch: Callable[[Bucket], None] | None = None
+        #: Called once all sums of a step have begun, before they are waited for.
+        self.while_summing: Callable[[], None] = lambda: None
         self._group: Group | None = None
         self._last_backward = False
         self._failure: CommunicationError | None = None
@@ -247,6 +249,7 @@ class Reducer(ABC):
             number = float(zlib.crc32(str(self._late).encode()) % 64)
             self._notes[:3] = torch.tensor([1.0, number, number * number])
         self._launch_ready(self._buckets, everything=True)
+        self.while_summing()
         self._complete(self._buckets)
         pieces = iter(self._read.tolist())
         self.summed, self.summed_agreement, notes = ([*islice(pieces, size)] for size in self._sizes[0])

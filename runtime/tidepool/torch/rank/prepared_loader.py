@@ -38,7 +38,14 @@ class Loader:
         self.dataset = loader.dataset
         training_loop, reading = prepared.training_loop, reading_of(loader)
         #: One for all passes: persistent workers outlive them.
-        self._feed = Feed(loader.dataset, loader.collate_fn, training_loop.seed, reading, training_loop.generators)
+        self._feed = Feed(
+            loader.dataset,
+            loader.collate_fn,
+            training_loop.seed,
+            reading,
+            training_loop.generators,
+            training_loop.device,
+        )
         self._pass: _Pass | None = None
         prepared.orders.add(sampler_of(loader), is_early=not prepared.has_joined)
 

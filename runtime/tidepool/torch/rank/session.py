@@ -168,7 +168,9 @@ class Session:
         epoch = self.position.epoch
         order = training_loop.division.order(samples)
         training_loop.generators.begin_steps()
-        feed = Feed(dataset, collate_fn, self.seed, Reading(num_workers), training_loop.generators)
+        feed = Feed(
+            dataset, collate_fn, self.seed, Reading(num_workers), training_loop.generators, training_loop.device
+        )
         try:
             while training_loop.division.goes_on(epoch, samples):
                 if self.position.cursor >= samples:

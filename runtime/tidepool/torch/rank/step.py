@@ -287,6 +287,7 @@ class Step:
             self._end_part()
         self._shared.profiler.watch.stop()
         self._write_part()
+        self._shared.reducer.while_summing = self._feed.look_ahead
         control = self._shared.reducer.control
         if self._is_timed:
             self._shared.profiler.write(control[_TIMES])
