@@ -5,8 +5,8 @@
 In one process a model trains in blocks of steps, in turn without a checkpoint, with one whose state is copied at a step
 boundary, and with one whose state is copied behind the first step, as trainings do it within an epoch. The stall is
 what the training thread waits for at that boundary and before that step's update; it is compared with one plain copy of
-the same tensors in memory, made in the same round. The cost of a checkpoint is the time that its block took longer than the
-one without; amortised, it is that time over the default period.
+the same tensors in memory, made in the same round. The cost of a checkpoint is the time that its block took longer than
+the one without; amortised, it is that time over the default period.
 """
 
 import tempfile
