@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from tidepool.protocol.codec import Bytes, Count, Figure, Name, Seconds, from_json, to_json
-from tidepool.protocol.measures import AdaptedBatch, StepTimes
+from tidepool.protocol.measures import AdaptedBatch, RankTime, StepTimes
 from tidepool.protocol.messages import Cause, PlanMember, UnusableCheckpoint
 
 __all__ = [
@@ -45,6 +45,7 @@ __all__ = [
     "RecordedStep",
     "Restored",
     "StepRecord",
+    "TimeSpent",
     "entry_from_json",
     "entry_to_json",
 ]
@@ -283,6 +284,13 @@ class ProfileRefused(Entry, frozen=True, tag="profile_refused"):
     """A report about steps is not believed, or the rank cannot measure them."""
 
     why: str
+
+
+class TimeSpent(Entry, frozen=True, tag="time_spent"):
+    """Time by cause of the ranks whose sums have changed since the entry before."""
+
+    step: Count
+    ranks: list[RankTime]
 
 
 class Lost(Entry, frozen=True, tag="lost"):

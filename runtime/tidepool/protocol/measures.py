@@ -2,7 +2,46 @@
 
 import msgspec
 
-__all__ = ["AdaptedBatch", "StepTimes"]
+from tidepool.protocol.codec import Count, Name, Seconds
+
+__all__ = ["SPENT_PARTS", "AdaptedBatch", "RankTime", "SpentTime", "StepTimes"]
+
+#: Parts of a rank's time. Ranks cannot tell straggling from communication: the coordinator does.
+SPENT_PARTS = (
+    "data",
+    "compute",
+    "communication",
+    "straggling",
+    "optimizer",
+    "checkpoint",
+    "validation",
+    "resize",
+    "script",
+)
+
+
+class SpentTime(msgspec.Struct, frozen=True):
+    """Time of a rank's training thread since it has joined."""
+
+    #: Seconds of each of `SPENT_PARTS`.
+    seconds: list[float]
+    steps: int
+    #: Numbers of operations, and the seconds for which the rank has waited in their sums, since the message before.
+    waits: list[tuple[int, float]] = []
+
+
+class RankTime(msgspec.Struct, frozen=True):
+    """Sums of a rank's time, as the coordinator has compared them with those of the others."""
+
+    member_id: Name
+    steps: Count
+    #: Seconds of each of `SPENT_PARTS`.
+    seconds: list[Seconds]
+    #: Seconds for which the others have waited for this rank, on average over them.
+    caused_seconds: Seconds = 0.0
+    #: Number of compared sums, and of those into which this rank came last.
+    sums: Count = 0
+    last_in: Count = 0
 
 
 class StepTimes(msgspec.Struct, frozen=True):

@@ -8,7 +8,7 @@ from tidepool.collective_calls import CollectiveCall
 from tidepool.protocol.codec import PROTOCOL_VERSION, Bytes, Count, Figure, Name, Seconds
 from tidepool.protocol.defaults import LINGER_SECONDS
 from tidepool.protocol.environments import EnvironmentState, WantedEnvironment
-from tidepool.protocol.measures import AdaptedBatch, StepTimes
+from tidepool.protocol.measures import AdaptedBatch, SpentTime, StepTimes
 
 __all__ = [
     "AskFirst",
@@ -313,10 +313,11 @@ class MemberMessage(msgspec.Struct, frozen=True):
     #: Alive, trained and finished only: collectives completed; the latter two: digest of the weights, if known.
     operation: int = 0
     digest: str = ""
-    #: Alive only: how long it has waited for other ranks (None: it does not), a median step, and in what it waits.
+    #: Alive only: how long it has waited for other ranks (None: it does not), a median step, its call, its time.
     waits_seconds: float | None = None
     step_seconds: float = 0.0
     call: CollectiveCall | None = None
+    spent: SpentTime | None = None
     #: Ready in a gang only: address and port where the others can meet this rank.
     meeting: tuple[str, int] | None = None
     #: Why it is unprepared, why the checkpoint failed, or why there is no profile.

@@ -14,6 +14,7 @@ from tidepool.torch.comm.process_group import CommunicationError, Group
 from tidepool.torch.comm.reducer import CONTROL_SIZE
 from tidepool.torch.comm.state_transfer import HandOver, receive_state, send_state
 from tidepool.torch.rank.step import Step, StepParts
+from tidepool.torch.rank.step_clock import StepClock
 from tidepool.torch.state.training_state import Position, TrainingState
 from torch import nn
 
@@ -171,7 +172,7 @@ class Logged:
         self.position = Position(metric_names=[*known])
         self.reducer: Any = SimpleNamespace(control=torch.zeros(CONTROL_SIZE))
         nothing: Any = None
-        shared = StepParts(0, self.position, self.reducer, nothing, nothing, Profiler(torch.device("cpu")))
+        shared = StepParts(0, self.position, self.reducer, nothing, nothing, Profiler(torch.device("cpu")), StepClock())
         self.step = Step(shared, nothing, list(range(4)), [], torch.device("cpu"))
         self.step._share = 0.5
         self.step.log(**values)

@@ -145,7 +145,7 @@ class Stopwatch:
     """
 
     def __init__(self, device: torch.device) -> None:
-        self._is_gpu = device.type == "cuda"
+        self.is_gpu = device.type == "cuda"
         #: Beginning and end of each micro-batch on the GPU.
         self._events: list[tuple[Any, Any]] = []
         #: Number of the micro-batch under way, and seconds of those before it.
@@ -168,7 +168,7 @@ class Stopwatch:
     def _begin(self) -> None:
         self._began = time.monotonic()
         self._ended = 0.0
-        if not self._is_gpu:
+        if not self.is_gpu:
             return
         if len(self._events) == self._piece:
             first, last = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
@@ -178,12 +178,12 @@ class Stopwatch:
     def stop(self) -> None:
         """End the micro-batch under way, here or at a later call."""
         self._ended = time.monotonic()
-        if self._is_gpu:
+        if self.is_gpu:
             self._events[self._piece][1].record()
 
     def seconds(self) -> float:
         """Return the seconds of all micro-batches. Asked once the step's sums are there: nobody waits for a GPU."""
-        if self._is_gpu and self._events[self._piece][1].query():
+        if self.is_gpu and self._events[self._piece][1].query():
             pairs = self._events[: self._piece + 1]
             return float(sum(first.elapsed_time(last) for first, last in pairs)) / 1000.0
         return self._earlier + self._ended - self._began

@@ -68,6 +68,7 @@ from tidepool.torch.coordination.membership import Membership
 from tidepool.torch.coordination.minority import Minority
 from tidepool.torch.coordination.roster import Action, Publish, Send
 from tidepool.torch.coordination.store_server import StoreServer
+from tidepool.torch.coordination.time_sums import TimeSums
 
 __all__ = ["Coordinator"]
 
@@ -134,6 +135,7 @@ class Coordinator:
             else FixedMembership(launch.min_slots, is_one_process=launch.engine == "single")
         )
         self._profiles = Profiles()
+        self._times = TimeSums()
         #: Number of each published checkpoint's entry in the journal, and of the last entry that is stored.
         self._checkpoint_entries: dict[int, str] = {}
         self._acknowledged = 0
@@ -235,6 +237,13 @@ class Coordinator:
                 self._act([*self._profiles.received(message, now)])
             else:
                 self._act(self._membership.received(peer.member_id, message, now))
+            if message.spent is not None:
+                self._act([*self._times.received(peer.member_id, message.spent, message.step, self._trains(), now)])
+
+    def _trains(self) -> list[str]:
+        """Return the members of the active generation."""
+        plan = self._membership.active if isinstance(self._membership, Membership) else None
+        return [] if plan is None else [member.member_id for member in plan.members]
 
     def _elastic(self) -> Membership:
         launch = self._launch
@@ -389,6 +398,7 @@ class Coordinator:
         checkpoints = [(number, entry) for number, entry in numbered if isinstance(entry, CheckpointPublished)]
         self._checkpoint_entries = {number: Path(entry.path).name for number, entry in checkpoints}
         self._profiles.recall(entries)
+        self._times.recall(entries)
         planned = {entry.generation: self._plan(entry) for entry in entries if isinstance(entry, GenerationPlanned)}
         if not planned:
             return

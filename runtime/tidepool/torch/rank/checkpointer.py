@@ -25,6 +25,7 @@ from tidepool.protocol import (
     WrittenCheckpoint,
 )
 from tidepool.torch.coordination.publication import aside_name, drop, drop_unpublished
+from tidepool.torch.rank.step_clock import TimePart
 from tidepool.torch.rank.transitions import Transitions
 from tidepool.torch.state.checkpoint_files import (
     CheckpointError,
@@ -94,6 +95,11 @@ class Checkpointer:
         """
         if self._folder is None:
             return False
+        with self._transitions.clock.during(TimePart.CHECKPOINT):
+            return self._offer(epoch_is_over=epoch_is_over, is_wanted=is_wanted)
+
+    def _offer(self, *, epoch_is_over: bool, is_wanted: bool) -> bool:
+        assert self._folder is not None
         if not self._is_tried_out:
             self._is_tried_out = True
             self._try_out(self._folder)
@@ -122,7 +128,8 @@ class Checkpointer:
 
     def finish(self) -> None:
         """Wait until a checkpoint under way is on the disk."""
-        self._idle.wait()
+        with self._transitions.clock.during(TimePart.CHECKPOINT):
+            self._idle.wait()
 
     @property
     def is_unconfirmed(self) -> bool:

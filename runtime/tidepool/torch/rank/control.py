@@ -22,11 +22,12 @@ from tidepool.coordinator_client import RankConnection
 from tidepool.env import RankContext
 from tidepool.faults import fault
 from tidepool.procfs import end_at_once
-from tidepool.protocol import CoordinatorMessage, GenerationPlan, Join, MemberMessage, encode
+from tidepool.protocol import CoordinatorMessage, GenerationPlan, Join, MemberMessage, SpentTime, encode
 from tidepool.torch.comm.gather import call_of
 from tidepool.torch.comm.process_group import CommunicationError, Group, make_group
 from tidepool.torch.comm.shared_transfer import Room, room_for
 from tidepool.torch.coordination.heartbeats import HEARTBEAT_SECONDS
+from tidepool.torch.rank.step_clock import StepClock
 from tidepool.torch.state.training_state import Position
 
 __all__ = ["Control", "PreparedGeneration"]
@@ -56,8 +57,9 @@ class Control(RankConnection):
 
     REPEATED = frozenset({"switched", "trained", "finished", "restored", "checkpoint", "profile"})
 
-    def __init__(self, context: RankContext, position: Position, device: torch.device) -> None:
+    def __init__(self, context: RankContext, position: Position, device: torch.device, clock: StepClock) -> None:
         super().__init__(context)
+        self._clock = clock
         self._device = device
         self._position = position
         self.prepared: dict[int, PreparedGeneration] = {}
@@ -181,15 +183,18 @@ class Control(RankConnection):
 
     def _beat(self) -> None:
         """Send heartbeats with the training thread's position, as long as this process can run at all."""
+        tells_time = False
         while True:
             time.sleep(HEARTBEAT_SECONDS)
-            line = encode(self._heartbeat())
+            tells_time = not tells_time
+            spent = self._clock.reading() if tells_time and self._connection is not None else None
+            line = encode(self._heartbeat(spent))
             with self._send_lock:
                 # Never wait here: the training thread also wants the lock, and a stopped coordinator reads nothing.
                 if self._connection is not None and select.select([], [self._connection], [], 0)[1]:
                     self._send(line)
 
-    def _heartbeat(self) -> MemberMessage:
+    def _heartbeat(self, spent: SpentTime | None) -> MemberMessage:
         receiving = (prepared.group for prepared in list(self.prepared.values()) if prepared.group)
         joining = next((group for group in receiving if group.waiting_since is not None), None)
         group, building = self._forming or self._active or joining, self._building
@@ -207,6 +212,7 @@ class Control(RankConnection):
             waits_seconds=waits_seconds,
             step_seconds=statistics.median(steps) if steps else 0.0,
             call=call_of(group, self._training_thread) if group is not None and building is None else None,
+            spent=spent,
         )
 
     def _farewell(self, ended: str | None) -> CoordinatorMessage | None:

@@ -28,6 +28,7 @@ from tidepool.torch.rank.loss_counts import Weight, weighted_gradient
 from tidepool.torch.rank.loss_leaves import ForeignLeaves, depends_on
 from tidepool.torch.rank.own_counts import OwnCounts
 from tidepool.torch.rank.step import LOSS, Step
+from tidepool.torch.rank.step_clock import TimePart
 from tidepool.torch.rank.totals import Totals
 from tidepool.torch.rank.training_loop import TrainingLoop, agreed_generation
 from tidepool.torch.rank.unprepared_models import UnpreparedModels
@@ -487,7 +488,7 @@ class ScriptLoop:
         if self._undoes:
             self._boundary.keep(name, optimizer)
         self.training_loop.note_own_writes()
-        with self.training_loop.update.by_script(self.factors()):
+        with self.training_loop.clock.during(TimePart.OPTIMIZER), self.training_loop.update.by_script(self.factors()):
             result = real()
         self._steppers = {*(self._steppers if self._stepped else ()), name}
         self._stepped = self._has_stepped = True

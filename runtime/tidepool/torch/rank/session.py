@@ -24,6 +24,7 @@ from tidepool.torch.data import Collate, Feed, Reading, collate, sample_count, t
 from tidepool.torch.rank.epoch_loops import continued, described
 from tidepool.torch.rank.options import Options
 from tidepool.torch.rank.step import Step
+from tidepool.torch.rank.step_clock import TimePart
 from tidepool.torch.rank.training_loop import TrainingLoop
 from tidepool.torch.rank.unsupported import bare_model
 from tidepool.torch.rank.validation import HeldOut, measured, write_result
@@ -239,7 +240,8 @@ class Session:
                             on_batch(end - start)
             return sums
 
-        return self._training_loop.summed(rows, "session.sum_over()")
+        with self._training_loop.clock.during(TimePart.VALIDATION):
+            return self._training_loop.summed(rows, "session.sum_over()")
 
     def from_first(self, values: Callable[[], Sequence[float]], *, width: int) -> list[float]:
         """The `width` numbers that rank 0 computes, on all ranks.

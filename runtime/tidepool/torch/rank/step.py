@@ -19,6 +19,7 @@ from tidepool.torch.comm.process_group import Group
 from tidepool.torch.comm.reducer import CONTROL_SIZE, Reducer
 from tidepool.torch.data import Feed, MicroBatch, NoSamplesError, Part, to_device
 from tidepool.torch.rank.loss_counts import LossCount, Weight, count_of
+from tidepool.torch.rank.step_clock import StepClock, TimePart
 from tidepool.torch.state.buffers import Buffers
 from tidepool.torch.state.randomness import seed_step
 from tidepool.torch.state.training_state import Position
@@ -52,6 +53,7 @@ class StepParts:
     buffers: Buffers
     update: Update
     profiler: Profiler
+    clock: StepClock
     adaptation: Adaptation | None = None
     #: Facts that earlier losses have shown about their counts, see `loss_counts.py`.
     seen_losses: dict[str, bool] = field(default_factory=dict)
@@ -124,7 +126,11 @@ class Step:
                 if self.ends_last_part:
                     self._shared.reducer.expect_last_backward()
                 self._time_piece()
-                yield to_device(self._taken(MicroBatch(self.number, first, self._indices[first:last])), self._device)
+                with self._shared.clock.during(TimePart.DATA):
+                    piece = self._taken(MicroBatch(self.number, first, self._indices[first:last]))
+                    batch = to_device(piece, self._device)
+                self._shared.clock.enter(TimePart.COMPUTE)
+                yield batch
             if place == self._ended and place + 1 < len(self._parts):  # a script's own sum has ended all of them
                 self._end_part()
 
@@ -222,6 +228,7 @@ class Step:
             self._loss = so_far + weighted.to(torch.promote_types(weighted.dtype, torch.float32))
 
     def _back_propagated(self, factor: Weight) -> None:
+        self._shared.clock.enter(TimePart.SCRIPT)
         if not self.is_last:  # the script's work until the next micro-batch is none of its gradients
             self._shared.profiler.watch.stop()
         if self._shared.adaptation is not None:

@@ -36,6 +36,7 @@ from tidepool.torch.rank.checkpointer import Checkpointer
 from tidepool.torch.rank.metrics_file import KEPT_RECORDS, MetricsFile
 from tidepool.torch.rank.options import ChosenOptions, Options, chosen_options
 from tidepool.torch.rank.step import LOSS, Step, StepParts
+from tidepool.torch.rank.step_clock import StepClock, TimePart
 from tidepool.torch.rank.step_division import StepDivision
 from tidepool.torch.rank.transitions import Transitions
 from tidepool.torch.rank.unsupported import Layout, check_engine, check_trainable
@@ -91,9 +92,9 @@ class TrainingLoop:
         self._warm_up = options.warm_up
         self._reported: dict[str, float] = {}
         self.metrics = MetricsFile(self.folder)
-        self.adaptation = self._adaptation(chosen, options)
+        self.adaptation, self.clock = self._adaptation(chosen, options), StepClock()
         state = self._set_up_steps(options)
-        self.transitions = Transitions(self.context, state, options.group)
+        self.transitions = Transitions(self.context, state, self.clock, options.group)
         least = 2 if normalizes_batches(self.model) else 1
         how = self.virtual_ranks, options.rank_batch_size, self.adaptation, least
         self.division = StepDivision(self.seed, self.position, self.transitions, *how)
@@ -126,7 +127,7 @@ class TrainingLoop:
         hooks = options.before_update, options.after_update
         self.update = Update(self.optimizers, options.scaler, *hooks, self.generators, self.seed)
         self._profiler = Profiler(self.device)
-        shared = self.reducer, self.buffers, self.update, self._profiler, self.adaptation
+        shared = self.reducer, self.buffers, self.update, self._profiler, self.clock, self.adaptation
         self._step_parts = StepParts(self.seed, self.position, *shared)
         how = options.scaler, self.generators, self.update.run_after, self.adaptation
         registered = dict(options.registered)
@@ -204,7 +205,8 @@ class TrainingLoop:
         if at_boundary:
             self._agreement.at_boundary()
         feed.ahead = partial(self.division.ahead, order, self.transitions.sharing)
-        feed.prepare()
+        with self.clock.during(TimePart.DATA):
+            feed.prepare()
         chunk = self.division.chunk(order, self.position.cursor)
         self.buffers.begin_step(divided=self.world_size > 1 or self.virtual_ranks is not None)
         self._note_weights()
@@ -226,7 +228,7 @@ class TrainingLoop:
         fault("reduce", self.transitions.member_id)
         self.group.enter(_GRADIENTS)
         try:
-            self.reducer.finish()
+            self.clock.finish_sum(self.reducer, self._profiler.watch, self.position.operation)
             control = self.reducer.summed
             step.agree_on_names(control, self.group)
             if self.reducer.buffers_are_reshaped:
@@ -254,7 +256,8 @@ class TrainingLoop:
         if self.reducer.hooks.exist:
             self.update.run_on_gradients(self.reducer.hooks.gradients_are_summed, step.number)
             self.update.run_on_gradients(self.reducer.hooks.gradients_are_accumulated, step.number)
-        self.update.apply(step.number, self.adaptation.factors if self.adaptation else ())
+        with self.clock.during(TimePart.OPTIMIZER):
+            self.update.apply(step.number, self.adaptation.factors if self.adaptation else ())
         self.updated()
 
     def updated(self) -> None:

@@ -21,6 +21,7 @@ from tidepool.torch.comm.routes import MOST_ROUTES
 from tidepool.torch.comm.shared_transfer import announced, receive_shares, send_share
 from tidepool.torch.comm.state_transfer import HandOver, catch_up, receive_state, send_state
 from tidepool.torch.rank.control import Control, PreparedGeneration
+from tidepool.torch.rank.step_clock import StepClock, TimePart
 from tidepool.torch.state.training_state import TrainingState
 
 __all__ = ["Transitions"]
@@ -35,15 +36,17 @@ GIVE_UP_SECONDS = 30.0
 class Transitions:
     """Holds the active group. Only the training thread calls it."""
 
-    def __init__(self, context: RankContext | None, state: TrainingState, fixed: Group | None = None) -> None:
+    def __init__(
+        self, context: RankContext | None, state: TrainingState, clock: StepClock, fixed: Group | None = None
+    ) -> None:
         """fixed: off the cluster, the group of all processes from the beginning to the end; None: this one is alone."""
-        self.state = state
+        self.state, self.clock = state, clock
         self.member_id = context.member_id if context else ""
         self.launch = context.launch if context else None
         self._context = context
         leave_gang()  # a single process's session speaks for itself from now on
         device = next(state.model.parameters()).device
-        self._control = Control(context, state.position, device) if context else None
+        self._control = Control(context, state.position, device, clock) if context else None
         self._group: Group | None = None
         self._fixed = fixed
         #: Number of hosts with members of the group.
@@ -120,6 +123,7 @@ class Transitions:
     def step_made(self, seconds: float) -> None:
         """Record the duration of a step, from which the coordinator derives its timeouts."""
         note_step(self.state.position.step)
+        self.clock.steps += 1
         if self._control is not None:
             self._control.step_made(seconds)
 
@@ -153,6 +157,7 @@ class Transitions:
                 self._accept(prepared, load)
             except CommunicationError:  # the generation is void; another invitation follows
                 self._control.forget(prepared)
+        self.clock.begin()
 
     def _begin_alike(self, group: Group) -> None:
         """Give all ranks of a fixed group what rank 0 has. Raises CommunicationError."""
@@ -219,6 +224,10 @@ class Transitions:
 
         A rank that leaves does not return: `RankReleased` ends its script.
         """
+        with self.clock.during(TimePart.RESIZE):
+            self._switch(generation)
+
+    def _switch(self, generation: int) -> None:
         assert self._control is not None
         begun = time.monotonic()
         prepared = self._control.prepared.get(generation)
@@ -301,6 +310,11 @@ class Transitions:
 
         Returns True if this rank was one operation behind and has received its result with the state.
         """
+        self.clock.begin()  # the loop may have been over
+        with self.clock.during(TimePart.RESIZE):
+            return self._recover()
+
+    def _recover(self) -> bool:
         assert self._control is not None
         begun = time.monotonic()
         old = self.group
@@ -372,6 +386,7 @@ class Transitions:
     def wait_for_the_end(self) -> bool:
         """Wait until the training is complete and its weights are written. False: a recovery is due first."""
         control = self._control
+        self.clock.end()
         if control is None:
             return True
         control.wait_until(lambda: control.finished or control.recovery is not None)

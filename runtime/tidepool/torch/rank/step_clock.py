@@ -1,0 +1,121 @@
+"""A rank's time by cause: what its training thread does, added up from the moment when it has joined.
+
+Exactly one part is under way at any moment, so the parts add up to the time that has passed. To change it costs half
+a microsecond. The heartbeat's thread reads the sums.
+
+Where the device is a GPU, the host runs ahead of it and waits for it within the sum of the gradients. That part of the
+wait counts as computing: events that the stopwatch has recorded tell it once the sum is there, and nobody waits for it.
+"""
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from enum import IntEnum
+
+from tidepool.protocol import SPENT_PARTS, SpentTime
+from tidepool.torch.adaptive.profiler import Stopwatch
+from tidepool.torch.comm.reducer import Reducer
+
+__all__ = ["StepClock", "TimePart"]
+
+#: Number of waits in a reading at most. Of more, only those of each second, fourth, eighth ... operation are kept.
+_MOST_WAITS = 32
+
+
+class TimePart(IntEnum):
+    """Places of the parts in `SPENT_PARTS`."""
+
+    DATA = SPENT_PARTS.index("data")
+    COMPUTE = SPENT_PARTS.index("compute")
+    COMMUNICATION = SPENT_PARTS.index("communication")
+    OPTIMIZER = SPENT_PARTS.index("optimizer")
+    CHECKPOINT = SPENT_PARTS.index("checkpoint")
+    VALIDATION = SPENT_PARTS.index("validation")
+    RESIZE = SPENT_PARTS.index("resize")
+    SCRIPT = SPENT_PARTS.index("script")
+
+
+class StepClock:
+    """Seconds by part. Only the training thread changes it; `reading` may be called by another one.
+
+    now: monotonic seconds.
+    """
+
+    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
+        self._now = now
+        self._seconds = [0.0] * len(SPENT_PARTS)
+        #: TimePart under way and the time of its beginning; None: the rank does not train.
+        self._running: tuple[TimePart, float] | None = None
+        #: Steps that the rank has made.
+        self.steps = 0
+        #: Seconds of computing up to the newest sum.
+        self._computed = 0.0
+        #: Operations and the seconds for which this rank has waited in their sums.
+        self._waits: deque[tuple[int, float]] = deque(maxlen=_MOST_WAITS)
+        self._each = 1
+
+    def begin(self) -> None:
+        """Begin to count: the rank has joined."""
+        if self._running is None:
+            self._running = TimePart.SCRIPT, self._now()
+
+    def end(self) -> None:
+        """Stop counting: the rank's loop is over."""
+        self.enter(TimePart.SCRIPT)
+        self._running = None
+
+    def enter(self, part: TimePart) -> TimePart:
+        """Let another part be under way. Return the former one."""
+        if self._running is None:
+            return TimePart.SCRIPT
+        (former, since), now = self._running, self._now()
+        self._seconds[former] += now - since
+        self._running = part, now
+        return former
+
+    @contextmanager
+    def during(self, part: TimePart) -> Iterator[None]:
+        """Let this part be under way in the block, and the former one after it."""
+        former = self.enter(part)
+        try:
+            yield
+        finally:
+            self.enter(former)
+
+    def finish_sum(self, reducer: Reducer, watch: Stopwatch, operation: int) -> None:
+        """Finish the sum of a step's gradients, and count the wait for it. Raises CommunicationError."""
+        with self.during(TimePart.COMMUNICATION):
+            begun = self._now()
+            reducer.finish()
+            waited = self._now() - begun
+        computed = self._seconds[TimePart.COMPUTE]
+        if watch.is_gpu:
+            behind = min(max(watch.seconds() - (computed - self._computed), 0.0), waited)
+            self._seconds[TimePart.COMMUNICATION] -= behind
+            self._seconds[TimePart.COMPUTE] += behind
+            waited -= behind
+        self._computed = self._seconds[TimePart.COMPUTE]
+        if operation % self._each == 0:
+            self._waits.append((operation, waited))
+
+    def reading(self) -> SpentTime | None:
+        """Return the sums so far, and the waits since the reading before; None: the rank does not train."""
+        while (running := self._running) is not None:
+            seconds = list(self._seconds)
+            if self._running is running:  # else a part has ended meanwhile, and the sums may have it or not
+                part, since = running
+                seconds[part] += self._now() - since
+                return SpentTime([round(each, 6) for each in seconds], self.steps, self._taken_waits())
+        return None
+
+    def _taken_waits(self) -> list[tuple[int, float]]:
+        waits = []
+        while self._waits:
+            operation, seconds = self._waits.popleft()
+            waits.append((operation, round(seconds, 6)))
+        if len(waits) == _MOST_WAITS:
+            self._each *= 2
+        elif len(waits) < _MOST_WAITS // 4 and self._each > 1:
+            self._each //= 2
+        return waits

@@ -1,0 +1,128 @@
+"""A training that is slow by one cause of a known size. Each rank writes how much of its time that cause took."""
+
+import argparse
+import json
+import os
+import time
+from pathlib import Path
+
+import tidepool.torch
+import torch
+from tidepool.torch import Session
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+CAUSES = ("data", "compute", "optimizer", "script", "checkpoint", "validation", "nothing")
+parser = argparse.ArgumentParser()
+parser.add_argument("--cause", choices=CAUSES, default="nothing")
+parser.add_argument("--seconds", type=float, default=0.03, help="of each step or epoch")
+parser.add_argument("--slot", type=int, default=None, help="of the only rank that is slow")
+parser.add_argument("--train-seconds", type=float, default=6.0)
+parser.add_argument("--prepare", action="store_true", help="keep a loop of the script's own")
+options = parser.parse_args()
+is_slow = options.slot is None or os.environ["TIDEPOOL_MEMBER_ID"].split(".")[1] == str(options.slot)
+slept, begun = 0.0, 0.0
+
+
+def slow(cause):
+    global slept
+    if cause == options.cause and is_slow:
+        start = time.monotonic()
+        time.sleep(options.seconds)
+        slept += time.monotonic() - start
+
+
+class Network(nn.Linear):
+    def forward(self, inputs):
+        if self.training:
+            slow("compute")
+        return super().forward(inputs)
+
+
+class Descent(torch.optim.SGD):
+    def step(self, closure=None):
+        slow("optimizer")
+        return super().step(closure)
+
+
+class Counter:
+    """State whose copy takes long."""
+
+    def state_dict(self):
+        slow("checkpoint")
+        return {}
+
+    def load_state_dict(self, state):
+        pass
+
+
+def collate(samples):
+    slow("data")
+    return torch.utils.data.default_collate(samples)
+
+
+def measure(batch):
+    slow("validation")
+    return torch.zeros(1)
+
+
+def begin():
+    global slept, begun
+    if not begun:
+        slept, begun = 0.0, time.monotonic()
+
+
+torch.manual_seed(1)
+samples = TensorDataset(torch.randn(64, 8), torch.randn(64, 1))
+model = Network(8, 1)
+optimizer = Descent(model.parameters(), lr=0.01)
+
+
+def step_of_session(step):
+    for inputs, targets in step:
+        step.backward(nn.functional.mse_loss(model(inputs), targets))
+    slow("script")
+
+
+def with_session():
+    every = 1 if options.cause == "checkpoint" else 0
+    session = Session(
+        model, optimizer, effective_batch_size=16, registered={"counter": Counter()}, checkpoint_every=every
+    )
+    for _ in session.epochs(100_000):
+        for step in session.steps(samples, collate_fn=collate):
+            begin()
+            step_of_session(step)
+        if options.cause == "validation":
+            session.sum_over(samples, measure, width=1)
+        # All ranks decide by the number of one.
+        [elapsed] = session.from_first(lambda: [time.monotonic() - begun], width=1)
+        if elapsed > options.train_seconds:
+            tell()
+            os._exit(0)
+
+
+def with_prepare():
+    prepared, descent, loader = tidepool.torch.prepare(
+        model, optimizer, DataLoader(samples, batch_size=16, collate_fn=collate)
+    )
+    for _ in range(100_000):
+        for inputs, targets in loader:
+            begin()
+            descent.zero_grad()
+            nn.functional.mse_loss(prepared(inputs), targets).backward()
+            descent.step()
+            slow("script")
+            if time.monotonic() - begun > options.train_seconds:
+                tell()
+                time.sleep(600)
+
+
+def tell():
+    share = slept / (time.monotonic() - begun)
+    Path(os.environ["LOG_DIR"], "truth.json").write_text(json.dumps({"share": share}))
+    if not options.prepare:
+        time.sleep(600)  # the test reads the journal, and ends the training
+
+
+with_prepare() if options.prepare else with_session()

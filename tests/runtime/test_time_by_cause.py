@@ -1,0 +1,87 @@
+"""Trainings that are slow by one known cause: the cause is named, with its share. By real processes."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from tidepool.protocol import SPENT_PARTS
+
+from tests.runtime.lab import Lab
+from tests.waiting import wait_until
+
+#: A rank that is done sleeps, which counts for what it was in: entries from before count.
+TRAIN_SECONDS = 6.0
+
+
+def shares_of(rank: dict[str, Any]) -> dict[str, float]:
+    total = sum(rank["seconds"])
+    return {part: seconds / total for part, seconds in zip(SPENT_PARTS, rank["seconds"], strict=True)}
+
+
+def trained(lab: Lab, ranks: int) -> tuple[dict[str, float], dict[str, Any]]:
+    """Let it train. Return what each rank says of its cause, and its newest sums from while it trained."""
+    lab.size(ranks)
+    truths: dict[str, float] = {}
+
+    def has_told() -> bool:
+        for path in lab.folder.glob("log/*/truth.json"):
+            if text := path.read_text():
+                truths[path.parent.name.removesuffix(".a")] = json.loads(text)["share"]
+        return len(truths) == ranks
+
+    wait_until(has_told, lab.story)
+    newest: dict[str, Any] = {}
+    for entry in lab.journal("time_spent"):
+        newest |= {rank["member_id"]: rank for rank in entry["ranks"]}
+    assert set(newest) == set(truths), lab.story()
+    return truths, newest
+
+
+def slow_lab(make_lab: Callable[..., Lab], *arguments: str) -> Lab:
+    words = [*arguments, "--train-seconds", str(TRAIN_SECONDS)]
+    return make_lab("slow_by_cause.py", arguments=words, min_slots=2, effective_batch_size=16)
+
+
+def assert_named(lab: Lab, cause: str) -> None:
+    """Assert that all ranks are slow by this cause, with the share that they have themselves measured."""
+    truths, newest = trained(lab, 2)
+    for member_id, rank in newest.items():
+        shares = shares_of(rank)
+        assert abs(shares[cause] - truths[member_id]) < 0.1, (cause, truths, shares)
+        assert max(shares, key=lambda part: shares[part]) == cause, shares
+        assert rank["steps"] > 20
+
+
+def test_a_rank_whose_data_is_late_is_named_as_the_straggler(make_lab: Callable[..., Lab]) -> None:
+    lab = slow_lab(make_lab, "--cause", "data", "--slot", "1", "--seconds", "0.04")
+    truths, newest = trained(lab, 2)
+    [slow] = [rank for rank in newest.values() if rank["member_id"].startswith("a.1.")]
+    [held_up] = [rank for rank in newest.values() if rank["member_id"].startswith("a.0.")]
+    shares = shares_of(held_up)
+    assert abs(shares["straggling"] - truths[slow["member_id"]]) < 0.1, (truths, shares)
+    assert abs(shares_of(slow)["data"] - truths[slow["member_id"]]) < 0.1, (truths, shares_of(slow))
+    assert slow["last_in"] > 0.9 * slow["sums"] > 10
+    assert slow["caused_seconds"] > 10 * held_up["caused_seconds"]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("cause", ["data", "compute", "optimizer", "script"])
+@pytest.mark.parametrize("loop", ["session", "prepare"])
+def test_a_cause_in_each_step_is_named(make_lab: Callable[..., Lab], cause: str, loop: str) -> None:
+    own_loop = ["--prepare"] if loop == "prepare" else []
+    assert_named(slow_lab(make_lab, "--cause", cause, *own_loop), cause)
+
+
+@pytest.mark.long
+def test_a_validation_between_epochs_is_named(make_lab: Callable[..., Lab]) -> None:
+    assert_named(slow_lab(make_lab, "--cause", "validation", "--seconds", "0.2"), "validation")
+
+
+@pytest.mark.long
+def test_a_rank_that_saves_often_is_named_with_checkpoints(make_lab: Callable[..., Lab]) -> None:
+    lab = slow_lab(make_lab, "--cause", "checkpoint", "--seconds", "0.2")
+    truths, newest = trained(lab, 2)
+    [first] = [rank for rank in newest.values() if shares_of(rank)["checkpoint"] > 0.1]
+    assert abs(shares_of(first)["checkpoint"] - truths[first["member_id"]]) < 0.1
+    assert first["last_in"] > 0
