@@ -5,6 +5,7 @@ from insights.cluster import slots_of_job
 from insights.gpu_use import GPU_COLUMNS
 from insights.speed import SPEED_COLUMNS, speed_of
 from insights.stacks.answers import stacks_of
+from insights.step_time.page import slow_part
 from insights.why import why
 from jobs.pages.job.parts import Part, ViewedJob, register_part
 
@@ -30,6 +31,7 @@ def register_job_parts() -> None:
         ),
     )
     register_part("stacks", Part("insights/job/_stacks.html", context=_stacks, on_page=_stacks))
+    register_part("slow", Part("insights/job/_why_slow.html", context=lambda view: slow_part(view.job)))
     register_part("why", Part("insights/job/_why.html", context=lambda view: why(view.job, view.user)))
 
 

@@ -447,6 +447,7 @@ RULES: dict[str, Audience | Rule] = {
     "GET api:job-log-download": OWNER_SEES,
     "GET api:job-why": OWNER_SEES,
     "GET api:job-eta": OWNER_SEES,
+    "GET api:job-time": OWNER_SEES,
     "GET api:job-stacks": OWNER_SEES,
     "POST api:job-stacks": OWNER_CHANGES,
     "GET api:job-goodput": OWNER_SEES,

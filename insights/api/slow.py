@@ -1,4 +1,4 @@
-"""Where a job's processes are: the stacks of its ranks."""
+"""Why a job is slow: its time by cause, and the stacks of its ranks."""
 
 from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
@@ -8,10 +8,11 @@ from core.dataclass_serializers import output_of
 from core.rest import signed_in
 from insights.stacks.answers import Stacks, StalledStacks, stacks_of
 from insights.stacks.folding import StackGroup
+from insights.step_time.answer import WhySlow, why_slow
 from jobs.actions.stacks import request_stacks
 from jobs.api.views import JobView
 
-__all__ = ["JobStacks"]
+__all__ = ["JobStacks", "JobTime"]
 
 _Group = output_of(StackGroup)
 StacksOutput = output_of(
@@ -19,6 +20,16 @@ StacksOutput = output_of(
     groups=_Group(many=True, help_text="Ranks by equal stacks of their main threads, the largest group first."),
     stalled=output_of(StalledStacks, groups=_Group(many=True))(allow_null=True),
 )
+
+
+WhySlowOutput = output_of(WhySlow)
+
+
+class JobTime(JobView):
+    @extend_schema(responses=WhySlowOutput)
+    def get(self, request: Request, job: int) -> Response:
+        """Divide the time of the job's ranks by cause: data, computing, communication, stragglers and others."""
+        return Response(WhySlowOutput(why_slow(self.get_object())).data)
 
 
 class JobStacks(JobView):

@@ -17,6 +17,7 @@ urlpatterns = [
     path("jobs/<int:job>/eta/", jobs.JobEta.as_view(), name="job-eta"),
     path("jobs/<int:job>/goodput/", jobs.JobGoodput.as_view(), name="job-goodput"),
     path("jobs/<int:job>/gpus/", gpu_use.JobGpus.as_view(), name="job-gpus"),
+    path("jobs/<int:job>/time/", slow.JobTime.as_view(), name="job-time"),
     path("jobs/<int:job>/stacks/", slow.JobStacks.as_view(), name="job-stacks"),
     path("fair-share/", cluster.FairShare.as_view(), name="fair-share"),
     path(

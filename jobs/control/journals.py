@@ -12,7 +12,7 @@ from tidepool.protocol import LINGER_SECONDS, JournalEntry, ProtocolError, Repor
 from tidepool.rank_exits import error_words
 
 from core.row_updates import update_rows
-from jobs.control import checkpoints, generations, speed_profiles
+from jobs.control import checkpoints, generations, speed_profiles, time_by_cause
 from jobs.control.dead_letters import PASSES, end_job, has_had_its_tries, set_aside
 from jobs.control.generations import close_generations
 from jobs.control.job_end import end_halt, judge_job
@@ -265,6 +265,8 @@ def _store_entry(job: Job, entry: protocol.Entry, host: str) -> None:
             checkpoints.restore(job, entry)
         case protocol.Profiled():
             speed_profiles.store(job, entry)
+        case protocol.TimeSpent():
+            time_by_cause.store(job, entry)
         case protocol.ProfileRefused():
             _tell(job, Reason.PROFILE_REFUSED, "profile_refused", why=entry.why)
         case protocol.HeldStill():

@@ -2,7 +2,7 @@
 
 from jobs.models.environments import DefaultEnvironment, HostEnvironment, NamedEnvironment, RequiredEnvironment
 from jobs.models.jobs import ChosenCharts, ChosenColumns, InstanceGroup, Job, JobEvent, JobRun, SavedFilter
-from jobs.models.profiles import JobProfile, KindSpeedRatio, ThroughputPoint
+from jobs.models.profiles import JobProfile, KindSpeedRatio, ThroughputPoint, TimeByCause
 from jobs.models.provenance import AttemptSoftware, Environment, JobSource
 from jobs.models.queues import GroupQueue, QueuedJob
 from jobs.models.runs import (
@@ -56,6 +56,7 @@ __all__ = [
     "SlotClaim",
     "SubmissionKey",
     "ThroughputPoint",
+    "TimeByCause",
     "TrainedVersion",
     "UnstoredEntry",
     "Validation",

@@ -6,7 +6,7 @@ from django.db.models import F, Q
 from jobs.models.jobs import Job
 from scheduling.policies.kind_ratios import LARGEST_RATIO
 
-__all__ = ["JobProfile", "KindSpeedRatio", "ThroughputPoint"]
+__all__ = ["JobProfile", "KindSpeedRatio", "ThroughputPoint", "TimeByCause"]
 
 
 class ThroughputPoint(models.Model):
@@ -62,6 +62,23 @@ class JobProfile(models.Model):
     start_seconds = models.FloatField(null=True)
     #: Incremented with each change.
     revision = models.PositiveIntegerField(default=0)
+    at = models.DateTimeField()
+
+
+class TimeByCause(models.Model):
+    """Time of a job's ranks by cause, over all attempts, as its coordinators have added it up.
+
+    Lists of seconds are in the order of `tidepool.protocol.SPENT_PARTS`.
+    """
+
+    job = models.OneToOneField(Job, on_delete=models.CASCADE, related_name="time_by_cause")
+    #: `<attempt>/<member id>` -> {"seconds", "steps", "caused", "sums", "last_in"}, see `tidepool.protocol.RankTime`.
+    #: The newest ranks only.
+    ranks = models.JSONField(default=dict)
+    #: Seconds of the ranks that `ranks` lacks, added up; []: it lacks none.
+    former = models.JSONField(default=list)
+    #: Sums over all ranks at several times, the oldest first: {"at" in Unix seconds, "step", "seconds"}.
+    points = models.JSONField(default=list)
     at = models.DateTimeField()
 
 

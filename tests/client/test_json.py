@@ -63,6 +63,7 @@ def test_what_looks(logged_in: Scene, tidepool: Call) -> None:
         "describe": logged_in.failed,
         "why": logged_in.waiting,
         "freeze": logged_in.waiting,
+        "why-slow": logged_in.first,
         "stacks --last": logged_in.first,
         "events": logged_in.first,
         "metrics": logged_in.first,

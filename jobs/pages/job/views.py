@@ -71,6 +71,7 @@ JOB_TABS = (
     ("ranks", "Ranks"),
     ("gpu-use", "GPUs"),
     ("speed", "Speed"),
+    ("why-slow", "Why this speed"),
     ("events", "Events"),
     ("results", "Results & checkpoints"),
     ("notes", "Notes"),

@@ -25,6 +25,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "describe": ("show", "Show everything about one training."),
     "freeze": ("show", "Print the packages of a training as a requirements file."),
     "why": ("show", "Explain the GPUs of a training, and what would change them."),
+    "why-slow": ("slow", "Divide the time of a training by cause, and say what would make it faster."),
     "stacks": ("slow", "Show where each rank of a training is, also of ranks that hang."),
     "logs": ("show", "Print the log of a training."),
     "events": ("show", "List the events of a training."),

@@ -1,17 +1,57 @@
-"""stacks."""
+"""why-slow, stacks."""
 
 import time
 
 import click
 
-from tidepool.cli.context import Context, job_argument, json_option, show_json
+from tidepool.cli.context import Context, columns, job_argument, json_option, show_json
 from tidepool.client.rows import StackGroup, Stacks
 from tidepool.client.training import Job
 
-__all__ = ["stacks"]
+__all__ = ["stacks", "why_slow"]
 
 #: Seconds for all hosts, and between two questions.
 _PATIENCE_SECONDS, _PAUSE_SECONDS = 10.0, 0.2
+#: Largest number of ranks that get a column.
+_MOST_RANKS = 8
+
+
+@click.command()
+@job_argument
+@json_option
+@click.pass_obj
+def why_slow(context: Context, job: int, as_json: bool) -> None:
+    """Divide the time of a training by cause, for all ranks and for each, and say what would make it faster.
+
+    \b
+    tidepool why-slow 412
+    tidepool why-slow 412 --json | jq .shares
+    """
+    found = context.client.job(job).why_slow()
+    if as_json:
+        show_json(found)
+        return
+    click.echo(found.text)
+    if not found.shares:
+        return
+    ranks = [rank for rank in found.ranks if rank.rank is not None]
+    heads = ["PART", "NOW", "ALL", *(f"RANK {rank.rank}" for rank in ranks[:_MOST_RANKS])]
+    rows = [
+        [
+            part,
+            *(
+                f"{shares.get(part, 0.0):.1%}"
+                for shares in (found.recent, found.shares, *(rank.shares for rank in ranks[:_MOST_RANKS]))
+            ),
+        ]
+        for part in sorted(found.shares, key=lambda part: -found.shares[part])
+    ]
+    click.echo()
+    columns(heads, rows, right=range(1, len(heads)))
+    if found.advice:
+        click.echo("\nWhat would make it faster:")
+        for advice in found.advice:
+            click.echo(f"  {advice.text}")
 
 
 @click.command()

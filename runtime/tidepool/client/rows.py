@@ -15,10 +15,13 @@ __all__ = [
     "LogLine",
     "MetricPoint",
     "Model",
+    "RankShare",
     "Reason",
     "Remedy",
     "ResultFile",
     "Script",
+    "SharesAt",
+    "SlowAdvice",
     "StackGroup",
     "StackedProcess",
     "Stacks",
@@ -27,6 +30,7 @@ __all__ = [
     "Term",
     "TrialInfo",
     "Why",
+    "WhySlow",
 ]
 
 
@@ -190,6 +194,74 @@ class Why:
     text: str = ""
     terms: tuple[Term, ...] = ()
     remedies: tuple[Remedy, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class RankShare:
+    """`RankShareOutput` of the REST API."""
+
+    #: Rank in the active generation; null: not a member now.
+    rank: int | None = None
+    member_id: str = ""
+    host: str = ""
+    attempt: int = 0
+    #: Time since it has joined.
+    seconds: float = 0.0
+    steps: int = 0
+    #: Part -> fraction of its time, 0 to 1.
+    shares: Mapping[str, Any] = field(default_factory=dict)
+    #: Fraction of the compared sums of gradients into which it came last, 0 to 1.
+    last_in: float = 0.0
+    #: Seconds for which the other ranks have waited for it, on average over them.
+    caused_seconds: float = 0.0
+    #: Number of compared sums.
+    compared: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class SharesAt:
+    """`SharesAtOutput` of the REST API."""
+
+    at: datetime
+    step: int = 0
+    #: Part -> fraction of the time since the point before, 0 to 1.
+    shares: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SlowAdvice:
+    """`SlowAdviceOutput` of the REST API."""
+
+    code: str = ""
+    #: Fraction of the time that the advice is about, 0 to 1.
+    fraction: float = 0.0
+    #: The training is at most so many times as fast if the advice is followed.
+    speedup: float = 0.0
+    text: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class WhySlow:
+    """`WhySlowOutput` of the REST API."""
+
+    #: waiting: no time is measured yet. Values: measured, waiting, not_told_apart.
+    state: str = ""
+    #: The largest cause, in one sentence.
+    text: str = ""
+    #: Time of all ranks, added up.
+    seconds: float = 0.0
+    #: Part -> fraction of the time of all ranks, 0 to 1; they add up to 1.
+    shares: Mapping[str, Any] = field(default_factory=dict)
+    #: The same for the newest minute or more.
+    recent: Mapping[str, Any] = field(default_factory=dict)
+    #: Rank that the others wait for; null: there is none.
+    straggler: int | None = None
+    #: Ranks of the newest attempt.
+    ranks: tuple[RankShare, ...] = ()
+    #: Shares over time, the oldest first.
+    points: tuple[SharesAt, ...] = ()
+    #: Suggestions, the one that promises most first.
+    advice: tuple[SlowAdvice, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

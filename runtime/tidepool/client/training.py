@@ -11,7 +11,7 @@ from tidepool.client.errors import JobFailed, MissingPackage, NotAllowed, NotFou
 from tidepool.client.following import Follower, fetch_info
 from tidepool.client.http import Connection, new_key
 from tidepool.client.patience import Patience
-from tidepool.client.rows import Checkpoint, Event, JobInfo, LogLine, MetricPoint, ResultFile, Stacks, Why
+from tidepool.client.rows import Checkpoint, Event, JobInfo, LogLine, MetricPoint, ResultFile, Stacks, Why, WhySlow
 
 if TYPE_CHECKING:
     import pandas as pd  # type: ignore[import-untyped]
@@ -158,6 +158,10 @@ class Job:
     def why(self) -> Why:
         """Return the reason for its number of GPUs."""
         return decoded(Why, self._connection.get(self._path("why/")))
+
+    def why_slow(self) -> WhySlow:
+        """Return its time by cause: shares of all ranks and of each, and what would make it faster."""
+        return decoded(WhySlow, self._connection.get(self._path("time/")))
 
     def take_stacks(self) -> Stacks:
         """Have all its processes write their stacks. The hosts answer within seconds: see `stacks`."""

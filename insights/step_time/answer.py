@@ -1,0 +1,98 @@
+"""The answer to why a training is slow, with the sentence on top."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from insights.step_time.advice import SlowAdvice, advice_on, reason_of_straggler, straggler_words
+from insights.step_time.shares import (
+    RankShare,
+    Shares,
+    SharesAt,
+    measured_ranks,
+    recent_shares,
+    share_points,
+    shares_of,
+    straggler_of,
+)
+from jobs.models import Job, TimeByCause
+from jobs.states import TERMINAL
+
+__all__ = ["PART_WORDS", "WhySlow", "why_slow"]
+
+#: Part -> its name on pages, and a clause that begins with the share.
+PART_WORDS = {
+    "compute": ("Compute", "computing"),
+    "data": ("Data", "waiting for data"),
+    "communication": ("Communication", "summing gradients"),
+    "straggling": ("Stragglers", "waiting for the slowest rank"),
+    "optimizer": ("Optimizer", "updating the weights"),
+    "checkpoint": ("Checkpoints", "writing checkpoints"),
+    "validation": ("Validation", "measuring on held-out data"),
+    "resize": ("Resizes", "changing the number of GPUs or recovering"),
+    "script": ("Script", "in the script, between its gradients and the next batch"),
+}
+#: Share from which a part is said to hold the training up.
+_NOTABLE = 0.1
+
+
+@dataclass(frozen=True)
+class WhySlow:
+    state: Annotated[Literal["measured", "waiting", "not_told_apart"], "waiting: no time is measured yet."]
+    text: Annotated[str, "The largest cause, in one sentence."]
+    seconds: Annotated[float, "Time of all ranks, added up."]
+    shares: Annotated[Shares, "Part -> fraction of the time of all ranks, 0 to 1; they add up to 1."]
+    recent: Annotated[Shares, "The same for the newest minute or more."]
+    straggler: Annotated[int | None, "Rank that the others wait for; null: there is none."]
+    ranks: Annotated[list[RankShare], "Ranks of the newest attempt."]
+    points: Annotated[list[SharesAt], "Shares over time, the oldest first."]
+    advice: Annotated[list[SlowAdvice], "Suggestions, the one that promises most first."]
+
+
+def why_slow(job: Job) -> WhySlow:
+    row = TimeByCause.objects.filter(job=job).first()
+    if row is None or not row.points:
+        return _unmeasured(job)
+    newest = row.points[-1]
+    ranks, shares, recent = measured_ranks(job, row), shares_of(newest["seconds"]), recent_shares(row.points)
+    straggler = straggler_of(ranks)
+    return WhySlow(
+        "measured",
+        sentence_of(recent or shares, ranks, straggler),
+        round(sum(newest["seconds"]), 3),
+        shares,
+        recent,
+        None if straggler is None else straggler.rank,
+        ranks,
+        share_points(row.points),
+        advice_on(recent or shares, ranks, straggler),
+    )
+
+
+def _unmeasured(job: Job) -> WhySlow:
+    state: Literal["waiting", "not_told_apart"] = "waiting"
+    text = "No time is measured yet: the first figures come some seconds after the first step."
+    if job.state in TERMINAL:
+        text = "No time was measured: the training ended within seconds, or before time was measured by cause."
+    if not job.elastic:
+        state = "not_told_apart"
+        text = "The script has no session and does not use prepare, so its time is not told apart."
+    return WhySlow(state, text, 0.0, {}, {}, None, [], [], [])
+
+
+def sentence_of(shares: Shares, ranks: Sequence[RankShare], straggler: RankShare | None) -> str:
+    """Return "62 % of the time is spent waiting for data, 30 % computing."."""
+    others = {part: share for part, share in shares.items() if part != "compute"}
+    largest = max(others, key=lambda part: others[part])
+    computing = f"{_percent(shares['compute'])} computing"
+    if others[largest] < _NOTABLE:
+        return f"The ranks spend {computing}: no other part takes {_percent(_NOTABLE)} of the time."
+    doing = PART_WORDS[largest][1]
+    if largest == "straggling" and straggler is not None:
+        words = straggler_words(straggler, reason_of_straggler(straggler, ranks))
+        return f"{_percent(others[largest])} of the time is spent waiting for {words}; {computing}."
+    return f"{_percent(others[largest])} of the time is spent {doing}, {computing}."
+
+
+def _percent(share: float) -> str:
+    return f"{share * 100:.0f} %"

@@ -1,0 +1,186 @@
+"""Time by cause: from the coordinator's journal to shares, the sentence, advice and the page."""
+
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+from django.urls import reverse
+from rest_framework.test import APIClient
+from tidepool.protocol import SPENT_PARTS
+
+from insights.step_time.advice import advice_on
+from insights.step_time.answer import sentence_of
+from insights.step_time.page import WIDTH, bar_of
+from insights.step_time.shares import RankShare, recent_shares, share_points, straggler_of
+from jobs.control import time_by_cause
+from jobs.models import Job, TimeByCause
+from tests.factories import JobFactory
+from tests.jobs.cluster import Cluster
+from tests.jobs.conftest import Submit
+
+pytestmark = pytest.mark.django_db
+
+
+def seconds(**parts: float) -> list[float]:
+    return [parts.get(part, 0.0) for part in SPENT_PARTS]
+
+
+def shares(**parts: float) -> dict[str, float]:
+    return dict.fromkeys(SPENT_PARTS, 0.0) | parts
+
+
+def rank(number: int, *, last_in: float = 0.0, caused: float = 0.0, compared: int = 100, **parts: float) -> RankShare:
+    host = f"gpu{number}"
+    return RankShare(number, f"{host}.0.1", host, 1, 100.0, 50, shares(**parts), last_in, caused, compared)
+
+
+@pytest.fixture
+def training(cluster: Cluster, submit: Submit) -> Job:
+    job = submit(max_slots=2)
+    cluster.turn(2)
+    cluster.train(job)
+    cluster.turn()
+    job.refresh_from_db()
+    return job
+
+
+def tell(cluster: Cluster, job: Job, *ranks: dict[str, Any], step: int = 9) -> None:
+    cluster.hosts[job.run.lead_host].write(job, "coordinator", "time_spent", step=step, ranks=list(ranks))
+    cluster.report()
+
+
+def told(member_id: str, *, steps: int = 9, **parts: float) -> dict[str, Any]:
+    return {"member_id": member_id, "steps": steps, "seconds": seconds(**parts)}
+
+
+def answer(api: APIClient, job: Job) -> Any:
+    return api.get(f"/api/v1/jobs/{job.pk}/time/").json()
+
+
+def test_sums_of_the_ranks_become_shares(training: Job, cluster: Cluster, alice_api: APIClient) -> None:
+    first, second = training.ranks.order_by("rank").values_list("member_id", flat=True)
+    tell(cluster, training, told(first, data=6, compute=4), told(second, data=4, compute=6))
+    found = answer(alice_api, training)
+    assert found["state"] == "measured"
+    assert found["shares"] == shares(data=0.5, compute=0.5)
+    assert found["text"] == "50 % of the time is spent waiting for data, 50 % computing."
+    assert [(each["rank"], each["shares"]["data"]) for each in found["ranks"]] == [(0, 0.6), (1, 0.4)]
+    assert [(advice["code"], advice["speedup"]) for advice in found["advice"]] == [("DATA", 2.0)]
+    assert "Expected: up to 2 times as fast." in found["advice"][0]["text"]
+
+    tell(cluster, training, told(first, data=6, compute=14), step=20)
+    again = answer(alice_api, training)
+    assert again["shares"] == {**shares(data=1 / 3, compute=2 / 3)} | {"data": 0.3333, "compute": 0.6667}
+    assert [point["shares"]["data"] for point in again["points"]] == [0.5, 0.0]
+
+
+def test_a_training_that_is_not_measured_says_why(
+    alice: User, alice_api: APIClient, training: Job, cluster: Cluster
+) -> None:
+    assert answer(alice_api, training)["state"] == "waiting"
+    plain = JobFactory(owner=alice, model__engine="fixed")
+    assert answer(alice_api, plain)["state"] == "not_told_apart"
+    assert alice_api.get(f"/api/v1/jobs/{plain.pk}/time/").json()["shares"] == {}
+
+
+@pytest.mark.parametrize(
+    "bad", [[1.0], [float("nan")] * len(SPENT_PARTS), [1e300] * len(SPENT_PARTS), [-1.0] * len(SPENT_PARTS)]
+)
+def test_implausible_sums_are_not_stored(
+    training: Job, cluster: Cluster, alice_api: APIClient, bad: list[float]
+) -> None:
+    tell(cluster, training, {"member_id": "a.0.1", "steps": 1, "seconds": bad})
+    assert not TimeByCause.objects.exists()
+
+
+def test_rows_stay_small(
+    training: Job, cluster: Cluster, alice_api: APIClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(time_by_cause, "MOST_RANKS", 3)
+    monkeypatch.setattr(time_by_cause, "MOST_POINTS", 8)
+    for number in range(20):
+        tell(cluster, training, told(f"gpu-host-1.0.{number}", compute=3, data=1), step=number)
+    row = TimeByCause.objects.get(job=training)
+    assert (len(row.ranks), len(row.points) <= 8) == (3, True)
+    assert row.points[-1]["seconds"] == seconds(compute=60, data=20), "nothing is lost of those that have left"
+    assert [point["at"] for point in row.points] == sorted(point["at"] for point in row.points)
+
+
+def test_who_may_not_see_the_job_is_told_nothing(training: Job, bob_api: APIClient) -> None:
+    assert bob_api.get(f"/api/v1/jobs/{training.pk}/time/").status_code == 404
+
+
+def test_the_page_draws_bars_of_a_hundred_percent(training: Job, cluster: Cluster, alice_client: Client) -> None:
+    first, second = training.ranks.order_by("rank").values_list("member_id", flat=True)
+    tell(cluster, training, told(first, data=6, compute=4), told(second, data=4, compute=6))
+    tell(cluster, training, told(first, data=6, compute=9), step=12)
+    shown = alice_client.get(reverse("jobs:part", args=[training.pk, "slow"])).content.decode()
+    assert 'class="part-data"' in shown
+    assert "slow-columns" in shown
+    assert "Read data ahead" in shown
+    tabs = alice_client.get(reverse("jobs:detail", args=[training.pk])).content.decode()
+    assert "Why this speed" in tabs
+
+
+def test_segments_fill_the_bar() -> None:
+    bar = bar_of(shares(data=0.62, compute=0.3, script=0.08))
+    assert sum(segment.length for segment in bar.segments) == pytest.approx(WIDTH)
+    assert bar.text == "Compute 30 %, Data 62 %, Script 8.0 %"
+
+
+def test_the_rank_that_the_others_wait_for_is_named_with_the_reason() -> None:
+    ranks = [
+        rank(0, compute=0.5, straggling=0.5, last_in=0.04, caused=0.1),
+        rank(1, compute=0.5, straggling=0.5, last_in=0.02, caused=0.1),
+        rank(2, compute=0.5, data=0.5, last_in=0.94, caused=50.0),
+    ]
+    slowest = straggler_of(ranks)
+    assert slowest is ranks[2]
+    every = shares(compute=0.5, straggling=0.33, data=0.17)
+    assert sentence_of(every, ranks, slowest) == (
+        "33 % of the time is spent waiting for rank 2 on gpu2, which comes last in 94 % of the steps: "
+        "it waits longer for its data; 50 % computing."
+    )
+    found = advice_on(every, ranks, slowest)
+    assert [one.code for one in found] == ["STRAGGLER", "DATA"]
+    assert found[0].text.startswith("Rank 2 on gpu2 holds the others up: it waits longer for its data.")
+
+
+@pytest.mark.parametrize(
+    "ranks",
+    [
+        [],
+        [rank(0, last_in=1.0, caused=9)],
+        [rank(0, last_in=0.5, compared=4), rank(1, last_in=0.5, compared=4)],
+        [rank(0, last_in=0.4, caused=3), rank(1, last_in=0.3), rank(2, last_in=0.3)],
+    ],
+)
+def test_without_a_rank_that_mostly_comes_last_none_is_blamed(ranks: list[RankShare]) -> None:
+    assert straggler_of(ranks) is None
+
+
+def test_waiting_for_the_rank_that_saves_counts_as_checkpoints() -> None:
+    ranks = [
+        rank(0, compute=0.6, checkpoint=0.4, last_in=0.9, caused=40),
+        rank(1, compute=0.6, straggling=0.4, last_in=0.1),
+    ]
+    [advice] = advice_on(shares(compute=0.6, checkpoint=0.2, straggling=0.2), ranks, straggler_of(ranks))
+    assert (advice.code, advice.fraction, advice.speedup) == ("CHECKPOINTS", 0.4, 1.67)
+
+
+def test_a_training_that_computes_gets_no_advice() -> None:
+    every = shares(compute=0.95, data=0.03, optimizer=0.02)
+    assert advice_on(every, [rank(0, compute=0.95)], None) == []
+    assert sentence_of(every, [], None) == "The ranks spend 95 % computing: no other part takes 10 % of the time."
+
+
+def test_now_is_the_newest_minute() -> None:
+    points = [
+        {"at": 0.0, "step": 1, "seconds": seconds(data=10)},
+        {"at": 100.0, "step": 2, "seconds": seconds(data=110)},
+        {"at": 170.0, "step": 3, "seconds": seconds(data=110, compute=70)},
+    ]
+    assert recent_shares(points) == shares(compute=1.0)
+    assert recent_shares([]) == {}
+    assert [each.shares["data"] for each in share_points(points)] == [1.0, 1.0, 0.0]
