@@ -173,7 +173,8 @@ class Logged:
         self.reducer: Any = SimpleNamespace(control=torch.zeros(CONTROL_SIZE))
         nothing: Any = None
         shared = StepParts(0, self.position, self.reducer, nothing, nothing, Profiler(torch.device("cpu")), StepClock())
-        self.step = Step(shared, nothing, list(range(4)), [], torch.device("cpu"))
+        feed: Any = SimpleNamespace(look_ahead=lambda: None)
+        self.step = Step(shared, feed, list(range(4)), [], torch.device("cpu"))
         self.step._share = 0.5
         self.step.log(**values)
 

@@ -84,6 +84,24 @@ def test_on_a_processor_the_wait_for_the_sum_is_communication() -> None:
     assert sums(clock) == {"communication": 5}
 
 
+def test_data_that_is_awaited_while_the_sums_are_made_is_no_communication() -> None:
+    clock = StepClock(time := Time())
+    clock.begin()
+
+    class Reducer:
+        def finish(self) -> None:
+            with clock.during(TimePart.DATA):
+                time.now += 3
+            time.now += 2
+
+    reducer: Any = Reducer()
+    clock.finish_sum(reducer, Watch(0.0, is_gpu=False), 0)  # type: ignore[arg-type]
+    reading = clock.reading()
+    assert reading is not None
+    assert reading.waits == [(0, 2.0)]
+    assert sums(clock) == {"data": 3, "communication": 2}
+
+
 def test_of_quick_steps_fewer_waits_are_told_by_all_ranks_the_same_ones() -> None:
     clock = StepClock(time := Time())
     clock.begin()

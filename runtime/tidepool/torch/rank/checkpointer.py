@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
@@ -71,7 +72,7 @@ class Checkpointer:
         self._copy = StateCopy()
         #: Whether the newest copy came to nothing, because the script changed weights while it was made.
         self._is_spoilt = False
-        transitions.settle_copy = self._copy.settle
+        transitions.settle_copy = partial(transitions.clock.timed, TimePart.CHECKPOINT, self._copy.settle)
         #: A single long-lived thread: starting one takes longer than copying a small state.
         self._thread: threading.Thread | None = None
         self._work: SimpleQueue[Callable[[], object]] = SimpleQueue()

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import torch
@@ -294,7 +294,7 @@ class Step:
             self._end_part()
         self._shared.profiler.watch.stop()
         self._write_part()
-        self._shared.reducer.while_summing = self._feed.look_ahead
+        self._shared.reducer.while_summing = partial(self._shared.clock.timed, TimePart.DATA, self._feed.look_ahead)
         control = self._shared.reducer.control
         if self._is_timed:
             self._shared.profiler.write(control[_TIMES])

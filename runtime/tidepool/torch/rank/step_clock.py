@@ -83,12 +83,17 @@ class StepClock:
         finally:
             self.enter(former)
 
+    def timed(self, part: TimePart, work: Callable[[], None]) -> None:
+        """Do the work while this part is under way."""
+        with self.during(part):
+            work()
+
     def finish_sum(self, reducer: Reducer, watch: Stopwatch, operation: int) -> None:
         """Finish the sum of a step's gradients, and count the wait for it. Raises CommunicationError."""
-        with self.during(TimePart.COMMUNICATION):
-            begun = self._now()
-            reducer.finish()
-            waited = self._now() - begun
+        before = self._seconds[TimePart.COMMUNICATION]
+        self.timed(TimePart.COMMUNICATION, reducer.finish)
+        # Less what the rank does while the sums are made: it looks after its data.
+        waited = self._seconds[TimePart.COMMUNICATION] - before
         computed = self._seconds[TimePart.COMPUTE]
         if watch.is_gpu:
             behind = min(max(watch.seconds() - (computed - self._computed), 0.0), waited)

@@ -130,8 +130,7 @@ class TrainingLoop:
         shared = self.reducer, self.buffers, self.update, self._profiler, self.clock, self.adaptation
         self._step_parts = StepParts(self.seed, self.position, *shared)
         how = options.scaler, self.generators, self.update.run_after, self.adaptation
-        registered = dict(options.registered)
-        return TrainingState(self.model, self.optimizers, registered, self.position, *how)
+        return TrainingState(self.model, self.optimizers, dict(options.registered), self.position, *how)
 
     # --- the place of this rank ---
 
@@ -205,8 +204,7 @@ class TrainingLoop:
         if at_boundary:
             self._agreement.at_boundary()
         feed.ahead = partial(self.division.ahead, order, self.transitions.sharing)
-        with self.clock.during(TimePart.DATA):
-            feed.prepare()
+        self.clock.timed(TimePart.DATA, feed.prepare)
         chunk = self.division.chunk(order, self.position.cursor)
         self.buffers.begin_step(divided=self.world_size > 1 or self.virtual_ranks is not None)
         self._note_weights()
@@ -333,8 +331,7 @@ class TrainingLoop:
             self._add_to_newest(added)
 
     def write_records(self) -> None:
-        """Write the due records on rank 0. The newest waits until the next step begins, so that `report` can add to
-        it."""
+        """Write the due records on rank 0. The newest waits for the next step, so that `report` can add to it."""
         if self.rank == 0:
             self.metrics.lead_number = self.transitions.await_lead()
         if self._reported and self.position.records:
@@ -398,8 +395,7 @@ class TrainingLoop:
         self._checkpoints.confirm()
 
     def recover(self, error: CommunicationError | None = None) -> bool:
-        """Continue with the survivors. True: another rank had completed the operation in flight, and this one has its
-        result.
+        """Continue with the survivors. True: it got the result of the operation in flight from another rank.
 
         error: the failure as this rank saw it, written to its log in case no rank died.
         """
