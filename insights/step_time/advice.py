@@ -9,12 +9,34 @@ from typing import Annotated
 
 from insights.step_time.shares import RankShare, Shares
 
-__all__ = ["SlowAdvice", "advice_on", "reason_of_straggler"]
+__all__ = ["SlowAdvice", "advice_on", "mean_shares", "others_of", "reason_of_straggler", "straggler_words"]
 
 #: Fraction of the time from which a part is worth advice.
 _WORTH = 0.1
 _CHECKPOINTS = 0.05
 _COMMUNICATION = 0.25
+
+_SAVE_LESS = "Save less often: give the training a longer checkpoint_seconds, or a higher checkpoint_every."
+#: Part -> code and text of the advice on it.
+_TEXTS = {
+    "checkpoint": ("CHECKPOINTS", _SAVE_LESS),
+    "data": (
+        "DATA",
+        "Read data ahead while the GPUs compute: give the loader workers (num_workers), or more of them, or keep"
+        " decoded samples instead of decoding them in each epoch.",
+    ),
+    "communication": (
+        "COMMUNICATION",
+        "Sum gradients less often: a larger batch computes longer for each sum, and fewer GPUs on fewer hosts need less"
+        " of it. The tab Speed shows what each number of GPUs brings.",
+    ),
+    "script": (
+        "SCRIPT",
+        "Look at what the script does between its gradients and the next batch: numbers that are printed or logged in"
+        " each step, .item() and files. tidepool stacks shows the line that it is in.",
+    ),
+    "validation": ("VALIDATION", "Measure on held-out data less often, or on fewer samples."),
+}
 
 #: Parts that can make one rank slower than the others.
 _OWN_PARTS = ("data", "compute", "optimizer", "checkpoint", "validation", "script")
@@ -30,60 +52,48 @@ class SlowAdvice:
 
 def advice_on(shares: Shares, ranks: Sequence[RankShare], straggler: RankShare | None) -> list[SlowAdvice]:
     """Return advice, the one that promises most first. shares: over all ranks."""
-    found = list(_advice(shares, len([rank for rank in ranks if rank.rank is not None]), ranks, straggler))
+    if straggler is None:
+        found = list(_on_all(shares, ranks))
+    else:
+        # Without the slowest rank, the other parts of the others' time would be left.
+        others = mean_shares(others_of(straggler, ranks))
+        found = [*_on_straggler(others, ranks, straggler), *_on_all(others, ranks)]
     return sorted(found, key=lambda one: -one.fraction)
 
 
-def _advice(
-    shares: Shares, count: int, ranks: Sequence[RankShare], straggler: RankShare | None
-) -> Iterator[SlowAdvice]:
-    waiting, blamed = shares.get("straggling", 0.0), ""
-    if straggler is not None and waiting >= _CHECKPOINTS:
-        blamed = reason_of_straggler(straggler, ranks)
-    saving = shares.get("checkpoint", 0.0) + (waiting if blamed == "checkpoint" else 0.0)
-    if saving >= _CHECKPOINTS:
-        yield _of(
-            "CHECKPOINTS",
-            saving,
-            "Save less often: give the training a longer checkpoint_seconds, or a higher checkpoint_every.",
-        )
-    data = shares.get("data", 0.0) + (waiting if blamed == "data" and straggler and straggler.last_in < 0.75 else 0.0)
-    if data >= _WORTH:
-        yield _of(
-            "DATA",
-            data,
-            "Read data ahead while the GPUs compute: give the loader workers (num_workers), or more of them, or keep"
-            " decoded samples instead of decoding them in each epoch.",
-        )
-    if straggler is not None and waiting >= _WORTH and blamed != "checkpoint":
+def _on_straggler(others: Shares, ranks: Sequence[RankShare], straggler: RankShare) -> Iterator[SlowAdvice]:
+    waiting, blamed = others["straggling"], reason_of_straggler(straggler, ranks)
+    if blamed == "checkpoint":
+        if waiting >= _CHECKPOINTS:
+            yield _of("CHECKPOINTS", waiting, _SAVE_LESS)
+    elif waiting >= _WORTH:
         yield _of("STRAGGLER", waiting, _straggler_text(straggler, blamed))
-    if count > 1 and shares.get("communication", 0.0) >= _COMMUNICATION:
-        yield _of(
-            "COMMUNICATION",
-            shares["communication"],
-            "Sum gradients less often: a larger batch computes longer for each sum, and fewer GPUs on fewer hosts need"
-            " less of it. The tab Speed shows what each number of GPUs brings.",
-        )
-    if shares.get("script", 0.0) >= _WORTH:
-        yield _of(
-            "SCRIPT",
-            shares["script"],
-            "Look at what the script does between its gradients and the next batch: numbers that are printed or logged"
-            " in each step, .item() and files. tidepool stacks shows the line that it is in.",
-        )
-    if shares.get("validation", 0.0) >= _WORTH:
-        yield _of("VALIDATION", shares["validation"], "Measure on held-out data less often, or on fewer samples.")
+
+
+def _on_all(shares: Shares, ranks: Sequence[RankShare]) -> Iterator[SlowAdvice]:
+    """Yield advice on what takes all ranks' time."""
+    least = {"data": _WORTH, "script": _WORTH, "validation": _WORTH, "checkpoint": _CHECKPOINTS}
+    if len([rank for rank in ranks if rank.rank is not None]) > 1:
+        least["communication"] = _COMMUNICATION
+    for part, (code, text) in _TEXTS.items():
+        if part in least and shares.get(part, 0.0) >= least[part]:
+            yield _of(code, shares[part], text)
+
+
+def others_of(straggler: RankShare, ranks: Sequence[RankShare]) -> list[RankShare]:
+    """Return the other present ranks."""
+    return [rank for rank in ranks if rank.rank is not None and rank is not straggler and rank.shares]
+
+
+def mean_shares(ranks: Sequence[RankShare]) -> dict[str, float]:
+    """Return the mean of the ranks' shares, of which there is one at least."""
+    return {part: sum(rank.shares[part] for rank in ranks) / len(ranks) for part in ranks[0].shares}
 
 
 def reason_of_straggler(straggler: RankShare, ranks: Sequence[RankShare]) -> str:
     """Return the part of which the straggler has most more than the others, in fractions of the time."""
-    others = [rank for rank in ranks if rank.rank is not None and rank is not straggler and rank.shares]
-
-    def excess(part: str) -> float:
-        mean = sum(rank.shares[part] for rank in others) / len(others) if others else 0.0
-        return straggler.shares.get(part, 0.0) - mean
-
-    return max(_OWN_PARTS, key=excess)
+    means = mean_shares(others_of(straggler, ranks))
+    return max(_OWN_PARTS, key=lambda part: straggler.shares[part] - means[part])
 
 
 _REASONS = {

@@ -4,7 +4,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from insights.step_time.advice import SlowAdvice, advice_on, reason_of_straggler, straggler_words
+from insights.step_time.advice import (
+    SlowAdvice,
+    advice_on,
+    mean_shares,
+    others_of,
+    reason_of_straggler,
+    straggler_words,
+)
 from insights.step_time.shares import (
     RankShare,
     Shares,
@@ -82,16 +89,17 @@ def _unmeasured(job: Job) -> WhySlow:
 
 def sentence_of(shares: Shares, ranks: Sequence[RankShare], straggler: RankShare | None) -> str:
     """Return "62 % of the time is spent waiting for data, 30 % computing."."""
-    others = {part: share for part, share in shares.items() if part != "compute"}
-    largest = max(others, key=lambda part: others[part])
     computing = f"{_percent(shares['compute'])} computing"
+    # Parts of the slowest rank's own time are no causes of their own where the others wait for it.
+    told = shares if straggler is None else mean_shares(others_of(straggler, ranks))
+    others = {part: share for part, share in told.items() if part != "compute"}
+    largest = max(others, key=lambda part: others[part])
     if others[largest] < _NOTABLE:
         return f"The ranks spend {computing}: no other part takes {_percent(_NOTABLE)} of the time."
-    doing = PART_WORDS[largest][1]
     if largest == "straggling" and straggler is not None:
         words = straggler_words(straggler, reason_of_straggler(straggler, ranks))
-        return f"{_percent(others[largest])} of the time is spent waiting for {words}; {computing}."
-    return f"{_percent(others[largest])} of the time is spent {doing}, {computing}."
+        return f"{_percent(others[largest])} of the others' time is spent waiting for {words}."
+    return f"{_percent(others[largest])} of the time is spent {PART_WORDS[largest][1]}, {computing}."
 
 
 def _percent(share: float) -> str:

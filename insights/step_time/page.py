@@ -4,10 +4,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from insights.step_time.answer import PART_WORDS, why_slow
-from insights.step_time.shares import Shares, SharesAt
-from jobs.models import Job
+from insights.step_time.shares import Shares, SharesAt, shares_of
+from jobs.models import Job, TimeByCause
 
-__all__ = ["Bar", "bar_of", "slow_part"]
+__all__ = ["Bar", "bar_of", "compared_bars", "slow_part"]
 
 #: Width of a bar, in units of its drawing, and width and height of the drawing over time.
 WIDTH, HEIGHT = 1000, 120
@@ -49,8 +49,21 @@ def slow_part(job: Job) -> dict[str, Any]:
         "legend": bar_of({part: share for part, share in now.items() if share >= _LEAST}).segments,
         "ranks": [(rank, bar_of(rank.shares)) for rank in found.ranks if rank.rank is not None],
         "columns": _columns(found.points),
+        "oldest_at": found.points[-_MOST_SPANS:][0].at if found.points else None,
+        "newest_at": found.points[-1].at if found.points else None,
         "width": WIDTH,
         "height": HEIGHT,
+    }
+
+
+def compared_bars(jobs: Sequence[Job]) -> dict[str, Any]:
+    """Return a bar for each job whose time is measured, in their order, and the legend of all parts in them."""
+    rows = {row.job_id: row for row in TimeByCause.objects.filter(job__in=jobs)}
+    measured = [(job, shares_of(rows[job.pk].points[-1]["seconds"])) for job in jobs if job.pk in rows]
+    parts = {part for _, shares in measured for part, share in shares.items() if share >= _LEAST}
+    return {
+        "time_bars": [(job, bar_of(shares)) for job, shares in measured],
+        "time_legend": [(part, label) for part, (label, _) in PART_WORDS.items() if part in parts],
     }
 
 

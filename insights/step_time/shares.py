@@ -25,6 +25,8 @@ Shares = Mapping[str, float]
 
 #: Fewest compared sums from which a straggler is named, and the fraction of them into which it comes last.
 _FEWEST_SUMS, _MOSTLY = 10, 0.5
+#: Fraction of their time that the others wait at least.
+_LEAST_WAITING = 0.03
 #: Seconds that "now" covers at least.
 _RECENT_SECONDS = 60.0
 
@@ -90,9 +92,11 @@ def straggler_of(ranks: Sequence[RankShare]) -> RankShare | None:
     """Return the rank that the others wait for; None: there is none that mostly comes last."""
     present = [rank for rank in ranks if rank.rank is not None and rank.compared >= _FEWEST_SUMS]
     slowest = max(present, key=lambda rank: rank.caused_seconds, default=None)
-    if slowest is None or len(present) < 2 or slowest.last_in < _MOSTLY:
+    others = [rank for rank in present if rank is not slowest]
+    if slowest is None or not others or slowest.last_in < _MOSTLY:
         return None
-    return slowest
+    waiting = sum(rank.shares.get("straggling", 0.0) for rank in others) / len(others)
+    return slowest if waiting >= _LEAST_WAITING else None
 
 
 def recent_shares(points: Sequence[Mapping[str, Any]]) -> dict[str, float]:

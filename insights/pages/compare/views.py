@@ -22,6 +22,7 @@ from insights.comparison import (
 from insights.differences import MOST_JOBS
 from insights.job_numbers import MIN_CHOSEN, job_numbers
 from insights.line_groups import grouped_results, line_groupings, requested_grouping
+from insights.step_time.page import compared_bars
 from jobs.models import Job
 from jobs.pages.crumbs import LIST_CRUMB
 from jobs.queries.chosen_charts import chosen_charts
@@ -63,6 +64,7 @@ def job_compare(request: HttpRequest) -> HttpResponse:
         "chart_epochs": any(job.run.epoch for job in jobs),
         "chart_samples": any(job.samples_per_step for job in jobs),
         "tables": _tables(jobs),
+        **compared_bars(jobs),
         "are_over": all(job.state in TERMINAL for job in jobs),
     }
     return render(request, "insights/compare/page.html", context, status=400 if context["problem"] else 200)
@@ -78,7 +80,7 @@ def job_compare_curves(request: HttpRequest) -> JsonResponse:
 def job_compare_tables(request: HttpRequest) -> HttpResponse:
     """Return the part of the page with the tables."""
     jobs = _requested_jobs(request)
-    context = {"jobs": jobs, "tables": _tables(jobs), **_grouped(request, jobs)}
+    context = {"jobs": jobs, "tables": _tables(jobs), **compared_bars(jobs), **_grouped(request, jobs)}
     return render(request, "insights/compare/_tables.html", context, status=400 if context["problem"] else 200)
 
 

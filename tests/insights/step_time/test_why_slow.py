@@ -139,12 +139,12 @@ def test_the_rank_that_the_others_wait_for_is_named_with_the_reason() -> None:
     assert slowest is ranks[2]
     every = shares(compute=0.5, straggling=0.33, data=0.17)
     assert sentence_of(every, ranks, slowest) == (
-        "33 % of the time is spent waiting for rank 2 on gpu2, which comes last in 94 % of the steps: "
-        "it waits longer for its data; 50 % computing."
+        "50 % of the others' time is spent waiting for rank 2 on gpu2, which comes last in 94 % of the steps: "
+        "it waits longer for its data."
     )
-    found = advice_on(every, ranks, slowest)
-    assert [one.code for one in found] == ["STRAGGLER", "DATA"]
-    assert found[0].text.startswith("Rank 2 on gpu2 holds the others up: it waits longer for its data.")
+    [advice] = advice_on(every, ranks, slowest)
+    assert (advice.code, advice.speedup) == ("STRAGGLER", 2.0), "the data of all ranks are not late"
+    assert advice.text.startswith("Rank 2 on gpu2 holds the others up: it waits longer for its data.")
 
 
 @pytest.mark.parametrize(
@@ -153,6 +153,7 @@ def test_the_rank_that_the_others_wait_for_is_named_with_the_reason() -> None:
         [],
         [rank(0, last_in=1.0, caused=9)],
         [rank(0, last_in=0.5, compared=4), rank(1, last_in=0.5, compared=4)],
+        [rank(0, last_in=0.9, caused=3, compute=1.0), rank(1, compute=0.98, straggling=0.02)],
         [rank(0, last_in=0.4, caused=3), rank(1, last_in=0.3), rank(2, last_in=0.3)],
     ],
 )
@@ -184,3 +185,16 @@ def test_now_is_the_newest_minute() -> None:
     assert recent_shares(points) == shares(compute=1.0)
     assert recent_shares([]) == {}
     assert [each.shares["data"] for each in share_points(points)] == [1.0, 1.0, 0.0]
+
+
+def test_compare_has_a_bar_for_each_training_that_is_measured(
+    training: Job, cluster: Cluster, alice: User, alice_client: Client
+) -> None:
+    other = JobFactory(owner=alice)
+    address = f"/jobs/compare/?jobs={training.pk},{other.pk}"
+    assert "Time by cause" not in alice_client.get(address).content.decode()
+    first = training.ranks.order_by("rank").values_list("member_id", flat=True)[0]
+    tell(cluster, training, told(first, data=6, compute=4))
+    shown = alice_client.get(address).content.decode()
+    assert shown.count('class="slow-bar"') == 1
+    assert "Compute 40 %, Data 60 %" in shown
