@@ -9,7 +9,7 @@ from django.conf import settings
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-__all__ = ["ANSWER_SECONDS", "CONNECT_SECONDS", "connect", "connect_async", "redis_url"]
+__all__ = ["ANSWER_SECONDS", "CONNECT_SECONDS", "connect", "connect_async", "connect_registrar", "redis_url"]
 
 CONNECT_SECONDS = 1.0
 ANSWER_SECONDS = 2.0
@@ -28,6 +28,11 @@ def redis_url(celery_url: str) -> str:
 def connect() -> redis.Redis:
     """Return the client of this process. It answers or fails within `ANSWER_SECONDS`."""
     return _connect(settings.TIDEPOOL_BROKER_URL)
+
+
+def connect_registrar() -> redis.Redis:
+    """Return the client of this process that may administer the broker's users, if any may. See `connect`."""
+    return _connect(settings.TIDEPOOL_BROKER_REGISTRAR_URL)
 
 
 def connect_async() -> redis.asyncio.Redis:

@@ -7,6 +7,7 @@ from itertools import pairwise
 from operator import mul
 from typing import Any
 
+from django.conf import settings
 from django.contrib.auth.models import User
 from django.db.models import Count, Sum
 from django.utils import timezone
@@ -81,6 +82,8 @@ class HostPanel:
     environments: str
     #: Whether a notice names a moment that is over.
     is_gone: bool = False
+    #: Whether the host uses the broker with a password that others use, too.
+    shares_broker: bool = False
 
 
 @dataclass(frozen=True)
@@ -104,7 +107,8 @@ def host_panels(user: User) -> list[HostPanel]:
         # A GPU that the host has lost has no entry in `cluster_live`.
         rows = [SlotRow(slot, use) for slot, use in slots if use]
         is_gone = host.leaving_at is not None and host.leaving_at <= now
-        panels.append(HostPanel(host, rows, days[host.name], environments.get(host.pk, ""), is_gone))
+        shares = not host.own_broker_user and not settings.BROKER_IS_EMBEDDED
+        panels.append(HostPanel(host, rows, days[host.name], environments.get(host.pk, ""), is_gone, shares))
     return panels
 
 
@@ -161,8 +165,7 @@ def question(host: Host, verb: str) -> HostQuestion:
         hint = "Nothing is lost, and you can return the host to service at any time."
     elif verb == "remove":
         refuse_removal(host)
-        is_draining = host.state == Host.State.DRAINING
-        back = "when its executor is started again" if is_draining else "as soon as its executor reports again"
+        back = _return_words(host)
         lost = f"The host leaves all lists, and its GPUs the pool. Its history is kept. It comes back {back}."
         groups = ResourceGroup.objects.filter(hosts=host).order_by("name").values_list("name", flat=True)
         hint = f"The host stays a member of {', '.join(groups)}." if groups else ""
@@ -170,6 +173,15 @@ def question(host: Host, verb: str) -> HostQuestion:
         title = f"Return {host.name} to service?"
         lost = "Its GPUs are offered again at once, and trainings can grow onto them."
     return HostQuestion(title, lost, hint, f"{verb.capitalize()} {host.name}", danger=verb == "remove")
+
+
+def _return_words(host: Host) -> str:
+    """Return the end of a sentence on when a removed host comes back."""
+    if host.own_broker_user:
+        return "when it is restored, or joins again with a new token: until then, the broker does not let it in"
+    if host.state == Host.State.DRAINING:
+        return "when its executor is started again"
+    return "as soon as its executor reports again"
 
 
 def move_sentences(moves: Collection[Move]) -> list[str]:

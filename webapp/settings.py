@@ -14,6 +14,7 @@ BASE_DIR = Path(__file__).resolve().parent.parent
 #: Files of secrets, so that these stand in no process's environment.
 _SECRET_FILES = (
     "TIDEPOOL_ADMIN_PASSWORD_FILE",
+    "TIDEPOOL_BROKER_REGISTRAR_URL_FILE",
     "TIDEPOOL_BROKER_URL_FILE",
     "TIDEPOOL_DATABASE_URL_FILE",
     "TIDEPOOL_EXECUTOR_BROKER_URL_FILE",
@@ -36,6 +37,8 @@ TIDEPOOL_BROKER_URL = _environment.own_broker_url(
     "TIDEPOOL_BROKER_URL",
     embedded_broker_url(EMBEDDED_BROKER_FILE, TIDEPOOL_HOME / "run" / "broker.sock"),
 )
+#: Address of the broker with a user who may administer users, one for each host. See `workers.broker_users`.
+TIDEPOOL_BROKER_REGISTRAR_URL = _environment.own_broker_url("TIDEPOOL_BROKER_REGISTRAR_URL", TIDEPOOL_BROKER_URL)
 #: Address of the broker for a host that joins; "": no host may join.
 TIDEPOOL_EXECUTOR_BROKER_URL = _environment.text("TIDEPOOL_EXECUTOR_BROKER_URL", "")
 #: Token with which Prometheus may read /metrics; "": only administrators may.

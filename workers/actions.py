@@ -16,6 +16,7 @@ from core.edits import UNSEEN, Author, Seen
 from core.errors import Conflict, field_error
 from core.live import hold, publish
 from core.text import checked_name, plural
+from workers.broker_users import expel, restore
 from workers.group_rules import Offer, attributes
 from workers.models import HOST_NAME, CapacityPoint, Host, ResourceGroup
 from workers.queries import held_slots
@@ -102,6 +103,7 @@ def remove_host(name: str, actor: Actor) -> None:
     boot = host.boot if host.state == Host.State.DRAINING else ""
     known = Host.objects.filter(pk=host.pk, state=host.state, removed_at=None)
     write_host_states(known, Host.State.OFFLINE, removed_at=timezone.now(), removed_boot=boot)
+    expel(host)
     audit(actor, "removed", kind="host", key=host.pk, name=name, before={"state": host.state})
 
 
@@ -114,6 +116,7 @@ def restore_host(name: str, actor: Actor) -> None:
         raise Conflict(f"The host {name} is not removed: it has already come back.", code="stale_host")
     state = Host.State.DRAINING if host.removed_boot else Host.State.OFFLINE
     write_host_states(Host.objects.filter(pk=host.pk), state, removed_at=None, removed_boot="")
+    restore(host)
     audit(actor, "restored", kind="host", key=host.pk, name=name, after={"state": state})
 
 

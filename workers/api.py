@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any, ClassVar
 
 from django.urls import path
-from drf_spectacular.utils import OpenApiResponse, extend_schema, extend_schema_field
+from drf_spectacular.utils import OpenApiParameter, OpenApiResponse, extend_schema, extend_schema_field
 from rest_framework import serializers
 from rest_framework.generics import GenericAPIView, ListAPIView, RetrieveAPIView
 from rest_framework.request import Request
@@ -347,10 +347,21 @@ class Join(GenericAPIView[Any]):
     authentication_classes: list[Any] = []
     permission_classes: list[Any] = []
 
-    @extend_schema(request=JoinInput, responses={201: JoinOutput})
+    @extend_schema(
+        request=JoinInput,
+        responses={201: JoinOutput},
+        parameters=[
+            OpenApiParameter(
+                "broker_user",
+                enum=["own", "shared"],
+                description="Whether the executor can have a user of the broker for itself; former ones cannot.",
+            )
+        ],
+    )
     def post(self, request: Request) -> Response:
         given = validated(JoinInput, request.data)
-        return Response(JoinOutput(redeem(**given, address=address_of(request))).data, status=201)
+        own_user = request.query_params.get("broker_user") == "own"
+        return Response(JoinOutput(redeem(**given, address=address_of(request), own_user=own_user)).data, status=201)
 
 
 urlpatterns = [

@@ -19,6 +19,7 @@ from tidepool.protocol import PROTOCOL_VERSION
 from core.audit.entries import audit
 from core.errors import Conflict, NotAllowed, NotFound, field_error
 from workers.actions import enroll_host
+from workers.broker_users import admit, expel
 from workers.host_keys import new_key
 from workers.join_limits import JoinLimits
 from workers.models import Host, JoinToken
@@ -107,8 +108,11 @@ def withdraw_join_token(actor: AbstractBaseUser, pk: int) -> None:
 
 
 @transaction.atomic
-def redeem(token: str, host: str, address: str = "") -> Invitation:
-    """Use the token for one host, and return its configuration. address: of the machine, as the site sees it."""
+def redeem(token: str, host: str, address: str = "", *, own_user: bool = False) -> Invitation:
+    """Use the token for one host, and return its configuration.
+
+    address: of the machine, as the site sees it. own_user: whether its executor can have its own user of the broker.
+    """
     row = JoinToken.objects.select_for_update().filter(digest=_digest(token), expires_at__gt=timezone.now()).first()
     if row is None:
         raise NotAllowed(
@@ -121,10 +125,10 @@ def redeem(token: str, host: str, address: str = "") -> Invitation:
     _refuse_name_in_use(host)
     invitation = Invitation(
         host=host,
-        broker_url=_executors_broker(),
+        key=new_key(host),
+        broker_url=_broker_url(host, own_user),
         results=str(settings.TIDEPOOL_RESULTS_ROOT),
         data_roots=[str(root) for root in settings.TIDEPOOL_DATA_ROOTS],
-        key=new_key(host),
         mark=_mark(Path(settings.TIDEPOOL_RESULTS_ROOT)),
     )
     if row.hosts_left == 1:
@@ -142,6 +146,17 @@ def _refuse_name_in_use(host: str) -> None:
             code="name_taken",
             fields={"host": ["This name is taken."]},
         )
+
+
+def _broker_url(host: str, own_user: bool) -> str:
+    """Return the URL with which the host's executor reaches the broker."""
+    shared = _executors_broker()
+    row = Host.objects.get(name=host)
+    if own_user:
+        return admit(row)
+    expel(row)
+    Host.objects.filter(pk=row.pk).update(own_broker_user=False)
+    return shared
 
 
 def _executors_broker() -> str:

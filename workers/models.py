@@ -80,6 +80,8 @@ class Host(models.Model):
     key_number = models.PositiveIntegerField(default=0, db_default=0)
     #: Number of the newest start of its executor that has sent a signed report.
     key_boot = models.PositiveBigIntegerField(default=0, db_default=0)
+    #: Whether it has a user of the broker for itself, see `workers.broker_users`; False: it shares one with others.
+    own_broker_user = models.BooleanField(default=False, db_default=False)
     #: Revision of the newest desired state, and of the newest one that the executor has applied.
     desired_revision = models.PositiveBigIntegerField(default=0)
     applied_revision = models.PositiveBigIntegerField(default=0)
@@ -96,7 +98,11 @@ class Host(models.Model):
         constraints = [
             models.CheckConstraint(
                 condition=models.Q(removed_at=None) | models.Q(state="OFFLINE"), name="host_removed_offers_nothing"
-            )
+            ),
+            # The password of the user comes from the number of the key.
+            models.CheckConstraint(
+                condition=models.Q(own_broker_user=False) | models.Q(key_number__gt=0), name="host_broker_user_has_key"
+            ),
         ]
 
     def __str__(self) -> str:

@@ -89,7 +89,7 @@ class LocalServices:
         login = quote(server["USER"]) + (f":{quote(server['PASSWORD'])}" if server["PASSWORD"] else "")
         place = f"{login}@{server['HOST']}:{server['PORT'] or 5432}"
         (secrets / "database-url").write_text(f"postgres://{place}/{self.database}\n")
-        for name in ("broker-url", "executor-broker-url"):
+        for name in ("broker-url", "broker-registrar-url", "executor-broker-url"):
             url = self.secret(name)
             (secrets / name).write_text(re.sub(r"@[\w.]+:6379", f"@127.0.0.1:{self.broker_port}", url) + "\n")
         # Somebody who may read the broker's list of refusals.

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import httpx
+import redis
 
 from tests.hosts.machines import ROOT, Machine, Network
 from tests.journey.running_stack import environment
@@ -19,6 +20,7 @@ __all__ = ["FAKETIME", "Site", "running_site"]
 #: Gives a program another clock; Debian's package libfaketime has it.
 FAKETIME = Path("/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1")
 _PASSWORD = "tests only"
+_BROKER_PASSWORD = "broker"
 _WEB_PORT, _BROKER_PORT = 8000, 6390
 
 
@@ -34,7 +36,7 @@ class Site:
 
     @property
     def variables(self) -> dict[str, str]:
-        broker = f"redis://{self.network.here}:{_BROKER_PORT}/0"
+        broker = f"redis://:{_BROKER_PASSWORD}@{self.network.here}:{_BROKER_PORT}/0"
         return environment(
             self.home,
             {
@@ -45,6 +47,9 @@ class Site:
                 "DJANGO_SETTINGS_MODULE": "webapp.settings",
             },
         )
+
+    def broker(self) -> redis.Redis:
+        return redis.Redis.from_url(self.variables["TIDEPOOL_BROKER_URL"], decode_responses=True)
 
     def api(self) -> httpx.Client:
         return httpx.Client(base_url=f"{self.url}/api/v1/", auth=("admin", _PASSWORD), timeout=30, trust_env=False)
@@ -82,7 +87,7 @@ class Site:
 def running_site(network: Network) -> Iterator[Site]:
     site = Site(network, network.shared / "pool")
     site.home.mkdir()
-    redis = [
+    broker = [
         "redis-server",
         "--bind",
         network.here,
@@ -92,6 +97,8 @@ def running_site(network: Network) -> Iterator[Site]:
         "no",
         "--save",
         "",
+        "--requirepass",
+        _BROKER_PASSWORD,
     ]
     web = [
         "-m",
@@ -114,7 +121,7 @@ def running_site(network: Network) -> Iterator[Site]:
             stack.callback(process.wait)
             stack.callback(process.kill)
 
-        start("broker", [*redis, "--dir", str(site.home)])
+        start("broker", [*broker, "--dir", str(site.home)])
         site.manage("migrate", "--no-input")
         site.manage("fill_home")
         start("web", [sys.executable, *web])

@@ -49,3 +49,9 @@ def test_hosts_with_wrong_clocks_are_named_and_train_plain_ddp_together(machines
             )
         behind = {name: host["clock_behind_seconds"] for name, host in hosts(site).items()}
         assert behind == pytest.approx({name: -ahead for name, ahead in AHEAD_SECONDS.items()}, abs=20)
+        assert len([user for user in site.broker().acl_users() if user.startswith("host.")]) == 3
+        assert not [entry for entry in site.broker().acl_log() if entry["username"].startswith("host.")]
+        with site.api() as api:
+            assert api.post("hosts/gpu3/drain/").status_code == 200
+            wait_until(lambda: api.delete("hosts/gpu3/").status_code == 204, site.story)
+        assert not [user for user in site.broker().acl_users() if user.endswith(".gpu3")]

@@ -9,6 +9,7 @@ import sys
 from typing import Any
 
 from celery import Celery, Task, bootsteps
+from kombu.entity import Exchange, Queue
 from kombu.exceptions import ChannelError, OperationalError
 from tidepool.procfs import set_title
 from tidepool.protocol import ProtocolError, Report
@@ -31,6 +32,8 @@ logger = logging.getLogger(__name__)
 
 _REPORT_TASK = "jobs.tasks.ingest_report"
 _REPORT_QUEUE = "control"
+#: The same queue for sending: without an exchange, whose bindings a host's user may not write.
+_REPORTS: Any = Queue(_REPORT_QUEUE, Exchange(""), routing_key=_REPORT_QUEUE, no_declare=True)  # type: ignore[no-untyped-call]
 #: Number of unread reports in the queue above which none is sent: they would only fill the broker's memory.
 _REPORTS_WAITING_LIMIT = 200
 #: Signal that says that the machine will be gone soon.
@@ -48,7 +51,11 @@ def _settings() -> dict[str, Any]:
         "broker_url": config.broker_url,
         "broker_connection_retry_on_startup": True,
         "broker_connection_max_retries": None,
-        "broker_transport_options": {"socket_timeout": _SOCKET_SECONDS, "socket_connect_timeout": _SOCKET_SECONDS},
+        "broker_transport_options": {
+            "socket_timeout": _SOCKET_SECONDS,
+            "socket_connect_timeout": _SOCKET_SECONDS,
+            **_own_keys(config.host),
+        },
         "accept_content": ["json"],
         "task_serializer": "json",
         "task_ignore_result": True,
@@ -58,6 +65,11 @@ def _settings() -> dict[str, Any]:
         "worker_hijack_root_logger": True,
         "enable_utc": True,
     }
+
+
+def _own_keys(host: str) -> dict[str, str]:
+    """Return the names of the keys for unacknowledged messages: kombu's own would be shared by all hosts."""
+    return {f"{kind}_key": f"{kind}.{host}" for kind in ("unacked", "unacked_index", "unacked_mutex")}
 
 
 class SupervisorStep(bootsteps.StartStopStep):  # type: ignore[misc]  # Celery has no types
@@ -135,7 +147,7 @@ class _ReportSender:
         self._celery.send_task(
             _REPORT_TASK,
             args=[self._signer.sealed(report)],
-            queue=_REPORT_QUEUE,
+            queue=_REPORTS,
             ignore_result=True,
             retry=False,
             connection=self._connection,

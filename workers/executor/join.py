@@ -186,7 +186,8 @@ def executor_environment(place: Place, address: str, virtual_slots: int | None) 
 
 def _ask(url: str, token: str, host: str) -> dict[str, Any]:
     request = urllib.request.Request(  # noqa: S310 (the scheme was checked)
-        f"{url}/api/v1/join/",
+        # A site of a former release does not read the parameter.
+        f"{url}/api/v1/join/?broker_user=own",
         data=json.dumps({"token": token, "host": host}).encode(),
         headers={"Content-Type": "application/json"},
     )

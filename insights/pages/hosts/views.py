@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
 
+import redis
 from django.conf import settings
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import redirect, render
@@ -20,7 +21,7 @@ from core.shown_once import redirect_showing, shown_once
 from insights.cluster import IDLE_AFTER_SECONDS
 from insights.host_panels import host_panels, idle_slots, question
 from insights.unstored import unstored
-from workers import actions
+from workers import actions, broker_users
 from workers.forms import JoinForm
 from workers.join_tokens import create_join_token, join_command, join_command_of_containers, withdraw_join_token
 from workers.models import Host, JoinToken, Slot
@@ -116,8 +117,17 @@ def host_join(request: HttpRequest) -> HttpResponse:
         "made": _shown_commands(request, tokens),
         "tokens": tokens,
         "can_join": bool(settings.TIDEPOOL_EXECUTOR_BROKER_URL),
+        "broker_problem": _broker_problem() if settings.TIDEPOOL_EXECUTOR_BROKER_URL else "",
     }
     return render(request, "insights/hosts/join.html", context, status=400 if form.errors else 200)
+
+
+def _broker_problem() -> str:
+    """Return why hosts share a user of the broker, as the end of a sentence; "": each has its own."""
+    try:
+        return broker_users.problem()
+    except (redis.RedisError, OSError):
+        return "the broker does not answer now"
 
 
 def _shown_commands(request: HttpRequest, tokens: list[JoinToken]) -> dict[str, Any] | None:

@@ -28,6 +28,7 @@ from jobs.models import Job
 from scheduling.policies.target_hold import TargetHold, hold_targets
 from scheduling.preparation import run_prepared_cycle
 from scheduling.snapshot import Snapshot
+from workers.broker_users import UserKeeper
 from workers.lateness import SilenceWatch, mark_pause_seconds, reports_delay
 
 __all__ = ["Command", "Scheduler"]
@@ -40,6 +41,7 @@ REST_SECONDS = 5.0
 RESEND_SECONDS = 2.0
 IDLE_SECONDS = 5.0
 FORGET_SECONDS = 3600.0
+BROKER_USERS_SECONDS = 2.0
 #: Age at which forecasts of training times are computed again.
 FORECAST_AGE = timedelta(seconds=30)
 
@@ -69,6 +71,7 @@ class Scheduler:
             (Interval(RESEND_SECONDS), resend_outstanding),
             (Interval(IDLE_SECONDS), lambda: watch_idle(timezone.now())),
             (Interval(FORGET_SECONDS), forget_unused),
+            (Interval(BROKER_USERS_SECONDS), UserKeeper().keep),
             *((Interval(task.every_seconds), task.send) for task in periodic_tasks()),
         )
 

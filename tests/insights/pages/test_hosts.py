@@ -1,6 +1,7 @@
 """The page of the hosts: who holds which GPU, and what an administrator does to a host."""
 
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from django.http import HttpResponse
@@ -85,6 +86,24 @@ def test_a_host_says_what_it_does_not_keep_trainings_from(alices: Client, host: 
     Host.objects.filter(pk=host.pk).update(isolation="shared", isolation_lacks=["Trainings are not kept apart."])
     words = " ".join(alices.get("/hosts/").content.decode().split())
     assert "isolation</span> Trainings are not kept apart." in words
+
+
+def test_administrators_see_which_hosts_share_a_user_of_the_broker(
+    carols: Client, alices: Client, host: Host, settings: Any
+) -> None:
+    assert "broker</span>" not in carols.get("/hosts/").content.decode(), "all is on this machine"
+    settings.BROKER_IS_EMBEDDED = False
+    others = Host.objects.exclude(pk=host.pk).update(key_number=1, own_broker_user=True)
+    assert others
+    assert carols.get("/hosts/").content.decode().count("broker</span> The host uses the broker with a password") == 1
+    assert "broker</span>" not in alices.get("/hosts/").content.decode()
+    Host.objects.filter(pk=host.pk).update(key_number=1, own_broker_user=True)
+    assert "broker</span>" not in carols.get("/hosts/").content.decode()
+
+
+def test_removing_a_host_with_a_user_of_the_broker_says_that_it_has_to_join_again(carols: Client, scene: Scene) -> None:
+    gone = HostFactory(name="gpu-host-9", state=Host.State.LOST, key_number=1, own_broker_user=True)
+    assert "joins again with a new token" in ask(carols, gone, "remove")["lost"]
 
 
 def test_a_host_says_what_runs_container_images(alices: Client, host: Host) -> None:

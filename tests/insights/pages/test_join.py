@@ -11,6 +11,7 @@ from rest_framework.test import APIClient
 
 from core.models import AuditEntry
 from tests.notices import levels
+from tests.processes import broker
 from workers.models import JoinToken
 
 PAGE = "/hosts/join/"
@@ -70,6 +71,15 @@ def test_where_no_other_machine_reaches_the_broker_the_page_says_what_to_do(caro
     assert "TIDEPOOL_EXECUTOR_BROKER_URL" in page
     assert "Create token" not in page
     assert carols.post(PAGE, {"hosts": "1", "hours": "24"}).status_code == 400
+
+
+def test_the_page_says_why_hosts_share_a_password_of_the_broker(carols: Client, settings: Any) -> None:
+    with broker() as url:
+        settings.TIDEPOOL_BROKER_REGISTRAR_URL = url
+        page = " ".join(carols.get(PAGE).content.decode().split())
+    assert "because it lets in everybody without a password" in page
+    page = " ".join(carols.get(PAGE).content.decode().split())
+    assert "because the broker does not answer now" in page
 
 
 def test_who_does_not_administer_is_not_offered_it(carols: Client, alices: Client) -> None:

