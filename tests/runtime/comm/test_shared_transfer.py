@@ -238,11 +238,12 @@ class Port:
     def __init__(self, rate: float) -> None:
         self._rate, self._free_at, self._lock = rate, 0.0, threading.Lock()
 
-    def take(self, count: int) -> None:
+    def take(self, count: int) -> float:
+        """Return when (monotonic) so many bytes more have passed."""
         with self._lock:
-            self._free_at = max(self._free_at, time.monotonic()) + count / self._rate
-            free_at = self._free_at
-        time.sleep(max(0.0, free_at - time.monotonic()))
+            # Threads wake late: what a card could have sent in the last tenth of a second is not lost.
+            self._free_at = max(self._free_at, time.monotonic() - 0.1) + count / self._rate
+            return self._free_at
 
 
 class Throttled:
@@ -254,8 +255,8 @@ class Throttled:
     def sendall(self, content: Any) -> None:
         view = memoryview(content)
         for start in range(0, len(view), 2**18):
-            for port in self._ports:
-                port.take(len(view[start : start + 2**18]))
+            passed = max(port.take(len(view[start : start + 2**18])) for port in self._ports)
+            time.sleep(max(0.0, passed - time.monotonic()))
             self._connection.sendall(view[start : start + 2**18])
 
     def __getattr__(self, name: str) -> Any:
@@ -288,7 +289,7 @@ def network(size: int, rate: float) -> Iterator[list[Group]]:
 @pytest.mark.parametrize("old", [1, 2], ids=["1 -> 4", "2 -> 5"])
 def test_over_a_slow_network_a_hundred_million_parameters_reach_three_joiners_in_half_the_time(old: int) -> None:
     """1.2 GB with Adam's state; so slow a network that the processors of a busy machine do not matter."""
-    rate = 200e6
+    rate = 150e6
     holders, joiners = [adam(98_000_000) for _ in range(old)], [adam(98_000_000, stepped=False) for _ in range(3)]
     new = range(old, old + 3)
 

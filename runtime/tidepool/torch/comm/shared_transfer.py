@@ -9,6 +9,7 @@ comes, and passes on what it receives piece by piece.
 import json
 import socket
 import threading
+from collections import deque
 from collections.abc import Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass
@@ -177,42 +178,42 @@ class _Receipt:
             self._fail(error)
 
     def _receive(self, route: Route) -> None:
-        onward = _connected(self._group, route) if route.after(self._group.rank) is not None else None
-        if onward is not None:
-            self._note(onward)
-        connection = self._awaited(lambda: self._arrived.get(route.number))
-        length = bytearray(8)
-        fill(connection, memoryview(length))
-        header = bytearray(int.from_bytes(length, "big"))
-        fill(connection, memoryview(header))
-        _pass_on(onward, _framed(header))
-        values = json.loads(header)
-        if route.number == 0:
-            self._lay_out(values)
-        layout = self._awaited(lambda: self._layout)
-        if values["digest"] != layout.digest:
-            raise Refusal(
-                "processes of this training have different parameters or optimizer states, by names, types or shapes: "
-                "what a script makes while it trains has to be made in the same order in all processes"
-            )
-        self._receive_pieces(route, layout, connection, onward)
+        following = route.after(self._group.rank) is not None
+        with _Onward(self._note(_connected(self._group, route)) if following else None) as onward:
+            connection = self._awaited(lambda: self._arrived.get(route.number))
+            length = bytearray(8)
+            fill(connection, memoryview(length))
+            header = bytearray(int.from_bytes(length, "big"))
+            fill(connection, memoryview(header))
+            onward.send(_framed(header))
+            values = json.loads(header)
+            if route.number == 0:
+                self._lay_out(values)
+            layout = self._awaited(lambda: self._layout)
+            if values["digest"] != layout.digest:
+                raise Refusal(
+                    "processes of this training have different parameters or optimizer states, by names, types or "
+                    "shapes: what a script makes while it trains has to be made in the same order in all processes"
+                )
+            self._receive_pieces(route, layout, connection, onward)
 
-    def _receive_pieces(
-        self, route: Route, layout: _Layout, connection: socket.socket, onward: socket.socket | None
-    ) -> None:
+    def _receive_pieces(self, route: Route, layout: _Layout, connection: socket.socket, onward: "_Onward") -> None:
         ring, pieces = self._ring or Ring(), layout.pieces[route.number]
         for number, piece in enumerate(pieces):
             if route.number == 0 and number == len(pieces) // 2:
                 fault("transfer", self._member_id)
             place = layout.tensors[piece.tensor].detach().view(-1).view(torch.uint8)[piece.start : piece.end]
+            if ring.stages(place):
+                onward.wait(1)  # the buffer that comes next holds the piece before the last one
             memory, settle = ring.room(place)
             fill(connection, memory)
             settle()
-            _pass_on(onward, memory)
+            onward.send(memory)
         whole = bytearray(len(WHOLE))
         fill(connection, memoryview(whole))
         ring.settle()
-        _pass_on(onward, whole)
+        onward.send(whole)
+        onward.wait(0)
 
     def _lay_out(self, values: dict[str, Any]) -> None:
         tensors = [
@@ -235,12 +236,14 @@ class _Receipt:
                 raise CommunicationError("another part of the state was not received to its end")
             return look()
 
-    def _note(self, connection: socket.socket) -> None:
+    def _note(self, connection: socket.socket) -> socket.socket:
+        """Keep the connection, which a failure of any route shuts down."""
         with self._changed:
             self._open.append(connection)
             failed = self._error is not None
         if failed:
             _shut(connection)
+        return connection
 
     def _fail(self, error: BaseException) -> None:
         """Keep the first error, and release the threads of the other routes."""
@@ -250,6 +253,69 @@ class _Receipt:
             connections = [*self._open]
         for connection in connections:
             _shut(connection)
+
+
+class _Onward:
+    """A thread that sends to the next joiner what this one has received, while more of it comes. None: nobody follows.
+
+    Methods raise CommunicationError once the next one has gone.
+    """
+
+    def __init__(self, connection: socket.socket | None) -> None:
+        self._connection = connection
+        self._changed = threading.Condition()
+        #: Contents that are not sent yet, the one under way included.
+        self._left: deque[bytes | bytearray | memoryview] = deque()
+        self._is_over = False
+        self._error: OSError | None = None
+        self._thread = threading.Thread(target=self._run, name="pass-on", daemon=True)
+
+    def __enter__(self) -> "_Onward":
+        if self._connection is not None:
+            self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with self._changed:
+            self._is_over = True
+            self._changed.notify_all()
+
+    def send(self, content: bytes | bytearray | memoryview) -> None:
+        """Send this after what was given before. It must not change until it is sent."""
+        if self._connection is not None:
+            with self._changed:
+                self._left.append(content)
+                self._changed.notify_all()
+            self._check()
+
+    def wait(self, most: int) -> None:
+        """Wait until at most so many contents are left."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._error is not None or len(self._left) <= most)
+        self._check()
+
+    def _check(self) -> None:
+        if self._error is not None:
+            raise CommunicationError(f"the next rank went away while it received the state: {self._error}")
+
+    def _run(self) -> None:
+        assert self._connection is not None
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._left or self._is_over)
+                if self._is_over:
+                    return
+                content = self._left[0]
+            try:
+                self._connection.sendall(content)
+            except OSError as error:
+                with self._changed:
+                    self._error = error
+                    self._changed.notify_all()
+                return
+            with self._changed:
+                self._left.popleft()
+                self._changed.notify_all()
 
 
 def _spec(tensor: torch.Tensor) -> list[Any]:
@@ -281,14 +347,6 @@ def _connected(group: Group, route: Route) -> socket.socket:
 
 def _framed(header: bytes | bytearray) -> bytes:
     return len(header).to_bytes(8, "big") + header
-
-
-def _pass_on(onward: socket.socket | None, content: bytes | bytearray | memoryview) -> None:
-    if onward is not None:
-        try:
-            onward.sendall(content)
-        except OSError as error:
-            raise CommunicationError(f"the next rank went away while it received the state: {error}") from error
 
 
 def _shut(connection: socket.socket) -> None:

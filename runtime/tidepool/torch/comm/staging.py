@@ -37,20 +37,20 @@ class _Buffer:
 class Ring:
     """Two buffers through which pieces of tensors on a device pass in turn.
 
-    after: event that the device's copies wait for. stages: whether a tensor needs the buffers.
+    after: event that the device's copies wait for. stages: whether a tensor passes through the buffers.
     """
 
     def __init__(
         self, after: Any = None, stages: Callable[[torch.Tensor], bool] = lambda tensor: tensor.device.type != "cpu"
     ) -> None:
-        self._after, self._stages = after, stages
+        self._after, self.stages = after, stages
         self._buffers: list[_Buffer] = []
         self._turn = 0
         self._stream: Any = None
 
     def load(self, source: torch.Tensor) -> Callable[[], memoryview]:
         """Begin to bring the bytes to main memory; returns what waits for them. They last until two more are loaded."""
-        if not self._stages(source):
+        if not self.stages(source):
             return lambda: source.numpy().data
         buffer = self._next(source.is_cuda)
         self._copy(buffer, buffer.memory[: source.numel()], source)
@@ -63,7 +63,7 @@ class Ring:
 
     def room(self, target: torch.Tensor) -> tuple[memoryview, Callable[[], None]]:
         """Return memory for a piece that comes, and what puts the piece in its place in `target`."""
-        if not self._stages(target):
+        if not self.stages(target):
             return target.numpy().data, lambda: None
         buffer = self._next(target.is_cuda)
         memory = buffer.memory[: target.numel()]
