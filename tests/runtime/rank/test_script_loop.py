@@ -1,5 +1,6 @@
 """A prepared loop of a script's own: equal to Session to the bit, through resizes and SIGKILL of ranks."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -61,6 +62,34 @@ def test_deaths_and_resizes_cost_nothing(
     first = "0." if "--two" in arguments else ""
     for name, tensor in expected.items():
         assert torch.allclose(final[first + name], tensor, atol=1e-5), name
+
+
+def test_a_joiner_calls_its_model_before_it_is_ready_and_counts_none_of_it(
+    make_lab: Callable[..., Lab], tmp_path: Path
+) -> None:
+    """BatchNorm, dropout and the order of random numbers are as in one process that was never joined, to the bit."""
+    exact = ["--virtual-ranks", "4", "--note-forwards"]
+    lab = make_lab("own_loop.py", arguments=[*ARGUMENTS, *exact, *STEP_SECONDS], exactness="bitwise", virtual_ranks=4)
+    lab.size(1)
+    lab.wait_for_steps(3)
+    [founder] = lab.member_ids()
+    lab.size(2)
+    lab.wait_for_size(2)
+    [joiner] = {*lab.member_ids()} - {founder}
+    lab.wait_for_steps(2)
+    lab.wait_for_the_end()
+
+    first = {name: notes_of(lab, name)[0] for name in (founder, joiner)}
+    assert first[founder]["is_zero"] is False
+    assert first[joiner] == {"is_zero": True, "has_joined": False}
+    assert all(not note["is_zero"] for name in (founder, joiner) for note in notes_of(lab, name)[1:])
+    expected = alone(tmp_path / "session.pth", "--kind", "session", *exact[:2])
+    assert different(final_weights(lab), expected) == []
+
+
+def notes_of(lab: Lab, member_id: str) -> list[dict[str, bool]]:
+    [path] = lab.folder.glob(f"log/{member_id}.*/forwards")
+    return [json.loads(line) for line in path.read_text().splitlines()]
 
 
 def test_a_halt_in_an_accumulation_loses_nothing(make_lab: Callable[..., Lab], tmp_path: Path) -> None:

@@ -1,12 +1,14 @@
 """A loop of its own in plain PyTorch, prepared; or, for comparison, the same in a Session or without any of it."""
 
 import argparse
+import json
 import os
 import time
 from pathlib import Path
 
 import tidepool.torch
 import torch
+from tidepool.torch.rank.prepared import current
 from torch import nn
 from torch.utils.data import DataLoader
 
@@ -24,6 +26,7 @@ parser.add_argument("--closure", action="store_true")
 parser.add_argument("--two", action="store_true", help="two models, two optimizers, in turn on each batch")
 parser.add_argument("--ignored", action="store_true", help="two of three samples have no label, in uneven numbers")
 parser.add_argument("--virtual-ranks", type=int, default=None)
+parser.add_argument("--note-forwards", action="store_true", help="a line in the log folder for each call of the model")
 parser.add_argument("--out", default=None)
 options = parser.parse_args()
 hurry = Path(os.environ.get("DATA_DIR", "."), "hurry")
@@ -52,6 +55,14 @@ def network():
 
 torch.manual_seed(3)
 model = nn.Sequential(nn.Linear(20, 64), nn.Tanh(), nn.Linear(64, 2)) if not options.virtual_ranks else network()
+if options.note_forwards:
+
+    def note(_model, inputs):
+        line = {"is_zero": not inputs[0].any().item(), "has_joined": current().has_joined}
+        with Path(os.environ["LOG_DIR"], "forwards").open("a") as file:
+            print(json.dumps(line), file=file)
+
+    model.register_forward_pre_hook(note)
 other = nn.Linear(2, 2) if options.two else None
 optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
 second = torch.optim.SGD(other.parameters(), lr=0.1, momentum=0.9) if other else None

@@ -22,6 +22,7 @@ from torch.utils.data import DataLoader
 from tidepool import rank_process
 from tidepool.refusal import Refusal
 from tidepool.torch.data import sample_count
+from tidepool.torch.rank.dry_run import DryRun
 from tidepool.torch.rank.epoch_variables import EpochVariables
 from tidepool.torch.rank.epoch_weights import EpochWeights
 from tidepool.torch.rank.further_loaders import FurtherLoaders, release
@@ -110,7 +111,8 @@ def prepare(
     named = named_optimizers(optimizers[0] if len(optimizers) == 1 else optimizers)
     training_loop = TrainingLoop(model, named, options)
     training_loop.total_epochs = None
-    prepared = PreparedTraining(training_loop, registered, orders, further_loaders, variables, weights, bare)
+    own = orders, further_loaders, variables, weights
+    prepared = PreparedTraining(training_loop, registered, *own, bare, DryRun(training_loop, models))
     adopt(prepared.script_loop, named, scalers, [*others, *models])
     _prepared = prepared
     rank_process.report_by(prepared.report)

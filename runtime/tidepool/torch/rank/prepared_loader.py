@@ -158,7 +158,8 @@ class _Pass:
             ) as batches:
                 for batch in batches:
                     self.counts.given += 1
-                    yield batch
+                    with self._prepared.dry_run.remembering():
+                        yield batch
             script_loop.close_pass()
         except GeneratorExit:
             script_loop.leave(self._samples)

@@ -15,6 +15,7 @@ import torch
 from tidepool.journal import last_record
 from tidepool.refusal import Refusal
 from tidepool.torch.rank.batched_order import batches_in
+from tidepool.torch.rank.dry_run import DryRun
 from tidepool.torch.rank.epoch_loops import continued, described
 from tidepool.torch.rank.epoch_variables import EpochVariables
 from tidepool.torch.rank.epoch_weights import EpochWeights
@@ -47,8 +48,10 @@ class PreparedTraining:
         epoch_variables: EpochVariables,
         epoch_weights: EpochWeights,
         models: Sequence[torch.nn.Module],
+        dry_run: DryRun,
     ) -> None:
         self.training_loop, self.orders, self._models = training_loop, orders, models
+        self.dry_run = dry_run
         self._epoch_variables, self._epoch_weights = epoch_variables, epoch_weights
         #: `batch_size` of the training's DataLoaders; the batches may be others, if the job says so.
         self.batch_size = 0
@@ -152,6 +155,7 @@ class PreparedTraining:
         if self.has_joined:
             return
         refuse_validation(self.training_loop.context)
+        self.dry_run.make()  # before anybody waits for this process
         self.training_loop.join()
         self.has_joined = True
         # The script's own `range` has come to its pass when it joins; `epochs` joins before what stands above the pass.

@@ -89,7 +89,7 @@ class TrainingLoop:
         self._parameters = list(self.model.parameters())
         self.seed, self.virtual_ranks = chosen.seed, chosen.virtual_ranks
         self.position = Position(effective_batch_size=chosen.batch_size)
-        self._warm_up = options.warm_up
+        self._warm_up = options.warm_up or (lambda: None)
         self._reported: dict[str, float] = {}
         self.metrics = MetricsFile(self.folder)
         self.adaptation, self.clock = self._adaptation(chosen, options), StepClock()
@@ -349,11 +349,10 @@ class TrainingLoop:
     # --- ranks come and go ---
 
     def join(self) -> None:
-        if self.transitions.on_cluster and self._warm_up is not None:
-            with self.generators.aside(), self.buffers.kept():  # before anybody waits for this rank, without a trace
-                self._warm_up()
-        if self.transitions.on_cluster:
+        if self.transitions.on_cluster:  # before anybody waits for this rank
             self.reducer.empty()  # the first write to new memory is slow
+            with self.generators.aside(), self.buffers.kept():
+                self._warm_up()
         self.transitions.join(self._checkpoints.load)
         self.metrics.forget()
 
