@@ -1,11 +1,11 @@
 """Hand-over of the state to new ranks: pause of the training and memory, by routes and one holder to each joiner.
 
-    python -m benchmarks.hand_over [--long] [--only 25M|100M] [--json FILE]
+    python -m benchmarks.hand_over [--long] [--only 1M|25M|100M] [--json FILE]
 
-Networks of 25 and 100 million parameters with Adam grow live, 1 -> 4 (the small one also 4 -> 8), and shrink again.
-Both ways take turns: `routes`, by which each holder sends a share of the state and joiners pass it on, and `copies`, as
-ranks of former releases are handed it: a whole copy from one holder for each joiner. The pause is that of `resize.py`.
-Memory is the peak of the largest joiner, and the most by which the peak of a holder grew.
+Networks of 1, 25 and 100 million parameters with Adam grow live, 1 -> 4 (the smaller ones also 4 -> 8), and shrink
+again. Both ways take turns: `routes`, by which each holder sends a share of the state and joiners pass it on, and
+`copies`, as ranks of former releases are handed it: a whole copy from one holder for each joiner. The pause is that of
+`resize.py`. Memory is the peak of the largest joiner, and the most by which the peak of a holder grew.
 """
 
 import sys
@@ -18,8 +18,8 @@ from benchmarks.results import Result, arguments, result, show
 from tests.runtime.lab import Lab
 
 #: Sizes between which each network is resized.
-SIZES = {"25M": [1, 4, 8, 1, 4, 8, 1], "100M": [1, 4, 1, 4, 1]}
-SETTLE_STEPS = {"25M": 4, "100M": 3}
+SIZES = {"1M": [1, 4, 8, 1, 4, 8, 1, 4, 8, 1], "25M": [1, 4, 8, 1, 4, 8, 1], "100M": [1, 4, 1, 4, 1]}
+SETTLE_STEPS = {"1M": 20, "25M": 4, "100M": 3}
 WAYS = ("routes", "copies")
 
 
