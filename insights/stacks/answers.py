@@ -15,6 +15,7 @@ from tidepool.safe_open import open_below
 from tidepool.stacks import stacks_path
 
 from core.text import storable
+from insights.rank_numbers import rank_numbers
 from insights.stacks.folding import RankStack, StackGroup, folded, sentence_of
 from insights.stacks.parsing import threads_of
 from insights.stacks.places import doing_of, shown_frame
@@ -33,7 +34,7 @@ _MOST_BYTES = 32 * 2**20
 
 @dataclass(frozen=True)
 class StackedProcess:
-    rank: Annotated[int | None, "Rank in the active generation; null: not a member, or not an elastic training."]
+    rank: Annotated[int | None, "Rank in the newest generation; null: not a member of it."]
     member_id: str
     host: str
     pid: int
@@ -75,7 +76,7 @@ def stacks_of(job: Job) -> Stacks:
     wanted = set() if job.state in TERMINAL else _hosts(job)
     missing = sorted(wanted - {answer.host for answer in answers})
     is_late = timezone.now() - run.stacks_at > _PATIENCE
-    numbers = dict(job.ranks.filter(attempt=run.attempt).values_list("member_id", "rank"))
+    numbers = rank_numbers(job, run.attempt)
     processes = [process for answer in answers for process in _processes(answer, numbers, code)]
     groups = folded(_main_stacks(answers, numbers), code)
     return Stacks(
@@ -127,13 +128,13 @@ def _read(folder: Path, host: str) -> HostStacks | None:
     return answer if answer.host == host else None
 
 
-def _main_stacks(answers: Sequence[HostStacks], numbers: Mapping[str, int | None]) -> list[RankStack]:
+def _main_stacks(answers: Sequence[HostStacks], numbers: Mapping[str, int]) -> list[RankStack]:
     ranks = [(_label(rank, numbers), rank) for answer in answers for rank in answer.ranks]
     ranks.sort(key=lambda pair: (not pair[0].isdecimal(), int(pair[0]) if pair[0].isdecimal() else 0, pair[0]))
     return [_main_stack(label, rank) for label, rank in ranks if rank.processes]
 
 
-def _label(rank: RankStacks, numbers: Mapping[str, int | None]) -> str:
+def _label(rank: RankStacks, numbers: Mapping[str, int]) -> str:
     number = numbers.get(rank.member_id)
     return rank.member_id if number is None else str(number)
 
@@ -146,7 +147,7 @@ def _main_stack(label: str, rank: RankStacks) -> RankStack:
     return RankStack(label, process.state, tuple(threads[-1]) if threads else ())
 
 
-def _processes(answer: HostStacks, numbers: Mapping[str, int | None], code: str) -> Iterator[StackedProcess]:
+def _processes(answer: HostStacks, numbers: Mapping[str, int], code: str) -> Iterator[StackedProcess]:
     for rank in answer.ranks:
         for place, process in enumerate(rank.processes):
             yield _process(answer.host, rank, process, numbers.get(rank.member_id), code, is_worker=place > 0)
@@ -169,11 +170,11 @@ def _stalled(job: Job, code: str) -> StalledStacks | None:
     newest = ended.values_list("attempt", flat=True).first()
     if newest is None:
         return None
-    ranks = []
-    for rank in ended.filter(attempt=newest).order_by("rank", "member_id"):
+    ranks, numbers = [], rank_numbers(job, newest)
+    for rank in sorted(ended.filter(attempt=newest), key=lambda rank: (numbers.get(rank.member_id, 0), rank.member_id)):
         # In the text of an end, the thread that wrote it comes first: the main one.
         threads = threads_of(rank.exit["error"].get("traceback", ""))
-        label = rank.member_id if rank.rank is None else str(rank.rank)
+        label = str(numbers.get(rank.member_id, rank.member_id))
         ranks.append(RankStack(label, "answered" if threads else "silent", tuple(threads[0]) if threads else None))
     groups = folded(ranks, code)
     return StalledStacks(newest, sentence_of(groups), groups)

@@ -12,6 +12,7 @@ from insights.step_time.advice import (
     reason_of_straggler,
     straggler_words,
 )
+from insights.step_time.outcomes import AdviceOutcome, outcomes_of
 from insights.step_time.shares import (
     RankShare,
     Shares,
@@ -54,10 +55,11 @@ class WhySlow:
     ranks: Annotated[list[RankShare], "Ranks of the newest attempt."]
     points: Annotated[list[SharesAt], "Shares over time, the oldest first."]
     advice: Annotated[list[SlowAdvice], "Suggestions, the one that promises most first."]
+    outcomes: Annotated[list[AdviceOutcome], "Results of the advice on the owner's training of the model before."]
 
 
 def why_slow(job: Job) -> WhySlow:
-    row = TimeByCause.objects.filter(job=job).first()
+    row = TimeByCause.objects.filter(job=job).select_related("job__profile").first()
     if row is None or not row.points:
         return _unmeasured(job)
     newest = row.points[-1]
@@ -73,6 +75,7 @@ def why_slow(job: Job) -> WhySlow:
         ranks,
         share_points(row.points),
         advice_on(recent or shares, ranks, straggler),
+        outcomes_of(job, row),
     )
 
 
@@ -84,7 +87,7 @@ def _unmeasured(job: Job) -> WhySlow:
     if not job.elastic:
         state = "not_told_apart"
         text = "The script has no session and does not use prepare, so its time is not told apart."
-    return WhySlow(state, text, 0.0, {}, {}, None, [], [], [])
+    return WhySlow(state, text, 0.0, {}, {}, None, [], [], [], [])
 
 
 def sentence_of(shares: Shares, ranks: Sequence[RankShare], straggler: RankShare | None) -> str:

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 from tidepool.protocol import SPENT_PARTS, host_of
 
+from insights.rank_numbers import rank_numbers
 from jobs.models import Job, TimeByCause
 
 __all__ = [
@@ -33,7 +34,7 @@ _RECENT_SECONDS = 60.0
 
 @dataclass(frozen=True)
 class RankShare:
-    rank: Annotated[int | None, "Rank in the active generation; null: not a member now."]
+    rank: Annotated[int | None, "Rank in the newest generation; null: not a member of it."]
     member_id: str
     host: str
     attempt: int
@@ -63,7 +64,7 @@ def shares_of(seconds: Sequence[float]) -> dict[str, float]:
 def measured_ranks(job: Job, row: TimeByCause) -> list[RankShare]:
     """Return the ranks of the newest attempt, members of the active generation first, in their order."""
     attempt = job.run.attempt
-    numbers = dict(job.ranks.filter(attempt=attempt, exit={}).values_list("member_id", "rank"))
+    numbers = rank_numbers(job, attempt)
     found = [
         _rank(key.partition("/")[2], attempt, numbers, values)
         for key, values in row.ranks.items()
@@ -72,7 +73,7 @@ def measured_ranks(job: Job, row: TimeByCause) -> list[RankShare]:
     return sorted(found, key=lambda rank: (rank.rank is None, rank.rank or 0, rank.member_id))
 
 
-def _rank(member_id: str, attempt: int, numbers: Mapping[str, int | None], values: Mapping[str, Any]) -> RankShare:
+def _rank(member_id: str, attempt: int, numbers: Mapping[str, int], values: Mapping[str, Any]) -> RankShare:
     sums = values["sums"]
     return RankShare(
         numbers.get(member_id),

@@ -52,6 +52,10 @@ def why_slow(context: Context, job: int, as_json: bool) -> None:
         click.echo("\nWhat would make it faster:")
         for advice in found.advice:
             click.echo(f"  {advice.text}")
+    if found.outcomes:
+        click.echo("\nWhat came of earlier advice:")
+        for outcome in found.outcomes:
+            click.echo(f"  {outcome.text}")
 
 
 @click.command()

@@ -8,6 +8,7 @@ from typing import Any
 from tidepool.client.derived import JobProperties, LogLine
 
 __all__ = [
+    "AdviceOutcome",
     "Checkpoint",
     "Dataset",
     "Event",
@@ -200,7 +201,7 @@ class Why:
 class RankShare:
     """`RankShareOutput` of the REST API."""
 
-    #: Rank in the active generation; null: not a member now.
+    #: Rank in the newest generation; null: not a member of it.
     rank: int | None = None
     member_id: str = ""
     host: str = ""
@@ -241,6 +242,24 @@ class SlowAdvice:
 
 
 @dataclass(frozen=True, kw_only=True)
+class AdviceOutcome:
+    """`AdviceOutcomeOutput` of the REST API."""
+
+    #: Id of the earlier training that was advised.
+    job: int = 0
+    code: str = ""
+    #: Bound of the speedup that the advice named.
+    expected: float = 0.0
+    #: Samples per second of this training over the earlier one's.
+    speedup: float = 0.0
+    #: Fraction of the earlier training's time that the advice was about, 0 to 1.
+    share_before: float = 0.0
+    #: The same part's fraction of this training's time.
+    share_after: float = 0.0
+    text: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
 class WhySlow:
     """`WhySlowOutput` of the REST API."""
 
@@ -262,6 +281,8 @@ class WhySlow:
     points: tuple[SharesAt, ...] = ()
     #: Suggestions, the one that promises most first.
     advice: tuple[SlowAdvice, ...] = ()
+    #: Results of the advice on the owner's training of the model before.
+    outcomes: tuple[AdviceOutcome, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -280,7 +301,7 @@ class StackGroup:
 class StackedProcess:
     """`StackedProcessOutput` of the REST API."""
 
-    #: Rank in the active generation; null: not a member, or not an elastic training.
+    #: Rank in the newest generation; null: not a member of it.
     rank: int | None = None
     member_id: str = ""
     host: str = ""

@@ -6,15 +6,17 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 from django.urls import reverse
+from django.utils import timezone
 from rest_framework.test import APIClient
 from tidepool.protocol import SPENT_PARTS
 
 from insights.step_time.advice import advice_on
 from insights.step_time.answer import sentence_of
+from insights.step_time.outcomes import pace_of
 from insights.step_time.page import WIDTH, bar_of
 from insights.step_time.shares import RankShare, recent_shares, share_points, straggler_of
 from jobs.control import time_by_cause
-from jobs.models import Job, TimeByCause
+from jobs.models import Job, JobProfile, TimeByCause
 from tests.factories import JobFactory
 from tests.jobs.cluster import Cluster
 from tests.jobs.conftest import Submit
@@ -198,3 +200,44 @@ def test_compare_has_a_bar_for_each_training_that_is_measured(
     shown = alice_client.get(address).content.decode()
     assert shown.count('class="slow-bar"') == 1
     assert "Compute 40 %, Data 60 %" in shown
+
+
+def test_the_next_training_says_what_came_of_the_advice(cluster: Cluster, submit: Submit, alice_api: APIClient) -> None:
+    first, second = (measured(cluster, submit, step_seconds) for step_seconds in (0.4, 0.25))
+    assert answer(alice_api, first)["outcomes"] == []
+    [outcome] = answer(alice_api, second)["outcomes"]
+    assert (outcome["job"], outcome["code"], outcome["speedup"]) == (first.pk, "DATA", 1.6)
+    assert (outcome["share_before"], outcome["share_after"]) == (0.5, 0.2)
+    assert "was advised about data (50 % of its time, up to 2 times as fast)" in outcome["text"]
+
+
+def measured(cluster: Cluster, submit: Submit, step_seconds: float) -> Job:
+    """A training on one rank that computes 0.2 s in each step, and waits for data in the rest of it."""
+    job = submit(max_slots=1)
+    cluster.turn(2)
+    cluster.train(job)
+    cluster.turn()
+    job.refresh_from_db()
+    data = step_seconds - 0.2
+    JobProfile.objects.create(job=job, batch_size=64, at=timezone.now())
+    row = TimeByCause(job=job, at=timezone.now(), ranks={}, points=[])
+    for step in (0, 100):
+        spent = seconds(compute=0.2 * step, data=data * step)
+        row.points.append({"at": 1000.0 + step_seconds * step, "step": step, "seconds": spent})
+    row.save()
+    return job
+
+
+@pytest.mark.parametrize(
+    "points",
+    [
+        [],
+        [{"at": 0.0, "step": 0, "seconds": seconds()}],
+        [{"at": 0.0, "step": 0, "seconds": seconds()}, {"at": 5.0, "step": 9, "seconds": seconds(data=5)}],
+        [{"at": 0.0, "step": 9, "seconds": seconds()}, {"at": 50.0, "step": 9, "seconds": seconds(data=5)}],
+    ],
+)
+def test_a_pace_is_told_only_where_it_is_known(points: list[dict[str, Any]]) -> None:
+    assert pace_of(points, 64) is None
+    whole = [{"at": 0.0, "step": 0, "seconds": seconds()}, {"at": 20.0, "step": 40, "seconds": seconds(data=40)}]
+    assert pace_of(whole, 64) == (128.0, 2.0)
