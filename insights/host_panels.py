@@ -15,7 +15,7 @@ from tidepool.units import size_words
 
 from core.text import plural
 from insights.cluster import STATUSES, cluster_live
-from jobs.control.snapshots import snapshot
+from jobs.control.snapshots import former_hosts, snapshot
 from jobs.gpu_time import DAY, HOUR, to_ms
 from jobs.models import HostEnvironment, Job
 from jobs.words import gpus
@@ -84,6 +84,8 @@ class HostPanel:
     is_gone: bool = False
     #: Whether the host uses the broker with a password that others use, too.
     shares_broker: bool = False
+    #: Whether it gets no training because its release cannot join those that run.
+    is_former: bool = False
 
 
 @dataclass(frozen=True)
@@ -101,6 +103,7 @@ def host_panels(user: User) -> list[HostPanel]:
     uses = {slot["key"]: slot for host in cluster_live(user)["hosts"] for slot in host["slots"]}
     panels, found = [], list(hosts().order_by("name"))
     now = timezone.now()
+    former = former_hosts(found)
     days, environments = last_day(found, now), ready_environments()
     for host in found:
         slots = [(slot, uses.get(f"{host.name}:{slot.index}")) for slot in host.slots.all()]
@@ -108,7 +111,8 @@ def host_panels(user: User) -> list[HostPanel]:
         rows = [SlotRow(slot, use) for slot, use in slots if use]
         is_gone = host.leaving_at is not None and host.leaving_at <= now
         shares = not host.own_broker_user and not settings.BROKER_IS_EMBEDDED
-        panels.append(HostPanel(host, rows, days[host.name], environments.get(host.pk, ""), is_gone, shares))
+        found_there = environments.get(host.pk, "")
+        panels.append(HostPanel(host, rows, days[host.name], found_there, is_gone, shares, host.name in former))
     return panels
 
 

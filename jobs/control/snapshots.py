@@ -8,19 +8,21 @@ from typing import Any, cast, get_args
 from jobs.control.environment_states import JobFacts, Lack, lacks_of
 from jobs.control.goodput_inputs import with_measures
 from jobs.control.kind_ratios import remembered
-from jobs.models import InstanceGroup, Job, SlotClaim
-from jobs.states import ACTIVE, JobState
+from jobs.models import InstanceGroup, Job, JobRun, SlotClaim
+from jobs.states import ACTIVE, HOLDING, JobState
 from models_registry.models import RegisteredModelVersion
 from scheduling.policies.kind_ratios import medians
 from scheduling.snapshot import Aim, GroupView, JobView, KindRatio, PolicyName, SlotRef, SlotView, Snapshot
 from workers.group_rules import Offer, offer_of
 from workers.models import Host, ResourceGroup, Slot
 
-__all__ = ["group_view", "offers", "snapshot"]
+__all__ = ["former_hosts", "group_view", "offers", "snapshot"]
 
 #: Slot, job, time since which the slot is being given back, and time of the claim.
 _Claim = tuple[int, int, datetime | None, datetime]
 _ELASTIC = RegisteredModelVersion.Engine.ELASTIC
+#: State of a host in service that is of a former release, see `former_hosts`.
+_FORMER = "FORMER"
 _LACKS_NONE = Lack(frozenset(), frozenset())
 _JOB_VIEW = (
     "pk", "name", "instance_group__name", "state", "priority", "submitted_at", "min_slots", "max_slots",
@@ -86,7 +88,8 @@ def _slot_views(open_claims: Iterable[_Claim], instead: Mapping[int, Offer]) -> 
     # Hosts that have left are missed, but not those that are removed from the lists.
     offered_by = offers([host for host in hosts if host.removed_at is None], instead, were_there=True)
     claims = {slot: (job, vacating_at is not None) for slot, job, vacating_at, _ in open_claims}
-    by_host = {host.pk: (host.name, _state_of(host), offered_by[host.name]) for host in hosts}
+    former = former_hosts(hosts)
+    by_host = {host.pk: (host.name, _state_of(host, former), offered_by[host.name]) for host in hosts}
     views = []
     columns = ("pk", "host", "index", "device_model", "sick_since")
     for pk, host, index, device, sick_since in Slot.objects.order_by().values_list(*columns):
@@ -98,16 +101,27 @@ def _slot_views(open_claims: Iterable[_Claim], instead: Mapping[int, Offer]) -> 
         # A silent host's slots stay with their job until it is taken off the host: its ranks may well keep training.
         is_kept = held_by is not None and not vacating
         is_sick = sick_since is not None
-        claimable = (state == Host.State.ONLINE and not is_sick) or (state == Host.State.LOST and is_kept)
+        # Ranks that a former release took over when it came back know the handshake.
+        claimable = (state == Host.State.ONLINE and not is_sick) or (state in (Host.State.LOST, _FORMER) and is_kept)
         out = state.lower() if state != Host.State.ONLINE else "sick" if is_sick else ""
         views.append(SlotView(SlotRef(name, index), names, claimable, held_by, vacating, device, out))
     return tuple(sorted(views, key=lambda view: view.ref))
 
 
-def _state_of(host: Host) -> str:
+def _state_of(host: Host, former: Collection[str]) -> str:
     """Return the state of a host; of one in service that runs no training, why not."""
     is_unwalled = host.state == Host.State.ONLINE and host.isolation == Host.Isolation.NONE
-    return "UNWALLED" if is_unwalled else host.state
+    return "UNWALLED" if is_unwalled else _FORMER if host.name in former else host.state
+
+
+def former_hosts(hosts: Iterable[Host]) -> frozenset[str]:
+    """Return the hosts in service whose release does not know the handshake, while trainings need it.
+
+    Its processes could not join these trainings. The site cannot start others there meanwhile: they would be open.
+    """
+    names = frozenset(host.name for host in hosts if host.state == Host.State.ONLINE and not host.handshake)
+    needs = bool(names) and JobRun.objects.filter(sealed=True, job__state__in=sorted(HOLDING)).exists()
+    return names if needs else frozenset()
 
 
 def offers(

@@ -238,6 +238,7 @@ _OUT = {
     "lost": "does not report",
     "offline": "is offline",
     "unwalled": "cannot keep trainings apart",
+    "former": "is of a former release, whose processes cannot join the trainings that run now, and has to be upgraded",
     "sick": "has faulty GPUs",
     "": "is out of service",
 }

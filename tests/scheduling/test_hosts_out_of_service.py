@@ -95,6 +95,10 @@ def test_names_the_hosts_with_which_it_would_start() -> None:
     assert waits(out(slots(4, 4), h2="unwalled"), eight) == (
         "Needs 8 GPUs at once: its group has 4 to share now; h2 (4 GPUs) cannot keep trainings apart."
     )
+    assert waits(out(slots(4, 4), h2="former"), eight) == (
+        "Needs 8 GPUs at once: its group has 4 to share now; h2 (4 GPUs) is of a former release, whose processes "
+        "cannot join the trainings that run now, and has to be upgraded."
+    )
     busy = out(hold(slots(4, 4, 4), {"h1:0-3": 1, "h2:0-2": 1}), h3="lost")
     assert waits(busy, running(job(1, least=7, most=7)), job(2, least=4)) == (
         "Waits for 3 more GPUs: it needs 4, and 7 of 8 are the minimum of other trainings; h3 (4 GPUs) does not report."

@@ -9,7 +9,7 @@ from django.test import Client
 from django.utils import timezone
 
 from core.models import AuditEntry
-from jobs.models import Job, SlotClaim
+from jobs.models import Job, JobRun, SlotClaim
 from models_registry.models import RegisteredModelVersion
 from tests.factories import HostFactory
 from tests.notices import levels
@@ -86,6 +86,15 @@ def test_a_host_says_what_it_does_not_keep_trainings_from(alices: Client, host: 
     Host.objects.filter(pk=host.pk).update(isolation="shared", isolation_lacks=["Trainings are not kept apart."])
     words = " ".join(alices.get("/hosts/").content.decode().split())
     assert "isolation</span> Trainings are not kept apart." in words
+
+
+def test_a_host_of_a_former_release_says_why_it_gets_no_training(alices: Client, scene: Scene, host: Host) -> None:
+    sentence = "its executor is of a former release"
+    Host.objects.update(handshake=True)
+    JobRun.objects.filter(job__state="RUNNING").update(sealed=True)
+    assert sentence not in alices.get("/hosts/").content.decode()
+    Host.objects.filter(pk=host.pk).update(handshake=False)
+    assert alices.get("/hosts/").content.decode().count(sentence) == 1
 
 
 def test_administrators_see_which_hosts_share_a_user_of_the_broker(

@@ -6,11 +6,12 @@ from django.utils import timezone
 
 from jobs import actions
 from jobs.control.snapshots import snapshot
-from jobs.models import InstanceGroup, Job, JobRun
+from jobs.models import InstanceGroup, Job, JobRun, SlotClaim
 from jobs.states import JobState
 from scheduling.plan import PlanReason
 from tests.jobs.cluster import Cluster
 from tests.jobs.conftest import Submit
+from workers.models import Host
 
 pytestmark = pytest.mark.django_db
 
@@ -26,6 +27,32 @@ def test_the_snapshot_has_bundles_and_ranks(submit: Submit) -> None:
     Job.objects.filter(pk=trial.pk).update(bundle_rank=2)
     views = {view.id: (view.bundle, view.bundle_rank) for view in snapshot(timezone.now()).jobs}
     assert views == {trial.pk: (7, 2), other.pk: (None, 0)}
+
+
+def test_a_host_of_a_former_release_gets_no_training_while_those_that_run_are_sealed(
+    cluster: Cluster, submit: Submit
+) -> None:
+    job = submit(min_slots=1, max_slots=1)
+    cluster.turn(2)
+    [host] = SlotClaim.objects.values_list("slot__host__name", flat=True)
+    Host.objects.update(handshake=True)
+    JobRun.objects.filter(job=job).update(sealed=False)
+
+    def offered() -> dict[str, set[tuple[bool, str]]]:
+        found: dict[str, set[tuple[bool, str]]] = {}
+        for slot in snapshot(timezone.now()).slots:
+            found.setdefault(slot.ref.host, set()).add((slot.claimable, slot.out))
+        return found
+
+    before = offered()
+    Host.objects.filter(name=host).update(handshake=False)
+    assert offered() == before, "the training began without the handshake"
+    JobRun.objects.filter(job=job).update(sealed=True)
+    after = offered()
+    assert after.pop(host) == {(True, "former"), (False, "former")}, "the slot that it holds stays its own"
+    assert after == {name: slots for name, slots in before.items() if name != host}
+    Job.objects.filter(pk=job.pk).update(state=JobState.PENDING)
+    assert offered()[host] == before[host]
 
 
 def test_trials_stop_for_a_training_and_wait_with_their_reason(
