@@ -3,6 +3,7 @@
 import os
 import socket
 import threading
+from collections.abc import Callable
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
@@ -12,6 +13,7 @@ import torch
 from tidepool.torch.adaptive.profiler import Profiler
 from tidepool.torch.comm.process_group import CommunicationError, Group
 from tidepool.torch.comm.reducer import CONTROL_SIZE
+from tidepool.torch.comm.shared_transfer import receive_shares, send_share
 from tidepool.torch.comm.state_transfer import HandOver, receive_state, send_state
 from tidepool.torch.rank.step import Step, StepParts
 from tidepool.torch.rank.step_clock import StepClock
@@ -140,15 +142,33 @@ def test_breaking_off_leaves_another_address_with_the_same_port_alone() -> None:
             assert accepted.recv(4) == b"here"
 
 
+def by_copy(holder: TrainingState, joiner: TrainingState) -> None:
+    with groups(2) as [first, second]:
+        hand_over = HandOver(first, partial(send_state, first, holder.snapshot(), 1))
+        receive_state(second, joiner, in_place=True)
+        hand_over.wait()
+
+
+def by_routes(holder: TrainingState, joiner: TrainingState) -> None:
+    with groups(4) as [first, second, *new]:
+        hand_overs = [
+            HandOver(group, partial(send_share, group, holder.snapshot(), [2, 3])) for group in (first, second)
+        ]
+        pairs = zip(new, (joiner, state(3)), strict=True)
+        together(*[partial(receive_shares, group, one, [2, 3], in_place=True) for group, one in pairs])
+        for hand_over in hand_overs:
+            hand_over.wait()
+
+
 @pytest.mark.long
-def test_a_hundred_generations_leave_no_descriptor_thread_or_memory_behind() -> None:
+@pytest.mark.parametrize("handed_over", [by_copy, by_routes])
+def test_a_hundred_generations_leave_no_descriptor_thread_or_memory_behind(
+    handed_over: Callable[[TrainingState, TrainingState], None],
+) -> None:
     holder, joiner = state(1), state(2)
     before = (0, 0, 0)
     for number in range(120):
-        with groups(2) as [first, second]:
-            hand_over = HandOver(first, partial(send_state, first, holder.snapshot(), 1))
-            receive_state(second, joiner, in_place=True)
-            hand_over.wait()
+        handed_over(holder, joiner)
         if number == 20:
             before = wait_until(settled, lambda: "the first groups' end")
     after = wait_until(
