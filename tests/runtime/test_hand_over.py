@@ -119,6 +119,21 @@ def test_a_sender_meets_an_error_of_its_own(make_lab: Callable[..., Lab], refere
     assert_nothing_lost_by_deaths(lab, reference)
 
 
+def test_ranks_of_a_former_release_give_and_get_the_state_too(
+    make_lab: Callable[..., Lab], reference: dict[str, torch.Tensor]
+) -> None:
+    """The rank in slot 1 is among the joiners, then a holder; without it, the others use routes again."""
+    lab = make_lab("mlp.py", arguments=[*ARGUMENTS, "--former", "a.1."])
+    lab.size(1)
+    lab.wait_for_steps(2)
+    for places in ([0, 1, 2], [0, 1, 2, 3], [0, 2], [0, 2, 3]):
+        lab.target(*[("a", slot) for slot in places])
+        lab.wait_for_size(len(places))
+        lab.wait_for_steps(2)
+    lab.wait_for_the_end()
+    assert_nothing_lost(lab, reference)
+
+
 def test_a_third_rank_dies_while_the_state_is_on_its_way(
     make_lab: Callable[..., Lab], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

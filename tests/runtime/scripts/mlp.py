@@ -7,6 +7,7 @@ from pathlib import Path
 
 import torch
 from tidepool.torch import Session
+from tidepool.torch.comm import process_group
 from torch import nn
 
 parser = argparse.ArgumentParser()
@@ -24,7 +25,10 @@ parser.add_argument("--out", default=None)
 parser.add_argument(
     "--never-ready", default=None, help="ranks whose member_id begins so hang before they have a session"
 )
+parser.add_argument("--former", default=None, help="ranks whose member_id begins so know no routes")
 options = parser.parse_args()
+if options.former and os.environ["TIDEPOOL_MEMBER_ID"].startswith(options.former):
+    process_group._ROUTES = "-former"
 hurry = Path(os.environ.get("DATA_DIR", "."), "hurry")
 if options.never_ready and os.environ["TIDEPOOL_MEMBER_ID"].startswith(options.never_ready):
     time.sleep(3600)
