@@ -95,6 +95,18 @@ def test_a_rank_in_c_code_with_the_interpreters_lock_writes_where_it_is(keep: Ke
     assert [rank.pid for rank in job.status.ranks] == [rank.processes[0].pid for rank in ranks]
 
 
+@pytest.mark.long
+def test_64_hanging_ranks_of_a_host_answer_within_two_seconds(keep: Keep) -> None:
+    job = keep(IN_C_CODE)
+    slots = list(range(64))
+    started(job, slots)
+    ranks = taken(job, slots)
+    assert [rank.slot for rank in ranks] == slots
+    assert {process.state for rank in ranks for process in rank.processes} == {"answered"}
+    path = Path(job.spec.launch.folder) / stacks_path(job.spec.host)
+    assert json.loads(path.read_text())["seconds"] < 2.0
+
+
 def test_a_second_request_gets_new_stacks_alone(keep: Keep) -> None:
     job = keep(IN_C_CODE)
     started(job, [0])

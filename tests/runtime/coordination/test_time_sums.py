@@ -41,7 +41,7 @@ def test_entries_get_rarer_as_the_training_gets_older() -> None:
         if sums.received("a", spent(float(second), 0.0), second, ["a"], 1000.0 + second):
             times.append(second)
     assert times[:3] == [2, 4, 6]
-    assert times[-1] - times[-2] == 30
+    assert times[-1] - times[-2] == 60
     assert len(times) < 150
 
 

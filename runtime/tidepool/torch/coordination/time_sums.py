@@ -17,7 +17,7 @@ __all__ = ["TimeSums"]
 
 _COMMUNICATION, _STRAGGLING = SPENT_PARTS.index("communication"), SPENT_PARTS.index("straggling")
 #: Seconds between two entries: few at first, more as the training gets older.
-_LEAST_SECONDS, _MOST_SECONDS, _OF_AGE = 2.0, 30.0, 0.05
+_LEAST_SECONDS, _MOST_SECONDS, _OF_AGE = 2.0, 60.0, 0.05
 #: Seconds by which a rank's sums may grow faster than time passes here: heartbeats may be late.
 _LATENESS_SECONDS = 10.0
 #: Largest number of operations whose waits are incomplete, of waits in a heartbeat, and of ranks.
