@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader, TensorDataset
 CAUSES = ("data", "compute", "optimizer", "script", "checkpoint", "validation", "nothing")
 parser = argparse.ArgumentParser()
 parser.add_argument("--cause", choices=CAUSES, default="nothing")
-parser.add_argument("--seconds", type=float, default=0.03, help="of each step or epoch")
+parser.add_argument("--seconds", type=float, default=0.25, help="of each step or epoch")
 parser.add_argument("--slot", type=int, default=None, help="of the only rank that is slow")
 parser.add_argument("--train-seconds", type=float, default=6.0)
 parser.add_argument("--prepare", action="store_true", help="keep a loop of the script's own")
