@@ -25,6 +25,7 @@ from tidepool.backoff import Backoff
 from tidepool.env import RankContext
 from tidepool.handshake import LIMIT_SECONDS, Caller, HandshakeError, introduce
 from tidepool.json_sockets import Lines, connect_tcp, is_connected_to_itself, send_line, set_tcp_options
+from tidepool.network_interfaces import family_of
 from tidepool.procfs import end_at_once
 from tidepool.protocol import (
     CoordinatorMessage,
@@ -228,7 +229,7 @@ class ShimConnection:
             return
         if place.get("ended"):
             return
-        self._socket = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        self._socket = socket.socket(family_of(address[0]), socket.SOCK_STREAM)
         self._socket.setblocking(False)
         if self._socket.connect_ex(address) in (0, errno.EINPROGRESS):
             self.next_attempt_at = time.monotonic() + _CONNECT_SECONDS

@@ -10,7 +10,15 @@ from collections.abc import Mapping, Sequence
 
 import psutil
 
-__all__ = ["Interfaces", "interface_of", "interface_variables", "interfaces", "is_loopback", "resolve_host"]
+__all__ = [
+    "Interfaces",
+    "family_of",
+    "interface_of",
+    "interface_variables",
+    "interfaces",
+    "is_loopback",
+    "resolve_host",
+]
 
 #: Addresses by the interface's name.
 Interfaces = Mapping[str, Sequence[str]]
@@ -37,6 +45,12 @@ def interface_variables(address: str, known: Interfaces) -> dict[str, str]:
     """Return variables that tell gloo and NCCL to use the interface of `address`."""
     name = interface_of(address, known)
     return {"GLOO_SOCKET_IFNAME": name, "NCCL_SOCKET_IFNAME": f"={name}"} if name else {}
+
+
+def family_of(address: str) -> socket.AddressFamily:
+    """Return the family of sockets for an address, which may be a name: IPv6 only where it has no other address."""
+    found = resolve_host(address)
+    return socket.AF_INET6 if found and all(":" in each for each in found) else socket.AF_INET
 
 
 def resolve_host(address: str) -> list[str]:

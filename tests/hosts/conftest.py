@@ -10,9 +10,9 @@ from tests.missing import leave_out
 
 
 @pytest.fixture
-def machines() -> Iterator[Callable[[int], Network]]:
-    """Makes so many machines on one network."""
+def machines() -> Iterator[Callable[..., Network]]:
+    """Makes so many machines on one network; options are those of `running_machines`."""
     if reason := why_impossible():
         leave_out(f"no machines of our own: {reason}")
     with ExitStack() as stack:
-        yield lambda count: stack.enter_context(running_machines(count))
+        yield lambda count, **options: stack.enter_context(running_machines(count, **options))

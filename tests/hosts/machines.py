@@ -119,24 +119,25 @@ class Network:
 
 
 @contextmanager
-def running_machines(count: int) -> Iterator[Network]:
-    """`gpu1`, `gpu2`, ... Whose name leads to 127.0.1.1, as Debian has it."""
+def running_machines(count: int, *, ipv6: bool = False) -> Iterator[Network]:
+    """`gpu1`, `gpu2`, ... Whose name leads to 127.0.1.1, as Debian has it. ipv6: the network has no IPv4."""
     # 198.18.0.0/15 is for tests of networks. Short paths: unix sockets lie below the shared folder.
-    subnet = f"198.18.{secrets.randbelow(256)}"
+    number = secrets.randbelow(256)
+    subnet = f"fd00:7de::{number:x}:" if ipv6 else f"198.18.{number}."
     with ExitStack() as stack:
         shared = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tide", dir="/tmp")))
         bridges = "; ".join(f"ip link add {name} type bridge; ip link set {name} up" for name in ("tide", "apart"))
         bridge = stack.enter_context(_namespaces("--net", setup=bridges))
-        own_end = _lay_cable(bridge, os.getpid(), f"{subnet}.1")[0]
+        own_end = _lay_cable(bridge, os.getpid(), f"{subnet}1")[0]
         stack.callback(subprocess.run, ["ip", "link", "delete", own_end], check=True)
         machines = []
         for number in range(1, count + 1):
-            name, address = f"gpu{number}", f"{subnet}.{10 + number}"
+            name, address = f"gpu{number}", f"{subnet}{10 + number}"
             pid = stack.enter_context(_namespaces(*_NAMESPACES, setup=_machine_setup(name, shared)))
             machine = Machine(name, address, pid, _lay_cable(bridge, pid, address)[1], bridge)
             stack.callback(machine.crash)
             machines.append(machine)
-        yield Network(shared, f"{subnet}.1", machines)
+        yield Network(shared, f"{subnet}1", machines)
 
 
 def _machine_setup(name: str, shared: Path) -> str:
@@ -175,7 +176,9 @@ def _lay_cable(bridge: int, pid: int, address: str) -> tuple[str, str]:
     if pid != os.getpid():
         _run("ip", "link", "set", own, "netns", str(pid))
     enter = _in_network(pid)
-    _run(*enter, "ip", "address", "add", f"{address}/24", "dev", own)
+    is_ipv6 = ":" in address
+    # "nodad": the address is used at once, not after a second of asking whether others have it.
+    _run(*enter, "ip", "address", "add", f"{address}/{112 if is_ipv6 else 24}", "dev", own, *(["nodad"] * is_ipv6))
     _run(*enter, "ip", "link", "set", own, "up")
     # The kernel forwards nothing over a new port of a bridge until it has looked at it.
     wait_until(lambda: "forwarding" in _said(*enter_bridge, "bridge", "-d", "link", "show", "dev", other), "the port")

@@ -1,7 +1,9 @@
 """Tests of the interface that gloo and NCCL are told, by the host's address."""
 
+import socket
+
 import pytest
-from tidepool.network_interfaces import interface_of, interface_variables, interfaces
+from tidepool.network_interfaces import family_of, interface_of, interface_variables, interfaces
 
 KNOWN = {"lo": ["127.0.0.1", "::1"], "mgmt0": ["192.168.0.7"], "train0": ["10.0.0.7", "10.0.0.8", "fd00::7"]}
 
@@ -32,3 +34,16 @@ def test_gloo_gets_one_name_and_nccl_that_name_exactly() -> None:
 
 def test_this_machine_has_a_loopback() -> None:
     assert interface_of("127.0.0.1", interfaces()) is not None
+
+
+@pytest.mark.parametrize(
+    ("address", "family"),
+    [
+        ("10.0.0.7", socket.AF_INET),
+        ("fd00::7", socket.AF_INET6),
+        ("::1", socket.AF_INET6),
+        ("no-such-name.invalid", socket.AF_INET),
+    ],
+)
+def test_listeners_have_the_family_of_their_address(address: str, family: socket.AddressFamily) -> None:
+    assert family_of(address) is family

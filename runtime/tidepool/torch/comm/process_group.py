@@ -41,6 +41,7 @@ from torch._C._distributed_c10d import (
 
 from tidepool.handshake import Gate, introduce
 from tidepool.json_sockets import tcp_sockets
+from tidepool.network_interfaces import family_of
 from tidepool.socket_filters import refuse_callers
 from tidepool.torch.comm.job_store import JobStore
 from tidepool.torch.comm.nccl import Nccl, NcclError, backend_for, device_name, start_nccl
@@ -341,7 +342,7 @@ def make_group(
         return Group(generation, rank, size)
     timeout = timedelta(seconds=timeout_seconds)
     with _device_lock:
-        listener = socket.create_server((address, 0))
+        listener = socket.create_server((address, 0), family=family_of(address))
     opened = ExitStack()
     opened.callback(listener.close)
     try:
