@@ -8,7 +8,7 @@ class JobsConfig(AppConfig):
         from core.roles import register_forms, register_own_matters
         from core.scopes import register_for_one_job, register_for_submit
 
-        register_forms("jobs:train", "jobs:log-pattern", "jobs:validate")
+        register_forms("secrets:new", "jobs:train", "jobs:log-pattern", "jobs:validate")
         register_own_matters("POST", "jobs:columns", "jobs:charts")
         register_own_matters("POST", "jobs:save-filter", "jobs:forget-filter", "api:job-filters")
         register_own_matters("DELETE", "api:job-filter")

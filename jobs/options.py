@@ -16,6 +16,7 @@ from django.core.validators import MaxValueValidator, MinValueValidator
 from django.db import models
 from tidepool.protocol import KEPT_CHECKPOINTS, STALL_SECONDS
 
+from jobs.option_words import between_checkpoints, number_words, stopped_after
 from models_registry.models import RegisteredModelVersion
 
 __all__ = [
@@ -97,6 +98,7 @@ class OptionColumns(models.Model):
     named_environment = models.CharField(max_length=64, blank=True, default="")
     requirements = models.TextField(blank=True, default="")
     environment = models.JSONField(default=dict)
+    secrets = models.CharField(max_length=2600, blank=True, default="", db_default="")
 
     class Meta:
         abstract = True
@@ -165,7 +167,7 @@ class Option:
     @property
     def has_lines(self) -> bool:
         """Return whether the value is a text of several lines."""
-        return self.is_variables or self.most_characters > _LINE
+        return self.is_variables or (self.most_characters > _LINE and not self.is_placed)
 
     @property
     def limit(self) -> str:
@@ -184,20 +186,6 @@ class Option:
     def help_with(self, absent: str) -> str:
         """Return the help with the meaning of None, which a form calls "Empty" and the API "Absent"."""
         return f"{self.help} {absent}: {self.absent}" if self.absent else self.help
-
-
-def _number(value: int | None) -> str:
-    return "" if value is None else str(value)
-
-
-def _between_checkpoints(seconds: int | None) -> str:
-    if seconds is None:
-        return ""
-    return f"at least every {seconds} s" if seconds else "none"
-
-
-def _stopped_after(seconds: int | None) -> str:
-    return f"stopped after {seconds or STALL_SECONDS:g} s without one"
 
 
 def _option(words: str, help: str, *, default: Any = MISSING, **details: Any) -> Any:
@@ -282,7 +270,7 @@ class Options:
         absent="the next power of two.",
         is_launched=True,
         shapes_results=True,
-        shown=_number,
+        shown=number_words,
         is_placed=True,
     )
     adaptive: str = _option(
@@ -355,7 +343,7 @@ class Options:
         is_launched=True,
         title="Effective batch size",
         shapes_results=True,
-        shown=_number,
+        shown=number_words,
     )
     seed: int = _option(
         "The seed",
@@ -365,7 +353,7 @@ class Options:
         is_launched=True,
         title="Seed",
         shapes_results=True,
-        shown=_number,
+        shown=number_words,
     )
     checkpoint_seconds: int | None = _option(
         "The seconds between checkpoints",
@@ -377,7 +365,7 @@ class Options:
         absent="the script's own value, or 60.",
         is_launched=True,
         title="Checkpoints",
-        shown=_between_checkpoints,
+        shown=between_checkpoints,
     )
     checkpoints_kept: int | None = _option(
         "The number of checkpoints that are kept",
@@ -390,7 +378,7 @@ class Options:
         absent="the script's own value, or 2.",
         is_launched=True,
         title="Checkpoints kept",
-        shown=_number,
+        shown=number_words,
     )
     stall_seconds: int | None = _option(
         "The deadline for a step",
@@ -403,7 +391,7 @@ class Options:
         least=10,
         absent=f"{STALL_SECONDS:g}.",
         is_launched=True,
-        shown=_stopped_after,
+        shown=stopped_after,
     )
     log_pattern: str = _option(
         "The log pattern",
@@ -441,8 +429,18 @@ class Options:
     environment: Mapping[str, str] = _variables(
         "The environment variables",
         "Names with values, such as WANDB_MODE = offline. Values are masked on every page, but stored in plain text: "
-        "do not enter passwords.",
+        "for passwords and tokens there are secrets.",
         label="Environment variables",
+    )
+    secrets: str = _option(
+        "The secrets",
+        "Names of secrets, yours or the instance group's, that its processes get as variables. Logs mask the values.",
+        default="",
+        label="Secrets",
+        most_characters=2600,
+        absent="none. Spaces separate several names.",
+        shown=str,
+        is_placed=True,
     )
 
     @property
@@ -496,5 +494,6 @@ def requested_values(row: "Options | OptionColumns") -> dict[str, Any]:
 def options_of_validation(trained: OptionColumns) -> dict[str, Any]:
     """Return the options of a run that evaluates the weights of a training, on one GPU and without checkpoints."""
     values = requested_values(trained)
-    same = {name: values[name] for name in ("seed", "effective_batch_size", "named_environment", "requirements")}
+    kept = ("seed", "effective_batch_size", "named_environment", "requirements", "secrets")
+    same = {name: values[name] for name in kept}
     return {**same, "max_slots": 1, "checkpoint_seconds": 0}

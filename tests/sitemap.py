@@ -10,6 +10,7 @@ from django.urls import URLPattern, URLResolver, get_resolver
 
 from jobs.models import HostEnvironment, RequiredEnvironment
 from tests.scene import Scene
+from tests.stored_secrets import own_secret
 
 
 def _prepared() -> int:
@@ -61,6 +62,9 @@ PAGES: dict[str, Callable[[Scene], list[str]]] = {
     "hosts:list": lambda scene: ["/hosts/"],
     "resource_groups:list": lambda scene: ["/resource-groups/"],
     "resource_groups:change": lambda scene: [f"/resource-groups/{scene.first.instance_group.resource_group_id}/"],
+    "secrets:list": lambda scene: ["/secrets/"],
+    "secrets:new": lambda scene: ["/secrets/new/"],
+    "secrets:change": lambda scene: [f"/secrets/{own_secret(scene.first.owner).pk}/"],
     "environments:list": lambda scene: ["/environments/"],
     "environments:change": lambda scene: [f"/environments/{scene.environment.pk}/"],
     "groups:list": lambda scene: ["/instance-groups/"],
@@ -173,6 +177,7 @@ NOT_PAGES = {
     "resource_groups:put-back": "takes a form",
     "resource_groups:delete": "takes a form",
     "environments:delete": "takes a form",
+    "secrets:delete": "takes a form",
     "environments:prepared-hosts": "a part of the page",
     "environments:prepare": "takes a form",
     "environments:prepared-again": "takes a form",

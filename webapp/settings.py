@@ -93,6 +93,10 @@ TIDEPOOL_MLFLOW_PYTHON = _environment.folder("TIDEPOOL_MLFLOW_PYTHON", BASE_DIR 
 #: Database to which studies are copied for Optuna, as its RDBStorage takes it; "": they are not copied.
 TIDEPOOL_OPTUNA_URL = _environment.optuna_url("TIDEPOOL_OPTUNA_URL")
 
+#: File with the key that encrypts the secrets of users. Keep a copy of it apart from backups of the database.
+TIDEPOOL_SECRETS_KEY_FILE = _environment.folder("TIDEPOOL_SECRETS_KEY_FILE", TIDEPOOL_HOME / "secrets-key")
+USER_SECRETS_KEY = secret_key(TIDEPOOL_SECRETS_KEY_FILE)
+
 # --- Django -----------------------------------------------------------------------------------------------------------
 
 SECRET_KEY = secret_key(TIDEPOOL_HOME / "secret-key")

@@ -39,6 +39,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("resource-groups/", include("insights.pages.resource_groups.urls")),
     path("instance-groups/", include("insights.pages.groups.urls")),
     path("environments/", include("jobs.pages.environments.urls")),
+    path("secrets/", include("jobs.pages.secrets.urls")),
     path("audit/", audit, name="audit"),
     path("alerts/", include("alerts.urls")),
     path("", include("accounts.urls")),

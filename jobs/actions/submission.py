@@ -17,6 +17,7 @@ from jobs.actions.exact_clone import Exactly, exactly
 from jobs.actions.initial_state import Beginning, Weights, beginning_again, bring, find_beginning
 from jobs.actions.placement_checks import check_processes, with_placement
 from jobs.actions.requirements import with_locked, with_requirements
+from jobs.actions.secrets import find_secrets, store_uses
 from jobs.actions.source import Source, copy_source, store_source
 from jobs.actions.submission_checks import (
     InvalidSubmission,
@@ -39,7 +40,7 @@ from jobs.control.transition import Why, publish_in_cluster, record
 from jobs.files.job_folder import job_folder, stage
 from jobs.files.validation_runs import validation_of, why_not_validated
 from jobs.messages import message
-from jobs.models import InstanceGroup, Job, JobRun, JobTag, RequiredEnvironment, Validation
+from jobs.models import InstanceGroup, Job, JobRun, JobTag, RequiredEnvironment, Secret, Validation
 from jobs.options import Options, engine_of, option_values, options_of_validation, requested_values
 from jobs.queries.serializers import JobStateOutput, as_json
 from jobs.states import JobState, Reason
@@ -116,6 +117,7 @@ class Checked:
     skipped: Sequence[str] = ()
     #: The job whose submitted code is reused; None: the model's is copied.
     original: Job | None = None
+    secrets: Sequence[Secret] = ()
 
     @property
     def elastic(self) -> bool:
@@ -228,11 +230,13 @@ def check(given: Submission, owner: User) -> Checked:
         else:
             skip = given.skip_unusable_requirements
             given, skipped = with_requirements(problems, given, model, group, skip_unusable=skip)
+    names, secrets = find_secrets(problems, given, owner, group)
     problems.raise_if_any()
     assert model is not None
     assert group is not None
-    given = with_virtual_ranks(given)
-    return Checked(owner, name, model, dataset, group, beginning, given, code=model.folder, skipped=skipped)
+    given = with_virtual_ranks(replace(given, secrets=names))
+    found = (owner, name, model, dataset, group, beginning, given)
+    return Checked(*found, code=model.folder, skipped=skipped, secrets=secrets)
 
 
 def _create(checked: Checked, then: Callable[[Job], object]) -> Job:
@@ -282,6 +286,8 @@ def _insert(checked: Checked) -> Job:
     )
     required = RequiredEnvironment.of(job.requirements) if job.requirements else None
     job.run = JobRun.objects.create(job=job, required=required)
+    if checked.secrets:
+        store_uses(job, checked.secrets)
     if given.source is not None:
         store_source(job, given.source)
     if checked.original is not None:

@@ -26,6 +26,7 @@ from workers.executor.curves.pattern import PatternError, compiled
 from workers.queries import capacity
 
 __all__ = [
+    "VARIABLE_NAME",
     "InvalidSubmission",
     "Problems",
     "Submitted",
@@ -46,6 +47,7 @@ __all__ = [
     "find_model",
     "is_own_variable",
     "misfits_of",
+    "shown",
     "with_virtual_ranks",
 ]
 
@@ -56,7 +58,7 @@ _MAX_ARGUMENTS = 1000
 _MAX_ARGUMENTS_TEXT = 64 * 1024
 _MAX_VARIABLES = 100
 _MAX_VARIABLE_TEXT = 4096
-_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
+VARIABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 #: Environment variables that Tidepool sets for each rank: another value would break it.
 _OUR_VARIABLES = frozenset(
     {
@@ -116,7 +118,7 @@ def find_model(
     model = by_reference(readable(RegisteredModel.objects.all(), user), reference)
     versions = model.versions.select_related("model").order_by("-number") if model else None
     if versions is None or (newest := versions.first()) is None:
-        problems.add("model", f"Model {_shown(reference)} not found: register it, or choose one from the list.")
+        problems.add("model", f"Model {shown(reference)} not found: register it, or choose one from the list.")
         return None
     if number is None or number == newest.number:
         return newest
@@ -145,9 +147,9 @@ def find_dataset(
         dataset = by_reference(Dataset.objects.all(), reference)
         version = dataset.versions.select_related("dataset").order_by("-number").first() if dataset else None
     if version is None:
-        problems.add("dataset", f"Dataset {_shown(reference)} not found: register it, or choose one from the list.")
+        problems.add("dataset", f"Dataset {shown(reference)} not found: register it, or choose one from the list.")
     elif not Path(version.path).exists():
-        problems.add("dataset", f"The files of dataset {_shown(version.dataset.name)} are missing: register it again.")
+        problems.add("dataset", f"The files of dataset {shown(version.dataset.name)} are missing: register it again.")
         return None
     elif version is reference:
         return version
@@ -168,7 +170,7 @@ def find_group(problems: Problems, reference: int | str | None, user: User) -> I
     members = set(group.members.values_list("pk", flat=True)) if group else set()
     if group is None or (members and user.pk not in members and not is_cluster_admin(user)):
         problems.add(
-            "instance_group", f"Instance group {_shown(reference)} not found, or not open to you: choose another."
+            "instance_group", f"Instance group {shown(reference)} not found, or not open to you: choose another."
         )
         return None
     if group.state != InstanceGroup.State.STARTED:
@@ -374,8 +376,8 @@ def _check_variables(problems: Problems, field: str, variables: Any) -> bool:
     if len(variables) > _MAX_VARIABLES:
         problems.add(field, f"Give at most {_MAX_VARIABLES} variables, not {len(variables)}.")
     for name, value in variables.items():
-        if not isinstance(name, str) or not _VARIABLE.fullmatch(name):
-            problems.add(field, f"{_shown(name)} is not a valid variable name: use letters, digits and '_'.")
+        if not isinstance(name, str) or not VARIABLE_NAME.fullmatch(name):
+            problems.add(field, f"{shown(name)} is not a valid variable name: use letters, digits and '_'.")
         elif name == "CUDA_VISIBLE_DEVICES" and value == "":
             continue  # hides the job's GPUs from the script
         elif is_own_variable(name):
@@ -424,6 +426,6 @@ def _is_integer(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-def _shown(reference: object) -> str:
+def shown(reference: object) -> str:
     """Return the user's input, shortened and printable."""
     return ascii(str(reference)[:100]) if not str(reference).isprintable() else f"'{str(reference)[:100]}'"

@@ -10,6 +10,7 @@ from jobs.api import (
     groups,
     logs,
     notes,
+    secrets,
     tags,
     validation_views,
     views,
@@ -68,6 +69,8 @@ urlpatterns = [
     path("environments/", environments.EnvironmentList.as_view(), name="environments"),
     path("environments/<str:reference>/", environments.EnvironmentDetail.as_view(), name="environment"),
     path("environments/<str:reference>/build/", environments.EnvironmentBuild.as_view(), name="environment-build"),
+    path("secrets/", secrets.SecretList.as_view(), name="secrets"),
+    path("secrets/<int:secret_id>/", secrets.SecretDetail.as_view(), name="secret"),
     path("prepared-environments/", environments.PreparedList.as_view(), name="prepared-environments"),
     path(
         "prepared-environments/<int:environment_id>/",

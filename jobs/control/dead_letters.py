@@ -36,7 +36,7 @@ _MOST_CHARACTERS = 10_000
 _MOST_WORDS = 400
 #: Kinds of entries without which the job could wait forever for a rank whose end is not known. The loss of any other
 #: kind is harmless: the exits of ranks still decide the job's end.
-_DECIDES = frozenset({"rank_started", "rank_exited", "failed", "environment_failed", "lost"})
+_DECIDES = frozenset({"rank_started", "rank_exited", "failed", "environment_failed", "secrets_failed", "lost"})
 
 
 def has_had_its_tries(job_id: int, entry: JournalEntry, host: str, error: Exception) -> bool:

@@ -31,6 +31,7 @@ from tidepool.protocol import DesiredJob, LaunchSpec, Member, Sync, seal, to_jso
 from core.broker import connect
 from core.task_messages import task_message
 from jobs.control.environment_states import wanted_environments
+from jobs.control.user_secrets import SealedForHost, user_secrets_for
 from jobs.files.job_folder import INITIAL, TRAIN_DIR, job_folder
 from jobs.files.validation_runs import validation_of
 from jobs.models import Job, Journal, SlotClaim
@@ -174,7 +175,11 @@ def build_sync(host: str, acknowledged: Mapping[str, int] | None = None) -> Sync
     claims: dict[int, list[SlotClaim]] = defaultdict(list)
     for claim in SlotClaim.objects.open().filter(job__in=jobs).select_related("slot__host").order_by("id"):
         claims[claim.job_id].append(claim)
-    desired_jobs = [_desired_job(job, claims[job.pk], host) for job in jobs.order_by("pk") if claims[job.pk]]
+    desired_jobs = [
+        _desired_job(job, claims[job.pk], host, user_secrets_for(job, host))
+        for job in jobs.order_by("pk")
+        if claims[job.pk]
+    ]
     recent = Q(job__finished_at__isnull=True) | Q(job__finished_at__gte=timezone.now() - _ACKNOWLEDGED_AFTER_END)
     known = dict(Journal.objects.filter(recent, host=host).values_list("name", "number"))
     return Sync(
@@ -230,7 +235,7 @@ def launch_spec(job: Job) -> LaunchSpec:
     )
 
 
-def _desired_job(job: Job, claims: list[SlotClaim], host: str) -> DesiredJob:
+def _desired_job(job: Job, claims: list[SlotClaim], host: str, user_secrets: SealedForHost) -> DesiredJob:
     halt = job.state == JobState.PREEMPTING and job.run.halt_until is not None
     stop = job.state not in TRAINING and not halt
     here = [claim for claim in claims if claim.slot.host.name == host]
@@ -253,6 +258,8 @@ def _desired_job(job: Job, claims: list[SlotClaim], host: str) -> DesiredJob:
         **{name: value for name, value in option_values(job).items() if OPTIONS[name].is_desired},
         log_pattern_revision=job.log_pattern_revision,
         stacks=job.run.stacks_number,
+        user_secrets=user_secrets.sealed,
+        user_secrets_problem=user_secrets.problem,
     )
 
 

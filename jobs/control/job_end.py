@@ -18,7 +18,7 @@ from jobs.control.dispatch import wake_scheduler
 from jobs.control.generations import end_generations
 from jobs.control.lifecycle import open_claims, preempt, raise_revisions, release_claims, stop_ranks
 from jobs.control.observed_curves import drop_unpassed
-from jobs.control.outcome import ENVIRONMENT_FAILED, Facts, Failure, RankEnd, judge
+from jobs.control.outcome import UNBUILT, Facts, Failure, RankEnd, judge
 from jobs.control.transition import Why, change, lock_job, record, transition_all
 from jobs.files.function_values import written_digest
 from jobs.files.validation_runs import keep_result, validation_of
@@ -93,7 +93,7 @@ def _facts(job: Job) -> Facts:
     counts = trains and (job.elastic or _has_session_steps(job, ranks))
     step = max([job.run.step, *map(_step_of, ended)]) if counts else 0
     given_up = job.run.given_up
-    is_unbuilt = (given_up.get("error") or {}).get("kind") == ENVIRONMENT_FAILED
+    is_unbuilt = (given_up.get("error") or {}).get("kind") in UNBUILT
     gave_up = _end(given_up["host"], given_up) if given_up.get("attempt") == job.run.attempt else None
     return Facts(
         state=JobState(job.state),

@@ -18,7 +18,7 @@ from jobs.control.generations import close_generations
 from jobs.control.job_end import end_halt, judge_job
 from jobs.control.lifecycle import open_claims, resize
 from jobs.control.metrics import store_observed, store_recorded, store_steps, store_steps_of
-from jobs.control.outcome import ENVIRONMENT_FAILED, reason_of, too_large
+from jobs.control.outcome import ENVIRONMENT_FAILED, SECRETS_FAILED, reason_of, too_large
 from jobs.control.report_authorization import AttemptKey, JournalName, Place, misplaced, parse_name, places_of
 from jobs.control.software import store_software
 from jobs.control.transition import Why, change, lock_job, lock_jobs, record
@@ -241,7 +241,9 @@ def _store_entry(job: Job, entry: protocol.Entry, host: str) -> None:
         case protocol.EnvironmentBuilding():
             _tell(job, Reason.ENVIRONMENT_BUILDING, "environment_building", host=host, requirements=entry.requirements)
         case protocol.EnvironmentFailed():
-            _not_built(job, entry, host)
+            _not_built(job, entry, host, ENVIRONMENT_FAILED)
+        case protocol.SecretsFailed():
+            _not_built(job, entry, host, SECRETS_FAILED)
         case protocol.EnvironmentUsed():
             store_software(job, entry, host)
         case protocol.EnvironmentChanged():
@@ -344,10 +346,10 @@ def _give_up(job: Job, failed: protocol.AttemptFailed) -> None:
     change(job, given_up=given_up, step=max(job.run.step, failed.step or 0))
 
 
-def _not_built(job: Job, failed: protocol.EnvironmentFailed, host: str) -> None:
+def _not_built(job: Job, failed: protocol.EnvironmentFailed | protocol.SecretsFailed, host: str, kind: str) -> None:
     lines = failed.why.strip().splitlines() or ["no reason was given"]
     error = {
-        "kind": ENVIRONMENT_FAILED,
+        "kind": kind,
         "message": lines[-1].strip().removeprefix("cause: ").removeprefix("error: "),
         "traceback": failed.why,
     }

@@ -15,6 +15,8 @@ __all__ = [
     "ENVIRONMENT_FAILED",
     "MAX_ERROR_RESTARTS",
     "MAX_FRUITLESS_STARTS",
+    "SECRETS_FAILED",
+    "UNBUILT",
     "Facts",
     "Failure",
     "RankEnd",
@@ -25,6 +27,10 @@ __all__ = [
 
 #: Error kind of a job whose requirements could not be installed.
 ENVIRONMENT_FAILED = "RequirementsNotInstalled"
+#: Kind of the error of a training whose secrets cannot be given to it.
+SECRETS_FAILED = "SecretsNotGiven"
+#: Kinds of errors of an attempt that has not begun, and will not.
+UNBUILT = {ENVIRONMENT_FAILED: "environment_failed", SECRETS_FAILED: "secrets_failed"}
 #: Number of consecutive attempts without a step after which a job fails.
 MAX_FRUITLESS_STARTS = 3
 #: Largest number of attempts that may end with errors of the script, even if each gets further than the one before.
@@ -146,7 +152,7 @@ def judge(facts: Facts) -> Verdict | None:
     """Return the verdict on the job; None while it continues."""
     if facts.unbuilt is not None and facts.state in (JobState.STARTING, JobState.RUNNING):
         error, reason, seen = _described(facts.unbuilt)
-        return Verdict(JobState.FAILED, reason, message("environment_failed", **seen), error)
+        return Verdict(JobState.FAILED, reason, message(UNBUILT[error["kind"]], **seen), error)
     match facts.state:
         case JobState.STARTING | JobState.RUNNING if facts.gang:
             return _judge_gang(facts)
@@ -278,7 +284,8 @@ def _described(end: RankEnd) -> tuple[dict[str, str], Reason, dict[str, Any]]:
     """Return the error that ended a rank, its reason, and the params of its sentence."""
     given = end.error or {"kind": "ExitCode", "message": f"The script ended with exit code {end.code}."}
     error = {name: str(given.get(name, "")) for name in ("kind", "message", "traceback")}
-    shown = error_words(error) if end.error else error["message"]
+    is_sentence = end.error is None or error["kind"] == SECRETS_FAILED
+    shown = error["message"] if is_sentence else error_words(error)
     seen = {"host": end.host, "code": end.code, "signal": end.signal, "error": shown.rstrip(".")}
     return error, reason_of(error["kind"]), seen
 
@@ -287,6 +294,8 @@ def reason_of(kind: str) -> Reason:
     """Return the reason of an error that ended a rank, from the error's kind."""
     if kind == ENVIRONMENT_FAILED:
         return Reason.ENVIRONMENT_FAILED
+    if kind == SECRETS_FAILED:
+        return Reason.SECRETS_FAILED
     if kind == LAUNCH_TIMEOUT:
         return Reason.LAUNCH_TIMEOUT
     if kind == STALLED:

@@ -341,6 +341,7 @@ OF_EVENTS: dict[str, str | Callable[[Params], str]] = {
         "The training's environment could not be prepared on {host}: {error}. See the log for details, correct the "
         "requirements, and clone the training."
     ),
+    "secrets_failed": "The training did not start because it could not get its secrets: {error}.",
     "checkpoint_failed": (
         "No checkpoint could be saved at step {step}: {error}. The training continues, and older checkpoints are kept."
     ),

@@ -21,6 +21,7 @@ from jobs.models.runs import (
     UnstoredEntry,
     Validation,
 )
+from jobs.models.secrets import Secret, SecretUse
 from jobs.models.tags_and_notes import JobTag, Note
 
 __all__ = [
@@ -53,6 +54,8 @@ __all__ = [
     "RequiredEnvironment",
     "SavedFilter",
     "SchedulerLease",
+    "Secret",
+    "SecretUse",
     "SlotClaim",
     "SubmissionKey",
     "ThroughputPoint",

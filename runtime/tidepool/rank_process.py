@@ -4,7 +4,6 @@ The shim forks; the child calls `run_rank` and never returns from it.
 """
 
 import atexit
-import faulthandler
 import json
 import os
 import runpy
@@ -18,7 +17,7 @@ import traceback
 import warnings
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import NoReturn
@@ -49,11 +48,12 @@ from tidepool.leftovers import watch_leftovers
 from tidepool.network_interfaces import interface_variables, interfaces
 from tidepool.own_python import enter_own_python
 from tidepool.plain_groups import watch_group
-from tidepool.rank_exits import ERROR_FILE, FATAL_FILE
+from tidepool.rank_exits import ERROR_FILE
+from tidepool.rank_logs import open_logs
 from tidepool.requirement_files import projects_in
 from tidepool.script_modules import module_of
+from tidepool.secret_masks import Mask
 from tidepool.shim_slots import SlotGpus
-from tidepool.stacks import answer_with_stacks
 
 __all__ = [
     "GROUPED",
@@ -88,6 +88,8 @@ _at_success: list[Callable[[], None]] = []
 _explanations: list[Callable[[BaseException], BaseException | None]] = []
 #: Adds metrics to the newest step's record, of the training that this process has begun last.
 _reporters: list[Callable[[Mapping[str, float]], None]] = []
+#: Mask of the rank's secrets, over what it records of its error.
+_masks: list[Mask] = []
 #: To the shim, in a rank.
 _shim_sockets: list[socket.socket] = []
 #: Steps that are completed; None: no training has begun here.
@@ -128,16 +130,22 @@ class RankStart:
     shim_pid: int
     #: Folder of the virtual environment with what the job requires; "": it requires nothing.
     environment: str = ""
+    #: Secrets of users as variables, and the values to mask.
+    secret_variables: Mapping[str, str] = field(default_factory=dict, repr=False)
+    secret_values: tuple[str, ...] = field(default=(), repr=False)
+    #: Descriptors that stdout and stderr go to; None: the rank writes its logs itself.
+    log_writers: tuple[int, int] | None = None
 
 
 def run_rank(start: RankStart, shim_socket: socket.socket) -> NoReturn:
     """Run the script in this freshly forked process and end it. End too when `shim_socket` closes."""
     code = 1
     try:
-        _leave_shim(start.shim_pid, shim_socket.fileno())
+        _leave_shim(start.shim_pid, {shim_socket.fileno(), *(start.log_writers or ())})
         if start.gpus is None:
             _yield_to_others()
-        _open_logs(start.context.log_dir)
+        _masks.append(Mask(start.secret_values))
+        open_logs(start.context.log_dir, start.log_writers)
         _set_environment(start)
         procfs.set_title(start.context.title())
         threading.Thread(target=_end_with_shim, args=(shim_socket,), name="shim-watch", daemon=True).start()
@@ -198,7 +206,7 @@ def _make_session_nice() -> None:
             time.sleep(0.1 + os.getpid() % 16 / 160)
 
 
-def _leave_shim(shim_pid: int, kept_descriptor: int) -> None:
+def _leave_shim(shim_pid: int, kept_descriptors: set[int]) -> None:
     os.setsid()
     signal.set_wakeup_fd(-1)
     for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE):
@@ -206,18 +214,7 @@ def _leave_shim(shim_pid: int, kept_descriptor: int) -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     procfs.die_with_parent(shim_pid)
-    procfs.close_descriptors(keep={0, 1, 2, kept_descriptor})
-
-
-def _open_logs(folder: Path) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    procfs.redirect([0], Path(os.devnull))
-    procfs.redirect([1], folder / "stdout")
-    procfs.redirect([2], folder / "stderr")
-    for stream in (sys.stdout, sys.stderr):
-        stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]
-    faulthandler.enable(open(folder / FATAL_FILE, "w"))  # noqa: SIM115 - a crash writes its stacks there
-    answer_with_stacks(folder)
+    procfs.close_descriptors(keep={0, 1, 2, *kept_descriptors})
 
 
 def _set_environment(start: RankStart) -> None:
@@ -242,6 +239,7 @@ def _set_environment(start: RankStart) -> None:
     os.environ.update(interface_variables(start.context.address, interfaces()) | fabric_variables(kept))
     os.environ.update(rank_environment(start.context, start.launch_file))  # the job's own variables win
     os.environ["PYTHONPATH"] = os.pathsep.join([path, *_asked_for(start.context)])
+    os.environ.update(start.secret_variables)
     access = tracking.access_variables(Path(start.context.launch.folder), dict(os.environ))
     os.environ.update(access)
     if own_experiment := access.get("MLFLOW_EXPERIMENT_NAME"):
@@ -405,6 +403,8 @@ def _file(frames: TracebackType) -> str:
 
 
 def _record_error(log_dir: Path, kind: str, message: str, text: str) -> None:
+    for mask in _masks:
+        message, text = mask.text(message), mask.text(text)
     error = {"kind": kind, "message": message, "traceback": text, "step": _step, "rank": _number()}
     batch = {} if _micro_batch is None else {"micro_batch": dict(zip(("kind", "samples"), _micro_batch, strict=True))}
     replace_file(log_dir / ERROR_FILE, json.dumps({**error, **batch}))

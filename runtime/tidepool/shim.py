@@ -21,6 +21,7 @@ import socket
 import time
 from collections import deque
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -51,6 +52,7 @@ from tidepool.rank_exits import describe_end, error_of, may_be_starved, oom_kill
 from tidepool.rank_process import GROUPED, LINGERS, READY, RankStart, run_rank
 from tidepool.shim_slots import RankProcess, Slot, SlotGpus
 from tidepool.stacks import StackTaker
+from tidepool.user_secrets import ShimSecrets
 
 __all__ = ["RESTART_LIMIT", "Shim", "journal_path", "rank_mark"]
 
@@ -105,6 +107,7 @@ class Shim:
         self._launch_file = Path(spec.launch.folder) / f"launch.{spec.host}.json"
         # The file contains the job's environment variables, and RESULT_DIR may be readable by others.
         replace_file(self._launch_file, json.dumps(to_json(spec.launch)), mode=0o600)
+        self._secrets = ShimSecrets(spec.user_secrets)
         self._wakeup, self._selector = self._listen()
         self._subscribers = Subscribers(listener, self._selector, lambda: encode(self._status()), self._receive_desired)
         self._lead = ShimConnection(
@@ -259,6 +262,8 @@ class Shim:
     def _start(self, slot: int) -> None:
         member_id = f"{self._spec.host}.{slot}.{self._starts + 1}"
         start = self._rank_start(member_id, slot)
+        logs = self._secrets.logs(start.context.log_dir, self._selector)
+        start = replace(start, log_writers=logs.writers)
         ours, theirs = socket.socketpair()
         # A signal that reached the child before it installed its handlers would be lost, so signals are blocked.
         signal.pthread_sigmask(signal.SIG_BLOCK, _HANDLED_SIGNALS)
@@ -268,16 +273,18 @@ class Shim:
                 run_rank(start, theirs)
         except OSError as error:
             ours.close()
+            logs.close()
             self._retry_later(slot, str(error))
             return
         finally:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, _HANDLED_SIGNALS)
             theirs.close()
+            logs.close_writers()
         self._starts += 1
         ready_by = time.monotonic() + self._spec.launch.launch_seconds if self._elastic else None
         log_dir = start.context.log_dir
         started_at = procfs.started_at(pid)
-        rank = RankProcess(member_id, slot, start.slots, pid, started_at, log_dir, ours, ready_by=ready_by)
+        rank = RankProcess(member_id, slot, start.slots, pid, started_at, log_dir, ours, ready_by=ready_by, logs=logs)
         self._ranks[slot] = rank
         self._journal.append(RankStarted(member_id, slot, pid, rank.started_at, at=time.time()))
         self._selector.register(ours, selectors.EVENT_READ, lambda: self._receive_progress(rank))
@@ -293,7 +300,8 @@ class Shim:
         gpus = None if spec.virtual else SlotGpus(spec.slots_per_gpu, spec.gpus)
         mark = f"{rank_mark(spec)}.{member_id}"
         slots = tuple(sorted(self._desired.wanted)) if self._is_one_process else (slot,)
-        return RankStart(context, self._launch_file, mark, slots, gpus, self._pid, spec.environment)
+        place = (self._launch_file, mark, slots, gpus, self._pid, spec.environment)
+        return RankStart(context, *place, self._secrets.variables, self._secrets.values)
 
     def _receive_progress(self, rank: RankProcess) -> None:
         """Read a progress byte: the script has started, is ready to train, has formed a group, or has ended with
@@ -397,6 +405,7 @@ class Shim:
 
     def _bury(self, rank: RankProcess, exit_code: int) -> None:
         self._kill_leftovers(rank)
+        rank.logs.close()
         end = describe_end(
             rank.member_id,
             rank.slot,

@@ -2,9 +2,11 @@
 
 import socket
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
+
+from tidepool.user_secrets import RankLogs
 
 __all__ = ["VIRTUAL_MODEL", "RankProcess", "Slot", "SlotGpus", "gpu_of"]
 
@@ -57,6 +59,8 @@ class RankProcess:
     ready_by: float | None = None
     #: True if the rank was not ready in time, and is killed for that.
     late: bool = False
+    #: Stdout and stderr of the rank, if the shim writes them, masked.
+    logs: RankLogs = field(default_factory=RankLogs)
 
     @property
     def deadline(self) -> float | None:

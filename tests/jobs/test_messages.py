@@ -258,6 +258,7 @@ SAMPLES: dict[str, tuple[dict[str, Any], str]] = {
         {"host": "a", "requirements": "timm\nwandb>=1"},
         "Installing the requirements on a: timm, wandb>=1.",
     ),
+    "secrets_failed": ({"error": "no"}, "The training did not start because it could not get its secrets: no."),
     "environment_changed": (
         {"host": "a", "folder": "/opt/envs/vision", "changes": ["timm 1.0 -> 1.1", "more none -> 2.0"]},
         "The folder /opt/envs/vision has changed on a since the training's processes started (timm 1.0 -> 1.1, more "

@@ -35,6 +35,7 @@ NOT_COUNTED = {
         "the scheduler divides by it, its owner changes it at any time, and lists show it",
     ),
     "environment": "any process has one",
+    "secrets": "pages, addresses and commands of the secrets themselves have the word as well",
 }
 #: Counted in the control plane alone: elsewhere the word names more than the option.
 SHARED_WORDS = {

@@ -16,6 +16,7 @@ from jobs.queries.serializers import JobOutput, as_json
 from jobs.queries.shown_options import option_texts, options_shown
 from models_registry.models import RegisteredModelVersion
 from tests.jobs.conftest import Submit
+from tests.stored_secrets import own_secret
 
 #: Another value than the default of each option, and fitting beside the others of an elastic script.
 OTHERS: dict[str, Any] = {
@@ -35,6 +36,7 @@ OTHERS: dict[str, Any] = {
     "requirements": "numpy\nsafetensors",
     "log_pattern": r"loss (?P<loss>\S+)",
     "environment": {"WANDB_MODE": "offline"},
+    "secrets": "HF_TOKEN",
 }
 #: Options of a fixed-size script.
 FIXED: dict[str, Any] = {
@@ -83,7 +85,8 @@ def test_the_train_page_hides_of_plain_scripts_only_what_needs_a_session() -> No
 
 
 @pytest.fixture
-def job(submit: Submit) -> Job:
+def job(submit: Submit, alice: User) -> Job:
+    own_secret(alice)
     return submit(**OTHERS)
 
 
@@ -94,6 +97,7 @@ def test_every_option_is_stored_and_cloned(
 ) -> None:
     RegisteredModelVersion.objects.filter(pk=code.pk).update(engine=engine)
     NamedEnvironment.objects.create(name="vision", kind="text", source="timm", lines="timm")
+    own_secret(alice)
     job = submit(**values)
     for row in (job, actions.clone(job, alice)):
         row.refresh_from_db()
@@ -120,6 +124,7 @@ def test_the_page_of_a_job_has_a_row_for_each_option_that_says_how_it_trains(sub
         ("Checkpoints", "at least every 11 s"),
         ("Checkpoints kept", "4"),
         ("Deadline for a step", "stopped after 900 s without one"),
+        ("Secrets", "HF_TOKEN"),
     ]
     assert option_texts(job) == [
         ("Requirements", "numpy\nsafetensors"),

@@ -12,7 +12,7 @@ import socket
 import subprocess
 import sys
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from tidepool.journal import read_journal
 from tidepool.protocol import (
     DesiredJob,
     DesiredMembership,
+    GivenSecret,
     LaunchSpec,
     Member,
     ShimSpec,
@@ -111,6 +112,7 @@ class Lab:
         virtual: bool = True,
         attempt: int = 1,
         secret: str = "the lab's secret",
+        user_secrets: Sequence[GivenSecret] = (),
         **launch: Any,
     ) -> None:
         self.folder = folder / f"attempt-{attempt}"
@@ -118,6 +120,7 @@ class Lab:
         self.hosts = dict.fromkeys(self.sizes, (forkserver, "127.0.0.1")) | dict(hosts or {})
         self.virtual = virtual
         self.secret = secret
+        self.user_secrets = tuple(user_secrets)
         self.mark = next(_MARKS)
         self.folder.mkdir(parents=True)
         values: dict[str, Any] = {
@@ -329,7 +332,8 @@ class Lab:
 
     def _spec(self, host: str) -> ShimSpec:
         place = (host, self.hosts[host][1], self.mark)
-        return ShimSpec(1, 1, *place, virtual=self.virtual, launch=self.launch, secret=self.secret)
+        own = {"secret": self.secret, "user_secrets": self.user_secrets}
+        return ShimSpec(1, 1, *place, virtual=self.virtual, launch=self.launch, **own)
 
     def _desired(self) -> DesiredMembership:
         return DesiredMembership(

@@ -26,6 +26,7 @@ from tidepool.protocol import (
     EnvironmentFailed,
     EnvironmentUsed,
     Finished,
+    GivenSecret,
     Halted,
     LaunchSpec,
     Lost,
@@ -33,6 +34,7 @@ from tidepool.protocol import (
     RankExited,
     RankStarted,
     RankStatus,
+    SecretsFailed,
     ShimSpec,
     ShimStatus,
     decode,
@@ -47,6 +49,7 @@ from workers.executor.environments.requirements import TESTED_TORCH, folder_in, 
 from workers.executor.environments.software import software_in, why_driver_is_too_old
 from workers.executor.folder_watch import FolderWatch, host_journal_path
 from workers.executor.forkserver import Forkserver, ForkserverError, Forkservers
+from workers.executor.sealed_secrets import UnreadableSecretsError, opened_secrets
 from workers.executor.walls import remove_temporary, wall_for, why_no_training
 
 __all__ = ["JobReconciler"]
@@ -163,7 +166,7 @@ class JobReconciler:
         if self._shim is None and self._cleared and self._wants_shim() and may_start:
             self._start_shim()
         if self._shim is not None:
-            self._shim.send(self.desired)
+            self._shim.send(msgspec.structs.replace(self.desired, user_secrets="", user_secrets_problem=""))
         self._reconcile_coordinator(may_start=may_start)
         if self._watch is not None and self.ranks:
             self._watch.look()
@@ -246,12 +249,14 @@ class JobReconciler:
 
     def _start_shim(self) -> None:
         forkserver = self._parent()
-        if forkserver is None:
+        secrets = self._user_secrets()
+        if forkserver is None or secrets is None:
             return
         self._append_once(software_in(self.environment))
         self._shim_backoff.add(time.monotonic())
+        spec = msgspec.structs.replace(self._spec(self._virtual_environment), user_secrets=secrets)
         try:
-            pid = forkserver.fork_shim(self._spec(self._virtual_environment), self._shim_socket, self._wall())
+            pid = forkserver.fork_shim(spec, self._shim_socket, self._wall())
         except ForkserverError as error:
             logger.warning("job=%s attempt=%s: starting a shim failed: %s", *self._key, error)
             return
@@ -266,6 +271,17 @@ class JobReconciler:
 
     def _wall(self) -> Wall | None:
         return wall_for(self._config, *self._key, self.desired.launch, self.environment)
+
+    def _user_secrets(self) -> tuple[GivenSecret, ...] | None:
+        """Return the secrets that the job's ranks get; None: they cannot be had, which the journal records."""
+        desired, why = self.desired, self.desired.user_secrets_problem
+        if not why:
+            try:
+                return opened_secrets(self._config.key, self._config.host, *self._key, desired.user_secrets)
+            except UnreadableSecretsError as error:
+                why = f"{self._config.host}: {error}"
+        self._append_once(SecretsFailed(why, at=time.time()))
+        return None
 
     def _parent(self) -> Forkserver | None:
         """Return the parent of the job's processes here; None while it or its environment is not ready."""
@@ -303,7 +319,7 @@ class JobReconciler:
         self.environment = answer
         return True
 
-    def _append_once(self, entry: EnvironmentBuilding | EnvironmentFailed | EnvironmentUsed) -> None:
+    def _append_once(self, entry: EnvironmentBuilding | EnvironmentFailed | EnvironmentUsed | SecretsFailed) -> None:
         if type(entry) in self._journaled:
             return
         journal = journal_path(self._spec())

@@ -1,7 +1,7 @@
 """Forms that start and change a training. Actions check the values; forms only carry them."""
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from django import forms
@@ -46,6 +46,28 @@ class WordsField(forms.CharField):
 class TagsField(forms.CharField):
     def clean(self, value: Any) -> list[str]:
         return str(super().clean(value)).split()
+
+
+class SecretsField(forms.MultipleChoiceField):
+    """Names of secrets, as boxes to check; the value is their names separated by spaces."""
+
+    def __init__(self, names: Iterable[str]) -> None:
+        option = OPTIONS["secrets"]
+        super().__init__(
+            choices=[(name, name) for name in names],
+            required=False,
+            label=option.label,
+            initial=option.default,
+            help_text=option.help,
+            widget=forms.CheckboxSelectMultiple,
+            error_messages={"invalid_choice": "There is no secret %(value)s for your trainings: choose another."},
+        )
+
+    def prepare_value(self, value: Any) -> Any:
+        return value.split() if isinstance(value, str) else value
+
+    def clean(self, value: Any) -> str:
+        return " ".join(super().clean(value))
 
 
 class VariablesField(ParametersField):
@@ -102,9 +124,13 @@ class TrainForm(forms.Form):
         groups: list[InstanceGroup],
         beginnings: Sequence[Any] = (),
         versions: Mapping[str, RegisteredModelVersion],
+        secrets: Iterable[str] = (),
         **kwargs: Any,
     ) -> None:
-        """`versions`: model number as text -> version. Fields of parameters are named `parameter.<name>`."""
+        """Fields of parameters are named `parameter.<name>`.
+
+        versions: model number as text -> version. secrets: names to choose from.
+        """
         super().__init__(*args, **kwargs)
         self.fields |= {option.name: _field_of(option) for option in ON_PAGE}
         self._version = versions.get(self.data.get("model", ""))
@@ -121,6 +147,7 @@ class TrainForm(forms.Form):
             help_text=OPTIONS["named_environment"].help,
             error_messages={"invalid_choice": "There is no environment %(value)s for your trainings: choose another."},
         )
+        self.fields["secrets"] = SecretsField(secrets)
         model, field = self.fields["model"], self.fields["instance_group"]
         assert isinstance(model, forms.ModelChoiceField)
         model.queryset = RegisteredModel.objects.filter(pk__in=versions).order_by("name")

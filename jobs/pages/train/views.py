@@ -36,6 +36,7 @@ from jobs.pages.train.forms import ON_PAGE, TrainForm
 from jobs.pages.train.sweeps import Sweep, start_sweep
 from jobs.queries.groups import usable_groups
 from jobs.queries.jobs import own_tags, visible_jobs
+from jobs.queries.secrets import secret_names, who_else_reads
 from models_registry.actions import register_script
 from models_registry.code_inspection import EntryPointWanted
 from models_registry.models import RegisteredModelVersion
@@ -101,6 +102,7 @@ def train(request: HttpRequest) -> HttpResponse:
         "choices": choices,
         "stopped_groups": [] if opened.groups else InstanceGroup.objects.order_by("name")[:_MOST_STOPPED],
         "typed_parameters": form.typed_parameters,
+        "secrets_warning": who_else_reads(),
         "known_tags": own_tags(request.user)[:_MOST_TAGS],
         "weights_suffixes": ",".join(WEIGHTS_SUFFIXES),
         "uploaded_label": _UPLOADED,
@@ -173,7 +175,12 @@ def _train_form(request: HttpRequest, data: Any, opened: _Opened, **values: Any)
     offered = beginnings(login_user(request))
     if opened.clone is not None and opened.clone.starts_from != Job.StartsFrom.NOTHING:
         offered = [("Cloned training", [(_AGAIN, "Initial state of the cloned training")]), *offered]
-    return TrainForm(data, groups=opened.groups, beginnings=offered, versions=opened.versions, **values)
+    # A clone asks for its training's secrets even if the user has none of them: the submission says what is missing.
+    asked = opened.clone.secrets.split() if opened.clone is not None else []
+    secrets = sorted({*secret_names(login_user(request), opened.groups), *asked})
+    return TrainForm(
+        data, groups=opened.groups, beginnings=offered, versions=opened.versions, secrets=secrets, **values
+    )
 
 
 def _train_initial(request: HttpRequest, opened: _Opened, choices: dict[str, Any]) -> dict[str, Any]:

@@ -46,6 +46,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "models": ("data", "List, add and delete models."),
     "admin": ("admin", "Administer hosts, groups and users."),
     "env": ("environments", "List the packages that trainings have, and environments to choose."),
+    "secret": ("secrets", "Add, replace and delete the secrets that trainings can get."),
     "adaptdl": ("adaptdl", "Use the commands of AdaptDL's program."),
     "enable": ("enable", "Make pyspark's TorchDistributor use this cluster."),
     "completion": ("completion", "Set up completion in bash, zsh or fish."),

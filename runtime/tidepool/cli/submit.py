@@ -50,6 +50,8 @@ _SETTINGS = (
     click.option("--env", "named_environment", metavar="NAME",
                  help="Environment that an administrator has put together; `tidepool env ls` lists them. Default: what "
                  "the code requires.", shell_complete=names_of("environments")),
+    click.option("--secret", "secrets", multiple=True, metavar="NAME",
+                 help="Secret that the training gets as a variable; `tidepool secret ls` lists them. May be repeated."),
     click.option("--requirements", metavar="FILE|LIST",
                  help="Packages in addition to the cluster's: a requirements file, or a list such as timm>=1,wandb. "
                  "Default: those of the script, or of a requirements.txt or environment.yml beside it."),
@@ -165,6 +167,8 @@ def _planned(client: Client, given: dict[str, Any], *, tell: bool) -> Submission
     parameters = dict(_parameter(each) for each in pairs) if isinstance(pairs, tuple) else pairs
     options = dict(_pair(each) for each in values.pop("options", ()))
     arguments = [str(word) for word in values.pop("arguments", ())]
+    if isinstance(values.get("secrets"), tuple | list):
+        values["secrets"] = " ".join(values["secrets"])
     if "tags" in values:
         values["tags"] = list(values["tags"])
     if image := values.pop("image", ""):
@@ -207,6 +211,7 @@ def _manifest(given: dict[str, Any], *, tell: bool) -> tuple[str, dict[str, Any]
         shown = {"arguments": "words after --", "max_slots": "--max", "min_slots": "--min", "parameters": "--set"}
         shown |= {
             "named_environment": "--env",
+            "secrets": "--secret",
             "tags": "--tag",
             "autolog": "--no-autolog",
             "gpus_per_process": "--one-process",

@@ -135,9 +135,11 @@ class JobInfo(JobProperties):
     #: Packages in addition to the cluster's, one per line, such as timm>=1.0. torch, numpy and tidepool cannot be
     #: replaced.
     requirements: str = ""
-    #: Names with values, such as WANDB_MODE = offline. Values are masked on every page, but stored in plain text: do
-    #: not enter passwords. Values are masked.
+    #: Names with values, such as WANDB_MODE = offline. Values are masked on every page, but stored in plain text: for
+    #: passwords and tokens there are secrets. Values are masked.
     environment: Mapping[str, Any] = field(default_factory=dict)
+    #: Names of secrets, yours or the instance group's, that its processes get as variables. Logs mask the values.
+    secrets: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)

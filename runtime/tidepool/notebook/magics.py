@@ -52,6 +52,7 @@ def _options() -> MagicArgumentParser:
     parser.add_argument("--dataset", help="whose folder the cell finds in DATA_DIR")
     parser.add_argument("-g", "--instance-group", help="the only one, or the login's")
     parser.add_argument("--priority", type=int, help="1 to 10000")
+    parser.add_argument("--secret", action="append", default=[], help="that its processes get as a variable")
     parser.add_argument("--requirements", help="packages that the cluster does not have, such as timm,einops")
     parser.add_argument(
         "--skip-unusable-requirements", action="store_true", help="go on without requirements that cannot be used"
@@ -210,6 +211,7 @@ def _for_the_site(given: Namespace) -> dict[str, Any]:
         "dataset": given.dataset,
         "instance_group": given.instance_group,
         "priority": given.priority,
+        "secrets": " ".join(given.secret) or None,
         "skip_unusable_requirements": given.skip_unusable_requirements or None,
         "requirements": given.requirements and "\n".join(split_list(given.requirements)),
     }

@@ -20,6 +20,7 @@ from tidepool.protocol import (
     entries,
     envelopes,
     environments,
+    given_secrets,
     measures,
     messages,
     shims,
@@ -31,6 +32,7 @@ from tidepool.protocol.defaults import *  # noqa: F403
 from tidepool.protocol.entries import *  # noqa: F403
 from tidepool.protocol.envelopes import *  # noqa: F403
 from tidepool.protocol.environments import *  # noqa: F403
+from tidepool.protocol.given_secrets import *  # noqa: F403
 from tidepool.protocol.measures import *  # noqa: F403
 from tidepool.protocol.messages import *  # noqa: F403
 from tidepool.protocol.shims import *  # noqa: F403
@@ -43,6 +45,7 @@ __all__ = [
     *entries.__all__,
     *envelopes.__all__,
     *environments.__all__,
+    *given_secrets.__all__,
     *measures.__all__,
     *messages.__all__,
     *shims.__all__,

@@ -44,6 +44,7 @@ __all__ = [
     "RankStuck",
     "RecordedStep",
     "Restored",
+    "SecretsFailed",
     "StepRecord",
     "TimeSpent",
     "entry_from_json",
@@ -109,6 +110,13 @@ class EnvironmentFailed(Entry, frozen=True, tag="environment_failed"):
     """Installation of the job's requirements failed; it is not tried again."""
 
     #: Last line of the installer's output.
+    why: str
+
+
+class SecretsFailed(Entry, frozen=True, tag="secrets_failed"):
+    """The secrets that the job's script gets cannot be given to it; it is not tried again."""
+
+    #: Sentence with the cause and the remedy.
     why: str
 
 

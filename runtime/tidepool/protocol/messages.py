@@ -145,6 +145,9 @@ class DesiredJob(msgspec.Struct, frozen=True):
     secret: str = ""
     #: Number of the newest request for the stacks of all ranks, see `tidepool.stacks`; 0: there was none.
     stacks: int = 0
+    #: Secrets of users that the script gets, encrypted for this host, and a sentence on why it cannot have them, or "".
+    user_secrets: str = ""
+    user_secrets_problem: str = ""
 
 
 class Sync(msgspec.Struct, frozen=True):

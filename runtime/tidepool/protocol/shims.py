@@ -5,6 +5,7 @@ from typing import Any, Literal
 import msgspec
 
 from tidepool.protocol.codec import PROTOCOL_VERSION
+from tidepool.protocol.given_secrets import GivenSecret
 from tidepool.protocol.messages import LaunchSpec
 
 __all__ = ["RankEnd", "ShimCommand", "ShimJoin", "ShimSpec"]
@@ -71,4 +72,6 @@ class ShimSpec(msgspec.Struct, frozen=True):
     gpus: tuple[str, ...] = ()
     #: See `DesiredJob.secret`.
     secret: str = ""
+    #: Secrets of users that the script gets.
+    user_secrets: tuple[GivenSecret, ...] = ()
     version: Literal[1] = PROTOCOL_VERSION

@@ -41,6 +41,7 @@ from tests.factories import (
 )
 from tests.permissions import IN, LOGIN, MISSING, REFUSED, RULES, Rule, rule_of
 from tests.scene import Scene, build_scene
+from tests.stored_secrets import own_secret
 from tracking.models import ModelVersion
 from usage.models import GpuPrice
 from wmla.base_view import csrf_token_of
@@ -217,6 +218,7 @@ def _values(scene: Scene, carol: User) -> dict[str, Any]:
         "job_id": scene.first.pk, "job": scene.first.pk, 
         "version_id": version.pk, "checkpoint_id": checkpoint.pk, "exec_id": f"wmla-{scene.first.pk}",
         "second job": scene.second.pk, "seq": changed.seq, "checkpoint": checkpoint.pk, "filter_id": saved.pk,
+        "secret_id": own_secret(alice).pk,
         "channel_id": channel.pk, "channel": channel.pk,
         "rule_id": (rule := add_rule(alice, channel.pk, "training_failed")).pk, "rule": rule.pk,
         "report_id": scene.report.pk, "report": scene.report.pk,
