@@ -90,7 +90,7 @@ OUR_NAMES = {name for names in PACKAGES.values() for name in names}
 
 #: The modules that read settings from the environment: one for the web part, the executor, a rank, and the client.
 READS_ENVIRONMENT = {
-    *("webapp/settings.py", "workers/executor/config.py"),
+    *("webapp/settings.py", "workers/executor/config.py", "workers/executor/environments/engines.py"),
     *("runtime/tidepool/env.py", "runtime/tidepool/client/config.py"),
 }
 #: Modules that only make the environment of other processes.

@@ -24,6 +24,7 @@ from jobs.models import DefaultEnvironment, InstanceGroup, NamedEnvironment
 from jobs.models.environments import MOST_PATH
 from jobs.queries.environments import usable_environments
 from jobs.queries.programs import has_conda, runs_images
+from workers.executor.environments.engines import ENGINE_NAMES
 from workers.executor.environments.requirements import FOLDER_OPTION, conda_in, image_in, installed
 
 __all__ = [
@@ -205,7 +206,7 @@ def _lines_of(problems: Problems, spec: EnvironmentSpec) -> str:
     if conda_in(found.usable) and not has_conda(None):
         problems.add(field, "Lines with --conda need a host with micromamba, mamba or conda, and none reports one.")
     if image_in(found.usable) and not runs_images(None):
-        problems.add(field, "A container image needs a host with podman or enroot, and none reports one.")
+        problems.add(field, f"A container image needs a host with {ENGINE_NAMES}, and none reports one.")
     # The folder of each training has its own project, which is no part of an environment.
     lines = [line for line in found.usable if not line.startswith("-e ")]
     if not lines and not found.unusable:

@@ -38,6 +38,7 @@ from jobs.queries.programs import has_conda, runs_images
 from jobs.words import listed
 from models_registry.code_inspection import COMPAT_MODULES, imported_modules
 from models_registry.models import RegisteredModelVersion
+from workers.executor.environments.engines import ENGINE_NAMES
 from workers.executor.environments.requirements import (
     TESTED_TORCH,
     conda_in,
@@ -76,7 +77,7 @@ NO_CONDA = (
     "of PyPI instead, or have an administrator install one on the hosts."
 )
 NO_IMAGES = (
-    "A container image needs podman or enroot, and no host of the instance group has one: name packages instead, or "
+    f"A container image needs {ENGINE_NAMES}, and no host of the instance group has one: name packages instead, or "
     "have an administrator install one on the hosts."
 )
 #: Last sentence of a refusal to run a training exactly again.

@@ -252,7 +252,7 @@ class TestSubmit:
         assert (code, "leave out --requirements or --image" in said) == (2, True)
         image = f"docker.io/pytorch/pytorch@sha256:{'0' * 64}"
         code, _, said = tidepool("submit", "-q", script, "--image", image)
-        assert (code, "A container image needs podman or enroot" in said) == (2, True)
+        assert (code, "A container image needs podman, enroot or apptainer" in said) == (2, True)
         Host.objects.update(images="podman")
         code, out, _ = tidepool("submit", "-q", script, "--image", image)
         assert (code, Job.objects.get(pk=int(out)).requirements) == (0, f"--image {image}")

@@ -52,7 +52,7 @@ def image(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield name
 
 
-@pytest.fixture(params=["podman", "enroot"])
+@pytest.fixture(params=["podman", "enroot", "apptainer"])
 def stack(request: pytest.FixtureRequest, image: str) -> Iterator[RunningStack]:
     """A stack whose hosts have that engine, with folders of its own for images, and trust the registry without TLS."""
     if not shutil.which(request.param):
@@ -63,7 +63,8 @@ def stack(request: pytest.FixtureRequest, image: str) -> Iterator[RunningStack]:
         registries = kept / "registries.conf"
         registries.write_text(f'[[registry]]\nlocation = "{image.partition("/")[0]}"\ninsecure = true\n')
         places = {f"ENROOT_{name}_PATH": str(kept / name.lower()) for name in ("DATA", "CACHE", "RUNTIME")}
-        trusting = {"CONTAINERS_REGISTRIES_CONF": str(registries), "ENROOT_ALLOW_HTTP": "y"}
+        places["APPTAINER_CACHEDIR"] = str(kept / "apptainer")
+        trusting = {"CONTAINERS_REGISTRIES_CONF": str(registries), "ENROOT_ALLOW_HTTP": "y", "APPTAINER_NOHTTPS": "1"}
         settings = {"TIDEPOOL_IMAGE_ENGINE": request.param, **trusting, **places}
         running = RunningStack(home, free_port(), settings=settings)
         running.start()

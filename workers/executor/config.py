@@ -14,7 +14,7 @@ import tidepool
 from tidepool.inherited_environment import inherited_environment
 
 from workers.executor.broker_url import verified
-from workers.executor.environments.engines import CHOICE, ENGINES, engine_in
+from workers.executor.environments.engines import CHOICE, ENGINE_NAMES, ENGINES, engine_in
 from workers.executor.notice import Cloud, NoticeOptions, moment_in
 
 __all__ = [
@@ -34,7 +34,7 @@ FLEET_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
 #: Beginnings and names of variables for programs that install or pull what a training requires.
-_FAMILIES = ("UV_", "ENROOT_")
+_FAMILIES = ("UV_", "ENROOT_", "APPTAINER_")
 _INSTALLER = frozenset(
     {
         *("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "all_proxy", "no_proxy"),
@@ -170,7 +170,7 @@ def _installer_environment(environment: Mapping[str, str]) -> dict[str, str]:
 def _check_image_engine(environment: Mapping[str, str]) -> None:
     chosen = environment.get(CHOICE)
     if chosen and (chosen not in ENGINES or not engine_in(environment)):
-        raise ConfigError(f"{CHOICE} names {chosen!r}: name {' or '.join(ENGINES)}, and install it on this host")
+        raise ConfigError(f"{CHOICE} names {chosen!r}: name {ENGINE_NAMES}, and install it on this host")
 
 
 def _isolation(text: str) -> Literal["walled", "shared"]:

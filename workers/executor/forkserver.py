@@ -204,7 +204,8 @@ class Forkserver:
             moved = "".join(f"exec {engine.kept_fd}<&{fd}; " for fd in lifeline)
             command = ["sh", "-c", f'{moved}exec "$@"', "sh", *engine.command(container), *words, "--hold"]
             command += ["--lifeline-fd", str(engine.kept_fd)] if lifeline else []
-            environment = {**os.environ, **environment}
+            given = {engine.variable_prefix + name: value for name, value in environment.items()}
+            environment = {**os.environ, **given}
         else:
             command = [str(self.runs.python), *words, *(part for fd in lifeline for part in ("--lifeline-fd", str(fd)))]
         with self._log.open("ab") as log:

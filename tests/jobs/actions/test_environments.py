@@ -200,7 +200,7 @@ def test_packages_of_conda_need_a_host_that_installs_them(carol: User) -> None:
 
 def test_an_image_needs_a_host_that_runs_it(carol: User) -> None:
     image = f"--image docker.io/pytorch/pytorch@sha256:{'0f' * 32}"
-    with pytest.raises(UserError, match="needs a host with podman or enroot, and none reports one"):
+    with pytest.raises(UserError, match="needs a host with podman, enroot or apptainer, and none reports one"):
         create_environment(EnvironmentSpec("boxed", image), carol)
     HostFactory(images="enroot")
     assert create_environment(EnvironmentSpec("boxed", image), carol).lines == image

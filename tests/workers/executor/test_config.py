@@ -56,7 +56,9 @@ def test_the_brokers_address_comes_from_a_file_if_one_is_named(tmp_path: Path) -
 def test_an_engine_that_the_host_lacks_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     for name in ("docker", "enroot"):
-        with pytest.raises(ConfigError, match=f"TIDEPOOL_IMAGE_ENGINE names '{name}': name podman or enroot"):
+        with pytest.raises(
+            ConfigError, match=f"TIDEPOOL_IMAGE_ENGINE names '{name}': name podman, enroot or apptainer"
+        ):
             executor_config({**COMPLETE, "TIDEPOOL_IMAGE_ENGINE": name})
     (tmp_path / "enroot").touch(0o755)
     assert executor_config({**COMPLETE, "TIDEPOOL_IMAGE_ENGINE": "enroot"}).host == "gpu-1"

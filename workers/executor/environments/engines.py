@@ -1,17 +1,19 @@
-"""Programs that run container images: podman and enroot, whichever a host has.
+"""Programs that run container images: podman, apptainer and enroot, whichever a host has.
 
 A container shares the host's network, process numbers and shared memory, and has folders of the host at the same paths.
 """
 
 import hashlib
+import os
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol
 
-__all__ = ["CHOICE", "ENGINES", "ContainerSpec", "Engine", "engine_in", "outermost"]
+__all__ = ["CHOICE", "ENGINES", "ENGINE_NAMES", "ContainerSpec", "Engine", "engine_in", "outermost"]
 
 _PYTHON: Final = "python3"
 _GPUS: Final = Path("/dev/nvidiactl")
@@ -40,6 +42,8 @@ class Engine(Protocol):
 
     #: The one descriptor that it can pass on to the container.
     kept_fd: int
+    #: Beginning of the name under which the engine's environment has each of the container's variables.
+    variable_prefix: str
 
     def has(self, image: str) -> bool:
         """Return whether the image is here."""
@@ -53,6 +57,7 @@ class Engine(Protocol):
 
 class Podman:
     kept_fd = 3
+    variable_prefix = ""
 
     def has(self, image: str) -> bool:
         return _ask(["podman", "image", "exists", image]).returncode == 0
@@ -80,6 +85,7 @@ class Enroot:
 
     #: Those from 3 on are closed.
     kept_fd = 0
+    variable_prefix = ""
 
     def has(self, image: str) -> bool:
         return _name(image) in _ask(["enroot", "list"]).stdout.split()
@@ -100,8 +106,37 @@ class Enroot:
         return ["enroot", "start", *script, *mounts, *passed, *gpus, _name(container.image), _PYTHON]
 
 
+class Apptainer:
+    """apptainer, too, unpacks an image into a folder that is the root of its containers."""
+
+    kept_fd = 3
+    variable_prefix = "APPTAINERENV_"
+
+    def has(self, image: str) -> bool:
+        return _unpacked(image).is_dir()
+
+    def pull(self, image: str, work: Path, run: Callable[[Sequence[str]], None]) -> None:
+        folder = _unpacked(image)
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        # An image is there whole or not at all, also where several executors of a machine pull it at once.
+        with tempfile.TemporaryDirectory(dir=folder.parent, prefix="pulled-", ignore_cleanup_errors=True) as place:
+            pulled = Path(place, "root")
+            run(["apptainer", "build", "--sandbox", str(pulled), f"docker://{image}"])
+            if not folder.is_dir():
+                pulled.rename(folder)
+
+    def command(self, container: ContainerSpec) -> list[str]:
+        mounts = [f"--bind={folder}:{folder}" for folder in outermost(container.folders)]
+        mounts += [f"--bind={folder}:{folder}:ro" for folder in outermost(container.read_only)]
+        gpus = ["--nv"] if _GPUS.exists() else []
+        apart = ["--cleanenv", "--no-privs", "--no-home", "--no-mount=tmp,cwd,bind-paths", "--pwd=/"]
+        return ["apptainer", "--silent", "exec", *apart, *mounts, *gpus, str(_unpacked(container.image)), _PYTHON]
+
+
 #: Name of the program -> how it is used; the first one that a host has runs its images.
-ENGINES: Final[dict[str, Engine]] = {"podman": Podman(), "enroot": Enroot()}
+ENGINES: Final[dict[str, Engine]] = {"podman": Podman(), "enroot": Enroot(), "apptainer": Apptainer()}
+#: Their names in a sentence.
+ENGINE_NAMES: Final = f"{', '.join([*ENGINES][:-1])} or {[*ENGINES][-1]}"
 
 
 def engine_in(environment: Mapping[str, str]) -> str:
@@ -121,8 +156,14 @@ def outermost(folders: Sequence[Path]) -> list[Path]:
     return [one for one in wanted if not any(other != one and one.is_relative_to(other) for other in wanted)]
 
 
+def _unpacked(image: str) -> Path:
+    """Return the folder of an image that apptainer has unpacked, which keeps none by itself."""
+    cache = os.environ.get("APPTAINER_CACHEDIR") or Path.home() / ".apptainer" / "cache"
+    return Path(cache, _name(image))
+
+
 def _name(image: str) -> str:
-    """Return the name under which enroot keeps the image."""
+    """Return the name under which enroot and apptainer keep the image."""
     return f"tidepool-{hashlib.sha256(image.encode()).hexdigest()[:24]}"
 
 

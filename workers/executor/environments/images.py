@@ -14,7 +14,7 @@ from typing import Final
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
-from workers.executor.environments.engines import ENGINES, ContainerSpec, Engine, engine_in
+from workers.executor.environments.engines import ENGINE_NAMES, ENGINES, ContainerSpec, Engine, engine_in
 
 __all__ = [
     "OLDEST_PYTHON",
@@ -58,7 +58,7 @@ def image_engine(environment: Mapping[str, str]) -> Engine:
     name = engine_in(environment)
     if not name:
         raise ImageError(
-            f"the training runs in an image, and this host has neither {' nor '.join(ENGINES)}: install one there"
+            f"the training runs in an image, and this host has none of {', '.join(ENGINES)}: install one there"
         )
     return ENGINES[name]
 

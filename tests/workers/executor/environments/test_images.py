@@ -1,4 +1,4 @@
-"""Container images as environments: what is asked of podman and enroot, and what it is told that an image cannot be."""
+"""Container images as environments: what is asked of podman, enroot and apptainer, and what it is told that an image cannot be."""
 
 import json
 import os
@@ -36,7 +36,7 @@ def written(program: Path, body: str) -> None:
 def test_a_host_without_an_engine_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     assert engine_in(os.environ) == ""
-    with pytest.raises(ImageError, match="this host has neither podman nor enroot: install one there"):
+    with pytest.raises(ImageError, match="this host has none of podman, enroot, apptainer: install one there"):
         image_engine(os.environ)
 
 
@@ -107,6 +107,27 @@ def test_enroot_unpacks_an_image_under_a_name_of_its_own(tmp_path: Path, monkeyp
     assert not (tmp_path / "image.sqsh").exists()
 
 
+def test_apptainer_unpacks_an_image_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("APPTAINER_CACHEDIR", str(tmp_path / "cache"))
+    apptainer = ENGINES["apptainer"]
+    cut = ConnectionError("cut off")
+
+    def run(words: Sequence[str]) -> None:
+        assert [*words[:3], words[4]] == ["apptainer", "build", "--sandbox", f"docker://{IMAGE}"]
+        Path(words[3]).mkdir()
+        if cut in failures:
+            raise failures.pop()
+
+    failures = [cut]
+    with pytest.raises(ConnectionError):
+        apptainer.pull(IMAGE, tmp_path, run)
+    assert not apptainer.has(IMAGE)
+    for _ in range(2):
+        apptainer.pull(IMAGE, tmp_path, run)
+    assert apptainer.has(IMAGE)
+    assert len([*(tmp_path / "cache").iterdir()]) == 1
+
+
 def test_what_the_runtime_lacks_is_installed_beside_an_image(podman: Path, tmp_path: Path) -> None:
     (wheels := tmp_path / "wheels").mkdir()
     for name in ("cloudpickle", "msgspec", "setproctitle"):
@@ -150,6 +171,16 @@ def test_enroots_container_has_the_folders() -> None:
     script = Path(words[words.index("--rc") + 1])
     told = subprocess.run(["sh", script, "echo", "a b"], capture_output=True, text=True)
     assert (words[-1], told.stdout) == ("python3", "a b\n")
+
+
+def test_apptainers_container_has_the_folders_and_no_privilege() -> None:
+    words = ENGINES["apptainer"].command(CONTAINER)
+    assert [word for word in words if word.startswith("--bind")] == [
+        "--bind=/pool:/pool",
+        "--bind=/data:/data:ro",
+        "--bind=/pool/needs:/pool/needs:ro",
+    ]
+    assert {"--cleanenv", "--no-privs", "--no-home"} <= {*words}
 
 
 def test_a_folder_below_another_needs_no_place_of_its_own() -> None:
