@@ -1,13 +1,15 @@
 """Every GPU of the cluster with its holder, status and idle time, as all pages draw it."""
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from django.db.models import QuerySet
+from django.db.models import Exists, F, OuterRef, Q, QuerySet
 from django.utils import timezone
 
+from core.keyset import KeysetPage, Order, keyset_page
 from core.live import current_seqs
 from core.roles import Asking, is_cluster_admin
 from core.templatetags.tidepool import lasting, size
@@ -20,16 +22,24 @@ from workers.queries import slots
 from workers.topics import CLUSTER
 
 __all__ = [
+    "HOSTS_ON_PAGE",
     "IDLE_AFTER_SECONDS",
     "STATUSES",
+    "PoolTotals",
     "cluster_live",
     "counts_of",
-    "host_slots",
-    "mean_utilisation",
+    "hosts_with_slots",
+    "page_of_hosts",
+    "pool_totals",
+    "present_hosts",
     "slot_status",
+    "slots_of_hosts",
     "slots_of_job",
+    "some_slots",
 ]
 
+#: Number of hosts on a page. A browser draws some hundred GPUs at once without delay.
+HOSTS_ON_PAGE = 60
 
 #: Seconds without work after which a held GPU counts as idle. Loading data and writing checkpoints takes less.
 IDLE_AFTER_SECONDS = 60.0
@@ -44,6 +54,11 @@ STATUSES = {
     "offline": "offline",
 }
 _SILENT = frozenset({Host.State.OFFLINE, Host.State.LOST})
+#: Columns of a claim that a tile needs; some others of a job take long to read.
+_OF_CLAIM = (
+    *("slot_id", "claimed_at", "trains_from", "trained_until", "vacating_at"),
+    *("job__name", "job__owner__username", "job__run__stepped_at"),
+)
 
 
 def slot_status(host_state: str, *, held: bool, training: bool, idle_seconds: float | None) -> str:
@@ -62,23 +77,74 @@ def slot_status(host_state: str, *, held: bool, training: bool, idle_seconds: fl
 def cluster_live(user: Asking) -> dict[str, Any]:
     """Return all GPUs host by host, and the number of each status, for the pages and REST."""
     seq = current_seqs([CLUSTER])[CLUSTER]
-    hosts = [host for host in host_slots(user) if host["slots"]]
-    return {"seq": seq, "state": {}, "append": {}, "hosts": hosts, "counts": counts_of(hosts)}
+    hosts = [host for host in _host_slots(user, SlotClaim.objects.open(), slots()) if host["slots"]]
+    counts = counts_of(slot["status"] for host in hosts for slot in host["slots"])
+    return {"seq": seq, "state": {}, "append": {}, "hosts": hosts, "counts": counts}
 
 
-def counts_of(hosts: Iterable[dict[str, Any]]) -> dict[str, int]:
+def counts_of(statuses: Iterable[str]) -> dict[str, int]:
     """Return the number of held GPUs, of held GPUs that train, and of GPUs in each status."""
-    found = Counter(slot["status"] for host in hosts for slot in host["slots"])
+    found = Counter(statuses)
     training = found["busy"] + found["idle"]
     held = training + found["vacating"] + found["silent"]
     return {"held": held, "training": training} | {status: found[status] for status in STATUSES}
 
 
-def mean_utilisation(hosts: Iterable[dict[str, Any]]) -> float | None:
-    """Return the mean utilization, in percent, of the held GPUs that report it."""
-    held = [slot["utilisation_percent"] for host in hosts for slot in host["slots"] if slot["job"] is not None]
-    reported = [percent for percent in held if percent is not None]
-    return sum(reported) / len(reported) if reported else None
+@dataclass(frozen=True)
+class PoolTotals:
+    """Sums over all GPUs of the pool, on whichever page their hosts are."""
+
+    counts: Mapping[str, int]
+    #: Number of GPUs of the hosts that are not offline.
+    present: int
+    #: Mean utilization, in percent, of the held GPUs that report it.
+    utilisation_percent: float | None
+    #: Ids of the slots that are held and idle, the longest first.
+    idle: Sequence[int]
+
+
+def pool_totals() -> PoolTotals:
+    now, statuses, idle, utilisations, present = (
+        timezone.now(),
+        list[str](),
+        list[tuple[datetime, int]](),
+        list[float](),
+        0,
+    )
+    times = ("claimed_at", "trains_from", "trained_until", "job__run__stepped_at")
+    open_claims = SlotClaim.objects.open().order_by().values_list("slot", *times)
+    holders = {
+        slot: _Holder(claimed_at, trains(*trained), stepped_at)
+        for slot, claimed_at, *trained, stepped_at in open_claims
+    }
+    of_slot = ("pk", "host__state", "sick_since", "reading__idle_since", "reading__at", "reading__utilisation_percent")
+    for pk, state, sick_since, *times_idle, percent in slots().filter(index__lt=F("host__ngpus")).values_list(*of_slot):
+        holder = holders.get(pk)
+        status, since = _status(state, sick_since, times_idle, holder, now)
+        statuses.append(status)
+        present += state != Host.State.OFFLINE
+        if holder and percent is not None:
+            utilisations.append(percent)
+        if status == "idle" and since:
+            idle.append((since, pk))
+    mean = sum(utilisations) / len(utilisations) if utilisations else None
+    return PoolTotals(counts_of(statuses), present, mean, [pk for _, pk in sorted(idle)])
+
+
+def hosts_with_slots() -> QuerySet[Host]:
+    present = Slot.objects.filter(host=OuterRef("pk"), index__lt=OuterRef("ngpus"))
+    return Host.objects.filter(Exists(present), removed_at=None)
+
+
+def present_hosts() -> QuerySet[Host]:
+    """Return the hosts with GPUs without those that are offline and hold nothing."""
+    held = SlotClaim.objects.open().filter(slot__host=OuterRef("pk"))
+    return hosts_with_slots().filter(~Q(state=Host.State.OFFLINE) | Exists(held))
+
+
+def page_of_hosts(hosts: QuerySet[Host], given: Mapping[str, str], size: int = HOSTS_ON_PAGE) -> KeysetPage[Host]:
+    """Return the hosts, by name, of the page that an address selects."""
+    return keyset_page(hosts, Order("name"), given, size)
 
 
 def slots_of_job(user: Asking, job: Job) -> list[dict[str, Any]]:
@@ -88,14 +154,20 @@ def slots_of_job(user: Asking, job: Job) -> list[dict[str, Any]]:
     return [slot for host in _host_slots(user, claims, held) for slot in host["slots"]]
 
 
-def host_slots(user: Asking) -> list[dict[str, Any]]:
-    """Return each slot with its holder, host by host. Other users' jobs have an id and nothing else."""
-    return _host_slots(user, SlotClaim.objects.open(), slots())
+def slots_of_hosts(user: Asking, hosts: Iterable[Host]) -> list[dict[str, Any]]:
+    """Return each slot of the hosts with its holder, host by host. Other users' jobs have an id and nothing else."""
+    return some_slots(user, slots().filter(host__in=hosts))
+
+
+def some_slots(user: Asking, rows: QuerySet[Slot]) -> list[dict[str, Any]]:
+    """Return some slots as `slots_of_hosts` does."""
+    return _host_slots(user, SlotClaim.objects.open().filter(slot__in=rows.values("pk")), rows)
 
 
 def _host_slots(user: Asking, open_claims: QuerySet[SlotClaim], rows: QuerySet[Slot]) -> list[dict[str, Any]]:
     now = timezone.now()
-    claims = {claim.slot_id: claim for claim in open_claims.order_by().select_related("job__owner", "job__run")}
+    named = open_claims.order_by().select_related("job__owner", "job__run").only(*_OF_CLAIM)
+    claims = {claim.slot_id: claim for claim in named}
     hosts: dict[str, dict[str, Any]] = {}
     for slot in rows.order_by("host__name", "index"):
         host = slot.host
@@ -108,32 +180,62 @@ def _host_slots(user: Asking, open_claims: QuerySet[SlotClaim], rows: QuerySet[S
     return list(hosts.values())
 
 
-def _slot(slot: Slot, claim: SlotClaim | None, user: Asking, now: datetime) -> dict[str, Any]:
-    reading = getattr(slot, "reading", None)
-    # A sick GPU is offered to nobody, and its training moves off, as on a draining host.
-    state = slot.host.state if slot.sick_since is None else Host.State.DRAINING
-    visible = claim is not None and (is_cluster_admin(user) or claim.job.owner_id == user.pk)
-    training = claim is not None and trains(claim)
+@dataclass(frozen=True)
+class _Holder:
+    """The claim of a slot, as far as its status depends on it."""
+
+    claimed_at: datetime
+    training: bool
+    #: Time of the job's newest step.
+    stepped_at: datetime | None
+
+
+def _status(
+    host_state: str,
+    sick_since: datetime | None,
+    reading: Sequence[datetime | None],
+    holder: _Holder | None,
+    now: datetime,
+) -> tuple[str, datetime | None]:
+    """Return the status of a GPU, and the time since which its holder leaves it idle.
+
+    reading: time since which the GPU is idle, and time of the newest reading.
+    """
     idle_since = idle_seconds = None
-    if reading and reading.idle_since and claim:
+    since, read_at = reading
+    if since and read_at and holder:
         # Count idle time only from the claim on: the holder did not cause what came before. Steps of a small model
         # may not show in the utilization.
-        stepped_at = claim.job.run.stepped_at or claim.claimed_at
-        idle_since = max(reading.idle_since, claim.claimed_at, stepped_at)
+        idle_since = max(since, holder.claimed_at, holder.stepped_at or holder.claimed_at)
         # Up to the newest reading: nobody knows what the GPU does while reports wait.
-        idle_seconds = (min(now, reading.at) - idle_since).total_seconds()
+        idle_seconds = (min(now, read_at) - idle_since).total_seconds()
+    # A sick GPU is offered to nobody, and its training moves off, as on a draining host.
+    state = host_state if sick_since is None else Host.State.DRAINING
+    training = holder is not None and holder.training
+    return slot_status(state, held=holder is not None, training=training, idle_seconds=idle_seconds), idle_since
+
+
+def _slot(slot: Slot, claim: SlotClaim | None, user: Asking, now: datetime) -> dict[str, Any]:
+    reading = getattr(slot, "reading", None)
+    visible = claim is not None and (is_cluster_admin(user) or claim.job.owner_id == user.pk)
+    holder = None
+    if claim is not None:
+        training = trains(claim.trains_from, claim.trained_until)
+        holder = _Holder(claim.claimed_at, training, claim.job.run.stepped_at)
+    times = (reading.idle_since, reading.at) if reading else (None, None)
+    status, idle_since = _status(slot.host.state, slot.sick_since, times, holder, now)
     return {
         "key": str(slot),
         "host": slot.host.name,
         "index": slot.index,
         "model": slot.device_model,
         "virtual": slot.virtual,
-        "status": slot_status(state, held=claim is not None, training=training, idle_seconds=idle_seconds),
+        "status": status,
         "job": claim.job_id if claim else None,
         "label": None if claim is None else claim.job.name if visible else ANOTHER_USERS_TRAINING,
         "owner": claim.job.owner.get_username() if claim and visible else None,
         "visible": visible,
-        "training": training,
+        "training": holder is not None and holder.training,
         "vacating": claim is not None and claim.vacating_at is not None,
         "begins": claim is not None and claim.trains_from is None,
         "stale": slot.host.state in _SILENT,

@@ -14,7 +14,7 @@ from django.utils import timezone
 from tidepool.units import size_words
 
 from core.text import plural
-from insights.cluster import STATUSES, cluster_live
+from insights.cluster import STATUSES, slots_of_hosts, some_slots
 from jobs.control.snapshots import former_hosts, snapshot
 from jobs.gpu_time import DAY, HOUR, to_ms
 from jobs.models import HostEnvironment, Job
@@ -24,7 +24,7 @@ from usage.usage_query import ReportQuery
 from usage.usage_window import Window
 from workers.actions import refuse_removal
 from workers.models import Host, ResourceGroup, Slot
-from workers.queries import hosts
+from workers.queries import slots
 
 __all__ = [
     "HostDay",
@@ -42,12 +42,14 @@ __all__ = [
 
 #: Highest number of trainings that are named; further ones are only counted.
 _MOST_NAMED = 12
+#: Highest number of idle GPUs that are listed.
+_MOST_IDLE = 60
 
 
 @dataclass(frozen=True)
 class SlotRow:
     slot: Slot
-    #: Entry of the slot in `cluster_live`: its holder, as far as the viewer may know, status and idle time.
+    #: Entry of the slot in `slots_of_hosts`: its holder, as far as the viewer may know, status and idle time.
     use: dict[str, Any]
 
     @property
@@ -99,15 +101,15 @@ class HostQuestion:
     danger: bool
 
 
-def host_panels(user: User) -> list[HostPanel]:
-    uses = {slot["key"]: slot for host in cluster_live(user)["hosts"] for slot in host["slots"]}
-    panels, found = [], list(hosts().order_by("name"))
-    now = timezone.now()
-    former = former_hosts(found)
-    days, environments = last_day(found, now), ready_environments()
-    for host in found:
+def host_panels(user: User, of_hosts: Sequence[Host]) -> list[HostPanel]:
+    """Return the panels of these hosts, which have their slots and newest readings."""
+    uses = {slot["key"]: slot for host in slots_of_hosts(user, of_hosts) for slot in host["slots"]}
+    panels, now = [], timezone.now()
+    former = former_hosts(of_hosts)
+    days, environments = last_day(of_hosts, now), ready_environments()
+    for host in of_hosts:
         slots = [(slot, uses.get(f"{host.name}:{slot.index}")) for slot in host.slots.all()]
-        # A GPU that the host has lost has no entry in `cluster_live`.
+        # A GPU that the host has lost has no use.
         rows = [SlotRow(slot, use) for slot, use in slots if use]
         is_gone = host.leaving_at is not None and host.leaving_at <= now
         shares = not host.own_broker_user and not settings.BROKER_IS_EMBEDDED
@@ -152,10 +154,12 @@ def _bars(held: Sequence[float], count: int) -> list[HourBar]:
     ]
 
 
-def idle_slots(panels: Iterable[HostPanel]) -> list[SlotRow]:
-    """Return the held GPUs that are idle, the longest first."""
-    rows = [row for panel in panels for row in panel.rows if row.use["status"] == "idle"]
-    return sorted(rows, key=lambda row: row.use["idle_since"])
+def idle_slots(user: User, idle: Sequence[int]) -> list[SlotRow]:
+    """Return the first of these slots that are held and idle, the longest first."""
+    found = slots().filter(pk__in=idle[:_MOST_IDLE])
+    by_key = {str(slot): slot for slot in found}
+    rows = [SlotRow(by_key[use["key"]], use) for host in some_slots(user, found) for use in host["slots"]]
+    return sorted((row for row in rows if row.use["status"] == "idle"), key=lambda row: row.use["idle_since"])
 
 
 def question(host: Host, verb: str) -> HostQuestion:

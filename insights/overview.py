@@ -1,14 +1,15 @@
 """The contents of the overview: everybody's GPUs, and the viewer's own trainings."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from django.db.models import Count, Q
 
+from core.keyset import KeysetPage
 from core.live import current_seqs
 from core.roles import Asking
-from insights.cluster import counts_of, host_slots, mean_utilisation
+from insights.cluster import PoolTotals, page_of_hosts, pool_totals, present_hosts, slots_of_hosts
 from jobs.models import Job
 from jobs.queries.jobs import visible_jobs
 from jobs.states import HOLDING, JobState
@@ -36,6 +37,10 @@ class ClusterPage:
     #: Sequence number of the cluster's topic before the hosts were read.
     seq: int
     hosts: Sequence[dict[str, Any]]
+    #: The page of hosts that `hosts` shows.
+    page: KeysetPage[Host]
+    #: Sums over all hosts.
+    totals: PoolTotals
     running_count: int
     waiting_count: int
     #: The viewer's trainings that hold GPUs, then the waiting ones in the order of the queue.
@@ -44,34 +49,22 @@ class ClusterPage:
     more: int
 
     @property
-    def counts(self) -> dict[str, int]:
-        return counts_of(self.hosts)
-
-    @property
     def counts_words(self) -> str:
         """Return what the held GPUs do, and why others are not offered; "" if all are free."""
-        counts = self.counts
+        counts = self.totals.counts
         shown = {"training": "training", "vacating": "starting or releasing"} if counts["held"] else {}
         kept = {"silent": "without a report", "draining": "draining", "offline": "offline"}
         texts = [f"{counts[name]} {words}" for name, words in shown.items()]
         return ", ".join([*texts, *(f"{counts[name]} {words}" for name, words in kept.items() if counts[name])])
 
     @property
-    def capacity(self) -> int:
-        """Number of slots of the present hosts."""
-        return sum(len(host["slots"]) for host in self.hosts if _is_present(host))
-
-    @property
     def utilisation_words(self) -> str:
-        mean = mean_utilisation(self.hosts)
+        mean = self.totals.utilisation_percent
         return "–" if mean is None else f"{mean:.0f} %"
 
 
-def _is_present(host: dict[str, Any]) -> bool:
-    return bool(host["state"] != Host.State.OFFLINE)
-
-
-def cluster_page(user: Asking) -> ClusterPage:
+def cluster_page(user: Asking, given: Mapping[str, str]) -> ClusterPage:
+    """Return the contents of the overview. given: what the address selects of the hosts."""
     # Read the sequence numbers first: a change published meanwhile arrives again and has no further effect.
     seq = current_seqs([CLUSTER])[CLUSTER]
     queue = Job.objects.filter(finished_at__isnull=True, owner=user.pk).order_by("-priority", "submitted_at", "id")
@@ -83,9 +76,12 @@ def cluster_page(user: Asking) -> ClusterPage:
     counts = Job.objects.filter(finished_at__isnull=True).aggregate(
         running=Count("pk", filter=Q(state=JobState.RUNNING)), waiting=Count("pk", filter=Q(state=JobState.PENDING))
     )
+    page = page_of_hosts(present_hosts(), given)
     return ClusterPage(
         seq=seq,
-        hosts=[host for host in host_slots(user) if _is_present(host) or any(slot["job"] for slot in host["slots"])],
+        hosts=slots_of_hosts(user, page.rows),
+        page=page,
+        totals=pool_totals(),
         running_count=counts["running"],
         waiting_count=counts["waiting"],
         active=active,

@@ -47,7 +47,7 @@ _PAGES = (400, 403, 404, 409)
 
 @require_safe
 def overview(request: HttpRequest) -> HttpResponse:
-    cluster, now = cluster_page(request.user), timezone.now()
+    cluster, now = cluster_page(request.user, request.GET), timezone.now()
     minutes = first_window(now)
     context = {
         "section": "overview",
@@ -68,7 +68,7 @@ def overview_now(request: HttpRequest) -> HttpResponse:
     """Return the parts of the overview that change, as the server renders them now."""
     found = troubles(timezone.now()) if is_cluster_admin(request.user) else []
     context = {
-        "cluster": cluster_page(request.user),
+        "cluster": cluster_page(request.user, request.GET),
         "troubles": found,
         "first_steps": first_steps(request.user),
         "is_renewed": True,

@@ -31,9 +31,9 @@ def is_idle(device: DeviceReading) -> bool | None:
     return max(device.utilisation_percent, device.processor_percent or 0.0) < IDLE_BELOW_PERCENT
 
 
-def trains(claim: SlotClaim) -> bool:
-    """Return whether a held GPU is training; otherwise it is starting or releasing."""
-    return claim.trains_from is not None and claim.trained_until is None
+def trains(trains_from: datetime | None, trained_until: datetime | None) -> bool:
+    """Return whether a held GPU is training, by these times of its claim; otherwise it is starting or releasing."""
+    return trains_from is not None and trained_until is None
 
 
 def held_since(start: datetime, most: int, of_jobs: Mapping[str, Any] = {}) -> list[Step]:

@@ -1,18 +1,21 @@
 """Every GPU with its status, and since when it does nothing."""
 
+import re
 from collections.abc import Callable
 from datetime import timedelta
+from html import unescape
 from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
 from django.db import connection
+from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 from rest_framework.test import APIClient
 from tidepool.protocol import DeviceReading
 
-from insights.cluster import IDLE_AFTER_SECONDS, cluster_live, slot_status
+from insights.cluster import HOSTS_ON_PAGE, IDLE_AFTER_SECONDS, cluster_live, pool_totals, slot_status
 from jobs.messages import message
 from jobs.models import AllocationPoint, JobRun
 from jobs.queries.gpu_status import is_idle
@@ -117,6 +120,34 @@ def test_it_costs_the_same_however_many_gpus_there_are(held: Host, alice: User) 
             SlotClaimFactory(slot=slot, job=JobFactory())
 
     assert cost(cluster_live) == before == 3
+
+
+def test_the_totals_are_those_of_all_hosts(held: Host, alice: User) -> None:
+    offline = host_with_slots("offline", 2)
+    Host.objects.filter(pk=offline.pk).update(state="OFFLINE")
+    host_with_slots("z", 3)
+    totals = pool_totals()
+    assert totals.counts == cluster_live(alice)["counts"]
+    assert (totals.present, totals.utilisation_percent) == (7, 45.0)
+    assert totals.idle == [held.slots.all()[1].pk]
+
+
+@pytest.mark.parametrize("address", ["/", "/cluster/", "/hosts/"])
+def test_hosts_come_in_pages(alices: Client, address: str) -> None:
+    """Each host is on one page, and what a page fetches anew is what it shows."""
+    names = [f"gpu-{number:03}" for number in range(HOSTS_ON_PAGE + 1)]
+    for name in names:
+        host_with_slots(name, 1)
+    shown, query = [], "?"
+    while query:
+        page = alices.get(f"{address}{query}").content.decode()
+        anew = re.search(r'hx-get="([^"]*)"[^>]*hx-trigger="fresh', page)
+        assert anew
+        for text in (page, alices.get(unescape(anew[1])).content.decode()):
+            shown += re.findall(r' id="(?:slots-of-|host-)(gpu-\d+)"|<h2 id="host-\d+">(gpu-\d+)<', text)
+        following = re.search(r'href="([^"]*)"\s+rel="next"', page)
+        query = unescape(following[1]) if following else ""
+    assert sorted("".join(found) for found in shown) == sorted([*names, *names])
 
 
 def test_the_same_by_rest(held: Host, alice_api: APIClient, bob_api: APIClient) -> None:

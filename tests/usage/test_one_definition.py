@@ -83,9 +83,9 @@ def counts_of_pages(client: Client, now: datetime) -> dict[str, Counted]:
     usage = client.get("/api/v1/usage/?range=15m&by=host").json()
     times, total = usage["timeline"], usage["total"]
     counts = {name: count for name, _, count in cluster["counts"]}
-    assert overview["cluster"].capacity == counts["held"] + counts["free"] + counts["draining"]
+    assert overview["cluster"].totals.present == counts["held"] + counts["free"] + counts["draining"]
     return {
-        "overview": of_chart(figure, overview["cluster"].counts, now),
+        "overview": of_chart(figure, overview["cluster"].totals.counts, now),
         "cluster": of_chart(figure, counts, now),
         "usage": Counted(
             times["allocated"][-1], times["training"][-1], total["allocated_seconds"], total["training_seconds"]

@@ -8,10 +8,12 @@ from django.utils import timezone
 from django.views.decorators.http import require_safe
 
 from core.charts import tide_figure
+from core.live import current_seqs
 from core.time import iso
-from insights.cluster import STATUSES, cluster_live
+from insights.cluster import STATUSES, hosts_with_slots, page_of_hosts, pool_totals, slots_of_hosts
 from insights.cluster_trace import WINDOWS, Trace, cluster_trace
 from insights.gpu_use import GPU_COLUMNS
+from workers.topics import CLUSTER
 
 __all__ = [
     "COLUMNS",
@@ -59,12 +61,15 @@ def cluster_trace_json(request: HttpRequest) -> JsonResponse:
 
 
 def _now(request: HttpRequest) -> dict[str, Any]:
-    live = cluster_live(request.user)
-    width = max((len(host["slots"]) for host in live["hosts"]), default=0)
-    for host in live["hosts"]:
+    # Read the sequence number first: a change published meanwhile arrives again and has no further effect.
+    seq = current_seqs([CLUSTER])[CLUSTER]
+    page = page_of_hosts(hosts_with_slots(), request.GET)
+    hosts, totals = slots_of_hosts(request.user, page.rows), pool_totals()
+    width = max((len(host["slots"]) for host in hosts), default=0)
+    for host in hosts:
         host["absent"] = range(len(host["slots"]), width)
-    counts = [(name, words, live["counts"][name]) for name, words in _COUNTED.items()]
-    return {"seq": live["seq"], "hosts": live["hosts"], "counts": counts, "width": range(width)}
+    counts = [(name, words, totals.counts[name]) for name, words in _COUNTED.items()]
+    return {"seq": seq, "hosts": hosts, "page": page, "counts": counts, "width": range(width)}
 
 
 def minutes_of(request: HttpRequest) -> int:

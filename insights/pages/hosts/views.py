@@ -18,17 +18,22 @@ from core.live import current_seqs
 from core.pages import Undo, carried_out, done, login_user, or_404, say
 from core.roles import is_cluster_admin, require_cluster_admin
 from core.shown_once import redirect_showing, shown_once
-from insights.cluster import IDLE_AFTER_SECONDS
+from insights.cluster import IDLE_AFTER_SECONDS, page_of_hosts, pool_totals
 from insights.host_panels import host_panels, idle_slots, question
 from insights.unstored import unstored
 from workers import actions, broker_users
 from workers.forms import JoinForm
 from workers.join_tokens import create_join_token, join_command, join_command_of_containers, withdraw_join_token
 from workers.models import Host, JoinToken, Slot
+from workers.queries import hosts
 from workers.sick_slots import return_slot
 from workers.topics import CLUSTER
 
 __all__ = ["host_act", "host_join", "host_join_withdraw", "host_list", "host_question", "slot_return"]
+
+
+#: Number of hosts on a page: each has two tables.
+_HOSTS_ON_PAGE = 20
 
 
 @dataclass(frozen=True)
@@ -53,13 +58,17 @@ def host_list(request: HttpRequest) -> HttpResponse:
     # Read the sequence number first: a change published meanwhile arrives again and has no further effect.
     seq = current_seqs([CLUSTER])[CLUSTER]
     user = login_user(request)
-    panels = host_panels(user)
+    all_idle = pool_totals().idle
+    idle = idle_slots(user, all_idle)
+    page = page_of_hosts(hosts(), request.GET, _HOSTS_ON_PAGE)
     context = {
         "section": "hosts",
         "crumbs": [("Hosts", None)],
         "seq": seq,
-        "panels": panels,
-        "idle": idle_slots(panels),
+        "panels": host_panels(user, page.rows),
+        "page": page,
+        "idle": idle,
+        "more_idle": len(all_idle) - len(idle),
         "idle_after_seconds": round(IDLE_AFTER_SECONDS),
         "may_change": is_cluster_admin(user),
         "unstored": unstored(timezone.now()) if is_cluster_admin(user) else None,

@@ -14,7 +14,7 @@ from typing import Final
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
-from workers.executor.environments.engines import ENGINE_NAMES, ENGINES, ContainerSpec, Engine, engine_in
+from workers.executor.environments.engines import ENGINES, ContainerSpec, Engine, engine_in
 
 __all__ = [
     "OLDEST_PYTHON",

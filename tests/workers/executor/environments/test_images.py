@@ -1,4 +1,4 @@
-"""Container images as environments: what is asked of podman, enroot and apptainer, and what it is told that an image cannot be."""
+"""Container images as environments: what each engine is asked, and what it is told that an image cannot be."""
 
 import json
 import os
