@@ -85,7 +85,7 @@ def test_a_training_in_an_image_is_resized_live(stack: RunningStack, image: str)
         answer = api.post("jobs/", json={**asked, "requirements": f"--image {image}"})
         assert answer.status_code == 201, answer.text
         address = f"jobs/{answer.json()['id']}/"
-        wait_until(partial(has, api, address, 2), "it trains on 2 GPUs", seconds=300)
+        wait_until(partial(has, api, address, 2), "it trains on 2 GPUs", seconds=900)
         [forkserver] = [each for each in psutil.process_iter() if is_in_container(each, stack)]
         forkserver.send_signal(signal.SIGKILL)
         for slots in (1, 3):

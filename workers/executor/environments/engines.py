@@ -107,7 +107,10 @@ class Enroot:
 
 
 class Apptainer:
-    """apptainer, too, unpacks an image into a folder that is the root of its containers."""
+    """apptainer, too, unpacks an image into a folder that is the root of its containers.
+
+    Nobody can write there, so a container has the host's folders for temporary files, as other environments have.
+    """
 
     kept_fd = 3
     variable_prefix = "APPTAINERENV_"
@@ -129,7 +132,7 @@ class Apptainer:
         mounts = [f"--bind={folder}:{folder}" for folder in outermost(container.folders)]
         mounts += [f"--bind={folder}:{folder}:ro" for folder in outermost(container.read_only)]
         gpus = ["--nv"] if _GPUS.exists() else []
-        apart = ["--cleanenv", "--no-privs", "--no-home", "--no-mount=tmp,cwd,bind-paths", "--pwd=/"]
+        apart = ["--cleanenv", "--no-privs", "--no-home", "--no-mount=cwd,bind-paths", "--pwd=/"]
         return ["apptainer", "--silent", "exec", *apart, *mounts, *gpus, str(_unpacked(container.image)), _PYTHON]
 
 
