@@ -45,7 +45,7 @@ def slow_part(job: Job) -> dict[str, Any]:
     now = found.recent or found.shares
     return {
         "slow": found,
-        "bars": [("Now", bar_of(now)), ("Since the start", bar_of(found.shares))] if now else [],
+        "bars": [("Newest minute", bar_of(now)), ("Since the start", bar_of(found.shares))] if now else [],
         "legend": bar_of({part: share for part, share in now.items() if share >= _LEAST}).segments,
         "ranks": [(rank, bar_of(rank.shares)) for rank in found.ranks if rank.rank is not None],
         "columns": _columns(found.points),
