@@ -16,6 +16,7 @@ from typing import Any
 import prometheus_client
 import redis
 from django.conf import settings
+from django.core.cache.backends.locmem import LocMemCache
 from django.db.models import Count, F, Max, Min, OuterRef, Q, QuerySet, Subquery, Sum
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.utils import timezone
@@ -219,10 +220,14 @@ def _allocation(groups: dict[int, InstanceGroup]) -> Iterator[Metric]:
     yield _gauge("group_slots_quota", "Slots that a group owns, where it has a quota.", ["instance_group"], quotas)
 
 
+#: Newest wanted capacity. It takes tens of plans on trial, which are seconds of work where there are thousands of GPUs.
+_wanted = LocMemCache("wanted-capacity", {"timeout": 60.0})
+
+
 def _capacity(now: datetime) -> Iterator[Metric]:
     samples = [
         ([row.resource_group, row.kind, why], slots)
-        for row in wanted_capacity(now)
+        for row in _wanted.get_or_set("rows", lambda: wanted_capacity(now))
         for why, slots in (("waiting", row.waiting_slots), ("paying", row.paying_slots))
     ]
     words = "Slots that waiting trainings would take now within their quotas, and further ones that would pay."

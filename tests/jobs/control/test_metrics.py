@@ -4,11 +4,13 @@ import re
 import time
 from collections.abc import Callable
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import redis
 import yaml
 from django.contrib.auth.models import User
+from django.core.cache.backends.locmem import LocMemCache
 from django.db import connection
 from django.db.models import Count
 from django.test import Client
@@ -93,6 +95,16 @@ def test_jobs_slots_and_groups_are_those_of_the_database(scrape, cluster: Cluste
         for name in ("deserved", "borrowed", "lent"):
             assert of(seen, f"group_slots_{name}", instance_group=share.group.name) == float(getattr(share, name))
     assert ((("instance_group", "sig-elastic"),)) not in seen["tidepool_group_slots_quota"]
+
+
+def test_wanted_capacity_is_planned_once_a_minute(scrape, cluster: Cluster, submit, monkeypatch):
+    monkeypatch.setattr(metrics, "_wanted", LocMemCache("of-this-test", {"timeout": 60.0}))
+    plans = Mock(wraps=metrics.wanted_capacity)
+    monkeypatch.setattr(metrics, "wanted_capacity", plans)
+    submit(min_slots=6, max_slots=6)
+    first, second = scrape(), scrape()
+    assert plans.call_count == 1
+    assert first["tidepool_slots_wanted"] == second["tidepool_slots_wanted"] != {}
 
 
 def test_each_device_tells_what_it_tells(scrape, cluster: Cluster):
