@@ -129,17 +129,18 @@ def test_cli_md_looks_and_fetches(stack: RunningStack, newcomer: Newcomer, done:
     point = newcomer.says(f"tidepool checkpoints -q {kept} | head -1").stdout.strip()
     with stack.api() as api:
         assert api.post("environments/", json={"name": "vision", "source": "numpy"}).status_code == 201
+        wait_until(lambda: api.get(f"jobs/{elastic}/").json()["state"] == "RUNNING", "the training runs")
     commands = [cell for cell in first_cells("cli.md") if " " in cell or cell in _COMMANDS_ALONE]
     assert len(commands) > 12
     for command in commands:
-        is_change = command.split()[0] in ("scale", "priority", "undo")
+        needs_ranks = command.split()[0] in ("scale", "priority", "undo", "stacks")
         if command == "checkpoints 412 --keep 77":
             said = newcomer.says(f"tidepool checkpoints {kept} --keep {point}").stdout
             assert [line for line in said.splitlines() if line.split()[0] == point and "kept" in line.split()]
         elif command != "admin hosts":
             # `tidepool env` exits with 4 for a package that ranks do not have, such as timm.
             codes = (4,) if command.startswith("env torch") else (0,)
-            newcomer.says(f"tidepool {_JOB.sub(elastic if is_change else done, command)}", codes=codes)
+            newcomer.says(f"tidepool {_JOB.sub(elastic if needs_ranks else done, command)}", codes=codes)
     assert list((newcomer.work / "out").rglob("scores.csv"))
     newcomer.says(f"tidepool cancel {elastic}")
     wait_until(lambda: "CANCELLED" in newcomer.says(f"tidepool describe {elastic}").stdout, "the training has ended")
