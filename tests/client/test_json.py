@@ -1,5 +1,6 @@
 """Check each command's output with --json against the schema that its readers are given."""
 
+import io
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -160,6 +161,21 @@ def test_what_concerns_environments(logged_in: Scene, tidepool: Call, carol: Use
     assert check("env rm", tidepool("env", "rm", "-y", "conda", "--json")[1])["name"] == "conda"
     assert check("env rm", tidepool("env", "rm", "-y", "vision", "--json")[1])["name"] == "vision"
     assert tidepool("env", "ls", "-q")[1].split() == [logged_in.environment.name]
+
+
+def test_what_concerns_secrets(logged_in: Scene, tidepool: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = {row["name"] for row in check("secret ls", tidepool("secret", "ls", "--json")[1])}
+    for value in ("first-value", "second-value"):
+        monkeypatch.setattr("sys.stdin", io.StringIO(f"{value}\n"))
+        code, printed, _ = tidepool("secret", "set", "OF_A_TEST", "--json")
+        assert (code, check("secret set", printed)["name"], value in printed) == (0, "OF_A_TEST", False)
+    rows = check("secret ls", tidepool("secret", "ls", "--json")[1])
+    assert {row["name"] for row in rows} == {*before, "OF_A_TEST"}
+    monkeypatch.setattr("sys.stdin", io.StringIO("short"))
+    assert tidepool("secret", "set", "TOO_SHORT")[0] != 0
+    assert check("secret rm", tidepool("secret", "rm", "-y", "OF_A_TEST", "--json")[1])["name"] == "OF_A_TEST"
+    assert tidepool("secret", "rm", "-y", "OF_A_TEST")[0] != 0
+    assert {*tidepool("secret", "ls", "-q")[1].split()} == before
 
 
 def test_logging_in_and_out(scene: Scene, in_process: None, tidepool: Call, monkeypatch: pytest.MonkeyPatch) -> None:
