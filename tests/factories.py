@@ -107,6 +107,7 @@ class HostFactory(factory.django.DjangoModelFactory):
     ngpus = 4
     memory_bytes = 16 * 1024**3
     virtual = True
+    handshake = True
     last_report_at = factory.LazyFunction(timezone.now)
 
 

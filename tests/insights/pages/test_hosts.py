@@ -90,7 +90,6 @@ def test_a_host_says_what_it_does_not_keep_trainings_from(alices: Client, host: 
 
 def test_a_host_of_a_former_release_says_why_it_gets_no_training(alices: Client, scene: Scene, host: Host) -> None:
     sentence = "its executor is of a former release"
-    Host.objects.update(handshake=True)
     JobRun.objects.filter(job__state="RUNNING").update(sealed=True)
     assert sentence not in alices.get("/hosts/").content.decode()
     Host.objects.filter(pk=host.pk).update(handshake=False)

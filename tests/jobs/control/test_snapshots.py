@@ -35,7 +35,6 @@ def test_a_host_of_a_former_release_gets_no_training_while_those_that_run_are_se
     job = submit(min_slots=1, max_slots=1)
     cluster.turn(2)
     [host] = SlotClaim.objects.values_list("slot__host__name", flat=True)
-    Host.objects.update(handshake=True)
     JobRun.objects.filter(job=job).update(sealed=False)
 
     def offered() -> dict[str, set[tuple[bool, str]]]:
