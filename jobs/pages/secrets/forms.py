@@ -22,7 +22,7 @@ class ValueForm(forms.Form):
         help_text="At least 8 characters. It is not shown again.",
     )  # fmt: skip
     value_file = forms.FileField(
-        label="Or a file with the value", required=False,
+        label="Or a file with the value", required=False, widget=forms.FileInput,
         help_text="Text of at most 32 KiB, such as a key in PEM or JSON.",
     )  # fmt: skip
 

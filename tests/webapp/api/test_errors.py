@@ -349,6 +349,7 @@ def test_every_address_that_takes_a_body_is_in_the_table():
         "pause",
         "enqueue",
         "seeds",
+        "stacks",
         "notes",
         "tags",
         "version",

@@ -3,7 +3,7 @@
 import pytest
 from django.test import Client
 
-from tests.permissions import rule_of
+from tests.permissions import ONLY_OWNER_CHANGES, rule_of
 from tests.webapp.permissions.matrix import LINES, ROUTES, World, address_of
 
 pytestmark = pytest.mark.django_db
@@ -15,7 +15,8 @@ FORMS = [line for line in LINES if line.startswith("POST ") and not ROUTES[line.
 def test_a_browser_that_opens_the_address_of_a_form_gets_a_page(world: World, line: str) -> None:
     route = ROUTES[line.removeprefix("POST ")]
     browser = Client()
-    browser.cookies["tidepool_session"] = world.sessions["cluster admin"]
+    role = "owner" if rule_of(line).audience == ONLY_OWNER_CHANGES else "cluster admin"
+    browser.cookies["tidepool_session"] = world.sessions[role]
     answer = browser.get(
         address_of(world, route, rule_of(line)), headers={"accept": "text/html,*/*;q=0.8"}, follow=True
     )

@@ -29,10 +29,10 @@ _OPEN = [line for line in LINES if rule_of(line).audience[0] == IN]
 _API = [line for line in LINES if ROUTES[line.partition(" ")[2]].is_api and line not in _OPEN]
 #: Requests that any token may make.
 _ITS_OWN = {"GET api:me", "GET api:my-current-token", "DELETE api:my-current-token"}
-#: Users who may change their own objects may do so with `submit`, except for tokens, alerts and reports; filters of the
-#: list are their own objects, too.
+#: Users who may change their own objects may do so with `submit`, except for tokens, secrets, alerts and reports;
+#: filters of the list are their own objects, too.
 _MAKERS = (CHANGERS, OWNER_CHANGES, SEEN_OWNER_CHANGES, ONLY_OWNER_CHANGES)
-_NOT_BY_SUBMIT = {"POST api:token", "POST api:my-tokens"}
+_NOT_BY_SUBMIT = {"POST api:token", "POST api:my-tokens", "POST api:secrets", "PATCH api:secret", "DELETE api:secret"}
 _BY_SUBMIT = {"POST api:job-filters", "DELETE api:job-filter"}
 #: Make other trainings, or models, than the one training that a token of scope `job:N` opens.
 _MAKE_OTHERS = {"POST api:job-clone", "POST api:job-validations", "POST api:job-checkpoint-version"}
