@@ -59,7 +59,10 @@ def test_a_broker_that_does_not_answer_is_named_without_its_password():
 
 
 @pytest.mark.django_db(transaction=True)
-def test_what_the_token_is_exchanged_for_is_kept_for_the_next_start(carol, home, live_server, settings, tmp_path):
+def test_what_the_token_is_exchanged_for_is_kept_for_the_next_start(
+    carol, home, live_server, settings, tmp_path, monkeypatch
+):
+    monkeypatch.setattr("workers.broker_users.problem", lambda: "has no users of its own")
     settings.TIDEPOOL_EXECUTOR_BROKER_URL = "redis://executor:secret@10.0.0.5:6379/0"
     token, _ = create_join_token(carol)
     place = Place(tmp_path / "host", "gpu-1")
