@@ -227,7 +227,7 @@ _wanted = LocMemCache("wanted-capacity", {"timeout": 60.0})
 def _capacity(now: datetime) -> Iterator[Metric]:
     samples = [
         ([row.resource_group, row.kind, why], slots)
-        for row in _wanted.get_or_set("rows", lambda: wanted_capacity(now))
+        for row in _wanted.get_or_set("rows", lambda: wanted_capacity(now)) or ()
         for why, slots in (("waiting", row.waiting_slots), ("paying", row.paying_slots))
     ]
     words = "Slots that waiting trainings would take now within their quotas, and further ones that would pay."
