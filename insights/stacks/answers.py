@@ -172,7 +172,7 @@ def _stalled(job: Job, code: str) -> StalledStacks | None:
         return None
     ranks, numbers = [], rank_numbers(job, newest)
     for rank in sorted(ended.filter(attempt=newest), key=lambda rank: (numbers.get(rank.member_id, 0), rank.member_id)):
-        # In the text of an end, the thread that wrote it comes first: the main one.
+        # The main thread, which wrote the text of the end, comes first in it.
         threads = threads_of(rank.exit["error"].get("traceback", ""))
         label = str(numbers.get(rank.member_id, rank.member_id))
         ranks.append(RankStack(label, "answered" if threads else "silent", tuple(threads[0]) if threads else None))

@@ -359,7 +359,7 @@ class _NextBatch:
     ) -> None:
         self.piece, self.error = piece, error
         self._batch, self._device, self._event = batch, device, None
-        # What is no tensor could hold tensors that the streams do not know of: it is copied when it is used.
+        # A batch with other objects may hide tensors from the streams, and is copied when it is used.
         if device.type == "cuda" and all(isinstance(leaf, _PLAIN) for leaf in tree_leaves(batch)):
             stream = _copying_stream(device)
             with torch.cuda.stream(stream):
