@@ -14,7 +14,7 @@ from tidepool.rank_exits import CALLS_DIFFER, LAUNCH_TIMEOUT, LOOPS_DIFFER, STAL
 from tidepool.safe_open import open_below
 from tidepool.stacks import stacks_path
 
-from core.text import storable
+from core.text import plural, storable
 from insights.rank_numbers import rank_numbers
 from insights.stacks.folding import RankStack, StackGroup, folded, sentence_of
 from insights.stacks.parsing import threads_of
@@ -95,8 +95,9 @@ def stacks_of(job: Job) -> Stacks:
 def _text(groups: Sequence[StackGroup], silent_hosts: Sequence[str]) -> str:
     sentence = sentence_of(groups) if groups else ""
     if silent_hosts:
-        hosts = ", ".join(silent_hosts)
-        sentence += f" {hosts} has not answered: it is out of reach, or its executor is of an earlier release."
+        one = "{hosts} has not answered: it is out of reach, or its executor is of an earlier release."
+        several = "{hosts} have not answered: they are out of reach, or their executors are of an earlier release."
+        sentence += f" {plural(len(silent_hosts), one, several, hosts=', '.join(silent_hosts))}"
     return sentence.strip()
 
 

@@ -95,7 +95,15 @@ def test_a_host_that_does_not_answer_is_named(training: Job, alice_api: APIClien
     JobRun.objects.filter(job=training).update(stacks_at=timezone.now() - timedelta(seconds=7))
     found = alice_api.get(address).json()
     assert found["state"] == "taken"
-    assert "gpu-host-2 has not answered" in found["text"]
+    assert "gpu-host-2 has not answered: it is out of reach" in found["text"]
+
+
+def test_hosts_that_do_not_answer_are_named(training: Job, alice_api: APIClient) -> None:
+    address = f"/api/v1/jobs/{training.pk}/stacks/"
+    alice_api.post(address)
+    JobRun.objects.filter(job=training).update(stacks_at=timezone.now() - timedelta(seconds=7))
+    text = alice_api.get(address).json()["text"]
+    assert "gpu-host-1, gpu-host-2 have not answered: they are out of reach" in text
 
 
 @pytest.mark.parametrize("content", ["", "\0", "[]", "[" * 100_000, '{"number": 1}', '{"number": "x"}', "\\ud800"])
