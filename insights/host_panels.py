@@ -7,7 +7,6 @@ from itertools import pairwise
 from operator import mul
 from typing import Any
 
-from django.conf import settings
 from django.contrib.auth.models import User
 from django.db.models import Count, Sum
 from django.utils import timezone
@@ -23,6 +22,7 @@ from scheduling.preview import Move, moves, without_host
 from usage.usage_query import ReportQuery
 from usage.usage_window import Window
 from workers.actions import refuse_removal
+from workers.broker_users import shares_broker
 from workers.models import Host, ResourceGroup, Slot
 from workers.queries import slots
 
@@ -112,9 +112,10 @@ def host_panels(user: User, of_hosts: Sequence[Host]) -> list[HostPanel]:
         # A GPU that the host has lost has no use.
         rows = [SlotRow(slot, use) for slot, use in slots if use]
         is_gone = host.leaving_at is not None and host.leaving_at <= now
-        shares = not host.own_broker_user and not settings.BROKER_IS_EMBEDDED
         found_there = environments.get(host.pk, "")
-        panels.append(HostPanel(host, rows, days[host.name], found_there, is_gone, shares, host.name in former))
+        panels.append(
+            HostPanel(host, rows, days[host.name], found_there, is_gone, shares_broker(host), host.name in former)
+        )
     return panels
 
 

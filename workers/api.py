@@ -15,8 +15,9 @@ from accounts.authentication import address_of
 from core.dataclass_serializers import output_of
 from core.etags import seen_in, with_etag
 from core.rest import NamedPages, Pages, StrictSerializer, found, signed_in, validated
-from core.roles import require_cluster_admin
+from core.roles import is_cluster_admin, require_cluster_admin
 from workers import actions, queries
+from workers.broker_users import shares_broker
 from workers.join_tokens import Invitation, create_join_token, redeem, withdraw_join_token
 from workers.models import GpuReading, Host, JoinToken, ResourceGroup, Slot
 from workers.sick_slots import return_slot
@@ -53,6 +54,9 @@ class SlotOutput(serializers.ModelSerializer[Slot]):
 
 class HostOutput(serializers.ModelSerializer[Host]):
     slots = serializers.SerializerMethodField(help_text="Indexes of the host's slots.")
+    shares_broker = serializers.SerializerMethodField(
+        help_text="Whether its password of the broker is used by others, too; null if not an administrator asks."
+    )
 
     class Meta:
         model = Host
@@ -77,12 +81,16 @@ class HostOutput(serializers.ModelSerializer[Host]):
             "clock_behind_seconds",
             "gpu_software",
             "gpu_problem",
+            "shares_broker",
             "slots",
         ]
 
     @extend_schema_field({"type": "array", "items": {"type": "integer"}})
     def get_slots(self, host: Any) -> list[int]:
         return [slot.index for slot in host.slots.all()]
+
+    def get_shares_broker(self, host: Host) -> bool | None:
+        return shares_broker(host) if is_cluster_admin(self.context["request"].user) else None
 
 
 class HostList(ListAPIView[Host]):
@@ -120,7 +128,7 @@ class _HostAction(_HostView):
         require_cluster_admin(request.user)
         host = self.get_object()
         self.act(host.name, signed_in(request))
-        return Response(HostOutput(queries.find_host(host.name)).data)
+        return Response(self.get_serializer(queries.find_host(host.name)).data)
 
 
 class HostDrain(_HostAction):

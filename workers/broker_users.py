@@ -20,7 +20,7 @@ from core.broker import connect_registrar
 from core.errors import Conflict
 from workers.models import Host
 
-__all__ = ["UserKeeper", "admit", "expel", "problem", "restore", "user_name"]
+__all__ = ["UserKeeper", "admit", "expel", "problem", "restore", "shares_broker", "user_name"]
 
 logger = logging.getLogger(__name__)
 
@@ -49,6 +49,14 @@ def _own_url(host: Host) -> str:
     place = parts.netloc.rpartition("@")[2]
     login = f"{quote(user_name(host.name), safe='')}:{_password(host)}"
     return urlunsplit(parts._replace(netloc=f"{login}@{place}"))
+
+
+def shares_broker(host: Host) -> bool:
+    """Return whether the host uses the broker with a password that others use, too.
+
+    All parts of the embedded stack are one operating system user's, who could read every password anyway.
+    """
+    return not host.own_broker_user and not settings.BROKER_IS_EMBEDDED
 
 
 def problem() -> str:

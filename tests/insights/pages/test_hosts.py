@@ -105,8 +105,13 @@ def test_administrators_see_which_hosts_share_a_user_of_the_broker(
     assert others
     assert carols.get("/hosts/").content.decode().count("broker</span> The host uses the broker with a password") == 1
     assert "broker</span>" not in alices.get("/hosts/").content.decode()
+    by_rest = {row["name"]: row["shares_broker"] for row in carols.get("/api/v1/hosts/").json()["results"]}
+    assert {name for name, shares in by_rest.items() if shares} == {host.name}
+    assert carols.get(f"/api/v1/hosts/{host.name}/").json()["shares_broker"] is True
+    assert alices.get(f"/api/v1/hosts/{host.name}/").json()["shares_broker"] is None
     Host.objects.filter(pk=host.pk).update(key_number=1, own_broker_user=True)
     assert "broker</span>" not in carols.get("/hosts/").content.decode()
+    assert carols.get(f"/api/v1/hosts/{host.name}/").json()["shares_broker"] is False
 
 
 def test_removing_a_host_with_a_user_of_the_broker_says_that_it_has_to_join_again(carols: Client, scene: Scene) -> None:
