@@ -21,6 +21,9 @@ from tests.test_docs import names_in
 #: Example -> the test that runs it.
 RUN_BY = {
     "docs/operator/autoscaling.md#Try it on one machine.1": "tests/journey/test_fleet.py",
+    "docs/operator/autoscaling.md#With containers.1": (
+        "tests/docker/test_compose.py::test_what_the_operator_is_told_starts_the_autoscaler"
+    ),
     "docs/operator/backup-and-restore.md#Back up with SQLite.1": "tests/docker/test_backup.py",
     "docs/operator/backup-and-restore.md#Restore with SQLite.1": "tests/docker/test_backup.py",
     "docs/operator/backup-and-restore.md#Back up with PostgreSQL.1": "tests/docker/test_services.py",
@@ -30,6 +33,7 @@ RUN_BY = {
     "docs/operator/install.md#With Podman.1": "tests/docker/containers.py",
     "docs/operator/join-a-host.md#Join a host.1": "tests/docker/test_containers.py",
     "docs/operator/join-a-host.md#Join a host.2": "tests/docker/test_containers.py",
+    "docs/operator/kubernetes.md#Autoscaling.1": "tests/deploy/test_kubernetes.py",
     "docs/operator/mlflow.md#With docker compose.1": "tests/docker/test_containers.py",
     "docs/operator/upgrade.md#The control plane.1": "tests/docker/test_services.py",
     "docs/operator/upgrade.md#The first machine's executor.1": "tests/docker/test_containers.py",
@@ -86,6 +90,7 @@ SKIPPED = {
     "docs/decisions/0001-native-api.md#0001 The native API yields steps.1": "the interface that was decided against",
     "docs/operator/hosts-and-resource-groups.md#Packages for all trainings.1": "changes the packages of the suite",
     "docs/operator/install.md#A web server in front.1": "a part of a web server's own configuration",
+    "docs/operator/autoscaling.md#Without containers.1": "needs systemd as the first process",
     "docs/operator/install.md#Without containers.1": "changes the machine; tests/deploy reads the units",
     "docs/operator/install.md#Without containers.2": "needs systemd as the first process",
     "docs/operator/install.md#Without containers.3": "needs systemd as the first process",

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -11,6 +12,7 @@ import jsonschema
 import pytest
 import yaml
 
+from capacity.fleets import read_fleets
 from tests.docker.compose import COMPOSE, EXECUTOR, ROOT, load
 from tests.docker.test_compose import GIVEN
 from tests.missing import leave_out
@@ -19,13 +21,15 @@ from tests.missing import leave_out
 #: the manifests use, without descriptions and `status`, and with no other keys than those that the models have.
 SCHEMA: Final = json.loads((Path(__file__).parent / "kubernetes.json").read_text())
 TREE: Final = ROOT / "deploy/kubernetes"
+PAGE: Final = ROOT / "docs/operator/kubernetes.md"
 #: Services of the compose file that the manifests leave out: MLflow's, and CPU processes in place of GPUs.
 ELSEWHERE: Final = {"mlflow", "executor-virtual"}
 WORKLOADS: Final = ("Deployment", "StatefulSet", "DaemonSet", "Job")
 
 
 @pytest.fixture(scope="module")
-def rendered(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the tree with its secrets, as an operator makes it."""
     if not shutil.which("kubectl"):
         leave_out("kubectl renders the manifests, and this machine has none: install it")
     folder = tmp_path_factory.mktemp("kubernetes")
@@ -37,9 +41,27 @@ def rendered(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     subprocess.run(prepared, env=as_root, check=True, capture_output=True)
     shutil.copytree(folder / "state/secrets", folder / "tree/secrets")
     (folder / "tree/secrets/join-token").touch()
-    done = subprocess.run(["kubectl", "kustomize", folder / "tree"], capture_output=True, text=True)
+    return folder / "tree"
+
+
+def render(tree: Path) -> list[dict[str, Any]]:
+    done = subprocess.run(["kubectl", "kustomize", tree], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return list(yaml.safe_load_all(done.stdout))
+
+
+@pytest.fixture(scope="module")
+def without_components(tree: Path) -> list[dict[str, Any]]:
+    return render(tree)
+
+
+@pytest.fixture(scope="module")
+def rendered(tree: Path, without_components: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The tree with all of its components, added as the page says."""
+    [added] = re.findall(r"^components: .*$", PAGE.read_text(), re.MULTILINE)
+    with (tree / "kustomization.yaml").open("a") as file:
+        file.write(f"\n{added}\n")
+    return render(tree)
 
 
 @pytest.fixture(scope="module")
@@ -52,6 +74,13 @@ def containers(rendered: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
             [container] = pod["containers"]
             found[each["metadata"]["name"].partition("-")[0]] = {**container, "pod": pod}
     return found
+
+
+def config(rendered: list[dict[str, Any]], name: str) -> dict[str, str]:
+    """Return the data of the ConfigMap to whose name kubectl appends a digest."""
+    maps = {each["metadata"]["name"].partition("-")[0]: each for each in rendered if each["kind"] == "ConfigMap"}
+    data: dict[str, str] = maps[name]["data"]
+    return data
 
 
 def validate(manifest: dict[str, Any]) -> None:
@@ -93,6 +122,25 @@ def test_each_service_is_there_and_runs_the_same_command(containers: dict[str, d
             assert command == service.get("command"), name
 
 
+def test_the_autoscaler_and_its_fleets_are_there_where_the_site_adds_them(
+    without_components: list[dict[str, Any]],
+    rendered: list[dict[str, Any]],
+    containers: dict[str, dict[str, Any]],
+    tmp_path: Path,
+) -> None:
+    assert "autoscale" not in {each["metadata"]["name"] for each in without_components}
+    assert config(without_components, "settings")["TIDEPOOL_FLEETS_FILE"] == ""
+    place = Path(config(rendered, "settings")["TIDEPOOL_FLEETS_FILE"])
+    for name in ("autoscale", "web"):
+        mounted = {mount["mountPath"]: mount["name"] for mount in containers[name]["volumeMounts"]}
+        [volume] = [of for of in containers[name]["pod"]["volumes"] if of["name"] == mounted[str(place.parent)]]
+        assert volume["configMap"]["name"].startswith("fleets-")
+    (tmp_path / place.name).write_text(config(rendered, "fleets")[place.name])
+    [fleet] = read_fleets(tmp_path / place.name)
+    assert fleet.most == 0, "what is not set yet starts nothing"
+    assert (ROOT / fleet.command[1]).exists()
+
+
 def test_each_service_is_checked_in_the_same_way(containers: dict[str, dict[str, Any]]) -> None:
     for name, service in services().items():
         if "healthcheck" in service:
@@ -104,7 +152,7 @@ def test_each_service_is_checked_in_the_same_way(containers: dict[str, dict[str,
 def test_each_service_gets_its_secrets_and_settings(
     containers: dict[str, dict[str, Any]], rendered: list[dict[str, Any]]
 ) -> None:
-    [settings] = [each["data"] for each in rendered if each["kind"] == "ConfigMap"]
+    settings = config(rendered, "settings")
     for name, service in services().items():
         container, volumes = containers[name], containers[name]["pod"].get("volumes", [])
         keys = {item["key"] for volume in volumes for item in volume.get("secret", {}).get("items", [])}
@@ -116,10 +164,8 @@ def test_each_service_gets_its_secrets_and_settings(
         if name != "setup":
             assert "admin-password" not in keys, name
         given = {each["name"] for each in container.get("env", [])} | ({*settings} if "envFrom" in container else set())
-        wanted = {
-            each for each in service.get("environment", {}) if "MLFLOW" not in each and each != "TIDEPOOL_VIRTUAL_SLOTS"
-        }
-        assert wanted - {"TIDEPOOL_ALIVE_FILE"} <= given, name
+        wanted = {each for each in service.get("environment", {}) if "MLFLOW" not in each}
+        assert wanted - {"TIDEPOOL_ALIVE_FILE", "TIDEPOOL_VIRTUAL_SLOTS", "HOME"} <= given, name
 
 
 def test_nobody_runs_as_root_or_gains_rights(containers: dict[str, dict[str, Any]]) -> None:

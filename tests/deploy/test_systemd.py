@@ -5,7 +5,7 @@ import shutil
 import subprocess
 from configparser import RawConfigParser
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pytest
 
@@ -17,6 +17,20 @@ TREE: Final = ROOT / "deploy/systemd"
 UNITS: Final = sorted(TREE.glob("*.service"))
 
 
+def services() -> dict[str, dict[str, Any]]:
+    """Name of each process of the control plane -> its service in the compose file."""
+    every = load(COMPOSE, GIVEN)["services"]
+    return {of["command"][2]: of for of in every.values() if of.get("command", [])[:2] == ["python", "manage.py"]}
+
+
+#: Names under which systemd starts the units.
+INSTALLED: Final = [
+    name
+    for unit in UNITS
+    for name in ([unit.name.replace("@", f"@{process}") for process in services()] if "@" in unit.name else [unit.name])
+]
+
+
 def service(file: Path) -> dict[str, str]:
     """Return the last value of each key of a unit's section `Service`."""
     parser = RawConfigParser(strict=False, delimiters="=")
@@ -25,11 +39,12 @@ def service(file: Path) -> dict[str, str]:
     return dict(parser["Service"])
 
 
-@pytest.mark.parametrize("unit", UNITS, ids=lambda file: file.name)
-def test_systemd_finds_nothing_wrong(unit: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", INSTALLED)
+def test_systemd_finds_nothing_wrong(name: str, tmp_path: Path) -> None:
     if not shutil.which("systemd-analyze"):
         leave_out("systemd-analyze reads the units, and this machine has none")
-    installed = tmp_path / unit.name.replace("@", "@run_scheduler")
+    unit = TREE / re.sub("@[^.]*", "@", name)
+    installed = tmp_path / name
     installed.write_text(unit.read_text().replace("/opt/tidepool", str(ROOT)))
     done = subprocess.run(
         ["systemd-analyze", "verify", "--man=no", installed], capture_output=True, text=True, timeout=120
@@ -49,16 +64,14 @@ def test_a_misspelt_key_would_be_found(tmp_path: Path) -> None:
 
 
 def test_the_commands_are_those_of_the_compose_file() -> None:
-    services = load(COMPOSE, GIVEN)["services"]
     command = service(TREE / "tidepool@.service")["ExecStart"].split()
     assert command == ["/opt/tidepool/.venv/bin/python", "manage.py", "%i"]
     page = (ROOT / "docs/operator/install.md").read_text()
     started = set(re.findall(r"tidepool@(\w+)", page))
-    assert started == {
-        of["command"][2] for name, of in services.items() if of.get("command", [])[:2] == ["python", "manage.py"]
-    }
+    assert started == services().keys()
+    compose = load(COMPOSE, GIVEN)["services"]["web"]["command"]
     web = service(TREE / "tidepool-web.service")["ExecStart"].split()
-    assert web[1:] == [*services["web"]["command"][1:3], "127.0.0.1", *services["web"]["command"][4:]]
+    assert web[1:] == [*compose[1:3], "127.0.0.1", *compose[4:]]
 
 
 def test_nobody_gains_rights_and_trainings_outlive_their_executor() -> None:

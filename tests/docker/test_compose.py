@@ -35,6 +35,7 @@ FILES = [COMPOSE, EXECUTOR]
 #: Folder of MLflow's server in the settings, relative to the checkout.
 MLFLOW_VENV = ".venv-mlflow"
 MLFLOW_PAGE = ROOT / "docs/operator/mlflow.md"
+FLEETS_PAGE = ROOT / "docs/operator/autoscaling.md"
 SERVICES = [(file, name) for file in FILES for name in load(file, GIVEN)["services"]]
 #: They end by themselves.
 ONCE = {"setup"}
@@ -214,9 +215,30 @@ def test_what_the_operator_is_told_starts_mlflow_beside_everything_else():
     profiles = {name: set(each.get("profiles", [])) for name, each in services.items()}
     assert {name for name, of in profiles.items() if of == {"mlflow"}} == {"mlflow"}
     started = {name for name, of in profiles.items() if not of or of & set(told[1].split(","))}
-    assert started == set(services) - {"executor-virtual"}
+    assert started == set(services) - {"executor-virtual", "autoscale"}
     set_there = {line.split("=")[0] for line in told[2].splitlines()}
     assert set_there <= variables_of(COMPOSE)
+
+
+def test_what_the_operator_is_told_starts_the_autoscaler():
+    told = re.search(r"^COMPOSE_PROFILES=([\w,]+)\n(TIDEPOOL_FLEETS_FILE)=(.*)$", FLEETS_PAGE.read_text(), re.MULTILINE)
+    assert told is not None
+    services = load(COMPOSE, {**GIVEN, told[2]: told[3]})["services"]
+    assert [name for name, each in services.items() if each.get("profiles") == ["autoscale"]] == ["autoscale"]
+    assert "autoscale" in told[1].split(",")
+    for name in ("autoscale", "web"):  # the page Capacity and the limits of a new training read the file as well
+        folders = [volume.split(":")[1:] for volume in services[name]["volumes"]]
+        assert [str(Path(told[3]).parent), "ro"] in folders
+        assert services[name]["environment"]["TIDEPOOL_FLEETS_FILE"] == told[3]
+
+
+def test_what_commands_of_fleets_keep_reaches_the_autoscaler_alone():
+    services = load(COMPOSE, GIVEN)["services"]
+    home = services["autoscale"]["environment"]["HOME"]
+    having = [
+        name for name, of in services.items() if home in [folder.split(":")[1] for folder in of.get("volumes", [])]
+    ]
+    assert having == ["autoscale"]
 
 
 def test_mlflow_is_healthy_while_it_listens():
