@@ -4,6 +4,7 @@ import json
 import sys
 from collections.abc import Iterator
 from datetime import datetime, timedelta
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from capacity.fleets import read_fleets
 from capacity.models import FleetChange, FleetState
 from capacity.queries import spent_this_month
 from core.errors import UserError
+from jobs.actions import cancel
 from jobs.models import InstanceGroup, Job
 from tests.jobs.cluster import Cluster, FakeHost
 from tests.jobs.conftest import *  # noqa: F403
@@ -244,6 +246,28 @@ def test_a_training_may_ask_for_hosts_that_can_come(scene: Scene, submit: Submit
     submit(max_slots=20, min_slots=20)
     scene.turn()
     assert scene.calls[0]["count"] == 3
+
+
+def test_a_queue_that_comes_and_goes_calls_the_command_once_in_the_hysteresis(scene: Scene, submit: Submit) -> None:
+    scene.describe(hold_seconds=120, surplus_seconds=0)
+    submit(name="runs", max_slots=8, min_slots=8)
+    scene.cluster.turn(2)
+    called: list[float] = []
+    flapping: Job | None = None
+    for second in range(0, 300, 20):
+        if flapping is None:
+            flapping = submit(name=f"comes-{second}", max_slots=4, min_slots=4)
+        else:
+            cancel(flapping.pk, "alice")
+            flapping = None
+        known = len(scene.calls)
+        scene.turn(20)
+        called += [second] * (len(scene.calls) - known)
+        if scene.changes and scene.changes[-1][:2] == ("start", "COMING"):
+            scene.come(f"new-{second}")
+        scene.cluster.settle()
+    assert len(called) >= 2
+    assert min(later - earlier for earlier, later in pairwise(called)) >= 120
 
 
 def test_another_autoscaler_goes_on_and_asks_for_nothing_twice(scene: Scene, waiting: Job) -> None:

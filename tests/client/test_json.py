@@ -10,12 +10,14 @@ import click
 import jsonschema
 import pytest
 from django.contrib.auth.models import User
+from django.utils import timezone
 from tidepool.cli import account
 from tidepool.cli.app import COMMANDS, cli
 from tidepool.client import api
 from tidepool.client.config import Profile, profiles
 
 from accounts.tokens import make_token
+from capacity.models import FleetState
 from jobs.models import Checkpoint
 from tests.client.conftest import URL, Call
 from tests.scene import Scene
@@ -78,6 +80,21 @@ def test_what_looks(logged_in: Scene, tidepool: Call) -> None:
         assert check(command, tidepool(*command.split(), "--json")[1]), command
     check("datasets show", tidepool("datasets", "show", "digits", "--json")[1])
     check("models show", tidepool("models", "show", "digits-cnn", "--json")[1])
+
+
+def test_capacity_with_a_fleet_and_without(logged_in: Scene, tidepool: Call) -> None:
+    assert check("capacity", tidepool("capacity", "--json")[1])["fleets"] == []
+    logged_in.waiting.min_slots = 12
+    logged_in.waiting.max_slots = 12
+    logged_in.waiting.save(update_fields=["min_slots", "max_slots"])
+    FleetState.objects.create(name="spot", at=timezone.now(), sentence="1 host more: why.", hosts=2, most=4)
+    found = check("capacity", tidepool("capacity", "--json")[1])
+    [fleet], wanted = found["fleets"], {row["resource_group"]: row for row in found["wanted"]}
+    assert (fleet["name"], fleet["retry_at"]) == ("spot", None)
+    row = wanted["ComputeHostsGPU"]
+    printed = tidepool("capacity")[1]
+    for words in (row["why"], f"{row['hosts']} of {row['slots_per_host']}" if row["hosts"] else "", fleet["sentence"]):
+        assert words in printed
 
 
 def test_what_submits_and_adds(logged_in: Scene, tidepool: Call, script: Path) -> None:

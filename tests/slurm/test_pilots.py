@@ -36,11 +36,13 @@ def site() -> Iterator[Parts]:
         yield parts
 
 
-def pilot(slurm: Slurm, site: Parts, *options: str, idle_minutes: float = 10) -> str:
+def pilot(slurm: Slurm, site: Parts, *options: str, idle_minutes: float = 10, name: str = "") -> str:
     """Submit a pilot with two virtual GPUs, and return its job's number."""
     token = site.manage(ROOT, "join_token", "--url", site.url).split("--token ")[1].split()[0]
     words = [sys.executable, "-m", "workers.executor.pilot", "--url", site.url, "--token", token]
     words += ["--home", str(site.home), "--virtual-slots", "2", "--idle-minutes", str(idle_minutes)]
+    if name:  # a folder for each, as on nodes of their own
+        words += ["--name", name, "--folder", tempfile.mkdtemp(dir=slurm.folder)]
     script = slurm.folder / "pilot.sh"
     script.write_text(f"#!/bin/sh\ncd {ROOT} && TIDEPOOL_DRAIN_SECONDS=30 exec {shlex.join(words)}\n")
     return slurm.submit(script, *options)
@@ -82,6 +84,16 @@ def test_a_pilot_that_nobody_wants_ends(slurm: Slurm, site: Parts) -> None:
     wait_until(lambda: slurm.state(job) == "COMPLETED", slurm.story, seconds=300)
     assert states(site)[f"slurm-{job}"] == "OFFLINE"
     assert "no training for 0.2 minutes: this host leaves." in (slurm.folder / f"{job}.out").read_text()
+
+
+def test_a_second_pilot_of_one_name_is_refused_and_the_first_goes_on(slurm: Slurm, site: Parts) -> None:
+    first = pilot(slurm, site, "--time=30", name="twin")
+    wait_until(lambda: states(site).get("twin") == "ONLINE", slurm.story)
+    second = pilot(slurm, site, "--time=30", name="twin")
+    wait_until(lambda: slurm.state(second) == "FAILED", slurm.story)
+    said = (slurm.folder / f"{second}.out").read_text()
+    assert "A host named twin is already reporting: choose another name, or stop its executor first." in said
+    assert (states(site)["twin"], slurm.state(first)) == ("ONLINE", "RUNNING")
 
 
 def test_a_pilot_without_a_wall_time_is_refused(slurm: Slurm, site: Parts) -> None:

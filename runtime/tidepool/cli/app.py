@@ -22,6 +22,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "top": ("top", "Show the cluster and its trainings live."),
     "queue": ("lists", "List waiting trainings in their order, with expected starts."),
     "gpus": ("lists", "List the GPUs and the training that holds each."),
+    "capacity": ("lists", "List the GPUs that trainings want beyond those of the cluster, and fleets."),
     "describe": ("show", "Show everything about one training."),
     "freeze": ("show", "Print the packages of a training as a requirements file."),
     "why": ("show", "Explain the GPUs of a training, and what would change them."),

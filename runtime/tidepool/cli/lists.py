@@ -1,4 +1,4 @@
-"""ps, queue, gpus."""
+"""ps, queue, gpus, capacity."""
 
 from typing import Any
 
@@ -8,6 +8,7 @@ from tidepool.cli.context import (
     STATE_COLOURS,
     Context,
     columns,
+    json_option,
     listing_options,
     show_json,
     show_rows,
@@ -17,7 +18,7 @@ from tidepool.cli.texts import ago, expected, share
 from tidepool.client.rows import JobInfo
 from tidepool.units import size_words
 
-__all__ = ["gpus", "ps", "queue"]
+__all__ = ["capacity", "gpus", "ps", "queue"]
 
 _HEADS = ("ID", "NAME", "OWNER", "STATE", "GPUS", "STEP", "DONE", "PRIORITY", "AGE")
 
@@ -124,3 +125,41 @@ def _slot(slot: dict[str, Any]) -> tuple[Any, ...]:
     memory = "" if used is None else size_words(used) + (f" of {size_words(total)}" if total else "")
     busy_text = "" if busy is None else f"{busy:.0f}%"
     return slot["key"], slot["model"], slot["status"], slot["job"], slot["label"], slot["owner"], busy_text, memory
+
+
+@click.command()
+@json_option
+@click.pass_obj
+def capacity(context: Context, as_json: bool) -> None:
+    """List the GPUs that waiting trainings would take now, and further ones that would pay, with the reason.
+
+    Fleets, where the site has some, follow with their newest decision.
+
+    \b
+    tidepool capacity
+    tidepool capacity --json | jq '.wanted[].hosts'
+    """
+    found = context.client.connection.get("capacity/wanted/")
+    if as_json:
+        show_json(found)
+        return
+    heads = ("RESOURCE GROUP", "MODEL", "OFFERED", "FREE", "WAITING", "WOULD PAY", "HOSTS", "WHY")
+    columns(heads, [_wanted(row) for row in found["wanted"]], right=range(2, 7))
+    if found["fleets"]:
+        click.echo()
+        columns(
+            ("FLEET", "HOSTS", "COMING", "MOST", "DECISION"), [_fleet(row) for row in found["fleets"]],
+            right=range(1, 4),
+        )  # fmt: skip
+
+
+def _wanted(row: dict[str, Any]) -> tuple[Any, ...]:
+    hosts = f"{row['hosts']} of {row['slots_per_host']}" if row["hosts"] else ""
+    return (
+        row["resource_group"], row["kind"], row["offered"], row["free"], row["waiting_slots"], row["paying_slots"],
+        hosts, row["why"],
+    )  # fmt: skip
+
+
+def _fleet(row: dict[str, Any]) -> tuple[Any, ...]:
+    return row["name"], row["hosts"], row["coming"], row["most"], row["sentence"]
