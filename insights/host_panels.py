@@ -10,7 +10,7 @@ from typing import Any
 from django.contrib.auth.models import User
 from django.db.models import Count, Sum
 from django.utils import timezone
-from tidepool.units import size_words
+from tidepool.units import cores_words, size_words
 
 from core.text import plural
 from insights.cluster import STATUSES, slots_of_hosts, some_slots
@@ -38,6 +38,7 @@ __all__ = [
     "move_sentences",
     "question",
     "ready_environments",
+    "share_words",
 ]
 
 #: Highest number of trainings that are named; further ones are only counted.
@@ -82,6 +83,8 @@ class HostPanel:
     day: HostDay
     #: Phrase about the environments that the host has ready; "": it has none.
     environments: str
+    #: Phrase about the cores and memory that a GPU stands for; "": its executor does not tell.
+    share: str = ""
     #: Whether a notice names a moment that is over.
     is_gone: bool = False
     #: Whether the host uses the broker with a password that others use, too.
@@ -114,9 +117,22 @@ def host_panels(user: User, of_hosts: Sequence[Host]) -> list[HostPanel]:
         is_gone = host.leaving_at is not None and host.leaving_at <= now
         found_there = environments.get(host.pk, "")
         panels.append(
-            HostPanel(host, rows, days[host.name], found_there, is_gone, shares_broker(host), host.name in former)
+            HostPanel(
+                *(host, rows, days[host.name], found_there, share_words(host)),
+                *(is_gone, shares_broker(host), host.name in former),
+            )
         )
     return panels
+
+
+def share_words(host: Host) -> str:
+    """Return the phrase about the cores and memory that each GPU of a host stands for; "": they are not known."""
+    if (share := host.share) is None:
+        return ""
+    reserved = [cores_words(host.reserved_cores)] if host.reserved_cores else []
+    reserved += [size_words(host.reserved_memory_bytes)] if host.reserved_memory_bytes else []
+    beside = f" beside {' and '.join(reserved)} that are reserved" if reserved else ""
+    return f"share of each GPU: {cores_words(share.cores)} and {size_words(share.memory)}{beside}"
 
 
 def ready_environments() -> dict[int, str]:

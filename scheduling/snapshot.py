@@ -6,7 +6,7 @@ from typing import Literal, NamedTuple
 
 from tidepool.goodput.model import Bounds, NoiseScale, ThroughputParameters
 
-__all__ = ["Aim", "GroupView", "JobView", "KindRatio", "ProfileView", "SlotRef", "SlotView", "Snapshot", "limit_of"]
+__all__ = ["Aim", "GroupView", "JobView", "KindRatio", "ProfileView", "Share", "SlotRef", "SlotView", "Snapshot", "limit_of"]
 
 PolicyName = Literal["fifo", "priority", "fairshare", "goodput"]
 #: Aim of policy goodput; see `scheduling.policies.goodput`.
@@ -23,6 +23,15 @@ class SlotRef(NamedTuple):
     host: str
     #: Hides the tuple's method of that name, which nobody needs here.
     index: int  # type: ignore[assignment]
+
+
+class Share(NamedTuple):
+    """Cores and memory of a host: what a slot stands for, or what a job asks for with each of its GPUs."""
+
+    #: Number of processors; 0: a job that asks for no number.
+    cores: float
+    #: Bytes of memory; 0: a job that asks for no size.
+    memory: int
 
 
 @dataclass(slots=True)

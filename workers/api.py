@@ -16,6 +16,7 @@ from core.dataclass_serializers import output_of
 from core.etags import seen_in, with_etag
 from core.rest import NamedPages, Pages, StrictSerializer, found, signed_in, validated
 from core.roles import is_cluster_admin, require_cluster_admin
+from scheduling.snapshot import Share
 from workers import actions, queries
 from workers.broker_users import shares_broker
 from workers.join_tokens import Invitation, create_join_token, redeem, withdraw_join_token
@@ -52,10 +53,18 @@ class SlotOutput(serializers.ModelSerializer[Slot]):
         ]
 
 
+class ShareOutput(serializers.Serializer[Share]):
+    cores = serializers.FloatField(help_text="Number of processors.")
+    memory = serializers.IntegerField(help_text="Bytes.")
+
+
 class HostOutput(serializers.ModelSerializer[Host]):
     slots = serializers.SerializerMethodField(help_text="Indexes of the host's slots.")
     shares_broker = serializers.SerializerMethodField(
         help_text="Whether its password of the broker is used by others, too; null if not an administrator asks."
+    )
+    share = ShareOutput(
+        allow_null=True, read_only=True, help_text="Cores and memory of each slot; null: the executor does not tell."
     )
 
     class Meta:
@@ -68,6 +77,11 @@ class HostOutput(serializers.ModelSerializer[Host]):
             "ncpus",
             "ngpus",
             "memory_bytes",
+            "cores",
+            "usable_memory_bytes",
+            "reserved_cores",
+            "reserved_memory_bytes",
+            "share",
             "swap_bytes",
             "nprocs",
             "ncores",

@@ -4,6 +4,7 @@ import re
 
 from django.db import models
 
+from scheduling.snapshot import Share
 from workers.clocks import clock_warning
 
 __all__ = ["HOST_NAME", "CapacityPoint", "GpuReading", "Host", "Intake", "JoinToken", "ResourceGroup", "Slot"]
@@ -66,6 +67,12 @@ class Host(models.Model):
     gpu_problem = models.CharField(max_length=500, blank=True, default="", db_default="")
     #: Whether processes of trainings that are started there know the handshake; not under former releases.
     handshake = models.BooleanField(default=False, db_default=False)
+    #: Processors and bytes of memory that its processes may use; None: its executor does not tell.
+    cores = models.FloatField(null=True)
+    usable_memory_bytes = models.BigIntegerField(null=True)
+    #: Parts of both that its operator keeps for other programs than trainings.
+    reserved_cores = models.FloatField(default=0.0, db_default=0.0)
+    reserved_memory_bytes = models.BigIntegerField(default=0, db_default=0)
     #: Id of the executor's present run; changes with each start.
     boot = models.CharField(max_length=64, blank=True, default="")
     last_report_at = models.DateTimeField(null=True, blank=True)
@@ -107,6 +114,14 @@ class Host(models.Model):
 
     def __str__(self) -> str:
         return self.name
+
+    @property
+    def share(self) -> Share | None:
+        """Cores and memory that one of its slots stands for; None: the host does not tell, or offers no slot."""
+        if self.cores is None or self.usable_memory_bytes is None or not self.ngpus:
+            return None
+        memory = max(0, self.usable_memory_bytes - self.reserved_memory_bytes)
+        return Share(max(0.0, self.cores - self.reserved_cores) / self.ngpus, memory // self.ngpus)
 
     @property
     def clock_warning(self) -> str:

@@ -12,6 +12,7 @@ from typing import Literal, cast
 
 import tidepool
 from tidepool.inherited_environment import inherited_environment
+from tidepool.units import size_in
 
 from workers.executor.broker_url import verified
 from workers.executor.environments.engines import CHOICE, ENGINE_NAMES, ENGINES, engine_in
@@ -93,6 +94,9 @@ class ExecutorConfig:
     training_writes: tuple[Path, ...] = ()
     #: Files with this executor's passwords.
     secret_files: tuple[Path, ...] = ()
+    #: Processors and bytes of memory that no training counts on.
+    reserved_cores: float = 0.0
+    reserved_memory_bytes: int = 0
 
     @property
     def environments_folder(self) -> Path:
@@ -155,6 +159,8 @@ def executor_config(environment: Mapping[str, str] = os.environ) -> ExecutorConf
         training_reads=_folders("TIDEPOOL_TRAINING_READS", environment),
         training_writes=_folders("TIDEPOOL_TRAINING_WRITES", environment),
         secret_files=tuple(Path(environment[name]).resolve() for name in _SECRET_FILES if environment.get(name)),
+        reserved_cores=_reserved_cores(environment.get("TIDEPOOL_RESERVED_CORES", "").strip()),
+        reserved_memory_bytes=_reserved_memory(environment.get("TIDEPOOL_RESERVED_MEMORY", "").strip()),
     )
 
 
@@ -193,6 +199,19 @@ def _folders(name: str, environment: Mapping[str, str]) -> tuple[Path, ...]:
     if relative := [folder for folder in folders if not folder.is_absolute()]:
         raise ConfigError(f"{name} must be absolute paths, and {str(relative[0])!r} is none")
     return tuple(folder.resolve() for folder in folders)
+
+
+def _reserved_cores(text: str) -> float:
+    if not re.fullmatch(r"\d{0,6}(\.\d{1,3})?", text):
+        raise ConfigError(f"TIDEPOOL_RESERVED_CORES must be a number such as 2 or 0.5, not {text!r}")
+    return float(text or 0)
+
+
+def _reserved_memory(text: str) -> int:
+    size = size_in(text) if text else 0
+    if size is None:
+        raise ConfigError(f"TIDEPOOL_RESERVED_MEMORY must be a size such as 8GiB, not {text!r}")
+    return size
 
 
 def _gigabytes(name: str, text: str) -> int | None:

@@ -15,6 +15,7 @@ import psutil
 import pynvml
 from tidepool import procfs
 from tidepool.backoff import Interval
+from tidepool.cgroup_limits import usable
 from tidepool.device_report import DeviceReport
 from tidepool.protocol import DeviceReading, HostFacts, RankStatus
 from tidepool.shim_slots import VIRTUAL_MODEL, gpu_of
@@ -217,6 +218,7 @@ def make_probe(config: ExecutorConfig) -> VirtualProbe | GpuProbe:
 
 def _facts(address: str, *, ngpus: int, virtual: bool, images: str) -> HostFacts:
     counts: Mapping[str, Any] = processors(_CPUS)
+    here = usable()
     return HostFacts(
         address=address,
         ncpus=os.cpu_count() or 1,
@@ -227,7 +229,9 @@ def _facts(address: str, *, ngpus: int, virtual: bool, images: str) -> HostFacts
         conda=solver_in(),
         images=images,
         prepares=True,
-        fleet="",  # the reporter fills it in
+        cores=here.cores,
+        usable_memory_bytes=here.memory_bytes,
+        fleet="",  # the reporter fills it in, and what is reserved
         handshake=True,
         **counts,
     )

@@ -176,7 +176,12 @@ class Reporter:
         return [*observation.environments]
 
     def _read_facts(self) -> HostFacts:
-        return msgspec.structs.replace(self._probe.facts(), fleet=self._config.fleet)
+        return msgspec.structs.replace(
+            self._probe.facts(),
+            fleet=self._config.fleet,
+            reserved_cores=self._config.reserved_cores,
+            reserved_memory_bytes=self._config.reserved_memory_bytes,
+        )
 
     def _read_devices(self, observation: Observation) -> list[DeviceReading]:
         """Read devices at most once per heartbeat: utilization over shorter spans is meaningless."""

@@ -21,6 +21,7 @@ from tidepool.protocol import (
     envelopes,
     environments,
     given_secrets,
+    host_facts,
     measures,
     messages,
     shims,
@@ -33,6 +34,7 @@ from tidepool.protocol.entries import *  # noqa: F403
 from tidepool.protocol.envelopes import *  # noqa: F403
 from tidepool.protocol.environments import *  # noqa: F403
 from tidepool.protocol.given_secrets import *  # noqa: F403
+from tidepool.protocol.host_facts import *  # noqa: F403
 from tidepool.protocol.measures import *  # noqa: F403
 from tidepool.protocol.messages import *  # noqa: F403
 from tidepool.protocol.shims import *  # noqa: F403
@@ -46,6 +48,7 @@ __all__ = [
     *envelopes.__all__,
     *environments.__all__,
     *given_secrets.__all__,
+    *host_facts.__all__,
     *measures.__all__,
     *messages.__all__,
     *shims.__all__,

@@ -8,6 +8,7 @@ from tidepool.collective_calls import CollectiveCall
 from tidepool.protocol.codec import PROTOCOL_VERSION, Bytes, Count, Figure, Name, Seconds
 from tidepool.protocol.defaults import LINGER_SECONDS
 from tidepool.protocol.environments import EnvironmentState, WantedEnvironment
+from tidepool.protocol.host_facts import HostFacts
 from tidepool.protocol.measures import AdaptedBatch, SpentTime, StepTimes
 
 __all__ = [
@@ -19,7 +20,6 @@ __all__ = [
     "DeviceReading",
     "FirstAnswer",
     "GenerationPlan",
-    "HostFacts",
     "Join",
     "JournalEntry",
     "LaunchSpec",
@@ -422,41 +422,6 @@ class DeviceReading(msgspec.Struct, frozen=True):
     processor_percent: Figure | None = None
     #: Why nothing may run on the device; "": it is well.
     fault: Annotated[str, msgspec.Meta(max_length=300)] = ""
-
-
-class HostFacts(msgspec.Struct, frozen=True):
-    """A host's hardware; attributes that slot formulas read."""
-
-    #: Address where other hosts reach this one: 127.0.0.1 for the embedded stack's virtual hosts.
-    address: Name
-    ncpus: Count
-    ngpus: Count
-    memory_bytes: Bytes
-    virtual: bool
-    #: Processors (sockets), cores of each, and threads of each core; None where the kernel does not tell.
-    nprocs: Count | None = None
-    ncores: Count | None = None
-    nthreads: Count | None = None
-    swap_bytes: Bytes | None = None
-    #: Name of the solver of conda that the host has; "": none.
-    conda: Annotated[str, msgspec.Meta(max_length=16)] = ""
-    #: Name of the program by which the host runs container images; "": none. Executors that do not tell want podman.
-    images: Annotated[str, msgspec.Meta(max_length=16)] = "podman"
-    #: Whether the host builds environments before jobs get its slots, and tells their states.
-    prepares: bool = False
-    #: Name of the fleet that started the host; "": it was not started by one.
-    fleet: Annotated[str, msgspec.Meta(max_length=64)] = ""
-    #: Level of isolation of its trainings: behind walls or, as its operator chose, not kept apart (shared); none: walls
-    #: were chosen and it has none, so it runs no training. "": not known yet.
-    isolation: Literal["", "walled", "shared", "none"] = ""
-    #: A sentence for each thing that it does not keep trainings from.
-    isolation_lacks: Annotated[list[Annotated[str, msgspec.Meta(max_length=500)]], msgspec.Meta(max_length=16)] = []
-    #: Versions of driver, CUDA, torch and NCCL; "": a host of virtual GPUs.
-    gpu_software: Annotated[str, msgspec.Meta(max_length=500)] = ""
-    #: Sentence on what keeps trainings from the host's GPUs, with the remedy; "": nothing.
-    gpu_problem: Annotated[str, msgspec.Meta(max_length=500)] = ""
-    #: Whether processes of trainings that are started here know `tidepool.handshake`.
-    handshake: bool = False
 
 
 class JournalEntry(msgspec.Struct, frozen=True):

@@ -133,6 +133,19 @@ def test_a_host_says_what_keeps_trainings_from_its_gpus(alices: Client, host: Ho
     assert "The driver finds no GPU." in page
 
 
+def test_a_host_says_what_each_gpu_stands_for(alices: Client, host: Host) -> None:
+    assert "share of each GPU" not in alices.get("/hosts/").content.decode()
+    gib = 1024**3
+    Host.objects.filter(pk=host.pk).update(
+        ngpus=4, cores=17.0, usable_memory_bytes=70 * gib, reserved_cores=1.0, reserved_memory_bytes=6 * gib
+    )
+    words = "share of each GPU: 4 cores and 16 GiB beside 1 core and 6 GiB that are reserved"
+    assert words in alices.get("/hosts/").content.decode()
+    answer = alices.get(f"/api/v1/hosts/{host.name}/").json()
+    assert answer["share"] == {"cores": 4.0, "memory": 16 * gib}
+    assert (answer["cores"], answer["reserved_cores"]) == (17.0, 1.0)
+
+
 def test_a_sick_gpu_is_named_and_returned_once_a_test_has_passed(carols: Client, alices: Client, host: Host) -> None:
     slot = host.slots.all()[0]
     Slot.objects.filter(pk=slot.pk).update(fault="Xid 79", sick_why="Xid 79", sick_since=timezone.now())

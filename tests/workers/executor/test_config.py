@@ -89,3 +89,12 @@ def test_sockets_and_records_lie_on_this_machines_own_disk_if_told() -> None:
     config = executor_config({**COMPLETE, "TIDEPOOL_RUN": "/var/lib/tidepool/run"})
     assert config.run_folder == Path("/var/lib/tidepool/run/gpu-1")
     assert config.mark == executor_config(COMPLETE).mark, "processes of before are found again"
+
+
+def test_what_is_reserved_is_a_number_and_a_size() -> None:
+    assert (executor_config(COMPLETE).reserved_cores, executor_config(COMPLETE).reserved_memory_bytes) == (0.0, 0)
+    config = executor_config({**COMPLETE, "TIDEPOOL_RESERVED_CORES": "1.5", "TIDEPOOL_RESERVED_MEMORY": "8 GiB"})
+    assert (config.reserved_cores, config.reserved_memory_bytes) == (1.5, 8 * 1024**3)
+    for name, text in (("TIDEPOOL_RESERVED_CORES", "-1"), ("TIDEPOOL_RESERVED_MEMORY", "much")):
+        with pytest.raises(ConfigError, match=f"{name} must be .*'{text}'"):
+            executor_config({**COMPLETE, name: text})
