@@ -119,7 +119,9 @@ class Pool:
         if self.allotted is None:
             rooms.update(self.kind_counts(chain(*self.free.values(), *self.held.values(), *self.coming.values())))
         for offered, count in (self.allotted or {}).items():
-            rooms[kind_of_class(offered)] += count
+            # A class of slots that are all out of service may be of a kind that has no shape.
+            if count:
+                rooms[kind_of_class(offered)] += count
         rooms.subtract(self.kind_counts(ref for job in pinned for ref in self.held.get(job, ())))
         return {kind: max(0, count) for kind, count in rooms.items()}
 
